@@ -1,0 +1,38 @@
+"""Run the audio decoder on a golden file's weights and inputs."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bakeoff.models.audio.network import AudioDecoder
+from bakeoff.models.audio.spec import Config, workload
+from bakeoff.models.component import config_from
+from bakeoff.models.errors import BakeoffError
+from bakeoff.models.golden import load_weights, require_inputs, watch
+
+
+def replay(about: Mapping[str, Any], weights: dict[str, Tensor], inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The waveform, and under `aux.*` what the first convolution, the starter and each up stage gave.
+
+    Files that do not state `latents` have as many as z. Raises BakeoffError when config, weights and inputs do not fit
+    each other.
+    """
+    z = inputs.get("z")
+    if z is None or z.ndim != 3 or not z.numel():
+        found = "is missing" if z is None else f"is {list(z.shape)}"
+        raise BakeoffError(f"audio golden: input z {found}; it must be [batch, latent channels, latents]")
+    config = config_from(Config, {"latents": z.shape[2], **about["config"]}, "audio")
+    stated = workload(config, "decode", z.shape[0])
+    require_inputs("audio", stated.inputs, inputs)
+    model = AudioDecoder(config).eval()
+    load_weights("audio", model, weights)
+
+    decoder = model.decoder
+    watched: dict[str, nn.Module] = {"aux.conv_in": decoder.conv_in, "aux.starter": decoder.starter}
+    watched |= {f"aux.block.{stage}": block for stage, block in enumerate(decoder.blocks)}
+    inside = watch(watched)
+    with torch.no_grad():
+        (audio,) = model(z)
+    return {"audio": audio} | inside

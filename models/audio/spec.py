@@ -1,0 +1,165 @@
+"""The audio decoder of the OWL project (owl-vaes, Wayfarer Labs, also seen as OpenWorld Labs), without torch.
+
+The decoder half of an audio autoencoder: latents, the world model's audio latents times 0.17, become a stereo waveform
+of 44,100 samples a second in (-1, 1). One latent is one video frame, 60 a second, 735 samples at the `cod` preset. The
+norms average over time, so every sample depends on the whole window and decoding in chunks is not exact: a stream
+decodes a window and keeps the last frame's samples (owl.md 3).
+"""
+
+from dataclasses import dataclass, fields
+from itertools import pairwise
+from math import prod
+
+from bakeoff.models.component import Component, Preset, TensorSpec, Work, Workload
+from bakeoff.models.errors import BakeoffError
+
+WORKLOADS = ("decode",)
+
+GROUP_WIDTH = 16
+"""Channels of one group of a grouped convolution."""
+KERNEL = 7
+"""Samples that a grouped convolution, and the last one, take in."""
+DILATIONS = (1, 3, 9)
+"""Of the three residual blocks of the starter and of each up stage."""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    channels: int
+    """Of the waveform: 2 for stereo."""
+    latent_channels: int
+    ch_0: int
+    """Channels at the waveform's end; they double from stage to stage towards the latents. A multiple of 8."""
+    ch_max: int
+    """Channels at the latents' end, and the most anywhere. A multiple of 8."""
+    strides: tuple[int, ...]
+    """Samples made of one by each up stage, in reversed decode order; then the starter's, which has no effect."""
+    latents: int = 120
+    """Latents in one call."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.type is int and (type(value) is not int or value < 1):
+                raise BakeoffError(f"audio config: {field.name} is {value!r}; it must be a whole number of at least 1")
+        if (
+            not isinstance(self.strides, tuple)
+            or not self.strides
+            or not all(type(stride) is int and stride >= 1 for stride in self.strides)
+        ):
+            raise BakeoffError(
+                f"audio config: strides is {self.strides!r}; it must be one or more whole numbers of at least 1"
+            )
+        for name, width in (("ch_0", self.ch_0), ("ch_max", self.ch_max)):
+            if 2 * width % GROUP_WIDTH:
+                raise BakeoffError(f"audio config: {name} is {width}; it must be a multiple of {GROUP_WIDTH // 2}")
+        widest = self.ch_0 * 2 ** (len(self.strides) - 1)
+        if not self.ch_0 <= self.ch_max <= widest:
+            raise BakeoffError(
+                f"audio config: ch_max is {self.ch_max}; ch_0 {self.ch_0} doubling over {len(self.strides)} stages "
+                f"makes widths from {self.ch_0} to {widest}: take one in this range, or more strides"
+            )
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Channels in decode order: of the starter, then of each up stage."""
+        return tuple(min(self.ch_0 * 2**stage, self.ch_max) for stage in reversed(range(len(self.strides))))
+
+    @property
+    def up_strides(self) -> tuple[int, ...]:
+        """Of the up stages in decode order."""
+        return self.strides[-2::-1]
+
+    @property
+    def samples_per_latent(self) -> int:
+        return prod(self.up_strides)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Convolutions of one part of the decoder, as owl.md 3.4 divides it."""
+
+    name: str
+    flops: int
+    """For one window of `latents`."""
+    weights: int
+    """Without biases and gains."""
+
+
+def parts(config: Config) -> tuple[Part, ...]:
+    """All convolutions. Each sample takes every weight of a kernel once, so FLOPs are 2 x weights x samples."""
+    samples = config.latents
+    sizes = [("conv_in", samples, config.latent_channels * config.ch_max)]
+    sizes.append(("starter", samples, _stack_weights(config.ch_max) + config.ch_max**2))
+    for stage, (stride, (before, after)) in enumerate(zip(config.up_strides, pairwise(config.widths), strict=True)):
+        samples *= stride
+        sizes.append((f"stage {stage}", samples, 2 * stride * before * after + _stack_weights(after)))
+    sizes.append(("conv_out", samples, KERNEL * config.ch_0 * config.channels))
+    return tuple(Part(name, 2 * length * weights, weights) for name, length, weights in sizes)
+
+
+def parameters(config: Config) -> int:
+    """Trainable parameters: the convolutions' weights, and vectors.
+
+    Those are two biases, two gains and four of the activations in each block, all of 2C, and two of C in the activation
+    of the starter and of each up stage.
+    """
+    vectors = sum(len(DILATIONS) * 8 * 2 * width + 2 * width for width in config.widths)
+    return sum(part.weights for part in parts(config)) + vectors
+
+
+def workload(config: Config, name: str, batch: int) -> Workload:
+    """Raises BakeoffError for an unknown name or a batch below one."""
+    if name not in WORKLOADS:
+        raise BakeoffError(f"audio has no workload '{name}'; it has {', '.join(WORKLOADS)}")
+    if batch < 1:
+        raise BakeoffError(f"audio workload '{name}': batch is {batch}; it must be at least 1")
+    latents, samples = config.latents, config.samples_per_latent
+    z = TensorSpec("z", (batch, config.latent_channels, latents))
+    audio = TensorSpec("audio", (batch, config.channels, latents * samples), signal="audio")
+    return Workload(
+        name,
+        f"a window of {latents} latents a waveform of {latents * samples} samples; a stream keeps the last frame's "
+        f"{samples}, so a call delivers one frame",
+        (z,),
+        (audio,),
+        Work(
+            flops=batch * sum(part.flops for part in parts(config)),
+            weight_elements=parameters(config),
+            io_elements=z.elements + audio.elements,
+        ),
+        frames_per_call=batch,
+    )
+
+
+def _stack_weights(width: int) -> int:
+    """Of three residual blocks: 1x1 to twice the width, grouped, 1x1 back."""
+    return len(DILATIONS) * (4 * width**2 + 2 * width * GROUP_WIDTH * KERNEL)
+
+
+_PRESET_COD = Config(channels=2, latent_channels=64, ch_0=128, ch_max=512, strides=(3, 5, 7, 7, 1))
+_PRESET_CPU = Config(channels=2, latent_channels=64, ch_0=128, ch_max=512, strides=(3, 5, 7, 7, 1), latents=10)
+_PRESET_TINY = Config(channels=2, latent_channels=8, ch_0=16, ch_max=32, strides=(3, 5, 2, 1), latents=10)
+
+SPEC = Component(
+    name="audio",
+    summary="audio decoder: an autoencoder's latents, one a video frame, to a stereo waveform",
+    credit="OWL, Wayfarer Labs: owl-vaes",
+    config_type=Config,
+    presets=(
+        Preset("cod", _PRESET_COD),
+        Preset("cpu", _PRESET_CPU, "cod with 10 latents"),
+        Preset("tiny", _PRESET_TINY, "reduced"),
+    ),
+    default_preset={"cpu": "cpu", "cuda": "cod"},
+    default_workloads={"cpu": WORKLOADS, "cuda": WORKLOADS},
+    workload_names=lambda _config: WORKLOADS,
+    workload=workload,
+    parameters=parameters,
+    tolerance_fp32=1e-4,
+    network="bakeoff.models.audio.network",
+    golden="bakeoff.models.audio.golden",
+    golden_names=("audio_decoder",),
+    checkpoint_prefixes=("decoder.",),
+    checkpoint_strip=("ema_model.", "module."),
+)

@@ -1,0 +1,141 @@
+"""What a component states about itself without torch: configs, presets, workloads, shapes, parameters and work.
+
+The parent process plans, estimates and reports from these facts alone; `network.py` beside each `spec.py` holds the
+modules and is imported in workers only.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from importlib import import_module
+from math import prod
+from typing import Any, Literal
+
+from bakeoff.models.errors import BakeoffError
+
+Draw = Literal["normal", "uniform", "binary"]
+Signal = Literal["", "picture", "audio"]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """One named input or output of a workload; shapes are static."""
+
+    name: str
+    shape: tuple[int, ...]
+    draw: Draw = "normal"
+    """How a benchmark input is drawn: N(0, 1), U[0, 1) or fair 0/1."""
+    keep_fp32: bool = False
+    """Feeds a sine or a cosine: stays fp32 in half-precision variants (owl.md 1.9)."""
+    signal: Signal = ""
+    """Pictures are also judged by PSNR, audio by SNR."""
+
+    @property
+    def elements(self) -> int:
+        return prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one call cannot avoid doing; floors are derived from it."""
+
+    flops: int
+    """Two for each multiply-add of linear maps, convolutions and attention; nothing elementwise."""
+    weight_elements: int
+    """Parameters read at least once in the call."""
+    io_elements: int
+    """Elements of the workload's inputs read and outputs written, each once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One way to call a component: fixed shapes, in forward's order, and what a call delivers."""
+
+    name: str
+    summary: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    work: Work
+    frames_per_call: int = 1
+    """Video frames a call delivers (for audio: frames' worth of samples a stream keeps)."""
+    calls_per_frame: int | None = 1
+    """Calls of this cost that one delivered frame needs (denoising steps and the context pass); None: no fps."""
+
+    def minimum_bytes(self, weight_bytes: float, element_bytes: float) -> int:
+        """Compulsory traffic with `weight_bytes` a parameter and `element_bytes` an element of inputs and outputs.
+
+        What stays fp32 in half precision counts four bytes an element at least.
+        """
+        tensors = sum(
+            spec.elements * (max(4.0, element_bytes) if spec.keep_fp32 else element_bytes)
+            for spec in self.inputs + self.outputs
+        )
+        return round(self.work.weight_elements * weight_bytes + tensors)
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """A named config; `label` is what tables print beside it when it is not the published size."""
+
+    name: str
+    config: Any
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """One neural component. Functions take the component's own frozen config dataclass."""
+
+    name: str
+    summary: str
+    credit: str
+    config_type: type
+    presets: tuple[Preset, ...]
+    default_preset: Mapping[str, str]
+    """Device ("cpu", "cuda") to preset name."""
+    default_workloads: Mapping[str, tuple[str, ...]]
+    """Device to the workloads a sweep takes when none is named."""
+    workload_names: Callable[[Any], tuple[str, ...]]
+    """The standard workloads of a config, as listings print them."""
+    workload: Callable[[Any, str, int], Workload]
+    """(config, workload name, batch) to the workload; raises BakeoffError for an unknown name."""
+    parameters: Callable[[Any], int]
+    """Trainable parameters, by formula."""
+    tolerance_fp32: float
+    """Relative L2 that two correct fp32 implementations may differ by."""
+    network: str
+    """Module that holds `build(config, workload, batch) -> torch.nn.Module`; needs torch."""
+    golden: str = ""
+    """Module that holds `replay(about, weights, inputs) -> outputs` for golden files; needs torch."""
+    golden_names: tuple[str, ...] = ()
+    """Prefixes of a golden file's `component` field that mean this component."""
+    checkpoint_prefixes: tuple[str, ...] = ()
+    """Keys of a published checkpoint that belong to this component; empty: all of them."""
+    checkpoint_strip: tuple[str, ...] = ()
+    """Wrappers' prefixes that a key may carry, stripped in this order."""
+
+    def preset(self, name: str) -> Preset:
+        for preset in self.presets:
+            if preset.name == name:
+                return preset
+        known = ", ".join(preset.name for preset in self.presets)
+        raise BakeoffError(f"{self.name} has no preset '{name}'; it has {known}")
+
+    def network_module(self) -> Any:
+        """Import the torch side. Workers only."""
+        return import_module(self.network)
+
+
+def config_from(config_type: type, values: Mapping[str, Any], component: str) -> Any:
+    """Build a config from a JSON object, lists becoming tuples.
+
+    Raises BakeoffError naming the fields that are unknown or missing.
+    """
+    known = {field.name for field in fields(config_type)}
+    unknown = sorted(set(values) - known)
+    if unknown:
+        raise BakeoffError(f"{component} config: unknown field {', '.join(unknown)}; it has {', '.join(sorted(known))}")
+    clean = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    try:
+        return config_type(**clean)
+    except TypeError as error:
+        raise BakeoffError(f"{component} config: {error}") from error

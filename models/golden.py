@@ -1,0 +1,48 @@
+"""What the components' replays of golden files share: does the file fit the module, and what passed inside it."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from torch import Tensor, nn
+
+from bakeoff.models.component import TensorSpec
+from bakeoff.models.errors import BakeoffError
+
+
+def require_inputs(component: str, stated: tuple[TensorSpec, ...], given: Mapping[str, Tensor]) -> None:
+    """Raises BakeoffError naming an input that is missing, unknown or of another shape."""
+    _require(component, "input", {spec.name: spec.shape for spec in stated}, given)
+
+
+def load_weights(component: str, module: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Load a file's weights strictly. Raises BakeoffError naming what is missing, unknown or of another shape."""
+    state = {key: tuple(tensor.shape) for key, tensor in module.state_dict().items()}
+    _require(component, "weight", state, weights)
+    module.load_state_dict(weights)
+
+
+def watch(modules: Mapping[str, nn.Module]) -> dict[str, Tensor]:
+    """A dictionary that fills with what these modules give when they are called; of several results the first."""
+    inside: dict[str, Tensor] = {}
+    for key, module in modules.items():
+        module.register_forward_hook(partial(_keep, inside, key))
+    return inside
+
+
+def _keep(inside: dict[str, Tensor], key: str, _module: nn.Module, _args: Any, result: Any) -> None:
+    inside[key] = result[0] if isinstance(result, tuple) else result
+
+
+def _require(component: str, what: str, expected: Mapping[str, tuple[int, ...]], given: Mapping[str, Tensor]) -> None:
+    for name, shape in expected.items():
+        if name not in given:
+            raise BakeoffError(f"{component} golden: {what} {name} of shape {list(shape)} is missing")
+        if tuple(given[name].shape) != shape:
+            found = list(given[name].shape)
+            raise BakeoffError(f"{component} golden: {what} {name} is {found}; the config makes it {list(shape)}")
+    unknown = sorted(given.keys() - expected.keys())
+    if unknown:
+        raise BakeoffError(
+            f"{component} golden: {len(unknown)} {what}s are unknown to this config, {unknown[0]} the first"
+        )

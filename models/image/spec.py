@@ -1,0 +1,225 @@
+"""The image decoder of the OWL project (owl-vaes, Wayfarer Labs, also seen as OpenWorld Labs), without torch.
+
+The decoder half of a deep-compression convolutional autoencoder: a square latent z, the world model's video latent
+times 0.13, becomes a picture. Training pictures span -1 to 1; the output is not clamped. Pictures are decoded each by
+itself, so several frames are a batch (owl.md 2).
+"""
+
+from dataclasses import dataclass, fields
+from itertools import pairwise
+from math import isfinite
+
+from bakeoff.models.component import Component, Preset, TensorSpec, Work, Workload
+from bakeoff.models.errors import BakeoffError
+
+WORKLOADS = ("decode",)
+
+GROUP_WIDTH = 16
+"""Channels of one group of a grouped convolution and of the norms beside it."""
+OUT_GROUPS = 32
+"""Groups of the last norm."""
+SQUARE, LANDSCAPE = 512, (360, 640)
+"""A square of this side becomes a picture of this height and width; other squares in proportion."""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    sample_size: tuple[int, int]
+    """Height and width of training pictures. Only their ratio matters here: if 16:9, squares end as landscapes."""
+    channels: int
+    """Of the picture."""
+    latent_size: int
+    """Side of the square latent."""
+    latent_channels: int
+    ch_0: int
+    """Channels at the picture's end; they double from stage to stage towards the latent."""
+    ch_max: int
+    """Channels at the latent's end, where the doubling stops."""
+    decoder_blocks_per_stage: tuple[int, ...]
+    """Residual blocks of each up stage in decode order, then those of the starter."""
+    noise_decoder_inputs: float = 0.0
+    """Noise on latents in training; without effect in decoding."""
+
+    def __post_init__(self) -> None:
+        _require_whole("sample_size", self.sample_size, count=2)
+        _require_whole("decoder_blocks_per_stage", self.decoder_blocks_per_stage, count=0)
+        for field in fields(self):
+            if field.type is int:
+                _require_whole(field.name, getattr(self, field.name))
+        noise = self.noise_decoder_inputs
+        if type(noise) not in (int, float) or not isfinite(noise):
+            raise BakeoffError(f"image config: noise_decoder_inputs is {noise!r}; it must be a number, 0.0 will do")
+        if self.ch_0 % OUT_GROUPS:
+            raise BakeoffError(f"image config: ch_0 is {self.ch_0}; it must be a multiple of {OUT_GROUPS}")
+        reachable = [self.ch_0 * 2**doublings for doublings in range(len(self.decoder_blocks_per_stage))]
+        if self.ch_max not in reachable:
+            raise BakeoffError(
+                f"image config: ch_max is {self.ch_max}; ch_0 {self.ch_0} doubling over {len(reachable)} stages makes "
+                f"{', '.join(map(str, reachable))}: take one of these, or other stages"
+            )
+        if self.ch_max % self.latent_channels:
+            raise BakeoffError(
+                f"image config: latent_channels is {self.latent_channels}; they are repeated to fill ch_max "
+                f"{self.ch_max}, so they must divide it"
+            )
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Channels in decode order: of the starter, then of each up stage."""
+        stages = range(len(self.decoder_blocks_per_stage))
+        return tuple(min(self.ch_0 * 2**stage, self.ch_max) for stage in reversed(stages))
+
+    @property
+    def square_size(self) -> int:
+        """Side after the last up stage; each doubles it."""
+        return self.latent_size << (len(self.decoder_blocks_per_stage) - 1)
+
+    @property
+    def landscape(self) -> bool:
+        height, width = self.sample_size
+        return abs(width / height - 16 / 9) < 0.01
+
+    @property
+    def picture_size(self) -> tuple[int, int]:
+        """Height and width; halves are rounded to even, as Python does."""
+        side = self.square_size
+        if not self.landscape:
+            return side, side
+        height, width = LANDSCAPE
+        return round(side * height / SQUARE), round(side * width / SQUARE)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Convolutions of one part of the decoder, as owl.md 2.4 divides it."""
+
+    name: str
+    flops: int
+    """For one picture."""
+    weights: int
+    """Without biases and gains."""
+
+
+def parts(config: Config) -> tuple[Part, ...]:
+    """All convolutions. Each pixel takes every weight of a kernel once, so FLOPs are 2 x weights x pixels.
+
+    The fixed resizes are not counted.
+    """
+    blocks = config.decoder_blocks_per_stage
+    pixels = config.latent_size**2
+    conv_in = config.latent_channels * config.ch_max
+    starter = blocks[-1] * _block_weights(config.ch_max)
+    found = [Part("starter", 2 * pixels * (conv_in + starter), conv_in + starter)]
+    for stage, (before, after) in enumerate(pairwise(config.widths)):
+        projection = before * after if before != after else 0
+        stack = blocks[stage] * _block_weights(after)
+        # The projection comes before the upsampling, at a quarter of the pixels.
+        found.append(Part(f"stage {stage}", 2 * pixels * (projection + 4 * stack), projection + stack))
+        pixels *= 4
+    if config.landscape:
+        weights = 9 * config.ch_0**2
+        found.append(Part("s_to_l", 2 * pixels * weights, weights))
+    height, width = config.picture_size
+    weights = 9 * config.ch_0 * config.channels
+    found.append(Part("conv_out", 2 * height * width * weights, weights))
+    return tuple(found)
+
+
+def parameters(config: Config) -> int:
+    """Trainable parameters: the convolutions' weights, four biases and gains of 2C in each block, the last gain."""
+    *of_stages, of_starter = config.decoder_blocks_per_stage
+    vectors = sum(blocks * 8 * width for blocks, width in zip((of_starter, *of_stages), config.widths, strict=True))
+    return sum(part.weights for part in parts(config)) + vectors + config.ch_0
+
+
+def workload(config: Config, name: str, batch: int) -> Workload:
+    """Raises BakeoffError for an unknown name or a batch below one."""
+    if name not in WORKLOADS:
+        raise BakeoffError(f"image has no workload '{name}'; it has {', '.join(WORKLOADS)}")
+    if batch < 1:
+        raise BakeoffError(f"image workload '{name}': batch is {batch}; it must be at least 1")
+    z = TensorSpec("z", (batch, config.latent_channels, config.latent_size, config.latent_size))
+    image = TensorSpec("image", (batch, config.channels, *config.picture_size), signal="picture")
+    height, width = config.picture_size
+    return Workload(
+        name,
+        f"one latent a picture of {height} x {width}",
+        (z,),
+        (image,),
+        Work(
+            flops=batch * sum(part.flops for part in parts(config)),
+            weight_elements=parameters(config),
+            io_elements=z.elements + image.elements,
+        ),
+        frames_per_call=batch,
+    )
+
+
+def _block_weights(width: int) -> int:
+    """1x1 to twice the width, 3x3 in groups, 1x1 back."""
+    return 4 * width**2 + 2 * width * GROUP_WIDTH * 9
+
+
+def _require_whole(field: str, value: object, count: int | None = None) -> None:
+    """A whole number of at least 1, or with `count` that many, or with `count` 0 one or more."""
+    values = (value,) if count is None else value
+    if (
+        not isinstance(values, tuple)
+        or not values
+        or (count and len(values) != count)
+        or not all(type(one) is int and one >= 1 for one in values)
+    ):
+        wanted = {None: "a whole number", 0: "one or more whole numbers"}.get(count, f"{count} whole numbers")
+        raise BakeoffError(f"image config: {field} is {value!r}; it must be {wanted} of at least 1")
+
+
+_PRESET_128X = Config(
+    sample_size=(360, 640),
+    channels=3,
+    latent_size=4,
+    latent_channels=128,
+    ch_0=128,
+    ch_max=1024,
+    decoder_blocks_per_stage=(3,) * 8,
+)
+_PRESET_CPU = Config(
+    sample_size=(360, 640),
+    channels=3,
+    latent_size=4,
+    latent_channels=128,
+    ch_0=64,
+    ch_max=512,
+    decoder_blocks_per_stage=(3,) * 6,
+)
+_PRESET_TINY = Config(
+    sample_size=(360, 640),
+    channels=3,
+    latent_size=4,
+    latent_channels=16,
+    ch_0=32,
+    ch_max=64,
+    decoder_blocks_per_stage=(2, 1, 3, 1),
+)
+
+SPEC = Component(
+    name="image",
+    summary="image decoder: a deep-compression convolutional autoencoder's latent to a picture",
+    credit="OWL, Wayfarer Labs: owl-vaes",
+    config_type=Config,
+    presets=(
+        Preset("128x", _PRESET_128X),
+        Preset("cpu", _PRESET_CPU, "reduced: 6 stages, 90x160"),
+        Preset("tiny", _PRESET_TINY, "reduced"),
+    ),
+    default_preset={"cpu": "cpu", "cuda": "128x"},
+    default_workloads={"cpu": WORKLOADS, "cuda": WORKLOADS},
+    workload_names=lambda _config: WORKLOADS,
+    workload=workload,
+    parameters=parameters,
+    tolerance_fp32=1e-4,
+    network="bakeoff.models.image.network",
+    golden="bakeoff.models.image.golden",
+    golden_names=("image_decoder",),
+    checkpoint_prefixes=("decoder.",),
+    checkpoint_strip=("ema_model.", "module."),
+)

@@ -1,0 +1,34 @@
+"""From a name in a table, or a user's own `package.module:ATTRIBUTE`, to the object it means."""
+
+import re
+from collections.abc import Mapping
+from importlib import import_module
+from typing import TypeVar
+
+from bakeoff.models.errors import BakeoffError
+
+T = TypeVar("T")
+_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
+
+
+def look_up(reference: str, table: Mapping[str, str], kind: type[T], attribute: str) -> T:
+    """The object of `kind` that `reference` means; `attribute` is what examples call it.
+
+    Raises BakeoffError when the name is unknown, the module cannot be imported for whatever reason, or holds no `kind`.
+    """
+    what = kind.__name__.lower()
+    target = table.get(reference, reference)
+    if not _PATH.fullmatch(target):
+        raise BakeoffError(
+            f"no {what} '{reference}'; known: {', '.join(table)}, or package.module:{attribute} for your own"
+        )
+    module_name, _, name = target.partition(":")
+    try:
+        found = getattr(import_module(module_name), name)
+    except (ImportError, AttributeError, BakeoffError) as error:
+        raise BakeoffError(f"{what} '{reference}' cannot be loaded: {error}") from error
+    except (Exception, SystemExit) as error:  # a module may do anything when it is imported
+        raise BakeoffError(f"{what} '{reference}' cannot be loaded: {type(error).__name__}: {error}") from error
+    if not isinstance(found, kind):
+        raise BakeoffError(f"'{reference}' is of type {type(found).__name__}, not {kind.__module__}.{kind.__name__}")
+    return found

@@ -1,0 +1,37 @@
+"""Constant tables inside a module that keep full precision when the module is cast to half."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+
+class FixedTable(nn.Module):
+    """A constant array, kept in fp32 (fp64 after `.double()`) whatever else the module is cast to.
+
+    `.to(bfloat16)` casts every buffer, and phases of hundreds of radians do not survive it (owl.md 1.9). The values are
+    held as float64 and written anew after each cast or move, so a module built on the meta device and moved with
+    `to_empty` has right tables too. Not in the state dict unless `persistent`.
+    """
+
+    values: Tensor
+
+    def __init__(self, values: np.ndarray, persistent: bool = False, name: str = "values") -> None:
+        super().__init__()
+        self._source = np.asarray(values, dtype=np.float64)
+        self._name = name
+        self.register_buffer(name, torch.tensor(self._source, dtype=torch.float32), persistent=persistent)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "FixedTable":
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        current = getattr(self, self._name)
+        dtype = torch.float64 if current.dtype == torch.float64 else torch.float32
+        table = current.to(dtype) if current.is_meta else torch.tensor(self._source, dtype=dtype, device=current.device)
+        setattr(self, self._name, table)
+        return self
+
+    def forward(self) -> Tensor:
+        table: Any = getattr(self, self._name)
+        return table

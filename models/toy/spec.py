@@ -1,0 +1,92 @@
+"""Four small workloads with the signatures of the real components, milliseconds on a CPU: to try and test the lab.
+
+`world` takes a frame and a KV cache like `wm`, `picture` a latent like `image`, `sound` like `audio`, `stream` a latent
+and explicit caches like `matrix`. Nothing here is a published model and no figure of it means anything.
+"""
+
+from dataclasses import dataclass
+
+from bakeoff.models.component import Component, Preset, TensorSpec, Work, Workload
+from bakeoff.models.errors import BakeoffError
+
+WORKLOADS = ("world", "picture", "sound", "stream")
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    width: int = 32
+    """Channels everywhere; a multiple of 4."""
+    length: int = 16
+    """Tokens, pixels a side or samples."""
+
+    def __post_init__(self) -> None:
+        if self.width < 4 or self.width % 4 or self.length < 2:
+            raise BakeoffError(
+                f"toy config: width {self.width} must be a multiple of 4, length {self.length} at least 2"
+            )
+
+
+def workload(config: Config, name: str, batch: int) -> Workload:
+    width, length = config.width, config.length
+    io: tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]
+    if name == "world":
+        cached = (batch, 4 * length, width)
+        io = (
+            (
+                TensorSpec("x", (batch, length, width)),
+                TensorSpec("t", (batch, 1), "uniform", keep_fp32=True),
+                TensorSpec("cache_k", cached),
+                TensorSpec("cache_v", cached),
+            ),
+            (TensorSpec("velocity", (batch, length, width)),),
+        )
+        flops = batch * (2 * length * width * width * 4 + 4 * length * 5 * length * width)
+        weights = 4 * width * width
+    elif name == "picture":
+        io = (
+            (TensorSpec("z", (batch, width, length, length)),),
+            (TensorSpec("image", (batch, 3, 2 * length, 2 * length), signal="picture"),),
+        )
+        flops = batch * 2 * (length**2 * width * width * 9 + (2 * length) ** 2 * width * 3 * 9)
+        weights = 9 * width * width + width + 27 * width
+    elif name == "sound":
+        io = (
+            (TensorSpec("z", (batch, width, length)),),
+            (TensorSpec("audio", (batch, 2, 4 * length), signal="audio"),),
+        )
+        flops = batch * 2 * (4 * length * width * width * 7 + 4 * length * width * 2 * 7)
+        weights = 7 * width * width + width + 14 * width
+    elif name == "stream":
+        cache = TensorSpec("cache.00", (batch, width, 2, length, length))
+        io = (
+            (TensorSpec("z", (batch, 1, width, length, length)), cache),
+            (TensorSpec("video", (batch, 1, 3, length, length), keep_fp32=True, signal="picture"), cache),
+        )
+        flops = batch * 2 * length**2 * width * 3 * 27
+        weights = 81 * width + 3
+    else:
+        raise BakeoffError(f"toy has no workload '{name}'; it has {', '.join(WORKLOADS)}")
+    inputs, outputs = io
+    elements = sum(tensor.elements for tensor in inputs + outputs)
+    return Workload(name, f"toy with the signature of {name}", inputs, outputs, Work(flops, weights, elements))
+
+
+def parameters(config: Config) -> int:
+    """All four workloads share one state dict, so the count does not depend on the workload."""
+    return sum(workload(config, name, 1).work.weight_elements for name in WORKLOADS)
+
+
+SPEC = Component(
+    name="toy",
+    summary="four toys with the signatures of the real components; no figure means anything",
+    credit="this project",
+    config_type=Config,
+    presets=(Preset("tiny", Config(), "toy"), Preset("small", Config(width=64, length=32), "toy")),
+    default_preset={"cpu": "tiny", "cuda": "small"},
+    default_workloads={"cpu": ("world",), "cuda": ("world",)},
+    workload_names=lambda _config: WORKLOADS,
+    workload=workload,
+    parameters=parameters,
+    tolerance_fp32=1e-4,
+    network="bakeoff.models.toy.network",
+)

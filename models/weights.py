@@ -1,0 +1,82 @@
+"""Random weights for benchmarks and tests, and a fingerprint of whatever weights a module carries."""
+
+import zlib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
+
+import torch
+from torch import Tensor, nn
+
+from bakeoff.models.errors import BakeoffError
+
+InitialStd = Callable[[str, tuple[int, ...]], float | None]
+_HEAD_ELEMENTS = 1024
+
+
+def randomize(module: nn.Module, seed: int, initial_std: InitialStd | None = None) -> None:
+    """Fill every parameter in place; buffers stay as they are.
+
+    A parameter's values depend on `seed`, its name and its shape alone: drawn in fp32 on the CPU, whatever the order,
+    the device or the dtype of the module. Matrices and kernels are normal with standard deviation 1 / sqrt(fan_in),
+    gains named `gamma` 1 + 0.1 normal, other vectors 0.1 normal. `initial_std(name, shape)` returns another standard
+    deviation for a parameter of zero mean, or None. Raises BakeoffError while parameters are on the meta device.
+    """
+    parameters = list(module.named_parameters())
+    _refuse_meta("weights cannot be drawn", parameters)
+
+    def fill(named: tuple[str, nn.Parameter]) -> None:
+        name, parameter = named
+        shape = tuple(parameter.shape)
+        mean, std = _distribution(name, shape, initial_std)
+        generator = torch.Generator().manual_seed(_seed(seed, name))
+        with torch.no_grad():
+            if parameter.device.type == "cpu" and parameter.dtype == torch.float32 and parameter.is_contiguous():
+                parameter.normal_(mean, std, generator=generator)
+            else:
+                parameter.copy_(torch.empty(shape, dtype=torch.float32).normal_(mean, std, generator=generator))
+
+    # One generator fills one tensor serially, without the interpreter's lock: threads share out the parameters.
+    with ThreadPoolExecutor(max_workers=min(8, torch.get_num_threads())) as pool:
+        list(pool.map(fill, sorted(parameters, key=lambda named: -named[1].numel())))
+
+
+def fingerprint(module: nn.Module) -> str:
+    """A hex digest of the state's keys, shapes and values as fp32: equal weights give equal digests on every host.
+
+    A fingerprint, not a proof: values enter by a CRC-32 of their bytes and the first 1024 of each tensor in full, so a
+    forged state could collide. Take it before a cast to half precision, whose rounding is another content. Raises
+    BakeoffError while tensors are on the meta device.
+    """
+    state: dict[str, Tensor] = module.state_dict()
+    _refuse_meta("weights have no fingerprint", list(state.items()))
+    digest = sha256()
+    for key, tensor in sorted(state.items()):
+        values = tensor.detach().to("cpu", torch.float32).contiguous().view(-1).numpy()
+        digest.update(f"{key}:{tuple(tensor.shape)}:{zlib.crc32(values.data):08x}".encode())
+        digest.update(values[:_HEAD_ELEMENTS].tobytes())
+    return digest.hexdigest()
+
+
+def _distribution(name: str, shape: tuple[int, ...], initial_std: InitialStd | None) -> tuple[float, float]:
+    if name.rpartition(".")[2] == "gamma":
+        return 1.0, 0.1
+    override = None if initial_std is None else initial_std(name, shape)
+    if override is not None:
+        return 0.0, override
+    if len(shape) < 2:
+        return 0.0, 0.1
+    fan_in = 1
+    for size in shape[1:]:
+        fan_in *= size
+    return 0.0, float(max(fan_in, 1) ** -0.5)
+
+
+def _seed(seed: int, name: str) -> int:
+    return int.from_bytes(sha256(f"{seed}:{name}".encode()).digest()[:8], "little", signed=True)
+
+
+def _refuse_meta(what: str, named: list[tuple[str, nn.Parameter]] | list[tuple[str, Tensor]]) -> None:
+    on_meta = [name for name, tensor in named if tensor.is_meta]
+    if on_meta:
+        raise BakeoffError(f"{what}: {len(on_meta)} tensors are on the meta device; call to_empty(device=...) first")

@@ -1,0 +1,63 @@
+"""Run the world model on a golden file's weights and inputs."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bakeoff.models.component import config_from
+from bakeoff.models.errors import BakeoffError
+from bakeoff.models.golden import load_weights, require_inputs, watch
+from bakeoff.models.wm.network import WorldModel
+from bakeoff.models.wm.spec import Config, plan, workload
+
+
+def replay(about: Mapping[str, Any], weights: dict[str, Tensor], inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Outputs of a file of a whole sequence, a single frame or a cached step, `aux.*` from inside the model included.
+
+    Inputs named `ctx_*` are the context of a step: they give `ctx_video` and `ctx_audio` by a whole-sequence call, and
+    `cache_k.N` and `cache_v.N` by a cache-filling one. Raises BakeoffError when config, weights and inputs do not fit
+    each other.
+    """
+    config = config_from(Config, about["config"], "wm")
+    if "cache_k.0" in inputs:
+        name = f"step{inputs['cache_k.0'].shape[-2] // config.tokens_per_frame}"
+    else:
+        name = f"full{_size(inputs)[1]}"
+    own = {key: tensor for key, tensor in inputs.items() if not key.startswith("ctx_")}
+    outputs, inside = _run(config, name, weights, own)
+    found = outputs | inside
+    context = {key.removeprefix("ctx_"): tensor for key, tensor in inputs.items() if key.startswith("ctx_")}
+    if context:
+        frames = _size(context)[1]
+        whole, _ = _run(config, f"full{frames}", weights, context)
+        cache, _ = _run(config, f"context{frames}", weights, context)
+        found |= {f"ctx_{key}": tensor for key, tensor in whole.items()} | cache
+    return found
+
+
+def _size(inputs: dict[str, Tensor]) -> tuple[int, int]:
+    """Batch and frames."""
+    if "x" not in inputs or inputs["x"].ndim != 5:
+        raise BakeoffError("wm golden: there is no input x of shape [batch, frames, channels, side, side]")
+    return inputs["x"].shape[0], inputs["x"].shape[1]
+
+
+def _run(
+    config: Config, name: str, weights: dict[str, Tensor], inputs: dict[str, Tensor]
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Outputs by name, and what passed inside by the names of golden files."""
+    stated = workload(config, name, _size(inputs)[0])
+    model = WorldModel(config, plan(config, name)).eval()
+    require_inputs("wm", stated.inputs, inputs)
+    load_weights("wm", model, weights)
+    watched = {"control": model.control_embed, "timestep": model.t_embed, "aux.tokens": model.pos_enc}
+    watched |= {f"aux.block.{index}": block for index, block in enumerate(model.transformer.blocks)}
+    inside = watch(watched)
+    with torch.no_grad():
+        results = model(*(inputs[one.name] for one in stated.inputs))
+    inside["aux.cond"] = inside.pop("control") + inside.pop("timestep")
+    # tokens [B, N, M, d] are a sequence [B, N * M, d] in golden files
+    sequences = {key: tensor.flatten(1, 2) if tensor.ndim == 4 else tensor for key, tensor in inside.items()}
+    return {one.name: result for one, result in zip(stated.outputs, results, strict=True)}, sequences

@@ -1,0 +1,431 @@
+"""The modules of the world model: owl.md 1.3 to 1.9, in the forms of tensorrt.md 2.
+
+Shapes: B batch, N frames computed, M tokens a frame, T tokens of a sequence, H heads, D head width, d model width.
+Activations are [B, N, M, d], conditions [B, N, d], so that modulation broadcasts without a copy. Parameter names and
+shapes are those of the published checkpoints.
+
+Precision: the noise level, the mouse and every phase are fp32 whatever the module is cast to, fp64 after `.double()`;
+sines and cosines are rounded to the dtype of `x`.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from bakeoff.models.errors import BakeoffError
+from bakeoff.models.tables import FixedTable
+from bakeoff.models.wm.spec import Config, Plan, plan, workload
+
+
+def build(config: Config, workload_name: str, batch: int = 1) -> nn.Module:
+    """The world model for one workload, in eval mode and fp32; its forward takes the workload's inputs by position.
+
+    Raises BakeoffError for an unknown workload or a batch below one; `batch` changes no module.
+    """
+    workload(config, workload_name, batch)
+    return WorldModel(config, plan(config, workload_name)).eval()
+
+
+def initial_std(name: str, _shape: tuple[int, ...]) -> float | None:
+    """The position table is an embedding: its rows are tokens, not a map over d inputs."""
+    return 1.0 if name == "pos_enc.p" else None
+
+
+def rotate_context(config: Config, keys: Tensor) -> Tensor:
+    """Rotate cached keys [..., C * M, D] for the denoising steps of the next frame (`step-prepared`, owl.md 1.8).
+
+    The window's length sets every angle, so this is done anew when a frame has been appended, not in each step. Equals
+    what `step` does to them, bit for bit. Raises BakeoffError when the keys are not whole frames or more than fit.
+    """
+    cached, rest = divmod(keys.shape[-2], config.tokens_per_frame)
+    if rest or not 1 <= cached < config.n_frames or keys.shape[-1] != config.head_dim:
+        raise BakeoffError(
+            f"cached keys of shape {tuple(keys.shape)} do not fit: the last two sizes must be the tokens of 1 to "
+            f"{config.n_frames - 1} frames, {config.tokens_per_frame} each, and the head width {config.head_dim}"
+        )
+    working = torch.promote_types(keys.dtype, torch.float32)
+    cosines, sines = (
+        torch.tensor(table[: keys.shape[-2]], dtype=working, device=keys.device).to(keys.dtype)
+        for table in rotary_tables(config, cached + 1)
+    )
+    return rotate(keys, cosines, sines)
+
+
+def sinusoid_frequencies(width: int) -> np.ndarray:
+    """Radians per unit of a sinusoid of `width` channels: 1000, falling evenly in logarithm to 1000 / 300."""
+    half = width // 2
+    frequencies: np.ndarray = 1000.0 * np.exp(-np.arange(half) * np.log(300.0) / (half - 1))
+    return frequencies
+
+
+def rotary_frequencies(head_dim: int) -> np.ndarray:
+    """The D/8 frequencies of one rotary axis, evenly spaced from pi to 128 pi."""
+    return np.pi * np.linspace(1.0, 128.0, head_dim // 8)
+
+
+def rotary_tables(config: Config, frames: int) -> tuple[np.ndarray, np.ndarray]:
+    """Cosines and signed sines [frames * M, D/2] of a window, each angle twice in a row (owl.md 1.7).
+
+    The first half of the angles is the frame's, the second the token's. Positions are not integers but points from -1
+    to 1, and -1 on an axis with one position: the same frame has other angles in a longer window.
+    """
+    tokens = config.tokens_per_frame
+    frequencies = rotary_frequencies(config.head_dim)
+    by_frame = np.linspace(-1.0, 1.0, frames)[:, None, None] * frequencies
+    by_token = np.linspace(-1.0, 1.0, tokens)[None, :, None] * frequencies
+    shape = (frames, tokens, len(frequencies))
+    angles = np.concatenate([np.broadcast_to(by_frame, shape), np.broadcast_to(by_token, shape)], axis=-1)
+    angles = np.repeat(angles.reshape(frames * tokens, -1), 2, axis=-1)
+    signs = np.tile([-1.0, 1.0], angles.shape[-1] // 2)
+    return np.cos(angles), signs * np.sin(angles)
+
+
+def rotate(heads: Tensor, cosines: Tensor, signed_sines: Tensor) -> Tensor:
+    """Rotate adjacent pairs of the first D/2 channels of [..., T, D]; the others pass.
+
+    The pairs are swapped by slices and a stack: half the time of rotating even and odd channels apart (CPU, bf16), no
+    product with a permutation matrix, and every converter takes it.
+    """
+    turned, passed = heads.chunk(2, -1)
+    swapped = torch.stack((turned[..., 1::2], turned[..., 0::2]), -1).flatten(-2)
+    return torch.cat((turned * cosines + swapped * signed_sines, passed), -1)
+
+
+class Scene(NamedTuple):
+    """What the blocks of one call share."""
+
+    condition: Tensor
+    """silu of the conditioning vectors [B, N, d], as every modulation takes them."""
+    cosines: Tensor
+    """Rotary rows of the keys to be rotated, the new frames' last; likewise `sines`."""
+    sines: Tensor
+    mask: Tensor | None
+    """Added to the scores [T, T]: minus infinity where a key's frame is later than the query's."""
+    keys_rotated: bool
+
+
+class MLP(nn.Module):
+    def __init__(self, inputs: int, middle: int, outputs: int) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(inputs, middle)
+        self.fc2 = nn.Linear(middle, outputs)
+
+    def forward(self, u: Tensor) -> Tensor:
+        mapped: Tensor = self.fc2(functional.silu(self.fc1(u)))
+        return mapped
+
+
+class Sinusoid(nn.Module):
+    """All sines, then all cosines, of a scalar times `width` / 2 fixed frequencies."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.frequencies = FixedTable(sinusoid_frequencies(width))
+
+    def forward(self, scalar: Tensor, dtype: torch.dtype) -> Tensor:
+        phases = scalar[..., None] * self.frequencies()
+        return torch.cat((phases.sin(), phases.cos()), -1).to(dtype)
+
+
+class TimestepEmbedding(nn.Module):
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.sinusoid = Sinusoid(config.timestep_dim)
+        self.mlp = MLP(config.timestep_dim, 4 * config.d_model, config.d_model)
+
+    def forward(self, t: Tensor, dtype: torch.dtype) -> Tensor:
+        embedded: Tensor = self.mlp(self.sinusoid(t, dtype))
+        return embedded
+
+
+class MouseEmbedding(nn.Module):
+    """A motion as direction and, in a sinusoid, length, both of its symmetric logarithm."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        control = config.control_dim
+        self.angle_proj = nn.Linear(2, control // 2, bias=False)
+        self.sinusoid = Sinusoid(control // 2)
+        self.mlp = MLP(control, 4 * control, config.d_model)
+
+    def forward(self, mouse: Tensor, dtype: torch.dtype) -> Tensor:
+        motion = mouse.sign() * mouse.abs().log1p()
+        radius = (motion * motion).sum(-1).sqrt()
+        # cos and sin of the direction without atan2; (1, 0) where there is no motion.
+        still = (radius == 0).to(motion.dtype)
+        across, down = (motion / (radius + still)[..., None]).unbind(-1)
+        direction = torch.stack((across + still, down), -1).to(dtype)
+        embedded: Tensor = self.mlp(torch.cat((self.angle_proj(direction), self.sinusoid(radius, dtype)), -1))
+        return embedded
+
+
+class ButtonEmbedding(nn.Module):
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.proj = MLP(config.n_buttons, 4 * config.control_dim, config.d_model)
+
+    def forward(self, btn: Tensor) -> Tensor:
+        embedded: Tensor = self.proj(2 * btn - 1)
+        return embedded
+
+
+class ControlEmbedding(nn.Module):
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.mouse = MouseEmbedding(config)
+        self.button = ButtonEmbedding(config)
+
+    def forward(self, mouse: Tensor, btn: Tensor, dtype: torch.dtype) -> Tensor:
+        embedded: Tensor = self.mouse(mouse, dtype) + self.button(btn)
+        return embedded
+
+
+class PositionTable(nn.Module):
+    """One vector for each token of the window; a shorter sequence takes the last rows."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.p = nn.Parameter(torch.zeros(config.n_frames * config.tokens_per_frame, config.d_model))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        rows = tokens.shape[1] * tokens.shape[2]
+        return tokens + self.p[-rows:].view(tokens.shape[1:])
+
+
+class AdaLN(nn.Module):
+    """Layer norm without weights of its own, scaled and shifted by each frame's condition."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.fc = nn.Linear(width, 2 * width)
+
+    def forward(self, u: Tensor, condition: Tensor) -> Tensor:
+        scale, shift = self.fc(condition)[:, :, None].chunk(2, -1)
+        modulated: Tensor = functional.layer_norm(u, u.shape[-1:], eps=1e-5) * (1 + scale) + shift
+        return modulated
+
+
+class Gate(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.fc_c = nn.Linear(width, width)
+
+    def forward(self, u: Tensor, condition: Tensor) -> Tensor:
+        gated: Tensor = self.fc_c(condition)[:, :, None] * u
+        return gated
+
+
+class RMSGain(nn.Module):
+    """Root-mean-square norm over a head; the mean in fp32 or better, its reciprocal root rounded to u's dtype."""
+
+    def __init__(self, head_dim: int) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.zeros(head_dim))
+
+    def forward(self, u: Tensor) -> Tensor:
+        full = u.to(torch.promote_types(u.dtype, torch.float32))
+        return u * torch.rsqrt((full * full).mean(-1, keepdim=True) + 1e-6).to(u.dtype) * (1 + self.gain)
+
+
+class QKNorm(nn.Module):
+    def __init__(self, head_dim: int) -> None:
+        super().__init__()
+        self.q_norm = RMSGain(head_dim)
+        self.k_norm = RMSGain(head_dim)
+
+    def forward(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        return self.q_norm(q), self.k_norm(k)
+
+
+class Rope(nn.Module):
+    """The frequencies that a checkpoint stores in each layer; they are checked, not used: the model has its tables."""
+
+    def __init__(self, head_dim: int) -> None:
+        super().__init__()
+        frequencies = rotary_frequencies(head_dim)
+        self.pos_emb = FixedTable(frequencies, persistent=True, name="freqs")
+        check = partial(_check_frequencies, frequencies)
+        self.pos_emb.register_load_state_dict_pre_hook(check)  # type: ignore[no-untyped-call]
+
+
+def _check_frequencies(
+    frequencies: np.ndarray, table: nn.Module, state_dict: dict[str, Any], prefix: str, *_rest: Any
+) -> None:
+    """Refuse a checkpoint made with other frequencies; put the exact ones in place of rounded ones.
+
+    Taken for equal: fp32 values, and what they become when a checkpoint went through bf16 or fp16.
+    """
+    key = f"{prefix}freqs"
+    found = state_dict.get(key)
+    if found is None or found.shape != frequencies.shape or found.is_meta:
+        return  # for load_state_dict to complain about
+    expected = torch.tensor(frequencies, device=found.device)
+    stored = found.to(torch.float64)
+    rounded = (expected, expected.to(torch.bfloat16), expected.to(torch.float16))
+    if not any(torch.allclose(stored, one.to(torch.float64), rtol=1e-5, atol=0.0) for one in rounded):
+        raise BakeoffError(
+            f"{key} of the checkpoint runs from {stored[0]:.6g} to {stored[-1]:.6g}; this model's frequencies are "
+            f"evenly spaced from {frequencies[0]:.6g} to {frequencies[-1]:.6g}: take a checkpoint made with those"
+        )
+    state_dict[key] = expected.to(table.get_buffer("freqs").dtype)
+
+
+class Attention(nn.Module):
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        width = config.d_model
+        self.heads = config.n_heads
+        self.qkv = nn.Linear(width, 3 * width)
+        self.qk_norm = QKNorm(config.head_dim)
+        self.rope = Rope(config.head_dim)
+        self.out = nn.Linear(width, width)
+
+    def forward(self, u: Tensor, scene: Scene, cache: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """Attend from u [B, N, M, d] to itself, and to `cache`, keys and values [B, H, C * M, D], unless it is empty.
+
+        Returns the result and the new frames' own keys, not rotated, and values, [B, H, N * M, D].
+        """
+        q, k, v = self._split(self.qkv(u), 3)
+        q, k = self.qk_norm(q, k)
+        rows = q.shape[-2]
+        q = rotate(q, scene.cosines[-rows:], scene.sines[-rows:])
+        if scene.keys_rotated:
+            keys = torch.cat((cache[0], rotate(k, scene.cosines, scene.sines)), -2)
+        else:
+            keys = rotate(torch.cat((cache[0], k), -2) if cache else k, scene.cosines, scene.sines)
+        values = torch.cat((cache[1], v), -2) if cache else v
+        attended = functional.scaled_dot_product_attention(q, keys, values, attn_mask=scene.mask)
+        return self.out(attended.transpose(1, 2).reshape(u.shape)), k, v
+
+    def keys_values(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        """The keys, not rotated, and values of u alone; queries are not computed."""
+        width = u.shape[-1]
+        k, v = self._split(functional.linear(u, self.qkv.weight[width:], self.qkv.bias[width:]), 2)
+        return self.qk_norm.k_norm(k), v
+
+    def _split(self, projected: Tensor, parts: int) -> tuple[Tensor, ...]:
+        """[B, N, M, parts * d] to `parts` of [B, H, N * M, D]."""
+        apart = projected.unflatten(-1, (parts, self.heads, -1)).flatten(1, 2)
+        split: tuple[Tensor, ...] = apart.permute(2, 0, 3, 1, 4).unbind(0)
+        return split
+
+
+class Block(nn.Module):
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        width = config.d_model
+        self.adaln1 = AdaLN(width)
+        self.attn = Attention(config)
+        self.gate1 = Gate(width)
+        self.adaln2 = AdaLN(width)
+        self.mlp = MLP(width, 4 * width, width)
+        self.gate2 = Gate(width)
+
+    def forward(
+        self, u: Tensor, scene: Scene, cache: Sequence[Tensor], stops_at_keys: bool
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The block's output, or u itself where it stops; and the new frames' keys and values."""
+        modulated = self.adaln1(u, scene.condition)
+        if stops_at_keys:
+            return u, *self.attn.keys_values(modulated)
+        attended, k, v = self.attn(modulated, scene, cache)
+        u = u + self.gate1(attended, scene.condition)
+        u = u + self.gate2(self.mlp(self.adaln2(u, scene.condition)), scene.condition)
+        return u, k, v
+
+
+class Transformer(nn.Module):
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        width = config.d_model
+        self.skips = config.skips_used
+        self.blocks = nn.ModuleList([Block(config) for _ in range(config.n_layers)])
+        self.skip_projs = nn.ModuleList([nn.Linear(2 * width, width) for _ in range(config.skips_stored)])
+
+    def forward(self, u: Tensor, scene: Scene, cache: Sequence[Tensor], fills_cache: bool) -> tuple[Tensor, ...]:
+        """The last block's output alone; or, to fill a cache, k and v of each layer, where the last block stops."""
+        last = len(self.blocks) - 1
+        early: list[Tensor] = []
+        kept: list[Tensor] = []
+        for index, block in enumerate(self.blocks):
+            skip = index - (last + 1 - self.skips)
+            if skip >= 0:
+                u = self.skip_projs[skip](torch.cat((u, early.pop()), -1))
+            u, k, v = block(u, scene, cache[2 * index : 2 * index + 2], fills_cache and index == last)
+            if fills_cache:
+                kept += (k, v)
+            if index < self.skips:
+                early.append(u)
+        return tuple(one.contiguous() for one in kept) if fills_cache else (u,)
+
+
+class Head(nn.Module):
+    def __init__(self, width: int, outputs: int) -> None:
+        super().__init__()
+        self.norm = AdaLN(width)
+        self.proj = nn.Linear(width, outputs)
+
+    def forward(self, u: Tensor, condition: Tensor) -> Tensor:
+        projected: Tensor = self.proj(functional.silu(self.norm(u, condition)))
+        return projected
+
+
+class WorldModel(nn.Module):
+    """The whole model, its forward that of one workload: the tables and the branches are fixed by the plan."""
+
+    def __init__(self, config: Config, asked: Plan) -> None:
+        super().__init__()
+        width = config.d_model
+        self.asked = asked
+        self.control_embed = ControlEmbedding(config)
+        self.t_embed = TimestepEmbedding(config)
+        self.proj_in = nn.Linear(config.channels, width, bias=False)
+        self.audio_proj_in = nn.Linear(config.audio_channels, width, bias=False)
+        self.pos_enc = PositionTable(config)
+        self.transformer = Transformer(config)
+        self.proj_out = Head(width, config.channels)
+        self.audio_proj_out = Head(width, config.audio_channels)
+
+        first = asked.cached * config.tokens_per_frame if asked.keys_rotated else 0
+        cosines, sines = rotary_tables(config, asked.frames)
+        self.rotary_cosines = FixedTable(cosines[first:])
+        self.rotary_sines = FixedTable(sines[first:])
+        self.mask = None
+        if config.causal and asked.new > 1:
+            frame = np.arange(asked.new * config.tokens_per_frame) // config.tokens_per_frame
+            self.mask = FixedTable(np.where(frame[None, :] > frame[:, None], -np.inf, 0.0))
+
+    def forward(
+        self, x: Tensor, audio: Tensor, t: Tensor, mouse: Tensor, btn: Tensor, *cache: Tensor
+    ) -> tuple[Tensor, ...]:
+        """Inputs and outputs as `spec.workload` lists them; `cache` is k and v of layer 0, k and v of layer 1, ..."""
+        dtype = x.dtype
+        condition = functional.silu(self.control_embed(mouse, btn, dtype) + self.t_embed(t, dtype))
+        video_tokens = self.proj_in(x.flatten(3).transpose(2, 3))
+        audio_tokens = self.audio_proj_in(audio)[:, :, None]
+        tokens = self.pos_enc(torch.cat((video_tokens, audio_tokens), 2))
+        scene = Scene(
+            condition,
+            self.rotary_cosines().to(dtype),
+            self.rotary_sines().to(dtype),
+            None if self.mask is None else self.mask().to(dtype),
+            self.asked.keys_rotated,
+        )
+        results: tuple[Tensor, ...] = self.transformer(tokens, scene, cache, self.asked.fills_cache)
+        if self.asked.fills_cache:
+            return results
+        (u,) = results
+        video = self.proj_out(u[:, :, :-1], condition).transpose(2, 3).reshape(x.shape)
+        return video, self.audio_proj_out(u[:, :, -1:], condition)[:, :, 0]
+
+
+def adapt_config(config: Config, keys: Collection[str]) -> Config:
+    """The config with the backbone of a checkpoint that has these keys: long skips are stored or they are not."""
+    skips = any(key.startswith("transformer.skip_projs.") for key in keys)
+    return replace(config, backbone="uvit" if skips else "dit")

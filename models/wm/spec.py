@@ -1,0 +1,324 @@
+"""The audio-video world model of the OWL project (owl-wms, Wayfarer Labs, also seen as OpenWorld Labs), without torch.
+
+A diffusion-forcing rectified-flow transformer over video latents, audio latents and a player's mouse and buttons. A
+frame is `tokens_per_frame` tokens: one for each latent pixel in row-major order, then one for audio. Every frame has
+its own noise level; the prediction is each frame's velocity (owl.md 1).
+
+Workloads that see earlier frames take their keys and values, of each layer [batch, heads, frames * tokens, head_dim],
+oldest frame first, keys after the QK norm and before the rotary embedding: a key's angle depends on the number of
+frames in the window, so it is rotated in the step (`step`), or once a frame by `network.rotate_context`
+(`step-prepared`).
+"""
+
+import re
+from dataclasses import dataclass, fields
+from typing import Literal
+
+from bakeoff.models.component import Component, Preset, TensorSpec, Work, Workload
+from bakeoff.models.errors import BakeoffError
+
+_NAME = re.compile(r"(single)|(step|step-prepared|context|append|full)([1-9][0-9]*)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    sample_size: int
+    """Side of the square video latent in pixels; one pixel is one token."""
+    channels: int
+    audio_channels: int
+    n_layers: int
+    n_heads: int
+    d_model: int
+    tokens_per_frame: int
+    n_buttons: int
+    n_frames: int
+    """Window: frames in the position table, and one more than the frames a step can see cached."""
+    causal: bool = False
+    """Within one call a frame sees only itself and earlier ones. No published preset sets it."""
+    backbone: Literal["dit", "uvit"] = "dit"
+    """Blocks in order, or with long skips from the first half to the second."""
+    control_dim: int = 512
+    """Inner width of the mouse and button embeddings."""
+    timestep_dim: int = 512
+    """Width of the sinusoid of the noise level."""
+    denoising_steps: int = 20
+    """Steps a sampler takes for one frame."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.type is int and (type(value) is not int or value < 1):
+                raise BakeoffError(f"wm config: {field.name} is {value!r}; it must be a whole number of at least 1")
+        if type(self.causal) is not bool:
+            raise BakeoffError(f"wm config: causal is {self.causal!r}; it must be true or false")
+        if self.backbone not in ("dit", "uvit"):
+            raise BakeoffError(f"wm config: no backbone {self.backbone!r}; known: dit, uvit")
+        if self.tokens_per_frame != self.sample_size**2 + 1:
+            raise BakeoffError(
+                f"wm config: tokens_per_frame is {self.tokens_per_frame}; sample_size {self.sample_size} makes "
+                f"{self.sample_size**2} video tokens and one audio token"
+            )
+        if self.d_model % self.n_heads or self.head_dim % 8 or self.head_dim < 16:
+            raise BakeoffError(
+                f"wm config: d_model {self.d_model} over n_heads {self.n_heads}; the width of a head must be whole, "
+                "a multiple of 8 and at least 16"
+            )
+        if self.control_dim % 4 or self.control_dim < 8:
+            raise BakeoffError(f"wm config: control_dim is {self.control_dim}; it must be a multiple of 4, at least 8")
+        if self.timestep_dim % 2 or self.timestep_dim < 4:
+            raise BakeoffError(f"wm config: timestep_dim is {self.timestep_dim}; it must be even and at least 4")
+
+    @property
+    def head_dim(self) -> int:
+        return self.d_model // self.n_heads
+
+    @property
+    def skips_stored(self) -> int:
+        """Skip maps among the parameters."""
+        return self.n_layers // 2 if self.backbone == "uvit" else 0
+
+    @property
+    def skips_used(self) -> int:
+        """Skip maps that run: with an even number of layers the last stored one never does."""
+        return (self.n_layers - 1) // 2 if self.backbone == "uvit" else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a workload's name means for one config."""
+
+    kind: str
+    new: int
+    """Frames computed."""
+    cached: int
+    """Earlier frames given as keys and values."""
+
+    @property
+    def frames(self) -> int:
+        return self.cached + self.new
+
+    @property
+    def keys_rotated(self) -> bool:
+        """The cached keys come rotated."""
+        return self.kind == "step-prepared"
+
+    @property
+    def fills_cache(self) -> bool:
+        """Returns the new frames' keys and values, not the prediction; the last layer stops at them."""
+        return self.kind in ("context", "append")
+
+    @property
+    def denoises_one_frame(self) -> bool:
+        return self.kind in ("single", "step", "step-prepared")
+
+
+def plan(config: Config, name: str) -> Plan:
+    """Read a workload's name, which may end in a number of frames: those cached (`step4`) or computed (`full3`).
+
+    Raises BakeoffError for an unknown name, or more frames than the window holds.
+    """
+    match = _NAME.fullmatch(name)
+    if match is None:
+        raise BakeoffError(
+            f"wm has no workload '{name}'; it has single, step, step-prepared, context, append, full, and all but "
+            "single also with a number of frames, as in step4 or full3"
+        )
+    kind, number = match[1] or match[2], match[3]
+    if kind == "single":
+        return Plan(kind, new=1, cached=0)
+    limit = config.n_frames if kind == "full" else config.n_frames - 1
+    frames = int(number) if number else limit
+    if not 1 <= frames <= limit:
+        raise BakeoffError(
+            f"wm workload '{name}' does not fit a window of {config.n_frames} frames: at most {config.n_frames} can be "
+            f"computed or {config.n_frames - 1} be context; ask for {kind}N with fewer"
+        )
+    if kind in ("full", "context"):
+        return Plan(kind, new=frames, cached=0)
+    return Plan(kind, new=1, cached=frames)
+
+
+def workload_names(config: Config) -> tuple[str, ...]:
+    if config.n_frames == 1:
+        return ("single", "full")
+    return ("single", "step", "step-prepared", "context", "append", "full")
+
+
+def workload(config: Config, name: str, batch: int) -> Workload:
+    """Guidance doubles the batch; it makes no other workload. Raises BakeoffError as `plan` does."""
+    if batch < 1:
+        raise BakeoffError(f"wm workload '{name}': batch is {batch}; it must be at least 1")
+    asked = plan(config, name)
+    pixels = (config.channels, config.sample_size, config.sample_size)
+    frames = (batch, asked.new)
+    # The layer that stops at its keys and values attends to nothing, so its cache is no input.
+    layers_attending = config.n_layers - asked.fills_cache
+    inputs = (
+        TensorSpec("x", (*frames, *pixels)),
+        TensorSpec("audio", (*frames, config.audio_channels)),
+        TensorSpec("t", frames, "uniform", keep_fp32=True),
+        TensorSpec("mouse", (*frames, 2), keep_fp32=True),
+        TensorSpec("btn", (*frames, config.n_buttons), "binary"),
+        *(_keys_values(config, batch, asked.cached, layers_attending, "cache") if asked.cached else ()),
+    )
+    outputs: tuple[TensorSpec, ...]
+    if asked.fills_cache:
+        prefix = "new" if asked.cached else "cache"
+        outputs = _keys_values(config, batch, asked.new, config.n_layers, prefix)
+    else:
+        outputs = (TensorSpec("video", (*frames, *pixels)), TensorSpec("audio", (*frames, config.audio_channels)))
+    return Workload(
+        name,
+        _summary(asked),
+        inputs,
+        outputs,
+        Work(
+            flops=_flops(config, asked, batch),
+            weight_elements=_weight_elements(config, asked),
+            io_elements=sum(tensor.elements for tensor in inputs + outputs),
+        ),
+        frames_per_call=asked.new,
+        calls_per_frame=config.denoising_steps + 1 if asked.denoises_one_frame else None,
+    )
+
+
+def parameters(config: Config) -> int:
+    """Trainable parameters (owl.md 1.10); the rotary frequencies in the state dict are not counted."""
+    width, control = config.d_model, config.control_dim
+    block = 18 * width**2 + 15 * width + 2 * config.head_dim
+    mouse = control + _mlp(control, 4 * control, width)
+    button = _mlp(config.n_buttons, 4 * control, width)
+    timestep = _mlp(config.timestep_dim, 4 * width, width)
+    input_maps = (config.channels + config.audio_channels) * width
+    positions = config.n_frames * config.tokens_per_frame * width
+    return (
+        config.n_layers * block
+        + config.skips_stored * _linear(2 * width, width)
+        + mouse
+        + button
+        + timestep
+        + input_maps
+        + positions
+        + _heads(config)
+    )
+
+
+def _keys_values(config: Config, batch: int, frames: int, layers: int, prefix: str) -> tuple[TensorSpec, ...]:
+    shape = (batch, config.n_heads, frames * config.tokens_per_frame, config.head_dim)
+    return tuple(TensorSpec(f"{prefix}_{kind}.{layer}", shape) for layer in range(layers) for kind in ("k", "v"))
+
+
+def _summary(asked: Plan) -> str:
+    if asked.fills_cache and asked.cached:
+        return f"keys and values of one clean frame against {asked.cached} cached frames"
+    if asked.fills_cache:
+        return f"keys and values of {asked.new} frames, to fill the cache"
+    if asked.cached:
+        rotated = ", their keys already rotated" if asked.keys_rotated else ""
+        return f"one denoising step of one frame against {asked.cached} cached frames{rotated}"
+    if asked.new == 1:
+        return "one denoising step of one frame, no context"
+    return f"one denoising step of {asked.new} frames, no cache"
+
+
+def _linear(inputs: int, outputs: int) -> int:
+    return inputs * outputs + outputs
+
+
+def _mlp(inputs: int, middle: int, outputs: int) -> int:
+    return _linear(inputs, middle) + _linear(middle, outputs)
+
+
+def _heads(config: Config) -> int:
+    width = config.d_model
+    return 2 * _linear(width, 2 * width) + _linear(width, config.channels) + _linear(width, config.audio_channels)
+
+
+def _weight_elements(config: Config, asked: Plan) -> int:
+    """Parameters read: all but position rows of other frames, an unused skip map and what follows the last keys."""
+    width = config.d_model
+    unused = (config.n_frames - asked.new) * config.tokens_per_frame * width
+    unused += (config.skips_stored - config.skips_used) * _linear(2 * width, width)
+    if asked.fills_cache:
+        # Of the last block the modulation before attention, the key and value maps and the key gain are read.
+        unused += 14 * width**2 + 11 * width + config.head_dim + _heads(config)
+    return parameters(config) - unused
+
+
+def _flops(config: Config, asked: Plan, batch: int) -> int:
+    width, control = config.d_model, config.control_dim
+    frames = batch * asked.new
+    tokens = frames * config.tokens_per_frame
+    keys = asked.frames * config.tokens_per_frame
+    blocks = config.n_layers - asked.fills_cache
+
+    mouse = control + 4 * control * (control + width)
+    button = 4 * control * (config.n_buttons + width)
+    timestep = 4 * width * (config.timestep_dim + width)
+    video_pixels = config.tokens_per_frame - 1
+    input_maps = width * (video_pixels * config.channels + config.audio_channels)
+    products = frames * (mouse + button + timestep + input_maps)
+    # Of a block's 18 width^2, 12 act on every token and 6 once a frame; attention is q k^T and its product with v.
+    products += blocks * (tokens * (12 * width**2 + 2 * keys * width) + frames * 6 * width**2)
+    products += config.skips_used * tokens * 2 * width**2
+    if asked.fills_cache:
+        products += tokens * 2 * width**2 + frames * 2 * width**2
+    else:
+        products += frames * (4 * width**2 + input_maps)  # the output maps mirror the input maps
+    return 2 * products
+
+
+_PRESET_1B = Config(
+    sample_size=4,
+    channels=128,
+    audio_channels=64,
+    n_layers=25,
+    n_heads=24,
+    d_model=1536,
+    tokens_per_frame=17,
+    n_buttons=11,
+    n_frames=60,
+)
+_PRESET_200M = Config(
+    sample_size=4,
+    channels=128,
+    audio_channels=64,
+    n_layers=13,
+    n_heads=16,
+    d_model=1024,
+    tokens_per_frame=17,
+    n_buttons=11,
+    n_frames=30,
+    backbone="uvit",
+    denoising_steps=10,
+)
+_PRESET_TINY = Config(
+    sample_size=4,
+    channels=8,
+    audio_channels=6,
+    n_layers=3,
+    n_heads=3,
+    d_model=48,
+    tokens_per_frame=17,
+    n_buttons=11,
+    n_frames=5,
+    control_dim=64,
+)
+
+SPEC = Component(
+    name="wm",
+    summary="audio-video world model: a diffusion transformer over a window of frames with a KV cache",
+    credit="OWL, Wayfarer Labs: owl-wms",
+    config_type=Config,
+    presets=(Preset("1b", _PRESET_1B), Preset("200m", _PRESET_200M), Preset("tiny", _PRESET_TINY, "reduced")),
+    default_preset={"cpu": "200m", "cuda": "1b"},
+    default_workloads={"cpu": ("step",), "cuda": ("step",)},
+    workload_names=workload_names,
+    workload=workload,
+    parameters=parameters,
+    tolerance_fp32=1e-3,
+    network="bakeoff.models.wm.network",
+    golden="bakeoff.models.wm.golden",
+    golden_names=("wm_",),
+    checkpoint_strip=("ema_model.", "module.", "core."),
+)

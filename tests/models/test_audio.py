@@ -1,0 +1,332 @@
+"""The audio decoder against its golden file, its published keys, its stated work and its parts spelt plainly."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.flop_counter import FlopCounterMode
+
+from bakeoff.models.audio.golden import replay
+from bakeoff.models.audio.network import SnakeBeta, TimeRMS, UpStage, build, initial_std
+from bakeoff.models.audio.spec import SPEC, Config, parts
+from bakeoff.models.checkpoint import load_checkpoint
+from bakeoff.models.component import config_from
+from bakeoff.models.errors import BakeoffError
+from bakeoff.models.weights import randomize
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+FULL, CPU, TINY = (SPEC.preset(name).config for name in ("cod", "cpu", "tiny"))
+
+MONO = Config(channels=1, latent_channels=3, ch_0=8, ch_max=24, strides=(1, 4, 6, 5), latents=3)
+NO_STAGES = Config(channels=2, latent_channels=5, ch_0=16, ch_max=16, strides=(9,), latents=11)
+ONE_LATENT = replace(TINY, latents=1)
+ODD = {"mono": MONO, "no stages": NO_STAGES, "one latent": ONE_LATENT}
+
+
+def golden() -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]:
+    about = json.loads((GOLDEN / "owl_audio_decoder_tiny.json").read_text())
+    groups: dict[str, dict[str, Tensor]] = {"weights": {}, "inputs": {}, "outputs": {}}
+    for key, tensor in load_file(GOLDEN / "owl_audio_decoder_tiny.safetensors").items():
+        group, _, name = key.partition(".")
+        groups[group][name] = tensor
+    return about, groups["weights"], groups["inputs"], groups["outputs"]
+
+
+def drawn(config: Config, seed: int = 0) -> nn.Module:
+    module = build(config, "decode")
+    randomize(module, seed, initial_std)
+    return module
+
+
+def latents(config: Config, batch: int = 1, seed: int = 1) -> Tensor:
+    shape = SPEC.workload(config, "decode", batch).inputs[0].shape
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def decode(module: nn.Module, z: Tensor) -> Tensor:
+    with torch.no_grad():
+        (audio,) = module(z)
+    return audio
+
+
+def error(found: Tensor, wanted: Tensor) -> float:
+    return float(((found.double() - wanted).norm() / wanted.norm()).detach())
+
+
+def on_meta(config: Config, batch: int = 1) -> tuple[nn.Module, Tensor]:
+    with torch.device("meta"):
+        return build(config, "decode", batch), torch.empty(SPEC.workload(config, "decode", batch).inputs[0].shape)
+
+
+def test_golden_outputs_and_all_that_passes_inside() -> None:
+    about, weights, inputs, outputs = golden()
+    found = replay(about, weights, inputs)
+    assert found.keys() == outputs.keys() == about["tensors"]["outputs"].keys()
+    tolerance = about["suggested_tolerance_fp32"]
+    for name, expected in outputs.items():
+        torch.testing.assert_close(found[name], expected, **tolerance, msg=lambda text, name=name: f"{name}: {text}")
+
+
+@pytest.mark.parametrize(
+    ("group", "key", "value", "message"),
+    [
+        ("config", "ch_0", 32, "weight decoder"),
+        ("config", "strides", [3, 5, 4, 1], "weight decoder.blocks.0.proj.weight is"),
+        ("config", "ch_9", 64, "unknown field ch_9"),
+        ("config", "ch_0", None, "ch_0"),
+        ("config", "latents", 9, "input z is"),
+        ("config", "latent_channels", 4, "input z is"),
+        ("weights", "decoder.starter.act.beta", None, "decoder.starter.act.beta .* is missing"),
+        ("weights", "extra", torch.zeros(1), "unknown to this config, extra"),
+        ("inputs", "z", None, "input z is missing"),
+        ("inputs", "z", torch.zeros(8, 10), "input z is"),
+        ("inputs", "z", torch.zeros(0, 8, 10), "input z is"),
+        ("inputs", "btn", torch.zeros(1), "unknown to this config, btn"),
+    ],
+)
+def test_golden_refuses_what_does_not_fit(group: str, key: str, value: Any, message: str) -> None:
+    about, weights, inputs, _ = golden()
+    changed = {"config": about["config"], "weights": weights, "inputs": inputs}[group]
+    changed.pop(key, None)
+    if value is not None:
+        changed[key] = value
+    with pytest.raises(BakeoffError, match=message) as raised:
+        replay(about, weights, inputs)
+    assert "\n" not in str(raised.value)
+
+
+def test_state_dict_is_the_published_one() -> None:
+    published = json.loads((GOLDEN / "keys" / "owl_audio_decoder_cod.keys.json").read_text())
+    assert config_from(Config, published["config"], "audio") == FULL
+    module, _ = on_meta(FULL)
+    assert {key: list(tensor.shape) for key, tensor in module.state_dict().items()} == published["state_dict"]
+    assert SPEC.parameters(FULL) == published["parameters"] == 20_950_528
+
+
+@pytest.mark.parametrize("config", [FULL, CPU, TINY, *ODD.values()], ids=["cod", "cpu", "tiny", *ODD])
+def test_formulas_count_what_the_network_does(config: Config) -> None:
+    batch = 2
+    module, z = on_meta(config, batch)
+    parameters = dict(module.named_parameters())
+    assert SPEC.parameters(config) == sum(one.numel() for one in parameters.values())
+    assert sum(part.weights for part in parts(config)) == sum(
+        one.numel() for one in parameters.values() if one.ndim > 1
+    )
+
+    with FlopCounterMode(display=False) as counter:
+        audio = decode(module, z)
+    workload = SPEC.workload(config, "decode", batch)
+    assert tuple(audio.shape) == workload.outputs[0].shape
+    assert counter.get_total_flops() - workload.work.flops == batch * dropped_flops(config)
+    assert workload.work.weight_elements == SPEC.parameters(config)
+    assert workload.work.io_elements == z.numel() + audio.numel()
+    assert workload.frames_per_call == batch
+
+
+def dropped_flops(config: Config) -> int:
+    """Each up convolution computes one sample more than it keeps: cheaper than padding unevenly."""
+    steps = zip(config.widths[:-1], config.widths[1:], config.up_strides, strict=True)
+    return sum(2 * 2 * stride * before * after for before, after, stride in steps)
+
+
+def test_work_is_that_of_the_specification() -> None:
+    """owl.md 3.4: GFLOP of each part for 120 latents, and what the convolutions read and write."""
+    table = {"starter": 0.90, "stage 0": 12.0, "stage 1": 84.2, "stage 2": 133.4, "stage 3": 84.5, "conv_out": 0.32}
+    found = {part.name: part.flops / 1e9 for part in parts(FULL)}
+    assert found.pop("conv_in") == pytest.approx(2 * 120 * 64 * 512 / 1e9)
+    assert found.keys() == table.keys()
+    for name, gflop in table.items():
+        assert found[name] == pytest.approx(gflop, rel=0.013 if gflop < 1 else 3e-3), name
+    work = SPEC.workload(FULL, "decode", 1).work
+    assert work.flops / 1e9 == pytest.approx(315.4, abs=0.05)
+    assert SPEC.workload(replace(FULL, latents=1), "decode", 1).work.flops == work.flops / 120
+    assert work.flops / 120 / 1e9 == pytest.approx(2.63, abs=0.005)
+    assert sum(part.weights for part in parts(FULL)) * 2 / 1e6 == pytest.approx(41.9, abs=0.2)
+    assert convolution_traffic(FULL) / 1e6 == pytest.approx(744.5, abs=0.05)
+
+
+def convolution_traffic(config: Config) -> int:
+    """Elements that the convolutions read and write, from the modules themselves, without the samples dropped."""
+    module, z = on_meta(config)
+    moved = 0
+
+    def hook(_convolution: nn.Module, args: Any, result: Tensor) -> None:
+        nonlocal moved
+        moved += args[0].numel() + result.shape[1] * args[0].shape[2]
+
+    for child in module.modules():
+        if isinstance(child, nn.Conv1d):
+            child.register_forward_hook(hook)
+    decode(module, z)
+    return moved
+
+
+def test_workload_states_the_published_shapes() -> None:
+    stated = SPEC.workload(FULL, "decode", 1)
+    assert [(one.name, one.shape, one.signal) for one in stated.inputs] == [("z", (1, 64, 120), "")]
+    assert [(one.name, one.shape, one.signal) for one in stated.outputs] == [("audio", (1, 2, 88_200), "audio")]
+    assert SPEC.workload(CPU, "decode", 2).outputs[0].shape == (2, 2, 7350)
+    assert (stated.frames_per_call, stated.calls_per_frame) == (1, 1)
+    assert "keeps the last frame's 735" in stated.summary
+    assert replace(CPU, latents=120) == FULL
+    # The starter's stride is stored and unused.
+    assert replace(FULL, strides=(3, 5, 7, 7, 4)).samples_per_latent == FULL.samples_per_latent == 735
+
+
+@pytest.mark.parametrize("name", ["", "step", "decode2"])
+def test_unknown_workloads_name_the_known_one(name: str) -> None:
+    for ask in (lambda: SPEC.workload(TINY, name, 1), lambda: build(TINY, name)):
+        with pytest.raises(BakeoffError, match="it has decode"):
+            ask()
+
+
+def test_a_batch_below_one_is_refused() -> None:
+    with pytest.raises(BakeoffError, match="batch is 0"):
+        build(TINY, "decode", 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"ch_0": 12}, "ch_0 is 12; it must be a multiple of 8"),
+        ({"ch_0": 0}, "ch_0 is 0"),
+        ({"ch_0": 16.0}, "ch_0 is 16.0"),
+        ({"ch_max": 36}, "ch_max is 36; it must be a multiple of 8"),
+        ({"ch_max": 8}, "ch_max is 8; ch_0 16 doubling over 4 stages makes widths from 16 to 128"),
+        ({"ch_max": 256}, "ch_max is 256"),
+        ({"ch_max": 24}, None),
+        ({"channels": True}, "channels is True"),
+        ({"latent_channels": 0}, "latent_channels is 0"),
+        ({"latents": 0}, "latents is 0"),
+        ({"strides": ()}, "strides is"),
+        ({"strides": [3, 1]}, "strides is"),
+        ({"strides": (3, 0, 1)}, "strides is"),
+        ({"strides": (3, 2.5, 1)}, "strides is"),
+        ({"strides": (1, 1)}, None),
+        ({"strides": (1,)}, "ch_max is 32; ch_0 16 doubling over 1 stages"),
+    ],
+)
+def test_configs_are_valid_or_refused(change: dict[str, Any], message: str | None) -> None:
+    if message is None:
+        assert replace(TINY, **change).widths[0] == replace(TINY, **change).ch_max
+        return
+    with pytest.raises(BakeoffError, match=message):
+        replace(TINY, **change)
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3, 7])
+@pytest.mark.parametrize("samples", [1, 5])
+def test_up_stages_pad_one_sample_less_on_the_left(stride: int, samples: int) -> None:
+    stage = UpStage(16, 8, stride).double()
+    inside: list[Tensor] = []
+    stage.act.register_forward_pre_hook(lambda _module, args: inside.append(args[0]))
+    u = torch.randn(2, 16, samples, dtype=torch.float64)
+    stage(u)
+    padded = functional.pad(u.repeat_interleave(stride, -1), (stride - 1, stride))
+    torch.testing.assert_close(inside[0], functional.conv1d(padded, stage.proj.weight))
+
+
+def test_snake_is_its_plain_spelling() -> None:
+    snake = SnakeBeta(4).double()
+    nn.init.normal_(snake.alpha)
+    nn.init.normal_(snake.beta)
+    u = 3 * torch.randn(2, 4, 9, dtype=torch.float64)
+    alpha, beta = snake.alpha[:, None], snake.beta[:, None]
+    torch.testing.assert_close(snake(u), u + torch.sin(u * (1 + alpha)) ** 2 / (torch.exp(beta) + 1e-6))
+
+
+def test_time_rms_averages_over_time() -> None:
+    norm = TimeRMS(3).double()
+    nn.init.normal_(norm.gain)
+    u = 3 * torch.randn(2, 3, 9, dtype=torch.float64)
+    root = (u.square().mean(2) + 1e-6).sqrt()
+    torch.testing.assert_close(norm(u), u / root[:, :, None] * (1 + norm.gain)[:, None])
+
+
+def test_time_rms_survives_fp16s_range() -> None:
+    u = (3000 * torch.randn(1, 2, 50)).half()
+    expected = u.double() / u.double().square().mean(-1, keepdim=True).sqrt()
+    assert error(TimeRMS(2).half()(u), expected) < 1e-3
+
+
+def test_every_weight_and_every_latent_moves_the_whole_waveform() -> None:
+    config = replace(TINY, latents=4)
+    module, z = drawn(config).double(), latents(config).double()
+    before = decode(module, z)
+    for name, parameter in module.named_parameters():
+        kept = parameter.detach().clone()
+        parameter.data += 0.05 * torch.randn(kept.shape, dtype=kept.dtype)
+        assert error(decode(module, z), before) > 1e-5, name
+        parameter.data.copy_(kept)
+    for index in range(config.latents):
+        moved = z.clone()
+        moved[..., index] += 0.1
+        change = (decode(module, moved) - before).abs().unflatten(-1, (config.latents, config.samples_per_latent))
+        # The norms over time carry a latent to frames that no kernel reaches.
+        assert (change.amax((0, 1, 3)) > 1e-6).all()
+    assert torch.equal(decode(module, z), before)
+
+
+# fp16 is tried at the small preset only: its convolutions take many seconds on CPUs without fp16 units.
+@pytest.mark.parametrize(
+    ("config", "seed", "limits"),
+    [
+        *((TINY, seed, {torch.float32: 3e-5, torch.bfloat16: 0.1, torch.float16: 0.02}) for seed in range(3)),
+        (CPU, 0, {torch.float32: 3e-5, torch.bfloat16: 0.1}),
+    ],
+    ids=["tiny0", "tiny1", "tiny2", "cpu"],
+)
+def test_waveforms_are_audible_and_right(config: Config, seed: int, limits: dict[torch.dtype, float]) -> None:
+    z = latents(config)
+    expected = decode(drawn(config, seed).double(), z.double())
+    for dtype, limit in limits.items():
+        found = decode(drawn(config, seed).to(dtype), z.to(dtype))
+        assert found.dtype == dtype
+        assert error(found, expected) < limit
+        assert 0.1 < float(found.double().square().mean().sqrt()) < 0.9
+        assert float((found.abs() > 0.99).double().mean()) < 0.03
+
+
+@pytest.mark.parametrize("config", [TINY, *ODD.values()], ids=["tiny", *ODD])
+def test_windows_of_a_batch_are_decoded_each_by_itself(config: Config) -> None:
+    module, z = drawn(config), latents(config, batch=2)
+    together = decode(module, z)
+    assert tuple(together.shape) == SPEC.workload(config, "decode", 2).outputs[0].shape
+    assert together.abs().max() < 1
+    for index in range(2):
+        alone = decode(module, z[index : index + 1])
+        torch.testing.assert_close(together[index : index + 1], alone, rtol=1e-4, atol=1e-5)
+    assert error(together[0], together[1].double()) > 0.1
+
+
+def test_a_module_from_the_meta_device_is_the_same() -> None:
+    module, _ = on_meta(TINY)
+    module = module.to_empty(device="cpu")
+    randomize(module, 0, initial_std)
+    z = latents(TINY)
+    assert torch.equal(decode(module, z), decode(drawn(TINY), z))
+
+
+def test_compiles_and_exports_as_one_graph() -> None:
+    module, z = drawn(TINY), latents(TINY, batch=2)
+    expected = decode(module, z)
+    torch.testing.assert_close(decode(torch.export.export(module, (z,)).module(), z), expected)
+    torch._dynamo.reset()
+    compiled = torch.compile(module, fullgraph=True, backend="eager")
+    torch.testing.assert_close(decode(compiled, z), expected)
+
+
+def test_a_training_checkpoint_of_the_whole_autoencoder_loads(tmp_path: Path) -> None:
+    source, target = drawn(TINY, seed=3), drawn(TINY, seed=4)
+    state = {f"ema_model.module.{key}": tensor for key, tensor in source.state_dict().items()}
+    path = tmp_path / "checkpoint.pt"
+    torch.save({"ema": state | {"ema_model.module.encoder.conv_in.weight": torch.zeros(3)}, "steps": 7}, path)
+    load_checkpoint(path, target, SPEC)
+    z = latents(TINY)
+    assert torch.equal(decode(target, z), decode(source, z))

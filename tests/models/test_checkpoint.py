@@ -1,0 +1,413 @@
+"""Good checkpoints load whatever wraps them; every bad file gives one line and leaves the module as it was."""
+
+import json
+import os
+import pickle
+import random
+import sys
+import types
+import zipfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from bakeoff.models import resolve_component
+from bakeoff.models.checkpoint import adapt_config, keys_of, load_checkpoint
+from bakeoff.models.component import Component, config_from
+from bakeoff.models.errors import BakeoffError
+from bakeoff.models.tables import FixedTable
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    width: int = 4
+    skip: bool = False
+
+
+class Small(nn.Module):
+    """A decoder with a trained part and a fixed table that checkpoints carry."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.decoder = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2, bias=False))
+        self.rope = FixedTable(np.arange(6.0), persistent=True, name="freqs")
+
+
+def component(**changes: Any) -> Component:
+    base = Component(
+        name="small",
+        summary="a test's own",
+        credit="none",
+        config_type=Config,
+        presets=(),
+        default_preset={},
+        default_workloads={},
+        workload_names=lambda _: (),
+        workload=None,
+        parameters=lambda _: 0,
+        tolerance_fp32=1e-5,
+        network="tests_small_network",
+        checkpoint_prefixes=("decoder.", "rope."),
+        checkpoint_strip=("ema_model.", "module.", "core."),
+    )
+    return replace(base, **changes)
+
+
+def weights(seed: int = 0) -> dict[str, Tensor]:
+    torch.manual_seed(seed)
+    return {name: torch.randn(tensor.shape) for name, tensor in Small().state_dict().items()}
+
+
+def save(content: Any, path: Path) -> Path:
+    if path.suffix == ".safetensors":
+        save_file(content, path)
+    else:
+        torch.save(content, path)
+    return path
+
+
+def loaded(path: Path, **changes: Any) -> dict[str, Tensor]:
+    module = Small()
+    load_checkpoint(path, module, component(**changes))
+    return module.state_dict()
+
+
+def same(found: dict[str, Tensor], expected: dict[str, Tensor]) -> bool:
+    return found.keys() == expected.keys() and all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def refusal(path: Path, module: nn.Module | None = None, **changes: Any) -> str:
+    """The one line that refuses the file; nothing may have been copied."""
+    module = module or Small()
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    with pytest.raises(BakeoffError) as caught:
+        load_checkpoint(path, module, component(**changes))
+    message = str(caught.value)
+    assert message.isprintable()
+    assert len(message) < 700
+    assert path.name.isprintable() is (path.name in message)
+    assert same(module.state_dict(), before)
+    return message
+
+
+def under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {f"{prefix}{name}": tensor for name, tensor in tensors.items()}
+
+
+@pytest.mark.parametrize("name", ["a.safetensors", "a.pt", "a.pth", "A.PT"])
+def test_plain_state_dict_loads(tmp_path: Path, name: str) -> None:
+    assert same(loaded(save(weights(), tmp_path / name)), weights())
+
+
+def test_legacy_torch_file_loads(tmp_path: Path) -> None:
+    torch.save(weights(), tmp_path / "a.pt", _use_new_zipfile_serialization=False)
+    assert same(loaded(tmp_path / "a.pt"), weights())
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"ema": weights(), "model": weights(1), "steps": 7},
+        {"model": weights(), "opt": {"lr": 0.1}, "scaler": None},
+        {"ema": None, "model": weights()},
+        {"ema": {**under("ema_model.", weights()), **under("online_model.", weights(1)), "step": torch.tensor(5)}},
+        {"ema": under("ema_model.module.", weights())},
+        {"model": under("module.", weights())},
+        {"model": under("module.core.", weights())},
+        under("core.", weights()),
+        {**weights(), "encoder.weight": torch.zeros(3), "encoder.note": "text"},
+        {name: nn.Parameter(tensor) for name, tensor in weights().items()},
+    ],
+)
+def test_wrappers_come_off(tmp_path: Path, content: Any) -> None:
+    path = save(content, tmp_path / "a.pt")
+    assert same(loaded(path), weights())
+    assert keys_of(path, component()) == {name: tuple(tensor.shape) for name, tensor in weights().items()}
+
+
+def test_without_prefixes_every_key_counts(tmp_path: Path) -> None:
+    path = save(under("core.", {**weights(), "extra": torch.zeros(1)}), tmp_path / "a.safetensors")
+    assert same(loaded(path), weights())
+    assert "1 unexpected (extra)" in refusal(path, checkpoint_prefixes=())
+    assert "core.decoder.0.bias" in refusal(path, checkpoint_prefixes=(), checkpoint_strip=())
+
+
+def test_values_take_the_dtype_of_the_module_and_tables_keep_theirs(tmp_path: Path) -> None:
+    path = save({name: tensor.double() for name, tensor in weights().items()}, tmp_path / "a.safetensors")
+    module = Small().to(torch.bfloat16)
+    load_checkpoint(path, module, component())
+    found = module.state_dict()
+    assert torch.equal(found["decoder.0.weight"], weights()["decoder.0.weight"].to(torch.bfloat16))
+    assert torch.equal(found["rope.freqs"], weights()["rope.freqs"])
+    assert found["rope.freqs"].dtype == torch.float32
+
+
+def test_half_precision_checkpoint_loads_into_fp32(tmp_path: Path) -> None:
+    half = {name: tensor.to(torch.bfloat16) for name, tensor in weights().items()}
+    found = loaded(save(half, tmp_path / "a.pt"))
+    assert same(found, {name: tensor.float() for name, tensor in half.items()})
+
+
+def test_module_from_meta_needs_to_empty_first(tmp_path: Path) -> None:
+    path = save(weights(), tmp_path / "a.pt")
+    with torch.device("meta"):
+        module = Small()
+    with pytest.raises(BakeoffError, match="to_empty"):
+        load_checkpoint(path, module, component())
+    module.to_empty(device="cpu")
+    load_checkpoint(path, module, component())
+    assert same(module.state_dict(), weights())
+
+
+def test_refusal_names_missing_unexpected_and_reshaped_keys(tmp_path: Path) -> None:
+    content = weights()
+    del content["decoder.0.bias"]
+    content["decoder.1.weight"] = torch.zeros(2, 5)
+    content |= {f"decoder.{index}.weight": torch.zeros(1) for index in range(5, 10)}
+    message = refusal(save(content, tmp_path / "a.safetensors"))
+    assert "1 missing (decoder.0.bias)" in message
+    assert "5 unexpected (decoder.5.weight, decoder.6.weight, decoder.7.weight and 2 more)" in message
+    assert "1 of another shape (decoder.1.weight is [2, 5], not [2, 4])" in message
+
+
+def test_keys_cannot_break_the_line(tmp_path: Path) -> None:
+    message = refusal(save({**weights(), "decoder.\n\x1b[31m" + "x" * 5000: torch.zeros(1)}, tmp_path / "a.pt"))
+    assert "1 unexpected (decoder. [31mxxx" in message
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_values_that_are_not_finite_are_refused(tmp_path: Path, bad: float) -> None:
+    content = weights()
+    content["decoder.1.weight"][1, 1] = bad
+    assert "'decoder.1.weight' has values that are not finite" in refusal(save(content, tmp_path / "a.pt"))
+
+
+def test_values_beyond_the_module_s_dtype_are_refused(tmp_path: Path) -> None:
+    path = save({**weights(), "decoder.0.bias": torch.full((4,), 7e4)}, tmp_path / "a.pt")
+    assert loaded(path)["decoder.0.bias"][0] == 7e4
+    assert "not finite in torch.float16" in refusal(path, Small().half())
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        ([1.0, 2.0], "is a list"),
+        (None, "is a NoneType"),
+        (torch.zeros(4).to_sparse(), "a tensor without plain values"),
+        (torch.zeros(4, device="meta"), "a tensor without plain values"),
+        (torch.zeros(4, dtype=torch.int64), "is torch.int64"),
+        (torch.zeros(4, dtype=torch.complex64), "is torch.complex64"),
+        (torch.zeros(4).to(torch.float8_e4m3fn), "is torch.float8_e4m3fn"),
+        (torch.zeros(1).expand(10**12), "of another shape (decoder.0.bias is [1000000000000]"),
+    ],
+)
+def test_entries_that_are_no_plain_floating_tensors_are_refused(tmp_path: Path, entry: Any, expected: str) -> None:
+    message = refusal(save({**weights(), "decoder.0.bias": entry}, tmp_path / "a.pt"))
+    assert "decoder.0.bias" in message
+    assert expected in message
+
+
+def test_integer_buffers_keep_their_type(tmp_path: Path) -> None:
+    module = nn.BatchNorm1d(2)
+    path = save({**module.state_dict(), "num_batches_tracked": torch.tensor(3.0)}, tmp_path / "a.pt")
+    assert "'num_batches_tracked' is torch.float32, not torch.int64" in refusal(path, module, checkpoint_prefixes=())
+
+
+@pytest.mark.parametrize("content", [[1, 2], 3, "text", torch.zeros(3)])
+def test_content_that_is_no_dict_is_refused(tmp_path: Path, content: Any) -> None:
+    assert f"holds a {type(content).__name__}; save a dict" in refusal(save(content, tmp_path / "a.pt"))
+
+
+@pytest.mark.parametrize("content", [{}, {"ema": {}}, {"encoder.weight": torch.zeros(3)}])
+def test_checkpoints_of_something_else_are_refused(tmp_path: Path, content: Any) -> None:
+    assert "holds nothing under decoder. or rope." in refusal(save(content, tmp_path / "a.pt"))
+
+
+@pytest.mark.parametrize("name", ["a.ckpt", "a.bin", "a.pkl", "a.pt.txt", "a"])
+def test_other_extensions_are_refused(tmp_path: Path, name: str) -> None:
+    torch.save(weights(), tmp_path / name)
+    assert ".safetensors, .pt or .pth" in refusal(tmp_path / name)
+
+
+@pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
+def test_what_is_no_readable_file_is_refused(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a{suffix}"
+    assert "No such file" in refusal(path)
+    assert "No such file" in refusal(linked(path, tmp_path / "nowhere"))
+    assert "symbolic links; check the path" in refusal(linked(path, path))
+    assert "it is no regular file" in refusal(linked(path, Path("/dev/zero")))
+    assert "it is a folder" in refusal(linked(path, tmp_path))
+    path.unlink()
+    path.touch()
+    assert "the file is empty" in refusal(path)
+    assert "Not a directory" in refusal(path / f"a{suffix}")
+    assert "null" in refusal(Path(f"nul\0{suffix}"))
+
+
+def linked(path: Path, target: Path) -> Path:
+    path.unlink(missing_ok=True)
+    path.symlink_to(target)
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
+def test_forbidden_file_is_refused(tmp_path: Path, suffix: str) -> None:
+    path = save(weights(), tmp_path / f"a{suffix}")
+    path.chmod(0)
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(65534)  # root reads everything
+    try:
+        assert "Permission denied; check the path" in refusal(path)
+    finally:
+        os.seteuid(user)
+
+
+@pytest.mark.parametrize("name", ["a.safetensors", "a.pt", "legacy.pt"])
+def test_truncated_files_are_refused(tmp_path: Path, name: str) -> None:
+    whole = tmp_path / name
+    if name == "legacy.pt":
+        torch.save(weights(), whole, _use_new_zipfile_serialization=False)
+    else:
+        save(weights(), whole)
+    content = whole.read_bytes()
+    for size in (1, 7, 8, 9, 100, len(content) // 2, len(content) - 1):
+        whole.write_bytes(content[:size])
+        assert "truncated, damaged or no checkpoint" in refusal(whole)
+
+
+@pytest.mark.parametrize("name", ["a.safetensors", "a.pt", "legacy.pt"])
+def test_random_edits_never_show_a_foreign_exception(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    if name == "legacy.pt":
+        torch.save(weights(), path, _use_new_zipfile_serialization=False)
+    else:
+        save(weights(), path)
+    content, chance, refused = path.read_bytes(), random.Random(5), 0
+    for _ in range(150):
+        edited = bytearray(content)
+        for _ in range(chance.choice((1, 3, 20))):
+            edited[chance.randrange(len(edited))] = chance.randrange(256)
+        path.write_bytes(edited)
+        try:
+            load_checkpoint(path, Small(), component())
+        except BakeoffError:
+            refused += 1
+    assert 20 < refused < 150
+
+
+@pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
+@pytest.mark.parametrize("content", [b"some text\n" * 9, b"\x89PNG\r\n\x1a\n" + b"\0" * 64, b"<html>" * 99])
+def test_other_files_under_a_right_name_are_refused(tmp_path: Path, suffix: str, content: bytes) -> None:
+    path = tmp_path / f"a{suffix}"
+    path.write_bytes(content)
+    assert "truncated, damaged or no checkpoint" in refusal(path)
+
+
+class Malicious:
+    """Writes a file when unpickled."""
+
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.system, (f"touch {self.marker}",)
+
+
+@pytest.mark.parametrize("how", ["pickle", "legacy", "zip", "nested"])
+def test_malicious_pickle_is_never_executed(tmp_path: Path, how: str) -> None:
+    path, marker = tmp_path / "a.pt", tmp_path / "executed"
+    attack = {**weights(), "decoder.note": Malicious(marker)}
+    if how == "pickle":
+        path.write_bytes(pickle.dumps(attack["decoder.note"]))
+    elif how == "nested":
+        torch.save({"ema": weights(), "opt": attack}, path)
+    else:
+        torch.save(attack, path, _use_new_zipfile_serialization=how == "zip")
+    message = refusal(path)
+    assert not marker.exists()
+    if how != "pickle":
+        assert "system, which is refused" in message
+        torch.load(path, weights_only=False)
+        assert marker.exists(), "the attack is a dud and shows nothing"
+
+
+def test_whole_pickled_module_is_refused(tmp_path: Path) -> None:
+    torch.save(Small(), tmp_path / "a.pt")
+    assert "asks to run" in refusal(tmp_path / "a.pt")
+
+
+def test_compressed_archive_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
+    path = save(weights(), tmp_path / "a.pt")
+    with zipfile.ZipFile(path) as archive:
+        records = {record.filename: archive.read(record) for record in archive.infolist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in records.items():
+            archive.writestr(name, content + bytes(10**8) if name.endswith("data.pkl") else content)
+    assert path.stat().st_size < 10**6
+    assert "a compressed archive" in refusal(path)
+
+
+def test_archive_that_claims_more_than_its_size_is_refused(tmp_path: Path) -> None:
+    path = save(weights(), tmp_path / "a.pt")
+    content = bytearray(path.read_bytes())
+    entry = content.index(b"PK\x01\x02")
+    content[entry + 24 : entry + 28] = (2**31).to_bytes(4, "little")
+    path.write_bytes(content)
+    assert "records claim 2147" in refusal(path)
+
+
+@pytest.mark.parametrize("size", [2**63, 2**40, 200_000_000, 10_000])
+def test_oversized_safetensors_header_is_refused(tmp_path: Path, size: int) -> None:
+    path = tmp_path / "a.safetensors"
+    path.write_bytes(size.to_bytes(8, "little") + b'{"decoder.0.bias":{}}' + b" " * 1000)
+    assert "SafetensorError" in refusal(path)
+
+
+def test_config_adapts_to_the_keys_where_the_network_knows_how(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    network = types.ModuleType("tests_small_network")
+    monkeypatch.setitem(sys.modules, network.__name__, network)
+    path = save({"ema": under("ema_model.", weights())}, tmp_path / "a.pt")
+    assert adapt_config(Config(), component(), path) == Config()
+
+    def adapt(config: Config, keys: dict[str, tuple[int, ...]]) -> Config:
+        return replace(config, skip="decoder.1.weight" in keys, width=keys["decoder.0.bias"][0] * 2)
+
+    network.adapt_config = adapt
+    assert adapt_config(Config(), component(), path) == Config(width=8, skip=True)
+    with pytest.raises(BakeoffError, match="No such file"):
+        adapt_config(Config(), component(), tmp_path / "missing.pt")
+
+
+@pytest.mark.parametrize("golden", ["owl_wm_uvit_tiny", "owl_wm_full_tiny"])
+def test_world_model_takes_its_backbone_from_the_checkpoint(tmp_path: Path, golden: str) -> None:
+    folder = Path(__file__).parents[1] / "golden"
+    about = json.loads((folder / f"{golden}.json").read_text())
+    tensors = load_file(folder / f"{golden}.safetensors")
+    state = {name.removeprefix("weights."): value for name, value in tensors.items() if name.startswith("weights.")}
+    path = save(under("core.", state), tmp_path / "a.safetensors")
+    world = resolve_component("wm")
+    right = config_from(world.config_type, about["config"], "wm")
+    wrong = replace(right, backbone="dit" if right.backbone == "uvit" else "uvit")
+    assert adapt_config(wrong, world, path) == adapt_config(right, world, path) == right
+    module = world.network_module().build(right, "full", 1)
+    load_checkpoint(path, module, world)
+    assert torch.equal(module.state_dict()["proj_in.weight"], state["proj_in.weight"])
+    with pytest.raises(BakeoffError, match=r"skip_projs.*choose its own preset"):
+        load_checkpoint(path, world.network_module().build(wrong, "full", 1), world)
+
+
+def test_refusal_by_a_load_hook_names_the_file(tmp_path: Path) -> None:
+    def hook(*_: Any) -> None:
+        raise BakeoffError("these are not my frequencies")
+
+    module = Small()
+    module.rope.register_load_state_dict_pre_hook(hook)
+    with pytest.raises(BakeoffError, match=r"a\.pt cannot be loaded: these are not my frequencies"):
+        load_checkpoint(save(weights(), tmp_path / "a.pt"), module, component())

@@ -1,0 +1,390 @@
+"""The image decoder against its golden file, its published keys, its stated work and torch's own operators."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.flop_counter import FlopCounterMode
+
+from bakeoff.models.checkpoint import load_checkpoint
+from bakeoff.models.component import config_from
+from bakeoff.models.errors import BakeoffError
+from bakeoff.models.image.golden import replay
+from bakeoff.models.image.network import BicubicUp, GroupScale, Shortcut, bicubic_matrix, build
+from bakeoff.models.image.spec import SPEC, Config, parts
+from bakeoff.models.weights import randomize
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+FULL, CPU, TINY = (SPEC.preset(name).config for name in ("128x", "cpu", "tiny"))
+
+SQUARE = Config((256, 256), 3, 4, 16, 32, 64, (1, 2, 1), 0.5)
+NO_STAGES = Config((720, 1280), 1, 3, 32, 32, 32, (2,), 0)
+WIDE = Config((9, 16), 4, 5, 24, 96, 192, (1, 1, 2))
+ODD = {"square": SQUARE, "no stages": NO_STAGES, "wide": WIDE}
+
+
+def golden() -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]:
+    about = json.loads((GOLDEN / "owl_image_decoder_tiny.json").read_text())
+    groups: dict[str, dict[str, Tensor]] = {"weights": {}, "inputs": {}, "outputs": {}}
+    for key, tensor in load_file(GOLDEN / "owl_image_decoder_tiny.safetensors").items():
+        group, _, name = key.partition(".")
+        groups[group][name] = tensor
+    return about, groups["weights"], groups["inputs"], groups["outputs"]
+
+
+def drawn(config: Config, seed: int = 0) -> nn.Module:
+    module = build(config, "decode")
+    randomize(module, seed)
+    return module
+
+
+def latent(config: Config, batch: int = 1, seed: int = 1) -> Tensor:
+    shape = SPEC.workload(config, "decode", batch).inputs[0].shape
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def decode(module: nn.Module, z: Tensor) -> Tensor:
+    with torch.no_grad():
+        (image,) = module(z)
+    return image
+
+
+def error(found: Tensor, wanted: Tensor) -> float:
+    return float(((found.double() - wanted).norm() / wanted.norm()).detach())
+
+
+def on_meta(config: Config, batch: int = 1) -> tuple[nn.Module, Tensor]:
+    with torch.device("meta"):
+        return build(config, "decode", batch), torch.empty(SPEC.workload(config, "decode", batch).inputs[0].shape)
+
+
+def test_golden_outputs_and_all_that_passes_inside() -> None:
+    about, weights, inputs, outputs = golden()
+    found = replay(about, weights, inputs)
+    assert found.keys() == outputs.keys() == about["tensors"]["outputs"].keys()
+    tolerance = about["suggested_tolerance_fp32"]
+    for name, expected in outputs.items():
+        torch.testing.assert_close(found[name], expected, **tolerance, msg=lambda text, name=name: f"{name}: {text}")
+
+
+@pytest.mark.parametrize(
+    ("group", "key", "value", "message"),
+    [
+        ("config", "ch_0", 64, "weight decoder"),
+        ("config", "ch_9", 64, "unknown field ch_9"),
+        ("config", "ch_0", None, "ch_0"),
+        ("config", "latent_size", 8, "input z is"),
+        ("config", "sample_size", [256, 256], "unknown to this config"),
+        ("weights", "decoder.norm_out.gain", None, "decoder.norm_out.gain .* is missing"),
+        ("weights", "extra", torch.zeros(1), "unknown to this config, extra"),
+        ("inputs", "z", None, "input z .* is missing"),
+        ("inputs", "z", torch.zeros(()), "input z is"),
+        ("inputs", "z", torch.zeros(0, 16, 4, 4), "input z is"),
+    ],
+)
+def test_golden_refuses_what_does_not_fit(group: str, key: str, value: Any, message: str) -> None:
+    about, weights, inputs, _ = golden()
+    changed = {"config": about["config"], "weights": weights, "inputs": inputs}[group]
+    changed.pop(key, None)
+    if value is not None:
+        changed[key] = value
+    with pytest.raises(BakeoffError, match=message) as raised:
+        replay(about, weights, inputs)
+    assert "\n" not in str(raised.value)
+
+
+def test_state_dict_is_the_published_one() -> None:
+    published = json.loads((GOLDEN / "keys" / "owl_image_decoder_128x.keys.json").read_text())
+    assert config_from(Config, published["config"], "image") == FULL
+    module, _ = on_meta(FULL)
+    assert {key: list(tensor.shape) for key, tensor in module.state_dict().items()} == published["state_dict"]
+    assert SPEC.parameters(FULL) == published["parameters"] == 73_355_776
+
+
+@pytest.mark.parametrize("config", [FULL, CPU, TINY, *ODD.values()], ids=["128x", "cpu", "tiny", *ODD])
+def test_formulas_count_what_the_network_does(config: Config) -> None:
+    batch = 2
+    module, z = on_meta(config, batch)
+    parameters = dict(module.named_parameters())
+    assert SPEC.parameters(config) == sum(one.numel() for one in parameters.values())
+    assert sum(part.weights for part in parts(config)) == sum(
+        one.numel() for one in parameters.values() if one.ndim > 1
+    )
+
+    with FlopCounterMode(display=False) as counter:
+        image = decode(module, z)
+    workload = SPEC.workload(config, "decode", batch)
+    assert tuple(image.shape) == workload.outputs[0].shape
+    counted = counter.get_flop_counts()["Global"]
+    assert counted.pop(torch.ops.aten.convolution) == workload.work.flops
+    assert sum(counted.values()) == batch * resize_flops(config)
+    assert workload.work.weight_elements == SPEC.parameters(config)
+    assert workload.work.io_elements == z.numel() + image.numel()
+    assert workload.frames_per_call == batch
+
+
+def resize_flops(config: Config) -> int:
+    """Products with the resizing matrices: they carry out the resize, they are no work the decoder must do."""
+    side, products = config.latent_size, 0
+    for width in config.widths[1:]:
+        products += width * (side * side * 2 * side + 2 * side * side * 2 * side)
+        side *= 2
+    if config.landscape:
+        height, length = config.picture_size
+        products += config.ch_0 * (height * side * side + height * side * length)
+    return 2 * products
+
+
+def test_work_is_the_table_of_the_specification() -> None:
+    """owl.md 2.4: GFLOP and weights of each part, and the MB that its convolutions read and write in bf16."""
+    table = {
+        "starter": (0.435, 13_598_720, 1.0),
+        "stage 0": (1.724, 13_467_648, 3.9),
+        "stage 1": (6.895, 13_467_648, 15.7),
+        "stage 2": (27.58, 13_467_648, 62.9),
+        "stage 3": (110.3, 13_467_648, 251.7),
+        "stage 4": (121.9, 4_112_384, 515.9),
+        "stage 5": (136.4, 1_138_688, 1031.8),
+        "stage 6": (165.4, 339_968, 2063.6),
+        "s_to_l": (77.3, 147_456, 134.2),
+        "conv_out": (1.59, 3_456, 60.4),
+    }
+    traffic = convolution_traffic(FULL)
+    found = {part.name: (part.flops / 1e9, part.weights, traffic[part.name] * 2 / 1e6) for part in parts(FULL)}
+    assert found.keys() == table.keys()
+    for name, (gflop, weights, megabytes) in table.items():
+        assert found[name][0] == pytest.approx(gflop, rel=2e-3), name
+        assert found[name][1] == weights, name
+        assert found[name][2] == pytest.approx(megabytes, abs=0.05), name
+    assert SPEC.workload(FULL, "decode", 1).work.flops / 1e9 == pytest.approx(649.5, abs=0.05)
+    assert sum(traffic.values()) * 2 / 1e6 == pytest.approx(4141, abs=0.5)
+
+
+def convolution_traffic(config: Config) -> dict[str, int]:
+    """Elements that the convolutions of each part read and write, from the modules themselves."""
+    module, z = on_meta(config)
+    moved = {part.name: 0 for part in parts(config)}
+
+    def note(name: str) -> Callable[[nn.Module, Any, Tensor], None]:
+        top, _, rest = name.removeprefix("decoder.").partition(".")
+        part = f"stage {rest.partition('.')[0]}" if top == "blocks" else top.replace("conv_in", "starter")
+
+        def hook(_module: nn.Module, args: Any, result: Tensor) -> None:
+            moved[part] += args[0].numel() + result.numel()
+
+        return hook
+
+    for name, child in module.named_modules():
+        if isinstance(child, nn.Conv2d):
+            child.register_forward_hook(note(name))
+    decode(module, z)
+    return moved
+
+
+def test_workload_states_the_published_shapes() -> None:
+    stated = SPEC.workload(FULL, "decode", 1)
+    assert [(one.name, one.shape, one.signal) for one in stated.inputs] == [("z", (1, 128, 4, 4), "")]
+    assert [(one.name, one.shape, one.signal) for one in stated.outputs] == [("image", (1, 3, 360, 640), "picture")]
+    assert SPEC.workload(CPU, "decode", 2).outputs[0].shape == (2, 3, 90, 160)
+    assert (stated.frames_per_call, stated.calls_per_frame) == (1, 1)
+    # 22.5 is rounded to even.
+    assert TINY.picture_size == (22, 40)
+
+
+@pytest.mark.parametrize(
+    ("sample_size", "landscape"),
+    [
+        ((360, 640), True),
+        ((1080, 1920), True),
+        ((640, 360), False),
+        ((357, 640), False),
+        ((358, 640), True),
+        ((362, 640), True),
+        ((363, 640), False),
+        ((256, 256), False),
+    ],
+)
+def test_only_widescreen_pictures_are_resized(sample_size: tuple[int, int], landscape: bool) -> None:
+    config = replace(TINY, sample_size=sample_size)
+    assert config.landscape == landscape
+    assert config.picture_size == ((22, 40) if landscape else (32, 32))
+    keys = on_meta(config)[0].state_dict().keys()
+    assert ("decoder.s_to_l.proj.weight" in keys) == landscape
+
+
+@pytest.mark.parametrize("name", ["", "step", "decode2"])
+def test_unknown_workloads_name_the_known_one(name: str) -> None:
+    for ask in (lambda: SPEC.workload(TINY, name, 1), lambda: build(TINY, name)):
+        with pytest.raises(BakeoffError, match="it has decode"):
+            ask()
+
+
+def test_a_batch_below_one_is_refused() -> None:
+    with pytest.raises(BakeoffError, match="batch is 0"):
+        build(TINY, "decode", 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"ch_0": 48}, "ch_0 is 48; it must be a multiple of 32"),
+        ({"ch_0": 0}, "ch_0 is 0"),
+        ({"ch_max": 512}, "ch_max is 512; ch_0 32 doubling over 4 stages makes 32, 64, 128, 256"),
+        ({"ch_max": 96}, "ch_max is 96"),
+        ({"ch_max": 16}, "ch_max is 16"),
+        ({"latent_channels": 12}, "latent_channels is 12"),
+        ({"latent_channels": 128}, "latent_channels is 128"),
+        ({"latent_size": 0}, "latent_size is 0"),
+        ({"latent_size": 4.0}, "latent_size is 4.0"),
+        ({"channels": True}, "channels is True"),
+        ({"sample_size": (360,)}, r"sample_size is \(360,\); it must be 2 whole numbers"),
+        ({"sample_size": 512}, "sample_size is 512"),
+        ({"sample_size": (0, 640)}, "sample_size is"),
+        ({"decoder_blocks_per_stage": ()}, "decoder_blocks_per_stage is"),
+        ({"decoder_blocks_per_stage": (2, 0, 1, 1)}, "decoder_blocks_per_stage is"),
+        ({"decoder_blocks_per_stage": (2, 1)}, None),
+        ({"decoder_blocks_per_stage": (2,)}, "ch_max is 64; ch_0 32 doubling over 1 stages makes 32"),
+        ({"noise_decoder_inputs": "none"}, "noise_decoder_inputs is 'none'"),
+        ({"noise_decoder_inputs": float("nan")}, "noise_decoder_inputs is nan"),
+        ({"noise_decoder_inputs": 1}, None),
+    ],
+)
+def test_configs_are_valid_or_refused(change: dict[str, Any], message: str | None) -> None:
+    if message is None:
+        assert replace(TINY, **change).widths[0] == TINY.ch_max
+        return
+    with pytest.raises(BakeoffError, match=message):
+        replace(TINY, **change)
+
+
+@pytest.mark.parametrize(
+    ("size_in", "size_out"), [(4, 8), (1, 2), (2, 4), (16, 32), (32, 22), (32, 40), (3, 4), (512, 360)]
+)
+def test_bicubic_matrices_are_torchs_resize(size_in: int, size_out: int) -> None:
+    u = torch.randn(1, 2, size_in, size_in + 3, dtype=torch.float64)
+    rows = torch.tensor(bicubic_matrix(size_in, size_out))
+    columns = torch.tensor(bicubic_matrix(size_in + 3, size_out + 1))
+    expected = functional.interpolate(u, size=(size_out, size_out + 1), mode="bicubic")
+    torch.testing.assert_close(rows @ u @ columns.mT, expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("size", [1, 4, 32])
+def test_doubling_is_exact_in_fp32_and_almost_in_half_precision(size: int) -> None:
+    u = torch.randn(2, 3, size, size)
+    double = BicubicUp(size)
+    torch.testing.assert_close(double(u), functional.interpolate(u, scale_factor=2, mode="bicubic"), rtol=0, atol=2e-6)
+    taps = double.taps()
+    assert torch.equal(taps.half().float(), taps)
+    # At either edge the clamped samples' weights sum to 283 / 256, one bit more than bf16 holds.
+    rounded = torch.where(taps == 283 / 256, 284 / 256, taps)
+    assert torch.equal(taps.bfloat16().float(), rounded)
+
+
+def test_group_scale_divides_by_the_deviation_and_keeps_the_mean() -> None:
+    scale = GroupScale(32, 2)
+    nn.init.normal_(scale.gain, std=0.1)
+    u = 3 + torch.randn(2, 32, 5, 4) * torch.linspace(0.5, 2, 32).view(32, 1, 1)
+    group = u.double().view(2, 2, 16, 5, 4)
+    variance = group.var((2, 3, 4), correction=0, keepdim=True)
+    expected = (group / (variance + 1e-6).sqrt()).view_as(u) * (1 + scale.gain.double()).view(32, 1, 1)
+    torch.testing.assert_close(scale(u).double(), expected, rtol=1e-6, atol=1e-6)
+    normed = functional.group_norm(u, 2, weight=1 + scale.gain)
+    assert error(normed, expected) > 0.5
+
+
+def test_group_scale_survives_a_large_mean_and_fp16s_range() -> None:
+    scale = GroupScale(16, 1)
+    far = 1000 + torch.randn(1, 16, 8, 8)
+    assert error(scale(far), scale.double()(far.double())) < 1e-5
+    large = (3000 * torch.randn(1, 16, 8, 8)).half()
+    assert error(scale.half()(large), large.double() / large.double().std(correction=0)) < 1e-3
+
+
+@pytest.mark.parametrize("after", [16, 8])
+def test_shortcut_is_torchs_pixel_shuffle_repeated(after: int) -> None:
+    u = torch.randn(2, 16, 3, 5)
+    expected = functional.pixel_shuffle(u, 2).repeat(1, after // 4, 1, 1)
+    assert torch.equal(Shortcut(16, after)(u), expected)
+
+
+def test_every_weight_and_every_latent_value_moves_the_picture() -> None:
+    module, z = drawn(TINY).double(), latent(TINY).double()
+    before = decode(module, z)
+    for name, parameter in module.named_parameters():
+        kept = parameter.detach().clone()
+        parameter.data += 0.05 * torch.randn(kept.shape, dtype=kept.dtype)
+        assert error(decode(module, z), before) > 1e-5, name
+        parameter.data.copy_(kept)
+    for index in range(0, z.numel(), 7):
+        moved = z.clone()
+        moved.view(-1)[index] += 0.1
+        assert error(decode(module, moved), before) > 1e-5
+    assert torch.equal(decode(module, z), before)
+
+
+# fp16 is tried at the small preset only: its convolutions take twenty seconds on CPUs without fp16 units.
+@pytest.mark.parametrize(
+    ("config", "seed", "limits"),
+    [
+        *((TINY, seed, {torch.float32: 1e-5, torch.bfloat16: 0.02, torch.float16: 0.004}) for seed in range(3)),
+        (CPU, 0, {torch.float32: 1e-5, torch.bfloat16: 0.02}),
+    ],
+    ids=["tiny0", "tiny1", "tiny2", "cpu"],
+)
+def test_pictures_are_of_unit_size_and_right(config: Config, seed: int, limits: dict[torch.dtype, float]) -> None:
+    z = latent(config)
+    expected = decode(drawn(config, seed).double(), z.double())
+    for dtype, limit in limits.items():
+        module = drawn(config, seed).to(dtype)
+        found = decode(module, z.to(dtype))
+        assert found.dtype == dtype
+        assert error(found, expected) < limit
+        assert 0.1 < float(found.double().square().mean().sqrt()) < 10
+        assert {table.dtype for table in module.buffers()} == {torch.float32}
+
+
+@pytest.mark.parametrize("config", [TINY, *ODD.values()], ids=["tiny", *ODD])
+def test_pictures_of_a_batch_are_decoded_each_by_itself(config: Config) -> None:
+    module, z = drawn(config), latent(config, batch=2)
+    together = decode(module, z)
+    assert tuple(together.shape) == SPEC.workload(config, "decode", 2).outputs[0].shape
+    assert torch.isfinite(together).all()
+    for index in range(2):
+        torch.testing.assert_close(
+            together[index : index + 1], decode(module, z[index : index + 1]), rtol=1e-4, atol=1e-5
+        )
+    assert error(together[0], together[1].double()) > 0.1
+
+
+def test_a_module_from_the_meta_device_is_the_same() -> None:
+    module, _ = on_meta(TINY)
+    module = module.to_empty(device="cpu")
+    randomize(module, 0)
+    z = latent(TINY)
+    assert torch.equal(decode(module, z), decode(drawn(TINY), z))
+
+
+def test_compiles_and_exports_as_one_graph() -> None:
+    module, z = drawn(TINY), latent(TINY, batch=2)
+    expected = decode(module, z)
+    torch.testing.assert_close(decode(torch.export.export(module, (z,)).module(), z), expected)
+    torch._dynamo.reset()
+    compiled = torch.compile(module, fullgraph=True, backend="eager")
+    torch.testing.assert_close(decode(compiled, z), expected)
+
+
+def test_a_training_checkpoint_of_the_whole_autoencoder_loads(tmp_path: Path) -> None:
+    source, target = drawn(TINY, seed=3), drawn(TINY, seed=4)
+    state = {f"ema_model.module.{key}": tensor for key, tensor in source.state_dict().items()}
+    path = tmp_path / "checkpoint.pt"
+    torch.save({"ema": state | {"ema_model.module.encoder.conv_in.weight": torch.zeros(3)}, "steps": 7}, path)
+    load_checkpoint(path, target, SPEC)
+    z = latent(TINY)
+    assert torch.equal(decode(target, z), decode(source, z))

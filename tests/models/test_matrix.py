@@ -1,0 +1,524 @@
+"""The streaming decoder against its golden file, its published keys and the figures of matrix_game.md A."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from bakeoff.models.checkpoint import load_checkpoint
+from bakeoff.models.component import config_from
+from bakeoff.models.errors import BakeoffError
+from bakeoff.models.matrix.golden import replay
+from bakeoff.models.matrix.network import RMSNorm, build
+from bakeoff.models.matrix.spec import SPEC, Config, Layer, layer_flops, layers, parameters, workload
+from bakeoff.models.weights import randomize
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+FULL, CPU, TINY = (SPEC.preset(name).config for name in ("full", "cpu", "tiny"))
+ODD = {
+    "one stage": Config(8, (2,), 1, (), latent_height=2, latent_width=3),
+    "two stages, no time": Config(4, (1, 3), 1, (False,), latent_height=4, latent_width=3),
+    "late time": Config(6, (1, 2, 2), 3, (False, True), latent_height=3, latent_width=2),
+    "five stages": Config(2, (1, 1, 2, 3, 5), 1, (True, False, True, True), latent_height=1, latent_width=2),
+}
+EVERY_KIND = Config(4, (1, 2, 1), 1, (True, False), latent_height=2, latent_width=3)
+"""The smallest decoder with a layer of each kind."""
+CACHES = {"one stage": 10, "two stages, no time": 14, "late time": 31, "five stages": 29}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _small_work_on_one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with torch.no_grad():
+        yield
+    torch.set_num_threads(threads)
+
+
+@cache
+def golden() -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]:
+    about = json.loads((GOLDEN / "matrix_game_vae_decoder_tiny.json").read_text())
+    tensors = load_file(GOLDEN / "matrix_game_vae_decoder_tiny.safetensors")
+
+    def under(prefix: str) -> dict[str, Tensor]:
+        return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+    return about, under("weights."), under("inputs."), under("outputs.")
+
+
+def drawn(config: Config, name: str, dtype: torch.dtype = torch.float32) -> nn.Module:
+    with torch.device("meta"):
+        module = build(config, name)
+    module.to_empty(device="cpu")
+    randomize(module, 3)
+    return module.to(dtype)
+
+
+def inputs_of(config: Config, name: str, dtype: torch.dtype = torch.float32, batch: int = 1) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(5)
+    shapes = [tensor.shape for tensor in workload(config, name, batch).inputs]
+    return [torch.randn(shape, generator=generator).to(dtype) for shape in shapes]
+
+
+def zero_state(config: Config, batch: int = 1) -> list[Tensor]:
+    return [torch.zeros(tensor.shape) for tensor in workload(config, "prime", batch).inputs[1:]]
+
+
+def close(found: Tensor, expected: Tensor, tolerance: float) -> bool:
+    return found.shape == expected.shape and bool((found - expected).abs().max() <= tolerance)
+
+
+def relative(found: Tensor, expected: Tensor) -> float:
+    return float((found.double() - expected.double()).norm() / expected.double().norm())
+
+
+# Against the golden file
+
+
+def test_replay_gives_every_output_of_the_golden_file() -> None:
+    about, weights, inputs, outputs = golden()
+    found = replay(about, weights, inputs)
+    assert set(outputs) <= set(found)
+    for name, expected in outputs.items():
+        assert close(found[name], expected, 1e-4 if name.startswith("video") else 1e-3), name
+
+
+@pytest.mark.parametrize("sizes", [(1,) * 9, (9,), (1, 4, 4), (2, 7)])
+def test_any_chunking_gives_the_same_stream(sizes: tuple[int, ...]) -> None:
+    about, weights, inputs, outputs = golden()
+    clip = torch.cat([inputs[f"latent_chunk{number}"] for number in range(3)], 1)
+    chunks = {f"latent_chunk{number}": chunk for number, chunk in enumerate(clip.split(sizes, 1))}
+    found = replay(about, weights, chunks)
+    video = torch.cat([found[f"video_chunk{number}"] for number in range(len(sizes))], 1)
+    assert close(video, torch.cat([outputs[f"video_chunk{number}"] for number in range(3)], 1), 1e-4)
+    assert close(found["video_full_unclamped"], outputs["video_full_unclamped"], 1e-4)
+    for index in range(32):
+        last = found[f"cache_after_chunk{len(sizes) - 1}.{index:02d}"]
+        assert close(last, outputs[f"cache_after_chunk2.{index:02d}"], 1e-3)
+
+
+def test_a_call_continues_from_stored_caches_and_only_from_those() -> None:
+    _, weights, inputs, outputs = golden()
+    steady = build(TINY, "steady3")
+    steady.load_state_dict(weights)
+    state = [outputs[f"cache_after_chunk0.{index:02d}"] for index in range(32)]
+    video, *_ = steady(inputs["latent_chunk1"], *state)
+    assert close(video, outputs["video_chunk1"], 1e-4)
+    for stale in (zero_state(TINY), [outputs[f"cache_after_chunk2.{index:02d}"] for index in range(32)]):
+        video, *_ = steady(inputs["latent_chunk1"], *stale)
+        assert not close(video, outputs["video_chunk1"], 0.1)
+
+
+def test_first_frame_is_not_the_start_of_a_steady_call() -> None:
+    _, weights, inputs, outputs = golden()
+    steady = build(TINY, "steady1")
+    steady.load_state_dict(weights)
+    video, *_ = steady(inputs["latent_chunk0"][:, :1], *zero_state(TINY))
+    assert not any(close(video[:, frame], outputs["video_chunk0"][:, 0], 0.01) for frame in range(4))
+
+
+def test_replay_takes_other_sizes_and_batches() -> None:
+    config = ODD["late time"]
+    module = drawn(config, "prime")
+    about = {"config": {"dim": 6, "dim_mult": [1, 2, 2], "num_res_blocks": 3, "temporal_upsample": [False, True]}}
+    latents = torch.randn(2, 3, 16, 4, 3)
+    found = replay(about, module.state_dict(), {"latent_chunk0": latents[:, :2], "latent_chunk1": latents[:, 2:]})
+    assert found["video_chunk0"].shape == (2, 3, 3, 16, 12)
+    assert found["video_chunk1"].shape == (2, 2, 3, 16, 12)
+    alone = replay(about, module.state_dict(), {"latent_chunk0": latents[1:]})
+    assert close(alone["video_full_unclamped"], found["video_full_unclamped"][1:], 1e-4)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"config": {"dim": 6}}, "missing"),
+        ({"dim": 8}, r"decoder.conv1.weight is \[24, 16, 3, 3, 3\]; the config makes it \[32"),
+        ({"num_res_blocks": 1}, "weight decoder.upsamples.2"),
+        ({"width": 3}, "unknown field width"),
+        ({"without": "conv2.bias"}, r"weight conv2.bias of shape \[16\] is missing"),
+        ({"extra": "encoder.bias"}, "unknown to this config, encoder.bias the first"),
+        ({"drop": "latent_chunk1"}, "latent_chunk0, latent_chunk2; they must be"),
+        ({"narrow": "latent_chunk2"}, r"latent_chunk2 is \[1, 3, 16, 3, 4\]; it must be \[1, 'n', 16, 3, 5\]"),
+    ],
+)
+def test_replay_refuses_what_does_not_fit_in_one_line(change: dict[str, Any], message: str) -> None:
+    about, weights, inputs, _ = golden()
+    (what, value), weights, inputs = next(iter(change.items())), dict(weights), dict(inputs)
+    if what == "config":
+        about = {**about, "config": value}
+    elif what == "without":
+        del weights[value]
+    elif what == "extra":
+        weights[value] = torch.zeros(3)
+    elif what == "drop":
+        del inputs[value]
+    elif what == "narrow":
+        inputs[value] = inputs[value][..., :4]
+    else:
+        about = {**about, "config": {**about["config"], what: value}}
+    with pytest.raises(BakeoffError, match=message) as caught:
+        replay(about, weights, inputs)
+    assert "\n" not in str(caught.value)
+
+
+# Parameters and keys
+
+
+@pytest.mark.parametrize(("config", "expected"), [(FULL, 73_295_603), (CPU, 4_617_611), (TINY, 297_953)])
+def test_parameters_by_formula_and_as_built(config: Config, expected: int) -> None:
+    with torch.device("meta"):
+        module = build(config, "steady1")
+    assert parameters(config) == expected
+    assert sum(parameter.numel() for parameter in module.parameters()) == expected
+
+
+@pytest.mark.parametrize("name", ["prime", "steady1"])
+def test_state_dict_is_that_of_the_published_file(name: str) -> None:
+    published = json.loads((GOLDEN / "keys" / "matrix_game_vae_decoder.keys.json").read_text())
+    with torch.device("meta"):
+        module = build(FULL, name)
+    assert {key: list(tensor.shape) for key, tensor in module.state_dict().items()} == published["state_dict"]
+    assert config_from(Config, published["config"], "matrix") == FULL
+
+
+def test_parameters_by_part() -> None:
+    expected = {
+        "decoder.conv1": 166_272,
+        "decoder.middle": 16_520_064,
+        "decoder.upsamples": 56_601_120,
+        "decoder.upsamples.2": 7_964_160,
+        "decoder.upsamples.3": 1_549_248,
+        "decoder.upsamples.4": 6_047_424,
+        "decoder.upsamples.9": 1_991_424,
+        "decoder.upsamples.11": 165_984,
+        "decoder.upsamples.13": 498_048,
+        "decoder.head": 7_875,
+        "conv2": 272,
+    }
+    found = {part: sum(x.parameters for x in layers(FULL) if f"{x.key}.".startswith(f"{part}.")) for part in expected}
+    assert found == expected
+
+
+def test_whole_vae_checkpoint_loads_without_its_encoder(tmp_path: Path) -> None:
+    _, weights, _, _ = golden()
+    rest = {"encoder.conv1.weight": torch.zeros(3), "conv1.weight": torch.zeros(32, 32, 1, 1, 1)}
+    torch.save({**weights, **rest}, tmp_path / "vae.pth")
+    module = build(TINY, "steady1")
+    load_checkpoint(tmp_path / "vae.pth", module, SPEC)
+    assert all(torch.equal(tensor, weights[key]) for key, tensor in module.state_dict().items())
+
+
+# Work
+
+
+@pytest.mark.parametrize("name", ["prime", "steady1", "steady3"])
+@pytest.mark.parametrize("config", [FULL, CPU, *ODD.values()])
+def test_flops_are_those_counted_on_the_module(config: Config, name: str) -> None:
+    for batch in (1, 2):
+        with torch.device("meta"):
+            module = build(config, name, batch)
+            inputs = [torch.empty(tensor.shape) for tensor in workload(config, name, batch).inputs]
+        with FlopCounterMode(display=False) as counter:
+            module(*inputs)
+        assert workload(config, name, batch).work.flops == counter.get_total_flops()
+
+
+def test_flops_of_the_published_table() -> None:
+    parts = {
+        ("conv2", "decoder.conv1"): 1.17,
+        ("decoder.middle",): 135.30,
+        tuple(f"decoder.upsamples.{index}" for index in (0, 1, 2)): 168.17,
+        ("decoder.upsamples.3",): 43.60,
+        tuple(f"decoder.upsamples.{index}" for index in (4, 5, 6)): 1237.40,
+        ("decoder.upsamples.7",): 348.80,
+        tuple(f"decoder.upsamples.{index}" for index in (8, 9, 10)): 2690.73,
+        ("decoder.upsamples.11",): 298.97,
+        tuple(f"decoder.upsamples.{index}" for index in (12, 13, 14)): 2690.73,
+        ("decoder.head",): 14.01,
+    }
+    flops = layer_flops(FULL, "steady1", 1)
+    for part, expected in parts.items():
+        found = sum(count for key, count in flops.items() if any(f"{key}.".startswith(f"{one}.") for one in part))
+        assert found / 1e9 == pytest.approx(expected, abs=0.01), part
+    assert sum(flops.values()) / 1e9 == pytest.approx(7628.88, abs=0.01)
+    assert workload(FULL, "prime", 1).work.flops / 1e12 == pytest.approx(2.440, abs=5e-4)
+    assert workload(FULL, "steady3", 1).work.flops / 1e12 == pytest.approx(22.887, abs=5e-4)
+    assert workload(FULL, "steady2", 1).work.flops + workload(FULL, "prime", 1).work.flops == pytest.approx(
+        17.698e12, rel=1e-4
+    )
+
+
+@pytest.mark.parametrize(("name", "expected"), [("steady1", 2.288), ("steady3", 2.310)])
+def test_compulsory_traffic_in_fp16(name: str, expected: float) -> None:
+    assert workload(FULL, name, 1).minimum_bytes(2, 2) / 1e9 == pytest.approx(expected, abs=5e-4)
+
+
+def test_state_of_the_full_preset() -> None:
+    caches = workload(FULL, "steady1", 1).inputs[1:]
+    assert [tensor.name for tensor in caches] == [f"cache.{index:02d}" for index in range(32)]
+    assert sum(tensor.elements for tensor in caches) == 532_674_560
+    assert {index: caches[index].shape for index in (0, 11, 12, 18, 19, 31)} == {
+        0: (1, 16, 2, 44, 80),
+        11: (1, 384, 2, 44, 80),
+        12: (1, 192, 2, 88, 160),
+        18: (1, 384, 2, 88, 160),
+        19: (1, 192, 2, 176, 320),
+        31: (1, 96, 2, 352, 640),
+    }
+
+
+def test_prime_reads_no_time_convolution() -> None:
+    prime, steady = workload(FULL, "prime", 1).work, workload(FULL, "steady1", 1).work
+    assert steady.weight_elements == 73_295_603
+    assert prime.weight_elements == 73_295_603 - 2 * (384 * 768 * 3 + 768)
+
+
+# Workloads and configs
+
+
+def test_frames_of_a_call() -> None:
+    found = {name: workload(FULL, name, 1) for name in ("prime", "steady1", "steady3", "steady7")}
+    assert [(one.frames_per_call, one.calls_per_frame) for one in found.values()] == [
+        (1, None),
+        (4, 1),
+        (12, 1),
+        (28, 1),
+    ]
+    assert found["steady3"].outputs[0].shape == (1, 12, 3, 352, 640)
+    assert found["prime"].outputs[0].shape == (1, 1, 3, 352, 640)
+    assert workload(ODD["five stages"], "steady2", 1).frames_per_call == 16
+    assert set(SPEC.default_workloads["cuda"]) <= set(SPEC.workload_names(FULL))
+
+
+@pytest.mark.parametrize("name", ["steady0", "steady", "steady01", "step", "prime3", ""])
+def test_unknown_workload_is_refused(name: str) -> None:
+    for ask in (lambda: workload(TINY, name, 1), lambda: build(TINY, name)):
+        with pytest.raises(BakeoffError, match=r"prime and steady\{n\}"):
+            ask()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"dim": 0}, "dim is 0"),
+        ({"dim": 6.0}, r"dim is 6\.0"),
+        ({"num_res_blocks": True}, "num_res_blocks is True"),
+        ({"latent_width": -1}, "latent_width is -1"),
+        ({"dim_mult": ()}, r"dim_mult is \(\)"),
+        ({"dim_mult": (1, 2, 0, 4)}, "dim_mult is"),
+        ({"temporal_upsample": (True, True)}, "4 stages take 3 flags"),
+        ({"temporal_upsample": (1, 1, 0)}, "each true or false"),
+        ({"dim": 5, "dim_mult": (2, 2, 1, 4)}, "5 channels of a stage cannot be halved"),
+        ({"z_dim": 8}, "z_dim is 8"),
+        ({"attn_scales": (0.5,)}, "attn_scales"),
+    ],
+)
+def test_bad_config_is_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(BakeoffError, match=message):
+        replace(TINY, **change)
+
+
+def test_odd_channels_at_full_resolution_are_allowed() -> None:
+    config = Config(3, (1, 2), 1, (True,), latent_height=2, latent_width=2)
+    video, *_ = drawn(config, "steady1")(*inputs_of(config, "steady1"))
+    assert video.shape == (1, 2, 3, 4, 4)
+
+
+@pytest.mark.parametrize("name", ["prime", "steady1", "steady3"])
+@pytest.mark.parametrize("odd", ODD)
+def test_odd_configs_give_the_stated_outputs(odd: str, name: str) -> None:
+    config = ODD[odd]
+    asked = workload(config, name, 2)
+    assert len(asked.inputs) - 1 == CACHES[odd]
+    outputs = drawn(config, name)(*inputs_of(config, name, batch=2))
+    assert [tuple(output.shape) for output in outputs] == [tensor.shape for tensor in asked.outputs]
+    assert all(output.isfinite().all() for output in outputs)
+    parameter_count = sum(parameter.numel() for parameter in build(config, name).parameters())
+    assert parameter_count == parameters(config)
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_odd_configs_stream_alike_in_one_pass_and_frame_by_frame(odd: str) -> None:
+    config = ODD[odd]
+    z, *state = inputs_of(config, "steady3", torch.float64)
+    video, *caches = drawn(config, "steady3", torch.float64)(z, *state)
+    single, frames = drawn(config, "steady1", torch.float64), []
+    for latent in z.split(1, 1):
+        frame, *state = single(latent, *state)
+        frames.append(frame)
+    assert close(torch.cat(frames, 1), video, 1e-9)
+    assert all(close(one, other, 1e-9) for one, other in zip(state, caches, strict=True))
+
+
+def test_batch_entries_are_independent() -> None:
+    module = drawn(TINY, "steady1")
+    both = inputs_of(TINY, "steady1", batch=2)
+    outputs = module(*both)
+    for entry in range(2):
+        for alone, batched in zip(module(*(tensor[entry : entry + 1] for tensor in both)), outputs, strict=True):
+            assert close(alone, batched[entry : entry + 1], 1e-4)
+
+
+# What depends on what
+
+
+def moved(before: tuple[Tensor, ...], after: tuple[Tensor, ...]) -> list[int]:
+    """Indices of caches that changed, and -1 for video."""
+    changed = [not torch.equal(one, other) for one, other in zip(before, after, strict=True)]
+    return [index - 1 for index, change in enumerate(changed) if change]
+
+
+def positions() -> list[tuple[int, Layer]]:
+    """Each layer with the number of caches up to and including its own."""
+    found, count = [], 0
+    for layer in layers(EVERY_KIND):
+        count += layer.taps > 1
+        found.append((count, layer))
+    return found
+
+
+def moved_by_cache(index: int, name: str) -> list[int]:
+    """What a change of one old cache reaches: two frames more with each convolution, all of them with enough."""
+    first, latents = name == "prime", {"prime": 1, "steady1": 1, "steady3": 3}[name]
+    found, reach = [], 0
+    for count, layer in positions():
+        frames = latents * (1 if first else layer.frames)
+        if layer.taps == 1:
+            continue
+        if count - 1 == index:
+            found += [index] if frames < 2 or (first and layer.doubles_time) else []
+        elif reach > frames - 2 and reach and not (first and layer.doubles_time):
+            found.append(count - 1)
+        if (reach or count - 1 == index) and not (first and layer.doubles_time):
+            reach = min(frames, reach + 2) * (2 if layer.doubles_time else 1)
+    return ([-1] if reach else []) + found
+
+
+@pytest.mark.parametrize("name", ["prime", "steady1", "steady3"])
+def test_every_input_moves_all_that_follows_it(name: str) -> None:
+    module, inputs = drawn(EVERY_KIND, name, torch.float64), inputs_of(EVERY_KIND, name, torch.float64)
+    before = module(*inputs)
+    passed_through = [count - 1 for count, layer in positions() if layer.doubles_time and name == "prime"]
+    everything = [index for index in range(-1, len(inputs) - 1) if index not in passed_through]
+    assert moved(before, module(inputs[0] + 0.1, *inputs[1:])) == everything
+    for index in range(len(inputs) - 1):
+        changed = list(inputs)
+        changed[1 + index] = changed[1 + index] + 0.1
+        expected = moved_by_cache(index, name)
+        assert moved(before, module(*changed)) == expected, f"cache {index}"
+        assert expected == [index] if index in passed_through else expected[0] == -1
+
+
+@pytest.mark.parametrize("name", ["prime", "steady1"])
+def test_every_weight_moves_all_that_follows_it(name: str) -> None:
+    module, inputs = drawn(EVERY_KIND, name, torch.float64), inputs_of(EVERY_KIND, name, torch.float64)
+    before = module(*inputs)
+    weights = dict(module.named_parameters())
+    passed_through = [count - 1 for count, layer in positions() if layer.doubles_time and name == "prime"]
+    checked = 0
+    for count, layer in positions():
+        for key in (f"{layer.key}.weight", f"{layer.key}.bias", gain_of(layer)):
+            if key is None:
+                continue
+            kept = weights[key].clone()
+            weights[key].mul_(1.5)
+            found = moved(before, module(*inputs))
+            weights[key].copy_(kept)
+            # A gain acts before its convolution, whose cache therefore moves as well.
+            first = count - 1 if key.endswith("gamma") and layer.taps > 1 else count
+            expected = [-1, *(index for index in range(first, len(inputs) - 1) if index not in passed_through)]
+            assert found == ([] if name == "prime" and layer.doubles_time else expected), key
+            checked += 1
+    assert checked == len(weights)
+
+
+def gain_of(layer: Layer) -> str | None:
+    """Key of the norm's gain before a convolution."""
+    stem, _, last = layer.key.rpartition(".")
+    norms = {"to_qkv": "norm", "2": "0", "6": "3"}
+    return f"{stem}.{norms[last]}.gamma" if layer.normed else None
+
+
+# Numbers
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(("config", "name"), [(TINY, "steady1"), (CPU, "prime")])
+def test_random_weights_give_a_video_worth_comparing(config: Config, name: str, dtype: torch.dtype) -> None:
+    asked = workload(config, name, 1)
+    outputs = drawn(config, name, dtype)(*inputs_of(config, name, dtype))
+    for tensor, output in zip(asked.outputs, outputs, strict=True):
+        assert output.dtype == (torch.float32 if tensor.keep_fp32 else dtype)
+        assert 0.1 < output.float().square().mean().sqrt() < 10, tensor.name
+    video = outputs[0]
+    assert video.abs().max() == 1
+    assert (video.abs() == 1).float().mean() < 0.3
+
+
+@pytest.mark.parametrize(("dtype", "limit"), [(torch.float32, 1e-5), (torch.float16, 4e-3), (torch.bfloat16, 3e-2)])
+@pytest.mark.parametrize("name", ["prime", "steady1"])
+def test_error_against_fp64_is_that_of_rounding(name: str, dtype: torch.dtype, limit: float) -> None:
+    exact = drawn(TINY, name).double()(*inputs_of(TINY, name, torch.float64))
+    assert all(output.dtype == torch.float64 for output in exact)
+    found = drawn(TINY, name, dtype)(*inputs_of(TINY, name, dtype))
+    assert all(relative(one, other) < limit for one, other in zip(found, exact, strict=True))
+
+
+def test_latent_statistics_keep_their_precision() -> None:
+    half = drawn(TINY, "prime", torch.bfloat16)
+    assert half.conv2.std().dtype == half.conv2.mean().dtype == torch.float32
+    double = half.double()
+    assert double.conv2.mean()[0] == torch.tensor(-0.7571, dtype=torch.float64)
+    z = torch.randn(1, 2, 16, 3, 5, dtype=torch.float64)
+    weight, bias = double.conv2.weight[:, :, 0, 0, 0], double.conv2.bias
+    normal = z * double.conv2.std()[:, None, None] + double.conv2.mean()[:, None, None]
+    expected = torch.einsum("oc,btchw->btohw", weight, normal) + bias[:, None, None]
+    torch.testing.assert_close(double.conv2(z), expected)
+
+
+def test_norm_takes_zeros_and_large_values_in_fp16() -> None:
+    norm = RMSNorm(384, 3).half()
+    nn.init.ones_(norm.gamma)
+    assert (norm(torch.zeros(1, 384, 1, 1, dtype=torch.float16)) == 0).all()
+    for value in (1e-3, 1, 6e4):
+        found = norm(torch.full((1, 384, 1, 1), value, dtype=torch.float16))
+        assert close(found, torch.ones_like(found), 5e-3)
+
+
+# For compilers
+
+
+@pytest.mark.parametrize("name", ["prime", "steady1", "steady2"])
+def test_outputs_alias_nothing_and_inputs_stay(name: str) -> None:
+    inputs = inputs_of(TINY, name)
+    before = [tensor.clone() for tensor in inputs]
+    outputs = drawn(TINY, name)(*inputs)
+    storages = [tensor.untyped_storage().data_ptr() for tensor in (*inputs, *outputs)]
+    assert len(set(storages)) == len(storages)
+    assert all(output.is_contiguous() for output in outputs)
+    assert all(torch.equal(one, other) for one, other in zip(inputs, before, strict=True))
+
+
+@pytest.mark.parametrize(("config", "name"), [(TINY, "steady1"), (EVERY_KIND, "prime")])
+def test_compiles_as_one_graph(config: Config, name: str) -> None:
+    module, inputs = drawn(config, name), inputs_of(config, name)
+    found = torch.compile(module, fullgraph=True, backend="eager")(*inputs)
+    assert all(close(one, other, 1e-5) for one, other in zip(found, module(*inputs), strict=True))
+
+
+@pytest.mark.parametrize("name", ["prime", "steady2"])
+def test_exports_with_distinct_inputs_and_outputs(name: str) -> None:
+    module, inputs = drawn(EVERY_KIND, name), inputs_of(EVERY_KIND, name)
+    program = torch.export.export(module, tuple(inputs))
+    assert len(program.graph_signature.user_inputs) == len(program.graph_signature.user_outputs) == len(inputs)
+    found = program.module()(*inputs)
+    assert all(close(one, other, 1e-5) for one, other in zip(found, module(*inputs), strict=True))

@@ -1,0 +1,145 @@
+"""Random weights are the same whatever the order, device or dtype of a module; fingerprints tell states apart."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from bakeoff.models.errors import BakeoffError
+from bakeoff.models.weights import fingerprint, randomize
+
+
+class Small(nn.Module):
+    """One parameter of each kind the rule tells apart, registered in either order."""
+
+    def __init__(self, backwards: bool = False) -> None:
+        super().__init__()
+        kinds = {
+            "kernel": nn.Parameter(torch.zeros(8, 200, 3)),
+            "gamma": nn.Parameter(torch.zeros(300, 1, 1)),
+            "bias": nn.Parameter(torch.zeros(500)),
+            "tail": nn.Parameter(torch.zeros(3)),
+        }
+        for name in reversed(kinds) if backwards else kinds:
+            self.register_parameter(name, kinds[name])
+        self.register_buffer("table", torch.arange(4.0))
+
+
+def values(module: nn.Module) -> dict[str, Tensor]:
+    return {name: parameter.detach() for name, parameter in module.named_parameters()}
+
+
+def drawn(seed: int = 7, **options: bool) -> Small:
+    module = Small(**options)
+    randomize(module, seed)
+    return module
+
+
+def test_each_kind_has_its_distribution() -> None:
+    module = drawn()
+    found = values(module)
+    assert found["kernel"].mean().abs() < 0.005
+    assert found["kernel"].std() == pytest.approx(600**-0.5, rel=0.05)
+    assert found["gamma"].mean() == pytest.approx(1.0, abs=0.03)
+    assert found["gamma"].std() == pytest.approx(0.1, rel=0.15)
+    assert found["bias"].mean().abs() < 0.02
+    assert found["bias"].std() == pytest.approx(0.1, rel=0.15)
+    assert torch.equal(module.table, torch.arange(4.0))
+
+
+def test_values_depend_on_seed_and_name_alone() -> None:
+    first, again, backwards, other = (values(m) for m in (drawn(), drawn(), drawn(backwards=True), drawn(seed=8)))
+    assert list(first) != list(backwards)
+    for name in first:
+        assert torch.equal(first[name], again[name])
+        assert torch.equal(first[name], backwards[name])
+        assert not torch.equal(first[name], other[name])
+    assert not torch.equal(first["bias"][:3], first["tail"])
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_other_dtypes_get_the_same_draw_rounded(dtype: torch.dtype) -> None:
+    cast = Small().to(dtype)
+    randomize(cast, 7)
+    for name, parameter in values(drawn()).items():
+        assert torch.equal(values(cast)[name], parameter.to(dtype))
+
+
+def test_transposed_memory_gets_the_same_values() -> None:
+    module = Small()
+    module.kernel = nn.Parameter(torch.zeros(3, 200, 8).permute(2, 1, 0))
+    randomize(module, 7)
+    assert torch.equal(values(module)["kernel"], values(drawn())["kernel"])
+
+
+def test_initial_std_overrides_zero_mean_parameters_only() -> None:
+    asked = []
+
+    def initial_std(name: str, shape: tuple[int, ...]) -> float | None:
+        asked.append((name, shape))
+        return 2.0 if name in ("kernel", "gamma") else None
+
+    module = Small()
+    randomize(module, 7, initial_std)
+    found, default = values(module), values(drawn())
+    assert found["kernel"].std() == pytest.approx(2.0, rel=0.05)
+    assert torch.equal(found["gamma"], default["gamma"])
+    assert torch.equal(found["bias"], default["bias"])
+    assert ("kernel", (8, 200, 3)) in asked
+
+
+def test_module_built_on_meta_is_filled_after_to_empty() -> None:
+    with torch.device("meta"):
+        module = Small()
+    with pytest.raises(BakeoffError, match="to_empty"):
+        randomize(module, 7)
+    with pytest.raises(BakeoffError, match="to_empty"):
+        fingerprint(module)
+    module.to_empty(device="cpu")
+    randomize(module, 7)
+    assert torch.equal(values(module)["kernel"], values(drawn())["kernel"])
+
+
+def test_drawing_leaves_the_global_generator_alone() -> None:
+    torch.manual_seed(1)
+    expected = torch.rand(4)
+    torch.manual_seed(1)
+    drawn()
+    assert torch.equal(torch.rand(4), expected)
+
+
+def test_fingerprint_is_of_the_content() -> None:
+    assert fingerprint(drawn()) == fingerprint(drawn(backwards=True)) == fingerprint(drawn().double())
+    assert fingerprint(drawn()) != fingerprint(drawn(seed=8))
+    assert fingerprint(drawn()) != fingerprint(drawn().to(torch.bfloat16))
+    assert len(fingerprint(drawn())) == 64
+
+
+@pytest.mark.parametrize("change", ["a late value", "two values swapped", "the shape", "a buffer", "a key"])
+def test_fingerprint_sees_one_small_change(change: str) -> None:
+    module = drawn()
+    before = fingerprint(module)
+    with torch.no_grad():
+        if change == "a late value":
+            module.kernel[-1, -1, -1] += 1e-6
+        elif change == "two values swapped":
+            module.kernel[-1, -1, [1, 2]] = module.kernel[-1, -1, [2, 1]].clone()
+        elif change == "the shape":
+            module.bias = nn.Parameter(module.bias.view(50, 10))
+        elif change == "a buffer":
+            module.table[2] = 0
+        else:
+            module.renamed = module.bias
+            del module.bias
+    assert fingerprint(module) != before
+
+
+def test_neither_depends_on_the_number_of_threads() -> None:
+    threads = torch.get_num_threads()
+    try:
+        found = set()
+        for count in (1, 2):
+            torch.set_num_threads(count)
+            found.add(fingerprint(drawn()))
+    finally:
+        torch.set_num_threads(threads)
+    assert len(found) == 1

@@ -1,0 +1,571 @@
+"""The world model against reference tensors, published keys and figures, and its own formulas."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from bakeoff.models.component import Workload, config_from
+from bakeoff.models.errors import BakeoffError
+from bakeoff.models.weights import randomize
+from bakeoff.models.wm import network
+from bakeoff.models.wm.golden import replay
+from bakeoff.models.wm.spec import SPEC, Config, parameters, plan, workload, workload_names
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+FILES = ("full", "single", "step", "uvit")
+TINY: Config = SPEC.preset("tiny").config
+UVIT = replace(TINY, backbone="uvit", n_layers=5, n_frames=4)
+ODD = {
+    "one layer, one frame": replace(TINY, n_layers=1, n_frames=1),
+    "one layer, uvit": replace(TINY, n_layers=1, backbone="uvit"),
+    "two layers, uvit": replace(TINY, n_layers=2, backbone="uvit", n_frames=2),
+    "even uvit, wide heads": replace(TINY, n_layers=4, backbone="uvit", n_heads=2, d_model=80, n_frames=3),
+    "odd uvit": replace(TINY, n_layers=3, backbone="uvit"),
+    "other sizes": Config(3, 5, 7, 2, 1, 16, 10, 4, 6, control_dim=8, timestep_dim=6),
+    "one pixel, causal": Config(1, 1, 1, 2, 2, 48, 2, 1, 3, causal=True, control_dim=12, timestep_dim=4),
+}
+KINDS = ("single", "step", "step-prepared", "context", "append", "full")
+
+
+def golden(name: str) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]:
+    about = json.loads((GOLDEN / f"owl_wm_{name}_tiny.json").read_text())
+    tensors = load_file(GOLDEN / f"owl_wm_{name}_tiny.safetensors")
+
+    def of(group: str) -> dict[str, Tensor]:
+        return {key.removeprefix(group): tensor for key, tensor in tensors.items() if key.startswith(group)}
+
+    return about, of("weights."), of("inputs."), of("outputs.")
+
+
+def built(config: Config, name: str, dtype: torch.dtype = torch.float32, batch: int = 1) -> network.WorldModel:
+    """As a worker builds: on meta, then random weights, then the cast."""
+    with torch.device("meta"):
+        module = network.build(config, name, batch)
+    assert isinstance(module, network.WorldModel)
+    module.to_empty(device="cpu")
+    randomize(module, 5, network.initial_std)
+    return module.to(dtype).requires_grad_(False)
+
+
+def drawn(stated: Workload, dtype: torch.dtype = torch.float32, seed: int = 3) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    tensors = []
+    for one in stated.inputs:
+        values = torch.rand(one.shape, generator=generator)
+        if one.draw == "normal":
+            values = torch.randn(one.shape, generator=generator)
+        elif one.draw == "binary":
+            values = values.round()
+        tensors.append(values.to(torch.promote_types(dtype, torch.float32) if one.keep_fp32 else dtype))
+    return tensors
+
+
+def named(stated: Workload, results: tuple[Tensor, ...]) -> dict[str, Tensor]:
+    return {one.name: result for one, result in zip(stated.outputs, results, strict=True)}
+
+
+def error(found: Tensor, right: Tensor) -> float:
+    return float((found.double() - right.double()).norm() / right.double().norm())
+
+
+# Reference tensors
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_golden_file_is_met(name: str) -> None:
+    about, weights, inputs, outputs = golden(name)
+    found = replay(about, weights, inputs)
+    filled = {key for key in found if key.startswith("cache_")}  # what the context pass gives, not in the file
+    assert found.keys() - filled == outputs.keys()
+    for key, right in outputs.items():
+        torch.testing.assert_close(found[key], right, **about["suggested_tolerance_fp32"])
+
+
+def test_context_workload_fills_the_cache_of_the_step_file() -> None:
+    about, weights, inputs, _ = golden("step")
+    stated = workload(TINY, "context", 2)
+    module = network.build(TINY, "context", 2)
+    module.load_state_dict(weights)
+    with torch.no_grad():
+        found = named(stated, module(*(inputs[f"ctx_{one.name}"] for one in stated.inputs)))
+    assert found.keys() == {key for key in inputs if key.startswith("cache_")}
+    for key, tensor in found.items():
+        torch.testing.assert_close(tensor, inputs[key], **about["suggested_tolerance_fp32"])
+    listed = {"outputs": dict.fromkeys(found)}
+    assert replay({**about, "tensors": listed}, weights, inputs).keys() == found.keys()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"n_heads": 1}, r"weight .*gain is \[16\]; the config makes it \[48\]"),
+        ({"n_heads": 4}, "width of a head"),
+        ({"n_layers": 4}, r"weight transformer.blocks.3\S* of shape .* is missing"),
+        ({"n_layers": 2}, "weights are unknown to this config, transformer.blocks.2"),
+        ({"channels": 9}, r"input x is \[2, 5, 8, 4, 4\]; the config makes it \[2, 5, 9, 4, 4\]"),
+        ({"n_frames": 4}, "does not fit a window of 4 frames"),
+        ({"backbone": "uvit"}, "skip_projs.0.weight .* is missing"),
+        ({"width": 3}, "unknown field width"),
+    ],
+)
+def test_golden_file_of_another_config_is_refused_in_one_line(change: dict[str, Any], message: str) -> None:
+    about, weights, inputs, _ = golden("full")
+    with pytest.raises(BakeoffError, match=message) as caught:
+        replay({**about, "config": {**about["config"], **change}}, weights, inputs)
+    assert "\n" not in str(caught.value)
+
+
+def test_golden_file_without_an_input_is_refused() -> None:
+    about, weights, inputs, _ = golden("step")
+    with pytest.raises(BakeoffError, match=r"input cache_v.1 of shape \[2, 3, 68, 16\] is missing"):
+        replay(about, weights, {key: tensor for key, tensor in inputs.items() if key != "cache_v.1"})
+    with pytest.raises(BakeoffError, match="no input x"):
+        replay(about, weights, {key: tensor for key, tensor in inputs.items() if key != "x"})
+
+
+# Published keys and figures
+
+
+@pytest.mark.parametrize(("preset", "count"), [("1b", 1_093_823_296), ("200m", 274_839_872)])
+def test_preset_has_the_published_parameters(preset: str, count: int) -> None:
+    published = json.loads((GOLDEN / "keys" / f"owl_wm_{preset}.keys.json").read_text())
+    config = SPEC.preset(preset).config
+    stored = config_from(Config, published["config"], "wm")
+    assert replace(config, denoising_steps=20) == stored
+    with torch.device("meta"):
+        module = network.build(config, "step")
+    assert {key: list(tensor.shape) for key, tensor in module.state_dict().items()} == published["state_dict"]
+    assert sum(parameter.numel() for parameter in module.parameters()) == parameters(config) == count
+    frequencies = sum(buffer.numel() for key, buffer in module.named_buffers() if key.endswith("freqs"))
+    assert frequencies == published["non_trainable_parameters_in_state_dict"]
+
+
+def test_figures_of_the_specification() -> None:
+    config = SPEC.preset("1b").config
+    step, single, full = (workload(config, name, 1) for name in ("step", "single", "full"))
+    assert round(step.work.flops / 1e9, 2) == 27.51
+    assert round(single.work.flops / 1e9, 2) == 24.89
+    assert round(full.work.flops / 1e9) == 1650
+    assert step.work.weight_elements == single.work.weight_elements == 1_092_282_688
+    assert round(single.minimum_bytes(2, 2) / 1e9, 3) == 2.185
+    # owl.md 1.10 counts the new frame's keys and values too, 2.341 GB; a step does not return them.
+    new_keys_values = 2 * 17 * 1536 * 25
+    assert round(step.minimum_bytes(2, 2) / 1e9, 3) == 2.339
+    assert round((step.minimum_bytes(2, 2) + 2 * new_keys_values) / 1e9, 3) == 2.341
+    # Weights of one byte halve the dominating term; guidance doubles the work and leaves the weights.
+    assert step.minimum_bytes(1, 2) == step.minimum_bytes(2, 2) - 1_092_282_688
+    guided = workload(config, "step", 2)
+    assert guided.work.flops == 2 * step.work.flops
+    assert guided.work.weight_elements == step.work.weight_elements
+
+
+def test_calls_for_a_frame_count_the_denoising_steps_and_the_context_pass() -> None:
+    for preset, calls in (("1b", 21), ("200m", 11)):
+        config = SPEC.preset(preset).config
+        assert [workload(config, name, 1).calls_per_frame for name in KINDS] == [calls, calls, calls, None, None, None]
+    assert [workload(TINY, name, 2).frames_per_call for name in ("step", "context3", "full")] == [1, 3, 5]
+
+
+# Formulas against the module
+
+
+def meta_flops(config: Config, name: str, batch: int) -> int:
+    with torch.device("meta"):
+        module = network.build(config, name, batch)
+        inputs = [torch.empty(one.shape) for one in workload(config, name, batch).inputs]
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        module(*inputs)
+    return int(counter.get_total_flops())
+
+
+@pytest.mark.parametrize(
+    ("preset", "name"),
+    [("1b", "step"), ("1b", "full"), ("200m", "single"), ("200m", "step-prepared"), ("200m", "append")],
+)
+def test_flops_of_a_preset_are_what_torch_counts(preset: str, name: str) -> None:
+    config = SPEC.preset(preset).config
+    assert workload(config, name, 1).work.flops == meta_flops(config, name, 1)
+
+
+@pytest.mark.parametrize("config", ODD.values(), ids=ODD)
+def test_formulas_hold_for_other_sizes(config: Config) -> None:
+    with torch.device("meta"):
+        module = network.build(config, "single")
+    assert parameters(config) == sum(parameter.numel() for parameter in module.parameters())
+    for name in ("full",) if config.n_frames == 1 else ("step", "context1", "append", "full"):
+        assert workload(config, name, 2).work.flops == meta_flops(config, name, 2), name
+
+
+@pytest.mark.parametrize("config", ODD.values(), ids=ODD)
+def test_weights_read_are_those_with_a_gradient(config: Config) -> None:
+    for name in workload_names(config):
+        stated = workload(config, name, 2)
+        module = built(config, name, torch.float64, 2).requires_grad_(True)
+        results = module(*drawn(stated, torch.float64))
+        sum((result * torch.randn_like(result)).sum() for result in results).backward()
+        gradients = [parameter.grad for parameter in module.parameters() if parameter.grad is not None]
+        assert sum(int(gradient.count_nonzero()) for gradient in gradients) == stated.work.weight_elements, name
+        assert stated.work.io_elements == sum(one.elements for one in stated.inputs + stated.outputs)
+
+
+# What depends on what
+
+
+def layer_of(name: str) -> int | None:
+    """The layer of a block's weight or of a key or value; None for what is common to all."""
+    parts = name.removeprefix("transformer.blocks.").split(".")
+    digits = [part for part in parts if part.isdigit()]
+    return None if "skip_projs" in parts or not digits else int(digits[0])
+
+
+def moves(source: str, result: str) -> bool:
+    """Whether an input or a weight has a say in an output."""
+    if source.startswith(("proj_out.", "audio_proj_out.")):
+        return source.startswith("audio_") == (result == "audio") and result in ("video", "audio")
+    at = layer_of(source)
+    if result in ("video", "audio") or at is None:
+        return True
+    # A layer's keys and values come before its attention, its own query map and its cache.
+    end = layer_of(result)
+    assert end is not None
+    own: tuple[str, ...] = ("adaln1.fc.weight", "adaln1.fc.bias", "attn.qkv.weight", "attn.qkv.bias")
+    own += ("attn.qk_norm.k_norm.gain",) if "_k." in result else ()
+    return at < end or (at == end and source.endswith(own))
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_input_and_weight_moves_every_output_it_should(name: str) -> None:
+    stated = workload(TINY, name, 2)
+    module = built(TINY, name, torch.float64, 2).requires_grad_(True)
+    inputs = [tensor.requires_grad_() for tensor in drawn(stated, torch.float64)]
+    sources = dict(zip((f"inputs.{one.name}" for one in stated.inputs), inputs, strict=True))
+    sources |= dict(module.named_parameters())
+    for one, result in zip(stated.outputs, module(*inputs), strict=True):
+        weighed = (result * torch.randn_like(result)).sum()
+        gradients = torch.autograd.grad(weighed, list(sources.values()), retain_graph=True, allow_unused=True)
+        for source, gradient in zip(sources, gradients, strict=True):
+            moved = gradient is not None and bool((gradient != 0).any())
+            assert moved == moves(source.removeprefix("inputs."), one.name), f"{source} and {one.name}"
+
+
+def test_long_skips_move_the_output() -> None:
+    stated = workload(UVIT, "step", 1)
+    module = built(UVIT, "step")
+    inputs = drawn(stated)
+    before = module(*inputs)
+    skips = [weight for key, weight in module.named_parameters() if "skip_projs" in key and weight.ndim == 2]
+    assert len(skips) == UVIT.skips_used == 2
+    for weight in skips:
+        weight[:, TINY.d_model :] *= -1  # the half that takes the early features
+        after = module(*inputs)
+        weight[:, TINY.d_model :] *= -1
+        assert all(error(new, was) > 1e-3 for new, was in zip(after, before, strict=True))
+
+
+@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("batch", [1, 2])
+def test_forward_is_pure_and_shaped_as_stated(name: str, batch: int) -> None:
+    stated = workload(TINY, name, batch)
+    module = built(TINY, name, batch=batch)
+    inputs = drawn(stated)
+    copies = [tensor.clone() for tensor in inputs]
+    results = module(*inputs)
+    assert [result.shape for result in results] == [one.shape for one in stated.outputs]
+    assert all(torch.equal(tensor, copy) for tensor, copy in zip(inputs, copies, strict=True))
+    assert all(torch.equal(one, two) for one, two in zip(results, module(*inputs), strict=True))
+    places = [tensor.untyped_storage().data_ptr() for tensor in (*inputs, *results, *module.parameters())]
+    assert len(set(places)) == len(places)
+    assert name not in ("context", "append") or all(result.is_contiguous() for result in results)
+
+
+def test_guidance_is_a_batch_of_two_independent_rows() -> None:
+    stated = workload(TINY, "step", 2)
+    inputs = drawn(stated, torch.float64)
+    both = built(TINY, "step", torch.float64, 2)(*inputs)
+    alone = built(TINY, "step", torch.float64)
+    for row in range(2):
+        for result, one in zip(both, alone(*(tensor[row : row + 1] for tensor in inputs)), strict=True):
+            assert error(result[row : row + 1], one) < 1e-12
+
+
+# Cache and window
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("cached", [1, 4])
+def test_prepared_keys_give_the_same_step(dtype: torch.dtype, cached: int) -> None:
+    inputs = drawn(workload(TINY, f"step{cached}", 2), dtype)
+    prepared = [*inputs[:5]]
+    for keys, values in zip(inputs[5::2], inputs[6::2], strict=True):
+        prepared += [network.rotate_context(TINY, keys), values]
+    assert error(prepared[5], inputs[5]) > 0.1
+    literal = built(TINY, f"step{cached}", dtype)(*inputs)
+    for one, two in zip(literal, built(TINY, f"step-prepared{cached}", dtype)(*prepared), strict=True):
+        assert torch.equal(one, two)
+
+
+def test_context_that_is_not_whole_frames_is_refused() -> None:
+    for tokens, width in ((16, 16), (5 * 17, 16), (0, 16), (17, 8)):
+        with pytest.raises(BakeoffError, match=f"1, 3, {tokens}, {width}.*1 to 4 frames, 17 each"):
+            network.rotate_context(TINY, torch.zeros(1, 3, tokens, width))
+
+
+def test_step_on_its_context_is_the_last_frame_of_the_whole_where_layers_cannot_mix_it() -> None:
+    # With one layer, keys and values depend on nothing but their own frame, if frames share their positions' vectors.
+    config = replace(TINY, n_layers=1)
+    modules = {name: built(config, name, torch.float64) for name in ("full3", "context2", "step2", "append2")}
+    for module in modules.values():
+        module.pos_enc.p.zero_()
+    sequence = drawn(workload(config, "full3", 2), torch.float64)
+    newest = [tensor[:, 2:] for tensor in sequence]
+    cache = modules["context2"](*(tensor[:, :2] for tensor in sequence))
+    for result, whole in zip(modules["step2"](*newest, *cache), modules["full3"](*sequence), strict=True):
+        assert error(result, whole[:, 2:]) < 1e-12
+        assert error(result, whole[:, 1:2]) > 0.1
+
+
+@pytest.mark.parametrize("config", [TINY, UVIT], ids=["dit", "uvit"])
+def test_append_returns_the_keys_and_values_of_a_step(config: Config) -> None:
+    inputs = drawn(workload(config, "step", 2), torch.float64)
+    step = built(config, "step", torch.float64)
+    seen: list[Tensor] = []
+    for block in step.transformer.blocks:
+        block.register_forward_hook(lambda _module, _inputs, result: seen.extend(result[1:]))
+    step(*inputs)
+    stated = workload(config, "append", 2)
+    appended = built(config, "append", torch.float64)(*inputs[: len(stated.inputs)])
+    assert len(inputs) - len(stated.inputs) == 2  # the last layer's cache has no say
+    for result, right in zip(appended, seen, strict=True):
+        assert error(result, right) < 1e-12
+
+
+def test_causal_frames_do_not_see_later_ones() -> None:
+    config = replace(TINY, causal=True)
+    stated = workload(config, "full", 1)
+    for setting, seen in ((config, False), (TINY, True)):
+        module = built(setting, "full", torch.float64)
+        inputs = drawn(stated, torch.float64)
+        before = module(*inputs)
+        for tensor in inputs:
+            tensor[:, 3] = tensor[:, 3] + 0.5
+        for new, was in zip(module(*inputs), before, strict=True):
+            assert [error(new[:, frame], was[:, frame]) > 1e-9 for frame in range(5)] == [seen, seen, seen, True, True]
+
+
+def test_first_causal_frame_is_a_single_frame() -> None:
+    config = replace(TINY, causal=True)
+    whole, single = built(config, "full3", torch.float64), built(config, "single", torch.float64)
+    for module in (whole, single):
+        module.pos_enc.p.zero_()
+    inputs = drawn(workload(config, "full3", 1), torch.float64)
+    for first, alone in zip(whole(*inputs), single(*(tensor[:, :1] for tensor in inputs)), strict=True):
+        assert error(first[:, :1], alone) < 1e-12
+
+
+def test_rotary_tables_follow_the_formula() -> None:
+    cosines, sines = network.rotary_tables(TINY, 3)
+    assert cosines.shape == sines.shape == (3 * 17, 8)
+    heads = torch.randn(3 * 17, 16, dtype=torch.float64)
+    turned = network.rotate(heads, torch.tensor(cosines), torch.tensor(sines))
+    frequencies = torch.pi * torch.tensor([1.0, 128.0], dtype=torch.float64)
+    for frame, token in ((0, 0), (1, 5), (2, 16)):
+        angles = torch.cat(((frame - 1.0) * frequencies, (token / 8 - 1.0) * frequencies))
+        row = heads[frame * 17 + token]
+        even, odd = row[0:8:2], row[1:8:2]
+        right = torch.stack((even * angles.cos() - odd * angles.sin(), odd * angles.cos() + even * angles.sin()), -1)
+        torch.testing.assert_close(turned[frame * 17 + token], torch.cat((right.flatten(), row[8:])))
+
+
+def test_direction_without_atan2_is_exact() -> None:
+    module = built(TINY, "single", torch.float64).control_embed.mouse
+    motion = torch.tensor([[0.0, 0.0], [3.0, 0.0], [-2.0, 0.0], [0.0, -5.0], [-1e-4, 1e-4], [900.0, -30.0]]).double()
+    seen: list[Tensor] = []
+    module.mlp.register_forward_pre_hook(lambda _module, inputs: seen.append(inputs[0]))
+    module(motion, torch.float64)
+    log = motion.sign() * torch.log1p(motion.abs())
+    angle, radius = torch.atan2(log[:, 1], log[:, 0]), log.norm(dim=-1)
+    scale = 1000 * torch.exp(-torch.arange(16).double() / 15 * torch.log(torch.tensor(300.0).double()))
+    phases = radius[:, None] * scale
+    direction = torch.stack((angle.cos(), angle.sin()), -1) @ module.angle_proj.weight.T
+    torch.testing.assert_close(seen[0], torch.cat((direction, phases.sin(), phases.cos()), -1), rtol=1e-9, atol=1e-9)
+
+
+# Precision
+
+
+@pytest.mark.parametrize("preset", ["tiny", "200m"])
+def test_outputs_have_a_sane_size_in_every_dtype(preset: str) -> None:
+    config = SPEC.preset(preset).config
+    stated = workload(config, "step", 1)
+    module = built(config, "step")
+    dtypes = (torch.float32, torch.bfloat16) if preset == "200m" else (torch.float32, torch.bfloat16, torch.float16)
+    for dtype in dtypes:
+        for result in module.to(dtype)(*drawn(stated, dtype)):
+            assert result.dtype == dtype
+            assert 0.1 < float(result.float().square().mean().sqrt()) < 10
+
+
+@pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 1e-4), (torch.float16, 4e-3), (torch.bfloat16, 0.025)])
+@pytest.mark.parametrize("config", [TINY, UVIT], ids=["dit", "uvit"])
+def test_half_precision_keeps_its_phases(config: Config, dtype: torch.dtype, bound: float) -> None:
+    stated = workload(config, "step", 2)
+    right = built(config, "step", torch.float64)(*drawn(stated, torch.float64))
+    module = built(config, "step", dtype)
+    inputs = drawn(stated)
+    kept = [tensor if one.keep_fp32 else tensor.to(dtype) for one, tensor in zip(stated.inputs, inputs, strict=True)]
+    for result, judge in zip(module(*kept), right, strict=True):
+        assert error(result, judge) < bound
+    if dtype == torch.bfloat16:  # what a noise level and a motion rounded to bf16 would cost
+        rounded = [tensor.to(dtype).to(torch.float32) if tensor.dtype == torch.float32 else tensor for tensor in kept]
+        assert error(module(*rounded)[0], right[0]) > 1.5 * bound
+
+
+def test_double_module_is_double_throughout() -> None:
+    # Phases of a thousand radians in fp32 would leave 1e-5; the same weights, so nothing else differs.
+    stated = workload(TINY, "step", 1)
+    inputs = drawn(stated, torch.float64)
+    module = built(TINY, "step", torch.float64)
+    before = module(*inputs)
+    moved = [tensor + 1e-12 if one.keep_fp32 else tensor for one, tensor in zip(stated.inputs, inputs, strict=True)]
+    for new, was in zip(module(*moved), before, strict=True):
+        assert 1e-13 < error(new, was) < 1e-7
+        assert new.dtype == torch.float64
+
+
+# Rotary frequencies of a checkpoint
+
+
+def test_stored_frequencies_are_neither_trained_nor_cast() -> None:
+    module = built(TINY, "step", torch.bfloat16)
+    stored = {key: tensor for key, tensor in module.state_dict().items() if key.endswith("freqs")}
+    assert len(stored) == TINY.n_layers
+    assert not any(key.endswith("freqs") for key, _ in module.named_parameters())
+    for tensor in stored.values():
+        assert tensor.dtype == torch.float32
+        torch.testing.assert_close(tensor, torch.pi * torch.tensor([1.0, 128.0]))
+
+
+@pytest.mark.parametrize("assign", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_rounded_frequencies_are_accepted_and_replaced(dtype: torch.dtype, assign: bool) -> None:
+    _, weights, _, _ = golden("step")
+    rounded = {key: tensor.to(dtype) for key, tensor in weights.items()}
+    with torch.device("meta" if assign else "cpu"):
+        module = network.build(TINY, "step")
+    module.load_state_dict(rounded, assign=assign)
+    found = module.state_dict()["transformer.blocks.1.attn.rope.pos_emb.freqs"]
+    torch.testing.assert_close(found, torch.pi * torch.tensor([1.0, 128.0]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("factor", [1.02, 0.5, float("nan")])
+def test_other_frequencies_are_refused(dtype: torch.dtype, factor: float) -> None:
+    about, weights, inputs, _ = golden("step")
+    key = "transformer.blocks.2.attn.rope.pos_emb.freqs"
+    wrong = {**weights, key: (weights[key] * factor).to(dtype)}
+    with pytest.raises(BakeoffError, match=r"blocks\.2\S*freqs of the checkpoint runs from .* 3\.14159 to 402\.124"):
+        network.build(TINY, "step").load_state_dict(wrong)
+    with pytest.raises(BakeoffError, match="freqs of the checkpoint"):
+        replay(about, wrong, inputs)
+
+
+def test_backbone_follows_a_checkpoints_keys() -> None:
+    with torch.device("meta"):
+        keys = network.build(UVIT, "full").state_dict()
+    assert network.adapt_config(replace(UVIT, backbone="dit"), keys) == UVIT
+    assert network.adapt_config(UVIT, [key for key in keys if "skip" not in key]) == replace(UVIT, backbone="dit")
+
+
+# Compilers
+
+
+@pytest.mark.parametrize("name", ["step", "append", "full"])
+def test_model_exports_and_compiles_in_one_graph(name: str) -> None:
+    config = ODD["odd uvit"]
+    stated = workload(config, name, 1)
+    module = built(config, name)
+    inputs = drawn(stated)
+    right = module(*inputs)
+    torch._dynamo.reset()
+    variants: list[Callable[..., tuple[Tensor, ...]]] = [
+        torch.compile(module, fullgraph=True, backend="eager"),
+        torch.export.export(module, tuple(inputs)).module(),
+    ]
+    for variant in variants:
+        for result, one in zip(variant(*inputs), right, strict=True):
+            assert error(result, one) < 1e-5
+
+
+# Configs and names
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"n_layers": 0}, "n_layers is 0"),
+        ({"n_frames": 2.0}, "n_frames is 2.0"),
+        ({"channels": True}, "channels is True"),
+        ({"denoising_steps": -1}, "denoising_steps is -1"),
+        ({"causal": 1}, "causal is 1"),
+        ({"backbone": "unet"}, "no backbone 'unet'; known: dit, uvit"),
+        ({"tokens_per_frame": 16}, "tokens_per_frame is 16; sample_size 4 makes 16 video tokens and one audio token"),
+        ({"n_heads": 5}, "d_model 48 over n_heads 5"),
+        ({"n_heads": 4}, "multiple of 8 and at least 16"),
+        ({"n_heads": 6}, "multiple of 8 and at least 16"),
+        ({"control_dim": 4}, "control_dim is 4"),
+        ({"control_dim": 66}, "control_dim is 66"),
+        ({"timestep_dim": 2}, "timestep_dim is 2"),
+        ({"timestep_dim": 7}, "timestep_dim is 7"),
+    ],
+)
+def test_bad_config_is_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(BakeoffError, match=message):
+        replace(TINY, **change)
+
+
+@pytest.mark.parametrize("name", ["", "Step", "single1", "step-", "step0", "step04", "step4x", "full-3", "prepared"])
+def test_unknown_workload_is_refused_with_the_known_ones(name: str) -> None:
+    with pytest.raises(
+        BakeoffError, match=f"no workload '{name}'; it has single, step, step-prepared, context, append"
+    ):
+        plan(TINY, name)
+    with pytest.raises(BakeoffError, match="no workload"):
+        network.build(TINY, name)
+
+
+@pytest.mark.parametrize("name", ["step5", "step-prepared5", "context5", "append5", "full6"])
+def test_more_frames_than_the_window_are_refused(name: str) -> None:
+    with pytest.raises(BakeoffError, match=f"'{name}' does not fit a window of 5 frames"):
+        workload(TINY, name, 1)
+
+
+def test_window_of_one_frame_has_no_context() -> None:
+    config = replace(TINY, n_frames=1)
+    assert workload_names(config) == ("single", "full")
+    with pytest.raises(BakeoffError, match="'step' does not fit a window of 1 frames"):
+        workload(config, "step", 1)
+
+
+def test_batch_below_one_is_refused() -> None:
+    with pytest.raises(BakeoffError, match="batch is 0"):
+        network.build(TINY, "step", 0)
+
+
+def test_names_are_those_of_the_reference_files() -> None:
+    about, *_ = golden("step")
+    stated = workload(TINY, "step4", 2)
+    assert stated.inputs == workload(TINY, "step", 2).inputs
+    shapes = {one.name: list(one.shape) for one in stated.inputs}
+    assert shapes == {key: shape for key, shape in about["tensors"]["inputs"].items() if not key.startswith("ctx_")}
+    assert [one.name for one in stated.outputs] == ["video", "audio"]
+    assert {one.name for one in stated.inputs if one.keep_fp32} == {"t", "mouse"}
+    assert [one.name for one in workload(TINY, "append", 1).outputs][:3] == ["new_k.0", "new_v.0", "new_k.1"]
+    assert all(name in workload_names(TINY) for names in SPEC.default_workloads.values() for name in names)

@@ -1,0 +1,21 @@
+"""The backends that can be compared, in the order reports print them. Each is one file; none is imported before use."""
+
+from bakeoff.backends.backend import Backend
+from bakeoff.models.lookup import look_up
+
+_TABLE = {
+    "eager": "bakeoff.backends.eager:BACKEND",
+    "inductor": "bakeoff.backends.inductor:BACKEND",
+}
+
+
+def backend_names() -> tuple[str, ...]:
+    return tuple(_TABLE)
+
+
+def resolve_backend(reference: str) -> Backend:
+    """The backend of a name in the table, or of a user's own `package.module:ATTRIBUTE`.
+
+    Raises BakeoffError when the name is unknown, the module cannot be imported or holds no Backend.
+    """
+    return look_up(reference, _TABLE, Backend, "BACKEND")

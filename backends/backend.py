@@ -1,0 +1,180 @@
+"""What a backend is: something that prepares a module, builds an engine from it, or both, and can prove that it ran."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from bakeoff.models.errors import BakeoffError
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+Device = Literal["cpu", "cuda"]
+Outputs = tuple["Tensor", ...]
+Call = Callable[[], Outputs]
+
+
+class Unavailable(BakeoffError):
+    """A library or device is missing; the message says which and how to get it."""
+
+
+class Unsupported(BakeoffError):
+    """This backend cannot do this dtype, device or component; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoOptions:
+    """Options of a backend that has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """An importable module a backend needs and the command that brings it."""
+
+    module: str
+    install: str
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One set of options that a sweep takes by itself: in the default suite, or only in the full one."""
+
+    options: Any
+    devices: tuple[str, ...] = ("cpu", "cuda")
+    suite: Literal["default", "full"] = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class BuildContext:
+    """Where and for what an engine is built. `device`, `dtype` and `threads` are facts, not requests: flags are set."""
+
+    variant: str
+    device: Device
+    dtype: str
+    threads: int
+    work_dir: Path
+    """Scratch of this worker alone, removed afterwards."""
+    cache_dir: Path
+    """The compiler's cache; a second build finds here what the first one left."""
+    trace: bool = False
+    """Build with whatever the compiler needs to be traced; such an engine is never timed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What an engine knows about how it was built; asked for after its first call."""
+
+    fell_back: str = ""
+    """Empty if the asked compiler did the work; else what ran instead."""
+    graphs: int | None = None
+    graph_breaks: int | None = None
+    recompiles: tuple[str, ...] = ()
+    """The compiler's own reasons, one for each recompile so far."""
+    operators_inside: Mapping[str, int] = field(default_factory=dict)
+    """Operators the compiler took, with their number."""
+    operators_outside: Mapping[str, int] = field(default_factory=dict)
+    """Operators left to the framework or to library kernels."""
+    facts: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+    """What is particular to this compiler: kernels generated, providers, cache hits."""
+    graph_hash: str = ""
+    artifact_bytes: int | None = None
+
+
+class Engine(Protocol):
+    """A built variant. Not thread-safe; lives in one worker."""
+
+    def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
+        """Fix the inputs, untimed; may copy them. The returned call gives the outputs in the workload's order."""
+
+    def activity(self) -> Mapping[str, int]:
+        """Counters that move when anything is compiled, tuned or captured; steady state means none does."""
+
+    def prove(self) -> Proof:
+        """What the build learned; raises nothing, states `fell_back` instead."""
+
+    def close(self) -> None:
+        """Give back what the engine holds."""
+
+
+BuildFunction = Callable[["nn.Module", "Mapping[str, Tensor]", Any, BuildContext], Engine]
+PrepareFunction = Callable[
+    ["nn.Module", "Mapping[str, Tensor]", Any, BuildContext], tuple["nn.Module", Mapping[str, str | int | float | bool]]
+]
+
+
+def _always(_device: str) -> str:
+    return ""
+
+
+def _no_environment(_cache_dir: Path) -> Mapping[str, str]:
+    return {}
+
+
+def _anything(_options: Any, _device: str, _dtype: str) -> str:
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """A compiler, a quantiser, or both; one file in backends/ makes one of these."""
+
+    name: str
+    summary: str
+    build: BuildFunction | None = None
+    prepare: PrepareFunction | None = None
+    options: type = NoOptions
+    requires: tuple[Requirement, ...] = ()
+    devices: tuple[str, ...] = ("cpu", "cuda")
+    dtypes: tuple[str, ...] = ("fp32", "tf32", "bf16", "fp16")
+    choices: tuple[Choice, ...] = (Choice(NoOptions()),)
+    baseline: bool = False
+    """Speed-ups are against this one."""
+    caches: bool = False
+    """A build leaves something that makes the next one faster."""
+    weight_copies: float = 1.0
+    """Copies of the weights, in the variant's dtype, that a build holds at its peak; for the memory estimate."""
+    environment: Callable[[Path], Mapping[str, str]] = _no_environment
+    """Cache folder to what the worker's environment needs before torch is imported."""
+    host_gap: Callable[[str], str] = _always
+    """Device to what this host lacks, or ""; runs in the parent, so it imports no framework."""
+    objection: Callable[[Any, str, str], str] = _anything
+    """(options, device, dtype) to why this cannot be, or ""."""
+
+    def unavailable(self, device: str) -> str:
+        """Why this backend cannot run here on `device`, with the way to mend it; empty if it can."""
+        for requirement in self.requires:
+            if find_spec(requirement.module) is None:
+                return f"{requirement.module} is not installed; {requirement.install}"
+        return self.host_gap(device)
+
+    def unsupported(self, options: Any, device: str, dtype: str) -> str:
+        """Why this backend cannot do this at all; empty if it can."""
+        if device not in self.devices:
+            return f"{self.name} runs on {', '.join(self.devices)}, not on {device}"
+        if dtype not in self.dtypes:
+            return f"{self.name} does {', '.join(self.dtypes)}, not {dtype}"
+        return self.objection(options, device, dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleEngine:
+    """An engine around a callable that takes the workload's inputs by position: eager and torch.compile alike."""
+
+    function: "Callable[..., Outputs]"
+    proof: Callable[[], Proof] = Proof
+    counters: Callable[[], Mapping[str, int]] = dict
+
+    def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
+        function, tensors = self.function, tuple(inputs.values())
+        return lambda: function(*tensors)
+
+    def activity(self) -> Mapping[str, int]:
+        return self.counters()
+
+    def prove(self) -> Proof:
+        return self.proof()
+
+    def close(self) -> None:
+        pass

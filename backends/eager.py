@@ -1,0 +1,22 @@
+"""PyTorch as it is written, operator by operator: the baseline that every speed-up names."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from bakeoff.backends.backend import Backend, BuildContext, Engine, ModuleEngine, NoOptions, Requirement
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+
+def _build(module: "nn.Module", _inputs: "Mapping[str, Tensor]", _options: NoOptions, _context: BuildContext) -> Engine:
+    return ModuleEngine(module)
+
+
+BACKEND = Backend(
+    name="eager",
+    summary="PyTorch operator by operator; the baseline",
+    build=_build,
+    requires=(Requirement("torch", "pip install 'bakeoff[cpu]' or 'bakeoff[gpu]'"),),
+    baseline=True,
+)

@@ -1,0 +1,167 @@
+"""A variant: what is compared, as one string that is its primary key.
+
+`component:preset.workload/backend[options](+backend[options])/dtype@device`, for example
+`wm:200m.step/inductor[freezing]/bf16@cpu`.
+"""
+
+import re
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from bakeoff.backends.backend import Backend
+from bakeoff.models.errors import BakeoffError
+
+DTYPES = ("fp32", "tf32", "bf16", "fp16")
+DEVICES = ("cpu", "cuda")
+
+_NAME = r"[A-Za-z0-9][A-Za-z0-9_-]*"
+_OPTIONS = r"(?:\[[A-Za-z0-9_.,=-]*\])?"
+_USE = rf"{_NAME}{_OPTIONS}"
+_VARIANT = re.compile(
+    rf"(?P<component>{_NAME}):(?P<preset>{_NAME})\.(?P<workload>{_NAME})"
+    rf"/(?P<backends>{_USE}(?:\+{_USE})*)/(?P<dtype>{_NAME})@(?P<device>{_NAME})"
+)
+OptionValue = str | int | float | bool
+
+
+@dataclass(frozen=True, slots=True)
+class BackendUse:
+    """A backend with the options that differ from its defaults, in the order it declares them."""
+
+    name: str
+    options: tuple[tuple[str, OptionValue], ...] = ()
+
+    def __str__(self) -> str:
+        if not self.options:
+            return self.name
+        return f"{self.name}[{','.join(_written(name, value) for name, value in self.options)}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One thing to measure. Two variants with the same string are the same variant."""
+
+    component: str
+    preset: str
+    workload: str
+    backends: tuple[BackendUse, ...]
+    dtype: str
+    device: str
+
+    def __str__(self) -> str:
+        return f"{self.subject}/{self.backend}/{self.dtype}@{self.device}"
+
+    @property
+    def subject(self) -> str:
+        """What is computed, without how: rows of one table share it."""
+        return f"{self.component}:{self.preset}.{self.workload}"
+
+    @property
+    def backend(self) -> str:
+        return "+".join(str(use) for use in self.backends)
+
+    @property
+    def slug(self) -> str:
+        """The variant as a part of a file name."""
+        return re.sub(r"[^A-Za-z0-9.=-]+", "_", str(self)).strip("_")[:120]
+
+
+def parse_variant(text: str) -> Variant:
+    """Read a variant's string; options are kept as written, unchecked. Raises BakeoffError with the form it wants."""
+    match = _VARIANT.fullmatch(text.strip())
+    if match is None:
+        raise BakeoffError(
+            f"'{text}' is not a variant; the form is component:preset.workload/backend[options]/dtype@device"
+        )
+    parts = match.groupdict()
+    uses = tuple(_parse_use(use) for use in split_outside_brackets(parts["backends"], "+"))
+    return Variant(parts["component"], parts["preset"], parts["workload"], uses, parts["dtype"], parts["device"])
+
+
+def split_outside_brackets(text: str, separator: str) -> list[str]:
+    """Split at `separator` where it is not inside [..]."""
+    return [part.strip() for part in re.split(re.escape(separator) + r"(?![^\[]*\])", text)]
+
+
+def _parse_use(text: str) -> BackendUse:
+    name, pairs = parse_use(text)
+    return BackendUse(name, tuple((pairs or {}).items()))
+
+
+def parse_use(text: str) -> tuple[str, dict[str, OptionValue] | None]:
+    """Split `name[options]` into the name and its options as written, None where no bracket is.
+
+    Raises BakeoffError for a bracket that is not closed, an option without a name, or one given twice.
+    """
+    name, bracket, rest = text.partition("[")
+    if not bracket:
+        return name, None
+    if not rest.endswith("]"):
+        raise BakeoffError(f"'{text}': the options' bracket is not closed; write {name}[option,option=value]")
+    pairs: dict[str, OptionValue] = {}
+    for item in filter(None, rest[:-1].split(",")):
+        option, equals, value = item.partition("=")
+        if not option:
+            raise BakeoffError(f"'{text}': '{item}' has no option's name; write {name}[option={value}]")
+        if option in pairs:
+            raise BakeoffError(f"'{text}': option '{option}' is given twice; keep one")
+        pairs[option] = value if equals else True
+    return name, pairs
+
+
+def _written(option: str, value: OptionValue) -> str:
+    """An option as it is typed: flags by name alone, numbers without a plus sign, since that composes backends."""
+    if value is True:
+        return option
+    text = str(value).replace("e+", "e") if isinstance(value, float) else str(value)
+    return f"{option}={'false' if value is False else text}"
+
+
+def use_of(backend: Backend, options: Any) -> BackendUse:
+    """The printable form of a backend's options dataclass: what differs from its defaults."""
+    defaults = backend.options()
+    changed = [
+        (field.name, getattr(options, field.name))
+        for field in fields(options)
+        if getattr(options, field.name) != getattr(defaults, field.name)
+    ]
+    return BackendUse(backend.name, tuple(changed))
+
+
+def options_of(backend: Backend, pairs: Mapping[str, OptionValue]) -> Any:
+    """The options dataclass from names and values, text being read by the field's type.
+
+    Raises BakeoffError for an unknown option or a value the field's type does not take, naming what it takes.
+    """
+    hints = get_type_hints(backend.options)
+    values = {}
+    for name, value in pairs.items():
+        if name not in hints:
+            known = ", ".join(hints) or "none"
+            raise BakeoffError(f"{backend.name} has no option '{name}'; it has: {known}")
+        values[name] = _read(value, hints[name], f"{backend.name}[{_written(name, value)}]")
+    return backend.options(**values)
+
+
+def _read(value: OptionValue, kind: Any, asked: str) -> OptionValue:
+    if get_origin(kind) in (Union, types.UnionType):
+        kind = next(part for part in get_args(kind) if part is not type(None))
+    if get_origin(kind) is Literal:
+        for allowed in get_args(kind):
+            if str(allowed) == str(value):
+                return allowed
+        raise BakeoffError(f"{asked}: takes {', '.join(str(allowed) for allowed in get_args(kind))}")
+    if kind is bool:
+        readings = {"true": True, "false": False}
+        if str(value).lower() in readings:
+            return readings[str(value).lower()]
+        raise BakeoffError(f"{asked}: takes true or false")
+    if value is True:
+        raise BakeoffError(f"{asked}: takes a value, as in {asked.removesuffix(']')}=...]")
+    try:
+        result: OptionValue = kind(value)
+    except ValueError as error:
+        raise BakeoffError(f"{asked}: takes {kind.__name__}") from error
+    return result

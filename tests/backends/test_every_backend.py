@@ -1,0 +1,60 @@
+"""What holds for each backend in the table, whether or not its library is here."""
+
+import ast
+import importlib
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from bakeoff.backends import backend_names, resolve_backend
+from bakeoff.models.errors import BakeoffError
+from bakeoff.variant import DEVICES, DTYPES, options_of, parse_variant, use_of
+
+BACKENDS = [resolve_backend(name) for name in backend_names()]
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=lambda backend: backend.name)
+class TestEveryBackend:
+    def test_does_something(self, backend) -> None:
+        assert backend.build or backend.prepare
+        assert backend.summary
+        assert set(backend.devices) <= set(DEVICES)
+        assert set(backend.dtypes) <= set(DTYPES)
+
+    def test_says_in_one_sentence_what_is_missing(self, backend) -> None:
+        for device in DEVICES:
+            assert "\n" not in backend.unavailable(device)
+
+    def test_options_survive_their_string(self, backend) -> None:
+        assert backend.options.__dataclass_params__.frozen
+        for choice in backend.choices:
+            text = f"toy:tiny.world/{use_of(backend, choice.options)}/fp32@cpu"
+            assert str(parse_variant(text)) == text
+            assert options_of(backend, dict(parse_variant(text).backends[0].options)) == choice.options
+
+    def test_default_choices_are_supported(self, backend) -> None:
+        for choice in backend.choices:
+            for device in choice.devices:
+                if device in backend.devices:
+                    assert backend.unsupported(choice.options, device, backend.dtypes[0]) == ""
+
+    def test_unknown_options_are_refused_with_the_known_ones(self, backend) -> None:
+        with pytest.raises(BakeoffError, match="no option 'nonsense'") as refused:
+            options_of(backend, {"nonsense": True})
+        assert all(field.name in str(refused.value) for field in fields(backend.options))
+
+    def test_file_has_a_docstring(self, backend) -> None:
+        module = importlib.import_module(backend.build.__module__ if backend.build else backend.prepare.__module__)
+        assert ast.get_docstring(ast.parse(Path(module.__file__).read_text(encoding="utf-8")))
+
+
+def test_exactly_one_baseline() -> None:
+    assert [backend.name for backend in BACKENDS if backend.baseline] == ["eager"]
+
+
+def test_null_is_not_in_the_table() -> None:
+    assert "null" not in backend_names()
+    assert resolve_backend("bakeoff.backends.null:BACKEND").name == "null"
+    with pytest.raises(BakeoffError, match="no backend 'null'"):
+        resolve_backend("null")

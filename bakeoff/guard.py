@@ -1,0 +1,176 @@
+"""Stands between the sweep and one worker, so that no process outlives either: run as a script, standard library only.
+
+    python -I -S guard.py CONTROL STATUS LOG LIMIT -- command ...
+
+Starts the command in a session of its own, keeps at most LIMIT bytes of its output in LOG (the head and the newest
+tail), and ends when the command does, when the CONTROL descriptor closes (the sweep is gone, however it went) or when
+it is told by SIGTERM. Before it ends it kills every descendant: it is their subreaper, so a grandchild that left the
+session is still its child in the end. One JSON line on STATUS says how the command ended.
+
+Linux only: prctl(2) PR_SET_CHILD_SUBREAPER and PR_SET_PDEATHSIG, pidfd_open(2).
+"""
+
+import contextlib
+import ctypes
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+_CHUNK = 1 << 16
+
+
+def prctl(option: int, value: int) -> None:
+    """Raises OSError when the kernel refuses."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl")
+
+
+def descendants(root: int) -> list[int]:
+    """Process ids below `root`, from /proc; zombies are left out."""
+    children: dict[int, list[int]] = {}
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        with contextlib.suppress(OSError), open(f"/proc/{entry}/stat", "rb") as stat:
+            state, parent = stat.read().rpartition(b") ")[2].split(maxsplit=2)[:2]
+            if state not in (b"Z", b"X"):
+                children.setdefault(int(parent), []).append(int(entry))
+    found, frontier = [], [root]
+    while frontier:
+        below = children.get(frontier.pop(), [])
+        found += below
+        frontier += below
+    return found
+
+
+def kill_descendants(patience_s: float = 10.0) -> list[int]:
+    """Kill everything below this process, a subreaper; returns the ids that were found alive.
+
+    It is done when no child is left: orphans come to a subreaper as its children, while a look at /proc misses those
+    of a process that is just ending, whose threads end one by one.
+    """
+    killed: list[int] = []
+    deadline = time.monotonic() + patience_s
+    while time.monotonic() < deadline:
+        for pid in descendants(os.getpid()):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+            if pid not in killed:
+                killed.append(pid)
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            break
+        time.sleep(0.01)
+    return killed
+
+
+class BoundedLog:
+    """Keeps the first half of the limit and the newest half; what lies between is counted, not kept."""
+
+    def __init__(self, path: str, limit: int) -> None:
+        self._file = open(path, "wb")  # noqa: SIM115 - closed by finish()
+        self._half = limit // 2
+        self._head = 0
+        self._tail: deque[bytes] = deque()
+        self._kept = 0
+        self._dropped = 0
+
+    def write(self, data: bytes) -> None:
+        room = self._half - self._head
+        if room > 0:
+            self._file.write(data[:room])
+            self._file.flush()
+            self._head += len(data[:room])
+            data = data[room:]
+        if data:
+            self._tail.append(data)
+            self._kept += len(data)
+            while self._kept - len(self._tail[0]) >= self._half:
+                dropped = len(self._tail.popleft())
+                self._kept -= dropped
+                self._dropped += dropped
+
+    def finish(self) -> int:
+        """Write the tail; returns the bytes that were dropped."""
+        if self._dropped:
+            self._file.write(b"\n... %d bytes left out ...\n" % self._dropped)
+        self._file.writelines(self._tail)
+        self._file.close()
+        return self._dropped
+
+
+def _prepare_child() -> None:
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def main(arguments: list[str]) -> None:
+    control, status = int(arguments[0]), int(arguments[1])
+    log = BoundedLog(arguments[2], int(arguments[3]))
+    command = arguments[arguments.index("--") + 1 :]
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+    wake_read, wake_write = os.pipe()
+    os.set_blocking(wake_write, False)
+    signal.set_wakeup_fd(wake_write)
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    inherited = [int(fd) for fd in os.environ.get("BAKEOFF_WORKER_FDS", "").split(",") if fd]
+    worker = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        pass_fds=inherited,
+        preexec_fn=_prepare_child,
+    )
+    for descriptor in inherited:
+        os.close(descriptor)
+    assert worker.stdout is not None
+    output = worker.stdout.fileno()
+    os.set_blocking(output, False)
+    ended = os.pidfd_open(worker.pid)
+
+    selector = selectors.DefaultSelector()
+    for descriptor in (control, wake_read, output, ended):
+        selector.register(descriptor, selectors.EVENT_READ)
+    running = True
+    while running:
+        for key, _ in selector.select():
+            if key.fd == output:
+                data = os.read(output, _CHUNK)
+                if data:
+                    log.write(data)
+                else:
+                    selector.unregister(output)
+            else:
+                running = False
+
+    finished = worker.poll() is not None
+    leftovers = kill_descendants() if finished else []
+    if not finished:
+        kill_descendants()
+    with contextlib.suppress(BlockingIOError):
+        for _ in range(1024):
+            data = os.read(output, _CHUNK)
+            if not data:
+                break
+            log.write(data)
+    report = {"code": worker.wait() if finished else None, "leftovers": len(leftovers), "log_dropped": log.finish()}
+    with contextlib.suppress(OSError):
+        os.write(status, json.dumps(report).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

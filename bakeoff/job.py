@@ -1,0 +1,115 @@
+"""What the parent asks of a worker and what it gets back, as JSON in the worker's own folder."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from bakeoff.policy import Policy
+from bakeoff.record import Measurement
+from bakeoff.variant import OptionValue
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is computed: a component's workload with its weights and inputs, independent of how."""
+
+    component: str
+    """Name in the table or package.module:SPEC."""
+    preset: str
+    workload: str
+    batch: int
+    weight_seed: int
+    input_seed: int
+    checkpoint: str
+    """Path of a weights' file, or empty for seeded random weights."""
+    device: str
+    threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class BackendStep:
+    """One backend of a composition; all but the last prepare, the last builds."""
+
+    backend: str
+    """Name in the table or package.module:BACKEND."""
+    options: dict[str, OptionValue]
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeJob:
+    """Make the reference outputs of a subject, and the error of plain eager in each dtype."""
+
+    subject: Subject
+    dtypes: tuple[str, ...]
+    folder: str
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeResult:
+    judge: str
+    """Id of the reference: hash of all that decides it."""
+    dtype: str
+    seconds: float
+    reused: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureJob:
+    """Build, prove, check, time and meter one variant; with `build_only`, stop after the first call."""
+
+    subject: Subject
+    variant: str
+    steps: tuple[BackendStep, ...]
+    dtype: str
+    policy: Policy
+    judge_folder: str
+    cache_folder: str
+    build_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GoldenJob:
+    """Replay golden files, each a .safetensors with a .json beside it."""
+
+    files: tuple[str, ...]
+    threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class GoldenOutput:
+    name: str
+    max_abs: float
+    max_relative: float
+    """Largest |a-b| over the largest |b|."""
+    atol: float
+    rtol: float
+    passed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GoldenFile:
+    file: str
+    component: str
+    outputs: tuple[GoldenOutput, ...]
+    not_shown: tuple[str, ...]
+    """Intermediates in the file that the module does not give."""
+    problem: str = ""
+    """Why the file could not be replayed at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class GoldenResult:
+    files: tuple[GoldenFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The result file: a value of the job's result type, or one sentence why there is none."""
+
+    refused: str = ""
+    """What is wrong with the request itself."""
+    out_of_memory: str = ""
+    value: Any = None
+
+
+Job = JudgeJob | MeasureJob | GoldenJob
+JobResult = JudgeResult | Measurement | GoldenResult

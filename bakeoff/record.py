@@ -1,0 +1,257 @@
+"""The record: everything about one try of one variant. Immutable, schema-versioned JSON; the only truth of the lab.
+
+Bytes and integer nanoseconds are stored; means, medians and intervals are computed from the samples and never stored.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import msgspec
+
+from bakeoff.models.errors import BakeoffError
+from bakeoff.policy import Policy
+from bakeoff.variant import Variant
+
+SCHEMA = 1
+
+Status = Literal[
+    "ok",
+    "unavailable",
+    "unsupported",
+    "timeout",
+    "oom",
+    "crashed",
+    "build_failed",
+    "call_failed",
+    "fell_back",
+    "parity_failed",
+    "unstable",
+]
+MEASURED: tuple[Status, ...] = ("ok", "fell_back", "parity_failed", "unstable")
+"""Statuses that keep their numbers; only `ok` is ranked."""
+
+Scalar = str | int | float | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something noticed that does not decide the status. `code` is stable, `text` is for people."""
+
+    code: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Samples of one clock in the order taken, integer nanoseconds a call."""
+
+    samples_ns: tuple[int, ...]
+    warmup_ns: tuple[int, ...] = ()
+    calls_per_sample: int = 1
+    stopped: str = ""
+    """Why it ended: narrow, cap, or samples (the 2,000 that are kept at most)."""
+
+
+@dataclass(frozen=True, slots=True)
+class BuildCost:
+    """What it took to get an engine. `build_s` runs from the start of the build until the first call returned."""
+
+    cache: Literal["none", "cold", "warm"]
+    build_s: float
+    warm_s: float | None = None
+    """The same in a fresh process that found the caches of a cold build."""
+    peak_bytes: int | None = None
+    """Host peak of the worker above where it stood before the build."""
+    children_peak_bytes: int | None = None
+    """Largest of the compiler processes it started."""
+    artifact_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Peaks of a pass of its own, in bytes. None: this host has no such meter."""
+
+    weights_bytes: int
+    io_bytes: int
+    host_peak_bytes: int | None = None
+    """Peak resident size of the worker while it calls."""
+    host_call_bytes: int | None = None
+    """The same above where it stood before the calls."""
+    allocated_peak_bytes: int | None = None
+    reserved_peak_bytes: int | None = None
+    device_peak_bytes: int | None = None
+    """By the device's own meter; the only figure that sees allocations outside torch's allocator."""
+    device_meter: str = ""
+    unexplained_bytes: int | None = None
+    """Device peak less what torch reserved and the context took at start."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputParity:
+    """One output against the judge, the worst over all sets of inputs."""
+
+    name: str
+    rel_l2: float | None
+    limit: float
+    passed: bool
+    max_abs: float | None = None
+    cosine: float | None = None
+    sqnr_db: float | None = None
+    signal_db: float | None = None
+    """PSNR of pictures, SNR of audio."""
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Parity:
+    judge: str
+    judge_dtype: str
+    sets: int
+    outputs: tuple[OutputParity, ...]
+
+    @property
+    def passed(self) -> bool:
+        return all(output.passed for output in self.outputs)
+
+    @property
+    def sqnr_db(self) -> float | None:
+        """The worst output's signal-to-quantisation-noise ratio, dB; None if there is none to give."""
+        if any(output.rel_l2 is None for output in self.outputs):
+            return None
+        return min((output.sqnr_db for output in self.outputs if output.sqnr_db is not None), default=None)
+
+    @property
+    def sqnr_text(self) -> str:
+        """The same for tables; an output without any difference is `exact`."""
+        if self.sqnr_db is not None:
+            return f"{self.sqnr_db:.1f}"
+        return "exact" if all(output.rel_l2 == 0 for output in self.outputs) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class ProofRecord:
+    """What the engine stated about itself: bakeoff.backends.backend.Proof as it is kept."""
+
+    fell_back: str = ""
+    graphs: int | None = None
+    graph_breaks: int | None = None
+    recompiles: tuple[str, ...] = ()
+    operators_inside: dict[str, int] = field(default_factory=dict)
+    operators_outside: dict[str, int] = field(default_factory=dict)
+    facts: dict[str, Scalar] = field(default_factory=dict)
+    graph_hash: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What a worker reports of one variant; the parent makes a record of it."""
+
+    status: Status
+    reason: str = ""
+    findings: tuple[Finding, ...] = ()
+    build: BuildCost | None = None
+    proof: ProofRecord | None = None
+    parity: Parity | None = None
+    latency: Clock | None = None
+    throughput: Clock | None = None
+    memory: Memory | None = None
+    settings: dict[str, Scalar] = field(default_factory=dict)
+    device_state: dict[str, Scalar] = field(default_factory=dict)
+    """Clocks, power and throttle reasons of the device in the timed window; other processes' share of the CPU."""
+    weights: str = ""
+    """Fingerprint of the weights."""
+    traceback: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """The machine as far as it decides a number; no name of it."""
+
+    cpu: str
+    cores: int
+    logical_cores: int
+    cpu_flags: tuple[str, ...]
+    memory_bytes: int
+    system: str
+    python: str
+    gpus: tuple[dict[str, Scalar], ...] = ()
+
+    def name(self, device: str) -> str:
+        """How history and tables call the machine."""
+        if device == "cuda" and self.gpus:
+            return str(self.gpus[0]["name"])
+        return f"{self.cpu}, {self.cores} cores"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One try of one variant, whatever came of it."""
+
+    schema: int
+    created: str
+    """UTC, ISO 8601 with microseconds."""
+    sweep: str
+    variant: Variant
+    config_id: str
+    """Hash of the variant, the config, batch, seeds, weights and threads: what makes two records comparable."""
+    label: str
+    """What tables print beside a preset that is not the published size."""
+    config: dict[str, Any]
+    batch: int
+    weight_seed: int
+    input_seed: int
+    checkpoint: str
+    """File name and sha256 of the weights' file; empty for seeded random weights."""
+    threads: int
+    frames_per_call: int
+    calls_per_frame: int | None
+    parameters: int
+    flops: int
+    policy: Policy
+    measurement: Measurement
+    host: Host
+    load_before: float
+    """One-minute load average before the worker started."""
+    environment: dict[str, str]
+    versions: dict[str, str]
+    commit: str
+    dirty: bool
+    wall_s: float
+    log: str
+    """The worker's log, relative to the cache folder."""
+    note: str = ""
+    baseline: bool = False
+
+    @property
+    def status(self) -> Status:
+        return self.measurement.status
+
+
+@dataclass(frozen=True, slots=True)
+class Supersede:
+    """Says that a record is not to be shown any more, and why. Records themselves are never deleted."""
+
+    schema: int
+    created: str
+    supersedes: str
+    reason: str
+
+
+def encode(entry: Record | Supersede) -> bytes:
+    """Stable JSON: the same entry gives the same bytes."""
+    return msgspec.json.encode(entry) + b"\n"
+
+
+def decode(data: bytes, name: str) -> Record | Supersede:
+    """Read a record file. Raises BakeoffError naming the file when it is torn, of another schema or not a record."""
+    try:
+        head = msgspec.json.decode(data, type=dict[str, Any])
+        if "schema" not in head:
+            raise BakeoffError(f"{name} is not a record: it has no schema; move it elsewhere")
+        if head["schema"] != SCHEMA:
+            raise BakeoffError(f"record {name} has schema {head['schema']}, this version reads {SCHEMA}; update it")
+        if "supersedes" in head:
+            return msgspec.convert(head, type=Supersede)
+        return msgspec.convert(head, type=Record)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise BakeoffError(f"record {name} cannot be read: {error}; restore it from version control") from error

@@ -1,0 +1,76 @@
+"""What a sweep would run, with estimates: time from earlier records or a guess, memory and disk from the specs."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tabulate import tabulate
+
+from bakeoff.plan import Entry, Plan, judge_folder
+from bakeoff.store import load_all
+
+MIB = 1 << 20
+_GUESS_MEASURE_S = 45.0
+_GUESS_BUILD_S = 90.0
+_COMPILED_BYTES = 64 * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One variant of a plan. `seconds_from` is the record the time is taken from, or "guess"."""
+
+    variant: str
+    settled: str
+    seconds: float
+    seconds_from: str
+    memory_bytes: int
+    disk_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    lines: tuple[Line, ...]
+    seconds: float
+    disk_bytes: int
+
+
+def estimate(plan: Plan, runs: Path) -> Estimate:
+    earlier = {entry.record.config_id: entry for entry in load_all(runs).current if entry.record.wall_s}
+    seen: set[Path] = set()
+    lines = []
+    for entry in plan.entries:
+        if entry.settled is not None:
+            lines.append(Line(str(entry.variant), f"{entry.settled[0]}: {entry.settled[1]}", 0.0, "", 0, 0))
+            continue
+        known = earlier.get(entry.config_id)
+        seconds = known.record.wall_s if known else _GUESS_MEASURE_S + (_GUESS_BUILD_S if entry.caches else 0)
+        disk = _judge_bytes(plan, entry, seen) + (
+            _COMPILED_BYTES if entry.caches and not entry.cache_folder.exists() else 0
+        )
+        lines.append(Line(str(entry.variant), "", seconds, known.id if known else "guess", entry.memory_bytes, disk))
+    return Estimate(tuple(lines), sum(line.seconds for line in lines), sum(line.disk_bytes for line in lines))
+
+
+def _judge_bytes(plan: Plan, entry: Entry, seen: set[Path]) -> int:
+    folder = judge_folder(entry, plan.component)
+    if folder in seen or folder.exists():
+        return 0
+    seen.add(folder)
+    config = plan.component.preset(entry.subject.preset).config
+    workload = plan.component.workload(config, entry.subject.workload, entry.subject.batch)
+    return sum(spec.elements for spec in workload.outputs) * 8 * 4
+
+
+def render(plan: Estimate) -> str:
+    rows = [
+        [
+            line.variant,
+            line.settled or f"{line.seconds:.0f}",
+            line.seconds_from,
+            line.memory_bytes // MIB,
+            line.disk_bytes // MIB,
+        ]
+        for line in plan.lines
+    ]
+    body = tabulate(rows, headers=("variant", "about s", "from", "memory MiB", "disk MiB"), disable_numparse=True)
+    total = f"about {plan.seconds / 60:.1f} minutes, {plan.disk_bytes // MIB} MiB of disk"
+    return f"{body}\n\n{len(plan.lines)} variants, {total}"

@@ -1,0 +1,145 @@
+"""runs/OPTIMIZATION_HISTORY.md: every sweep as an engineer's log, generated from the records and from nothing else."""
+
+import re
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+
+from bakeoff.record import Record
+from bakeoff.report.markdown import escape
+from bakeoff.report.table import (
+    baselines,
+    build_seconds,
+    group_key,
+    groups,
+    peak_mib,
+    recommendation,
+    speedup,
+    title,
+)
+from bakeoff.store import Records, Stored, load_all, write_atomically
+from bakeoff.summary import Summary, latency, video_fps
+
+NAME = "OPTIMIZATION_HISTORY.md"
+_INTRODUCTION = """\
+# Optimization history
+
+Generated from the records beside this file by `make history`; do not edit. A sweep is an entry, a line in it is one
+record. Milliseconds are of the latency clock (one call, synchronised); Avg FPS is calls a second, 1000/mean, not video
+frames; video fps counts all calls that one frame needs. Peak MiB is what the device's meter saw, on a CPU the worker's
+resident size. Speed-ups are ratios of medians against the baseline named in the heading; `~` marks those where the 95 %
+intervals of the two medians overlap, so that no difference is shown. SQNR is against the judge, of the worst output.
+"""
+_COLUMNS = (
+    "variant", "status", "Mean ms", "Min ms", "Max ms", "Std ms", "Peak MiB", "Avg FPS", "video fps",
+    "vs eager", "vs eager fp32", "SQNR dB", "build s cold/warm", "record",
+)  # fmt: skip
+
+
+def render(records: Records) -> str:
+    """The whole history; equal records give equal text. Superseded records are listed at the end with their reason."""
+    parts = [_INTRODUCTION]
+    ordered = sorted(records.current, key=lambda entry: _place(entry.record))
+    for (component, machine), of_component in groupby(ordered, key=lambda entry: _place(entry.record)[:2]):
+        parts.append(f"## {escape(component)} on {escape(machine)}\n")
+        found = groups(sorted(of_component, key=lambda entry: (str(group_key(entry.record)), entry.record.created)))
+        for group in found:
+            first = group.rows[0].record
+            parts.append(f"### {escape(title(first))}\n\n{escape(_parameters(first))}\n")
+            by_sweep: dict[str, list[Stored]] = {}
+            for entry in group.rows:
+                by_sweep.setdefault(entry.record.sweep, []).append(entry)
+            parts += [_entry(rows) for rows in by_sweep.values()]
+    if records.superseded:
+        parts.append("## Superseded\n")
+        parts.append("".join(f"- `{entry.id}`: {escape(reason)}\n" for entry, reason in records.superseded))
+    if not records.current:
+        parts.append("No records yet.\n")
+    return "\n".join(parts)
+
+
+def _place(record: Record) -> tuple[str, str, str]:
+    return record.variant.component, record.host.name(record.variant.device), record.created
+
+
+def _parameters(record: Record) -> str:
+    config = ", ".join(f"{name} {value}" for name, value in record.config.items())
+    return f"{record.parameters:,} parameters, {record.flops / 1e9:.2f} GFLOP a call. {config}."
+
+
+def _entry(rows: Sequence[Stored]) -> str:
+    first = rows[0].record
+    bases = baselines(rows)
+    notes = sorted({entry.record.note for entry in rows if entry.record.note})
+    commit = (
+        f"commit {first.commit[:12]}{' with changes' if first.dirty else ''}" if first.commit else "outside a checkout"
+    )
+    lines = [f"#### {first.created[:16].replace('T', ' ')} UTC, sweep {first.sweep}, {commit}", ""]
+    lines += [f"> {escape(note)}" for note in notes] + ([""] if notes else [])
+    lines += [
+        "Versions: " + escape(", ".join(f"{name} {version}" for name, version in first.versions.items())) + ".",
+        "",
+        "| " + " | ".join(_COLUMNS) + " |",
+        "|" + "|".join(" --- " if column in ("variant", "status", "record") else " ---: " for column in _COLUMNS) + "|",
+    ]
+    lines += ["| " + " | ".join(_cells(entry, bases)) + " |" for entry in rows]
+    lines += [""]
+    reasons = [
+        "- " + escape(f"{entry.record.variant.backend} {entry.record.variant.dtype}: {entry.record.measurement.reason}")
+        for entry in rows
+        if entry.record.measurement.reason
+    ]
+    lines += reasons + ([""] if reasons else [])
+    lines += [escape(recommendation(rows)), ""]
+    return "\n".join(lines)
+
+
+def _cells(entry: Stored, bases: Mapping[str, Record]) -> list[str]:
+    record = entry.record
+    figures = latency(record)
+    parity = record.measurement.parity
+    ranked = record.status == "ok"
+    peak, fps = peak_mib(record), video_fps(record)
+    return [
+        escape(f"{record.variant.backend} {record.variant.dtype}"),
+        record.status,
+        *_milliseconds(figures),
+        "" if peak is None else f"{peak:.0f}",
+        "" if figures is None else f"{1000 / figures.mean_ms:.2f}",
+        "" if fps is None else f"{fps:.2f}",
+        speedup(record, bases.get(record.variant.dtype)) if ranked else "",
+        speedup(record, bases.get("fp32")) if ranked else "",
+        parity.sqnr_text if parity else "",
+        build_seconds(record),
+        f"[{entry.id.rpartition('_')[2]}](records/{entry.id}.json)",
+    ]
+
+
+def _milliseconds(figures: Summary | None) -> list[str]:
+    if figures is None:
+        return ["", "", "", ""]
+    return [f"{value:.2f}" for value in (figures.mean_ms, figures.min_ms, figures.max_ms, figures.std_ms)]
+
+
+def update(runs: Path) -> Path:
+    """Write the history of the records under `runs`. Raises BakeoffError when it cannot be written."""
+    path = runs / NAME
+    write_atomically(path, render(load_all(runs)).encode())
+    return path
+
+
+def check(runs: Path) -> str:
+    """What is wrong with the file: edited by hand, stale, or citing a record that is missing; "" if nothing is."""
+    path = runs / NAME
+    if not path.is_file():
+        return f"{path} does not exist; run: make history"
+    text, records = path.read_text(encoding="utf-8", errors="replace"), load_all(runs)
+    if records.problems:
+        return records.problems[0]
+    known = {entry.id for entry in (*records.current, *(entry for entry, _ in records.superseded))}
+    missing = sorted(set(re.findall(r"\(records/([^)]+)\.json\)", text)) - known)
+    if missing:
+        return f"{NAME} cites {len(missing)} records that are missing, first {missing[0]}; restore it"
+    if text != render(records):
+        return f"{NAME} is not what the records give: edited by hand or stale; run: make history"
+    return ""

@@ -1,0 +1,168 @@
+"""The folder of records: one file each, named by time, variant and content hash, written whole or not at all."""
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from bakeoff.models.errors import BakeoffError
+from bakeoff.record import SCHEMA, Record, Supersede, decode, encode
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A record with the name it is kept under."""
+
+    id: str
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """All readable records in the order they were made; superseded ones apart, with the reason."""
+
+    current: tuple[Stored, ...]
+    superseded: tuple[tuple[Stored, str], ...]
+    problems: tuple[str, ...]
+    """One sentence for each file that could not be read."""
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write `path` whole or not at all: temporary file, fsync, rename, fsync of the folder.
+
+    Raises BakeoffError on a full disk or a folder that cannot be written; nothing half-written stays.
+    """
+    temporary = ""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+        temporary = ""
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        reason = f"{path.name} cannot be written to {path.parent}: {error.strerror}"
+        raise BakeoffError(f"{reason}; make room or choose another folder") from error
+    finally:  # Ctrl-C too
+        if temporary:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+
+
+def save(runs: Path, entry: Record | Supersede) -> str:
+    """Write one entry and return its id, the file's stem. Raises BakeoffError when it cannot be written."""
+    data = encode(entry)
+    slug = f"{entry.variant.slug}" if isinstance(entry, Record) else "supersede"
+    stamp = entry.created.replace("-", "").replace(":", "").partition(".")[0]
+    name = f"{stamp}Z_{slug}_{_hash(data)}"
+    write_atomically(runs / "records" / f"{name}.json", data)
+    return name
+
+
+def load_all(runs: Path) -> Records:
+    """Read every record under `runs`; a missing folder is an empty one.
+
+    Raises BakeoffError when the folder itself cannot be read.
+    """
+    records: list[Stored] = []
+    reasons: dict[str, str] = {}
+    problems: list[str] = []
+    for path in _files(runs):
+        try:
+            entry = _read(path)
+        except BakeoffError as error:
+            problems.append(str(error))
+            continue
+        if isinstance(entry, Supersede):
+            reasons[entry.supersedes] = entry.reason
+        else:
+            records.append(Stored(path.stem, entry))
+    records.sort(key=lambda stored: (stored.record.created, stored.id))
+    return Records(
+        current=tuple(stored for stored in records if stored.id not in reasons),
+        superseded=tuple((stored, reasons[stored.id]) for stored in records if stored.id in reasons),
+        problems=tuple(problems),
+    )
+
+
+def _files(runs: Path) -> list[Path]:
+    folder = runs / "records"
+    try:
+        return sorted(folder / name for name in os.listdir(folder) if name.endswith(".json") and name[0] != ".")
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise BakeoffError(f"records cannot be read from {folder}: {error.strerror}; choose another folder") from error
+
+
+def _read(path: Path) -> Record | Supersede:
+    """Raises BakeoffError when the file cannot be read, or is not what its name says by its content hash."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise BakeoffError(f"record {path.name} cannot be read: {error.strerror}") from error
+    entry = decode(data, path.name)
+    if _hash(data) != _ending(path):
+        raise BakeoffError(f"record {path.name} was edited or renamed: its content is {_hash(data)}; restore it")
+    return entry
+
+
+def _ending(path: Path) -> str:
+    """The content hash in a record's name."""
+    return path.stem.rpartition("_")[2]
+
+
+def _hash(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:12]
+
+
+def find(runs: Path, asked: str) -> Stored:
+    """The record of an id, a unique beginning or content hash of one, or a file's path.
+
+    Raises BakeoffError when none or several match.
+    """
+    if asked.endswith(".json") and os.path.isfile(asked):
+        hits = [Path(asked)]
+    else:
+        files = _files(runs)
+        hits = [path for path in files if asked and (path.stem.startswith(asked) or _ending(path).startswith(asked))]
+        if len(hits) != 1:
+            found = f"{len(hits)} of {len(files)} records match" if hits else f"none of {len(files)} records matches"
+            advice = "give more of its name" if hits else "see: bakeoff table --json"
+            raise BakeoffError(f"'{asked}': {found} in {runs / 'records'}; {advice}")
+    entry = _read(hits[0])
+    if isinstance(entry, Supersede):
+        raise BakeoffError(f"{hits[0].stem} is no record: it supersedes {entry.supersedes} ({entry.reason})")
+    return Stored(hits[0].stem, entry)
+
+
+def supersede(runs: Path, asked: str, reason: str) -> str:
+    """Say that a record is not to be shown any more. Raises BakeoffError without a reason or a unique record."""
+    if not reason.strip():
+        raise BakeoffError("a record is superseded with a reason; give --reason")
+    target = find(runs, asked)
+    if not (runs / "records" / f"{target.id}.json").is_file():
+        raise BakeoffError(f"{target.id} is not in {runs / 'records'}; give --runs the folder that it is in")
+    return save(runs, Supersede(SCHEMA, now(), target.id, reason.strip()))
+
+
+def digest(value: object) -> str:
+    """Short hash of anything msgspec encodes; equal values give equal hashes."""
+    return hashlib.sha256(msgspec.json.encode(value, order="sorted")).hexdigest()[:16]

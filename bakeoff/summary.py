@@ -1,0 +1,90 @@
+"""Figures computed from a clock's samples; never stored."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from bakeoff.record import Clock, Record
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Milliseconds a call."""
+
+    count: int
+    mean_ms: float
+    median_ms: float
+    min_ms: float
+    max_ms: float
+    std_ms: float
+    p90_ms: float
+    p99_ms: float
+    low_ms: float
+    """Lower end of the median's 95 % interval."""
+    high_ms: float
+
+
+@lru_cache(maxsize=256)
+def interval_ranks(count: int, confidence: float = 0.95) -> tuple[int, int]:
+    """Indices of the order statistics that hold the median with `confidence`, from the binomial distribution.
+
+    Distribution-free (David and Nagaraja, Order Statistics, 7.1); of few samples it is the whole range.
+    """
+    from scipy.special import bdtrik  # scipy.stats would take a second to import
+
+    low = int(np.floor(bdtrik((1 - confidence) / 2, count, 0.5)))
+    low = max(0, min(low, (count - 1) // 2))
+    return low, count - 1 - low
+
+
+def summarise(clock: Clock) -> Summary:
+    """Raises ValueError for a clock without samples."""
+    return summarise_ns(clock.samples_ns)
+
+
+def summarise_ns(samples_ns: Sequence[int]) -> Summary:
+    if not samples_ns:
+        raise ValueError("no samples")
+    ordered = np.sort(np.asarray(samples_ns, dtype=np.float64)) / 1e6
+    low, high = interval_ranks(len(ordered))
+    p90, p99 = np.percentile(ordered, [90, 99])
+    return Summary(
+        count=len(ordered),
+        mean_ms=float(ordered.mean()),
+        median_ms=float(np.median(ordered)),
+        min_ms=float(ordered[0]),
+        max_ms=float(ordered[-1]),
+        std_ms=float(ordered.std(ddof=1)) if len(ordered) > 1 else 0.0,
+        p90_ms=float(p90),
+        p99_ms=float(p99),
+        low_ms=float(ordered[low]),
+        high_ms=float(ordered[high]),
+    )
+
+
+def latency(record: Record) -> Summary | None:
+    """The latency clock's figures, or None where the row has none."""
+    clock = record.measurement.latency
+    return summarise(clock) if clock is not None and clock.samples_ns else None
+
+
+def video_fps(record: Record) -> float | None:
+    """Frames a second that a player gets from this component alone; None where a call makes no frame."""
+    figures = latency(record)
+    if figures is None or record.calls_per_frame is None:
+        return None
+    return record.frames_per_call * 1000.0 / figures.median_ms / record.calls_per_frame
+
+
+def shown_faster(record: Record, baseline: Record) -> bool | None:
+    """Whether the medians' 95 % intervals lie apart: True faster, False slower, None no difference shown."""
+    ours, theirs = latency(record), latency(baseline)
+    if ours is None or theirs is None:
+        return None
+    if ours.high_ms < theirs.low_ms:
+        return True
+    if ours.low_ms > theirs.high_ms:
+        return False
+    return None

@@ -1,0 +1,95 @@
+"""Entry of a worker: read job.json from the working folder, do it, leave result.json there.
+
+`python -P -m bakeoff.worker EVENTS` with EVENTS the descriptor that phases are reported on. This is the one place where
+any exception is caught: what the user got wrong becomes a refusal, memory that could not be had is said so, and
+anything else ends the process and is a crash.
+"""
+
+import contextlib
+import json
+import os
+import resource
+import signal
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psutil
+
+from bakeoff import guard
+from bakeoff.job import Answer, GoldenJob, Job, JudgeJob, MeasureJob
+from bakeoff.models.errors import BakeoffError
+from bakeoff.worker.failures import first_line, is_out_of_memory
+
+_RESERVE_BYTES = 256 << 20
+
+
+class Reporter:
+    """Tells the parent which phase the worker is in."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def __call__(self, phase: str, detail: str = "") -> None:
+        line = json.dumps({"phase": phase, "detail": detail}).encode() + b"\n"
+        with contextlib.suppress(OSError):
+            os.write(self._descriptor, line)
+
+
+def _limit_memory(device: str) -> None:
+    """Let an allocation fail here rather than the kernel kill some process; CUDA maps too much for such a limit."""
+    if device == "cpu":
+        limit = psutil.virtual_memory().available - _RESERVE_BYTES
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+
+
+def _read_job() -> Job:
+    raw: dict[str, Any] = json.loads(Path("job.json").read_bytes())
+    kinds: dict[str, type] = {kind.__name__: kind for kind in (JudgeJob, MeasureJob, GoldenJob)}
+    job: Job = msgspec.convert(raw["job"], type=kinds[raw["kind"]])
+    return job
+
+
+def _do(job: Job, report: Reporter) -> Any:
+    match job:
+        case MeasureJob():
+            from bakeoff.worker.measure import measure
+
+            _limit_memory(job.subject.device)
+            return measure(job, report)
+        case JudgeJob():
+            from bakeoff.worker.judge import make_judge
+
+            _limit_memory(job.subject.device)
+            return make_judge(job, report)
+        case GoldenJob():
+            from bakeoff.worker.golden import replay_files
+
+            _limit_memory("cpu")
+            return replay_files(job, report)
+
+
+def main() -> None:
+    guard.prctl(guard.PR_SET_PDEATHSIG, signal.SIGKILL)
+    folder = Path.cwd()
+    report = Reporter(int(sys.argv[1]))
+    job = _read_job()
+    report("import")
+    try:
+        answer = Answer(value=_do(job, report))
+    except BakeoffError as error:
+        answer = Answer(refused=str(error))
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        traceback.print_exc()
+        answer = Answer(out_of_memory=first_line(error))
+    temporary = folder / "result.json.part"
+    temporary.write_bytes(msgspec.json.encode(answer))
+    temporary.rename(folder / "result.json")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""The judge: reference outputs of a subject in fp64 where that is affordable, and eager's own error in each dtype."""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from bakeoff.job import JudgeJob, JudgeResult
+from bakeoff.models.errors import BakeoffError
+from bakeoff.store import write_atomically
+from bakeoff.worker.bench import Bench, Report, cast_inputs, open_bench
+from bakeoff.worker.parity import difference, expected_dtype
+from bakeoff.worker.precision import TORCH_DTYPES, flags
+
+_FP64_BYTES = 8 << 30
+_FP64_SECONDS = 60.0
+_FP64_FLOPS = {"cpu": 1e10, "cuda": 1e13}
+"""Modest rates, to decide beforehand whether fp64 takes less than a minute."""
+
+
+def _reference_dtype(bench: Bench, device: str) -> str:
+    work = bench.workload.work
+    needed = 8 * (sum(p.numel() for p in bench.module.parameters()) + 2 * work.io_elements)
+    seconds = work.flops * len(bench.sets) / _FP64_FLOPS[device]
+    return "fp64" if needed <= _FP64_BYTES and seconds <= _FP64_SECONDS else "fp32"
+
+
+def _run(bench: Bench, dtype: str, device: str, threads: int) -> list[tuple[Tensor, ...]]:
+    """Plain eager on every set of inputs; leaves the module in that dtype."""
+    with flags(dtype, threads):
+        module = bench.module.to(device=device, dtype=TORCH_DTYPES[dtype])
+        return [
+            tuple(output.cpu() for output in module(*cast_inputs(bench.workload, inputs, dtype, device).values()))
+            for inputs in bench.sets
+        ]
+
+
+def make_judge(job: JudgeJob, report: Report) -> JudgeResult:
+    """Fill `job.folder` with what is missing of references and noise floors; nothing half-written counts.
+
+    Raises BakeoffError for a wrong checkpoint and when plain eager does not give what the component states.
+    """
+    started = time.monotonic()
+    folder = Path(job.folder)
+    subject = job.subject
+    report("weights", "")
+    bench = open_bench(subject)
+    about_file = folder / "judge.json"
+    reused = about_file.exists()
+    if not reused:
+        dtype = _reference_dtype(bench, subject.device)
+        report("judge", f"eager {dtype}")
+        outputs = _run(bench, dtype, subject.device, subject.threads)
+        _check_outputs(bench, outputs[0])
+        names = [spec.name for spec in bench.workload.outputs]
+        folder.mkdir(parents=True, exist_ok=True)
+        for index, tensors in enumerate(outputs):
+            kept = {name: tensor.contiguous() for name, tensor in zip(names, tensors, strict=True)}
+            save_file(kept, folder / f"set{index}.safetensors")
+        made = {"dtype": dtype, "weights": bench.weights, "sets": len(bench.sets), "judge": folder.name}
+        write_atomically(about_file, msgspec.json.encode(made))
+    about = read_about(folder)
+    if about["weights"] != bench.weights:
+        raise BakeoffError(f"the weights changed while the sweep ran (judge {folder.name}); run it again")
+    missing = [dtype for dtype in job.dtypes if not (folder / f"noise-{dtype}.json").exists()]
+    references = [load_reference(folder, index) for index in range(len(bench.sets))] if missing else []
+    rounded = False
+    for dtype in sorted(missing, key=lambda name: TORCH_DTYPES[name].itemsize, reverse=True):
+        report("judge", f"noise floor of eager {dtype}")
+        if rounded:
+            bench = open_bench(subject)  # fp64 and back to fp32 is exact, from half precision there is no way back
+        outputs = _run(bench, dtype, subject.device, subject.threads)
+        rounded = TORCH_DTYPES[dtype].itemsize < 4
+        noise = _noise(bench, outputs, references, dtype)
+        write_atomically(folder / f"noise-{dtype}.json", msgspec.json.encode(noise))
+    return JudgeResult(folder.name, str(about["dtype"]), time.monotonic() - started, reused and not missing)
+
+
+def _noise(
+    bench: Bench, outputs: list[tuple[Tensor, ...]], references: list[dict[str, Tensor]], dtype: str
+) -> dict[str, float]:
+    noise = {}
+    for position, spec in enumerate(bench.workload.outputs):
+        entries = [
+            difference(tensors[position], reference[spec.name], expected_dtype(spec, TORCH_DTYPES[dtype]))
+            for tensors, reference in zip(outputs, references, strict=True)
+        ]
+        problem = next((entry.problem for entry in entries if entry.problem), "")
+        noise[spec.name] = 0.0 if problem else max(entry.rel_l2 for entry in entries)
+    return noise
+
+
+def _check_outputs(bench: Bench, outputs: tuple[Tensor, ...]) -> None:
+    specs = bench.workload.outputs
+    found, stated = [tuple(tensor.shape) for tensor in outputs], [spec.shape for spec in specs]
+    if found != stated:
+        raise BakeoffError(
+            f"{bench.component.name}.{bench.workload.name} gives shapes {found}, its spec states {stated}"
+        )
+    for spec, tensor in zip(specs, outputs, strict=True):
+        if not torch.isfinite(tensor).all():
+            raise BakeoffError(
+                f"{bench.component.name}.{bench.workload.name}: {spec.name} is not finite even in the judge"
+            )
+
+
+def read_about(folder: Path) -> dict[str, str | int]:
+    about: dict[str, str | int] = msgspec.json.decode((folder / "judge.json").read_bytes())
+    return about
+
+
+def load_reference(folder: Path, index: int) -> dict[str, Tensor]:
+    tensors: dict[str, Tensor] = load_file(folder / f"set{index}.safetensors")
+    return tensors
+
+
+def read_noise(folder: Path, dtype: str) -> Mapping[str, float]:
+    noise: dict[str, float] = msgspec.json.decode((folder / f"noise-{dtype}.json").read_bytes())
+    return noise

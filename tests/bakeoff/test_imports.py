@@ -1,0 +1,112 @@
+"""Imports go one way, models <- backends <- bakeoff, and the parent process never imports torch."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+HEAVY = ("torch", "tensorrt", "torch_tensorrt", "onnxruntime", "openvino", "torchao", "triton", "scipy", "matplotlib")
+FOLDERS = {"models": "bakeoff.models", "backends": "bakeoff.backends", "bakeoff": "bakeoff"}
+ALLOWED = {
+    "models": ("bakeoff.models",),
+    "backends": ("bakeoff.models", "bakeoff.backends"),
+    "bakeoff": ("bakeoff",),
+}
+FILES = sorted(file.relative_to(ROOT) for folder in FOLDERS for file in (ROOT / folder).rglob("*.py"))
+TORCH_MODELS = {"weights.py", "checkpoint.py", "tables.py", "golden.py"}
+
+
+def imports(file: Path, everywhere: bool = True) -> Iterator[str]:
+    """Absolute names of modules that a file imports; without `everywhere` only those that importing it imports."""
+    tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+    pending: list[ast.AST] = [tree]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}: relative import"
+            assert node.module is not None
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        if not everywhere and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        if not everywhere and isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            pending += node.orelse
+            continue
+        pending += ast.iter_child_nodes(node)
+
+
+def belongs(name: str, package: str) -> bool:
+    return name == package or name.startswith(f"{package}.")
+
+
+def may_import_torch(file: Path) -> bool:
+    """Workers, and the files of models/ that build, load or replay networks."""
+    folder = file.parts[0]
+    if folder == "bakeoff":
+        return file.parts[1] == "worker"
+    return folder == "models" and (file.name in TORCH_MODELS if len(file.parts) == 2 else file.name != "spec.py")
+
+
+def test_there_are_files_to_look_at() -> None:
+    assert {file.parts[0] for file in FILES} == set(FOLDERS)
+    assert Path("models/toy/network.py") in FILES
+    assert "torch" in set(imports(Path("models/toy/network.py"), everywhere=False))
+    assert "torch" in set(imports(Path("backends/inductor.py")))
+    assert "torch" not in set(imports(Path("backends/inductor.py"), everywhere=False))
+
+
+@pytest.mark.parametrize("file", FILES, ids=str)
+def test_imports_go_one_way(file: Path) -> None:
+    own = [name for name in imports(file) if belongs(name, "bakeoff") and name != "bakeoff"]
+    assert [name for name in own if not any(belongs(name, package) for package in ALLOWED[file.parts[0]])] == []
+    bare = [name for name in imports(file) if any(belongs(name, folder) for folder in ("models", "backends", "export"))]
+    assert bare == [], "a bare import is a second copy of the registry"
+
+
+@pytest.mark.parametrize("file", FILES, ids=str)
+def test_only_workers_and_networks_import_torch(file: Path) -> None:
+    heavy = {name.partition(".")[0] for name in imports(file, everywhere=False)} & set(HEAVY)
+    assert heavy <= ({"torch"} if may_import_torch(file) else set())
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if "worker" not in file.parts], ids=str)
+def test_nothing_but_a_worker_imports_the_worker(file: Path) -> None:
+    assert [name for name in imports(file) if belongs(name, "bakeoff.worker")] == []
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "from bakeoff.plan import Request, make_plan; make_plan(Request('toy', device='cpu', suite='full'))",
+        "from bakeoff.models import *; from bakeoff import models; "
+        "[models.resolve_component(name) for name in models.component_names()]",
+        "from bakeoff import backends; [backends.resolve_backend(name) for name in backends.backend_names()]",
+        "import bakeoff.sweep, bakeoff.supervisor, bakeoff.golden, bakeoff.report.history, bakeoff.cli",
+    ],
+    ids=["plan", "models", "backends", "sweep"],
+)
+def test_the_parent_imports_no_torch(script: str, tmp_path: Path) -> None:
+    check = f"import sys; {script}; print([name for name in {HEAVY} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", check], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["sweep", "--help"], ["sweep", "toy", "--dry-run"], ["list"]])
+def test_the_command_line_imports_no_torch(arguments: list[str], tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "bakeoff", *arguments],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
+    assert "bakeoff.cli" in imported
+    assert not imported & {"torch", "matplotlib", "scipy.stats"}

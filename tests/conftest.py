@@ -1,0 +1,38 @@
+"""Every test has its own cache and records, and what lies in support/ can be imported here and in workers."""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SUPPORT = Path(__file__).parent / "support"
+sys.path.insert(0, str(SUPPORT))
+
+from lab import FAST, Recorder  # noqa: E402
+
+from bakeoff.policy import Policy  # noqa: E402
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _support_in_workers() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(SUPPORT), os.environ.get("PYTHONPATH", "")])))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BAKEOFF_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("BAKEOFF_RUNS", str(tmp_path / "runs"))
+
+
+@pytest.fixture
+def fast() -> Policy:
+    return FAST
+
+
+@pytest.fixture
+def progress() -> Recorder:
+    return Recorder()

@@ -1,0 +1,9 @@
+"""Components that go wrong before any backend is reached; a sweep reaches them as `broken:RAISES`."""
+
+from dataclasses import replace
+
+from bakeoff.models.toy.spec import SPEC
+
+RAISES = replace(SPEC, network="broken.raises")
+GREEDY = replace(SPEC, network="broken.greedy")
+MISSHAPEN = replace(SPEC, network="broken.misshapen")

@@ -1,0 +1,13 @@
+"""The command line with short clocks: `python fast_bakeoff.py sweep ...`, for tests that kill or interrupt it."""
+
+import functools
+import signal
+
+from lab import FAST
+
+from bakeoff import cli, plan
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background has it ignored
+    plan.Request = functools.partial(plan.Request, policy=FAST)  # type: ignore[misc, assignment]
+    cli.main()

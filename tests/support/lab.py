@@ -1,0 +1,175 @@
+"""What tests of sweeps share: short clocks, a progress that remembers, a sweep of its own folders, a look at /proc."""
+
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from bakeoff import places
+from bakeoff.plan import Plan, Request, make_plan
+from bakeoff.policy import Policy
+from bakeoff.record import Record
+from bakeoff.store import load_all
+from bakeoff.supervisor import Event
+from bakeoff.sweep import Done, run_sweep
+
+FAST = Policy(
+    warmup_s=0.05,
+    warmup_cap_s=0.5,
+    min_samples=5,
+    min_s=0.3,
+    cap_s=0.5,
+    throughput_s=0.2,
+    contention=100.0,  # tests run beside each other
+    startup_deadline_s=120.0,
+    build_deadline_s=60.0,
+    large_build_deadline_s=60.0,
+    phase_deadline_s=60.0,
+)
+MARKER = "BAKEOFF_TEST_MARKER"
+_CHECKOUT = Path(__file__).resolve().parents[2]
+_FAST_BAKEOFF = Path(__file__).parent / "fast_bakeoff.py"
+
+
+@dataclass
+class Recorder:
+    """A Progress that keeps what it is told, in order."""
+
+    told: list[tuple[str, str]] = field(default_factory=list)
+    """("start", variant), ("event", phase), ("finish", status) and ("say", text)."""
+
+    def start(self, position: int, total: int, what: str) -> None:
+        assert 1 <= position <= total
+        self.told.append(("start", what))
+
+    def event(self, event: Event) -> None:
+        self.told.append(("event", event.phase))
+
+    def finish(self, status: str, text: str) -> None:
+        assert "\n" not in text
+        self.told.append(("finish", status))
+
+    def say(self, text: str) -> None:
+        self.told.append(("say", text))
+
+    def phases(self, variant: str) -> list[str]:
+        """The phases of one variant, repeated ones once."""
+        begin = self.told.index(("start", variant))
+        phases: list[str] = []
+        for kind, text in self.told[begin + 1 :]:
+            if kind == "start":
+                break
+            if kind == "event" and text not in phases[-1:]:
+                phases.append(text)
+        return phases
+
+
+@dataclass(frozen=True)
+class Swept:
+    """A finished sweep with everything it left."""
+
+    plan: Plan
+    done: Done
+    progress: Recorder
+    cache: Path
+    runs: Path
+    left_alive: tuple[int, ...]
+    """Processes of the sweep that were still there after it."""
+
+    def records(self) -> dict[str, Record]:
+        """By the reference a backend was asked by."""
+        references = ["+".join(step.backend for step in entry.steps) for entry in self.plan.entries]
+        return dict(zip(references, (stored.record for stored in self.done.stored), strict=True))
+
+
+@contextmanager
+def marked_folder(folder: Path) -> Iterator[str]:
+    """BAKEOFF_CACHE and BAKEOFF_RUNS in `folder`, and a variable by which all processes started here are found."""
+    with pytest.MonkeyPatch.context() as patch:
+        marker = uuid.uuid4().hex
+        patch.setenv(MARKER, marker)
+        patch.setenv("BAKEOFF_CACHE", str(folder / "cache"))
+        patch.setenv("BAKEOFF_RUNS", str(folder / "runs"))
+        yield marker
+
+
+def sweep(request: Request, folder: Path, note: str = "") -> Swept:
+    """Run a request in this process with its cache and records in `folder`."""
+    with marked_folder(folder) as marker:
+        plan, progress = make_plan(request), Recorder()
+        done = run_sweep(plan, places.runs_folder(), note, resume=False, progress=progress)
+        alive = tuple(processes_with(marker))
+    return Swept(plan, done, progress, folder / "cache", folder / "runs", alive)
+
+
+def check_sweep(swept: Swept) -> None:
+    """What holds of every sweep that ran to its end, whatever its backends did."""
+    asked = [str(entry.variant) for entry in swept.plan.entries]
+    assert len(set(asked)) == len(swept.plan.request.backends)
+    assert [str(stored.record.variant) for stored in swept.done.stored] == asked
+    assert swept.done.interrupted == ()
+
+    kept = load_all(swept.runs)
+    assert (kept.problems, kept.superseded) == ((), ())
+    assert [stored.id for stored in kept.current] == [stored.id for stored in swept.done.stored]
+    assert {stored.record.sweep for stored in kept.current} == {swept.done.sweep}
+    files = sorted((swept.runs / "records").iterdir())
+    assert [file.name for file in files] == sorted(f"{stored.id}.json" for stored in kept.current)
+
+    told = [entry for entry in swept.progress.told if entry[0] in ("start", "finish")]
+    assert told == [
+        pair
+        for stored in swept.done.stored
+        for pair in (("start", str(stored.record.variant)), ("finish", stored.record.status))
+    ]
+
+    assert swept.left_alive == ()
+
+    private = [_CHECKOUT, swept.cache, swept.runs, sys.prefix, Path.home()]
+    for file in files:
+        text = file.read_text(encoding="utf-8")
+        assert [str(place) for place in private if f"{place}/" in text] == [], file.name
+
+
+def processes_with(marker: str) -> list[int]:
+    """Living processes other than this one that were started with the marker in their environment."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit() or int(entry) == os.getpid():
+            continue
+        with suppress(OSError):
+            state = Path(f"/proc/{entry}/stat").read_bytes().rpartition(b") ")[2][:1]
+            if state not in (b"Z", b"X") and marker.encode() in Path(f"/proc/{entry}/environ").read_bytes():
+                found.append(int(entry))
+    return found
+
+
+def wait_until(true: Callable[[], object], what: str, patience_s: float = 60.0) -> None:
+    deadline = time.monotonic() + patience_s
+    while not true():
+        assert time.monotonic() < deadline, f"waited {patience_s:.0f} s for {what}"
+        time.sleep(0.02)
+
+
+@contextmanager
+def command_line(arguments: Sequence[str]) -> Iterator["subprocess.Popen[str]"]:
+    """bakeoff with short clocks as a process, and a process group, of its own."""
+    process = subprocess.Popen(
+        [sys.executable, str(_FAST_BAKEOFF), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()

@@ -1,0 +1,132 @@
+"""Records made by hand, with samples whose figures can be checked on paper."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from bakeoff.policy import Policy
+from bakeoff.record import (
+    SCHEMA,
+    BuildCost,
+    Clock,
+    Finding,
+    Host,
+    Measurement,
+    Memory,
+    OutputParity,
+    Parity,
+    ProofRecord,
+    Record,
+)
+from bakeoff.variant import BackendUse, Variant
+
+HOST = Host("Test CPU", 4, 8, ("avx2",), 8 << 30, "Linux 6.1 x86_64", "3.11.7")
+GPU_HOST = replace(HOST, gpus=({"name": "Test GPU", "uuid": "GPU-1", "memory_bytes": 80 << 30},))
+SETTLED = ("sweep", "toy", "--backends", "inductor[mode=reduce-overhead]", "--device", "cpu", "--dtype", "fp32")
+"""A command that makes a record without starting a worker: CUDA graphs are for CUDA."""
+
+
+def clock(samples_ms: Sequence[float]) -> Clock:
+    return Clock(tuple(round(sample * 1e6) for sample in samples_ms), warmup_ns=(9_000_000,), stopped="narrow")
+
+
+def measurement(samples_ms: Sequence[float] = (), status: Any = "ok", reason: str = "", **changes: Any) -> Measurement:
+    """What a worker reports; without samples only a status and a reason."""
+    if not samples_ms:
+        return Measurement(status, reason, **changes)
+    limit, error, sqnr_db = (2e-6, 1e-6, 120.0) if status != "parity_failed" else (2e-6, 0.5, 6.0)
+    made = Measurement(
+        status=status,
+        reason=reason,
+        build=BuildCost("cold", 12.25, 3.5, 300 << 20, 200 << 20),
+        proof=ProofRecord(graphs=1, graph_breaks=0, operators_inside={"captured calls": 12}),
+        parity=Parity("judge-1", "fp64", 4, (OutputParity("y", error, limit, error <= limit, 1e-5, 1.0, sqnr_db),)),
+        latency=clock(samples_ms),
+        throughput=clock(samples_ms),
+        memory=Memory(50 << 20, 1 << 20, host_peak_bytes=500 << 20, host_call_bytes=10 << 20),
+        settings={"threads": 4},
+        device_state={"other_cpu_share": 0.01},
+        weights="f00d",
+    )
+    return replace(made, **changes)
+
+
+def record(
+    backend: str = "eager",
+    samples_ms: Sequence[float] = (),
+    status: Any = "ok",
+    reason: str = "",
+    dtype: str = "fp32",
+    findings: tuple[Finding, ...] = (),
+    made: Measurement | None = None,
+    **changes: Any,
+) -> Record:
+    """A record of toy:tiny.world on HOST; `changes` go into the record itself."""
+    name, _, options = backend.partition("[")
+    uses = (BackendUse(name, tuple((option, True) for option in filter(None, options.rstrip("]").split(",")))),)
+    variant = Variant("toy", "tiny", "world", uses, dtype, "cpu")
+    base = Record(
+        schema=SCHEMA,
+        created="2026-01-02T03:04:05.000000Z",
+        sweep="20260102T030400-abcdef",
+        variant=variant,
+        config_id="c0ffee",
+        label="toy",
+        config={"width": 32, "length": 16},
+        batch=1,
+        weight_seed=0,
+        input_seed=0,
+        checkpoint="",
+        threads=4,
+        frames_per_call=1,
+        calls_per_frame=2,
+        parameters=24451,
+        flops=1_500_000_000,
+        policy=Policy(),
+        measurement=made or measurement(samples_ms, status, reason, findings=findings),
+        host=HOST,
+        load_before=0.25,
+        environment={"OMP_NUM_THREADS": "4"},
+        versions={"bakeoff": "0.1.0", "torch": "2.13.0"},
+        commit="0123456789abcdef0123456789abcdef01234567",
+        dirty=False,
+        wall_s=41.5,
+        log="logs/20260102T030400-abcdef/toy.log",
+        note="",
+        baseline=backend == "eager",
+    )
+    return replace(base, **changes)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a command left."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def said(self) -> list[str]:
+        """The sentences on stderr; progress of a sweep stands there too."""
+        return [line for line in self.err.splitlines() if line.startswith("bakeoff: ")]
+
+
+def bakeoff(*arguments: str | bytes, cwd: Path, prefix: Sequence[str] = (), **environment: str | None) -> Ran:
+    """The command line in a process of its own; a variable that is None is taken out of the environment."""
+    variables = {name: value for name, value in {**os.environ, **environment}.items() if value is not None}
+    done = subprocess.run(
+        [*prefix, sys.executable, "-m", "bakeoff", *arguments],
+        cwd=cwd,
+        env=variables,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=120,
+        check=False,
+    )
+    return Ran(done.returncode, done.stdout, done.stderr)

@@ -1,0 +1,60 @@
+# Everything lives in .venv; a target that needs it makes it, and does nothing when nothing changed.
+#   make sweep MODEL=wm [PRESET= WORKLOAD= BACKENDS= DTYPE= DEVICE= SUITE=full NOTE= RESUME=1]
+#   make test | lint | history | doctor | list | table MODEL=wm
+# A host without an NVIDIA GPU: make TORCH_INDEX=<PyTorch's CPU wheel index> avoids gigabytes of CUDA libraries.
+
+MODEL ?= wm
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+EXTRA := $(shell nvidia-smi -L >/dev/null 2>&1 && echo gpu || echo cpu)
+INSTALLED := $(VENV)/.installed-$(EXTRA)
+DEVELOPING := $(VENV)/.developing-$(EXTRA)
+PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt \
+	$(if $(TORCH_INDEX),--extra-index-url '$(TORCH_INDEX)')
+PYTEST_ARGS ?= -n auto
+
+.PHONY: sweep test lint history doctor list table install clean
+.DEFAULT_GOAL := sweep
+
+sweep: $(INSTALLED)
+	@$(BIN)/bakeoff sweep '$(MODEL)' \
+		$(if $(PRESET),--preset '$(PRESET)') $(if $(WORKLOAD),--workload '$(WORKLOAD)') \
+		$(if $(BACKENDS),--backends '$(BACKENDS)') $(if $(DTYPE),--dtype '$(DTYPE)') \
+		$(if $(DEVICE),--device '$(DEVICE)') $(if $(SUITE),--suite '$(SUITE)') \
+		$(if $(NOTE),--note '$(NOTE)') $(if $(RESUME),--resume)
+
+test: $(DEVELOPING)
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(DEVELOPING)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@tools/typecheck $(BIN)/python
+
+history: $(INSTALLED)
+	@$(BIN)/bakeoff history
+
+doctor list: $(INSTALLED)
+	@$(BIN)/bakeoff $@
+
+table: $(INSTALLED)
+	@$(BIN)/bakeoff table '$(MODEL)'
+
+install: $(INSTALLED)
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "bakeoff needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.12" >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+
+$(INSTALLED): pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP_INSTALL) -e '.[$(EXTRA)]'
+	@touch $@
+
+$(DEVELOPING): $(INSTALLED)
+	$(PIP_INSTALL) -e '.[$(EXTRA),test,lint]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info

@@ -1,0 +1,111 @@
+"""README cites what runs/ holds, and every command it names exists with the options it shows."""
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from bakeoff.cli import app
+from bakeoff.report import history, readme
+from bakeoff.store import load_all
+
+ROOT = Path(__file__).parent.parent
+RUNS = ROOT / "runs"
+PAGES = ("README.md", "CONTRIBUTING.md")
+
+
+def _code(page: str) -> list[str]:
+    """Lines of indented and fenced blocks, and what stands between backticks."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    fenced = re.findall(r"```(?:sh|bash|console)?\n(.*?)```", text, re.DOTALL)
+    rest = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    indented = re.findall(r"^(?:    |\t)(.+)$", rest, re.MULTILINE)
+    inline = re.findall(r"`([^`]+)`", re.sub(r"\s*\n\s*", " ", rest))
+    return [line.strip() for block in fenced for line in block.splitlines()] + indented + inline
+
+
+def _commands(program: str) -> list[tuple[str, list[str]]]:
+    """Each use of `program` on the pages: the page and the words behind it, comments left out."""
+    found = []
+    for page in PAGES:
+        for line in _code(page):
+            match = re.match(rf"(?:\S*/)?{program}\s+(.+)", line)
+            if match:
+                found.append((page, shlex.split(match[1], comments=True)))
+    return found
+
+
+def _makefile() -> tuple[set[str], str]:
+    text = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = {name for line in re.findall(r"^([a-z][a-z ]*):(?!=)", text, re.MULTILINE) for name in line.split()}
+    return targets, text
+
+
+def _bakeoff() -> Any:
+    return typer.main.get_command(app)
+
+
+def test_results_block_is_what_the_records_give() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert text.count(readme.BEGIN) == text.count(readme.END) == 1
+    assert readme.check(RUNS) == ""
+
+
+def test_history_is_what_the_records_give() -> None:
+    assert history.check(RUNS) == ""
+
+
+def test_records_of_the_checkout_are_readable_and_carry_no_places() -> None:
+    records = load_all(RUNS)
+    assert records.problems == ()
+    for path in (RUNS / "records").glob("*.json"):
+        assert not re.search(rb"/(home|root|Users|tmp)/", path.read_bytes()), path.name
+
+
+def test_make_targets_exist() -> None:
+    targets, text = _makefile()
+    commands = _commands("make")
+    assert {"sweep", "test", "list", "doctor", "history"} <= {words[0] for _, words in commands}
+    for page, words in commands:
+        for word in words:
+            name, assigned, _ = word.partition("=")
+            if assigned:
+                assert f"$({name})" in text or f"{name} ?=" in text, f"{page}: make {' '.join(words)}: no {name}"
+                continue
+            if re.fullmatch(r"[a-z-]+", word):
+                assert word in targets, f"{page}: make {' '.join(words)}: no target {word}"
+
+
+def test_bakeoff_commands_and_options_exist() -> None:
+    commands = _commands("bakeoff")
+    assert {"sweep", "show", "golden", "history", "supersede"} <= {words[0] for _, words in commands}
+    known = _bakeoff().commands
+    for page, words in commands:
+        assert words[0] in known, f"{page}: bakeoff {' '.join(words)}"
+        options = {option for parameter in known[words[0]].params for option in parameter.opts}
+        for word in words[1:]:
+            if word.startswith("--"):
+                assert word.partition("=")[0] in options, f"{page}: bakeoff {' '.join(words)}: no {word}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_files_that_are_linked_or_named_exist(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    outside = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    linked = [target for target in re.findall(r"\]\(([^)#]+)\)", outside) if "://" not in target]
+    named = re.findall(r"`((?:bakeoff|backends|models|tests|tools|runs)/[\w./-]*)`", outside)
+    missing = [name for name in {*linked, *named} if not (ROOT / name).exists()]
+    assert missing == []
+
+
+def test_exit_codes_are_those_of_the_command_line() -> None:
+    """The README's sentence and cli.py's docstring state the same codes."""
+    from bakeoff import cli
+
+    for text in ((ROOT / "README.md").read_text(encoding="utf-8"), cli.__doc__ or ""):
+        sentence = " ".join(text.partition("Exit codes:")[2].split("\n\n")[0].split())
+        found = re.findall(r"(?:^|, )(\d+) ", f", {sentence}")
+        assert found == ["0", "1", "2", "3", "130"]

@@ -1,0 +1,57 @@
+"""README's examples are whole: taken out as typed, they make a sweep of a new component on a new backend."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+README = Path(__file__).parent.parent / "README.md"
+
+
+@pytest.fixture
+def examples(tmp_path: Path) -> Path:
+    """The page's python blocks as files, each named by its first line."""
+    for block in re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL):
+        name = block.partition("\n")[0].removeprefix("# ").strip()
+        path = tmp_path / "mine" / "code" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(block)
+    return tmp_path / "mine" / "code"
+
+
+def test_examples_are_a_component_and_a_backend(examples: Path) -> None:
+    assert {str(path.relative_to(examples)) for path in examples.rglob("*.py")} == {
+        "aot_eager.py",
+        "mine/spec.py",
+        "mine/network.py",
+    }
+
+
+def test_examples_run_as_typed(examples: Path, tmp_path: Path) -> None:
+    environment = {**os.environ, "BAKEOFF_RUNS": str(tmp_path / "runs"), "BAKEOFF_CACHE": str(tmp_path / "cache")}
+    command = [sys.executable, "-P", "-m", "bakeoff", "sweep", "mine.spec:SPEC"]
+    done = subprocess.run(
+        [*command, "--backends", "eager,aot_eager:BACKEND", "--device", "cpu", "--dtype", "fp32", "--json"],
+        cwd=examples,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    records = [
+        json.loads((tmp_path / "runs" / "records" / f"{name}.json").read_bytes())
+        for name in json.loads(done.stdout)["records"]
+    ]
+    found = {record["variant"]["backends"][0]["name"]: record["measurement"] for record in records}
+    assert list(found) == ["eager", "aot-eager"]
+    for measurement in found.values():
+        # other tests run beside this one, so the host may be too busy for a ranked row
+        assert measurement["status"] in ("ok", "unstable"), measurement["reason"]
+        assert all(output["passed"] for output in measurement["parity"]["outputs"])
+    assert found["aot-eager"]["proof"]["graphs"] == 1

@@ -133,7 +133,9 @@ def sweep(
     else:
         if done.stored:
             print(f"\n{table.render(done.stored)}\n")
-        print(f"{len(done.stored)} records of sweep {done.sweep} in {folder / 'records'}")
+        print(
+            f"sweep {done.sweep}: {len(done.stored)} of {len(plan.entries)} variants recorded in {folder / 'records'}"
+        )
     history.update(folder)
     if done.interrupted:
         _fail(f"interrupted; not run: {', '.join(done.interrupted)}; the same command with --resume runs them", 130)

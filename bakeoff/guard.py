@@ -15,6 +15,7 @@ import ctypes
 import json
 import os
 import selectors
+import shutil
 import signal
 import subprocess
 import sys
@@ -86,6 +87,11 @@ class BoundedLog:
         self._dropped = 0
 
     def write(self, data: bytes) -> None:
+        """A full disk loses the log, not the worker."""
+        with contextlib.suppress(OSError):
+            self._write(data)
+
+    def _write(self, data: bytes) -> None:
         room = self._half - self._head
         if room > 0:
             self._file.write(data[:room])
@@ -102,10 +108,11 @@ class BoundedLog:
 
     def finish(self) -> int:
         """Write the tail; returns the bytes that were dropped."""
-        if self._dropped:
-            self._file.write(b"\n... %d bytes left out ...\n" % self._dropped)
-        self._file.writelines(self._tail)
-        self._file.close()
+        with contextlib.suppress(OSError):
+            if self._dropped:
+                self._file.write(b"\n... %d bytes left out ...\n" % self._dropped)
+            self._file.writelines(self._tail)
+            self._file.close()
         return self._dropped
 
 
@@ -161,6 +168,7 @@ def main(arguments: list[str]) -> None:
     leftovers = kill_descendants() if finished else []
     if not finished:
         kill_descendants()
+        shutil.rmtree(os.getcwd(), ignore_errors=True)  # the sweep may be gone and cannot do it
     with contextlib.suppress(BlockingIOError):
         for _ in range(1024):
             data = os.read(output, _CHUNK)

@@ -223,7 +223,7 @@ def _entry(
             subject.batch,
             subject.weight_seed,
             subject.input_seed,
-            Path(subject.checkpoint).name,
+            checkpoint_label(subject),
             subject.threads,
         ]
     )
@@ -260,6 +260,14 @@ def user_code_environment(request: Request) -> dict[str, str]:
     if not any(":" in reference for reference in (request.component, *request.backends)):
         return {}
     return {"PYTHONPATH": os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH", "")]))}
+
+
+def checkpoint_label(subject: Subject) -> str:
+    """Name and size of a subject's weights' file; "" for random weights."""
+    if not subject.checkpoint:
+        return ""
+    path = Path(subject.checkpoint)
+    return f"{path.name}, {path.stat().st_size if path.exists() else 0} bytes"
 
 
 def _settled(

@@ -201,7 +201,7 @@ class Record:
     weight_seed: int
     input_seed: int
     checkpoint: str
-    """File name and sha256 of the weights' file; empty for seeded random weights."""
+    """Name and size of the weights' file, whose content `measurement.weights` tells; empty for random weights."""
     threads: int
     frames_per_call: int
     calls_per_frame: int | None

@@ -14,7 +14,7 @@ from filelock import FileLock, Timeout
 from bakeoff import host, places
 from bakeoff.job import Job, JudgeJob, JudgeResult, MeasureJob
 from bakeoff.models.errors import BakeoffError
-from bakeoff.plan import Entry, Plan, judge_folder
+from bakeoff.plan import Entry, Plan, checkpoint_label, judge_folder
 from bakeoff.progress import Progress
 from bakeoff.record import SCHEMA, Finding, Measurement, Record, Status
 from bakeoff.store import Stored, digest, load_all, now, save, write_atomically
@@ -184,7 +184,6 @@ def _record(plan: Plan, entry: Entry, sweep: str, note: str, load: float, outcom
     workload = component.workload(preset.config, subject.workload, subject.batch)
     environment = worker_environment(subject.threads, dict(entry.environment))
     commit, dirty = places.commit()
-    checkpoint = Path(subject.checkpoint).name if subject.checkpoint else ""
     return Record(
         schema=SCHEMA,
         created=now(),
@@ -196,7 +195,7 @@ def _record(plan: Plan, entry: Entry, sweep: str, note: str, load: float, outcom
         batch=subject.batch,
         weight_seed=subject.weight_seed,
         input_seed=subject.input_seed,
-        checkpoint=checkpoint,
+        checkpoint=checkpoint_label(subject),
         threads=subject.threads,
         frames_per_call=workload.frames_per_call,
         calls_per_frame=workload.calls_per_frame,
@@ -229,7 +228,9 @@ def _measurement(outcome: Outcome, load: float, entry: Entry) -> Measurement:
     if load > entry.subject.threads / 2:
         findings.append(Finding("busy-host", f"load average {load:.1f} before the worker started"))
     if outcome.leftovers:
-        findings.append(Finding("leftovers", f"{outcome.leftovers} processes outlived the worker and were killed"))
+        findings.append(
+            Finding("leftovers", f"processes that outlived the worker and were killed: {outcome.leftovers}")
+        )
     if outcome.log_dropped:
         findings.append(Finding("log", f"{outcome.log_dropped} bytes of output are not in the log"))
     findings += [

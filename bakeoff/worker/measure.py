@@ -21,7 +21,7 @@ from bakeoff.worker import memory
 from bakeoff.worker.bench import Bench, Report, cast_inputs, open_bench, synchronise
 from bakeoff.worker.failures import encodable, first_line, is_out_of_memory
 from bakeoff.worker.judge import load_reference, read_about, read_noise
-from bakeoff.worker.parity import Difference, difference, expected_dtype, limits, worst
+from bakeoff.worker.parity import Difference, difference, expected_dtype, limits, nothing, worst
 from bakeoff.worker.precision import TORCH_DTYPES, flags, settings
 from bakeoff.worker.timing import Timing, time_calls
 
@@ -245,11 +245,12 @@ class _Judged:
 
     def differences(self, index: int, outputs: object) -> list[Difference]:
         reference = load_reference(self._folder, index)
-        given: Sequence[object] = outputs if isinstance(outputs, tuple | list) else (outputs,)
-        padded = [*given, *[None] * len(self._specs)]
+        if not isinstance(outputs, tuple | list) or len(outputs) != len(self._specs):
+            found = f"{len(outputs)} outputs" if isinstance(outputs, tuple | list) else f"a {type(outputs).__name__}"
+            return [nothing(f"is one of {len(self._specs)} outputs, and a call gave {found}") for _ in self._specs]
         return [
             difference(output, reference[spec.name], expected_dtype(spec, self._dtype))
-            for spec, output in zip(self._specs, padded, strict=False)
+            for spec, output in zip(self._specs, outputs, strict=True)
         ]
 
     def parity(self, rounds: Sequence[Sequence[Difference]]) -> Parity:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -26,22 +26,24 @@ class Difference:
     problem: str = ""
 
 
-_NOTHING = Difference(math.inf, math.inf, math.nan, math.inf, 0.0)
+def nothing(problem: str) -> Difference:
+    """An output that cannot be compared at all."""
+    return Difference(math.inf, math.inf, math.nan, math.inf, 0.0, problem)
 
 
 def difference(output: object, reference: Tensor, expected_dtype: torch.dtype) -> Difference:
     """Compare in fp64 on the output's device. Shape, dtype, NaN and infinity are problems, not numbers."""
     if not isinstance(output, Tensor):
-        return replace(_NOTHING, problem=f"is a {type(output).__name__}, not a tensor")
+        return nothing(f"is a {type(output).__name__}, not a tensor")
     if output.shape != reference.shape:
-        return replace(_NOTHING, problem=f"has shape {list(output.shape)}, not {list(reference.shape)}")
+        return nothing(f"has shape {list(output.shape)}, not {list(reference.shape)}")
     if output.dtype != expected_dtype:
-        return replace(_NOTHING, problem=f"is {output.dtype}, not {expected_dtype}")
+        return nothing(f"is {output.dtype}, not {expected_dtype}")
     found = output.detach().double().flatten()
     wanted = reference.to(found.device).double().flatten()
     bad = int((~torch.isfinite(found)).sum())
     if bad:
-        return replace(_NOTHING, problem=f"has {bad} of {found.numel()} values that are not finite")
+        return nothing(f"has {bad} of {found.numel()} values that are not finite")
     error, norm = found - wanted, float(wanted.norm())
     distance = float(error.norm())
     return Difference(

@@ -8,6 +8,7 @@ import os
 import pickle
 import shutil
 import subprocess
+import sys
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,6 +43,13 @@ ALSO_EAGER = replace(EAGER, summary="another of the same name")
 }
 
 
+SMALL_FILES_ONLY = """
+import os, resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))  # Python ignores SIGXFSZ: a longer write fails with EFBIG
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
 @dataclass(frozen=True)
 class Lab:
     """A working folder with a record, its history and a user's own modules."""
@@ -68,7 +76,7 @@ class Lab:
     ) -> None:
         """The command must fail with one sentence that holds all of `says`; `alone` with nothing else on stderr."""
         before = self.kept()
-        ran = self.run(*arguments, **environment)
+        ran = self.run(*arguments, prefix=(), **environment)
         check(ran, says, code, alone)
         assert self.kept() == before
         assert not list(self.folder.rglob("*.tmp"))
@@ -140,24 +148,19 @@ OPTIONS = [
     ("preset-list-with-a-hole", ["--preset", "tiny,,small"], ["--preset names nothing"]),
     ("workload", ["--workload", "dance"], ["toy has no workload 'dance'; it has world, picture, sound, stream"]),
     ("backend", ["--backends", "gcc"], ["no backend 'gcc'; known: eager, inductor", "package.module:BACKEND"]),
-    ("backend-of-nothing", ["--backends", ""], ["--backends names nothing"]),
     ("backend-module-raises", ["--backends", "raises_at_import:B"], ["'raises_at_import:B' cannot be loaded", "boom"]),
-    ("backend-module-is-broken", ["--backends", "broken_syntax:B"], ["cannot be loaded: SyntaxError"]),
     ("two-backends-of-one-name", ["--backends", "eager,own:ALSO_EAGER"], ["two different backends are called eager"]),
     ("bracket", ["--backends", "inductor[freezing"], ["'inductor[freezing': the options' bracket is not closed"]),
     ("option", ["--backends", "inductor[speed=9]"], ["inductor has no option 'speed'; it has: mode, freezing"]),
     ("option-value", ["--backends", "inductor[mode=fast]"], ["inductor[mode=fast]: takes default, reduce-overhead"]),
     ("dtype", ["--dtype", "fp8"], ["no dtype 'fp8'; known: fp32, tf32, bf16, fp16"]),
     ("device", ["--device", "tpu"], ["no device 'tpu'; known: cpu, cuda"]),
-    ("device-of-nothing", ["--device", ""], ["--device names nothing"]),
     ("suite", ["--suite", "huge"], ["no suite 'huge'; known: default, full"]),
     ("batch", ["--batch", "0"], ["--batch 0: a batch is at least 1"]),
     ("threads", ["--threads", "-1"], ["--threads -1: give 0 for all cores, or 1 to 1024"]),
     ("checkpoint-of-nothing", ["--checkpoint", ""], ["--checkpoint names nothing"]),
     ("checkpoint-missing", ["--checkpoint", "no.pt"], ["--checkpoint no.pt: No such file or directory; give"]),
-    ("checkpoint-folder", ["--checkpoint", "runs"], ["--checkpoint runs: not a file"]),
     ("checkpoint-device", ["--checkpoint", "/dev/full"], ["--checkpoint /dev/full: not a file"]),
-    ("checkpoint-long", ["--checkpoint", "x" * 5000], ["File name too long"]),
     ("note", ["--note", b"\xff"], ["'\\udcff' is not UTF-8"]),
     ("resume", ["--resume"], ["--resume: no unfinished sweep of toy writes to", "run without --resume"]),
 ]
@@ -319,8 +322,7 @@ def test_deleted_working_folder(lab: Lab) -> None:
 def test_record_that_does_not_fit_and_resume(lab: Lab) -> None:
     """The sweep ends with what did not fit; `--resume` refuses another plan and finishes this one."""
     before = lab.kept()
-    # SIGXFSZ is ignored by Python, so a write past the limit fails with EFBIG as on a full disk
-    ran = lab.run(*SETTLED, prefix=("sh", "-c", 'ulimit -f 2 && exec "$@"', "sh"))
+    ran = lab.run(*SETTLED, prefix=(sys.executable, "-c", SMALL_FILES_ONLY))
     check(ran, ["cannot be written to", "File too large", "make room"], alone=False)
     assert lab.kept() == before
     assert not list(lab.folder.rglob("*.tmp"))

@@ -71,7 +71,7 @@ def test_the_sweep_is_complete_and_leaves_nothing_behind(swept: Swept) -> None:
 
 def test_a_process_left_behind_is_killed_and_named(swept: Swept) -> None:
     findings = {finding.code: finding.text for finding in swept.records()["canaries:GRANDCHILD"].measurement.findings}
-    assert findings["leftovers"].startswith("1 processes outlived the worker")
+    assert findings["leftovers"].endswith("outlived the worker and were killed: 1")
     assert "leftovers" not in {finding.code for finding in swept.records()["eager"].measurement.findings}
 
 

@@ -550,7 +550,7 @@ def test_text_of_a_sweep(tmp_path: Path) -> None:
     ran = bakeoff(*SETTLED, "--note", "try", cwd=tmp_path)
     assert ran.code == 3
     assert "Ship nothing from this table: no row is ok." in ran.out
-    assert "records of sweep" in ran.out.splitlines()[-1]
+    assert "variants recorded in" in ran.out.splitlines()[-1]
     assert "[1/1] toy:tiny.world/inductor[mode=reduce-overhead]/fp32@cpu  unsupported" in ran.err
     assert "> try\n" in (tmp_path / "runs" / history.NAME).read_text()
     assert history.check(tmp_path / "runs") == ""

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from records import record
@@ -49,7 +50,7 @@ def files(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
-def at(second: int, backend: str = "eager", **changes: object) -> Record:
+def at(second: int, backend: str = "eager", **changes: Any) -> Record:
     return record(backend, [1.0, 2.0], created=f"2026-01-02T03:04:{second:02}.000000Z", **changes)
 
 

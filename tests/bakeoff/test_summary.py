@@ -29,7 +29,7 @@ def test_even_count_and_interval_by_hand() -> None:
     found = summarise(clock([10 + 0.1 * index for index in range(20)]))
     assert found.median_ms == pytest.approx(10.95)
     assert found.std_ms == pytest.approx(0.1 * math.sqrt(35))
-    assert (found.low_ms, found.high_ms) == (pytest.approx(10.5), pytest.approx(11.4))
+    assert [found.low_ms, found.high_ms] == pytest.approx([10.5, 11.4])
 
 
 def test_one_sample() -> None:
@@ -57,10 +57,10 @@ def test_interval_ranks_hold_the_median_and_are_the_narrowest() -> None:
     lows = ranks[:, 0]
     assert (lows + ranks[:, 1] == counts - 1).all()
     assert (lows <= ranks[:, 1]).all()
-    coverage = 1 - 2 * binom.cdf(lows, counts, 0.5)
+    coverage = 1 - 2 * np.asarray(binom.cdf(lows, counts, 0.5))
     assert (coverage[counts >= 6] >= 0.95).all()
     assert interval_ranks(5) == (0, 4)
-    narrower = 1 - 2 * binom.cdf(lows + 1, counts, 0.5)
+    narrower = 1 - 2 * np.asarray(binom.cdf(lows + 1, counts, 0.5))
     assert (narrower < 0.95).all()
 
 
@@ -82,7 +82,7 @@ def test_interval_holds_the_true_median_of_skewed_samples() -> None:
 def test_latency_of_rows_without_one() -> None:
     assert latency(record(status="crashed", reason="SIGSEGV in phase build")) is None
     assert latency(record(made=replace(measurement([1.0]), latency=Clock(())))) is None
-    assert latency(record(samples_ms=[1.0, 3.0])).median_ms == 2.0
+    assert latency(record(samples_ms=[1.0, 3.0])) == summarise_ns([1_000_000, 3_000_000])
 
 
 @pytest.mark.parametrize(

@@ -163,12 +163,14 @@ def _lag_behind(
     module: "nn.Module", _inputs: "Mapping[str, Tensor]", _options: NoOptions, _context: BuildContext
 ) -> Engine:
     calls = itertools.count(1)
-    kept: list[Outputs] = []
+    previous: list[Outputs] = []
 
     def call(*tensors: "Tensor") -> Outputs:
-        kept.append(module(*tensors))
+        outputs: Outputs = module(*tensors)
         late = next(calls) > 20  # long after the check, whatever the number of sets
-        return kept.pop(0) if late and len(kept) > 1 else kept[-1]
+        previous.append(outputs)
+        before = previous.pop(0) if len(previous) > 1 else outputs
+        return before if late else outputs
 
     return ModuleEngine(call)
 

@@ -211,7 +211,7 @@ class Record:
     measurement: Measurement
     host: Host
     load_before: float
-    """One-minute load average before the worker started."""
+    """One-minute load average before the sweep started; later it is the sweep's own."""
     environment: dict[str, str]
     versions: dict[str, str]
     commit: str

@@ -89,7 +89,6 @@ def _run(
             continue
         progress.start(position, len(plan.entries), str(entry.variant))
         log = cache / "logs" / sweep / f"{entry.variant.slug}-{digest(str(entry.variant))[:6]}.log"
-        load_before = host.load_average() if judged else load
         if entry.settled is not None:
             outcome = Outcome("result", value=Measurement(*entry.settled))
         else:
@@ -99,7 +98,7 @@ def _run(
             outcome = judged[folder]
             if outcome.kind == "result":
                 outcome = _measure(plan, entry, folder, log, progress)
-        record = _record(plan, entry, sweep, note, load_before, outcome, log.relative_to(cache))
+        record = _record(plan, entry, sweep, note, load, outcome, log.relative_to(cache))
         progress.finish(record.status, _line(record))
         yield record
 
@@ -226,7 +225,7 @@ def _measurement(outcome: Outcome, load: float, entry: Entry) -> Measurement:
     measurement = Measurement(statuses[outcome.kind], outcome.reason) if outcome.kind in statuses else outcome.value
     findings = list(measurement.findings)
     if load > entry.subject.threads / 2:
-        findings.append(Finding("busy-host", f"load average {load:.1f} before the worker started"))
+        findings.append(Finding("busy-host", f"load average {load:.1f} before the sweep started"))
     if outcome.leftovers:
         findings.append(
             Finding("leftovers", f"processes that outlived the worker and were killed: {outcome.leftovers}")

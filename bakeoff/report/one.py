@@ -33,7 +33,7 @@ def render(stored: Stored) -> str:
     if made.build is not None:
         peak = "" if made.build.peak_bytes is None else f", peak {made.build.peak_bytes // MIB} MiB"
         children = made.build.children_peak_bytes
-        compilers = "" if children is None else f", largest compiler process {children // MIB} MiB"
+        compilers = "" if children is None else f", no compiler process above {children // MIB} MiB"
         lines.append(f"build     {build_seconds(record)} s cold/warm{peak}{compilers}")
     if made.memory is not None:
         meters = {

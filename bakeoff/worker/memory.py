@@ -40,7 +40,10 @@ def host_peak_bytes() -> int:
 
 
 def children_peak_bytes() -> int:
-    """Largest resident size of a child that was waited for: compilers, since nothing else is started."""
+    """Upper bound of what a child that was waited for (a compiler) held at its peak, by getrusage(2).
+
+    A child starts as an image of its parent, and Linux keeps that high-water mark over exec.
+    """
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
 
 

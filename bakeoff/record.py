@@ -63,8 +63,8 @@ class BuildCost:
     peak_bytes: int | None = None
     """Host peak of the worker above where it stood before the build."""
     children_peak_bytes: int | None = None
-    """No compiler process was larger: an upper bound, since Linux carries the high-water mark of the process that forked
-    over exec, so that with large weights it is the worker's own."""
+    """No compiler process was larger. An upper bound: Linux carries the high-water mark of the process that forked over
+    exec, so that with large weights it is the worker's own."""
     artifact_bytes: int | None = None
 
 

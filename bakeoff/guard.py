@@ -15,7 +15,6 @@ import ctypes
 import json
 import os
 import selectors
-import shutil
 import signal
 import subprocess
 import sys
@@ -168,7 +167,6 @@ def main(arguments: list[str]) -> None:
     leftovers = kill_descendants() if finished else []
     if not finished:
         kill_descendants()
-        shutil.rmtree(os.getcwd(), ignore_errors=True)  # the sweep may be gone and cannot do it
     with contextlib.suppress(BlockingIOError):
         for _ in range(1024):
             data = os.read(output, _CHUNK)

@@ -277,6 +277,12 @@ def _settled(
         gap = backend.unavailable(device)
         if gap:
             return "unavailable", gap
+    for backend, _, _ in steps[:-1]:
+        if backend.prepare is None:
+            return "unsupported", f"{backend.name} builds engines and prepares nothing; it can only stand last"
+    last = steps[-1][0]
+    if last.build is None:
+        return "unsupported", f"{last.name} only prepares a module; name what builds it, as in {last.name}+inductor"
     for backend, _, options in steps:
         reason = backend.unsupported(options, device, dtype)
         if reason:

@@ -180,8 +180,7 @@ def _build(job: MeasureJob, module: nn.Module, sets: Sequence[Mapping[str, Tenso
     started = time.monotonic()
     try:
         for backend, options in steps[:-1]:
-            if backend.prepare is None:
-                raise Unsupported(f"{backend.name} builds engines and prepares nothing; it can only stand last")
+            assert backend.prepare is not None, "the plan settles what cannot be composed"
             module, learned = backend.prepare(module, sets[0], options_of(backend, options), context)
             facts.update(learned)
         engine = _build_last(*steps[-1], module, sets[0], context)
@@ -206,8 +205,7 @@ def _build(job: MeasureJob, module: nn.Module, sets: Sequence[Mapping[str, Tenso
 def _build_last(
     backend: Backend, options: Mapping[str, Any], module: nn.Module, inputs: Mapping[str, Tensor], context: BuildContext
 ) -> Engine:
-    if backend.build is None:
-        raise Unsupported(f"{backend.name} only prepares a module; name what builds it, as in {backend.name}+inductor")
+    assert backend.build is not None, "the plan settles what cannot be composed"
     return backend.build(module, inputs, options_of(backend, dict(options)), context)
 
 

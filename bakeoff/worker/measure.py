@@ -245,7 +245,8 @@ class _Judged:
         reference = load_reference(self._folder, index)
         if not isinstance(outputs, tuple | list) or len(outputs) != len(self._specs):
             found = f"{len(outputs)} outputs" if isinstance(outputs, tuple | list) else f"a {type(outputs).__name__}"
-            return [nothing(f"is one of {len(self._specs)} outputs, and a call gave {found}") for _ in self._specs]
+            problem = f"is not there to compare: a call gave {found}, the workload states {len(self._specs)}"
+            return [nothing(problem) for _ in self._specs]
         return [
             difference(output, reference[spec.name], expected_dtype(spec, self._dtype))
             for spec, output in zip(self._specs, outputs, strict=True)

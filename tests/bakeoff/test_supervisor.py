@@ -97,7 +97,7 @@ def test_a_killed_sweep_leaves_no_process_and_resumes(nest: Nest) -> None:
     assert after["sleeper"].sweep == after["eager"].sweep
     assert "[2/2]" in errors
     assert "[1/2]" not in errors
-    assert "2 records" in output
+    assert "2 of 2 variants recorded" in output
 
     with command_line([*arguments, "--resume"]) as process:
         _, errors = process.communicate()
@@ -113,7 +113,7 @@ def test_ctrl_c_keeps_what_is_done_and_names_the_rest(nest: Nest) -> None:
         nest.wait_until_empty()
     assert process.returncode == 130
     assert {backend: record.status for backend, record in nest.records().items()} == {"bf16-only": "unsupported"}
-    assert "1 records" in output
+    assert "1 of 3 variants recorded" in output
     assert "Traceback" not in errors
     assert list(nest.folder.glob("bakeoff-*")) == []
     said = errors.splitlines()[-1]

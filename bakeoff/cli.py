@@ -33,7 +33,9 @@ Runs = Annotated[str | None, typer.Option("--runs", help="Folder of records (def
 def _print_json(value: Any) -> None:
     import msgspec
 
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=1).decode() + "\n")
+    from bakeoff.record import encode_json
+
+    sys.stdout.write(msgspec.json.format(encode_json(value), indent=1).decode() + "\n")
 
 
 def _names(option: str, values: list[str] | None) -> tuple[str, ...]:

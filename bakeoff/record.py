@@ -3,13 +3,17 @@
 Bytes and integer nanoseconds are stored; means, medians and intervals are computed from the samples and never stored.
 """
 
+from array import array
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 import msgspec
 
 from bakeoff.models.errors import BakeoffError
 from bakeoff.policy import Policy
+from bakeoff.summary import Summary, summarise_ns
 from bakeoff.variant import Variant
 
 SCHEMA = 1
@@ -41,15 +45,62 @@ class Finding:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Clock:
-    """Samples of one clock in the order taken, integer nanoseconds a call."""
+class Samples(array):  # type: ignore[type-arg]
+    """Integer nanoseconds in the order taken: eight bytes each, so that ten thousand records fit in memory."""
 
-    samples_ns: tuple[int, ...]
-    warmup_ns: tuple[int, ...] = ()
+    __slots__ = ()
+
+    def __new__(cls, values: Iterable[int] = ()) -> "Samples":
+        return super().__new__(cls, "q", values)
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Samples of one clock, nanoseconds a call."""
+
+    samples_ns: Samples
+    warmup_ns: Samples = field(default_factory=Samples)
     calls_per_sample: int = 1
     stopped: str = ""
     """Why it ended: narrow, cap, or samples (the 2,000 that are kept at most)."""
+
+    @cached_property
+    def figures(self) -> Summary | None:
+        """Mean, median and the rest, computed once; None for a clock without samples."""
+        return summarise_ns(self.samples_ns) if self.samples_ns else None
+
+
+@dataclass(frozen=True, slots=True)
+class Overhead:
+    """What the lab's own clocks cost a call: the median over calls that do nothing and return as many tensors."""
+
+    latency_ns: int
+    throughput_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """The best a device did of plain work: bytes a second for `copy` and `read`, FLOP a second for the others."""
+
+    kind: Literal["copy", "read", "product", "convolution"]
+    dtype: str
+    size: int
+    """Bytes of the working set, or FLOP of one repeat."""
+    best: float
+    """Per second, of the fastest repeat."""
+    median: float
+    """Per second, of the median repeat: how far the best can be trusted."""
+
+
+@dataclass(frozen=True, slots=True)
+class SelftestStamp:
+    """What the newest selftest on this machine said when a record was made."""
+
+    passed: bool
+    quick: bool
+    created: str
+    code: str
+    """Hash of the lab's code that it tested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +207,7 @@ class Measurement:
     latency: Clock | None = None
     throughput: Clock | None = None
     memory: Memory | None = None
+    overhead: Overhead | None = None
     settings: dict[str, Scalar] = field(default_factory=dict)
     device_state: dict[str, Scalar] = field(default_factory=dict)
     """Clocks, power and throttle reasons of the device in the timed window; other processes' share of the CPU."""
@@ -222,10 +274,37 @@ class Record:
     """The worker's log, relative to the cache folder."""
     note: str = ""
     baseline: bool = False
+    minimum_bytes: int = 0
+    """Compulsory traffic of a call: weights, inputs and outputs, each once; 0 where it is not stated."""
+    ceilings: tuple[Ceiling, ...] = ()
+    """What this machine was measured to do at best."""
+    code: str = ""
+    """Hash of the lab's code that measured this; see bakeoff.instrument."""
+    selftest: SelftestStamp | None = None
+    process: int = 1
+    """Which of the fresh processes that `--processes` asked for, from 1."""
 
     @property
     def status(self) -> Status:
         return self.measurement.status
+
+    @property
+    def latency(self) -> Summary | None:
+        """The latency clock's figures, or None where the row has none."""
+        clock = self.measurement.latency
+        return clock.figures if clock is not None else None
+
+    @property
+    def throughput(self) -> Summary | None:
+        clock = self.measurement.throughput
+        return clock.figures if clock is not None else None
+
+    @property
+    def video_fps(self) -> float | None:
+        """Frames a second that a player gets from this component alone; None where a call makes no frame."""
+        if self.latency is None or self.calls_per_frame is None:
+            return None
+        return self.frames_per_call * 1000.0 / self.latency.median_ms / self.calls_per_frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,21 +317,86 @@ class Supersede:
     reason: str
 
 
-def encode(entry: Record | Supersede) -> bytes:
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One block of calls of each side, back to back, in random order; nanoseconds a call."""
+
+    a_first: bool
+    a_ns: Samples
+    b_ns: Samples
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two variants measured against each other; every figure of it is computed from the rounds."""
+
+    schema: int
+    created: str
+    sweep: str
+    """The sweep whose final this was; empty for one asked for by itself."""
+    how: Literal["interleaved", "in turn"]
+    """Two live workers in blocks of calls, or fresh processes in turn where both did not fit."""
+    seed: int
+    """Of the order of the blocks and of the bootstrap."""
+    a: Record
+    """Without clocks: what ran, where and how it was built and judged."""
+    b: Record
+    rounds: tuple[Round, ...]
+    findings: tuple[Finding, ...] = ()
+
+
+Entry = Record | Supersede | Comparison
+
+
+def encode_json(value: Any, order: Literal["sorted"] | None = None) -> bytes:
+    """JSON of anything the lab stores or sends; with `order`, dicts that are equal give equal bytes."""
+    return msgspec.json.encode(value, enc_hook=_plain, order=order)
+
+
+def read_as(value: Any, kind: type) -> Any:
+    """A value of plain JSON as `kind`. Raises msgspec.ValidationError."""
+    return msgspec.convert(value, type=kind, dec_hook=_typed)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Samples):
+        return value.tolist()
+    raise NotImplementedError(f"{type(value).__name__} is not stored")
+
+
+def _typed(kind: type, value: Any) -> Any:
+    if kind is Samples and isinstance(value, list):
+        return Samples(value)  # raises TypeError for what is not an integer
+    raise ValueError(f"expected {kind.__name__}, found {type(value).__name__}")
+
+
+class _Head(msgspec.Struct):
+    """What tells entries apart; the rest of a file is not looked at."""
+
+    schema: Any = msgspec.UNSET
+    supersedes: str | None = None
+    rounds: msgspec.Raw | None = None
+
+
+_HEAD = msgspec.json.Decoder(_Head)
+_READERS = {kind: msgspec.json.Decoder(kind, dec_hook=_typed) for kind in (Record, Supersede, Comparison)}
+
+
+def encode(entry: Entry) -> bytes:
     """Stable JSON: the same entry gives the same bytes."""
-    return msgspec.json.encode(entry) + b"\n"
+    return encode_json(entry) + b"\n"
 
 
-def decode(data: bytes, name: str) -> Record | Supersede:
+def decode(data: bytes, name: str) -> Entry:
     """Read a record file. Raises BakeoffError naming the file when it is torn, of another schema or not a record."""
     try:
-        head = msgspec.json.decode(data, type=dict[str, Any])
-        if "schema" not in head:
+        head = _HEAD.decode(data)
+        if head.schema is msgspec.UNSET:
             raise BakeoffError(f"{name} is not a record: it has no schema; move it elsewhere")
-        if head["schema"] != SCHEMA:
-            raise BakeoffError(f"record {name} has schema {head['schema']}, this version reads {SCHEMA}; update it")
-        if "supersedes" in head:
-            return msgspec.convert(head, type=Supersede)
-        return msgspec.convert(head, type=Record)
-    except (msgspec.MsgspecError, RecursionError) as error:
+        if head.schema != SCHEMA:
+            raise BakeoffError(f"record {name} has schema {head.schema}, this version reads {SCHEMA}; update it")
+        kind = Supersede if head.supersedes is not None else Comparison if head.rounds is not None else Record
+        entry: Entry = _READERS[kind].decode(data)
+        return entry
+    except (msgspec.MsgspecError, OverflowError, RecursionError, UnicodeDecodeError) as error:
         raise BakeoffError(f"record {name} cannot be read: {error}; restore it from version control") from error

@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-import msgspec
-
 from bakeoff.models.errors import BakeoffError
-from bakeoff.record import SCHEMA, Record, Supersede, decode, encode
+from bakeoff.record import SCHEMA, Comparison, Entry, Record, Supersede, decode, encode, encode_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +21,14 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
+class Compared:
+    """A comparison with the name it is kept under."""
+
+    id: str
+    comparison: Comparison
+
+
+@dataclass(frozen=True, slots=True)
 class Records:
     """All readable records in the order they were made; superseded ones apart, with the reason."""
 
@@ -30,6 +36,7 @@ class Records:
     superseded: tuple[tuple[Stored, str], ...]
     problems: tuple[str, ...]
     """One sentence for each file that could not be read."""
+    comparisons: tuple[Compared, ...] = ()
 
 
 def now() -> str:
@@ -66,10 +73,16 @@ def write_atomically(path: Path, data: bytes) -> None:
                 os.unlink(temporary)
 
 
-def save(runs: Path, entry: Record | Supersede) -> str:
+def save(runs: Path, entry: Entry) -> str:
     """Write one entry and return its id, the file's stem. Raises BakeoffError when it cannot be written."""
     data = encode(entry)
-    slug = f"{entry.variant.slug}" if isinstance(entry, Record) else "supersede"
+    match entry:
+        case Record():
+            slug = entry.variant.slug
+        case Comparison():
+            slug = f"compare_{entry.a.variant.slug}"
+        case Supersede():
+            slug = "supersede"
     stamp = entry.created.replace("-", "").replace(":", "").partition(".")[0]
     name = f"{stamp}Z_{slug}_{_hash(data)}"
     write_atomically(runs / "records" / f"{name}.json", data)
@@ -83,6 +96,7 @@ def load_all(runs: Path) -> Records:
     """
     records: list[Stored] = []
     reasons: dict[str, str] = {}
+    comparisons: list[Compared] = []
     problems: list[str] = []
     for path in _files(runs):
         try:
@@ -90,15 +104,20 @@ def load_all(runs: Path) -> Records:
         except BakeoffError as error:
             problems.append(str(error))
             continue
-        if isinstance(entry, Supersede):
-            reasons[entry.supersedes] = entry.reason
-        else:
-            records.append(Stored(path.stem, entry))
+        match entry:
+            case Supersede():
+                reasons[entry.supersedes] = entry.reason
+            case Comparison():
+                comparisons.append(Compared(path.stem, entry))
+            case Record():
+                records.append(Stored(path.stem, entry))
+    comparisons.sort(key=lambda compared: (compared.comparison.created, compared.id))
     records.sort(key=lambda stored: (stored.record.created, stored.id))
     return Records(
         current=tuple(stored for stored in records if stored.id not in reasons),
         superseded=tuple((stored, reasons[stored.id]) for stored in records if stored.id in reasons),
         problems=tuple(problems),
+        comparisons=tuple(compared for compared in comparisons if compared.id not in reasons),
     )
 
 
@@ -112,7 +131,7 @@ def _files(runs: Path) -> list[Path]:
         raise BakeoffError(f"records cannot be read from {folder}: {error.strerror}; choose another folder") from error
 
 
-def _read(path: Path) -> Record | Supersede:
+def _read(path: Path) -> Entry:
     """Raises BakeoffError when the file cannot be read, or is not what its name says by its content hash."""
     try:
         data = path.read_bytes()
@@ -136,8 +155,19 @@ def _hash(data: bytes) -> str:
 def find(runs: Path, asked: str) -> Stored:
     """The record of an id, a unique beginning or content hash of one, or a file's path.
 
-    Raises BakeoffError when none or several match.
+    Raises BakeoffError when none or several match, or what matches is no record.
     """
+    name, entry = _find(runs, asked)
+    match entry:
+        case Record():
+            return Stored(name, entry)
+        case Comparison():
+            raise BakeoffError(f"{name} compares {entry.a.variant} with {entry.b.variant}; see: bakeoff compare {name}")
+        case Supersede():
+            raise BakeoffError(f"{name} is no record: it supersedes {entry.supersedes} ({entry.reason})")
+
+
+def _find(runs: Path, asked: str) -> tuple[str, Entry]:
     if asked.endswith(".json") and os.path.isfile(asked):
         hits = [Path(asked)]
     else:
@@ -147,22 +177,21 @@ def find(runs: Path, asked: str) -> Stored:
             found = f"{len(hits)} of {len(files)} records match" if hits else f"none of {len(files)} records matches"
             advice = "give more of its name" if hits else "see: bakeoff table --json"
             raise BakeoffError(f"'{asked}': {found} in {runs / 'records'}; {advice}")
-    entry = _read(hits[0])
-    if isinstance(entry, Supersede):
-        raise BakeoffError(f"{hits[0].stem} is no record: it supersedes {entry.supersedes} ({entry.reason})")
-    return Stored(hits[0].stem, entry)
+    return hits[0].stem, _read(hits[0])
 
 
 def supersede(runs: Path, asked: str, reason: str) -> str:
     """Say that a record is not to be shown any more. Raises BakeoffError without a reason or a unique record."""
     if not reason.strip():
         raise BakeoffError("a record is superseded with a reason; give --reason")
-    target = find(runs, asked)
-    if not (runs / "records" / f"{target.id}.json").is_file():
-        raise BakeoffError(f"{target.id} is not in {runs / 'records'}; give --runs the folder that it is in")
-    return save(runs, Supersede(SCHEMA, now(), target.id, reason.strip()))
+    name, entry = _find(runs, asked)
+    if isinstance(entry, Supersede):
+        raise BakeoffError(f"{name} is no record: it supersedes {entry.supersedes} ({entry.reason})")
+    if not (runs / "records" / f"{name}.json").is_file():
+        raise BakeoffError(f"{name} is not in {runs / 'records'}; give --runs the folder that it is in")
+    return save(runs, Supersede(SCHEMA, now(), name, reason.strip()))
 
 
 def digest(value: object) -> str:
     """Short hash of anything msgspec encodes; equal values give equal hashes."""
-    return hashlib.sha256(msgspec.json.encode(value, order="sorted")).hexdigest()[:16]
+    return hashlib.sha256(encode_json(value, order="sorted")).hexdigest()[:16]

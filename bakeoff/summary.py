@@ -1,12 +1,10 @@
-"""Figures computed from a clock's samples; never stored."""
+"""Figures computed from samples; never stored."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-
-from bakeoff.record import Clock, Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +37,8 @@ def interval_ranks(count: int, confidence: float = 0.95) -> tuple[int, int]:
     return low, count - 1 - low
 
 
-def summarise(clock: Clock) -> Summary:
-    """Raises ValueError for a clock without samples."""
-    return summarise_ns(clock.samples_ns)
-
-
 def summarise_ns(samples_ns: Sequence[int]) -> Summary:
+    """Raises ValueError where there are no samples."""
     if not samples_ns:
         raise ValueError("no samples")
     ordered = np.sort(np.asarray(samples_ns, dtype=np.float64)) / 1e6
@@ -62,29 +56,3 @@ def summarise_ns(samples_ns: Sequence[int]) -> Summary:
         low_ms=float(ordered[low]),
         high_ms=float(ordered[high]),
     )
-
-
-def latency(record: Record) -> Summary | None:
-    """The latency clock's figures, or None where the row has none."""
-    clock = record.measurement.latency
-    return summarise(clock) if clock is not None and clock.samples_ns else None
-
-
-def video_fps(record: Record) -> float | None:
-    """Frames a second that a player gets from this component alone; None where a call makes no frame."""
-    figures = latency(record)
-    if figures is None or record.calls_per_frame is None:
-        return None
-    return record.frames_per_call * 1000.0 / figures.median_ms / record.calls_per_frame
-
-
-def shown_faster(record: Record, baseline: Record) -> bool | None:
-    """Whether the medians' 95 % intervals lie apart: True faster, False slower, None no difference shown."""
-    ours, theirs = latency(record), latency(baseline)
-    if ours is None or theirs is None:
-        return None
-    if ours.high_ms < theirs.low_ms:
-        return True
-    if ours.low_ms > theirs.high_ms:
-        return False
-    return None

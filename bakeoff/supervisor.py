@@ -21,6 +21,7 @@ import msgspec
 from bakeoff import guard
 from bakeoff.job import Answer, Job
 from bakeoff.models.errors import BakeoffError
+from bakeoff.record import read_as
 
 LOG_LIMIT_BYTES = 4 << 20
 RESULT_LIMIT_BYTES = 64 << 20
@@ -210,7 +211,7 @@ def _read_result(path: Path, result_type: type, phase: str, outcome: Callable[..
             return outcome("refused", answer.refused)
         if answer.out_of_memory:
             return outcome("oom", f"{answer.out_of_memory} in phase {phase}")
-        return outcome("result", value=msgspec.convert(answer.value, type=result_type))
+        return outcome("result", value=read_as(answer.value, result_type))
     except FileNotFoundError:
         return outcome("crashed", "exit code 0 without a result")
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OSError) as error:

@@ -18,7 +18,6 @@ from bakeoff.plan import Entry, Plan, checkpoint_label, judge_folder
 from bakeoff.progress import Progress
 from bakeoff.record import SCHEMA, Finding, Measurement, Record, Status
 from bakeoff.store import Stored, digest, load_all, now, save, write_atomically
-from bakeoff.summary import latency
 from bakeoff.supervisor import Deadlines, Event, Outcome, run_job
 
 _RECORDED_ENVIRONMENT = re.compile(
@@ -256,7 +255,7 @@ def _without_places(text: str) -> str:
 
 
 def _line(record: Record) -> str:
-    figures = latency(record)
+    figures = record.latency
     if figures is None:
         return record.measurement.reason
     text = f"{figures.median_ms:.2f} ms [{figures.low_ms:.2f}, {figures.high_ms:.2f}]"

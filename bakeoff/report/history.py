@@ -18,7 +18,7 @@ from bakeoff.report.table import (
     title,
 )
 from bakeoff.store import Records, Stored, load_all, write_atomically
-from bakeoff.summary import Summary, latency, video_fps
+from bakeoff.summary import Summary
 
 NAME = "OPTIMIZATION_HISTORY.md"
 _INTRODUCTION = """\
@@ -96,10 +96,10 @@ def _entry(rows: Sequence[Stored]) -> str:
 
 def _cells(entry: Stored, bases: Mapping[str, Record]) -> list[str]:
     record = entry.record
-    figures = latency(record)
+    figures = record.latency
     parity = record.measurement.parity
     ranked = record.status == "ok"
-    peak, fps = peak_mib(record), video_fps(record)
+    peak, fps = peak_mib(record), record.video_fps
     return [
         escape(f"{record.variant.backend} {record.variant.dtype}"),
         record.status,

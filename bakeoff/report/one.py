@@ -4,7 +4,7 @@ from bakeoff import places
 from bakeoff.record import Record
 from bakeoff.report.table import MIB, build_seconds, title
 from bakeoff.store import Stored
-from bakeoff.summary import Summary, summarise
+from bakeoff.summary import Summary
 
 
 def log_place(record: Record) -> str:
@@ -26,9 +26,9 @@ def render(stored: Stored) -> str:
         f"host      {record.host.system}, {record.host.memory_bytes // MIB} MiB, {' '.join(record.host.cpu_flags)}",
     ]
     for name, clock in (("latency", made.latency), ("queued", made.throughput)):
-        if clock is not None and clock.samples_ns:
+        if clock is not None and clock.figures is not None:
             lines.append(
-                f"{name:9} {_figures(summarise(clock))}; {clock.calls_per_sample} calls each, stopped: {clock.stopped}"
+                f"{name:9} {_figures(clock.figures)}; {clock.calls_per_sample} calls each, stopped: {clock.stopped}"
             )
     if made.build is not None:
         peak = "" if made.build.peak_bytes is None else f", peak {made.build.peak_bytes // MIB} MiB"

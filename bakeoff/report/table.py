@@ -7,7 +7,6 @@ from tabulate import tabulate
 
 from bakeoff.record import Record
 from bakeoff.store import Stored, digest
-from bakeoff.summary import latency, shown_faster, video_fps
 
 MIB = 1 << 20
 LEGEND = (
@@ -69,12 +68,24 @@ def baselines(rows: Sequence[Stored]) -> Mapping[str, Record]:
 
 def speedup(record: Record, baseline: Record | None) -> str:
     """Ratio of medians, marked when the intervals overlap; empty where there is nothing to compare."""
-    ours = latency(record)
-    theirs = latency(baseline) if baseline is not None else None
+    ours = record.latency
+    theirs = baseline.latency if baseline is not None else None
     if ours is None or theirs is None or baseline is None:
         return ""
     mark = " ~" if record is not baseline and shown_faster(record, baseline) is None else ""
     return f"{theirs.median_ms / ours.median_ms:.2f}x{mark}"
+
+
+def shown_faster(record: Record, baseline: Record) -> bool | None:
+    """Whether the medians' 95 % intervals lie apart: True faster, False slower, None no difference shown."""
+    ours, theirs = record.latency, baseline.latency
+    if ours is None or theirs is None:
+        return None
+    if ours.high_ms < theirs.low_ms:
+        return True
+    if ours.low_ms > theirs.high_ms:
+        return False
+    return None
 
 
 def peak_mib(record: Record) -> float | None:
@@ -115,7 +126,7 @@ def as_rows(rows: Sequence[Stored]) -> list[dict[str, object]]:
     for group in groups(rows):
         bases = baselines(group.rows)
         for entry in group.rows:
-            record, figures = entry.record, latency(entry.record)
+            record, figures = entry.record, entry.record.latency
             parity = record.measurement.parity
             found.append(
                 {
@@ -124,7 +135,7 @@ def as_rows(rows: Sequence[Stored]) -> list[dict[str, object]]:
                     "status": record.status,
                     "reason": record.measurement.reason,
                     "latency": figures,
-                    "video_fps": video_fps(record),
+                    "video_fps": record.video_fps,
                     "vs_eager": _ratio(record, bases.get(record.variant.dtype)),
                     "vs_eager_fp32": _ratio(record, bases.get("fp32")),
                     "peak_mib": peak_mib(record),
@@ -136,8 +147,8 @@ def as_rows(rows: Sequence[Stored]) -> list[dict[str, object]]:
 
 
 def _ratio(record: Record, baseline: Record | None) -> float | None:
-    ours = latency(record)
-    theirs = latency(baseline) if baseline is not None else None
+    ours = record.latency
+    theirs = baseline.latency if baseline is not None else None
     return theirs.median_ms / ours.median_ms if ours and theirs and record.status == "ok" else None
 
 
@@ -146,7 +157,7 @@ def _number(value: float | None, digits: int) -> str:
 
 
 def row(record: Record, bases: Mapping[str, Record]) -> list[str]:
-    figures = latency(record)
+    figures = record.latency
     proof = record.measurement.proof
     parity = record.measurement.parity
     ranked = record.status == "ok"
@@ -157,7 +168,7 @@ def row(record: Record, bases: Mapping[str, Record]) -> list[str]:
         _number(figures.p99_ms if figures else None, 2),
         _number(figures.min_ms if figures else None, 2),
         _number(1000 / figures.median_ms if figures else None, 2),
-        _number(video_fps(record), 2),
+        _number(record.video_fps, 2),
         speedup(record, bases.get(record.variant.dtype)) if ranked else "",
         speedup(record, bases.get("fp32")) if ranked else "",
         _number(peak_mib(record), 0),
@@ -205,7 +216,7 @@ def _findings(rows: Sequence[Stored]) -> list[str]:
 def recommendation(rows: Sequence[Stored]) -> str:
     """What to ship, by the medians' intervals; a baseline wins a tie, since it needs no build."""
     ranked = sorted(
-        (entry.record for entry in rows if entry.record.status == "ok" and latency(entry.record)),
+        (entry.record for entry in rows if entry.record.status == "ok" and entry.record.latency),
         key=lambda record: _median(record),
     )
     if not ranked:
@@ -227,7 +238,7 @@ def recommendation(rows: Sequence[Stored]) -> str:
             f"No difference shown between {names}; ship {_name(best)}: the lowest median, {_median(best):.2f} ms{gain}."
         )
     second = ranked[1]
-    figures, others = latency(best), latency(second)
+    figures, others = best.latency, second.latency
     assert figures is not None
     assert others is not None
     return (
@@ -241,5 +252,5 @@ def _name(record: Record) -> str:
 
 
 def _median(record: Record) -> float:
-    figures = latency(record)
+    figures = record.latency
     return figures.median_ms if figures else float("inf")

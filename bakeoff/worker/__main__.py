@@ -21,6 +21,7 @@ import psutil
 from bakeoff import guard
 from bakeoff.job import Answer, GoldenJob, Job, JudgeJob, MeasureJob
 from bakeoff.models.errors import BakeoffError
+from bakeoff.record import encode_json
 from bakeoff.worker.failures import first_line, is_out_of_memory
 
 _RESERVE_BYTES = 256 << 20
@@ -87,7 +88,7 @@ def main() -> None:
         traceback.print_exc()
         answer = Answer(out_of_memory=first_line(error))
     temporary = folder / "result.json.part"
-    temporary.write_bytes(msgspec.json.encode(answer))
+    temporary.write_bytes(encode_json(answer))
     temporary.rename(folder / "result.json")
 
 

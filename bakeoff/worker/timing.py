@@ -12,7 +12,7 @@ import torch
 
 from bakeoff.backends.backend import Call, Outputs
 from bakeoff.policy import Policy
-from bakeoff.record import Clock, Finding
+from bakeoff.record import Clock, Finding, Samples
 from bakeoff.summary import interval_ranks
 from bakeoff.worker.bench import Report, synchronise
 
@@ -64,7 +64,7 @@ def time_calls(
         throughput = _throughput(calls, device, policy, median(samples), flush)
     after = activity()
     return Timing(
-        latency=Clock(tuple(samples), tuple(warmup_ns), 1, stopped),
+        latency=Clock(Samples(samples), Samples(warmup_ns), 1, stopped),
         throughput=throughput,
         outputs=outputs,
         moved=tuple(sorted(name for name, count in after.items() if count != before.get(name, 0))),
@@ -171,7 +171,7 @@ def _throughput(
     block = _cuda_block if device == "cuda" else _cpu_block
     while len(samples) < 3 or (time.monotonic() - started < policy.throughput_s and len(samples) < policy.max_samples):
         samples.append(block([calls[(len(samples) + index) % len(calls)] for index in range(count)], flush))
-    return Clock(tuple(samples), (), count, "window")
+    return Clock(Samples(samples), Samples(), count, "window")
 
 
 def _cpu_block(calls: Sequence[Call], flush: Callable[[], None] | None) -> int:

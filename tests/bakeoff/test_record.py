@@ -20,6 +20,8 @@ from bakeoff.record import (
     Supersede,
     decode,
     encode,
+    encode_json,
+    read_as,
 )
 
 FULL = record(
@@ -179,4 +181,4 @@ def test_parity_is_that_of_the_worst_output() -> None:
 
 def test_everything_a_worker_reports_survives() -> None:
     made = measurement([1.0, 2.0], findings=(Finding("a", "b"),), traceback="Traceback\n  x")
-    assert msgspec.json.decode(msgspec.json.encode(made), type=type(made)) == made
+    assert read_as(msgspec.json.decode(encode_json(made)), type(made)) == made

@@ -18,7 +18,6 @@ from bakeoff.record import Finding, Record
 from bakeoff.report import diagnosis, history, listing, one, readme, table
 from bakeoff.report.markdown import escape
 from bakeoff.store import Stored, find, load_all, save, supersede
-from bakeoff.summary import latency
 
 PAGES = Path(__file__).parent.parent / "golden" / "pages"
 TEN = [10 + 0.1 * index for index in range(20)]  # median 10.95, interval [10.5, 11.4]
@@ -375,7 +374,7 @@ class TestHistoryPage:
         for entry in load_all(runs).current:
             (line,) = [line for line in page.splitlines() if f"(records/{entry.id}.json)" in line]
             found = [cell.strip() for cell in line.strip("|").split("|")]
-            figures = latency(entry.record)
+            figures = entry.record.latency
             assert figures is not None
             wanted = (figures.mean_ms, figures.min_ms, figures.max_ms, figures.std_ms)
             assert found[2:6] == [f"{value:.2f}" for value in wanted]

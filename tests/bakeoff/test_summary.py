@@ -8,8 +8,9 @@ import pytest
 from records import clock, measurement, record
 from scipy.stats import binom
 
-from bakeoff.record import Clock
-from bakeoff.summary import interval_ranks, latency, shown_faster, summarise, summarise_ns, video_fps
+from bakeoff.record import Clock, Samples
+from bakeoff.report.table import shown_faster
+from bakeoff.summary import interval_ranks, summarise_ns
 
 
 def test_figures_by_hand() -> None:
@@ -26,7 +27,7 @@ def test_figures_by_hand() -> None:
 
 def test_even_count_and_interval_by_hand() -> None:
     """Of 20 samples the 6th and the 15th: P(6 <= Bin(20, 1/2) <= 14) = 0.9586."""
-    found = summarise(clock([10 + 0.1 * index for index in range(20)]))
+    found = summarise_ns(clock([10 + 0.1 * index for index in range(20)]).samples_ns)
     assert found.median_ms == pytest.approx(10.95)
     assert found.std_ms == pytest.approx(0.1 * math.sqrt(35))
     assert [found.low_ms, found.high_ms] == pytest.approx([10.5, 11.4])
@@ -40,14 +41,15 @@ def test_one_sample() -> None:
 
 def test_no_samples() -> None:
     with pytest.raises(ValueError, match="no samples"):
-        summarise(Clock(()))
+        summarise_ns(())
+    assert Clock(Samples()).figures is None
 
 
 def test_order_and_warm_up_do_not_matter() -> None:
     samples = [float(value) for value in np.random.default_rng(0).gamma(9, size=101)]
-    first = summarise(clock(samples))
-    assert summarise(clock(sorted(samples))) == first
-    assert summarise(replace(clock(samples), warmup_ns=(1, 2, 3))) == first
+    first = clock(samples).figures
+    assert clock(sorted(samples)).figures == first
+    assert replace(clock(samples), warmup_ns=Samples([1, 2, 3])).figures == first
 
 
 def test_interval_ranks_hold_the_median_and_are_the_narrowest() -> None:
@@ -80,9 +82,9 @@ def test_interval_holds_the_true_median_of_skewed_samples() -> None:
 
 
 def test_latency_of_rows_without_one() -> None:
-    assert latency(record(status="crashed", reason="SIGSEGV in phase build")) is None
-    assert latency(record(made=replace(measurement([1.0]), latency=Clock(())))) is None
-    assert latency(record(samples_ms=[1.0, 3.0])) == summarise_ns([1_000_000, 3_000_000])
+    assert record(status="crashed", reason="SIGSEGV in phase build").latency is None
+    assert record(made=replace(measurement([1.0]), latency=Clock(Samples()))).latency is None
+    assert record(samples_ms=[1.0, 3.0]).latency == summarise_ns([1_000_000, 3_000_000])
 
 
 @pytest.mark.parametrize(
@@ -92,11 +94,11 @@ def test_latency_of_rows_without_one() -> None:
 def test_video_fps(frames: int, calls: int | None, fps: float | None) -> None:
     """Frames a call gives, times calls a second by the median, over the calls that one frame needs."""
     made = record(samples_ms=[9.0, 10.0, 14.0], frames_per_call=frames, calls_per_frame=calls)
-    assert video_fps(made) == (None if fps is None else pytest.approx(fps))
+    assert made.video_fps == (None if fps is None else pytest.approx(fps))
 
 
 def test_video_fps_without_samples() -> None:
-    assert video_fps(record(status="oom")) is None
+    assert record(status="oom").video_fps is None
 
 
 def test_shown_faster_needs_intervals_apart() -> None:

@@ -21,6 +21,7 @@ from bakeoff.record import (
     Parity,
     ProofRecord,
     Record,
+    Samples,
 )
 from bakeoff.variant import BackendUse, Variant
 
@@ -31,7 +32,7 @@ SETTLED = ("sweep", "toy", "--backends", "inductor[mode=reduce-overhead]", "--de
 
 
 def clock(samples_ms: Sequence[float]) -> Clock:
-    return Clock(tuple(round(sample * 1e6) for sample in samples_ms), warmup_ns=(9_000_000,), stopped="narrow")
+    return Clock(Samples(round(sample * 1e6) for sample in samples_ms), Samples([9_000_000]), stopped="narrow")
 
 
 def measurement(samples_ms: Sequence[float] = (), status: Any = "ok", reason: str = "", **changes: Any) -> Measurement:

@@ -1,4 +1,4 @@
-"""Peaks of known GPUs as their makers state them: dense rates, without sparsity; what a floor may never be beaten by."""
+"""Peaks of known GPUs as their makers state them, at boost clock: dense rates, without sparsity."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

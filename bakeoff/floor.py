@@ -1,8 +1,8 @@
 """The time below which a call cannot be: its work over the peak of the device, or its traffic over the bandwidth.
 
-Two kinds of peak. A datasheet's is a physical bound. A measured one is the best that this very machine did of plain
-copies, products and convolutions; nothing promises that it cannot be done better, so only a figure well below it is
-disbelieved. The roofline model is that of Williams, Waterman and Patterson (CACM 52-4, 2009).
+Two kinds of peak. A datasheet's is what the device can do at all. A measured one is the best that this very machine did
+of plain copies, products and convolutions; nothing promises that it cannot be done better, so only a figure well below
+it is disbelieved. The roofline model is that of Williams, Waterman and Patterson (CACM 52-4, 2009).
 """
 
 from collections.abc import Sequence

@@ -202,11 +202,12 @@ def history(
 
     folder = _records_folder(runs)
     problem = ""
+    records = load_all(folder)
     if check:
-        problem = pages.check(folder) or readme.check(folder)
+        problem = pages.check(folder, records) or readme.check(folder, records)
     else:
-        _warn(load_all(folder).problems)
-        written = [str(path) for path in (pages.update(folder), *readme.update(folder))]
+        _warn(records.problems)
+        written = [str(path) for path in (pages.update(folder, records), *readme.update(folder, records))]
     if as_json:
         _print_json({"problem": problem} if check else {"written": written})
     elif not check:

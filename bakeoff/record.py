@@ -51,7 +51,7 @@ class Samples(array):  # type: ignore[type-arg]
     __slots__ = ()
 
     def __new__(cls, values: Iterable[int] = ()) -> "Samples":
-        return super().__new__(cls, "q", values)
+        return super().__new__(cls, "q", values)  # type: ignore[return-value]  # typeshed: array, not the subclass
 
 
 @dataclass(frozen=True)
@@ -375,11 +375,13 @@ class _Head(msgspec.Struct):
 
     schema: Any = msgspec.UNSET
     supersedes: str | None = None
-    rounds: msgspec.Raw | None = None
+    rounds: msgspec.Raw = msgspec.Raw()
 
 
 _HEAD = msgspec.json.Decoder(_Head)
-_READERS = {kind: msgspec.json.Decoder(kind, dec_hook=_typed) for kind in (Record, Supersede, Comparison)}
+_READERS: dict[type, msgspec.json.Decoder[Any]] = {
+    kind: msgspec.json.Decoder(kind, dec_hook=_typed) for kind in (Record, Supersede, Comparison)
+}
 
 
 def encode(entry: Entry) -> bytes:
@@ -395,7 +397,7 @@ def decode(data: bytes, name: str) -> Entry:
             raise BakeoffError(f"{name} is not a record: it has no schema; move it elsewhere")
         if head.schema != SCHEMA:
             raise BakeoffError(f"record {name} has schema {head.schema}, this version reads {SCHEMA}; update it")
-        kind = Supersede if head.supersedes is not None else Comparison if head.rounds is not None else Record
+        kind = Supersede if head.supersedes is not None else Comparison if head.rounds else Record
         entry: Entry = _READERS[kind].decode(data)
         return entry
     except (msgspec.MsgspecError, OverflowError, RecursionError, UnicodeDecodeError) as error:

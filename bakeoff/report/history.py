@@ -121,19 +121,19 @@ def _milliseconds(figures: Summary | None) -> list[str]:
     return [f"{value:.2f}" for value in (figures.mean_ms, figures.min_ms, figures.max_ms, figures.std_ms)]
 
 
-def update(runs: Path) -> Path:
-    """Write the history of the records under `runs`. Raises BakeoffError when it cannot be written."""
+def update(runs: Path, records: Records | None = None) -> Path:
+    """Write the history of `records`, by default those under `runs`. Raises BakeoffError when it cannot be written."""
     path = runs / NAME
-    write_atomically(path, render(load_all(runs)).encode())
+    write_atomically(path, render(load_all(runs) if records is None else records).encode())
     return path
 
 
-def check(runs: Path) -> str:
+def check(runs: Path, records: Records | None = None) -> str:
     """What is wrong with the file: edited by hand, stale, or citing a record that is missing; "" if nothing is."""
     path = runs / NAME
     if not path.is_file():
         return f"{path} does not exist; run: make history"
-    text, records = path.read_text(encoding="utf-8", errors="replace"), load_all(runs)
+    text, records = path.read_text(encoding="utf-8", errors="replace"), load_all(runs) if records is None else records
     if records.problems:
         return records.problems[0]
     known = {entry.id for entry in (*records.current, *(entry for entry, _ in records.superseded))}

@@ -17,7 +17,7 @@ import pytest
 from records import record
 
 from bakeoff.models.errors import BakeoffError
-from bakeoff.record import SCHEMA, Record, Supersede, encode
+from bakeoff.record import SCHEMA, Comparison, Record, Round, Samples, Supersede, encode
 from bakeoff.store import digest, find, load_all, now, save, supersede, write_atomically
 
 KILLED_IN_BETWEEN = """
@@ -197,6 +197,16 @@ class TestLoadAll:
             load_all(tmp_path)
         with pytest.raises(BakeoffError, match="File name too long"):
             load_all(tmp_path / ("x" * 5000))
+
+    def test_a_comparison_is_read_back_and_superseded(self, tmp_path: Path) -> None:
+        round_ = Round(True, Samples([3, 1]), Samples([2, 2]))
+        made = Comparison(SCHEMA, now(), "sweep", "interleaved", 7, at(1), at(2, "inductor"), (round_, round_))
+        name = save(tmp_path, made)
+        found = load_all(tmp_path)
+        assert [(compared.id, compared.comparison) for compared in found.comparisons] == [(name, made)]
+        assert (found.current, found.problems) == ((), ())
+        supersede(tmp_path, name, "another program ran")
+        assert load_all(tmp_path).comparisons == ()
 
 
 class TestFind:

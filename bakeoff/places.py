@@ -54,8 +54,10 @@ def ensure_writable(folder: Path, what: str) -> Path:
     probe = folder / f".probe-{os.getpid()}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        probe.write_bytes(b"x")
-        probe.unlink()
+        try:
+            probe.write_bytes(b"x")
+        finally:
+            probe.unlink(missing_ok=True)  # a full disk takes the name and not the byte
     except OSError as error:
         raise BakeoffError(f"{what} cannot be written to {folder}: {error.strerror}; choose another folder") from error
     return folder

@@ -1,0 +1,70 @@
+"use strict";
+(() => {
+  // Tables: a click on a heading sorts by it, a second one turns the order; empty cells stay at the end.
+  const compare = (left, right, numeric) => (numeric ? Number(left) - Number(right) : left < right ? -1 : left > right ? 1 : 0);
+
+  const sort = (table, column) => {
+    const heads = [...table.tHead.rows[0].cells];
+    const numeric = heads[column].classList.contains("number");
+    const ascending = heads[column].getAttribute("aria-sort") !== "ascending";
+    const key = (row) => row.cells[column].dataset.key;
+    const rows = [...table.tBodies[0].rows];
+    rows.sort((left, right) => {
+      const [a, b] = [key(left), key(right)];
+      if (a === "" || b === "") return (a === "") - (b === "");
+      return ascending ? compare(a, b, numeric) : compare(b, a, numeric);
+    });
+    for (const head of heads) head.removeAttribute("aria-sort");
+    heads[column].setAttribute("aria-sort", ascending ? "ascending" : "descending");
+    table.tBodies[0].append(...rows);
+  };
+
+  for (const table of document.querySelectorAll("table.sortable")) {
+    [...table.tHead.rows[0].cells].forEach((head, column) => {
+      head.querySelector("button").addEventListener("click", () => sort(table, column));
+    });
+  }
+
+  // Figures: drawn when they come near, since a page may hold a hundred; in the colours of the page.
+  const theme = () => {
+    const style = getComputedStyle(document.documentElement);
+    const colour = (name) => style.getPropertyValue(name).trim();
+    const axis = { gridcolor: colour("--grid"), linecolor: colour("--line"), zerolinecolor: colour("--line") };
+    const label = { bgcolor: colour("--card"), bordercolor: colour("--line"), font: { color: colour("--ink") } };
+    return {
+      autosize: true, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", hoverlabel: label,
+      font: { color: colour("--ink"), family: getComputedStyle(document.body).fontFamily, size: 12 },
+      xaxis: axis, yaxis: axis,
+    };
+  };
+
+  const themed = (layout) => {
+    const base = theme();
+    return { ...layout, ...base, xaxis: { ...layout.xaxis, ...base.xaxis }, yaxis: { ...layout.yaxis, ...base.yaxis } };
+  };
+
+  const figures = new Map();
+  for (const place of document.querySelectorAll(".plot")) figures.set(place, null);
+
+  const draw = (place) => {
+    if (figures.get(place)) return;
+    const figure = JSON.parse(document.getElementById(place.dataset.from).textContent)[place.dataset.name];
+    figures.set(place, figure);
+    const options = { responsive: true, displayModeBar: false };
+    Plotly.newPlot(place, figure.data, themed(figure.layout), options).then(() => { place.dataset.drawn = "yes"; });
+  };
+
+  const watch = new IntersectionObserver((entries) => {
+    for (const entry of entries) {
+      if (!entry.isIntersecting) continue;
+      watch.unobserve(entry.target);
+      draw(entry.target);
+    }
+  }, { rootMargin: "800px" });
+  for (const place of figures.keys()) watch.observe(place);
+
+  addEventListener("beforeprint", () => { for (const place of figures.keys()) draw(place); });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+    for (const [place, figure] of figures) if (figure) Plotly.react(place, figure.data, themed(figure.layout));
+  });
+})();

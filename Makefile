@@ -1,6 +1,6 @@
 # Everything lives in .venv; a target that needs it makes it, and does nothing when nothing changed.
 #   make sweep MODEL=wm [PRESET= WORKLOAD= BACKENDS= DTYPE= DEVICE= SUITE=full NOTE= RESUME=1]
-#   make test | lint | history | doctor | list | table MODEL=wm
+#   make test | lint | history | report | doctor | list | table MODEL=wm
 # A host without an NVIDIA GPU: make TORCH_INDEX=<PyTorch's CPU wheel index> avoids gigabytes of CUDA libraries.
 
 MODEL ?= wm
@@ -14,7 +14,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c const
 	$(if $(TORCH_INDEX),--extra-index-url '$(TORCH_INDEX)')
 PYTEST_ARGS ?= -n auto
 
-.PHONY: sweep test lint history doctor list table install clean
+.PHONY: sweep test lint history report doctor list table install clean
 .DEFAULT_GOAL := sweep
 
 sweep: $(INSTALLED)
@@ -34,6 +34,9 @@ lint: $(DEVELOPING)
 
 history: $(INSTALLED)
 	@$(BIN)/bakeoff history
+
+report: $(INSTALLED)
+	@$(BIN)/bakeoff report --html runs/report.html
 
 doctor list: $(INSTALLED)
 	@$(BIN)/bakeoff $@

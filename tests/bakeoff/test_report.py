@@ -526,7 +526,9 @@ class TestJson:
         assert found["rows"][1]["latency"]["median_ms"] == pytest.approx(5.95)
 
     def test_history(self, runs: Path) -> None:
-        assert self.json("history", cwd=runs) == {"written": [str(runs / history.NAME)]}
+        written = self.json("history", cwd=runs)["written"]
+        assert written[0] == str(runs / history.NAME)
+        assert {str(Path(path).parent) for path in written[1:]} == {str(runs / "plots")}
         assert self.json("history", "--check", cwd=runs) == {"problem": ""}
         (runs / history.NAME).write_text("mine")
         assert "edited by hand" in self.json("history", "--check", cwd=runs, code=1)["problem"]

@@ -17,7 +17,7 @@ _HEAD, _FOOT, _LEAST, _LINE = 0.34, 0.6, 1.9, 0.175
 _DATES = 8
 """Written under a panel at most."""
 _SPREAD = 0.5
-"""How far the variants of a sweep stand apart, of the distance between two sweeps: else they hide each other."""
+"""How far the variants of a sweep stand apart at most, of the distance between two sweeps: else they hide each other."""
 
 
 def draw(heading: str, groups: Sequence[Group]) -> bytes | None:
@@ -61,8 +61,9 @@ def _panel(axes: "Axes", group: Group) -> None:
     places = {sweep: place for place, sweep in enumerate(sweeps)}
     colours = backend_colours(group.rows)
     variants = _by_variant(group)
+    step = min(0.08, _SPREAD / len(variants))
     for number, (name, records) in enumerate(variants.items()):
-        aside = _SPREAD * ((number + 0.5) / len(variants) - 0.5)
+        aside = step * (number - (len(variants) - 1) / 2)
         line = [(places[record.sweep] + aside, record) for record in records]
         _line(axes, shorten(name, 34), line, colours[records[0].variant.backend])
     dates = [f"{created[:10]}\n{created[11:16]}" for created in sweeps.values()]

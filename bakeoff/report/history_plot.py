@@ -17,7 +17,7 @@ _HEAD, _FOOT, _LEAST, _LINE = 0.34, 0.6, 1.9, 0.175
 _DATES = 8
 """Written under a panel at most."""
 _SPREAD = 0.5
-"""How far the variants of a sweep stand apart at most, of the distance between two sweeps: else they hide each other."""
+"""How far the variants of a sweep stand apart, of the distance between two sweeps; else they hide each other."""
 
 
 def draw(heading: str, groups: Sequence[Group]) -> bytes | None:

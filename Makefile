@@ -34,6 +34,7 @@ lint: $(DEVELOPING)
 
 history: $(INSTALLED)
 	@$(BIN)/bakeoff history
+	@$(BIN)/bakeoff plots
 
 report: $(INSTALLED)
 	@$(BIN)/bakeoff report --html runs/report.html

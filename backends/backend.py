@@ -86,7 +86,7 @@ class Engine(Protocol):
     """A built variant. Not thread-safe; lives in one worker."""
 
     def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
-        """Fix the inputs, untimed; may copy them. The returned call gives the outputs in the workload's order."""
+        """Fix the inputs, untimed; may copy them, computes nothing with them. The call gives the outputs in order."""
 
     def activity(self) -> Mapping[str, int]:
         """Counters that move when anything is compiled, tuned or captured; steady state means none does."""
@@ -131,6 +131,8 @@ class Backend:
     choices: tuple[Choice, ...] = (Choice(NoOptions()),)
     baseline: bool = False
     """Speed-ups are against this one."""
+    interprets: bool = False
+    """Runs the framework's operators one by one by design; for any other, running them all is falling back."""
     caches: bool = False
     """A build leaves something that makes the next one faster."""
     weight_copies: float = 1.0

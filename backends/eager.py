@@ -19,4 +19,5 @@ BACKEND = Backend(
     build=_build,
     requires=(Requirement("torch", "pip install 'bakeoff[cpu]' or 'bakeoff[gpu]'"),),
     baseline=True,
+    interprets=True,
 )

@@ -10,7 +10,7 @@ from bakeoff import host
 from bakeoff.job import GoldenFile, GoldenJob, GoldenResult
 from bakeoff.models.errors import BakeoffError
 from bakeoff.supervisor import Deadlines, run_job
-from bakeoff.sweep import worker_environment
+from bakeoff.workplace import worker_environment
 
 _DEADLINE_S = 600.0
 

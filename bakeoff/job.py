@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bakeoff.policy import Policy
-from bakeoff.record import Measurement
+from bakeoff.record import Ceiling
 from bakeoff.variant import OptionValue
 
 
@@ -67,6 +67,49 @@ class MeasureJob:
 
 
 @dataclass(frozen=True, slots=True)
+class CompareJob:
+    """Build and check one variant, then run a block of calls whenever told to, until told to stop."""
+
+    measure: MeasureJob
+
+
+@dataclass(frozen=True, slots=True)
+class CeilingsJob:
+    """Measure the best that a device does of plain work."""
+
+    device: str
+    threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class CeilingsResult:
+    ceilings: tuple[Ceiling, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClockJob:
+    """Hold the lab's clock against a busy wait and against torch's own timer."""
+
+    device: str
+    threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClockResult:
+    probe_spread: float
+    """How far two halves of a fixed-work probe lie apart, as a share: what the host itself does."""
+    wait_ratio: float
+    """What the clock reads for a busy wait of 5 ms, over 5 ms; the median of all samples."""
+    wait_samples: int
+    timer_ratio: float
+    """The throughput clock over torch.utils.benchmark.Timer.blocked_autorange, on one callable, in turn."""
+    latency_overhead_ns: int
+    throughput_overhead_ns: int
+    attempts: int
+    """How often it was tried until the probe repeated."""
+
+
+@dataclass(frozen=True, slots=True)
 class GoldenJob:
     """Replay golden files, each a .safetensors with a .json beside it."""
 
@@ -111,5 +154,4 @@ class Answer:
     value: Any = None
 
 
-Job = JudgeJob | MeasureJob | GoldenJob
-JobResult = JudgeResult | Measurement | GoldenResult
+Job = JudgeJob | MeasureJob | CompareJob | CeilingsJob | ClockJob | GoldenJob

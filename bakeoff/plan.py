@@ -4,7 +4,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -24,6 +24,8 @@ from bakeoff.variant import DEVICES, DTYPES, BackendUse, Variant, options_of, pa
 T = TypeVar("T")
 _DTYPE_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
 _LARGE_WEIGHTS_BYTES = 1 << 30
+FINAL_S = 30.0
+"""Seconds of calls in the final of a sweep."""
 _PROCESS_BYTES = 1 << 30
 """What torch and a compiler take by themselves."""
 
@@ -44,7 +46,13 @@ class Request:
     input_seed: int = 0
     threads: int = 0
     checkpoint: str = ""
+    processes: int = 1
+    """Fresh processes that each variant is measured in."""
     policy: Policy = field(default_factory=Policy)
+    final_s: float = FINAL_S
+    """About how long the two best rows are measured against each other at the end; 0 for no final."""
+    ceilings: bool = True
+    """Measure what the machine can do at best, where that is not known yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +70,13 @@ class Entry:
     baseline: bool
     cache_folder: Path
     environment: tuple[tuple[str, str], ...]
+    process: int = 1
+    """Which of the fresh processes this is, from 1."""
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """What a sweep has one record of."""
+        return str(self.variant), self.process
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +99,8 @@ def make_plan(request: Request) -> Plan:
         raise BakeoffError(f"--device {device}: {gap}")
     if request.batch < 1:
         raise BakeoffError(f"--batch {request.batch}: a batch is at least 1")
+    if not 1 <= request.processes <= 100:
+        raise BakeoffError(f"--processes {request.processes}: give 1 to 100")
     if not 0 <= request.threads <= 1024:
         raise BakeoffError(f"--threads {request.threads}: give 0 for all cores, or 1 to 1024")
     threads = request.threads or host.usable_cores()
@@ -123,11 +140,12 @@ def _plan(request: Request, component: Component, entries: Iterable[Entry]) -> P
     for entry in entries:
         if unique.setdefault(str(entry.variant), entry).steps != entry.steps:
             raise BakeoffError(f"two different backends are called {entry.variant.backend}; rename one")
-    ordered = tuple(unique.values())
+    processes = range(1, request.processes + 1)
+    ordered = tuple(replace(entry, process=process) for process in processes for entry in unique.values())
     commit, dirty = places.commit()
     key = digest(
         [
-            [str(entry.variant) for entry in ordered],
+            [entry.key for entry in ordered],
             [entry.config_id for entry in ordered],
             request.policy,
             host.read_host(),
@@ -227,7 +245,7 @@ def _entry(
             subject.threads,
         ]
     )
-    weights_bytes = component.parameters(config) * _DTYPE_BYTES[dtype]
+    weights_bytes = component.parameters(config) * element_bytes(dtype)
     memory_bytes = _memory_estimate(component, config, workload, steps, dtype)
     folder = (
         places.cache_folder() / "compiled" / digest([str(variant), config_id, host.read_versions(), host.read_host()])
@@ -298,10 +316,14 @@ def _memory_estimate(
 ) -> int:
     """Weights as drawn (fp32) and as built, inputs and outputs of all sets, and the process itself."""
     count = component.parameters(config)
-    element_bytes = _DTYPE_BYTES[dtype]
-    copies = max(backend.weight_copies for backend, _, _ in steps)
-    drawn = 0 if element_bytes == 4 else count * 4
-    return round(drawn + count * element_bytes * copies + workload.work.io_elements * 4 * 4) + _PROCESS_BYTES
+    built_bytes = count * element_bytes(dtype) * max(backend.weight_copies for backend, _, _ in steps)
+    drawn = 0 if element_bytes(dtype) == 4 else count * 4
+    return round(drawn + built_bytes + workload.work.io_elements * 4 * 4) + _PROCESS_BYTES
+
+
+def element_bytes(dtype: str) -> int:
+    """Bytes of one weight, and of one element of an input or output that follows the dtype."""
+    return _DTYPE_BYTES[dtype]
 
 
 def judge_folder(entry: Entry, component: Component) -> Path:

@@ -18,7 +18,9 @@ _STYLES = {"ok": "green", "unstable": "yellow", "unavailable": "dim", "unsupport
 class Progress(Protocol):
     """Where a sweep reports to."""
 
-    def start(self, position: int, total: int, what: str) -> None: ...
+    def start(self, position: int, total: int, what: str) -> None:
+        """Something begins: number `position` of `total`, or not one of several where `total` is 0."""
+
     def event(self, event: Event) -> None: ...
     def finish(self, status: str, text: str) -> None: ...
     def say(self, text: str) -> None: ...
@@ -41,7 +43,8 @@ class TerminalProgress:
         self._stop()
 
     def start(self, position: int, total: int, what: str) -> None:
-        self._what, self._event, self._started = f"[{position}/{total}] {what}", Event("start"), time.monotonic()
+        self._what = f"[{position}/{total}] {what}" if total else what
+        self._event, self._started = Event("start"), time.monotonic()
         if self._console.is_terminal:
             self._live = Live(self, console=self._console, refresh_per_second=2, transient=True)
             self._live.start()
@@ -93,6 +96,11 @@ _WAITS = {
     "latency": "latency clock",
     "throughput": "throughput clock",
     "memory": "metering memory",
+    "unseen": "calling with inputs it has not seen",
+    "ceilings": "measuring what this device can do",
+    "ready": "ready",
+    "rounds": "rounds",
+    "clock": "holding the clock against a busy wait and torch's timer",
     "judge": "making the reference",
     "rebuild": "building again with warm caches",
     "lock": "waiting for another sweep on this device",

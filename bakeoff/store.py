@@ -167,6 +167,14 @@ def find(runs: Path, asked: str) -> Stored:
             raise BakeoffError(f"{name} is no record: it supersedes {entry.supersedes} ({entry.reason})")
 
 
+def find_comparison(runs: Path, asked: str) -> Compared:
+    """The comparison of an id or a unique part of one. Raises BakeoffError when none or several match."""
+    name, entry = _find(runs, asked)
+    if not isinstance(entry, Comparison):
+        raise BakeoffError(f"{name} is no comparison; give two records, or see: bakeoff show {name}")
+    return Compared(name, entry)
+
+
 def _find(runs: Path, asked: str) -> tuple[str, Entry]:
     if asked.endswith(".json") and os.path.isfile(asked):
         hits = [Path(asked)]

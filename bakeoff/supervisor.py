@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Literal
 
 import msgspec
@@ -23,9 +24,12 @@ from bakeoff.job import Answer, Job
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record import read_as
 
+WORKER = (sys.executable, "-P", "-m", "bakeoff.worker")
+"""The command of a worker; the descriptors of its events and of what it is told follow."""
 LOG_LIMIT_BYTES = 4 << 20
 RESULT_LIMIT_BYTES = 64 << 20
 _GUARD_PATIENCE_S = 15.0
+_LONGEST_EVENT = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,107 +79,155 @@ def run_job(
     KeyboardInterrupt passes through after the worker and all it started are dead. Raises BakeoffError when no worker
     can be started at all (no room for its folder, no permission).
     """
-    if sys.platform != "linux":
-        raise BakeoffError(f"bakeoff isolates workers with Linux's prctl and pidfd; this is {sys.platform}")
-    try:
-        log.parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix="bakeoff-"))
-        (folder / "job.json").write_bytes(msgspec.json.encode({"kind": type(job).__name__, "job": job}))
-    except OSError as error:
-        raise BakeoffError(f"no worker can be started: {error.strerror} ({error.filename}); free some space") from error
-    guard.prctl(guard.PR_SET_CHILD_SUBREAPER, 1)
-    try:
-        return _supervise(folder, result_type, environment, deadlines, log, on_event)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with LiveWorker(job, environment, deadlines, log, on_event) as worker:
+        worker.wait()
+        return worker.finish(result_type)
 
 
-def _supervise(
-    folder: Path,
-    result_type: type,
-    environment: Mapping[str, str],
-    deadlines: Deadlines,
-    log: Path,
-    on_event: Callable[[Event], None],
-) -> Outcome:
-    control_read, control_write = os.pipe()
-    status_read, status_write = os.pipe()
-    events_read, events_write = os.pipe()
-    ooms_before = _kernel_oom_kills()
-    started = time.monotonic()
-    process = subprocess.Popen(
-        [
-            *(sys.executable, "-I", "-S", guard.__file__),
-            *(str(control_read), str(status_write), str(log), str(LOG_LIMIT_BYTES), "--"),
-            *(sys.executable, "-P", "-m", "bakeoff.worker", str(events_write)),
-        ],
-        cwd=folder,
-        env={**environment, "BAKEOFF_WORKER_FDS": str(events_write)},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        pass_fds=(control_read, status_write, events_write),
-        start_new_session=True,
-    )
-    for descriptor in (control_read, status_write, events_write):
-        os.close(descriptor)
-    phase, late = "start", False
-    try:
-        phase, late = _follow(events_read, status_read, started, deadlines, on_event)
-    finally:
-        os.close(control_write)  # the guard kills whatever is left and reports
-        report = _read_report(status_read, process)
-        os.close(events_read)
-        os.close(status_read)
-    wall_s = time.monotonic() - started
+class LiveWorker:
+    """One worker under its guard, from start to end; it can be told things while it lives.
 
-    def outcome(kind: Any, reason: str = "", value: Any = None) -> Outcome:
-        return Outcome(kind, reason, value, wall_s, phase, report.get("leftovers", 0), report.get("log_dropped", 0))
+    A context manager: leaving it, however that happens, kills the worker and all it started and removes its folder.
+    """
 
-    if late:
-        return outcome("timeout", f"{phase} took longer than {deadlines.of(phase):.0f} s")
-    code = report.get("code")
-    if code == 0:
-        return _read_result(folder / "result.json", result_type, phase, outcome)
-    if code == -signal.SIGKILL and _kernel_oom_kills() > ooms_before:
-        return outcome("oom", f"killed by the kernel's out-of-memory killer in phase {phase}")
-    if code is None:
-        return outcome("crashed", f"the guard of the worker was killed in phase {phase}")
-    if code < 0:
-        with contextlib.suppress(ValueError):
-            return outcome("crashed", f"{signal.Signals(-code).name} in phase {phase}")
-    return outcome("crashed", f"exit code {code} without a result in phase {phase}: {_last_line(log)}")
+    def __init__(
+        self,
+        job: Job,
+        environment: Mapping[str, str],
+        deadlines: Deadlines,
+        log: Path,
+        on_event: Callable[[Event], None],
+    ) -> None:
+        """Raises BakeoffError when no worker can be started at all."""
+        if sys.platform != "linux":
+            raise BakeoffError(f"bakeoff isolates workers with Linux's prctl and pidfd; this is {sys.platform}")
+        self._deadlines, self._log, self._on_event = deadlines, log, on_event
+        self._environment = environment
+        try:
+            log.parent.mkdir(parents=True, exist_ok=True)
+            self._folder = Path(tempfile.mkdtemp(prefix="bakeoff-"))
+            (self._folder / "job.json").write_bytes(msgspec.json.encode({"kind": type(job).__name__, "job": job}))
+        except OSError as error:
+            text = f"no worker can be started: {error.strerror} ({error.filename}); free some space"
+            raise BakeoffError(text) from error
+        self.phase = "start"
+        """The last phase it announced."""
+        self._late = False
+        self._report: dict[str, Any] | None = None
+        self._wall_s = 0.0
 
+    def __enter__(self) -> "LiveWorker":
+        guard.prctl(guard.PR_SET_CHILD_SUBREAPER, 1)
+        control_read, self._control = os.pipe()
+        self._status, status_write = os.pipe()
+        self._events, events_write = os.pipe()
+        commands_read, self._commands = os.pipe()
+        self._ooms_before = _kernel_oom_kills()
+        self._started = time.monotonic()
+        self._deadline = self._started + self._deadlines.of(self.phase)
+        self._pending = b""
+        ours = (control_read, status_write, events_write, commands_read)
+        self._process = subprocess.Popen(
+            [
+                *(sys.executable, "-I", "-S", guard.__file__),
+                *(str(control_read), str(status_write), str(self._log), str(LOG_LIMIT_BYTES), "--"),
+                *(*WORKER, str(events_write), str(commands_read)),
+            ],
+            cwd=self._folder,
+            env={**self._environment, "BAKEOFF_WORKER_FDS": f"{events_write},{commands_read}"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=ours,
+            start_new_session=True,
+        )
+        for descriptor in ours:
+            os.close(descriptor)
+        return self
 
-def _follow(
-    events: int, status: int, started: float, deadlines: Deadlines, on_event: Callable[[Event], None]
-) -> tuple[str, bool]:
-    """Read events until the guard reports or a deadline passes; returns the last phase and whether it was late."""
-    selector = selectors.DefaultSelector()
-    selector.register(events, selectors.EVENT_READ)
-    selector.register(status, selectors.EVENT_READ)
-    phase, pending = "start", b""
-    deadline = started + deadlines.of(phase)
-    while True:
-        remaining = deadline - time.monotonic()
-        if remaining <= 0:
-            return phase, True
-        ready = {key.fd for key, _ in selector.select(remaining)}
-        if events in ready:
-            data = os.read(events, 1 << 16)
-            if not data:
-                selector.unregister(events)
-            *lines, pending = (pending + data).split(b"\n")
-            pending = pending[-4096:]
-            for line in lines:
-                event = _read_event(line)
-                if event is None:
-                    continue
-                if event.phase != phase:
-                    phase, deadline = event.phase, time.monotonic() + deadlines.of(event.phase)
-                on_event(event)
-        if status in ready and not (events in ready and data):
-            return phase, False
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self._end()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def tell(self, line: str) -> None:
+        """Write one line to the worker; one that is gone is found out by `wait`."""
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._commands, line.encode() + b"\n")
+
+    def wait(self, until: str = "") -> Event | None:
+        """Read events until the worker announces phase `until` or ends; None where it ended or a deadline passed."""
+        selector = selectors.DefaultSelector()
+        selector.register(self._events, selectors.EVENT_READ)
+        selector.register(self._status, selectors.EVENT_READ)
+        self._deadline = max(self._deadline, time.monotonic() + self._deadlines.of(until)) if until else self._deadline
+        while True:
+            remaining = self._deadline - time.monotonic()
+            if remaining <= 0:
+                self._late = True
+                return None
+            ready = {key.fd for key, _ in selector.select(remaining)}
+            data = b""
+            if self._events in ready:
+                data = os.read(self._events, 1 << 16)
+                if not data:
+                    selector.unregister(self._events)
+                found = self._take(data, until)
+                if found is not None:
+                    return found
+            if self._status in ready and not data:
+                return None
+
+    def _take(self, data: bytes, until: str) -> Event | None:
+        *lines, pending = (self._pending + data).split(b"\n")
+        self._pending = pending[-_LONGEST_EVENT:]
+        found = None
+        for line in lines:
+            event = _read_event(line)
+            if event is None:
+                continue
+            if event.phase != self.phase:
+                self.phase, self._deadline = event.phase, time.monotonic() + self._deadlines.of(event.phase)
+            self._on_event(event)
+            if event.phase == until:
+                found = event
+        return found
+
+    def finish(self, result_type: type) -> Outcome:
+        """End the worker if it has not ended, and say how it went."""
+        self._end()
+        assert self._report is not None
+        report = self._report
+
+        def outcome(kind: Any, reason: str = "", value: Any = None) -> Outcome:
+            leftovers, dropped = report.get("leftovers", 0), report.get("log_dropped", 0)
+            return Outcome(kind, reason, value, self._wall_s, self.phase, leftovers, dropped)
+
+        if self._late:
+            return outcome("timeout", f"{self.phase} took longer than {self._deadlines.of(self.phase):.0f} s")
+        code = report.get("code")
+        if code == 0:
+            return _read_result(self._folder / "result.json", result_type, self.phase, outcome)
+        if code == -signal.SIGKILL and _kernel_oom_kills() > self._ooms_before:
+            return outcome("oom", f"killed by the kernel's out-of-memory killer in phase {self.phase}")
+        if code is None:
+            return outcome("crashed", f"the guard of the worker was killed in phase {self.phase}")
+        if code < 0:
+            with contextlib.suppress(ValueError):
+                return outcome("crashed", f"{signal.Signals(-code).name} in phase {self.phase}")
+        text = f"exit code {code} without a result in phase {self.phase}: {_last_line(self._log)}"
+        return outcome("crashed", text)
+
+    def _end(self) -> None:
+        if self._report is not None:
+            return
+        os.close(self._commands)
+        os.close(self._control)  # the guard kills whatever is left and reports
+        self._report = _read_report(self._status, self._process)
+        os.close(self._events)
+        os.close(self._status)
+        self._wall_s = time.monotonic() - self._started
 
 
 def _read_event(line: bytes) -> Event | None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from bakeoff import host, places
 from bakeoff.record import Host
 from bakeoff.report.listing import BackendLine, read_backends
-from bakeoff.report.table import MIB
+from bakeoff.report.rows import MIB
 from bakeoff.variant import DEVICES, DTYPES
 
 

@@ -6,18 +6,23 @@ from itertools import groupby
 from pathlib import Path
 
 from bakeoff.record import Record
+from bakeoff.report.final import sentence
 from bakeoff.report.markdown import escape
-from bakeoff.report.table import (
+from bakeoff.report.recommendation import recommendation
+from bakeoff.report.rows import (
     baselines,
     build_seconds,
     group_key,
     groups,
+    newest,
     peak_mib,
-    recommendation,
     speedup,
+    spread_text,
+    spreads,
     title,
 )
-from bakeoff.store import Records, Stored, load_all, write_atomically
+from bakeoff.report.table import floor_text, share_text
+from bakeoff.store import Compared, Records, Stored, load_all, write_atomically
 from bakeoff.summary import Summary
 
 NAME = "OPTIMIZATION_HISTORY.md"
@@ -28,17 +33,23 @@ Generated from the records beside this file by `make history`; do not edit. A sw
 record. Milliseconds are of the latency clock (one call, synchronised); Avg FPS is calls a second, 1000/mean, not video
 frames; video fps counts all calls that one frame needs. Peak MiB is what the device's meter saw, on a CPU the worker's
 resident size. Speed-ups are ratios of medians against the baseline named in the heading; `~` marks those where the 95 %
-intervals of the two medians overlap, so that no difference is shown. SQNR is against the judge, of the worst output.
+intervals of the two medians overlap, so that no difference is shown. Floor is what a call cannot be faster than, in ms,
+bound by compute (c) or memory traffic (t) at the rates this machine was measured to reach; beside it the share of the
+floor that the median reaches. SQNR is against the judge, of the worst output. A final measures the two best rows of a
+sweep against each other in interleaved blocks of calls.
 """
 _COLUMNS = (
-    "variant", "status", "Mean ms", "Min ms", "Max ms", "Std ms", "Peak MiB", "Avg FPS", "video fps",
-    "vs eager", "vs eager fp32", "SQNR dB", "build s cold/warm", "record",
+    "variant", "status", "Mean ms", "Min ms", "Max ms", "Std ms", "Floor ms", "of floor", "Peak MiB", "Avg FPS",
+    "video fps", "vs eager", "vs eager fp32", "SQNR dB", "build s cold/warm", "record",
 )  # fmt: skip
 
 
 def render(records: Records) -> str:
     """The whole history; equal records give equal text. Superseded records are listed at the end with their reason."""
     parts = [_INTRODUCTION]
+    by_key: dict[object, list[Compared]] = {}
+    for compared in records.comparisons:
+        by_key.setdefault(group_key(compared.comparison.a), []).append(compared)
     ordered = sorted(records.current, key=lambda entry: _place(entry.record))
     for (component, machine), of_component in groupby(ordered, key=lambda entry: _place(entry.record)[:2]):
         parts.append(f"## {escape(component)} on {escape(machine)}\n")
@@ -49,7 +60,9 @@ def render(records: Records) -> str:
             by_sweep: dict[str, list[Stored]] = {}
             for entry in group.rows:
                 by_sweep.setdefault(entry.record.sweep, []).append(entry)
-            parts += [_entry(rows) for rows in by_sweep.values()]
+            of_group = by_key.get(group_key(first), [])
+            parts += [_entry(rows, of_group) for rows in by_sweep.values()]
+            parts += _apart(of_group)
     if records.superseded:
         parts.append("## Superseded\n")
         parts.append("".join(f"- `{entry.id}`: {escape(reason)}\n" for entry, reason in records.superseded))
@@ -67,8 +80,24 @@ def _parameters(record: Record) -> str:
     return f"{record.parameters:,} parameters, {record.flops / 1e9:.2f} GFLOP a call. {config}."
 
 
-def _entry(rows: Sequence[Stored]) -> str:
+def _apart(compared: Sequence[Compared]) -> list[str]:
+    """Comparisons that were asked for by themselves."""
+    alone = [entry for entry in compared if not entry.comparison.sweep]
+    lines = [
+        f"- {entry.comparison.created[:16].replace('T', ' ')} UTC: {_cited(entry)}"
+        + (f" ({escape(entry.comparison.a.note)})" if entry.comparison.a.note else "")
+        for entry in alone
+    ]
+    return ["#### Comparisons\n\n" + "\n".join(lines) + "\n"] if lines else []
+
+
+def _cited(entry: Compared) -> str:
+    return f"{escape(sentence(entry.comparison))} [{entry.id.rpartition('_')[2]}](records/{entry.id}.json)"
+
+
+def _entry(rows: Sequence[Stored], compared: Sequence[Compared]) -> str:
     first = rows[0].record
+    finals = [entry for entry in compared if entry.comparison.sweep == first.sweep]
     bases = baselines(rows)
     notes = sorted({entry.record.note for entry in rows if entry.record.note})
     commit = (
@@ -90,7 +119,10 @@ def _entry(rows: Sequence[Stored]) -> str:
         if entry.record.measurement.reason
     ]
     lines += reasons + ([""] if reasons else [])
-    lines += [escape(recommendation(rows)), ""]
+    reasons = [f"- {escape(spread_text(entry.record, found))}" for entry, found in spreads(newest(rows), rows)]
+    lines += reasons + ([""] if reasons else [])
+    lines += [f"Final: {_cited(entry)}\n" for entry in finals]
+    lines += [escape(recommendation(newest(rows), finals)), ""]
     return "\n".join(lines)
 
 
@@ -104,6 +136,8 @@ def _cells(entry: Stored, bases: Mapping[str, Record]) -> list[str]:
         escape(f"{record.variant.backend} {record.variant.dtype}"),
         record.status,
         *_milliseconds(figures),
+        floor_text(record),
+        share_text(record),
         "" if peak is None else f"{peak:.0f}",
         "" if figures is None else f"{1000 / figures.mean_ms:.2f}",
         "" if fps is None else f"{fps:.2f}",
@@ -137,6 +171,7 @@ def check(runs: Path, records: Records | None = None) -> str:
     if records.problems:
         return records.problems[0]
     known = {entry.id for entry in (*records.current, *(entry for entry, _ in records.superseded))}
+    known |= {entry.id for entry in records.comparisons}
     missing = sorted(set(re.findall(r"\(records/([^)]+)\.json\)", text)) - known)
     if missing:
         return f"{NAME} cites {len(missing)} records that are missing, first {missing[0]}; restore it"

@@ -2,7 +2,7 @@
 
 from bakeoff import places
 from bakeoff.record import Record
-from bakeoff.report.table import MIB, build_seconds, title
+from bakeoff.report.rows import MIB, build_seconds, title
 from bakeoff.store import Stored
 from bakeoff.summary import Summary
 

@@ -19,8 +19,11 @@ _OF_NEWEST: tuple[tuple[str, Callable[[str, Sequence[Group]], bytes | None]], ..
 )
 
 
-def render(records: Records) -> dict[str, bytes]:
-    """File name to SVG, for each component on each machine. Raises BakeoffError where matplotlib is missing."""
+def render(records: Records, component: str = "") -> dict[str, bytes]:
+    """File name to SVG, for each component on each machine, or for one component.
+
+    Raises BakeoffError where matplotlib is missing.
+    """
     places: dict[tuple[str, str], list[Stored]] = {}
     for entry in records.current:
         places.setdefault(_place(entry.record), []).append(entry)
@@ -29,6 +32,8 @@ def render(records: Records) -> dict[str, bytes]:
     drawn: dict[str, bytes] = {}
     with settings():
         for place, slug in _slugs(places).items():
+            if component not in ("", place[0]):
+                continue
             heading = " on ".join(place)
             latest = groups(newest(places[place]))
             made = [(kind, draw(heading, latest)) for kind, draw in _OF_NEWEST]
@@ -55,14 +60,15 @@ def _slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:100]
 
 
-def update(runs: Path, records: Records | None = None) -> list[Path]:
-    """Write the plots of `records`, by default those under `runs`; delete earlier ones that no record asks for.
+def update(runs: Path, component: str = "") -> list[Path]:
+    """Write the plots of the records under `runs`, and delete earlier ones that no record asks for.
 
-    Raises BakeoffError where matplotlib is missing or the folder cannot be written.
+    With `component` only its own are drawn and none is deleted: a sweep changes no others. Raises BakeoffError where
+    matplotlib is missing or the folder cannot be written.
     """
-    drawn = render(load_all(runs) if records is None else records)
+    drawn = render(load_all(runs), component)
     folder = runs / FOLDER
-    for path in _generated(folder):
+    for path in [] if component else _generated(folder):
         if path.name not in drawn:
             _delete(path)
     for name, data in drawn.items():

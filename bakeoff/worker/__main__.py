@@ -1,8 +1,8 @@
 """Entry of a worker: read job.json from the working folder, do it, leave result.json there.
 
-`python -P -m bakeoff.worker EVENTS` with EVENTS the descriptor that phases are reported on. This is the one place where
-any exception is caught: what the user got wrong becomes a refusal, memory that could not be had is said so, and
-anything else ends the process and is a crash.
+`python -P -m bakeoff.worker EVENTS COMMANDS`: the descriptors that phases are reported on and commands come from. This
+is the one place where any exception is caught: what the user got wrong becomes a refusal, memory that could not be had
+is said so, and anything else ends the process and is a crash.
 """
 
 import contextlib
@@ -13,13 +13,13 @@ import signal
 import sys
 import traceback
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import psutil
 
 from bakeoff import guard
-from bakeoff.job import Answer, GoldenJob, Job, JudgeJob, MeasureJob
+from bakeoff.job import Answer, CeilingsJob, ClockJob, CompareJob, GoldenJob, Job, JudgeJob, MeasureJob
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record import encode_json
 from bakeoff.worker.failures import first_line, is_out_of_memory
@@ -48,7 +48,7 @@ def _limit_memory(device: str) -> None:
 
 def _read_job() -> Job:
     raw: dict[str, Any] = json.loads(Path("job.json").read_bytes())
-    kinds: dict[str, type] = {kind.__name__: kind for kind in (JudgeJob, MeasureJob, GoldenJob)}
+    kinds: dict[str, type] = {kind.__name__: kind for kind in get_args(Job)}
     job: Job = msgspec.convert(raw["job"], type=kinds[raw["kind"]])
     return job
 
@@ -56,15 +56,29 @@ def _read_job() -> Job:
 def _do(job: Job, report: Reporter) -> Any:
     match job:
         case MeasureJob():
-            from bakeoff.worker.measure import measure
+            from bakeoff.worker.measure import build_only, measure
 
             _limit_memory(job.subject.device)
-            return measure(job, report)
+            return build_only(job, report) if job.build_only else measure(job, report)
         case JudgeJob():
             from bakeoff.worker.judge import make_judge
 
             _limit_memory(job.subject.device)
             return make_judge(job, report)
+        case CompareJob():
+            from bakeoff.worker.blocks import serve_blocks
+
+            _limit_memory(job.measure.subject.device)
+            return serve_blocks(job, int(sys.argv[2]), report)
+        case CeilingsJob():
+            from bakeoff.worker.ceilings import measure_ceilings
+
+            _limit_memory(job.device)
+            return measure_ceilings(job, report)
+        case ClockJob():
+            from bakeoff.worker.clockcheck import check_clock
+
+            return check_clock(job, report)
         case GoldenJob():
             from bakeoff.worker.golden import replay_files
 

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -10,10 +10,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from bakeoff.job import JudgeJob, JudgeResult
+from bakeoff.job import JudgeJob, JudgeResult, Subject
 from bakeoff.models.errors import BakeoffError
 from bakeoff.store import write_atomically
 from bakeoff.worker.bench import Bench, Report, cast_inputs, open_bench
+from bakeoff.worker.operators import dispatched
 from bakeoff.worker.parity import difference, expected_dtype
 from bakeoff.worker.precision import TORCH_DTYPES, flags
 
@@ -21,6 +22,16 @@ _FP64_BYTES = 8 << 30
 _FP64_SECONDS = 60.0
 _FP64_FLOPS = {"cpu": 1e10, "cuda": 1e13}
 """Modest rates, to decide beforehand whether fp64 takes less than a minute."""
+
+
+@dataclass(frozen=True, slots=True)
+class Eager:
+    """Plain eager in one dtype: its own error, and what it runs."""
+
+    noise: dict[str, float]
+    """Relative L2 of each output against the reference."""
+    operators: dict[str, int]
+    """ATen operators that one call dispatches."""
 
 
 def _reference_dtype(bench: Bench, device: str) -> str:
@@ -67,7 +78,7 @@ def make_judge(job: JudgeJob, report: Report) -> JudgeResult:
     about = read_about(folder)
     if about["weights"] != bench.weights:
         raise BakeoffError(f"the weights changed while the sweep ran (judge {folder.name}); run it again")
-    missing = [dtype for dtype in job.dtypes if not (folder / f"noise-{dtype}.json").exists()]
+    missing = [dtype for dtype in job.dtypes if not (folder / f"eager-{dtype}.json").exists()]
     references = [load_reference(folder, index) for index in range(len(bench.sets))] if missing else []
     rounded = False
     for dtype in sorted(missing, key=lambda name: TORCH_DTYPES[name].itemsize, reverse=True):
@@ -76,8 +87,8 @@ def make_judge(job: JudgeJob, report: Report) -> JudgeResult:
             bench = open_bench(subject)  # fp64 and back to fp32 is exact, from half precision there is no way back
         outputs = _run(bench, dtype, subject.device, subject.threads)
         rounded = TORCH_DTYPES[dtype].itemsize < 4
-        noise = _noise(bench, outputs, references, dtype)
-        write_atomically(folder / f"noise-{dtype}.json", msgspec.json.encode(noise))
+        eager = Eager(_noise(bench, outputs, references, dtype), _operators(bench, dtype, subject))
+        write_atomically(folder / f"eager-{dtype}.json", msgspec.json.encode(eager))
     return JudgeResult(folder.name, str(about["dtype"]), time.monotonic() - started, reused and not missing)
 
 
@@ -93,6 +104,13 @@ def _noise(
         largest = max(entry.rel_l2 for entry in entries)  # infinite where eager itself gives nothing comparable
         noise[spec.name] = largest if math.isfinite(largest) else 0.0
     return noise
+
+
+def _operators(bench: Bench, dtype: str, subject: Subject) -> dict[str, int]:
+    """What the module, already in that dtype, runs operator by operator."""
+    inputs = cast_inputs(bench.workload, bench.sets[0], dtype, subject.device)
+    with flags(dtype, subject.threads):
+        return dict(dispatched(lambda: bench.module(*inputs.values())))
 
 
 def _check_outputs(bench: Bench, outputs: tuple[Tensor, ...]) -> None:
@@ -119,6 +137,6 @@ def load_reference(folder: Path, index: int) -> dict[str, Tensor]:
     return tensors
 
 
-def read_noise(folder: Path, dtype: str) -> Mapping[str, float]:
-    noise: dict[str, float] = msgspec.json.decode((folder / f"noise-{dtype}.json").read_bytes())
-    return noise
+def read_eager(folder: Path, dtype: str) -> Eager:
+    eager: Eager = msgspec.json.decode((folder / f"eager-{dtype}.json").read_bytes(), type=Eager)
+    return eager

@@ -1,310 +1,288 @@
-"""One variant from build to numbers: build, prove, check, time, meter. An exception on the way is a status."""
+"""One variant from build to numbers: build, prove, check, time, meter, then what only shows afterwards."""
 
+import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from bakeoff.backends import resolve_backend
-from bakeoff.backends.backend import Backend, BuildContext, Call, Engine, Unavailable, Unsupported
-from bakeoff.host import nvml
+from bakeoff.backends.backend import Call, Engine, Outputs, Proof
 from bakeoff.job import MeasureJob
-from bakeoff.models.errors import BakeoffError
-from bakeoff.record import BuildCost, Finding, Measurement, OutputParity, Parity, ProofRecord, Scalar, Status
-from bakeoff.variant import options_of
+from bakeoff.record import Finding, Measurement, Parity, ProofRecord, Scalar, Status
 from bakeoff.worker import memory
 from bakeoff.worker.bench import Bench, Report, cast_inputs, open_bench, synchronise
-from bakeoff.worker.failures import encodable, first_line, is_out_of_memory
-from bakeoff.worker.judge import load_reference, read_about, read_noise
-from bakeoff.worker.parity import Difference, difference, expected_dtype, limits, nothing, worst
+from bakeoff.worker.building import Built, StageError, build, call_stage
+from bakeoff.worker.device import cache_flush, context_bytes, device_state, held_bytes
+from bakeoff.worker.failures import encodable
+from bakeoff.worker.judged import Judged
+from bakeoff.worker.operators import dispatched, is_eager
+from bakeoff.worker.parity import Difference, nothing
 from bakeoff.worker.precision import TORCH_DTYPES, flags, settings
-from bakeoff.worker.timing import Timing, time_calls
+from bakeoff.worker.timing import Course, Timing, measure_overhead, time_calls
+from bakeoff.worker.trend import LEAST_GROWTH, climb, leak
+from bakeoff.worker.unseen import Unseen, changed_inputs, try_unseen
+from bakeoff.worker.watch import Watch, copied, poison
 
-_THERMAL = {
-    0x08: "hardware slowdown",
-    0x20: "software thermal slowdown",
-    0x40: "hardware thermal slowdown",
-    0x80: "power brake",
-}
-_POWER_CAP = 0x04
-
-T = TypeVar("T")
-
-
-class _StageError(Exception):
-    """An exception of the variant's own code, with the status it means."""
-
-    def __init__(self, status: Status, error: BaseException) -> None:
-        super().__init__(str(error))
-        self.status: Status = status
-        self.error = error
+_LATE_S = 0.02
+_SPARE_CORES = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class _Built:
-    engine: Engine
-    calls: tuple[Call, ...]
-    cost: BuildCost
-    facts: dict[str, Scalar]
+class Stand:
+    """A subject made real in one dtype on one device, with an engine for it that has passed the first checks."""
+
+    bench: Bench
+    sets: tuple[dict[str, Tensor], ...]
+    weights_bytes: int
+    built: Built
+    proof: Proof
+    judged: Judged
+    watch: Watch
+    checked: list[list[Difference]]
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        return tuple(tensor for inputs in self.sets for tensor in inputs.values())
 
 
 def measure(job: MeasureJob, report: Report) -> Measurement:
     """Measure one variant. Raises BakeoffError only where the request itself is wrong (a bad checkpoint)."""
+    return attempt(job, report, lambda bench: _measure(job, bench, report))
+
+
+def attempt(job: MeasureJob, report: Report, action: Callable[[Bench], Measurement]) -> Measurement:
+    """Open the job's subject and do something with it; an exception of the variant's own code is a status."""
     report("weights", "")
     bench = open_bench(job.subject)
-    device = job.subject.device
     with flags(job.dtype, job.subject.threads):
-        context_bytes = _context_bytes(device)
         try:
-            return _measure(job, bench, context_bytes, report)
-        except _StageError as stage:
+            return action(bench)
+        except StageError as stage:
             return Measurement(
                 status=stage.status,
-                reason=_reason(stage.error),
+                reason=stage.reason,
                 settings=settings(),
                 weights=bench.weights,
                 traceback=encodable("".join(traceback.format_exception(stage.error))[-8000:]),
             )
 
 
-def _measure(job: MeasureJob, bench: Bench, context_bytes: int, report: Report) -> Measurement:
+def stand_up(job: MeasureJob, bench: Bench, report: Report) -> Stand:
+    """Build, prove and check the job's variant."""
     device, dtype = job.subject.device, job.dtype
     module = bench.module.to(device=device, dtype=TORCH_DTYPES[dtype])
     sets = tuple(cast_inputs(bench.workload, inputs, dtype, device) for inputs in bench.sets)
     weights_bytes = memory.tensors_bytes(list(module.parameters()) + list(module.buffers()))
-
     report("build", "")
-    built = _build(job, module, sets)
-    if job.build_only:
-        return Measurement(status="ok", build=built.cost)
-    engine, calls = built.engine, built.calls
-
+    built = build(job, module, sets)
     report("prove", "")
-    proof = _call_stage(engine.prove)
-
+    proof = call_stage(built.engine.prove)
     report("check", "")
-    judged = _Judged(job, bench)
-    checked = [judged.differences(index, _call_stage(call)) for index, call in enumerate(calls)]
+    judged = Judged(Path(job.judge_folder), bench, dtype)
+    inputs = [tensor for inputs in sets for tensor in inputs.values()]
+    checked = [
+        differences
+        for index, call in enumerate(built.calls)
+        for differences in _check(judged, index, call, device, inputs)
+    ]
+    return Stand(bench, sets, weights_bytes, built, proof, judged, judged.watch(), checked)
 
-    flush = _flush(device, weights_bytes)
-    timing = _call_stage(lambda: time_calls(calls, device, job.policy, engine.activity, report, flush))
-    late = [judged.differences(index, outputs) for index, outputs in enumerate(timing.outputs)]
-    device_state, throttled, capped = _device_state(device, timing)
-    cold, flush = flush is not None, None  # its buffer must not be metered
+
+def _check(judged: Judged, index: int, call: Call, device: str, inputs: Sequence[Tensor]) -> list[list[Difference]]:
+    """Two calls of one set. What the first gave must stay as it is, and be of no use to the second."""
+    outputs = call_stage(call)
+    synchronise(device)
+    copy = copied(outputs)
+    first = judged.differences(index, copy)
+    time.sleep(_LATE_S)
+    if not _alike(outputs, copy):
+        first = [nothing("changed after the call had returned") for _ in first]
+        first = [replace(entry, where=f"inputs {index}") for entry in first]
+    call_stage(lambda: poison(outputs, inputs))
+    again = call_stage(call)
+    synchronise(device)
+    return [first, judged.differences(index, copied(again), "after the caller overwrote what it gave before")]
+
+
+def _alike(outputs: object, copy: object) -> bool:
+    """Bit for bit, NaN being like itself."""
+    if not isinstance(outputs, tuple | list) or not isinstance(copy, tuple):
+        return True
+    return all(
+        torch.equal(new.nan_to_num(), old.nan_to_num())
+        for new, old in zip(outputs, copy, strict=True)
+        if isinstance(new, Tensor) and isinstance(old, Tensor)
+    )
+
+
+def build_only(job: MeasureJob, report: Report) -> Measurement:
+    """Build and call once, for the seconds that it takes with warm caches."""
+
+    def once(bench: Bench) -> Measurement:
+        module = bench.module.to(device=job.subject.device, dtype=TORCH_DTYPES[job.dtype])
+        sets = tuple(cast_inputs(bench.workload, drawn, job.dtype, job.subject.device) for drawn in bench.sets)
+        report("build", "")
+        return Measurement(status="ok", build=build(job, module, sets).cost)
+
+    return attempt(job, report, once)
+
+
+def _measure(job: MeasureJob, bench: Bench, report: Report) -> Measurement:
+    device = job.subject.device
+    context = context_bytes(device)
+    given = settings()
+    stand = stand_up(job, bench, report)
+    engine, calls = stand.built.engine, stand.built.calls
+
+    course = Course(
+        device=device,
+        policy=job.policy,
+        look=stand.watch.look,
+        flush=cache_flush(device, stand.weights_bytes),
+        resident=lambda: held_bytes(device),
+        inputs=stand.inputs,
+        report=report,
+    )
+    timing = call_stage(lambda: time_calls(calls, activity(engine), course))
+    state, throttled, capped = device_state(device)
+    overhead = measure_overhead(timing.outputs[0], course)
+    late = [stand.judged.differences(index, copy, "after timing") for index, copy in enumerate(timing.outputs)]
+    cold, course = course.flush is not None, replace(course, flush=None)  # its buffer must not be metered
 
     report("memory", "")
-    io_bytes = memory.tensors_bytes(tensor for inputs in sets for tensor in inputs.values())
-    metered = _call_stage(
-        lambda: memory.meter(lambda: [call() for call in calls], device, weights_bytes, io_bytes, context_bytes)
-    )
-    recompiles = _call_stage(engine.prove).recompiles
-    _call_stage(engine.close)
+    io_bytes = memory.tensors_bytes(stand.inputs)
+    metered = call_stage(lambda: memory.meter(lambda: _round(calls), device, stand.weights_bytes, io_bytes, context))
+    report("unseen", "")
+    changed = changed_inputs(stand.sets, bench.sets)
+    operators = call_stage(lambda: dispatched(calls[0]))
+    unseen = call_stage(lambda: try_unseen(engine, stand.sets, course))
+    late.append(stand.judged.differences(1, unseen.outputs, "in the memory of inputs 0"))
+    proof = closing_proof(stand, operators)
 
-    parity = judged.parity([*checked, *late])
-    findings = list(timing.findings)
+    parity = stand.judged.parity([*stand.checked, *late])
+    alarms = [
+        *_timing_alarms(timing, proof.recompiles, job),
+        *_other_alarms(given, settings(), unseen, throttled),
+    ]
+    findings = [*timing.findings, *alarms]
     if cold:
         findings.append(Finding("cold", "caches are flushed before each timed call: the weights would fit in them"))
     if capped:
         findings.append(Finding("power-cap", "the GPU was at its power cap in the timed window"))
-    if timing.others > job.policy.contention / 4:
+    if job.policy.contention >= timing.others > job.policy.contention / 4:
         findings.append(Finding("contention", f"other processes took {timing.others:.0%} of all cores while timing"))
-    status, reason = _verdict(proof.fell_back, parity, timing, recompiles, throttled, job)
+    wrong = f"the engine changes its input {changed}" if changed else stand.watch.problem
+    status, reason = _verdict(proof.fell_back, parity, wrong, alarms)
     return Measurement(
         status=status,
         reason=reason,
         findings=tuple(findings),
-        build=built.cost,
-        proof=ProofRecord(
-            fell_back=proof.fell_back,
-            graphs=proof.graphs,
-            graph_breaks=proof.graph_breaks,
-            recompiles=recompiles,
-            operators_inside=dict(proof.operators_inside),
-            operators_outside=dict(proof.operators_outside),
-            facts={**built.facts, **proof.facts},
-            graph_hash=proof.graph_hash,
-        ),
+        build=stand.built.cost,
+        proof=proof,
         parity=parity,
         latency=timing.latency,
         throughput=timing.throughput,
         memory=metered,
-        settings=settings(),
-        device_state=device_state,
+        overhead=overhead,
+        settings=given,
+        device_state={"other_cpu_share": round(timing.others, 4), "cores_busy": round(timing.cores, 3), **state},
         weights=bench.weights,
     )
 
 
-def _verdict(
-    fell_back: str,
-    parity: Parity,
-    timing: Timing,
-    recompiles: Sequence[str],
-    throttled: Sequence[str],
-    job: MeasureJob,
-) -> tuple[Status, str]:
+def _round(calls: Sequence[Call]) -> list[Outputs]:
+    return [call() for call in calls]
+
+
+def activity(engine: Engine) -> Callable[[], Mapping[str, int]]:
+    """The engine's own counters, and dynamo's, which moves whoever compiles with it."""
+
+    def read() -> Mapping[str, int]:
+        counts = dict(engine.activity())
+        dynamo = sys.modules.get("torch._dynamo.utils")
+        if dynamo is not None:
+            counts["dynamo graphs"] = int(dynamo.counters["stats"]["unique_graphs"])
+        return counts
+
+    return read
+
+
+def closing_proof(stand: Stand, operators: Mapping[str, int]) -> ProofRecord:
+    """Ask the engine again after its last call, hold what it ran against what eager runs, and close it."""
+    final = call_stage(stand.built.engine.prove)
+    call_stage(stand.built.engine.close)
+    fell_back = stand.proof.fell_back or final.fell_back
+    if not fell_back and not stand.built.interprets and is_eager(operators, stand.judged.eager_operators):
+        fell_back = f"eager: all {sum(stand.judged.eager_operators.values())} operators of plain eager, one by one"
+    return proof_record(stand, fell_back, final.recompiles, operators)
+
+
+def proof_record(stand: Stand, fell_back: str, recompiles: Sequence[str], operators: Mapping[str, int]) -> ProofRecord:
+    """What the engine stated when it was built, as records keep it."""
+    proof = stand.proof
+    facts: dict[str, Scalar] = {**stand.built.facts, **proof.facts}
+    if operators:
+        facts["operators_dispatched"] = sum(operators.values())
+        facts["operators_dispatched_by_eager"] = sum(stand.judged.eager_operators.values())
+    return ProofRecord(
+        fell_back=fell_back,
+        graphs=proof.graphs,
+        graph_breaks=proof.graph_breaks,
+        recompiles=tuple(recompiles),
+        operators_inside=dict(proof.operators_inside),
+        operators_outside=dict(proof.operators_outside),
+        facts=facts,
+        graph_hash=proof.graph_hash,
+    )
+
+
+def _timing_alarms(timing: Timing, recompiles: Sequence[str], job: MeasureJob) -> list[Finding]:
+    """What the timed windows showed that makes their numbers useless."""
+    alarms = []
+    if timing.moved:
+        because = f": {recompiles[-1]}" if recompiles else ""
+        alarms.append(Finding("recompiles", f"compiled in the timed window ({', '.join(timing.moved)}){because}"))
+    steady = timing.latency.samples_ns[: -len(timing.outputs)]
+    grown = climb(steady) / max(1.0, timing.host_climb)
+    if grown > LEAST_GROWTH:
+        alarms.append(Finding("drift", f"calls took {grown - 1:.0%} longer at the end of the timed window"))
+    leaked = leak(timing.sizes)
+    if leaked:
+        alarms.append(Finding("leak", f"memory grew by {leaked >> 20} MiB in half of the timed window, and went on"))
+    threads = job.subject.threads
+    if job.subject.device == "cpu" and timing.cores > threads + _SPARE_CORES:
+        alarms.append(Finding("threads", f"kept {timing.cores:.1f} cores busy, {threads} threads were given"))
+    if timing.others > job.policy.contention:
+        text = f"other processes took {timing.others:.0%} of all cores in the timed window"
+        alarms.append(Finding("contention", text))
+    return alarms
+
+
+def _other_alarms(
+    given: Mapping[str, Scalar], now: Mapping[str, Scalar], unseen: Unseen, throttled: Sequence[str]
+) -> list[Finding]:
+    alarms = []
+    changed = [f"{name} from {value} to {now[name]}" for name, value in given.items() if now[name] != value]
+    if changed:
+        alarms.append(Finding("settings", f"the backend changed settings that others rely on: {', '.join(changed)}"))
+    if unseen.alarm:
+        alarms.append(Finding("unseen", unseen.alarm))
+    if throttled:
+        alarms.append(Finding("throttled", f"the GPU was throttled in the timed window: {', '.join(throttled)}"))
+    return alarms
+
+
+def _verdict(fell_back: str, parity: Parity, wrong: str, alarms: Sequence[Finding]) -> tuple[Status, str]:
     if fell_back:
         return "fell_back", f"what ran is {fell_back}"
     if not parity.passed:
         return "parity_failed", next(output.problem for output in parity.outputs if not output.passed)
-    if timing.moved:
-        because = f": {recompiles[-1]}" if recompiles else ""
-        return "unstable", f"compiled in the timed window ({', '.join(timing.moved)}){because}"
-    if throttled:
-        return "unstable", f"the GPU was throttled in the timed window: {', '.join(throttled)}"
-    if timing.others > job.policy.contention:
-        return "unstable", f"other processes took {timing.others:.0%} of all cores in the timed window"
+    if wrong:
+        return "parity_failed", wrong
+    if alarms:
+        return "unstable", alarms[0].text
     return "ok", ""
-
-
-def _build(job: MeasureJob, module: nn.Module, sets: Sequence[Mapping[str, Tensor]]) -> _Built:
-    """Prepare, build and call once. Anything that goes wrong here is `build_failed` or what the backend itself says."""
-    steps = [(resolve_backend(step.backend), step.options) for step in job.steps]
-    cache = Path(job.cache_folder)
-    warm = cache.is_dir() and any(cache.iterdir())
-    context = BuildContext(
-        variant=job.variant,
-        device="cuda" if job.subject.device == "cuda" else "cpu",
-        dtype=job.dtype,
-        threads=job.subject.threads,
-        work_dir=Path.cwd(),
-        cache_dir=cache,
-    )
-    facts: dict[str, Scalar] = {}
-    before = memory.resident_bytes()
-    memory.reset_host_peak()
-    started = time.monotonic()
-    try:
-        for backend, options in steps[:-1]:
-            assert backend.prepare is not None, "the plan settles what cannot be composed"
-            module, learned = backend.prepare(module, sets[0], options_of(backend, options), context)
-            facts.update(learned)
-        engine = _build_last(*steps[-1], module, sets[0], context)
-        calls = tuple(engine.bind(inputs) for inputs in sets)
-        calls[0]()
-        synchronise(job.subject.device)
-        seconds = time.monotonic() - started
-        artifact_bytes = engine.prove().artifact_bytes
-    except Exception as error:
-        raise _StageError(_status_of(error, "build_failed"), error) from error
-    caches = any(backend.caches for backend, _ in steps)
-    cost = BuildCost(
-        cache=("warm" if warm else "cold") if caches else "none",
-        build_s=seconds,
-        peak_bytes=max(0, memory.host_peak_bytes() - before),
-        children_peak_bytes=memory.children_peak_bytes() or None,
-        artifact_bytes=artifact_bytes,
-    )
-    return _Built(engine, calls, cost, facts)
-
-
-def _build_last(
-    backend: Backend, options: Mapping[str, Any], module: nn.Module, inputs: Mapping[str, Tensor], context: BuildContext
-) -> Engine:
-    assert backend.build is not None, "the plan settles what cannot be composed"
-    return backend.build(module, inputs, options_of(backend, dict(options)), context)
-
-
-def _call_stage(action: Callable[[], T]) -> T:
-    try:
-        return action()
-    except Exception as error:
-        raise _StageError(_status_of(error, "call_failed"), error) from error
-
-
-def _status_of(error: BaseException, otherwise: Status) -> Status:
-    if isinstance(error, Unavailable):
-        return "unavailable"
-    if isinstance(error, Unsupported):
-        return "unsupported"
-    return "oom" if is_out_of_memory(error) else otherwise
-
-
-def _reason(error: BaseException) -> str:
-    line = first_line(error)
-    return line.partition(": ")[2] if isinstance(error, BakeoffError) else line
-
-
-class _Judged:
-    """The references of the job's subject, read when a set is compared."""
-
-    def __init__(self, job: MeasureJob, bench: Bench) -> None:
-        self._folder = Path(job.judge_folder)
-        self._about = read_about(self._folder)
-        if self._about["weights"] != bench.weights:
-            raise BakeoffError(f"the judge {self._folder.name} saw other weights than this worker; run the sweep again")
-        self._specs = bench.workload.outputs
-        self._dtype = TORCH_DTYPES[job.dtype]
-        self._limits = limits(self._specs, read_noise(self._folder, job.dtype), bench.component.tolerance_fp32)
-
-    def differences(self, index: int, outputs: object) -> list[Difference]:
-        reference = load_reference(self._folder, index)
-        if not isinstance(outputs, tuple | list) or len(outputs) != len(self._specs):
-            found = f"{len(outputs)} outputs" if isinstance(outputs, tuple | list) else f"a {type(outputs).__name__}"
-            problem = f"is not there to compare: a call gave {found}, the workload states {len(self._specs)}"
-            return [nothing(problem) for _ in self._specs]
-        return [
-            difference(output, reference[spec.name], expected_dtype(spec, self._dtype))
-            for spec, output in zip(self._specs, outputs, strict=True)
-        ]
-
-    def parity(self, rounds: Sequence[Sequence[Difference]]) -> Parity:
-        outputs: list[OutputParity] = [
-            worst(spec, [entries[position] for entries in rounds], self._limits[spec.name])
-            for position, spec in enumerate(self._specs)
-        ]
-        return Parity(
-            judge=self._folder.name,
-            judge_dtype=str(self._about["dtype"]),
-            sets=int(self._about["sets"]),
-            outputs=tuple(outputs),
-        )
-
-
-def _context_bytes(device: str) -> int:
-    """Start the device's runtime and say what it takes by itself."""
-    if device == "cpu":
-        return 0
-    torch.cuda.init()
-    torch.ones(1, device="cuda")
-    synchronise(device)
-    return memory.device_meter().used_bytes() - torch.cuda.memory_reserved()
-
-
-def _flush(device: str, weights_bytes: int) -> Callable[[], None] | None:
-    """On CUDA, what empties the L2 for components whose weights fit it; None where nothing is flushed."""
-    if device == "cpu":
-        return None
-    cache_bytes = torch.cuda.get_device_properties(0).L2_cache_size
-    if weights_bytes > cache_bytes:
-        return None
-    buffer = torch.empty(4 * cache_bytes, dtype=torch.int8, device=device)
-
-    def flush() -> None:
-        buffer.zero_()
-
-    return flush
-
-
-def _device_state(device: str, timing: Timing) -> tuple[dict[str, Scalar], list[str], bool]:
-    """What the device said right after timing, the throttle reasons that make a row unstable, and the power cap."""
-    state: dict[str, Scalar] = {"other_cpu_share": round(timing.others, 4)}
-    if device == "cpu":
-        return state, [], False
-    with nvml() as library:
-        if library is None:
-            return state, [], False
-        handle = library.nvmlDeviceGetHandleByUUID(memory.device_uuid())
-        reasons = int(library.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
-        state |= {
-            "sm_mhz": library.nvmlDeviceGetClockInfo(handle, library.NVML_CLOCK_SM),
-            "memory_mhz": library.nvmlDeviceGetClockInfo(handle, library.NVML_CLOCK_MEM),
-            "power_w": library.nvmlDeviceGetPowerUsage(handle) / 1000,
-            "temperature_c": library.nvmlDeviceGetTemperature(handle, library.NVML_TEMPERATURE_GPU),
-            "throttle_reasons": reasons,
-        }
-    return state, [name for bit, name in _THERMAL.items() if reasons & bit], bool(reasons & _POWER_CAP)

@@ -24,6 +24,8 @@ class Difference:
     mean_square_error: float
     mean_square: float
     problem: str = ""
+    where: str = ""
+    """Which inputs, and when, for the sentence about it."""
 
 
 def nothing(problem: str) -> Difference:
@@ -33,8 +35,8 @@ def nothing(problem: str) -> Difference:
 
 def difference(output: object, reference: Tensor, expected_dtype: torch.dtype) -> Difference:
     """Compare in fp64 on the output's device. Shape, dtype, NaN and infinity are problems, not numbers."""
-    if not isinstance(output, Tensor):
-        return nothing(f"is a {type(output).__name__}, not a tensor")
+    if type(output) is not Tensor:  # a subclass may compute when it is looked at, which no clock sees
+        return nothing(f"is a {type(output).__name__}, not a plain tensor")
     if output.shape != reference.shape:
         return nothing(f"has shape {list(output.shape)}, not {list(reference.shape)}")
     if output.dtype != expected_dtype:
@@ -57,9 +59,9 @@ def difference(output: object, reference: Tensor, expected_dtype: torch.dtype) -
 
 def worst(spec: TensorSpec, differences: Sequence[Difference], limit: float) -> OutputParity:
     """The verdict on one output over all sets: the set with the largest error decides."""
-    for index, entry in enumerate(differences):
+    for entry in differences:
         if entry.problem:
-            return OutputParity(spec.name, None, limit, False, problem=f"{spec.name} {entry.problem} (inputs {index})")
+            return OutputParity(spec.name, None, limit, False, problem=_told(spec, entry.problem, entry))
     entry = max(differences, key=lambda item: item.rel_l2)
     signal_db = None
     if spec.signal == "picture":
@@ -76,8 +78,12 @@ def worst(spec: TensorSpec, differences: Sequence[Difference], limit: float) -> 
         cosine=entry.cosine,
         sqnr_db=_decibel(entry.mean_square, entry.mean_square_error),
         signal_db=signal_db,
-        problem="" if passed else f"{spec.name} differs by {entry.rel_l2:.2e} relative L2, over {limit:.2e}",
+        problem="" if passed else _told(spec, f"differs by {entry.rel_l2:.2e} relative L2, over {limit:.2e}", entry),
     )
+
+
+def _told(spec: TensorSpec, problem: str, entry: Difference) -> str:
+    return f"{spec.name} {problem}" + (f" ({entry.where})" if entry.where else "")
 
 
 def _decibel(signal: float, noise: float) -> float | None:

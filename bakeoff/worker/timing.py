@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 
 import psutil
@@ -12,16 +12,41 @@ import torch
 
 from bakeoff.backends.backend import Call, Outputs
 from bakeoff.policy import Policy
-from bakeoff.record import Clock, Finding, Samples
+from bakeoff.record import Clock, Finding, Overhead, Samples
 from bakeoff.summary import interval_ranks
 from bakeoff.worker.bench import Report, synchronise
+from bakeoff.worker.watch import Look, copied, poison
+
+_now_ns = time.perf_counter_ns
+"""Taken when this file is imported: what a back end puts in its place later does not move the lab's clock."""
 
 _LEAST_SAMPLES = 5
 _WARMUP_WINDOW = 3
 _THROUGHPUT_SAMPLE_S = 0.05
 _CHECK_EVERY_S = 0.25
+_MEMORY_POINTS = 20
+_LATE_S = 0.02
+_OVERHEAD_CALLS = 2000
+_OVERHEAD_BLOCK = 200
+_PROBES = 40
 
 Activity = Callable[[], Mapping[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """What the clocks run under. `look` sees what each call gave, between calls, while no clock runs."""
+
+    device: str
+    policy: Policy
+    look: Look
+    flush: Callable[[], None] | None = None
+    """Empties the caches before each call, untimed, for components that would else be measured from cache."""
+    resident: Callable[[], int] = field(default=lambda: 0)
+    """Bytes that the process holds on the host and the device."""
+    inputs: tuple[torch.Tensor, ...] = ()
+    """What the calls are bound to; never overwritten."""
+    report: Report = field(default=lambda _phase, _detail: None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,62 +61,85 @@ class Timing:
     findings: tuple[Finding, ...]
     others: float
     """Share of all cores that other processes took in the timed windows."""
+    cores: float
+    """Cores that this process kept busy in the timed windows."""
+    sizes: tuple[int, ...]
+    """Bytes held, at regular moments of the latency window."""
+    host_climb: float
+    """How much slower a fixed piece of work was after the latency window than before it, as a ratio."""
 
 
-def time_calls(
-    calls: Sequence[Call],
-    device: str,
-    policy: Policy,
-    activity: Activity,
-    report: Report,
-    flush: Callable[[], None] | None,
-) -> Timing:
-    """Warm up, then run both clocks over `calls`, one bound call a set of inputs, in turn.
-
-    `flush` empties the caches before each call, untimed, for components that would else be measured from cache.
-    """
+def time_calls(calls: Sequence[Call], activity: Activity, course: Course) -> Timing:
+    """Warm up, then run both clocks over `calls`, one bound call a set of inputs, in turn."""
+    policy, report = course.policy, course.report
     report("warm-up", "")
-    warmup_ns, settled = _warm_up(calls, device, policy, activity, flush)
+    warmup_ns, settled = warm_up(calls, activity, course)
     findings = (
         [] if settled else [Finding("warm-up", f"samples still drifted after {policy.warmup_cap_s:.0f} s of warm-up")]
     )
+    probe_ns = _probe(course.device)
     before = dict(activity())
     report("latency", "")
-    with _other_processes() as other_latency:
-        samples, stopped, outputs = _latency(calls, device, policy, median(warmup_ns[-_LEAST_SAMPLES:]), report, flush)
-    report("throughput", "")
-    with _other_processes() as other_throughput:
-        throughput = _throughput(calls, device, policy, median(samples), flush)
+    with _processor_use() as latency_use:
+        samples, stopped, sizes = _latency(calls, median(warmup_ns[-_LEAST_SAMPLES:]), course)
     after = activity()
+    host_climb = _probe(course.device) / probe_ns
+    last, outputs = _last_calls(calls, course)
+    report("throughput", "")
+    between = dict(activity())
+    with _processor_use() as throughput_use:
+        throughput = _throughput(calls, median(samples), course)
+    end = activity()
+    moved = {name for name, count in after.items() if count != before.get(name, 0)}
+    moved |= {name for name, count in end.items() if count != between.get(name, 0)}
     return Timing(
-        latency=Clock(Samples(samples), Samples(warmup_ns), 1, stopped),
+        latency=Clock(Samples([*samples, *last]), Samples(warmup_ns), 1, stopped),
         throughput=throughput,
         outputs=outputs,
-        moved=tuple(sorted(name for name, count in after.items() if count != before.get(name, 0))),
+        moved=tuple(sorted(moved)),
         findings=tuple(findings),
-        others=max(other_latency(), other_throughput()),
+        others=max(latency_use().others, throughput_use().others),
+        cores=max(latency_use().own, throughput_use().own),
+        sizes=tuple(sizes),
+        host_climb=host_climb,
     )
 
 
-def _timed(call: Call, device: str, flush: Callable[[], None] | None) -> tuple[int, Outputs]:
-    if flush is not None:
-        flush()
-        synchronise(device)
-    started = time.perf_counter_ns()
+def timed(call: Call, course: Course) -> tuple[int, Outputs]:
+    """One sample of the latency clock, nanoseconds, and what the call gave."""
+    if course.flush is not None:
+        course.flush()
+        synchronise(course.device)
+    started = _now_ns()
     outputs = call()
-    synchronise(device)
-    return time.perf_counter_ns() - started, outputs
+    synchronise(course.device)
+    return _now_ns() - started, outputs
 
 
-def _warm_up(
-    calls: Sequence[Call], device: str, policy: Policy, activity: Activity, flush: Callable[[], None] | None
-) -> tuple[list[int], bool]:
+def measure_overhead(outputs: Outputs, course: Course) -> Overhead:
+    """What the clocks read for a call that does nothing and gives `outputs`; medians, nanoseconds a call."""
+
+    def call() -> Outputs:
+        return outputs
+
+    latency = median(timed(call, course)[0] for _ in range(_OVERHEAD_CALLS))
+    throughput = median(queued([call] * _OVERHEAD_BLOCK, course) for _ in range(15))
+    return Overhead(round(latency), round(throughput))
+
+
+def queued(calls: Sequence[Call], course: Course) -> int:
+    """One sample of the throughput clock, nanoseconds a call."""
+    return _block(calls, course)[0]
+
+
+def warm_up(calls: Sequence[Call], activity: Activity, course: Course) -> tuple[list[int], bool]:
     """Call until no counter moves and the last samples agree with the ones before, for `warmup_s` at least."""
+    policy = course.policy
     samples: list[int] = []
     started = time.monotonic()
     quiet_since, counters = 0, dict(activity())
     while True:
-        samples.append(_timed(calls[len(samples) % len(calls)], device, flush)[0])
+        samples.append(_sample(calls, len(samples), course))
         elapsed = time.monotonic() - started
         window = max(_WARMUP_WINDOW, min(len(samples) // 4, 200))
         if elapsed >= policy.warmup_s and (len(samples) - quiet_since) >= max(2 * window, len(calls)):
@@ -104,50 +152,68 @@ def _warm_up(
             return samples[-policy.max_samples :], False
 
 
+def _sample(calls: Sequence[Call], count: int, course: Course) -> int:
+    """A timed call of the set whose turn it is, looked at."""
+    index = count % len(calls)
+    elapsed_ns, outputs = timed(calls[index], course)
+    course.look(index, outputs)
+    return elapsed_ns
+
+
 def _agree(newest: Sequence[int], older: Sequence[int], ratio: float) -> bool:
     return abs(median(newest) / median(older) - 1) < ratio
 
 
-def _latency(
-    calls: Sequence[Call],
-    device: str,
-    policy: Policy,
-    expected_ns: float,
-    report: Report,
-    flush: Callable[[], None] | None,
-) -> tuple[list[int], str, tuple[Outputs, ...]]:
-    """Sample until the rule says stop, then once more for each set, keeping a copy of what those last calls gave.
-
-    Of calls so fast that the samples would fill up before `min_s`, every n-th is kept.
-    """
+def _latency(calls: Sequence[Call], expected_ns: float, course: Course) -> tuple[list[int], str, list[int]]:
+    """Sample until the rule says stop. Of calls so fast that the samples would fill up early, every n-th is kept."""
+    policy = course.policy
     samples: list[int] = []
+    sizes: list[int] = []
     room = policy.max_samples - len(calls)
     stride = max(1, math.ceil(policy.min_s * 1e9 / expected_ns / room))
     started = checked = time.monotonic()
+    weighed = -math.inf
     stopped, count = "", 0
     while not stopped:
-        elapsed_ns, _ = _timed(calls[count % len(calls)], device, flush)
+        elapsed_ns = _sample(calls, count, course)
         count += 1
+        now = time.monotonic()
+        if now - weighed >= policy.min_s / _MEMORY_POINTS:
+            sizes.append(course.resident())
+            weighed = now
         if count % stride:
             continue
         samples.append(elapsed_ns)
-        now = time.monotonic()
         if len(samples) >= room:
             stopped = "samples"
         elif now - started >= policy.cap_s and len(samples) >= _LEAST_SAMPLES:
             stopped = "cap"
         elif now - checked >= _CHECK_EVERY_S or now - started >= policy.min_s:
             checked = now
-            report("latency", f"{len(samples)} samples")
+            course.report("latency", f"{len(samples)} samples")
             enough = len(samples) >= policy.min_samples and now - started >= policy.min_s
             if enough and _half_width(samples) < policy.narrow_ratio:
                 stopped = "narrow"
-    outputs = []
+    return samples, stopped, sizes
+
+
+def _last_calls(calls: Sequence[Call], course: Course) -> tuple[list[int], tuple[Outputs, ...]]:
+    """One more timed call of each set, and copies of what these gave the moment that the clock stopped.
+
+    Before it the set is called once untimed and what that gave is overwritten: a call that returns before its work is
+    done, or hands out again what it gave before, is seen to.
+    """
+    samples: list[int] = []
+    copies: list[Outputs] = []
     for call in calls:
-        elapsed_ns, produced = _timed(call, device, flush)
+        before = timed(call, course)[1]
+        time.sleep(_LATE_S)
+        poison(before, course.inputs)
+        del before
+        elapsed_ns, outputs = timed(call, course)
+        copies.append(copied(outputs))
         samples.append(elapsed_ns)
-        outputs.append(tuple(output.clone() if isinstance(output, torch.Tensor) else output for output in produced))
-    return samples, stopped, tuple(outputs)
+    return samples, tuple(copies)
 
 
 def _half_width(samples: Sequence[int]) -> float:
@@ -157,60 +223,92 @@ def _half_width(samples: Sequence[int]) -> float:
     return (ordered[high] - ordered[low]) / 2 / median(ordered)
 
 
-def _throughput(
-    calls: Sequence[Call], device: str, policy: Policy, latency_ns: float, flush: Callable[[], None] | None
-) -> Clock:
+def _throughput(calls: Sequence[Call], latency_ns: float, course: Course) -> Clock:
     """Blocks of calls without waiting between them: device events on CUDA, the wall clock on a CPU.
 
     Where caches are flushed, CUDA events bracket each call in a full queue; on a CPU there is no queue to fill, so the
     flush is left out of the sum by timing each call alone.
     """
+    policy = course.policy
     count = max(2, round(_THROUGHPUT_SAMPLE_S * 1e9 / latency_ns))
     samples: list[int] = []
     started = time.monotonic()
-    block = _cuda_block if device == "cuda" else _cpu_block
     while len(samples) < 3 or (time.monotonic() - started < policy.throughput_s and len(samples) < policy.max_samples):
-        samples.append(block([calls[(len(samples) + index) % len(calls)] for index in range(count)], flush))
+        first = len(samples)
+        elapsed_ns, last = _block([calls[(first + index) % len(calls)] for index in range(count)], course)
+        samples.append(elapsed_ns)
+        course.look((first + count - 1) % len(calls), last)
     return Clock(Samples(samples), Samples(), count, "window")
 
 
-def _cpu_block(calls: Sequence[Call], flush: Callable[[], None] | None) -> int:
-    if flush is not None:
-        return sum(_timed(call, "cpu", flush)[0] for call in calls) // len(calls)
-    started = time.perf_counter_ns()
+def _block(calls: Sequence[Call], course: Course) -> tuple[int, Outputs]:
+    """Nanoseconds a call, and what the last call gave: engines may overwrite what earlier ones did."""
+    return (_cuda_block if course.device == "cuda" else _cpu_block)(calls, course)
+
+
+def _cpu_block(calls: Sequence[Call], course: Course) -> tuple[int, Outputs]:
+    outputs: Outputs = ()
+    if course.flush is not None:
+        total = 0
+        for call in calls:
+            elapsed_ns, outputs = timed(call, course)
+            total += elapsed_ns
+        return total // len(calls), outputs
+    started = _now_ns()
     for call in calls:
-        call()
-    return (time.perf_counter_ns() - started) // len(calls)
+        outputs = call()
+    return (_now_ns() - started) // len(calls), outputs
 
 
-def _cuda_block(calls: Sequence[Call], flush: Callable[[], None] | None) -> int:
-    groups = [[call] for call in calls] if flush is not None else [list(calls)]
-    calls[0]()  # the queue is not empty when the first event is reached
+def _cuda_block(calls: Sequence[Call], course: Course) -> tuple[int, Outputs]:
+    """By events in a full queue."""
+    groups = [[call] for call in calls] if course.flush is not None else [list(calls)]
+    outputs = calls[0]()  # the queue is not empty when the first event is reached
     brackets = []
     for group in groups:
-        if flush is not None:
-            flush()
+        if course.flush is not None:
+            course.flush()
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         begin.record()
         for call in group:
-            call()
+            outputs = call()
         end.record()
         brackets.append((begin, end))
     torch.cuda.synchronize()
-    return round(sum(begin.elapsed_time(end) for begin, end in brackets) * 1e6 / len(calls))
+    return round(sum(begin.elapsed_time(end) for begin, end in brackets) * 1e6 / len(calls)), outputs
+
+
+def _probe(device: str) -> float:
+    """Nanoseconds of a fixed piece of work, the lower quartile of some: what the host does to everybody alike."""
+    work = torch.full((256, 256), 0.5, device=device)
+    samples = []
+    for _ in range(_PROBES):
+        started = _now_ns()
+        torch.mm(work, work)
+        synchronise(device)
+        samples.append(_now_ns() - started)
+    return sorted(samples)[_PROBES // 4]
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    others: float = 0.0
+    own: float = 0.0
 
 
 @contextmanager
-def _other_processes() -> Iterator[Callable[[], float]]:
-    """Yields a function that gives, after the block, the share of all cores that others (and the hypervisor) took."""
-    share = 0.0
+def _processor_use() -> Iterator[Callable[[], _Use]]:
+    """Yields a function that gives, after the block, the share of all cores that other processes (and the hypervisor)
+    took, and the number of cores that this one kept busy."""
+    use = _Use()
     system, own, started = psutil.cpu_times(), time.process_time(), time.monotonic()
-    yield lambda: share
+    yield lambda: use
     wall = time.monotonic() - started
     later = psutil.cpu_times()
     busy = sum(
-        getattr(later, field) - getattr(system, field)
-        for field in ("user", "nice", "system", "irq", "softirq", "steal")
-        if hasattr(later, field)
+        getattr(later, name) - getattr(system, name)
+        for name in ("user", "nice", "system", "irq", "softirq", "steal")
+        if hasattr(later, name)
     )
-    share = max(0.0, busy - (time.process_time() - own)) / (wall * (psutil.cpu_count() or 1))
+    mine = time.process_time() - own
+    use = _Use(max(0.0, busy - mine) / (wall * (psutil.cpu_count() or 1)), mine / wall)

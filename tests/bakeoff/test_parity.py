@@ -1,6 +1,7 @@
 """Right and wrong outputs, with values worked out by hand."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -76,14 +77,15 @@ def test_half_precision_does_not_overflow_the_comparison() -> None:
         (torch.ones(2).half(), "is torch.float16, not torch.float32"),
         (torch.ones(2).double(), "is torch.float64, not torch.float32"),
         (torch.ones(2).long(), "is torch.int64, not torch.float32"),
-        (None, "is a NoneType, not a tensor"),
-        ([1.0, 1.0], "is a list, not a tensor"),
+        (None, "is a NoneType, not a plain tensor"),
+        ([1.0, 1.0], "is a list, not a plain tensor"),
     ],
 )
 def test_what_is_not_comparable_is_a_problem(output: object, problem: str) -> None:
     entry = difference(output, torch.ones(2, dtype=torch.float64), FP32)
     assert entry.problem == problem
-    verdict = worst(PLAIN, [of([1.0, 1.0], [1.0, 1.0]), entry], math.inf)
+    assert worst(PLAIN, [entry], math.inf).problem == f"y {problem}"
+    verdict = worst(PLAIN, [of([1.0, 1.0], [1.0, 1.0]), replace(entry, where="inputs 1")], math.inf)
     assert not verdict.passed
     assert verdict.problem == f"y {problem} (inputs 1)"
     assert (verdict.rel_l2, verdict.max_abs, verdict.sqnr_db) == (None, None, None)

@@ -263,9 +263,9 @@ class TestUpdate:
 
 
 class TestCommands:
-    def test_history_writes_plots(self, tmp_path: Path) -> None:
+    def test_plots_are_a_command(self, tmp_path: Path) -> None:
         save(tmp_path / "runs", record("eager", ms(10.0)))
-        done = bakeoff("history", "--runs", str(tmp_path / "runs"), cwd=tmp_path)
+        done = bakeoff("plots", "--runs", str(tmp_path / "runs"), cwd=tmp_path)
         assert done.code == 0, done.err
         assert f"wrote {tmp_path / 'runs' / 'plots' / 'latency-toy-test-cpu-4-cores.svg'}" in done.out
         assert load_all(tmp_path / "runs").problems == ()

@@ -16,7 +16,9 @@ from bakeoff.models import component_names, resolve_component
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record import Finding, Record
 from bakeoff.report import diagnosis, history, listing, one, readme, table
+from bakeoff.report import rows as rows_of
 from bakeoff.report.markdown import escape
+from bakeoff.report.recommendation import recommendation
 from bakeoff.store import Stored, find, load_all, save, supersede
 
 PAGES = Path(__file__).parent.parent / "golden" / "pages"
@@ -133,27 +135,27 @@ class TestGroups:
             replace(base, variant=replace(base.variant, preset="small")),
             replace(base, variant=replace(base.variant, workload="sound")),
         ]
-        assert len(table.groups(stored(base, *others))) == len(others) + 1
-        assert len(table.groups(stored(base, replace(base, note="x", sweep="y"), record("inductor", TEN)))) == 1
+        assert len(rows_of.groups(stored(base, *others))) == len(others) + 1
+        assert len(rows_of.groups(stored(base, replace(base, note="x", sweep="y"), record("inductor", TEN)))) == 1
 
     def test_a_config_is_the_same_after_json(self) -> None:
         """In memory a config holds tuples, from a file lists."""
         fresh, read = record(config={"sizes": (1, 2)}), record(config={"sizes": [1, 2]})
-        assert table.group_key(fresh) == table.group_key(read)
+        assert rows_of.group_key(fresh) == rows_of.group_key(read)
 
     def test_titles_tell_what_and_where(self) -> None:
-        assert table.title(record()) == (
+        assert rows_of.title(record()) == (
             "toy:tiny.world (toy), batch 1, Test CPU, 4 cores, 4 threads, random weights, seed 0"
         )
         made = record(checkpoint="ema.pt", label="", batch=2, host=GPU_HOST)
         made = replace(made, variant=replace(made.variant, device="cuda"))
-        assert table.title(made) == "toy:tiny.world, batch 2, Test GPU, 4 threads, ema.pt"
+        assert rows_of.title(made) == "toy:tiny.world, batch 2, Test GPU, 4 threads, ema.pt"
 
     def test_newest_of_each_variant(self) -> None:
         old, new = at(1, "eager", ms(10.0)), at(9, "eager", ms(20.0))
         other = at(5, "inductor", ms(5.0))
         for order in ((old, other, new), (new, other, old), (old, new, other)):
-            kept = {entry.record.created for entry in table.newest(stored(*order))}
+            kept = {entry.record.created for entry in rows_of.newest(stored(*order))}
             assert kept == {new.created, other.created}
 
 
@@ -172,21 +174,21 @@ class TestSpeedups:
 
     def test_overlap_is_marked(self) -> None:
         eager = record("eager", TEN)
-        assert table.speedup(record("inductor", ms(9.8)), eager) == "1.02x ~"
-        assert table.speedup(record("inductor", ms(5.0)), eager) == "1.84x"
-        assert table.speedup(record("inductor", ms(20.0)), eager) == "0.52x"
-        assert table.speedup(eager, eager) == "1.00x"
-        assert table.speedup(eager, None) == table.speedup(record(status="oom"), eager) == ""
+        assert rows_of.speedup(record("inductor", ms(9.8)), eager) == "1.02x ~"
+        assert rows_of.speedup(record("inductor", ms(5.0)), eager) == "1.84x"
+        assert rows_of.speedup(record("inductor", ms(20.0)), eager) == "0.52x"
+        assert rows_of.speedup(eager, eager) == "1.00x"
+        assert rows_of.speedup(eager, None) == rows_of.speedup(record(status="oom"), eager) == ""
 
     @pytest.mark.parametrize("status", ["parity_failed", "fell_back", "unstable"])
     def test_only_ok_rows_are_ranked_or_compared_with(self, status: str) -> None:
         rows = stored(record("eager", TEN, status, "why"), record("inductor", ms(5.0)))
         assert [row["vs_eager"] for row in table.as_rows(rows)] == [None, None]
-        assert table.baselines(rows) == {}
+        assert rows_of.baselines(rows) == {}
         rows = stored(record("eager", TEN), record("inductor", ms(5.0), status, "why"))
         assert [row["vs_eager"] for row in table.as_rows(rows)] == [1.0, None]
-        assert "inductor" not in table.recommendation(rows)
-        assert table.row(rows[1].record, table.baselines(rows))[2:6] == ["5.95", "6.88", "5.00", "168.07"]
+        assert "inductor" not in recommendation(rows)
+        assert table.row(rows[1].record, rows_of.baselines(rows))[2:8] == ["5.95", "6.88", "5.00", "", "", "168.07"]
 
 
 class TestRecommendation:
@@ -219,12 +221,12 @@ class TestRecommendation:
             (
                 (record("eager", TEN), record("inductor", ms(5.0)), record("inductor[freezing]", ms(20.0))),
                 "Ship inductor fp32: 5.95 ms [5.50, 6.40], 1.84x eager fp32; next is eager fp32 with 10.95 ms "
-                "[10.50, 11.40], intervals apart.",
+                "[10.50, 11.40], intervals apart, not interleaved.",
             ),
             (
                 (record("eager", TEN), record("inductor", ms(20.0))),
                 "Ship eager fp32: 10.95 ms [10.50, 11.40]; next is inductor fp32 with 20.95 ms [20.50, 21.40], "
-                "intervals apart.",
+                "intervals apart, not interleaved.",
             ),
         ],
         ids=[
@@ -239,7 +241,7 @@ class TestRecommendation:
         ],
     )
     def test_sentence(self, rows: Sequence[Record], sentence: str) -> None:
-        assert table.recommendation(stored(*rows)) == sentence
+        assert recommendation(stored(*rows)) == sentence
 
     def test_is_the_last_line_of_each_table(self) -> None:
         rows = stored(record("eager", TEN), replace(record("eager", ms(5.0)), batch=2))
@@ -378,7 +380,7 @@ class TestHistoryPage:
             assert figures is not None
             wanted = (figures.mean_ms, figures.min_ms, figures.max_ms, figures.std_ms)
             assert found[2:6] == [f"{value:.2f}" for value in wanted]
-            assert found[7] == f"{1000 / figures.mean_ms:.2f}"
+            assert found[9] == f"{1000 / figures.mean_ms:.2f}"
 
 
 class TestReadmeBlock:
@@ -520,15 +522,14 @@ class TestJson:
         assert found["records"] == [row["record"] for row in found["rows"]]
         assert list(found["rows"][1]) == [
             "record", "variant", "status", "reason", "latency", "video_fps",
-            "vs_eager", "vs_eager_fp32", "peak_mib", "sqnr_db", "build",
+            "floor", "of_floor", "vs_eager", "vs_eager_fp32", "peak_mib", "sqnr_db", "build",
         ]  # fmt: skip
         assert found["rows"][1]["vs_eager"] == pytest.approx(10.95 / 5.95)
         assert found["rows"][1]["latency"]["median_ms"] == pytest.approx(5.95)
 
     def test_history(self, runs: Path) -> None:
         written = self.json("history", cwd=runs)["written"]
-        assert written[0] == str(runs / history.NAME)
-        assert {str(Path(path).parent) for path in written[1:]} == {str(runs / "plots")}
+        assert written == [str(runs / history.NAME)]
         assert self.json("history", "--check", cwd=runs) == {"problem": ""}
         (runs / history.NAME).write_text("mine")
         assert "edited by hand" in self.json("history", "--check", cwd=runs, code=1)["problem"]
@@ -541,7 +542,7 @@ class TestJson:
         ]  # fmt: skip
         assert not (tmp_path / "runs").exists()
         found = self.json(*SETTLED, cwd=tmp_path, code=3)
-        assert list(found) == ["sweep", "records", "interrupted"]
+        assert list(found) == ["sweep", "records", "finals", "interrupted"]
         assert found["interrupted"] == []
         assert [entry.id for entry in load_all(tmp_path / "runs").current] == found["records"]
 

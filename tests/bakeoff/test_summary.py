@@ -9,7 +9,7 @@ from records import clock, measurement, record
 from scipy.stats import binom
 
 from bakeoff.record import Clock, Samples
-from bakeoff.report.table import shown_faster
+from bakeoff.report.rows import shown_faster
 from bakeoff.summary import interval_ranks, summarise_ns
 
 

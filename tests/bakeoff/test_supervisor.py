@@ -17,9 +17,10 @@ from canaries import ASLEEP, AWAKE
 from lab import FAST, MARKER, Recorder, Swept, command_line, marked_folder, processes_with, sweep, wait_until
 
 from bakeoff import guard, supervisor
+from bakeoff.job import GoldenJob, GoldenResult
 from bakeoff.plan import Request, make_plan
 from bakeoff.record import Record, decode
-from bakeoff.supervisor import Deadlines, Event
+from bakeoff.supervisor import Deadlines, Event, LiveWorker
 from bakeoff.sweep import run_sweep
 
 SLEEPER = "canaries:SLEEPER"
@@ -198,23 +199,42 @@ def test_each_phase_has_its_own_deadline() -> None:
     assert [deadlines.of(phase) for phase in ("build", "latency", "")] == [60.0, 5.0, 5.0]
 
 
-def test_a_new_phase_starts_a_new_deadline_and_a_repeated_one_does_not() -> None:
-    events, status = os.pipe(), os.pipe()
+def test_a_new_phase_starts_a_new_deadline_and_a_repeated_one_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    again = '{"phase": "latency", "detail": "again"}'
+    lines = ["not json", "[]", '{"phase": "latency"}', again, again]
+    script = "import os, sys, time\n" + "".join(
+        f"os.write(int(sys.argv[1]), {line.encode() + bytes([10])!r}); time.sleep(0.1)\n" for line in lines
+    )
+    monkeypatch.setattr(supervisor, "WORKER", (sys.executable, "-c", script + "time.sleep(60)"))
     heard: list[Event] = []
-
-    def on_event(event: Event) -> None:
-        heard.append(event)
-        if len(heard) < 3:
-            os.write(events[1], b'{"phase": "latency", "detail": "again"}\n')
-
-    deadlines = Deadlines(0.3, {"start": 30.0})
-    os.write(events[1], b'not json\n[]\n{"phase": "latency"}\n')
-    started = time.monotonic()
-    assert supervisor._follow(events[0], status[0], started, deadlines, on_event) == ("latency", True)
-    assert 0.3 <= time.monotonic() - started < 20
+    deadlines = Deadlines(0.6, {"start": 30.0})
+    job = GoldenJob((), 1)
+    with LiveWorker(job, os.environ, deadlines, tmp_path / "worker.log", heard.append) as worker:
+        started = time.monotonic()
+        assert worker.wait() is None
+        assert 0.6 <= time.monotonic() - started < 20
+        outcome = worker.finish(GoldenResult)
+    assert (outcome.kind, outcome.reason) == ("timeout", "latency took longer than 1 s")
     assert heard == [Event("latency"), Event("latency", "again"), Event("latency", "again")]
-    for descriptor in (*events, *status):
-        os.close(descriptor)
+
+
+def test_a_worker_that_lives_hears_what_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = """
+import os, sys
+for line in os.fdopen(int(sys.argv[2])):
+    os.write(int(sys.argv[1]), b'{"phase": "echo", "detail": "%s"}\\n' % line.strip().encode())
+"""
+    monkeypatch.setattr(supervisor, "WORKER", (sys.executable, "-c", script))
+    log = tmp_path / "worker.log"
+    with LiveWorker(GoldenJob((), 1), os.environ, Deadlines(30.0), log, lambda _event: None) as worker:
+        for word in ("one", "two"):
+            worker.tell(word)
+            assert worker.wait("echo") == Event("echo", word)
+        outcome = worker.finish(GoldenResult)
+    assert outcome.kind == "crashed", "it was ended before it left a result"
+    worker.tell("too late")
 
 
 @dataclass

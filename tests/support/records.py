@@ -117,7 +117,9 @@ class Ran:
         return [line for line in self.err.splitlines() if line.startswith("bakeoff: ")]
 
 
-def bakeoff(*arguments: str | bytes, cwd: Path, prefix: Sequence[str] = (), **environment: str | None) -> Ran:
+def bakeoff(
+    *arguments: str | bytes, cwd: Path, prefix: Sequence[str] = (), timeout: float = 120, **environment: str | None
+) -> Ran:
     """The command line in a process of its own; a variable that is None is taken out of the environment."""
     variables = {name: value for name, value in {**os.environ, **environment}.items() if value is not None}
     done = subprocess.run(
@@ -127,7 +129,7 @@ def bakeoff(*arguments: str | bytes, cwd: Path, prefix: Sequence[str] = (), **en
         capture_output=True,
         text=True,
         errors="replace",
-        timeout=120,
+        timeout=timeout,
         check=False,
     )
     return Ran(done.returncode, done.stdout, done.stderr)

@@ -1,0 +1,48 @@
+"""This machine's measured ceilings: measured once in a worker of its own, kept in the cache folder."""
+
+import contextlib
+from pathlib import Path
+
+import msgspec
+
+from bakeoff import host
+from bakeoff.job import CeilingsJob, CeilingsResult
+from bakeoff.models.errors import BakeoffError
+from bakeoff.progress import Progress
+from bakeoff.record import Ceiling, encode_json
+from bakeoff.store import digest, write_atomically
+from bakeoff.supervisor import Deadlines, run_job
+from bakeoff.workplace import worker_environment
+
+_DEADLINE_S = 600.0
+
+
+def known_ceilings(
+    device: str, threads: int, cache: Path, progress: Progress, again: bool = False
+) -> tuple[Ceiling, ...]:
+    """Read them, or measure them where they are not known or `again` is asked for; the caller holds the device's lock.
+
+    A host on which they cannot be measured has none, which is said; its rows have no measured floor.
+    """
+    path = ceilings_file(device, threads, cache)
+    if not again:
+        with contextlib.suppress(OSError, msgspec.MsgspecError):
+            return msgspec.json.decode(path.read_bytes(), type=CeilingsResult).ceilings
+    progress.start(0, 0, f"ceilings of this {device}, measured once")
+    job = CeilingsJob(device, threads)
+    log = cache / "logs" / "ceilings.log"
+    outcome = run_job(job, CeilingsResult, worker_environment(threads), Deadlines(_DEADLINE_S), log, progress.event)
+    if outcome.kind != "result":
+        progress.finish("unknown", f"{outcome.kind}: {outcome.reason}; tables have no measured floors")
+        return ()
+    result: CeilingsResult = outcome.value
+    with contextlib.suppress(BakeoffError):  # what cannot be kept is measured again
+        write_atomically(path, encode_json(result))
+    progress.finish("ok", f"{len(result.ceilings)} ceilings")
+    return result.ceilings
+
+
+def ceilings_file(device: str, threads: int, cache: Path) -> Path:
+    """By all that decides them: machine, threads, versions."""
+    versions = {name: version for name, version in host.read_versions().items() if name in ("torch", "bakeoff")}
+    return cache / "ceilings" / f"{device}-{digest([host.read_host(), threads, versions])}.json"

@@ -1,0 +1,50 @@
+"""The command line: reads what was typed, calls the library, prints. Only this file prints.
+
+Exit codes: 0 something was measured or the check passed, 1 a check failed, 2 usage or bad input, 3 nothing measured,
+130 interrupted. Heavy imports are inside the commands, so that --help answers at once.
+"""
+
+import os
+import sys
+
+from bakeoff.cli import measuring, pages
+from bakeoff.cli.shared import app, say
+from bakeoff.models.errors import BakeoffError
+
+__all__ = ["app", "main", "measuring", "pages"]
+
+
+def main() -> None:
+    """Run the command line; what the user or the system got wrong is one sentence and exit code 2."""
+    try:
+        for argument in sys.argv[1:]:
+            if any("\udc80" <= letter <= "\udcff" for letter in argument):
+                raise BakeoffError(f"argument {argument!a} is not UTF-8; what goes into records must be")
+        try:
+            app(standalone_mode=True)
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except BakeoffError as error:
+        say(str(error))
+        code = 2
+    except KeyboardInterrupt:
+        say("interrupted")
+        code = 130
+    except BrokenPipeError:
+        _drop_stdout()
+        code = 0
+    except OSError as error:
+        _drop_stdout()
+        what = error.filename or ("the working folder" if isinstance(error, FileNotFoundError) else "output")
+        say(f"{what}: {error.strerror or error}; check the path, permissions and free space")
+        code = 2
+    else:
+        return
+    sys.exit(code)
+
+
+def _drop_stdout() -> None:
+    """What is still buffered for a stdout that takes nothing is lost, and must not fail again at exit."""
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,58 @@
+"""One lane in a process of its own: `python -m bakeoff.selftest LANE quick|full DEVICE`; JSON lines tell of its rows.
+
+BAKEOFF_CACHE and BAKEOFF_RUNS name the lane's own folders.
+"""
+
+import signal
+import sys
+
+from bakeoff import guard, places
+from bakeoff.plan import Request, make_plan
+from bakeoff.record import encode_json
+from bakeoff.selftest.expected import lane_named
+from bakeoff.supervisor import Event
+from bakeoff.sweep import run_sweep
+
+
+class _Lines:
+    """A Progress for a parent that reads."""
+
+    def start(self, _position: int, _total: int, what: str) -> None:
+        self._say("start", what)
+
+    def event(self, event: Event) -> None:
+        pass
+
+    def finish(self, status: str, _text: str) -> None:
+        self._say("finish", status)
+
+    def say(self, text: str) -> None:
+        pass
+
+    @staticmethod
+    def _say(kind: str, text: str) -> None:
+        sys.stdout.write(encode_json([kind, text]).decode() + "\n")
+        sys.stdout.flush()
+
+
+def main() -> None:
+    guard.prctl(guard.PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    lane = lane_named(sys.argv[1], sys.argv[2] == "quick")
+    request = Request(
+        "toy",
+        presets=("tiny",),
+        workloads=("world",),
+        backends=tuple(entry.reference for entry in lane.expectations),
+        dtypes=("fp32",),
+        device=sys.argv[3],
+        threads=1,
+        policy=lane.policy,
+        final_s=0,
+        ceilings=False,
+    )
+    run_sweep(make_plan(request), places.runs_folder(), "selftest", resume=False, progress=_Lines())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,328 @@
+"""Back ends that lie or die, each in one way, in the ways that compilers do: a selftest sweeps them.
+
+What each deserves stands in bakeoff.selftest.expected. Most run the module eagerly underneath and say so
+(`interprets`), since that is not what they lie about. Torch is imported in workers only.
+"""
+
+import ctypes
+import itertools
+import os
+import queue
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bakeoff.backends.backend import (
+    Backend,
+    BuildContext,
+    BuildFunction,
+    Call,
+    Choice,
+    Engine,
+    ModuleEngine,
+    NoOptions,
+    Outputs,
+    Proof,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+Inputs = Mapping[str, "Tensor"]
+
+
+@dataclass(slots=True)
+class BoundEngine:
+    """An engine whose work begins at `bind`."""
+
+    binder: Callable[[Inputs], Call]
+    proof: Callable[[], Proof] = Proof
+    counters: Callable[[], Mapping[str, int]] = dict
+    closer: Callable[[], None] = field(default=lambda: None)
+
+    def bind(self, inputs: Inputs) -> Call:
+        return self.binder(inputs)
+
+    def activity(self) -> Mapping[str, int]:
+        return self.counters()
+
+    def prove(self) -> Proof:
+        return self.proof()
+
+    def close(self) -> None:
+        self.closer()
+
+
+def canary(name: str, summary: str, build: BuildFunction, interprets: bool = True, **more: Any) -> Backend:
+    """A back end that runs the module eagerly underneath, unless it claims otherwise."""
+    return Backend(name, summary, build, interprets=interprets, **more)
+
+
+def doing(action: Callable[[], object]) -> BuildFunction:
+    """A build that does something first and is eager then."""
+
+    def build(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
+        action()
+        return ModuleEngine(module)
+
+    return build
+
+
+def changing(change: Callable[[Outputs], Outputs], counters: Callable[[], Mapping[str, int]] = dict) -> BuildFunction:
+    """A build whose engine gives eager's outputs, changed."""
+
+    def build(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
+        return ModuleEngine(lambda *tensors: change(module(*tensors)), counters=counters)
+
+    return build
+
+
+def counting(act: Callable[[int], object], before: bool = False) -> BuildFunction:
+    """A build whose engine does something more, knowing the number of its call, from 1."""
+
+    def build(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
+        numbers = itertools.count(1)
+
+        def call(*tensors: "Tensor") -> Outputs:
+            number = next(numbers)
+            if before:
+                act(number)
+            outputs: Outputs = module(*tensors)
+            if not before:
+                act(number)
+            return outputs
+
+        return ModuleEngine(call)
+
+    return build
+
+
+def nan(outputs: Outputs) -> Outputs:
+    return tuple(output * float("nan") for output in outputs)
+
+
+# What ends the worker, or the build.
+
+
+def hang() -> None:
+    while True:
+        time.sleep(60)
+
+
+def hang_in_c() -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    ctypes.PyDLL(None).pause()  # with the interpreter's lock
+
+
+def _fill_memory() -> None:
+    kept = []
+    while True:
+        kept.append(bytes(1 << 30))  # asked for, never touched: the worker's limit says no before the kernel must
+
+
+def _fail() -> None:
+    raise RuntimeError("no kernel for this operator")
+
+
+def _fail_once(number: int) -> None:
+    if number == 2:
+        raise RuntimeError("only once")
+
+
+def leave_result(content: bytes) -> None:
+    Path("result.json").write_bytes(content)
+    os._exit(0)
+
+
+def _be_noisy() -> None:
+    for _ in range(1024):
+        os.write(1, bytes(range(256)) * 4096)  # a gibibyte in all, most of it not UTF-8
+
+
+def start_grandchild() -> None:
+    subprocess.Popen(["sleep", "600"], start_new_session=True)
+
+
+SEGFAULT = canary("segfault", "reads address 0", doing(lambda: ctypes.string_at(0)))
+KILLED = canary("killed", "is killed, as by a memory killer", doing(lambda: os.kill(os.getpid(), signal.SIGKILL)))
+EXITS_SILENTLY = canary("exits-silently", "exits with 0 and no result", doing(lambda: os._exit(0)))
+PARTIAL_RESULT = canary(
+    "partial-result", "leaves half a result", doing(lambda: leave_result(b'{"value":{"status":"ok"'))
+)
+HOSTILE_RESULT = canary("hostile-result", "leaves garbage as its result", doing(lambda: leave_result(b"\xff{[")))
+HANG = canary("hang", "sleeps for ever", doing(hang))
+HANG_C = canary("hang-c", "blocks in C, deaf to SIGTERM", doing(hang_in_c))
+HOST_OOM = canary("host-oom", "takes memory until there is none", doing(_fill_memory))
+RAISES_AT_BUILD = canary("raises-at-build", "raises while it builds", doing(_fail))
+RAISES_AT_CALL = canary("raises-at-call", "raises at its second call", counting(_fail_once, before=True))
+GRANDCHILD = canary("grandchild", "leaves a process in a session of its own", doing(start_grandchild))
+NOISY = canary("noisy", "prints a gibibyte that is not text", doing(_be_noisy))
+
+
+# What gives numbers, and should not be believed.
+
+
+# the call only rings a bell; a thread computes afterwards, into a static buffer that the caller already holds.
+# REAL: replaying into static outputs without a synchronisation, in a runtime that drops a frame when the last one is
+# not done. Only a set's first call waits. From then on the buffer always holds this set's right values, because they
+# were there from before: a check of values sees nothing, and the latency is that of the bell.
+# FOUND BY: filling the returned tensor with NaN before the next call and looking at once; a thread's processor time.
+def _ring_bell(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
+    jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+    threads: list[threading.Thread] = []
+
+    def work() -> None:
+        while (job := jobs.get()) is not None:
+            job()
+
+    def bind(inputs: Inputs) -> Call:
+        import torch
+
+        tensors, pending = tuple(inputs.values()), threading.Event()
+        static: list[Tensor] = []
+
+        def replay() -> None:
+            with torch.inference_mode():
+                for buffer, output in zip(static, module(*tensors), strict=True):
+                    buffer.copy_(output)
+            pending.clear()
+
+        def call() -> Outputs:
+            if not static:
+                with torch.no_grad():
+                    static.extend(output.clone() for output in module(*tensors))
+                if not threads:
+                    threads.append(threading.Thread(target=work, daemon=True))
+                    threads[0].start()
+            elif not pending.is_set():
+                pending.set()
+                jobs.put(replay)
+            return tuple(static)
+
+        return call
+
+    def close() -> None:
+        jobs.put(None)
+        for thread in threads:
+            thread.join()
+
+    return BoundEngine(bind, closer=close)
+
+
+def _halve(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
+    module.bfloat16()
+    return ModuleEngine(
+        lambda *tensors: tuple(output.float() for output in module(*(tensor.bfloat16() for tensor in tensors)))
+    )
+
+
+def _remember_by_address(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
+    kept: dict[int, Outputs] = {}
+
+    def call(*tensors: "Tensor") -> Outputs:
+        address = tensors[0].data_ptr()
+        if address not in kept:
+            kept[address] = module(*tensors)
+        return tuple(output.clone() for output in kept[address])
+
+    return ModuleEngine(call)
+
+
+def _spoil_fortieth(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
+    numbers = itertools.count(1)
+
+    def call(*tensors: "Tensor") -> Outputs:
+        outputs: Outputs = module(*tensors)
+        return nan(outputs) if next(numbers) == 40 else outputs
+
+    return ModuleEngine(call)
+
+
+def _give_up_quietly(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
+    try:
+        _fail()
+    except RuntimeError:
+        return ModuleEngine(module)
+    raise AssertionError("the compiler of this canary always fails")
+
+
+def _compile_nothing(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
+    import torch
+
+    return ModuleEngine(torch.compile(module, backend=lambda graph, _example: graph.forward, fullgraph=True))
+
+
+def _recompile(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
+    import torch
+
+    torch._dynamo.config.cache_size_limit = 1 << 20
+    numbers = itertools.count()
+
+    def guarded(number: int, *tensors: "Tensor") -> Outputs:
+        return tuple(output + 0 * number for output in module(*tensors))
+
+    compiled = torch.compile(guarded, backend="eager", dynamic=False)
+    return ModuleEngine(lambda *tensors: compiled(next(numbers) // 16, *tensors))
+
+
+def _slow_down(number: int) -> None:
+    until = time.perf_counter_ns() + 400 * number
+    while time.perf_counter_ns() < until:
+        pass
+
+
+def _leak(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
+    kept: list[bytearray] = []
+
+    def call(*tensors: "Tensor") -> Outputs:
+        kept.append(bytearray(b"x") * (1 << 18))
+        outputs: Outputs = module(*tensors)
+        return outputs
+
+    return ModuleEngine(call)
+
+
+RETURNS_EARLY = canary("returns-early", "returns before the work is done", _ring_bell)
+HALF_PRECISION = canary("half-precision", "computes in bf16 and says nothing", _halve)
+CACHED_OUTPUT = canary("cached-output", "knows inputs by their address", _remember_by_address)
+NAN = canary("nan", "gives no numbers", changing(nan))
+NAN_AT_40 = canary("nan-at-40", "gives no numbers, in its fortieth call only", _spoil_fortieth)
+WRONG_SHAPE = canary("wrong-shape", "loses a column", changing(lambda outputs: tuple(o[..., 1:] for o in outputs)))
+SILENT_EAGER = canary("silent-eager", "catches its compiler's error and runs eager", _give_up_quietly, interprets=False)
+UNCHANGED_GRAPH = canary("unchanged-graph", "captures a graph and hands it back", _compile_nothing, interprets=False)
+RECOMPILES = canary("recompiles", "compiles again every sixteenth call", _recompile, interprets=True)
+DRIFTS = canary("drifts", "takes longer call by call", counting(_slow_down))
+LEAKS = canary("leaks", "keeps 256 KiB a call", _leak)
+
+
+# What is as it should be.
+
+
+@dataclass(frozen=True, slots=True)
+class Repeats:
+    """How often each call runs the module: work of a known ratio."""
+
+    times: int = 1
+
+
+def _repeat(module: "nn.Module", _inputs: Inputs, options: Repeats, _context: BuildContext) -> Engine:
+    times = options.times
+
+    def call(*tensors: "Tensor") -> Outputs:
+        for _ in range(times - 1):
+            module(*tensors)
+        outputs: Outputs = module(*tensors)
+        return outputs
+
+    return ModuleEngine(call)
+
+
+HONEST = canary("honest", "eager under another name", doing(lambda: None))
+REPEATS = canary(
+    "repeats", "runs the module so many times a call", _repeat, options=Repeats, choices=(Choice(Repeats()),)
+)

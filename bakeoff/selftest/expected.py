@@ -1,0 +1,125 @@
+"""What each canary deserves, in the lanes that they are swept in."""
+
+from dataclasses import dataclass
+
+from bakeoff.policy import Policy
+from bakeoff.record import Status
+
+_PACKAGE = "bakeoff.selftest"
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """One canary, the status it must end in, and the finding that must be there if one is due."""
+
+    canary: str
+    """module:CONSTANT within bakeoff.selftest."""
+    status: Status
+    finding: str = ""
+    quick: bool = False
+
+    @property
+    def reference(self) -> str:
+        return f"{_PACKAGE}.{self.canary}"
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """Canaries that are swept one after another; lanes that time nothing of interest run beside each other."""
+
+    name: str
+    policy: Policy
+    expectations: tuple[Expectation, ...]
+    alone: bool = False
+
+
+def _policy(build_deadline_s: float, min_s: float) -> Policy:
+    """Short clocks; contention is no finding, since two lanes share the host."""
+    return Policy(
+        warmup_s=0.05,
+        warmup_cap_s=0.5,
+        min_samples=5,
+        min_s=min_s,
+        cap_s=1.5 * min_s,
+        throughput_s=0.15,
+        contention=100.0,
+        build_deadline_s=build_deadline_s,
+        large_build_deadline_s=build_deadline_s,
+        phase_deadline_s=60.0,
+    )
+
+
+LANES = (
+    Lane(
+        "deaths",
+        _policy(5.0, 0.2),
+        (
+            Expectation("canaries:SEGFAULT", "crashed", quick=True),
+            Expectation("canaries:KILLED", "crashed"),
+            Expectation("canaries:EXITS_SILENTLY", "crashed"),
+            Expectation("canaries:PARTIAL_RESULT", "crashed"),
+            Expectation("canaries:HOSTILE_RESULT", "crashed"),
+            Expectation("canaries:HANG", "timeout"),
+            Expectation("canaries:HANG_C", "timeout", quick=True),
+            Expectation("canaries:HOST_OOM", "oom"),
+            Expectation("canaries:RAISES_AT_BUILD", "build_failed"),
+            Expectation("canaries:RAISES_AT_CALL", "call_failed"),
+            Expectation("canaries:GRANDCHILD", "ok", "leftovers", quick=True),
+            Expectation("canaries:NOISY", "ok", "log"),
+            Expectation("cunning:LATE_FALLBACK", "fell_back"),
+            Expectation("cunning:TWIN_ONLY", "fell_back"),
+            Expectation("cunning:DONATES_INPUT", "parity_failed"),
+        ),
+    ),
+    Lane(
+        "lies",
+        _policy(60.0, 0.3),
+        (
+            Expectation("canaries:RETURNS_EARLY", "parity_failed", quick=True),
+            Expectation("canaries:HALF_PRECISION", "parity_failed"),
+            Expectation("canaries:CACHED_OUTPUT", "parity_failed"),
+            Expectation("canaries:NAN", "parity_failed"),
+            Expectation("canaries:NAN_AT_40", "parity_failed", quick=True),
+            Expectation("canaries:WRONG_SHAPE", "parity_failed"),
+            Expectation("canaries:SILENT_EAGER", "fell_back", quick=True),
+            Expectation("canaries:UNCHANGED_GRAPH", "fell_back"),
+            Expectation("canaries:RECOMPILES", "unstable", "recompiles"),
+            Expectation("cunning:LAZY", "parity_failed"),
+            Expectation("cunning:STEP_CACHE", "unstable", "unseen"),
+            Expectation("cunning:FOLDS_INPUTS", "unstable", "unseen"),
+            Expectation("cunning:RING_WRAP", "parity_failed"),
+            Expectation("cunning:CREEPS", "parity_failed"),
+            Expectation("cunning:THREADS_DRIFT", "unstable", "settings"),
+        ),
+    ),
+    Lane(
+        "slow",
+        _policy(60.0, 0.8),
+        (
+            Expectation("canaries:DRIFTS", "unstable", "drift"),
+            Expectation("canaries:LEAKS", "unstable", "leak", quick=True),
+            Expectation("cunning:HOARDS", "unstable", "leak"),
+            Expectation("canaries:HONEST", "ok", quick=True),
+            Expectation("odd:POOLED", "ok"),
+            Expectation("odd:STRIDED", "ok"),
+            Expectation("odd:COPIES_OUT", "ok"),
+            Expectation("odd:DELEGATES", "ok"),
+            Expectation("odd:REUSES_OUTPUT", "ok"),
+        ),
+        alone=True,
+    ),
+)
+
+
+def lanes(quick: bool) -> tuple[Lane, ...]:
+    """All lanes, or their quick canaries only."""
+    if not quick:
+        return LANES
+    return tuple(
+        Lane(lane.name, lane.policy, tuple(entry for entry in lane.expectations if entry.quick), lane.alone)
+        for lane in LANES
+    )
+
+
+def lane_named(name: str, quick: bool) -> Lane:
+    return next(lane for lane in lanes(quick) if lane.name == name)

@@ -1,0 +1,265 @@
+"""The selftest: canaries in lanes, each swept as any back end is, then the clock; a verdict that records carry."""
+
+import os
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from bakeoff import host
+from bakeoff.instrument import code_hash, write_stamp
+from bakeoff.job import ClockJob, ClockResult
+from bakeoff.models.errors import BakeoffError
+from bakeoff.progress import Progress
+from bakeoff.record import Record, SelftestStamp
+from bakeoff.selftest.expected import Expectation, Lane, lanes
+from bakeoff.store import load_all, now
+from bakeoff.supervisor import LOG_LIMIT_BYTES, Deadlines, run_job
+from bakeoff.variant import use_of
+from bakeoff.workplace import worker_environment
+
+MARKER = "BAKEOFF_SELFTEST"
+_CLOCK_DEADLINE_S = 120.0
+WAIT_TOLERANCE = 0.02
+TIMER_TOLERANCE = 0.03
+QUIET_SPREAD = 0.02
+LATENCY_LIMIT_NS = 20_000
+THROUGHPUT_LIMIT_NS = 5_000
+_LOG_SLACK_BYTES = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was tested: what it deserved and what it got."""
+
+    name: str
+    deserved: str
+    found: str
+    passed: bool
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Selftest:
+    stamp: SelftestStamp
+    checks: tuple[Check, ...]
+    noisy: str
+    """Why the clock could not be held against anything; empty on a quiet host."""
+    seconds: float
+
+
+def run(quick: bool, device: str, progress: Progress) -> Selftest:
+    """Run all canaries and hold the clock against what is known; keeps the verdict for the records made later.
+
+    KeyboardInterrupt passes through after all that was started is dead; nothing is kept then.
+    """
+    started = time.monotonic()
+    folder = Path(tempfile.mkdtemp(prefix="bakeoff-selftest-"))
+    marker = uuid.uuid4().hex
+    try:
+        plan = lanes(quick)
+        total = sum(len(lane.expectations) for lane in plan) + 1
+        records: dict[str, Record] = {}
+        counter = _Counter(progress, total)
+        for group in ([lane for lane in plan if not lane.alone], *([lane] for lane in plan if lane.alone)):
+            _run_beside(group, folder, quick, device, marker, counter)
+        for lane in plan:
+            records |= _records(folder / lane.name / "runs", lane)
+        checks = [_check(entry, records, folder / lane.name / "cache") for lane in plan for entry in lane.expectations]
+        left = _left_alive(marker)
+        checks.append(Check("nobody is left", "0 processes", f"{len(left)} processes", not left))
+        counter.start("clock")
+        clock = _clock(device, folder)
+        counter.finish("clock")
+        checks += _clock_checks(clock)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    noisy = _noisy(clock)
+    stamp = SelftestStamp(all(check.passed for check in checks), quick, now(), code_hash())
+    write_stamp(stamp)
+    return Selftest(stamp, tuple(checks), noisy, time.monotonic() - started)
+
+
+class _Counter:
+    """Progress over lanes that run beside each other."""
+
+    def __init__(self, progress: Progress, total: int) -> None:
+        self._progress, self._total, self._ended = progress, total, 0
+
+    def start(self, what: str) -> None:
+        self._progress.start(min(self._ended + 1, self._total), self._total, what)
+
+    def finish(self, status: str) -> None:
+        self._ended += 1
+        self._progress.finish(status, "")
+
+
+def _run_beside(group: Sequence[Lane], folder: Path, quick: bool, device: str, marker: str, counter: _Counter) -> None:
+    """Sweep the lanes of a group at the same time, each in a process and folders of its own.
+
+    Raises BakeoffError when a lane itself breaks, which is not what a canary can do.
+    """
+    selector = selectors.DefaultSelector()
+    running: dict[int, tuple[Lane, subprocess.Popen[str], list[str]]] = {}
+    try:
+        for lane in group:
+            own = folder / lane.name
+            environment = {
+                **os.environ,
+                "BAKEOFF_CACHE": str(own / "cache"),
+                "BAKEOFF_RUNS": str(own / "runs"),
+                MARKER: marker,
+            }
+            own.mkdir()
+            errors = (own / "errors.log").open("w")
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "bakeoff.selftest", lane.name, "quick" if quick else "full", device],
+                cwd=own,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
+            errors.close()
+            assert process.stdout is not None
+            running[process.stdout.fileno()] = (lane, process, [])
+            selector.register(process.stdout, selectors.EVENT_READ)
+        while running:
+            for key, _ in selector.select():
+                lane, process, names = running[key.fd]
+                assert process.stdout is not None
+                line = process.stdout.readline()
+                if line:
+                    _tell(line, names, counter)
+                    continue
+                selector.unregister(key.fileobj)
+                del running[key.fd]
+                process.stdout.close()
+                if process.wait() != 0:
+                    tail = (folder / lane.name / "errors.log").read_text(errors="replace").strip().splitlines()[-1:]
+                    raise BakeoffError(f"selftest: lane {lane.name} broke: {''.join(tail) or process.returncode}")
+    finally:
+        for _, process, _ in running.values():
+            process.send_signal(signal.SIGINT)
+        for _, process, _ in running.values():
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(20)
+            process.kill()
+
+
+def _tell(line: str, names: list[str], counter: _Counter) -> None:
+    kind, text = msgspec.json.decode(line)
+    if kind == "start":
+        names.append(text.split("/")[1])
+    else:
+        counter.start(names[-1])
+        counter.finish(text)
+
+
+def _records(runs: Path, lane: Lane) -> Mapping[str, Record]:
+    from bakeoff.backends import resolve_backend
+
+    kept = {entry.record.variant.backend: entry.record for entry in load_all(runs).current}
+    found = {}
+    for entry in lane.expectations:
+        backend = resolve_backend(entry.reference)
+        record = kept.get(str(use_of(backend, backend.options())))
+        if record is not None:
+            found[entry.canary] = record
+    return found
+
+
+def _check(entry: Expectation, records: Mapping[str, Record], cache: Path) -> Check:
+    """Whether a canary ended exactly as it must; one that is `ok` may have no finding but the one that is due."""
+    record = records.get(entry.canary)
+    deserved = entry.status + (f", {entry.finding}" if entry.finding else "")
+    name = entry.canary.partition(":")[2].lower().replace("_", "-")
+    if record is None:
+        return Check(name, deserved, "no record", False)
+    codes = [finding.code for finding in record.measurement.findings if finding.code not in ("busy-host", "warm-up")]
+    wanted = [entry.finding] if entry.finding else []
+    passed = record.status == entry.status and (codes == wanted if entry.status == "ok" else set(wanted) <= set(codes))
+    log = cache / record.log
+    if log.exists() and log.stat().st_size > LOG_LIMIT_BYTES + _LOG_SLACK_BYTES:
+        return Check(name, deserved, f"a log of {log.stat().st_size} bytes", False)
+    found = record.status + "".join(f", {code}" for code in codes)
+    return Check(name, deserved, found, passed, record.measurement.reason)
+
+
+def _left_alive(marker: str) -> list[int]:
+    """Processes that carry the marker in their environment (proc(5))."""
+    text, found = f"{MARKER}={marker}".encode(), []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):
+                if text in (entry / "environ").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+    return found
+
+
+def _clock(device: str, folder: Path) -> ClockResult:
+    threads = host.usable_cores()
+    outcome = run_job(
+        ClockJob(device, threads),
+        ClockResult,
+        worker_environment(threads),
+        Deadlines(_CLOCK_DEADLINE_S),
+        folder / "clock.log",
+        lambda _event: None,
+    )
+    if outcome.kind != "result":
+        raise BakeoffError(f"selftest: the clock's worker ended with {outcome.kind}: {outcome.reason}")
+    result: ClockResult = outcome.value
+    return result
+
+
+def _noisy(clock: ClockResult) -> str:
+    """A host that does not repeat itself cannot say whether a clock is right."""
+    if clock.probe_spread < QUIET_SPREAD:
+        return ""
+    return (
+        f"noisy host: a fixed piece of work did not repeat within {QUIET_SPREAD:.0%} ({clock.probe_spread:.1%} after "
+        f"{clock.attempts} tries), so that the clock could not be held against it"
+    )
+
+
+def _clock_checks(clock: ClockResult) -> list[Check]:
+    quiet = not _noisy(clock)
+    wait, timer = abs(clock.wait_ratio - 1), abs(clock.timer_ratio - 1)
+    return [
+        Check(
+            "busy wait of 5 ms",
+            f"5 ms, {WAIT_TOLERANCE:.0%}",
+            f"{5 * clock.wait_ratio:.4f} ms, {clock.wait_samples} samples",
+            wait <= WAIT_TOLERANCE or not quiet,
+        ),
+        Check(
+            "torch's Timer.blocked_autorange",
+            f"ratio 1, {TIMER_TOLERANCE:.0%}",
+            f"{clock.timer_ratio:.4f}",
+            timer <= TIMER_TOLERANCE or not quiet,
+        ),
+        Check(
+            "overhead, latency clock",
+            f"{LATENCY_LIMIT_NS / 1000:g} us a call",
+            f"{clock.latency_overhead_ns / 1000:.2f} us",
+            clock.latency_overhead_ns <= LATENCY_LIMIT_NS,
+        ),
+        Check(
+            "overhead, throughput clock",
+            f"{THROUGHPUT_LIMIT_NS / 1000:g} us a call",
+            f"{clock.throughput_overhead_ns / 1000:.2f} us",
+            clock.throughput_overhead_ns <= THROUGHPUT_LIMIT_NS,
+        ),
+    ]

@@ -1,0 +1,100 @@
+"""Whether one of two variants is faster: the median ratio with a bootstrap interval, a rank test, and one word.
+
+A verdict needs the 99.9 % interval of the ratio to exclude 1 and the ratio to lie beyond 2 %: below that, versions of
+one program differ by where their memory happens to lie (Mytkowicz et al., ASPLOS 2009).
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bakeoff.record import Comparison, Record
+
+CONFIDENCE = 0.999
+LEAST_DIFFERENCE = 0.02
+LEAST_ROUNDS = 11
+"""Of fewer pairs not even all on one side would be as rare as 0.1 % by chance: 2 / 2**10."""
+_RESAMPLES = 20_000
+Nanoseconds = NDArray[Any]
+Word = Literal["faster", "slower", "no difference shown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How A stands against B. `ratio` is B's time over A's: above 1, A is faster."""
+
+    word: Word
+    ratio: float
+    low: float
+    """Lower end of the ratio's 99.9 % interval."""
+    high: float
+    p: float
+    """Of the rank test: Wilcoxon's signed ranks of paired rounds, Mann and Whitney's of independent samples."""
+    rounds: int
+    a_ms: float
+    """Median of the rounds' medians, milliseconds a call."""
+    b_ms: float
+
+
+def judge(comparison: Comparison) -> Verdict:
+    """The verdict on paired rounds. Raises ValueError where there are none."""
+    from scipy.stats import bootstrap, wilcoxon
+
+    if not comparison.rounds:
+        raise ValueError("no rounds")
+    a = np.array([np.median(entry.a_ns) for entry in comparison.rounds])
+    b = np.array([np.median(entry.b_ns) for entry in comparison.rounds])
+    ratios = b / a
+    low, high = ratios.min(), ratios.max()
+    if len(ratios) >= LEAST_ROUNDS:
+        interval = bootstrap(
+            (ratios,),
+            np.median,
+            n_resamples=_RESAMPLES,
+            confidence_level=CONFIDENCE,
+            method="percentile",
+            rng=np.random.default_rng(comparison.seed),
+        ).confidence_interval
+        low, high = interval.low, interval.high
+    same = bool(np.all(ratios == 1))
+    p = 1.0 if same else float(wilcoxon(np.log(ratios)).pvalue)
+    return _verdict(float(np.median(ratios)), float(low), float(high), p, len(ratios), a, b)
+
+
+def judge_apart(a: Record, b: Record, seed: int = 0) -> Verdict:
+    """The verdict on two records made at different times: what the host did meanwhile is in it.
+
+    Raises ValueError where one has no samples.
+    """
+    from scipy.stats import bootstrap, mannwhitneyu
+
+    clocks = (a.measurement.latency, b.measurement.latency)
+    if any(clock is None or not clock.samples_ns for clock in clocks):
+        raise ValueError("no samples")
+    ours, theirs = (np.asarray(clock.samples_ns, dtype=np.float64) for clock in clocks if clock is not None)
+
+    def ratio(x: np.ndarray, y: np.ndarray, axis: int = -1) -> np.ndarray:
+        return np.median(y, axis=axis) / np.median(x, axis=axis)
+
+    interval = bootstrap(
+        (ours, theirs),
+        ratio,
+        n_resamples=_RESAMPLES // 10,
+        confidence_level=CONFIDENCE,
+        method="percentile",
+        rng=np.random.default_rng(seed),
+    ).confidence_interval
+    p = float(mannwhitneyu(ours, theirs).pvalue)
+    count = min(len(ours), len(theirs))
+    return _verdict(float(ratio(ours, theirs)), float(interval.low), float(interval.high), p, count, ours, theirs)
+
+
+def _verdict(ratio: float, low: float, high: float, p: float, count: int, a: Nanoseconds, b: Nanoseconds) -> Verdict:
+    word: Word = "no difference shown"
+    if count >= LEAST_ROUNDS and low > 1 and ratio > 1 + LEAST_DIFFERENCE:
+        word = "faster"
+    elif count >= LEAST_ROUNDS and high < 1 and ratio < 1 / (1 + LEAST_DIFFERENCE):
+        word = "slower"
+    return Verdict(word, ratio, low, high, p, count, float(np.median(a)) / 1e6, float(np.median(b)) / 1e6)

@@ -1,0 +1,106 @@
+"""The worker's side of a comparison: a variant that is built and checked, and runs a block of calls when it is told to.
+
+Between two blocks it waits in read(2); its threads are parked as long as OMP_WAIT_POLICY is passive, and the processor
+time that it takes while it should be idle is reported with each block.
+"""
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+from bakeoff.job import CompareJob
+from bakeoff.record import Finding, Measurement
+from bakeoff.worker.bench import Bench, Report
+from bakeoff.worker.building import call_stage
+from bakeoff.worker.device import cache_flush, context_bytes, device_state
+from bakeoff.worker.measure import Stand, activity, attempt, closing_proof, proof_record, stand_up
+from bakeoff.worker.operators import dispatched
+from bakeoff.worker.precision import settings
+from bakeoff.worker.timing import Course, measure_overhead, timed, warm_up
+
+LONGEST_BLOCK = 200
+"""Calls; a block is sent as one line."""
+
+
+def serve_blocks(job: CompareJob, commands: int, report: Report) -> Measurement:
+    """Build, check, warm up, say `ready` with the milliseconds a call takes, then obey until told to stop."""
+    return attempt(job.measure, report, lambda bench: _serve(job, bench, commands, report))
+
+
+def _serve(job: CompareJob, bench: Bench, commands: int, report: Report) -> Measurement:
+    device = job.measure.subject.device
+    context_bytes(device)
+    stand = stand_up(job.measure, bench, report)
+    parity = stand.judged.parity(stand.checked)
+    course = Course(
+        device=device,
+        policy=job.measure.policy,
+        look=stand.watch.look,
+        flush=cache_flush(device, stand.weights_bytes),
+        inputs=stand.inputs,
+        report=report,
+    )
+    made = Measurement(
+        status="ok",
+        build=stand.built.cost,
+        proof=proof_record(stand, stand.proof.fell_back, (), {}),
+        parity=parity,
+        settings=settings(),
+        weights=bench.weights,
+    )
+    if stand.proof.fell_back:
+        return replace(made, status="fell_back", reason=f"what ran is {stand.proof.fell_back}")
+    if not parity.passed:
+        problem = next(output.problem for output in parity.outputs if not output.passed)
+        return replace(made, status="parity_failed", reason=problem)
+    counters = activity(stand.built.engine)
+    report("warm-up", "")
+    warmup_ns, _ = call_stage(lambda: warm_up(stand.built.calls, counters, course))
+    overhead = measure_overhead(call_stage(stand.built.calls[0]), course)
+    before = dict(counters())
+    report("ready", json.dumps(sorted(warmup_ns)[len(warmup_ns) // 2]))
+    _obey(stand, course, commands, report)
+    moved = sorted(name for name, count in counters().items() if count != before.get(name, 0))
+    state, throttled, _ = device_state(device)
+    operators = call_stage(lambda: dispatched(stand.built.calls[0]))
+    proof = closing_proof(stand, operators)
+    made = replace(made, overhead=overhead, device_state=state, proof=proof)
+    if proof.fell_back:
+        return replace(made, status="fell_back", reason=f"what ran is {proof.fell_back}")
+    if stand.watch.problem:
+        return replace(made, status="parity_failed", reason=stand.watch.problem)
+    alarms = []
+    if moved:
+        alarms.append(Finding("recompiles", f"compiled between the blocks ({', '.join(moved)})"))
+    if throttled:
+        alarms.append(Finding("throttled", f"the GPU was throttled: {', '.join(throttled)}"))
+    return replace(made, status="unstable", reason=alarms[0].text, findings=tuple(alarms)) if alarms else made
+
+
+def _obey(stand: Stand, course: Course, commands: int, report: Report) -> None:
+    """For each number that is read, so many calls, after one that brings the caches back; until `stop` or the end."""
+    calls, count = stand.built.calls, 0
+    rested = time.process_time()
+    for line in _lines(commands):
+        if line == b"stop":
+            return
+        idle_s = time.process_time() - rested
+        samples = []
+        for number in range(int(line) + 1):
+            index = count % len(calls)
+            count += 1
+            elapsed_ns, outputs = call_stage(lambda index=index: timed(calls[index], course))  # type: ignore[misc]
+            course.look(index, outputs)
+            del outputs
+            if number:
+                samples.append(elapsed_ns)
+        rested = time.process_time()
+        report("block", json.dumps({"ns": samples, "idle_s": idle_s}))
+
+
+def _lines(descriptor: int) -> Iterator[bytes]:
+    with os.fdopen(descriptor, "rb", buffering=0) as stream:
+        while line := stream.readline():
+            yield line.strip()

@@ -1,0 +1,62 @@
+"""What a variant's outputs are compared with, read from the judge's folder when a set is compared."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from bakeoff.models.errors import BakeoffError
+from bakeoff.record import OutputParity, Parity
+from bakeoff.worker.bench import Bench
+from bakeoff.worker.judge import load_reference, read_about, read_eager
+from bakeoff.worker.parity import Difference, difference, expected_dtype, limits, nothing, worst
+from bakeoff.worker.precision import TORCH_DTYPES
+from bakeoff.worker.watch import Watch
+
+
+class Judged:
+    """The references of one subject, and the limits of one dtype. Raises BakeoffError when the weights differ."""
+
+    def __init__(self, folder: Path, bench: Bench, dtype: str) -> None:
+        self._folder = folder
+        self._about = read_about(folder)
+        if self._about["weights"] != bench.weights:
+            raise BakeoffError(f"the judge {folder.name} saw other weights than this worker; run the sweep again")
+        self._specs = bench.workload.outputs
+        self._dtype = TORCH_DTYPES[dtype]
+        eager = read_eager(folder, dtype)
+        self.eager_operators: Mapping[str, int] = eager.operators
+        self._limits = limits(self._specs, eager.noise, bench.component.tolerance_fp32)
+
+    def watch(self) -> Watch:
+        """A look between calls that knows the fingerprints of all references."""
+        references = (load_reference(self._folder, index) for index in range(int(self._about["sets"])))
+        return Watch(self._specs, references, self._limits)
+
+    def differences(self, index: int, outputs: object, when: str = "") -> list[Difference]:
+        """Each output of set `index` against its reference; `when` completes the sentence about a wrong one."""
+        where = f"inputs {index}{', ' if when else ''}{when}"
+        return [replace(entry, where=where) for entry in self._compared(index, outputs)]
+
+    def _compared(self, index: int, outputs: object) -> list[Difference]:
+        reference = load_reference(self._folder, index)
+        if not isinstance(outputs, tuple | list) or len(outputs) != len(self._specs):
+            found = f"{len(outputs)} outputs" if isinstance(outputs, tuple | list) else f"a {type(outputs).__name__}"
+            problem = f"is not there to compare: a call gave {found}, the workload states {len(self._specs)}"
+            return [nothing(problem) for _ in self._specs]
+        return [
+            difference(output, reference[spec.name], expected_dtype(spec, self._dtype))
+            for spec, output in zip(self._specs, outputs, strict=True)
+        ]
+
+    def parity(self, rounds: Sequence[Sequence[Difference]]) -> Parity:
+        """The verdict over all comparisons that were made, the worst of each output deciding."""
+        outputs: list[OutputParity] = [
+            worst(spec, [entries[position] for entries in rounds], self._limits[spec.name])
+            for position, spec in enumerate(self._specs)
+        ]
+        return Parity(
+            judge=self._folder.name,
+            judge_dtype=str(self._about["dtype"]),
+            sets=int(self._about["sets"]),
+            outputs=tuple(outputs),
+        )

@@ -1,0 +1,430 @@
+"""What the short and the long endurance tests share: sweeps as processes that are killed, doubled, starved and broken.
+
+Every function raises AssertionError when the lab does not keep its word, and gives back the figures if it does.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab import MARKER, processes_with, wait_until
+
+from bakeoff.report import history
+from bakeoff.store import Records, load_all
+
+SIX = ("--dtype", "fp32,bf16", "--backends", "eager,inductor[mode=default],inductor[freezing]")
+"""Most of them built twice."""
+THREE = ("--dtype", "fp32", "--backends", "eager,inductor[mode=default],inductor[freezing]")
+TWO = ("--dtype", "fp32", "--backends", "eager,inductor[mode=default]")
+GONE_WITHIN_S = 5.0
+"""Seconds after which nobody of a killed sweep may live any more."""
+FAILED = 2
+"""The exit code of a clear sentence."""
+
+_SUPPORT = Path(__file__).parent
+_BAKEOFF = _SUPPORT / "enduring_bakeoff.py"
+_FINISHED_ROW = re.compile(r"^\[\d+/\d+\] (\S+)  \w+", re.MULTILINE)
+_WAITS = "Another sweep measures on this cpu"
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A command that came to its own end."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def said(self) -> list[str]:
+        """The sentences meant for a person who has to do something."""
+        return [line for line in self.err.splitlines() if line.startswith("bakeoff: ")]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A folder with records, caches and temporary files of its own, and a mark on every process started for it."""
+
+    folder: Path
+    arguments: tuple[str, ...] = SIX
+    torchless: bool = True
+
+    @property
+    def asked(self) -> int:
+        """How many variants a sweep here has."""
+        return {SIX: 6, THREE: 3, TWO: 2}[self.arguments]
+
+    @property
+    def runs(self) -> Path:
+        return self.folder / "runs"
+
+    @property
+    def cache(self) -> Path:
+        return self.folder / "cache"
+
+    @property
+    def temporary(self) -> Path:
+        return self.folder / "tmp"
+
+    def start(self, *command: str, marker: str, errors: Path, **environment: str) -> "subprocess.Popen[bytes]":
+        for folder in (self.runs, self.cache, self.temporary):
+            folder.mkdir(parents=True, exist_ok=True)
+        variables = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(_SUPPORT), os.environ.get("PYTHONPATH", "")])),
+            "BAKEOFF_RUNS": str(self.runs),
+            "BAKEOFF_CACHE": str(self.cache),
+            "TMPDIR": str(self.temporary),
+            MARKER: marker,
+            **({"BAKEOFF_TEST_TORCHLESS": "1"} if self.torchless else {}),
+            **environment,
+        }
+        with open(errors, "wb") as err, open(errors.with_suffix(".out"), "wb") as out:
+            return subprocess.Popen(
+                [sys.executable, str(_BAKEOFF), *command],
+                cwd=self.folder,
+                env=variables,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
+
+    def start_sweep(self, *more: str, marker: str, errors: Path, **environment: str) -> "subprocess.Popen[bytes]":
+        command = ("sweep", "toy", "--device", "cpu", *self.arguments, *more)
+        return self.start(*command, marker=marker, errors=errors, **environment)
+
+    def run(self, *command: str, **environment: str) -> Ended:
+        """A command to its end; nobody may live after it."""
+        marker, errors = uuid.uuid4().hex, self.folder / f"{uuid.uuid4().hex[:8]}.err"
+        process = self.start(*command, marker=marker, errors=errors, **environment)
+        return end_of(process, errors, marker)
+
+    def sweep(self, *more: str, **environment: str) -> Ended:
+        return self.run("sweep", "toy", "--device", "cpu", *self.arguments, *more, **environment)
+
+    def resume(self, **environment: str) -> Ended:
+        """What a person does after a sweep ended early: `--resume`, or the same again where nothing had begun."""
+        return self.sweep(*(["--resume"] if self.states() else []), **environment)
+
+    def records(self) -> Records:
+        """All that is there and nothing torn, no variant twice."""
+        found = load_all(self.runs)
+        assert found.problems == (), found.problems
+        variants = [str(entry.record.variant) for entry in found.current]
+        assert len(set(variants)) == len(variants), variants
+        return found
+
+    def files(self) -> dict[str, bytes]:
+        folder = self.runs / "records"
+        return {path.name: path.read_bytes() for path in folder.glob("*.json")} if folder.exists() else {}
+
+    def states(self) -> list[bool]:
+        """Of each sweep that has begun, whether it is finished."""
+        return [json.loads(path.read_bytes())["finished"] for path in sorted((self.cache / "sweeps").glob("*.json"))]
+
+    def litter(self) -> list[str]:
+        """Temporary files that a killed sweep could not remove."""
+        hidden = [path for folder in (self.runs, self.cache) for path in folder.rglob(".*") if path.is_file()]
+        return [str(path.relative_to(self.folder)) for path in (*hidden, *self.temporary.glob("bakeoff-*"))]
+
+
+def end_of(process: "subprocess.Popen[bytes]", errors: Path, marker: str) -> Ended:
+    code = process.wait()
+    assert processes_with(marker) == []
+    out = errors.with_suffix(".out").read_text(encoding="utf-8", errors="replace")
+    ended = Ended(code, out, errors.read_text(encoding="utf-8", errors="replace"))
+    assert "Traceback" not in ended.err + ended.out, ended.err
+    return ended
+
+
+def check_complete(place: Place, before: Mapping[str, bytes]) -> None:
+    """One record of each variant, all of one sweep, what was there before unchanged, and the page made of them."""
+    found = place.records()
+    assert len(found.current) == place.asked, [entry.id for entry in found.current]
+    assert len({entry.record.sweep for entry in found.current}) == 1
+    after = place.files()
+    assert {name: after.get(name) for name in before} == dict(before)
+    assert history.check(place.runs) == ""
+
+
+@dataclass(frozen=True)
+class Kill:
+    """One `kill -9` of a sweep, survived."""
+
+    moment_s: float
+    gone_s: float
+    """Until the last process of the sweep was gone."""
+    recorded: int
+    """Records that were there when it was killed."""
+    litter: int
+
+
+def kill(place: Place, moment_s: float) -> Kill | None:
+    """Start or resume a sweep and kill it after `moment_s`; None when it had ended before."""
+    marker, errors = uuid.uuid4().hex, place.folder / "killed.err"
+    earlier = place.files()
+    process = place.start_sweep(*(["--resume"] if place.states() else []), marker=marker, errors=errors)
+    try:
+        try:
+            process.wait(moment_s)
+            return None
+        except subprocess.TimeoutExpired:
+            seen = place.files()
+            process.kill()
+            process.wait()
+        killed = time.monotonic()
+        wait_until(lambda: not processes_with(marker), "a killed sweep's last process to end", GONE_WITHIN_S)
+        gone_s = time.monotonic() - killed
+    finally:
+        for pid in processes_with(marker):
+            os.kill(pid, 9)
+    announced = _FINISHED_ROW.findall(errors.read_text(encoding="utf-8"))
+    after = place.files()
+    assert {name: after.get(name) for name in {**earlier, **seen}} == {**earlier, **seen}
+    recorded = {str(entry.record.variant) for entry in place.records().current}
+    assert set(announced) <= recorded, (announced, recorded)
+    return Kill(moment_s, gone_s, len(recorded), len(place.litter()))
+
+
+def kill_until_done(place: Place, moments_s: Sequence[float]) -> list[Kill]:
+    """Kill a sweep and its resumptions at each moment, then let it finish; ends early when a sweep was faster."""
+    kills = []
+    for moment_s in moments_s:
+        one = kill(place, moment_s)
+        if one is None:
+            break
+        kills.append(one)
+    before = place.files()
+    if place.states() != [True]:
+        ended = place.resume()
+        assert ended.code == 0, ended.err
+    else:  # killed while it printed, or not at all
+        ended = place.sweep("--resume")
+        assert (ended.code, len(ended.said)) == (FAILED, 1), ended.err
+        assert place.run("history").code == 0
+    check_complete(place, before)
+    assert place.states() == [True]
+    return kills
+
+
+def two_at_once(place: Place) -> float:
+    """Two sweeps on one folder; returns the seconds between the last job of the one and the first of the other."""
+    windows = place.folder / "windows"
+    marker, processes = uuid.uuid4().hex, []
+    for who in ("first", "second"):
+        errors = place.folder / f"{who}.err"
+        environment = {"BAKEOFF_TEST_WINDOWS": str(windows), "BAKEOFF_TEST_WHO": who}
+        processes.append(place.start_sweep(marker=marker, errors=errors, **environment))
+        if who == "first":
+            wait_until(lambda: (place.folder / "first.err").read_bytes(), "the first sweep to begin")
+    codes = [process.wait() for process in processes]
+    first, second = ((place.folder / f"{who}.err").read_text(encoding="utf-8") for who in ("first", "second"))
+    assert codes == [0, 0], (codes, first, second)
+    assert processes_with(marker) == []
+    assert (_WAITS in first, _WAITS in second) == (False, True), (first, second)
+    spans: dict[str, list[tuple[float, float]]] = {"first": [], "second": []}
+    for line in windows.read_text(encoding="ascii").splitlines():
+        who, _, begin, end = line.split()
+        spans[who].append((float(begin), float(end)))
+    gap_s = min(begin for begin, _ in spans["second"]) - max(end for _, end in spans["first"])
+    assert gap_s > 0, spans
+    assert min(len(found) for found in spans.values()) >= place.asked
+    found = load_all(place.runs)
+    assert found.problems == (), found.problems
+    sweeps = [entry.record.sweep for entry in found.current]
+    assert len(sweeps) == 2 * place.asked, (sweeps, first, second)
+    assert sweeps == sorted(sweeps), "the rows of one sweep lie together"
+    assert {sweeps.count(sweep) for sweep in sweeps} == {place.asked}
+    assert history.check(place.runs) == ""
+    return gap_s
+
+
+def resume_twice_at_once(place: Place) -> str:
+    """Two resumptions of one sweep: one does it, the other finds nothing to do, and no variant is run twice."""
+    marker = uuid.uuid4().hex
+    process = place.start_sweep(marker=marker, errors=place.folder / "killed.err")
+    wait_until(lambda: place.files() or process.poll() is not None, "a record")
+    process.kill()
+    process.wait()
+    wait_until(lambda: not processes_with(marker), "a killed sweep's last process to end", GONE_WITHIN_S)
+    before = place.files()
+    assert place.states() == [False]
+    assert len(place.records().current) < place.asked
+    marker = uuid.uuid4().hex
+    errors = [place.folder / f"resume{number}.err" for number in range(2)]
+    processes = [place.start_sweep("--resume", marker=marker, errors=path) for path in errors]
+    codes = [process.wait() for process in processes]
+    text = [path.read_text(encoding="utf-8") for path in errors]
+    assert sorted(codes) == [0, FAILED], text
+    assert "no unfinished sweep of toy" in text[codes.index(FAILED)]
+    assert _WAITS in text[codes.index(FAILED)]
+    check_complete(place, before)
+    return f"{place.asked - len(before)} variants left, each run once"
+
+
+def check_failed(ended: Ended, says: str) -> None:
+    """One sentence for a person, and nothing of Python."""
+    assert ended.code == FAILED, (ended.code, ended.err)
+    assert len(ended.said) == 1, ended.err
+    assert re.search(says, ended.said[0]), ended.said
+
+
+def break_fsync(place: Place, call: int) -> bool:
+    """Let one fsync of a sweep fail, then resume it; False when the sweep asks for fewer."""
+    ended = place.sweep(BAKEOFF_TEST_FSYNC=str(call))
+    if ended.code == 0:
+        return False
+    check_failed(ended, r"cannot be written to .*: Input/output error")
+    check_nothing_half_written(place, ended)
+    before = place.files()
+    ended = place.resume()
+    if place.states() == [True] and ended.code == FAILED:  # only the page was missing
+        assert place.run("history").code == 0
+    else:
+        assert ended.code == 0, ended.err
+    check_complete(place, before)
+    return True
+
+
+def check_nothing_half_written(place: Place, ended: Ended) -> None:
+    """What was announced is kept and readable, and no temporary file is left."""
+    recorded = {str(entry.record.variant) for entry in place.records().current}
+    assert set(_FINISHED_ROW.findall(ended.err)) <= recorded
+    assert place.litter() == []
+
+
+def cannot_mount(folder: Path) -> str:
+    """Why no small disk can be mounted here, or nothing."""
+    probe = folder / "probe"
+    try:
+        with small_disk(probe, 4):
+            return ""
+    except (OSError, subprocess.CalledProcessError) as error:
+        return f"cannot mount a tmpfs: {error}"
+
+
+@contextmanager
+def small_disk(folder: Path, kib: int) -> Iterator[None]:
+    """A file system of `kib` KiB at `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _mount("mount", "-t", "tmpfs", "-o", f"size={kib}k", "tmpfs", str(folder))
+    try:
+        yield
+    finally:
+        _mount("umount", str(folder))
+
+
+def make_room(folder: Path, kib: int) -> None:
+    _mount("mount", "-o", f"remount,size={kib}k", str(folder))
+
+
+def make_read_only(folder: Path) -> None:
+    """Tried again while somebody has a file open for writing there."""
+    for _ in range(100):
+        try:
+            _mount("mount", "-o", "remount,ro", str(folder))
+            return
+        except subprocess.CalledProcessError:
+            time.sleep(0.01)
+    raise AssertionError(f"{folder} is never free of writers")
+
+
+def make_writable(folder: Path) -> None:
+    _mount("mount", "-o", "remount,rw", str(folder))
+
+
+def _mount(*command: str) -> None:
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def fill_records(place: Place, kib: int) -> int:
+    """A disk that is full before the sweep is done; returns the records that it took. Room is made and it resumes."""
+    with small_disk(place.runs, kib):
+        ended = place.sweep()
+        check_failed(ended, r"cannot be written to .*: No space left on device; make room")
+        check_nothing_half_written(place, ended)
+        before = place.files()
+        taken = len(place.records().current)
+        assert taken < place.asked
+        assert place.run("table").code == (0 if taken else FAILED)
+        make_room(place.runs, 1024)
+        ended = place.resume()
+        assert ended.code == 0, ended.err
+        check_complete(place, before)
+        return taken
+
+
+def fill_other(place: Place, which: Path, kib: int) -> int:
+    """A full disk for caches or workers: rows may fail, the sweep may end, but it says so; returns the exit code."""
+    with small_disk(which, max(kib, 4)):
+        if not kib:
+            (which / "filler").write_bytes(bytes(4096))
+        ended = place.sweep()
+        assert ended.code in (0, FAILED, 3), ended.err
+        if ended.code == FAILED:
+            assert len(ended.said) == 1, ended.err
+            assert "No space left on device" in ended.said[0]
+        check_nothing_half_written(place, ended)
+        before = place.files()
+        make_room(which, 4096)
+        if place.states() != [True]:
+            resumed = place.resume()
+            assert resumed.code in (0, 3), resumed.err
+            check_complete(place, before)
+        return ended.code
+
+
+def lose_write_permission(place: Place) -> int:
+    """Records become read-only after the first row; returns how many there were then. Reading them still works."""
+    with small_disk(place.runs, 1024):
+        marker, errors = uuid.uuid4().hex, place.folder / "read-only.err"
+        process = place.start_sweep(marker=marker, errors=errors)
+        wait_until(lambda: place.files() or process.poll() is not None, "a record")
+        make_read_only(place.runs)
+        ended = end_of(process, errors, marker)
+        check_failed(ended, r"cannot be written to .*: Read-only file system")
+        check_nothing_half_written(place, ended)
+        before = place.files()
+        assert place.run("table").code == 0
+        check_failed(place.run("history"), r"OPTIMIZATION_HISTORY.md cannot be written to .*: Read-only file system")
+        check_failed(place.sweep(), r"records cannot be written to .*: Read-only file system")
+        assert place.files() == before
+        taken = len(place.records().current)
+        make_writable(place.runs)
+        ended = place.resume()
+        assert ended.code == 0, ended.err
+        check_complete(place, before)
+        return taken
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a command took."""
+
+    seconds: float
+    peak_bytes: int
+    """Largest resident size of the process."""
+    out: str
+
+
+def cost_of(*command: str, cwd: Path) -> Cost:
+    """Run `bakeoff ...` alone and meter it; it must succeed."""
+    started = time.monotonic()
+    with open(cwd / "cost.out", "w+b") as out, open(cwd / "cost.err", "w+b") as err:
+        process = subprocess.Popen([sys.executable, "-m", "bakeoff", *command], cwd=cwd, stdout=out, stderr=err)
+        _, status, usage = os.wait4(process.pid, 0)
+        seconds = time.monotonic() - started
+        process.returncode = os.waitstatus_to_exitcode(status)
+        out.seek(0)
+        err.seek(0)
+        assert process.returncode == 0, err.read().decode()
+        return Cost(seconds, usage.ru_maxrss * 1024, out.read().decode())

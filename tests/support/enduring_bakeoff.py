@@ -1,0 +1,47 @@
+"""The command line for tests that kill, starve and break it: `python enduring_bakeoff.py sweep toy`, with short clocks.
+
+BAKEOFF_TEST_TORCHLESS=1 takes workers that need no torch; BAKEOFF_TEST_FSYNC=N lets the Nth fsync of this process fail
+as it does on a broken disk.
+"""
+
+import errno
+import functools
+import itertools
+import os
+import signal
+import sys
+from pathlib import Path
+
+from lab import FAST
+
+from bakeoff import cli, places, plan, supervisor
+
+_WORKER = Path(__file__).parent / "torchless_worker.py"
+
+
+def _break_fsync(failing: int) -> None:
+    real, calls = os.fsync, itertools.count(1)
+
+    def fsync(descriptor: int) -> None:
+        if next(calls) == failing:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        real(descriptor)
+
+    os.fsync = fsync  # type: ignore[assignment]
+
+
+def _no_commit() -> tuple[str, bool]:
+    """A sweep can be resumed here even if somebody commits or edits meanwhile."""
+    return "", False
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background has it ignored
+    plan.FINAL_S = 0.0
+    plan.Request = functools.partial(plan.Request, policy=FAST, ceilings=False)  # type: ignore[misc, assignment]
+    places.commit = _no_commit
+    if os.environ.get("BAKEOFF_TEST_TORCHLESS"):
+        supervisor.WORKER = (sys.executable, "-I", "-S", str(_WORKER))  # type: ignore[assignment]
+    if os.environ.get("BAKEOFF_TEST_FSYNC"):
+        _break_fsync(int(os.environ["BAKEOFF_TEST_FSYNC"]))
+    cli.main()

@@ -1,0 +1,89 @@
+"""How often `compare` is wrong: pairs of the same, and pairs that truly differ by 5 %, each in fresh processes.
+
+    python tests/trials/compare_rates.py [--pairs 100] [--power 10] [--seconds 4]
+
+A pair of the same is one toy under two names in two processes: whatever verdict is called, is called wrongly. In a pair
+that differs one side runs the module 20 times a call and the other 21. Run it alone on the machine; it takes some ten
+minutes. Exits 1 when more than 2 % of the first are called different or fewer than 9 of 10 of the second are found.
+"""
+
+import argparse
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import Progress as Bar
+from tabulate import tabulate
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+
+from lab import Recorder, marked_folder
+
+from bakeoff.compare import compare
+from bakeoff.plan import Plan, Request, make_plan
+from bakeoff.policy import Policy
+from bakeoff.verdict import Verdict, judge
+
+HONEST = "bakeoff.selftest.canaries:HONEST"
+REPEATS = "bakeoff.selftest.canaries:REPEATS"
+WORKLOADS = ("world", "picture", "sound", "stream")
+
+
+def plan_of(a: str, b: str, workload: str, seconds: float) -> Plan:
+    request = Request(
+        "toy",
+        presets=("small",),
+        workloads=(workload,),
+        backends=(a, b),
+        dtypes=("fp32",),
+        device="cpu",
+        policy=Policy(warmup_s=0.3, warmup_cap_s=3.0),
+        final_s=seconds,
+        ceilings=False,
+    )
+    return make_plan(request)
+
+
+def rates(name: str, pairs: list[tuple[str, str]], seconds: float, runs: Path, console: Console) -> list[Verdict]:
+    found = []
+    with Bar(console=console) as bar:
+        task = bar.add_task(name, total=len(pairs))
+        for number, (a, b) in enumerate(pairs):
+            plan = plan_of(a, b, WORKLOADS[number % len(WORKLOADS)], seconds)
+            found.append(judge(compare(plan, runs, name, Recorder(), seed=number).comparison))
+            bar.advance(task)
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=100, help="pairs of the same")
+    parser.add_argument("--power", type=int, default=10, help="pairs that differ by 5 %%")
+    parser.add_argument("--seconds", type=float, default=4.0, help="of calls in a comparison")
+    asked = parser.parse_args()
+    console = Console(stderr=True)
+    with tempfile.TemporaryDirectory(prefix="bakeoff-rates-") as folder, marked_folder(Path(folder)):
+        runs = Path(folder) / "runs"
+        same = rates("the same", [("eager", HONEST)] * asked.pairs, asked.seconds, runs, console)
+        slower = (f"{REPEATS}[times=20]", f"{REPEATS}[times=21]")
+        differing = rates("5 % apart", [slower] * asked.power, asked.seconds, runs, console)
+    rows = []
+    for name, verdicts in (("the same", same), ("5 % apart", differing)):
+        words = Counter(verdict.word for verdict in verdicts)
+        covered = sum(verdict.low <= (1.0 if name == "the same" else 1.05) <= verdict.high for verdict in verdicts)
+        widths = sorted(verdict.high - verdict.low for verdict in verdicts)
+        rows.append(
+            [name, len(verdicts), words["faster"], words["slower"], words["no difference shown"], covered,
+             f"{widths[len(widths) // 2]:.3f}" if widths else ""]
+        )  # fmt: skip
+    headers = ("pairs", "count", "faster", "slower", "no difference", "interval holds the truth", "median width")
+    print(tabulate(rows, headers=headers))
+    wrong = sum(verdict.word != "no difference shown" for verdict in same)
+    missed = sum(verdict.word != "faster" for verdict in differing)
+    return int(wrong > 0.02 * len(same) or missed > 0.1 * len(differing))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

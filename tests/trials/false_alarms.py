@@ -1,0 +1,77 @@
+"""Whether honest rows are left in peace: toys by the dozen, and the four components at their default presets.
+
+    python tests/trials/false_alarms.py [--toys 50] [--full]
+
+Each toy row is plain eager in a fresh process with the clocks of every sweep; with `--full` the components follow. Run
+it alone on the machine. Prints every row that is not ok or has an alarm among its findings, and exits 1 if one is.
+"""
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from rich.console import Console
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+
+from lab import marked_folder
+
+from bakeoff import places
+from bakeoff.plan import Request, make_plan
+from bakeoff.policy import Policy
+from bakeoff.progress import TerminalProgress
+from bakeoff.record import Record
+from bakeoff.sweep import run_sweep
+
+SHORT = Policy(warmup_s=0.3, warmup_cap_s=3.0, min_s=1.5, cap_s=3.0, throughput_s=0.5)
+ALARMS = {"recompiles", "drift", "leak", "threads", "settings", "unseen", "below_floor", "leftovers"}
+WORKLOADS = ("world", "picture", "sound", "stream")
+
+
+def rows(requests: Iterable[Request], runs: Path) -> list[Record]:
+    found = []
+    with TerminalProgress(Console(stderr=True)) as progress:
+        for request in requests:
+            done = run_sweep(make_plan(request), runs, "honest", resume=False, progress=progress)
+            found += [entry.record for entry in done.stored]
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--toys", type=int, default=50, help="toy rows")
+    parser.add_argument("--full", action="store_true", help="the components too, at their default presets")
+    asked = parser.parse_args()
+    ceilings = places.cache_folder() / "ceilings"
+    per_workload = -(-asked.toys // len(WORKLOADS))
+    toys = Request(
+        "toy",
+        workloads=WORKLOADS,
+        backends=("eager",),
+        dtypes=("fp32",),
+        processes=max(1, per_workload),
+        policy=SHORT,
+        final_s=0,
+    )
+    components = [Request(name, final_s=0) for name in ("wm", "image", "audio", "matrix")] if asked.full else []
+    with tempfile.TemporaryDirectory(prefix="bakeoff-honest-") as folder, marked_folder(Path(folder)):
+        if ceilings.is_dir():  # they are the machine's, not this folder's
+            (Path(folder) / "cache").mkdir()
+            (Path(folder) / "cache" / "ceilings").symlink_to(ceilings)
+        records = rows([toys, *components], Path(folder) / "runs")
+    accused = [
+        (record, codes)
+        for record in records
+        if (codes := sorted({finding.code for finding in record.measurement.findings} & ALARMS))
+        or record.status != "ok"
+    ]
+    for record, codes in accused:
+        print(f"{record.variant}: {record.status} {' '.join(codes)}: {record.measurement.reason}")
+    print(f"{len(records)} honest rows, {len(accused)} accused")
+    return int(bool(accused))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

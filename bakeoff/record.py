@@ -337,7 +337,7 @@ class Comparison:
     how: Literal["interleaved", "in turn"]
     """Two live workers in blocks of calls, or fresh processes in turn where both did not fit."""
     seed: int
-    """Of the order of the blocks and of the bootstrap."""
+    """Of the order of the blocks."""
     a: Record
     """Without clocks: what ran, where and how it was built and judged."""
     b: Record

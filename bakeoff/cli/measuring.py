@@ -111,7 +111,7 @@ def compare(
     note: Annotated[str, typer.Option(help="Goes into the comparison and the history.")] = "",
     threads: Annotated[int, typer.Option(help="CPU threads (default: all cores).")] = 0,
     seconds: Annotated[float, typer.Option(help="About how long calls are measured.")] = 30.0,
-    seed: Annotated[int | None, typer.Option(help="Of the order of blocks and the bootstrap (default: drawn).")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of the order of blocks (default: drawn).")] = None,
     as_json: Json = False,
 ) -> None:
     """Measure two variants against each other now, interleaved; or set two records side by side."""

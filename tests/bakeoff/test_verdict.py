@@ -8,7 +8,7 @@ from records import record
 from scipy.stats import wilcoxon
 
 from bakeoff.record import SCHEMA, Comparison, Round, Samples
-from bakeoff.verdict import LEAST_ROUNDS, judge, judge_apart
+from bakeoff.verdict import LEAST_ROUNDS, bootstrap_median, judge, judge_apart
 
 
 def compared(ratio: float, rounds: int = 40, noise: float = 0.01, seed: int = 0) -> Comparison:
@@ -53,12 +53,23 @@ def test_too_few_rounds_show_nothing() -> None:
         judge(replace(compared(1.0), rounds=()))
 
 
-def test_the_same_seed_gives_the_same_verdict_and_another_a_similar_one() -> None:
+def test_the_verdict_is_of_the_rounds_alone() -> None:
     first = compared(1.03, noise=0.05)
-    assert judge(first) == judge(first)
-    other = judge(replace(first, seed=8))
-    assert other.ratio == judge(first).ratio
-    assert other.low == pytest.approx(judge(first).low, abs=0.01)
+    assert judge(first) == judge(first) == judge(replace(first, seed=8))
+
+
+@pytest.mark.parametrize("count", [LEAST_ROUNDS, 12, 40, 41, 120])
+@pytest.mark.parametrize("digits", [1, 9], ids=["ties", "none equal"])
+def test_the_interval_is_that_of_all_resamples(count: int, digits: int) -> None:
+    """Of so many draws as there are here, the share below each end is what the confidence says, but for chance."""
+    random = np.random.default_rng(count)
+    values = np.round(random.lognormal(0, 0.1, count), digits)
+    medians = np.median(random.choice(values, (50_000, count)), axis=1)
+    low, high = bootstrap_median(values, 0.98)
+    assert (medians < low).mean() < 0.01 + 0.002
+    assert (medians <= low).mean() > 0.01 - 0.002
+    assert (medians > high).mean() < 0.01 + 0.002
+    assert (medians >= high).mean() > 0.01 - 0.002
 
 
 def test_the_rank_test_is_wilcoxons() -> None:

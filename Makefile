@@ -1,6 +1,6 @@
 # Everything lives in .venv; a target that needs it makes it, and does nothing when nothing changed.
 #   make sweep MODEL=wm [PRESET= WORKLOAD= BACKENDS= DTYPE= DEVICE= SUITE=full NOTE= RESUME=1]
-#   make test | lint | history | report | doctor | list | table MODEL=wm
+#   make test | lint | selftest [QUICK=1] | history | report | doctor | list | table MODEL=wm
 # A host without an NVIDIA GPU: make TORCH_INDEX=<PyTorch's CPU wheel index> avoids gigabytes of CUDA libraries.
 
 MODEL ?= wm
@@ -14,7 +14,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c const
 	$(if $(TORCH_INDEX),--extra-index-url '$(TORCH_INDEX)')
 PYTEST_ARGS ?= -n auto
 
-.PHONY: sweep test lint history report doctor list table install clean
+.PHONY: sweep test lint selftest history report doctor list table install clean
 .DEFAULT_GOAL := sweep
 
 sweep: $(INSTALLED)
@@ -25,12 +25,16 @@ sweep: $(INSTALLED)
 		$(if $(NOTE),--note '$(NOTE)') $(if $(RESUME),--resume)
 
 test: $(DEVELOPING)
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest $(PYTEST_ARGS) -m 'not alone'
+	@$(BIN)/python -m pytest -m alone
 
 lint: $(DEVELOPING)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@tools/typecheck $(BIN)/python
+
+selftest: $(INSTALLED)
+	@$(BIN)/bakeoff selftest $(if $(QUICK),--quick)
 
 history: $(INSTALLED)
 	@$(BIN)/bakeoff history

@@ -91,7 +91,6 @@ class ClockJob:
     """Hold the lab's clock against a busy wait and against torch's own timer."""
 
     device: str
-    threads: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ def _policy(build_deadline_s: float, min_s: float) -> Policy:
         min_samples=5,
         min_s=min_s,
         cap_s=1.5 * min_s,
-        throughput_s=0.15,
+        throughput_s=0.1,
         contention=100.0,
         build_deadline_s=build_deadline_s,
         large_build_deadline_s=build_deadline_s,
@@ -52,7 +52,7 @@ def _policy(build_deadline_s: float, min_s: float) -> Policy:
 LANES = (
     Lane(
         "deaths",
-        _policy(5.0, 0.2),
+        _policy(4.0, 0.2),
         (
             Expectation("canaries:SEGFAULT", "crashed", quick=True),
             Expectation("canaries:KILLED", "crashed"),
@@ -64,8 +64,6 @@ LANES = (
             Expectation("canaries:HOST_OOM", "oom"),
             Expectation("canaries:RAISES_AT_BUILD", "build_failed"),
             Expectation("canaries:RAISES_AT_CALL", "call_failed"),
-            Expectation("canaries:GRANDCHILD", "ok", "leftovers", quick=True),
-            Expectation("canaries:NOISY", "ok", "log"),
             Expectation("cunning:LATE_FALLBACK", "fell_back"),
             Expectation("cunning:TWIN_ONLY", "fell_back"),
             Expectation("cunning:DONATES_INPUT", "parity_failed"),
@@ -73,7 +71,7 @@ LANES = (
     ),
     Lane(
         "lies",
-        _policy(60.0, 0.3),
+        _policy(60.0, 0.25),
         (
             Expectation("canaries:RETURNS_EARLY", "parity_failed", quick=True),
             Expectation("canaries:HALF_PRECISION", "parity_failed"),
@@ -94,12 +92,21 @@ LANES = (
     ),
     Lane(
         "slow",
-        _policy(60.0, 0.8),
+        _policy(60.0, 0.7),
         (
             Expectation("canaries:DRIFTS", "unstable", "drift"),
             Expectation("canaries:LEAKS", "unstable", "leak", quick=True),
             Expectation("cunning:HOARDS", "unstable", "leak"),
+        ),
+        alone=True,
+    ),
+    Lane(
+        "honest",
+        _policy(60.0, 0.3),
+        (
             Expectation("canaries:HONEST", "ok", quick=True),
+            Expectation("canaries:GRANDCHILD", "ok", "leftovers", quick=True),
+            Expectation("canaries:NOISY", "ok", "log"),
             Expectation("odd:POOLED", "ok"),
             Expectation("odd:STRIDED", "ok"),
             Expectation("odd:COPIES_OUT", "ok"),

@@ -209,11 +209,10 @@ def _left_alive(marker: str) -> list[int]:
 
 
 def _clock(device: str, folder: Path) -> ClockResult:
-    threads = host.usable_cores()
     outcome = run_job(
-        ClockJob(device, threads),
+        ClockJob(device),
         ClockResult,
-        worker_environment(threads),
+        worker_environment(host.usable_cores()),
         Deadlines(_CLOCK_DEADLINE_S),
         folder / "clock.log",
         lambda _event: None,

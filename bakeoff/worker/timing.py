@@ -24,11 +24,11 @@ _LEAST_SAMPLES = 5
 _WARMUP_WINDOW = 3
 _THROUGHPUT_SAMPLE_S = 0.05
 _CHECK_EVERY_S = 0.25
-_MEMORY_POINTS = 20
+_POINTS = 20
 _LATE_S = 0.02
 _OVERHEAD_CALLS = 2000
 _OVERHEAD_BLOCK = 200
-_PROBES = 40
+_PROBES = 5
 
 Activity = Callable[[], Mapping[str, int]]
 
@@ -66,7 +66,7 @@ class Timing:
     sizes: tuple[int, ...]
     """Bytes held, at regular moments of the latency window."""
     host_climb: float
-    """How much slower a fixed piece of work was after the latency window than before it, as a ratio."""
+    """How much slower a fixed piece of work was at the end of the latency window than at its beginning, as a ratio."""
 
 
 def time_calls(calls: Sequence[Call], activity: Activity, course: Course) -> Timing:
@@ -77,13 +77,11 @@ def time_calls(calls: Sequence[Call], activity: Activity, course: Course) -> Tim
     findings = (
         [] if settled else [Finding("warm-up", f"samples still drifted after {policy.warmup_cap_s:.0f} s of warm-up")]
     )
-    probe_ns = _probe(course.device)
     before = dict(activity())
     report("latency", "")
     with _processor_use() as latency_use:
-        samples, stopped, sizes = _latency(calls, median(warmup_ns[-_LEAST_SAMPLES:]), course)
+        samples, stopped, points = _latency(calls, median(warmup_ns[-_LEAST_SAMPLES:]), course)
     after = activity()
-    host_climb = _probe(course.device) / probe_ns
     last, outputs = _last_calls(calls, course)
     report("throughput", "")
     between = dict(activity())
@@ -100,8 +98,8 @@ def time_calls(calls: Sequence[Call], activity: Activity, course: Course) -> Tim
         findings=tuple(findings),
         others=max(latency_use().others, throughput_use().others),
         cores=max(latency_use().own, throughput_use().own),
-        sizes=tuple(sizes),
-        host_climb=host_climb,
+        sizes=tuple(point.size for point in points),
+        host_climb=_host_climb([point.probe_ns for point in points]),
     )
 
 
@@ -164,11 +162,22 @@ def _agree(newest: Sequence[int], older: Sequence[int], ratio: float) -> bool:
     return abs(median(newest) / median(older) - 1) < ratio
 
 
-def _latency(calls: Sequence[Call], expected_ns: float, course: Course) -> tuple[list[int], str, list[int]]:
+@dataclass(frozen=True, slots=True)
+class _Point:
+    """What is read at regular moments of the latency window, between two calls."""
+
+    size: int
+    """Bytes held."""
+    probe_ns: int
+    """A fixed piece of work: what the host does to everybody alike."""
+
+
+def _latency(calls: Sequence[Call], expected_ns: float, course: Course) -> tuple[list[int], str, list[_Point]]:
     """Sample until the rule says stop. Of calls so fast that the samples would fill up early, every n-th is kept."""
     policy = course.policy
     samples: list[int] = []
-    sizes: list[int] = []
+    points: list[_Point] = []
+    probe = _probe(course.device)
     room = policy.max_samples - len(calls)
     stride = max(1, math.ceil(policy.min_s * 1e9 / expected_ns / room))
     started = checked = time.monotonic()
@@ -178,8 +187,8 @@ def _latency(calls: Sequence[Call], expected_ns: float, course: Course) -> tuple
         elapsed_ns = _sample(calls, count, course)
         count += 1
         now = time.monotonic()
-        if now - weighed >= policy.min_s / _MEMORY_POINTS:
-            sizes.append(course.resident())
+        if now - weighed >= policy.min_s / _POINTS:
+            points.append(_Point(course.resident(), probe()))
             weighed = now
         if count % stride:
             continue
@@ -194,7 +203,7 @@ def _latency(calls: Sequence[Call], expected_ns: float, course: Course) -> tuple
             enough = len(samples) >= policy.min_samples and now - started >= policy.min_s
             if enough and _half_width(samples) < policy.narrow_ratio:
                 stopped = "narrow"
-    return samples, stopped, sizes
+    return samples, stopped, points
 
 
 def _last_calls(calls: Sequence[Call], course: Course) -> tuple[list[int], tuple[Outputs, ...]]:
@@ -254,40 +263,57 @@ def _cpu_block(calls: Sequence[Call], course: Course) -> tuple[int, Outputs]:
             elapsed_ns, outputs = timed(call, course)
             total += elapsed_ns
         return total // len(calls), outputs
+    *others, last = calls
     started = _now_ns()
-    for call in calls:
-        outputs = call()
+    for call in others:
+        call()  # what it gave is dropped at once, so that the next may have its memory
+    outputs = last()
     return (_now_ns() - started) // len(calls), outputs
 
 
 def _cuda_block(calls: Sequence[Call], course: Course) -> tuple[int, Outputs]:
     """By events in a full queue."""
     groups = [[call] for call in calls] if course.flush is not None else [list(calls)]
-    outputs = calls[0]()  # the queue is not empty when the first event is reached
+    outputs: Outputs = ()
+    calls[0]()  # the queue is not empty when the first event is reached
     brackets = []
     for group in groups:
         if course.flush is not None:
             course.flush()
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         begin.record()
-        for call in group:
-            outputs = call()
+        *others, last = group
+        for call in others:
+            call()
+        outputs = last()
         end.record()
+        if group is not groups[-1]:
+            outputs = ()
         brackets.append((begin, end))
     torch.cuda.synchronize()
     return round(sum(begin.elapsed_time(end) for begin, end in brackets) * 1e6 / len(calls)), outputs
 
 
-def _probe(device: str) -> float:
-    """Nanoseconds of a fixed piece of work, the lower quartile of some: what the host does to everybody alike."""
+def _probe(device: str) -> Callable[[], int]:
+    """A fixed piece of work; a call of it gives the nanoseconds of the fastest of a few repeats."""
     work = torch.full((256, 256), 0.5, device=device)
-    samples = []
-    for _ in range(_PROBES):
-        started = _now_ns()
-        torch.mm(work, work)
-        synchronise(device)
-        samples.append(_now_ns() - started)
-    return sorted(samples)[_PROBES // 4]
+
+    def probe() -> int:
+        samples = []
+        for _ in range(_PROBES):
+            started = _now_ns()
+            torch.mm(work, work)
+            synchronise(device)
+            samples.append(_now_ns() - started)
+        return min(samples)
+
+    return probe
+
+
+def _host_climb(probes: Sequence[int]) -> float:
+    """The last fifth of the probes over the first; 1.0 of too few."""
+    part = len(probes) // 5
+    return median(probes[-part:]) / median(probes[:part]) if part else 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ ALL = [entry for lane in LANES for entry in lane.expectations]
 QUIET = ClockResult(0.01, 1.001, 200, 0.99, 400, 60, 1)
 
 
+@pytest.mark.alone
 def test_every_canary_is_found_out_and_its_verdict_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(MARKER, "selftest")
     ran = bakeoff("selftest", "--device", "cpu", "--json", cwd=tmp_path, timeout=800)

@@ -54,13 +54,13 @@ def run_sweep(plan: Plan, runs: Path, note: str, resume: bool, progress: Progres
     places.ensure_writable(runs / "records", "records")
     cache = places.ensure_writable(places.cache_folder(), "caches")
     load = host.load_average()
-    if load > host.usable_cores() / 2:
-        progress.say(f"This host is busy (load {load:.1f}): numbers will say so.")
     interrupted = False
     finals: list[Compared] = []
     with device_lock(cache, plan.entries[0].subject.device if plan.entries else "cpu", progress):
         # Read now: the sweep that was waited for may have been this one, resumed twice.
         state, stored = _continue(plan, runs, cache) if resume else (_begin(plan, runs, cache), {})
+        if load > host.usable_cores() / 2:
+            progress.say(f"This host is busy (load {load:.1f}): numbers will say so.")
         try:
             occasion = begin(plan, state.sweep, note, cache, load, progress)
             for key, record in _run(occasion, set(stored)):

@@ -5,12 +5,14 @@ from pathlib import Path
 
 from tabulate import tabulate
 
+from bakeoff.job import Subject
 from bakeoff.plan import Entry, Plan, judge_folder
 from bakeoff.store import load_all
 
 MIB = 1 << 20
 _GUESS_MEASURE_S = 45.0
 _GUESS_BUILD_S = 90.0
+_GUESS_FINAL_BUILDS_S = 30.0
 _COMPILED_BYTES = 64 * MIB
 
 
@@ -47,7 +49,18 @@ def estimate(plan: Plan, runs: Path) -> Estimate:
             _COMPILED_BYTES if entry.caches and not entry.cache_folder.exists() else 0
         )
         lines.append(Line(str(entry.variant), "", seconds, known.id if known else "guess", entry.memory_bytes, disk))
-    return Estimate(tuple(lines), sum(line.seconds for line in lines), sum(line.disk_bytes for line in lines))
+    seconds = sum(line.seconds for line in lines) + _finals_s(plan)
+    return Estimate(tuple(lines), seconds, sum(line.disk_bytes for line in lines))
+
+
+def _finals_s(plan: Plan) -> float:
+    """A final for each subject that may have two rows, with both builds."""
+    variants: dict[Subject, set[str]] = {}
+    for entry in plan.entries:
+        if entry.settled is None:
+            variants.setdefault(entry.subject, set()).add(str(entry.variant))
+    finals = sum(len(names) > 1 for names in variants.values()) if plan.request.final_s else 0
+    return finals * (plan.request.final_s + _GUESS_FINAL_BUILDS_S)
 
 
 def _judge_bytes(plan: Plan, entry: Entry, seen: set[Path]) -> int:
@@ -73,4 +86,4 @@ def render(plan: Estimate) -> str:
     ]
     body = tabulate(rows, headers=("variant", "about s", "from", "memory MiB", "disk MiB"), disable_numparse=True)
     total = f"about {plan.seconds / 60:.1f} minutes, {plan.disk_bytes // MIB} MiB of disk"
-    return f"{body}\n\n{len(plan.lines)} variants, {total}"
+    return f"{body}\n\n{len(plan.lines)} rows, {total}, finals included"

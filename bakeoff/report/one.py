@@ -1,8 +1,9 @@
 """One record, for reading."""
 
 from bakeoff import places
+from bakeoff.floor import Floor, floors
 from bakeoff.record import Record
-from bakeoff.report.rows import MIB, build_seconds, title
+from bakeoff.report.rows import MIB, build_seconds, selftest_text, title
 from bakeoff.store import Stored
 from bakeoff.summary import Summary
 
@@ -20,9 +21,10 @@ def render(stored: Stored) -> str:
         title(record),
         f"record    {stored.id}",
         f"status    {made.status}{': ' + made.reason if made.reason else ''}",
-        f"made      {record.created}, sweep {record.sweep}, {record.wall_s:.0f} s"
+        f"made      {record.created}, sweep {record.sweep}, process {record.process}, {record.wall_s:.0f} s"
         + (f", note: {record.note}" if record.note else ""),
-        f"code      {record.commit[:12] or 'not in a checkout'}{' with changes' if record.dirty else ''}",
+        f"code      {record.commit[:12] or 'not in a checkout'}{' with changes' if record.dirty else ''}, instrument "
+        f"{record.code or 'not stated'}; {selftest_text(record)}",
         f"host      {record.host.system}, {record.host.memory_bytes // MIB} MiB, {' '.join(record.host.cpu_flags)}",
     ]
     for name, clock in (("latency", made.latency), ("queued", made.throughput)):
@@ -30,6 +32,14 @@ def render(stored: Stored) -> str:
             lines.append(
                 f"{name:9} {_figures(clock.figures)}; {clock.calls_per_sample} calls each, stopped: {clock.stopped}"
             )
+    lines += [
+        f"floor     {bound.ms:.4g} ms by {bound.source} {bound.bound} (compute {bound.compute_ms:.4g}, traffic "
+        f"{bound.traffic_ms:.4g}){_reached(record, bound)}"
+        for bound in floors(record)
+    ]
+    if made.overhead is not None:
+        clocks = (made.overhead.latency_ns / 1000, made.overhead.throughput_ns / 1000)
+        lines.append("overhead  {:.2f} us a call on the latency clock, {:.2f} us on the queued one".format(*clocks))
     if made.build is not None:
         peak = "" if made.build.peak_bytes is None else f", peak {made.build.peak_bytes // MIB} MiB"
         children = made.build.children_peak_bytes
@@ -77,6 +87,10 @@ def render(stored: Stored) -> str:
     if made.traceback:
         lines += ["", made.traceback.rstrip()]
     return "\n".join(lines)
+
+
+def _reached(record: Record, bound: Floor) -> str:
+    return f", {bound.ms / record.latency.median_ms:.0%} of it reached" if record.latency is not None else ""
 
 
 def _figures(figures: Summary) -> str:

@@ -24,6 +24,7 @@ def _break_fsync(failing: int) -> None:
 
     def fsync(descriptor: int) -> None:
         if next(calls) == failing:
+            print("fsync fails", file=sys.stderr)
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         real(descriptor)
 
@@ -37,10 +38,11 @@ def _no_commit() -> tuple[str, bool]:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background has it ignored
-    plan.FINAL_S = 0.0
-    plan.Request = functools.partial(plan.Request, policy=FAST, ceilings=False)  # type: ignore[misc, assignment]
+    torchless = bool(os.environ.get("BAKEOFF_TEST_TORCHLESS"))
+    plan.FINAL_S = 0.1 if torchless else 0.0
+    plan.Request = functools.partial(plan.Request, policy=FAST, ceilings=torchless)  # type: ignore[misc, assignment]
     places.commit = _no_commit
-    if os.environ.get("BAKEOFF_TEST_TORCHLESS"):
+    if torchless:
         supervisor.WORKER = (sys.executable, "-I", "-S", str(_WORKER))  # type: ignore[assignment]
     if os.environ.get("BAKEOFF_TEST_FSYNC"):
         _break_fsync(int(os.environ["BAKEOFF_TEST_FSYNC"]))

@@ -39,7 +39,8 @@ def _stride(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context:
 
     def pad(output: "Tensor") -> "Tensor":
         width = output.shape[-1]
-        padded = torch.full((*output.shape[:-1], width + 16 - width % 16), float("nan"), dtype=output.dtype)
+        shape = (*output.shape[:-1], width + 16 - width % 16)
+        padded = torch.full(shape, float("nan"), dtype=output.dtype, device=output.device)
         return padded[..., :width].copy_(output)
 
     def call(*tensors: "Tensor") -> Outputs:

@@ -1,12 +1,20 @@
 """The same flow with real rows on a GPU."""
 
+import json
 import re
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
-from lab import FAST, Swept, check_sweep, sweep
+from lab import FAST, Recorder, Swept, check_sweep, marked_folder, sweep
+from records import bakeoff
 
-from bakeoff import host
-from bakeoff.plan import Request
+from bakeoff import host, places
+from bakeoff.ceilings import known_ceilings
+from bakeoff.compare import compare
+from bakeoff.datasheet import find_datasheet
+from bakeoff.floor import peak_bandwidth, peak_flops
+from bakeoff.plan import Request, make_plan
 from bakeoff.record import Measurement
 
 pytestmark = [
@@ -143,3 +151,47 @@ def test_a_host_names_its_gpu(swept: Swept) -> None:
         assert stored.record.host.name("cuda") == gpu["name"]
         assert re.fullmatch(r"\d+\.\d+", str(gpu["compute_capability"]))
         assert int(str(gpu["memory_bytes"])) > 0
+
+
+def test_the_clocks_cost_little(swept: Swept) -> None:
+    for variant in VARIANTS:
+        overhead = measured(swept, variant).overhead
+        assert overhead is not None
+        assert 0 < overhead.latency_ns <= 20_000
+        assert 0 < overhead.throughput_ns <= 5_000
+
+
+@pytest.mark.alone
+def test_every_canary_is_found_out_on_a_gpu(tmp_path: Path) -> None:
+    ran = bakeoff("selftest", "--device", "cuda", "--json", cwd=tmp_path, timeout=1500)
+    assert [check for check in json.loads(ran.out)["checks"] if not check["passed"]] == []
+    assert ran.code == 0
+
+
+@pytest.mark.alone
+def test_ceilings_lie_below_the_datasheet_and_not_far(tmp_path: Path) -> None:
+    found = known_ceilings("cuda", 1, tmp_path, Recorder())
+    assert {entry.dtype for entry in found if entry.kind == "product"} == {"fp32", "tf32", "bf16", "fp16"}
+    sheet = find_datasheet(host.read_host(), "cuda")
+    if sheet is None:
+        pytest.skip(f"no datasheet of {host.read_host().gpus[0]['name']} is known")
+    assert 0.5 < peak_bandwidth(found, 4 << 30) / sheet.bytes_per_s < 1.0
+    for dtype, rate in sheet.flops.items():
+        assert 0.3 < peak_flops(found, dtype) / rate < 1.05
+
+
+def test_two_live_workers_share_a_gpu(tmp_path: Path) -> None:
+    request = Request(
+        "toy",
+        workloads=("picture",),
+        backends=("eager", "inductor[mode=reduce-overhead]"),
+        dtypes=("bf16",),
+        device="cuda",
+        policy=FAST,
+    )
+    with marked_folder(tmp_path):
+        plan = make_plan(replace(request, ceilings=False, final_s=1.0))
+        comparison = compare(plan, places.runs_folder(), "", Recorder()).comparison
+    assert comparison.how == "interleaved"
+    assert (comparison.a.status, comparison.b.status) == ("ok", "ok")
+    assert len(comparison.rounds) >= 20

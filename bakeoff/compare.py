@@ -20,10 +20,10 @@ from bakeoff.supervisor import Event, LiveWorker
 from bakeoff.variant import parse_variant
 from bakeoff.verdict import LEAST_ROUNDS
 
-BLOCK_S = 0.1
+BLOCK_S = 0.06
 _LONGEST_BLOCK = 200
-_LEAST = 20
-_MOST = 120
+_LEAST = 24
+_MOST = 160
 _IN_TURN = LEAST_ROUNDS + 1
 _IDLE = 0.05
 """Of a core: a side that takes more while the other is measured is not idle."""

@@ -61,7 +61,7 @@ def test_the_faster_one_is_called_faster(kept: tuple[Compared, Recorder, Path]) 
 def test_rounds_are_kept_in_random_order(kept: tuple[Compared, Recorder, Path]) -> None:
     comparison = kept[0].comparison
     assert comparison.how == "interleaved"
-    assert len(comparison.rounds) >= 20
+    assert len(comparison.rounds) >= 24
     assert {entry.a_first for entry in comparison.rounds} == {True, False}
     assert all(entry.a_ns and entry.b_ns and min(*entry.a_ns, *entry.b_ns) > 0 for entry in comparison.rounds)
     assert (comparison.seed, comparison.sweep) == (5, "")

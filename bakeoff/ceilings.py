@@ -15,6 +15,8 @@ from bakeoff.supervisor import Deadlines, run_job
 from bakeoff.workplace import worker_environment
 
 _DEADLINE_S = 600.0
+_BUSY = 0.1
+"""Share of all cores; ceilings of a busier host would lie too low, and floors too high."""
 
 
 def known_ceilings(
@@ -36,6 +38,10 @@ def known_ceilings(
         progress.finish("unknown", f"{outcome.kind}: {outcome.reason}; tables have no measured floors")
         return ()
     result: CeilingsResult = outcome.value
+    if result.others > _BUSY:
+        text = f"other processes took {result.others:.0%} of all cores: used now, and measured again the next time"
+        progress.finish("busy", text)
+        return result.ceilings
     with contextlib.suppress(BakeoffError):  # what cannot be kept is measured again
         write_atomically(path, encode_json(result))
     progress.finish("ok", f"{len(result.ceilings)} ceilings")

@@ -84,6 +84,8 @@ class CeilingsJob:
 @dataclass(frozen=True, slots=True)
 class CeilingsResult:
     ceilings: tuple[Ceiling, ...]
+    others: float
+    """Share of all cores that other processes took meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)

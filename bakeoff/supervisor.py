@@ -103,11 +103,15 @@ class LiveWorker:
             raise BakeoffError(f"bakeoff isolates workers with Linux's prctl and pidfd; this is {sys.platform}")
         self._deadlines, self._log, self._on_event = deadlines, log, on_event
         self._environment = environment
+        folder = None
         try:
             log.parent.mkdir(parents=True, exist_ok=True)
-            self._folder = Path(tempfile.mkdtemp(prefix="bakeoff-"))
-            (self._folder / "job.json").write_bytes(msgspec.json.encode({"kind": type(job).__name__, "job": job}))
+            folder = Path(tempfile.mkdtemp(prefix="bakeoff-"))
+            (folder / "job.json").write_bytes(msgspec.json.encode({"kind": type(job).__name__, "job": job}))
+            self._folder = folder
         except OSError as error:
+            if folder is not None:
+                shutil.rmtree(folder, ignore_errors=True)
             text = f"no worker can be started: {error.strerror} ({error.filename}); free some space"
             raise BakeoffError(text) from error
         self.phase = "start"

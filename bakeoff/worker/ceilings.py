@@ -15,6 +15,7 @@ from bakeoff.job import CeilingsJob, CeilingsResult
 from bakeoff.record import Ceiling
 from bakeoff.worker.bench import Report, synchronise
 from bakeoff.worker.precision import TORCH_DTYPES, flags
+from bakeoff.worker.timing import processor_use
 
 MIB = 1 << 20
 _REPEATS = 25
@@ -31,7 +32,9 @@ _LONGEST_S = 0.25
 
 def measure_ceilings(job: CeilingsJob, report: Report) -> CeilingsResult:
     """Measure on `job.device` with `job.threads`; about half a minute on two CPU cores."""
-    return CeilingsResult(tuple(_measure(job, report)))
+    with processor_use() as use:
+        found = tuple(_measure(job, report))
+    return CeilingsResult(found, round(use().others, 3))
 
 
 def _measure(job: CeilingsJob, report: Report) -> Iterator[Ceiling]:

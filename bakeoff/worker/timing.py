@@ -79,13 +79,13 @@ def time_calls(calls: Sequence[Call], activity: Activity, course: Course) -> Tim
     )
     before = dict(activity())
     report("latency", "")
-    with _processor_use() as latency_use:
+    with processor_use() as latency_use:
         samples, stopped, points = _latency(calls, median(warmup_ns[-_LEAST_SAMPLES:]), course)
     after = activity()
     last, outputs = _last_calls(calls, course)
     report("throughput", "")
     between = dict(activity())
-    with _processor_use() as throughput_use:
+    with processor_use() as throughput_use:
         throughput = _throughput(calls, median(samples), course)
     end = activity()
     moved = {name for name, count in after.items() if count != before.get(name, 0)}
@@ -323,7 +323,7 @@ class _Use:
 
 
 @contextmanager
-def _processor_use() -> Iterator[Callable[[], _Use]]:
+def processor_use() -> Iterator[Callable[[], _Use]]:
     """Yields a function that gives, after the block, the share of all cores that other processes (and the hypervisor)
     took, and the number of cores that this one kept busy."""
     use = _Use()

@@ -122,14 +122,14 @@ def compare(
     from bakeoff.compare import compare as compare_now
     from bakeoff.compare import plan_of_two
     from bakeoff.progress import TerminalProgress
-    from bakeoff.report import final, history
+    from bakeoff.report import comparison, history
     from bakeoff.store import find, find_comparison
     from bakeoff.verdict import judge, judge_apart
 
     folder = records_folder(runs)
     if not b:
         kept = find_comparison(folder, a)
-        print_json({"id": kept.id, "verdict": judge(kept.comparison)}) if as_json else print(final.render(kept))
+        print_json({"id": kept.id, "verdict": judge(kept.comparison)}) if as_json else print(comparison.render(kept))
         return
     written = ["/" in text and "@" in text for text in (a, b)]
     if not any(written):
@@ -141,7 +141,7 @@ def compare(
             verdict = judge_apart(first.record, second.record)
             print_json({"a": first.id, "b": second.id, "interleaved": False, "verdict": verdict})
         else:
-            print(final.render_apart(first.record, second.record))
+            print(comparison.render_apart(first.record, second.record))
         return
     if not all(written):
         raise BakeoffError(
@@ -156,7 +156,7 @@ def compare(
     if as_json:
         print_json({"id": kept.id, "verdict": judge(kept.comparison)})
     else:
-        print(f"\n{final.render(kept)}")
+        print(f"\n{comparison.render(kept)}")
 
 
 @app.command()

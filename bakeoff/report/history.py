@@ -6,7 +6,7 @@ from itertools import groupby
 from pathlib import Path
 
 from bakeoff.record import Record
-from bakeoff.report.final import sentence
+from bakeoff.report.comparison import sentence
 from bakeoff.report.markdown import escape
 from bakeoff.report.recommendation import recommendation
 from bakeoff.report.rows import (
@@ -16,6 +16,7 @@ from bakeoff.report.rows import (
     groups,
     newest,
     peak_mib,
+    selftest_text,
     speedup,
     spread_text,
     spreads,
@@ -119,6 +120,8 @@ def _entry(rows: Sequence[Stored], compared: Sequence[Compared]) -> str:
         if entry.record.measurement.reason
     ]
     lines += reasons + ([""] if reasons else [])
+    audits = dict.fromkeys(selftest_text(entry.record) for entry in rows if entry.record.code)
+    lines += [f"Instrument: {escape(text)}.\n" for text in audits]
     reasons = [f"- {escape(spread_text(entry.record, found))}" for entry, found in spreads(newest(rows), rows)]
     lines += reasons + ([""] if reasons else [])
     lines += [f"Final: {_cited(entry)}\n" for entry in finals]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from bakeoff.record import Comparison, Record
-from bakeoff.report.final import figures, final_of, how
+from bakeoff.report.comparison import figures, final_of, how
 from bakeoff.report.rows import baselines, name_of, shown_faster
 from bakeoff.store import Compared, Stored
 from bakeoff.verdict import judge

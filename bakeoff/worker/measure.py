@@ -29,6 +29,8 @@ from bakeoff.worker.watch import Watch, copied, poison
 
 _LATE_S = 0.02
 _SPARE_CORES = 0.25
+_LEAK_S = 5.0
+"""How long a suspected leak is looked for again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,11 +153,13 @@ def _measure(job: MeasureJob, bench: Bench, report: Report) -> Measurement:
     state, throttled, capped = device_state(device)
     overhead = measure_overhead(timing.outputs[0], course)
     late = [stand.judged.differences(index, copy, "after timing") for index, copy in enumerate(timing.outputs)]
-    cold, course = course.flush is not None, replace(course, flush=None)  # its buffer must not be metered
+    timing = replace(timing, outputs=())  # neither must be metered
+    cold, course = course.flush is not None, replace(course, flush=None)
 
     report("memory", "")
     io_bytes = memory.tensors_bytes(stand.inputs)
     metered = call_stage(lambda: memory.meter(lambda: _round(calls), device, stand.weights_bytes, io_bytes, context))
+    leaked = _leak(timing, calls, device)
     report("unseen", "")
     changed = changed_inputs(stand.sets, bench.sets)
     operators = call_stage(lambda: dispatched(calls[0]))
@@ -165,7 +169,7 @@ def _measure(job: MeasureJob, bench: Bench, report: Report) -> Measurement:
 
     parity = stand.judged.parity([*stand.checked, *late])
     alarms = [
-        *_timing_alarms(timing, proof.recompiles, job),
+        *_timing_alarms(timing, len(calls), leaked, proof.recompiles, job),
         *_other_alarms(given, settings(), unseen, throttled),
     ]
     findings = [*timing.findings, *alarms]
@@ -240,17 +244,30 @@ def proof_record(stand: Stand, fell_back: str, recompiles: Sequence[str], operat
     )
 
 
-def _timing_alarms(timing: Timing, recompiles: Sequence[str], job: MeasureJob) -> list[Finding]:
-    """What the timed windows showed that makes their numbers useless."""
+def _leak(timing: Timing, calls: Sequence[Call], device: str) -> int:
+    """Bytes that half of the timed window added and that calls go on adding; 0 where it was the allocator's own."""
+    suspected = leak(timing.sizes)
+    if not suspected:
+        return 0
+    wanted = max(1, timing.called // 2 // len(calls))
+    taken_s = wanted * len(calls) * sorted(timing.latency.samples_ns)[len(timing.latency.samples_ns) // 2] / 1e9
+    rounds = max(1, round(wanted * min(1.0, _LEAK_S / taken_s)))
+    kept = call_stage(lambda: memory.kept_bytes(lambda: _round(calls), rounds, device))
+    return suspected if kept > suspected * rounds / wanted / 3 else 0
+
+
+def _timing_alarms(
+    timing: Timing, closing: int, leaked: int, recompiles: Sequence[str], job: MeasureJob
+) -> list[Finding]:
+    """What the timed windows showed that makes their numbers useless; the last `closing` samples came after them."""
     alarms = []
     if timing.moved:
         because = f": {recompiles[-1]}" if recompiles else ""
         alarms.append(Finding("recompiles", f"compiled in the timed window ({', '.join(timing.moved)}){because}"))
-    steady = timing.latency.samples_ns[: -len(timing.outputs)]
+    steady = timing.latency.samples_ns[:-closing]
     grown = climb(steady) / max(1.0, timing.host_climb)
     if grown > LEAST_GROWTH:
         alarms.append(Finding("drift", f"calls took {grown - 1:.0%} longer at the end of the timed window"))
-    leaked = leak(timing.sizes)
     if leaked:
         alarms.append(Finding("leak", f"memory grew by {leaked >> 20} MiB in half of the timed window, and went on"))
     threads = job.subject.threads

@@ -65,6 +65,8 @@ class Timing:
     """Cores that this process kept busy in the timed windows."""
     sizes: tuple[int, ...]
     """Bytes held, at regular moments of the latency window."""
+    called: int
+    """Calls in the latency window."""
     host_climb: float
     """How much slower a fixed piece of work was at the end of the latency window than at its beginning, as a ratio."""
 
@@ -80,7 +82,7 @@ def time_calls(calls: Sequence[Call], activity: Activity, course: Course) -> Tim
     before = dict(activity())
     report("latency", "")
     with processor_use() as latency_use:
-        samples, stopped, points = _latency(calls, median(warmup_ns[-_LEAST_SAMPLES:]), course)
+        samples, stopped, points, called = _latency(calls, median(warmup_ns[-_LEAST_SAMPLES:]), course)
     after = activity()
     last, outputs = _last_calls(calls, course)
     report("throughput", "")
@@ -99,6 +101,7 @@ def time_calls(calls: Sequence[Call], activity: Activity, course: Course) -> Tim
         others=max(latency_use().others, throughput_use().others),
         cores=max(latency_use().own, throughput_use().own),
         sizes=tuple(point.size for point in points),
+        called=called,
         host_climb=_host_climb([point.probe_ns for point in points]),
     )
 
@@ -172,8 +175,11 @@ class _Point:
     """A fixed piece of work: what the host does to everybody alike."""
 
 
-def _latency(calls: Sequence[Call], expected_ns: float, course: Course) -> tuple[list[int], str, list[_Point]]:
-    """Sample until the rule says stop. Of calls so fast that the samples would fill up early, every n-th is kept."""
+def _latency(calls: Sequence[Call], expected_ns: float, course: Course) -> tuple[list[int], str, list[_Point], int]:
+    """Sample until the rule says stop; of calls so fast that the samples would fill up early, every n-th is kept.
+
+    Returns the samples, why it stopped, what was read meanwhile, and the number of calls.
+    """
     policy = course.policy
     samples: list[int] = []
     points: list[_Point] = []
@@ -203,7 +209,7 @@ def _latency(calls: Sequence[Call], expected_ns: float, course: Course) -> tuple
             enough = len(samples) >= policy.min_samples and now - started >= policy.min_s
             if enough and _half_width(samples) < policy.narrow_ratio:
                 stopped = "narrow"
-    return samples, stopped, points
+    return samples, stopped, points, count
 
 
 def _last_calls(calls: Sequence[Call], course: Course) -> tuple[list[int], tuple[Outputs, ...]]:

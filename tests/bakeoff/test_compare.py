@@ -13,7 +13,7 @@ from bakeoff.compare import compare, plan_of_two
 from bakeoff.differences import differences
 from bakeoff.models.errors import BakeoffError
 from bakeoff.plan import Plan, Request, make_plan
-from bakeoff.report.final import final_of, render, render_apart, sentence
+from bakeoff.report.comparison import final_of, render, render_apart, sentence
 from bakeoff.report.recommendation import recommendation
 from bakeoff.store import Compared, Stored, find, find_comparison, load_all
 from bakeoff.sweep import run_sweep

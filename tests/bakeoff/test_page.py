@@ -16,7 +16,8 @@ from records import HOST, bakeoff, measurement, record
 
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record import SCHEMA, Ceiling, Clock, Comparison, Finding, Record, Round, Samples
-from bakeoff.report import charts, page
+from bakeoff.report import page
+from bakeoff.report.page import charts
 from bakeoff.store import Records, Stored, load_all, save, supersede
 from bakeoff.variant import BackendUse
 

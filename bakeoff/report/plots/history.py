@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from bakeoff.record import Record
-from bakeoff.report.canvas import TOP, sheet, svg
 from bakeoff.report.drawing import DASHES, backend_colours, shorten
+from bakeoff.report.plots.canvas import TOP, sheet, svg
 from bakeoff.report.rows import Group, name_of
 
 if TYPE_CHECKING:

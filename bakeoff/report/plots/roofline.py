@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from bakeoff.datasheet import find_datasheet
 from bakeoff.floor import peak_bandwidth, peak_flops
 from bakeoff.record import Record
-from bakeoff.report.canvas import INK, TOP, sheet, svg
 from bakeoff.report.drawing import DASHES, MARKERS, backend_colours, shorten
+from bakeoff.report.plots.canvas import INK, TOP, sheet, svg
 from bakeoff.report.rows import Group, name_of
 from bakeoff.variant import DTYPES
 

@@ -18,8 +18,8 @@ from urllib.parse import quote
 from bakeoff.floor import floor, share
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record import Comparison, Record, encode_json
-from bakeoff.report import charts
 from bakeoff.report.drawing import milliseconds, readable, status_colour
+from bakeoff.report.page import charts
 from bakeoff.report.recommendation import recommendation
 from bakeoff.report.rows import (
     MIB,
@@ -182,7 +182,7 @@ def write(path: Path, records: Records, runs: Path) -> None:
 
 
 def _read(name: str) -> str:
-    return resources.files("bakeoff.report").joinpath(name).read_text(encoding="utf-8")
+    return resources.files("bakeoff.report.page").joinpath(name).read_text(encoding="utf-8")
 
 
 def _policy(*scripts: str) -> str:

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 from bakeoff.floor import floor
 from bakeoff.record import MEASURED, Record
-from bakeoff.report.canvas import FAINT, INK, LETTER, TOP, sheet, svg
 from bakeoff.report.drawing import fastest_first, milliseconds, shorten, status_colour
+from bakeoff.report.plots.canvas import FAINT, INK, LETTER, TOP, sheet, svg
 from bakeoff.report.rows import Group, name_of
 from bakeoff.store import Stored
 

@@ -6,16 +6,16 @@ from pathlib import Path
 
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record import Record
-from bakeoff.report import history_plot, latency_plot, roofline_plot, samples_plot
-from bakeoff.report.canvas import MARK, settings
+from bakeoff.report.plots import history, latency, roofline, samples
+from bakeoff.report.plots.canvas import MARK, settings
 from bakeoff.report.rows import Group, groups, newest
 from bakeoff.store import Records, Stored, digest, load_all, write_atomically
 
 FOLDER = "plots"
 _OF_NEWEST: tuple[tuple[str, Callable[[str, Sequence[Group]], bytes | None]], ...] = (
-    ("latency", latency_plot.draw),
-    ("samples", samples_plot.draw),
-    ("roofline", roofline_plot.draw),
+    ("latency", latency.draw),
+    ("samples", samples.draw),
+    ("roofline", roofline.draw),
 )
 
 
@@ -37,7 +37,7 @@ def render(records: Records, component: str = "") -> dict[str, bytes]:
             heading = " on ".join(place)
             latest = groups(newest(places[place]))
             made = [(kind, draw(heading, latest)) for kind, draw in _OF_NEWEST]
-            made.append(("history", history_plot.draw(heading, groups(places[place]))))
+            made.append(("history", history.draw(heading, groups(places[place]))))
             drawn |= {f"{kind}-{slug}.svg": data for kind, data in made if data is not None}
     return drawn
 

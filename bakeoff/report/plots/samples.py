@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from bakeoff.record import Record, Samples
-from bakeoff.report.canvas import INK, TOP, sheet, svg
 from bakeoff.report.drawing import envelope, shorten, status_colour
+from bakeoff.report.plots.canvas import INK, TOP, sheet, svg
 from bakeoff.report.rows import Group, name_of
 from bakeoff.store import Stored
 

@@ -42,7 +42,7 @@ def main() -> None:
     request = Request(
         "toy",
         presets=("tiny",),
-        workloads=("world",),
+        workloads=(lane.workload,),
         backends=tuple(entry.reference for entry in lane.expectations),
         dtypes=("fp32",),
         device=sys.argv[3],

@@ -22,13 +22,15 @@ from bakeoff.worker.judged import Judged
 from bakeoff.worker.operators import dispatched, is_eager
 from bakeoff.worker.parity import Difference, nothing
 from bakeoff.worker.precision import TORCH_DTYPES, flags, settings
-from bakeoff.worker.timing import Course, Timing, measure_overhead, time_calls
+from bakeoff.worker.timing import Course, Timing, measure_overhead, time_calls, timed
 from bakeoff.worker.trend import LEAST_GROWTH, climb, leak
 from bakeoff.worker.unseen import Unseen, changed_inputs, try_unseen
 from bakeoff.worker.watch import Watch, copied, poison
 
 _LATE_S = 0.02
 _SPARE_CORES = 0.25
+_DRIFT_S = 2.0
+_DRIFT_CALLS = 200
 _LEAK_S = 5.0
 """How long a suspected leak is looked for again."""
 
@@ -153,6 +155,7 @@ def _measure(job: MeasureJob, bench: Bench, report: Report) -> Measurement:
     state, throttled, capped = device_state(device)
     overhead = measure_overhead(timing.outputs[0], course)
     late = [stand.judged.differences(index, copy, "after timing") for index, copy in enumerate(timing.outputs)]
+    grown = _drift(timing, calls, course)
     timing = replace(timing, outputs=())  # neither must be metered
     cold, course = course.flush is not None, replace(course, flush=None)
 
@@ -169,7 +172,7 @@ def _measure(job: MeasureJob, bench: Bench, report: Report) -> Measurement:
 
     parity = stand.judged.parity([*stand.checked, *late])
     alarms = [
-        *_timing_alarms(timing, len(calls), leaked, proof.recompiles, job),
+        *_timing_alarms(timing, grown, leaked, proof.recompiles, job),
         *_other_alarms(given, settings(), unseen, throttled),
     ]
     findings = [*timing.findings, *alarms]
@@ -256,17 +259,34 @@ def _leak(timing: Timing, calls: Sequence[Call], device: str) -> int:
     return suspected if kept > suspected * rounds / wanted / 3 else 0
 
 
+def _drift(timing: Timing, calls: Sequence[Call], course: Course) -> float:
+    """How much longer calls took at the end of the timed window than at its beginning, if they still do; else 1.0.
+
+    A slow moment of the host passes: calls that are quick again did not drift.
+    """
+    steady = timing.latency.samples_ns[: -len(calls)]  # the last ones came after the window
+    grown = climb(steady) / max(1.0, timing.host_climb)
+    if grown <= LEAST_GROWTH:
+        return 1.0
+    first = _quartile(steady[: max(2, len(steady) // 10)])
+    count = max(4, min(_DRIFT_CALLS, round(_DRIFT_S * 1e9 / first)))
+    later = call_stage(lambda: [timed(calls[index % len(calls)], course)[0] for index in range(count)])
+    return grown if _quartile(later) / first > (1 + grown) / 2 else 1.0
+
+
+def _quartile(samples: Sequence[int]) -> int:
+    return sorted(samples)[len(samples) // 4]
+
+
 def _timing_alarms(
-    timing: Timing, closing: int, leaked: int, recompiles: Sequence[str], job: MeasureJob
+    timing: Timing, grown: float, leaked: int, recompiles: Sequence[str], job: MeasureJob
 ) -> list[Finding]:
-    """What the timed windows showed that makes their numbers useless; the last `closing` samples came after them."""
+    """What the timed windows showed that makes their numbers useless."""
     alarms = []
     if timing.moved:
         because = f": {recompiles[-1]}" if recompiles else ""
         alarms.append(Finding("recompiles", f"compiled in the timed window ({', '.join(timing.moved)}){because}"))
-    steady = timing.latency.samples_ns[:-closing]
-    grown = climb(steady) / max(1.0, timing.host_climb)
-    if grown > LEAST_GROWTH:
+    if grown > 1.0:
         alarms.append(Finding("drift", f"calls took {grown - 1:.0%} longer at the end of the timed window"))
     if leaked:
         alarms.append(Finding("leak", f"memory grew by {leaked >> 20} MiB in half of the timed window, and went on"))

@@ -7,9 +7,9 @@ import numpy as np
 
 LEAST_GROWTH = 1.10
 """A climb of less over a whole window is not called a drift."""
-_LEAK_BYTES = 4 << 20
-_LEAK_SHARE = 0.01
-_STEP_BYTES = 1 << 19
+_LEAK_BYTES = 2 << 20
+_LEAK_SHARE = 0.0025
+_STEP_BYTES = 1 << 18
 _SEGMENTS = 10
 _FEW = 100
 

@@ -157,6 +157,8 @@ class LiveWorker:
 
     def tell(self, line: str) -> None:
         """Write one line to the worker; one that is gone is found out by `wait`."""
+        if self._report is not None:  # ended: the descriptor is somebody else's now
+            return
         with contextlib.suppress(BrokenPipeError):
             os.write(self._commands, line.encode() + b"\n")
 

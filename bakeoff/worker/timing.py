@@ -29,6 +29,7 @@ _LATE_S = 0.02
 _OVERHEAD_CALLS = 2000
 _OVERHEAD_BLOCK = 200
 _PROBES = 5
+_PROBE_ADDITIONS = 2000
 
 Activity = Callable[[], Mapping[str, int]]
 
@@ -183,7 +184,6 @@ def _latency(calls: Sequence[Call], expected_ns: float, course: Course) -> tuple
     policy = course.policy
     samples: list[int] = []
     points: list[_Point] = []
-    probe = _probe(course.device)
     room = policy.max_samples - len(calls)
     stride = max(1, math.ceil(policy.min_s * 1e9 / expected_ns / room))
     started = checked = time.monotonic()
@@ -194,7 +194,7 @@ def _latency(calls: Sequence[Call], expected_ns: float, course: Course) -> tuple
         count += 1
         now = time.monotonic()
         if now - weighed >= policy.min_s / _POINTS:
-            points.append(_Point(course.resident(), probe()))
+            points.append(_Point(course.resident(), _probe()))
             weighed = now
         if count % stride:
             continue
@@ -300,20 +300,14 @@ def _cuda_block(calls: Sequence[Call], course: Course) -> tuple[int, Outputs]:
     return round(sum(begin.elapsed_time(end) for begin, end in brackets) * 1e6 / len(calls)), outputs
 
 
-def _probe(device: str) -> Callable[[], int]:
-    """A fixed piece of work; a call of it gives the nanoseconds of the fastest of a few repeats."""
-    work = torch.full((256, 256), 0.5, device=device)
-
-    def probe() -> int:
-        samples = []
-        for _ in range(_PROBES):
-            started = _now_ns()
-            torch.mm(work, work)
-            synchronise(device)
-            samples.append(_now_ns() - started)
-        return min(samples)
-
-    return probe
+def _probe() -> int:
+    """A fixed piece of work on one core, nanoseconds, the fastest of a few repeats; a fraction of a millisecond."""
+    samples = []
+    for _ in range(_PROBES):
+        started = _now_ns()
+        sum(range(_PROBE_ADDITIONS))
+        samples.append(_now_ns() - started)
+    return min(samples)
 
 
 def _host_climb(probes: Sequence[int]) -> float:

@@ -58,7 +58,11 @@ def how(comparison: Comparison) -> str:
 def render(compared: Compared) -> str:
     """A comparison in full: verdict, both sides, and what differs between them."""
     comparison = compared.comparison
-    lines = [sentence(comparison), f"({RULE}; ratios are B's time over A's)", ""]
+    lines = [
+        sentence(comparison),
+        f"({RULE}; ratios are B's time over A's, of these processes: others of the same may differ, so repeat it)",
+        "",
+    ]
     if comparison.rounds:
         verdict = judge(comparison)
         lines += [

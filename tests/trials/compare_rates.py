@@ -31,7 +31,7 @@ REPEATS = "bakeoff.selftest.canaries:REPEATS"
 WORKLOADS = ("world", "picture", "sound", "stream")
 
 
-def plan_of(a: str, b: str, workload: str, seconds: float) -> Plan:
+def plan_of(a: str, b: str, workload: str, seconds: float, threads: int) -> Plan:
     request = Request(
         "toy",
         presets=("small",),
@@ -39,6 +39,7 @@ def plan_of(a: str, b: str, workload: str, seconds: float) -> Plan:
         backends=(a, b),
         dtypes=("fp32",),
         device="cpu",
+        threads=threads,
         policy=Policy(warmup_s=0.3, warmup_cap_s=3.0),
         final_s=seconds,
         ceilings=False,
@@ -46,12 +47,14 @@ def plan_of(a: str, b: str, workload: str, seconds: float) -> Plan:
     return make_plan(request)
 
 
-def rates(name: str, pairs: list[tuple[str, str]], seconds: float, runs: Path, console: Console) -> list[Verdict]:
+def rates(
+    name: str, pairs: list[tuple[str, str]], seconds: float, threads: int, runs: Path, console: Console
+) -> list[Verdict]:
     found = []
     with Bar(console=console) as bar:
         task = bar.add_task(name, total=len(pairs))
         for number, (a, b) in enumerate(pairs):
-            plan = plan_of(a, b, WORKLOADS[number % len(WORKLOADS)], seconds)
+            plan = plan_of(a, b, WORKLOADS[number % len(WORKLOADS)], seconds, threads)
             found.append(judge(compare(plan, runs, name, Recorder(), seed=number).comparison))
             bar.advance(task)
     return found
@@ -62,13 +65,14 @@ def main() -> int:
     parser.add_argument("--pairs", type=int, default=100, help="pairs of the same")
     parser.add_argument("--power", type=int, default=10, help="pairs that differ by 5 %%")
     parser.add_argument("--seconds", type=float, default=4.0, help="of calls in a comparison")
+    parser.add_argument("--threads", type=int, default=0, help="CPU threads (default: all cores)")
     asked = parser.parse_args()
     console = Console(stderr=True)
     with tempfile.TemporaryDirectory(prefix="bakeoff-rates-") as folder, marked_folder(Path(folder)):
         runs = Path(folder) / "runs"
-        same = rates("the same", [("eager", HONEST)] * asked.pairs, asked.seconds, runs, console)
+        same = rates("the same", [("eager", HONEST)] * asked.pairs, asked.seconds, asked.threads, runs, console)
         slower = (f"{REPEATS}[times=20]", f"{REPEATS}[times=21]")
-        differing = rates("5 % apart", [slower] * asked.power, asked.seconds, runs, console)
+        differing = rates("5 % apart", [slower] * asked.power, asked.seconds, asked.threads, runs, console)
     rows = []
     for name, verdicts in (("the same", same), ("5 % apart", differing)):
         words = Counter(verdict.word for verdict in verdicts)

@@ -24,7 +24,7 @@ from bakeoff.supervisor import Deadlines, Event, Outcome, run_job
 from bakeoff.workplace import worker_environment
 
 _RECORDED_ENVIRONMENT = re.compile(
-    r"^(OMP_|GOMP_|KMP_|MKL_|TORCH|PYTORCH_|CUDA_|NVIDIA_TF32|CUBLAS_|CUDNN_|TRITON_|LD_PRELOAD)"
+    r"^(OMP_|GOMP_|KMP_|MKL_|TORCH|PYTORCH_|CUDA_|NVIDIA_TF32|CUBLAS_|CUDNN_|TRITON_|MALLOC_|GLIBC_TUNABLES|LD_PRELOAD)"
 )
 _PLACES = ("_DIR", "_PATH", "_HOME", "_PRELOAD")
 """Variables that hold a path say nothing about a number and something about a person."""

@@ -1,4 +1,7 @@
-"""Two variants against each other, now: two live workers, blocks of calls in random order, one idle while one works."""
+"""Two variants against each other, now: two live workers, blocks of calls in random order, one idle while one works.
+
+Then two fresh ones, and so on, until the pairs of processes agree or plainly do not.
+"""
 
 import json
 import random
@@ -18,13 +21,15 @@ from bakeoff.runner import Occasion, begin, deadlines, device_lock, entry_enviro
 from bakeoff.store import Compared, digest, now, save
 from bakeoff.supervisor import Event, LiveWorker
 from bakeoff.variant import parse_variant
-from bakeoff.verdict import LEAST_ROUNDS
+from bakeoff.verdict import AGREEING_PAIRS, LEAST_ROUNDS, MOST_PAIRS, settled
 
 BLOCK_S = 0.06
 _LONGEST_BLOCK = 200
-_LEAST = 24
-_MOST = 160
+_LEAST = LEAST_ROUNDS + 1
+_MOST = 60
 _IN_TURN = LEAST_ROUNDS + 1
+_LARGEST_SHIFT = 2**20
+"""Bytes: where a process's memory lies is drawn anew, else one variant may be unlucky each time (Mytkowicz et al.)."""
 _IDLE = 0.05
 """Of a core: a side that takes more while the other is measured is not idle."""
 
@@ -39,9 +44,9 @@ class _Block:
 class _Side:
     """One of the two: a live worker that runs blocks of calls."""
 
-    def __init__(self, occasion: Occasion, entry: Entry, name: str) -> None:
+    def __init__(self, occasion: Occasion, entry: Entry, name: str, shift: int) -> None:
         self.occasion, self.entry = occasion, entry
-        job = CompareJob(measure_job(occasion, entry))
+        job = CompareJob(measure_job(occasion, entry), shift)
         log = occasion.log_of(entry).with_suffix(f".{name}.log")
         limits = deadlines(occasion.plan, entry)
         self.worker = LiveWorker(job, entry_environment(entry), limits, log, self._heard)
@@ -102,31 +107,57 @@ def race(occasion: Occasion, a: Entry, b: Entry, seed: int | None = None) -> Com
 
 
 def _interleaved(occasion: Occasion, a: Entry, b: Entry, seed: int, order: random.Random) -> Comparison:
+    """Pair after pair of fresh processes, until more would not change the verdict."""
+    rounds: list[Round] = []
+    findings: list[Finding] = []
+    for number in range(MOST_PAIRS):
+        met = _meet(occasion, a, b, number, order)
+        rounds += met.rounds
+        findings += met.findings
+        so_far = _comparison(occasion, "interleaved", seed, met.records, rounds, findings)
+        if settled(so_far):
+            break
+    return so_far
+
+
+@dataclass(frozen=True, slots=True)
+class _Meeting:
+    """What two processes that lived side by side gave."""
+
+    rounds: list[Round]
+    records: list[Record]
+    findings: list[Finding]
+
+
+def _meet(occasion: Occasion, a: Entry, b: Entry, number: int, order: random.Random) -> _Meeting:
+    """A fresh process each, started in random order; blocks of calls in random order."""
     with ExitStack() as stack:
-        sides = [_Side(occasion, entry, name) for entry, name in ((a, "a"), (b, "b"))]
-        for side in sides:
-            stack.enter_context(side.worker)
-        for side in sides:
+        made: dict[str, _Side] = {}
+        for name in order.sample(("a", "b"), 2):
+            made[name] = _Side(occasion, a if name == "a" else b, name, order.randrange(0, _LARGEST_SHIFT, 16))
+            stack.enter_context(made[name].worker)
+        for side in made.values():
             side.wait_until_ready()
-        first, second = sides
+        sides = first, second = made["a"], made["b"]
         counts = (first.calls_a_block(), second.calls_a_block())
         round_s = sum((count + 1) * side.call_ns / 1e9 for count, side in zip(counts, sides, strict=True))
-        wanted = max(_LEAST, min(_MOST, int(occasion.plan.request.final_s / round_s)))
+        wanted = max(_LEAST, min(_MOST, int(occasion.plan.request.final_s / AGREEING_PAIRS / round_s)))
         rounds: list[Round] = []
         idle_s, taken_s = 0.0, 0.0
-        for number in range(wanted):
-            occasion.progress.event(Event("rounds", f"{number + 1} of {wanted}"))
+        for index in range(wanted):
+            told = f"{index + 1} of {wanted}, pair {number + 1} of up to {MOST_PAIRS}"
+            occasion.progress.event(Event("rounds", told))
             a_first = order.random() < 0.5
             pairs = list(zip(sides, counts, strict=True))
             found = {side: side.run(count) for side, count in (pairs if a_first else reversed(pairs))}
-            rounds.append(Round(a_first, found[first].samples, found[second].samples))
+            rounds.append(Round(a_first, found[first].samples, found[second].samples, number))
             idle_s += found[first].idle_s + found[second].idle_s
             taken_s += sum(sum(block.samples) for block in found.values()) / 1e9
         findings = []
         if idle_s > _IDLE * taken_s:
-            findings.append(Finding("not-idle", f"the idle side took {idle_s / taken_s:.0%} of a core meanwhile"))
-        records = [side.end() for side in sides]
-    return _comparison(occasion, "interleaved", seed, records, rounds, findings)
+            text = f"pair {number + 1}: the idle side took {idle_s / taken_s:.0%} of a core meanwhile"
+            findings.append(Finding("not-idle", text))
+        return _Meeting(rounds, [side.end() for side in sides], findings)
 
 
 def _in_turn(occasion: Occasion, a: Entry, b: Entry, seed: int, order: random.Random) -> Comparison:
@@ -137,12 +168,12 @@ def _in_turn(occasion: Occasion, a: Entry, b: Entry, seed: int, order: random.Ra
         a_first = order.random() < 0.5
         found: dict[str, Samples] = {}
         for entry, name in ((a, "a"), (b, "b")) if a_first else ((b, "b"), (a, "a")):
-            side = _Side(occasion, entry, name)
+            side = _Side(occasion, entry, name, order.randrange(0, _LARGEST_SHIFT, 16))
             with side.worker:
                 side.wait_until_ready()
                 found[name] = side.run(max(3, side.calls_a_block())).samples
                 records[name] = side.end()
-        rounds.append(Round(a_first, found["a"], found["b"]))
+        rounds.append(Round(a_first, found["a"], found["b"], number))
     return _comparison(occasion, "in turn", seed, [records["a"], records["b"]], rounds, [])
 
 

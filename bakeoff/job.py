@@ -71,6 +71,8 @@ class CompareJob:
     """Build and check one variant, then run a block of calls whenever told to, until told to stop."""
 
     measure: MeasureJob
+    shift: int = 0
+    """Bytes taken on the heap before anything is built, so that no variant's memory always lies alike."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -324,6 +324,8 @@ class Round:
     a_first: bool
     a_ns: Samples
     b_ns: Samples
+    pair: int = 0
+    """Which pair of processes it was measured in."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,22 +1,31 @@
 """Whether one of two variants is faster: the median ratio with a bootstrap interval, a rank test, and one word.
 
-A verdict needs the 99.9 % interval of the ratio to exclude 1 and the ratio to lie beyond 2 %: below that, versions of
-one program differ by where their memory happens to lie (Mytkowicz et al., ASPLOS 2009).
+A verdict needs the 99.9 % interval of the rounds' ratios to exclude 1, a ratio beyond 2 %, and pairs of fresh processes
+that agree: all of seven, or all but one of eleven. Two processes of one program differ by where their memory happens to
+lie (Mytkowicz et al., ASPLOS 2009; Curtsinger and Berger, ASPLOS 2013), steadily for as long as they live, and no
+number of rounds between the same two shows that.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bakeoff.record import Comparison, Record
+from bakeoff.record import Comparison, Record, Round
 
 CONFIDENCE = 0.999
 LEAST_DIFFERENCE = 0.02
 LEAST_ROUNDS = 11
 """Of fewer pairs not even all on one side would be as rare as 0.1 % by chance: 2 / 2**10."""
+AGREEING_PAIRS = 7
+"""Pairs of processes of which all must lie on one side of 1: by chance alone they do once in 64 times."""
+MOST_PAIRS = 11
+"""Of so many, one may lie on the other side: by chance alone that happens once in 85 times."""
+_FUTILE = 3
+"""Pairs; when the median of so many lies within 2 %, more are not taken."""
 _RESAMPLES = 2_000
 Nanoseconds = NDArray[Any]
 Word = Literal["faster", "slower", "no difference shown"]
@@ -24,12 +33,13 @@ Word = Literal["faster", "slower", "no difference shown"]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How A stands against B. `ratio` is B's time over A's: above 1, A is faster."""
+    """How A stands against B."""
 
     word: Word
     ratio: float
+    """B's time over A's, above 1 where A is faster: the median of the pairs of processes."""
     low: float
-    """Lower end of the ratio's 99.9 % interval."""
+    """Lower end of the 99.9 % interval of the rounds' median ratio."""
     high: float
     p: float
     """Of the rank test: Wilcoxon's signed ranks of paired rounds, Mann and Whitney's of independent samples."""
@@ -37,6 +47,8 @@ class Verdict:
     a_ms: float
     """Median of the rounds' medians, milliseconds a call."""
     b_ms: float
+    pairs: int = 0
+    """Of fresh processes; none where two records are held against each other."""
 
 
 def judge(comparison: Comparison) -> Verdict:
@@ -45,13 +57,46 @@ def judge(comparison: Comparison) -> Verdict:
 
     if not comparison.rounds:
         raise ValueError("no rounds")
-    a = np.array([median(entry.a_ns) for entry in comparison.rounds], dtype=np.float64)
-    b = np.array([median(entry.b_ns) for entry in comparison.rounds], dtype=np.float64)
-    ratios = b / a
+    a, b, ratios = _medians(comparison.rounds)
     low, high = bootstrap_median(ratios) if len(ratios) >= LEAST_ROUNDS else (ratios.min(), ratios.max())
     same = bool(np.all(ratios == 1))
     p = 1.0 if same else float(wilcoxon(np.log(ratios)).pvalue)
-    return _verdict(float(np.median(ratios)), float(low), float(high), p, len(ratios), a, b)
+    pairs = _ratios_of_pairs(comparison.rounds)
+    verdict = _verdict(float(np.median(pairs)), float(low), float(high), p, len(ratios), a, b)
+    agreed = len(pairs) >= AGREEING_PAIRS and _contrary(pairs) <= (len(pairs) >= MOST_PAIRS)
+    return replace(verdict, word=verdict.word if agreed else "no difference shown", pairs=len(pairs))
+
+
+def settled(comparison: Comparison) -> bool:
+    """Whether more pairs of processes would not change the word, or would hardly."""
+    if judge(comparison).word != "no difference shown":
+        return True
+    pairs = _ratios_of_pairs(comparison.rounds)
+    if len(pairs) >= MOST_PAIRS or _contrary(pairs) > 1:
+        return True
+    _, _, ratios = _medians(comparison.rounds)
+    low, high = bootstrap_median(ratios)
+    near = 1 + LEAST_DIFFERENCE
+    return (1 / near < low and high < near) or (len(pairs) >= _FUTILE and 1 / near < float(np.median(pairs)) < near)
+
+
+def _medians(rounds: Sequence[Round]) -> tuple[Nanoseconds, Nanoseconds, Nanoseconds]:
+    """Each round's median of A and of B, and the ratio B over A."""
+    a = np.array([median(entry.a_ns) for entry in rounds], dtype=np.float64)
+    b = np.array([median(entry.b_ns) for entry in rounds], dtype=np.float64)
+    return a, b, b / a
+
+
+def _ratios_of_pairs(rounds: Sequence[Round]) -> Nanoseconds:
+    """For each pair of processes the median of its rounds' ratios."""
+    _, _, ratios = _medians(rounds)
+    numbers = np.array([entry.pair for entry in rounds])
+    return np.array([np.median(ratios[numbers == number]) for number in np.unique(numbers)])
+
+
+def _contrary(pairs: Nanoseconds) -> int:
+    """How many pairs do not lie on the side of 1 where most lie."""
+    return int(min(np.sum(pairs <= 1), np.sum(pairs >= 1)))
 
 
 def bootstrap_median(values: Nanoseconds, confidence: float = CONFIDENCE) -> tuple[float, float]:

@@ -6,14 +6,17 @@ from bakeoff.differences import differences
 from bakeoff.record import MEASURED, Comparison, Record
 from bakeoff.report.rows import group_key, name_of
 from bakeoff.store import Compared
-from bakeoff.verdict import CONFIDENCE, LEAST_DIFFERENCE, Verdict, judge, judge_apart
+from bakeoff.verdict import AGREEING_PAIRS, CONFIDENCE, LEAST_DIFFERENCE, MOST_PAIRS, Verdict, judge, judge_apart
 
 _WORDS = {
     "faster": "is faster than",
     "slower": "is slower than",
     "no difference shown": "against",
 }
-RULE = f"a verdict needs the {CONFIDENCE:.1%} interval to exclude 1 and a ratio beyond {LEAST_DIFFERENCE:.0%}"
+RULE = (
+    f"a verdict needs the rounds' {CONFIDENCE:.1%} interval to exclude 1, a ratio beyond {LEAST_DIFFERENCE:.0%}, and "
+    f"pairs of fresh processes that agree: all of {AGREEING_PAIRS}, or all but one of {MOST_PAIRS}"
+)
 _SHOWN = 40
 
 
@@ -51,8 +54,10 @@ def figures(verdict: Verdict) -> str:
 
 
 def how(comparison: Comparison) -> str:
-    what = "interleaved rounds" if comparison.how == "interleaved" else "pairs of fresh processes in turn"
-    return f"{len(comparison.rounds)} {what}"
+    pairs = len({entry.pair for entry in comparison.rounds})
+    if comparison.how == "in turn":
+        return f"{len(comparison.rounds)} pairs of fresh processes in turn"
+    return f"{len(comparison.rounds)} interleaved rounds in {pairs} pair{'s' * (pairs > 1)} of fresh processes"
 
 
 def render(compared: Compared) -> str:
@@ -60,7 +65,7 @@ def render(compared: Compared) -> str:
     comparison = compared.comparison
     lines = [
         sentence(comparison),
-        f"({RULE}; ratios are B's time over A's, of these processes: others of the same may differ, so repeat it)",
+        f"({RULE}; ratios are B's time over A's)",
         "",
     ]
     if comparison.rounds:

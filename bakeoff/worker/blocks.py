@@ -1,7 +1,7 @@
 """The worker's side of a comparison: a variant that is built and checked, and runs a block of calls when it is told to.
 
-Between two blocks it waits in read(2); its threads are parked as long as OMP_WAIT_POLICY is passive, and the processor
-time that it takes while it should be idle is reported with each block.
+Between two blocks it waits in read(2), its threads parked: a block is over when they have stopped spinning. The
+processor time that it takes while it should be idle is reported with each block.
 """
 
 import json
@@ -22,6 +22,10 @@ from bakeoff.worker.timing import Course, measure_overhead, timed, warm_up
 
 LONGEST_BLOCK = 200
 """Calls; a block is sent as one line."""
+_GLANCE_S = 0.011
+"""Longer than a tick of the kernel's clock: what a thread took since the last tick is in no account yet."""
+_LONGEST_SPIN_S = 0.1
+"""With OMP_WAIT_POLICY=active they never sleep."""
 
 
 def serve_blocks(job: CompareJob, commands: int, report: Report) -> Measurement:
@@ -31,6 +35,7 @@ def serve_blocks(job: CompareJob, commands: int, report: Report) -> Measurement:
 
 def _serve(job: CompareJob, bench: Bench, commands: int, report: Report) -> Measurement:
     device = job.measure.subject.device
+    shift = bytearray(job.shift)
     context_bytes(device)
     stand = stand_up(job.measure, bench, report)
     parity = stand.judged.parity(stand.checked)
@@ -63,6 +68,7 @@ def _serve(job: CompareJob, bench: Bench, commands: int, report: Report) -> Meas
     report("ready", json.dumps(sorted(warmup_ns)[len(warmup_ns) // 2]))
     _obey(stand, course, commands, report)
     moved = sorted(name for name, count in counters().items() if count != before.get(name, 0))
+    del shift
     state, throttled, _ = device_state(device)
     operators = call_stage(lambda: dispatched(stand.built.calls[0]))
     proof = closing_proof(stand, operators)
@@ -96,8 +102,19 @@ def _obey(stand: Stand, course: Course, commands: int, report: Report) -> None:
             del outputs
             if number:
                 samples.append(elapsed_ns)
+        _park()
         rested = time.process_time()
         report("block", json.dumps({"ns": samples, "idle_s": idle_s}))
+
+
+def _park() -> None:
+    """Sleep until no thread of this process works: OpenMP's and the compilers' spin a while before they sleep."""
+    until = time.monotonic() + _LONGEST_SPIN_S
+    while time.monotonic() < until:
+        before = time.process_time()
+        time.sleep(_GLANCE_S)
+        if time.process_time() - before < _GLANCE_S / 10:
+            return
 
 
 def _lines(descriptor: int) -> Iterator[bytes]:

@@ -160,7 +160,7 @@ class TestContent:
         name = save(tmp_path, comparison(([200, 200], [100, 100]), ([100], [120]), ([300], [300])))
         parsed = Parsed(page.render(load_all(tmp_path)))
         assert "1.000 [0.500, 1.200]" in parsed.text
-        assert "interleaved, 3 rounds" in parsed.text
+        assert "3 interleaved rounds in 1 pair of fresh processes" in parsed.text
         assert f"records/{name}.json" in [attributes.get("href") for tag, attributes in parsed.tags if tag == "a"]
         dots = [float(str(attributes["cx"])) for tag, attributes in parsed.tags if tag == "circle"]
         assert dots[0] < dots[2] == 50 < dots[1]

@@ -199,7 +199,7 @@ def _measurement(generator: np.random.Generator, median_ms: float) -> Measuremen
 
 
 def _comparison(rows: list[Record]) -> Comparison:
-    """The two best of a sweep against each other, in 40 rounds of 25 calls each."""
+    """The two best of a sweep against each other, in 40 rounds of 25 calls each, eight a pair of processes."""
     ranked = sorted((row for row in rows if row.status == "ok" and row.latency), key=_median)
     a, b = (replace(row, measurement=replace(row.measurement, latency=None, throughput=None)) for row in ranked[:2])
     blocks: list[Any] = [
@@ -208,7 +208,7 @@ def _comparison(rows: list[Record]) -> Comparison:
         if clock is not None
     ]
     rounds = tuple(
-        Round(number % 2 == 0, Samples(ours), Samples(theirs))
+        Round(number % 2 == 0, Samples(ours), Samples(theirs), number // 8)
         for number, (ours, theirs) in enumerate(zip(*blocks, strict=True))
     )
     moment = datetime.fromisoformat(rows[-1].created) + timedelta(seconds=60)

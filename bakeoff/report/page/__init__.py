@@ -18,6 +18,7 @@ from urllib.parse import quote
 from bakeoff.floor import floor, share
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record import Comparison, Record, encode_json
+from bakeoff.report.comparison import how
 from bakeoff.report.drawing import milliseconds, readable, status_colour
 from bakeoff.report.page import charts
 from bakeoff.report.recommendation import recommendation
@@ -313,7 +314,7 @@ def _duel(comparison: Comparison, href: str) -> Duel | None:
         subject=title(comparison.a),
         a=name_of(comparison.a),
         b=name_of(comparison.b),
-        how=f"{comparison.how}, {len(ratios)} round{'' if len(ratios) == 1 else 's'}",
+        how=how(comparison),
         middle=median(ratios),
         least=min(ratios),
         largest=max(ratios),

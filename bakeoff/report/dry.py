@@ -12,7 +12,7 @@ from bakeoff.store import load_all
 MIB = 1 << 20
 _GUESS_MEASURE_S = 45.0
 _GUESS_BUILD_S = 90.0
-_GUESS_FINAL_BUILDS_S = 30.0
+_GUESS_FINAL_BUILDS_S = 60.0
 _COMPILED_BYTES = 64 * MIB
 
 

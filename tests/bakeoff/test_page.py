@@ -335,6 +335,7 @@ class TestBrowser:
     def test_figures_are_drawn_and_names_are_text(self, shown: Path, tmp_path: Path) -> None:
         script = """for (let turn = 0; turn < 100; turn += 1) {
           if (page.querySelectorAll(".plot").length === page.querySelectorAll(".plot[data-drawn]").length) break;
+          await painted();  // its clock is virtual: a wait alone may be over before a frame is
           await wait(100);
         }
         return {

@@ -29,6 +29,7 @@ const frame = document.getElementById("page");
 frame.addEventListener("load", async () => {{
   const page = frame.contentDocument;
   const wait = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
+  const painted = () => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
   let answer;
   try {{ answer = await (async () => {{ {script} }})(); }} catch (error) {{ answer = {{ error: String(error) }}; }}
   document.getElementById("answer").textContent = JSON.stringify(answer);
@@ -47,8 +48,8 @@ def chromium() -> str:
 def look(page: Path, script: str, folder: Path, height: int = 6000) -> tuple[Any, str]:
     """What `script` returns of the page in a frame of that height, and what the browser had to say meanwhile.
 
-    The script is the body of an async function that has `frame`, `page` (its document) and `wait`. A browser speaks up
-    about errors and about what a security policy blocked.
+    The script is the body of an async function that has `frame`, `page` (its document), `wait` and `painted`. A browser
+    speaks up about errors and about what a security policy blocked.
     """
     looking = folder / "looking.html"
     looking.write_text(_LOOKING.format(source=page.as_uri(), height=height, script=script), encoding="utf-8")

@@ -6,6 +6,12 @@ from bakeoff.models.lookup import look_up
 _TABLE = {
     "eager": "bakeoff.backends.eager:BACKEND",
     "inductor": "bakeoff.backends.inductor:BACKEND",
+    "aoti": "bakeoff.backends.aoti:BACKEND",
+    "openvino": "bakeoff.backends.openvino:BACKEND",
+    "onnxruntime": "bakeoff.backends.onnxruntime:BACKEND",
+    "int8": "bakeoff.backends.int8:BACKEND",
+    "int8-static": "bakeoff.backends.int8_static:BACKEND",
+    "fp8": "bakeoff.backends.fp8:BACKEND",
 }
 
 

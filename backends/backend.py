@@ -1,11 +1,14 @@
 """What a backend is: something that prepares a module, builds an engine from it, or both, and can prove that it ran."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
+from bakeoff.backends.tracing import Trace, trace_operators
+from bakeoff.models.component import Quantisation
 from bakeoff.models.errors import BakeoffError
 
 if TYPE_CHECKING:
@@ -44,6 +47,12 @@ class Choice:
     options: Any
     devices: tuple[str, ...] = ("cpu", "cuda")
     suite: Literal["default", "full"] = "default"
+    dtypes: tuple[str, ...] = ()
+    """Those it is taken in when none is asked for; empty: this host's. bf16 becomes fp32 where a CPU lacks it."""
+    then: str = ""
+    """What builds a module that this backend only prepares, as it would be typed: `inductor[freezing]`."""
+    components: tuple[str, ...] = ()
+    """The components it is for; empty: all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +67,22 @@ class BuildContext:
     """Scratch of this worker alone, removed afterwards."""
     cache_dir: Path
     """The compiler's cache; a second build finds here what the first one left."""
+    draw: Callable[[str], "Mapping[str, Tensor]"]
+    """Inputs like those given, of the same shapes and dtypes, drawn with another seed: what calibration needs."""
     trace: bool = False
     """Build with whatever the compiler needs to be traced; such an engine is never timed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A module that was changed before it is built, and what was changed."""
+
+    module: "nn.Module"
+    quantised: Mapping[str, str] = field(default_factory=dict)
+    """Layers or graph nodes that compute or store less than the dtype, each with how."""
+    skipped: Mapping[str, str] = field(default_factory=dict)
+    """Layers that were left as they are, each with why."""
+    facts: Mapping[str, str | int | float | bool] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,35 +99,50 @@ class Proof:
     """Operators the compiler took, with their number."""
     operators_outside: Mapping[str, int] = field(default_factory=dict)
     """Operators left to the framework or to library kernels."""
+    quantised: Mapping[str, str] = field(default_factory=dict)
+    """Layers or nodes that the compiler itself quantised, each with how."""
+    skipped: Mapping[str, str] = field(default_factory=dict)
+    """Layers or nodes that it might have quantised and left, each with why."""
     facts: Mapping[str, str | int | float | bool] = field(default_factory=dict)
     """What is particular to this compiler: kernels generated, providers, cache hits."""
     graph_hash: str = ""
     artifact_bytes: int | None = None
 
 
-class Engine(Protocol):
-    """A built variant. Not thread-safe; lives in one worker."""
+class Engine(ABC):
+    """A built variant. Not thread-safe; lives in one worker. Only `bind` must be written."""
 
+    __slots__ = ()
+
+    @abstractmethod
     def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
         """Fix the inputs, untimed; may copy them, computes nothing with them. The call gives the outputs in order."""
 
     def activity(self) -> Mapping[str, int]:
         """Counters that move when anything is compiled, tuned or captured; steady state means none does."""
+        return {}
 
     def prove(self) -> Proof:
         """What the build learned; raises nothing, states `fell_back` instead."""
+        return Proof()
 
-    def close(self) -> None:
+    def trace(self, call: Call) -> Trace:
+        """Run a bound call a few times and tell its kernels apart. Asked of twins alone, built with `trace`."""
+        return trace_operators(call)
+
+    def close(self) -> None:  # noqa: B027  # most engines hold nothing that must be given back
         """Give back what the engine holds."""
 
 
 BuildFunction = Callable[["nn.Module", "Mapping[str, Tensor]", Any, BuildContext], Engine]
-PrepareFunction = Callable[
-    ["nn.Module", "Mapping[str, Tensor]", Any, BuildContext], tuple["nn.Module", Mapping[str, str | int | float | bool]]
-]
+PrepareFunction = Callable[["nn.Module", "Mapping[str, Tensor]", Any, BuildContext], Prepared]
 
 
-def _always(_device: str) -> str:
+def _no_gap(_options: Any, _device: str) -> str:
+    return ""
+
+
+def _full_precision(_options: Any) -> Quantisation:
     return ""
 
 
@@ -133,23 +171,31 @@ class Backend:
     """Speed-ups are against this one."""
     interprets: bool = False
     """Runs the framework's operators one by one by design; for any other, running them all is falling back."""
+    really_ran: str = ""
+    """What the proof checks before this backend is said to have run; anything less is `fell_back`."""
+    through_inductor: bool = False
+    """Its engines are inductor's code; for any other backend, a graph that inductor compiles is falling back."""
+    keeps_module: bool = True
+    """Its engines read the module's own parameters; if not, they are let go once the engine stands."""
+    quantises: Callable[[Any], Quantisation] = _full_precision
+    """Options to the class of quantisation they ask for."""
     caches: bool = False
     """A build leaves something that makes the next one faster."""
     weight_copies: float = 1.0
     """Copies of the weights, in the variant's dtype, that a build holds at its peak; for the memory estimate."""
     environment: Callable[[Path], Mapping[str, str]] = _no_environment
     """Cache folder to what the worker's environment needs before torch is imported."""
-    host_gap: Callable[[str], str] = _always
-    """Device to what this host lacks, or ""; runs in the parent, so it imports no framework."""
+    host_gap: Callable[[Any, str], str] = _no_gap
+    """(options, device) to what this host lacks, or ""; runs in the parent, so it imports no framework."""
     objection: Callable[[Any, str, str], str] = _anything
     """(options, device, dtype) to why this cannot be, or ""."""
 
-    def unavailable(self, device: str) -> str:
+    def unavailable(self, options: Any, device: str) -> str:
         """Why this backend cannot run here on `device`, with the way to mend it; empty if it can."""
         for requirement in self.requires:
             if find_spec(requirement.module) is None:
                 return f"{requirement.module} is not installed; {requirement.install}"
-        return self.host_gap(device)
+        return self.host_gap(options, device)
 
     def unsupported(self, options: Any, device: str, dtype: str) -> str:
         """Why this backend cannot do this at all; empty if it can."""
@@ -161,12 +207,14 @@ class Backend:
 
 
 @dataclass(frozen=True, slots=True)
-class ModuleEngine:
+class ModuleEngine(Engine):
     """An engine around a callable that takes the workload's inputs by position: eager and torch.compile alike."""
 
     function: "Callable[..., Outputs]"
     proof: Callable[[], Proof] = Proof
     counters: Callable[[], Mapping[str, int]] = dict
+    own_kernels: tuple[str, ...] = ()
+    """How the names of the compiler's own kernels begin."""
 
     def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
         function, tensors = self.function, tuple(inputs.values())
@@ -178,5 +226,5 @@ class ModuleEngine:
     def prove(self) -> Proof:
         return self.proof()
 
-    def close(self) -> None:
-        pass
+    def trace(self, call: Call) -> Trace:
+        return trace_operators(call, self.own_kernels)

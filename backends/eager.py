@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from bakeoff.backends.backend import Backend, BuildContext, Engine, ModuleEngine, NoOptions, Requirement
+from bakeoff.backends.backend import Backend, BuildContext, Engine, ModuleEngine, NoOptions
+from bakeoff.backends.exported import TORCH
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -17,7 +18,7 @@ BACKEND = Backend(
     name="eager",
     summary="PyTorch operator by operator; the baseline",
     build=_build,
-    requires=(Requirement("torch", "pip install 'bakeoff[cpu]' or 'bakeoff[gpu]'"),),
+    requires=(TORCH,),
     baseline=True,
     interprets=True,
 )

@@ -7,7 +7,8 @@ as soon as a second set of inputs is checked.
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from bakeoff.backends.backend import Backend, BuildContext, Engine, ModuleEngine, NoOptions, Requirement
+from bakeoff.backends.backend import Backend, BuildContext, Engine, ModuleEngine, NoOptions
+from bakeoff.backends.exported import TORCH
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -22,5 +23,5 @@ BACKEND = Backend(
     name="null",
     summary="returns stored outputs; measures the harness",
     build=_build,
-    requires=(Requirement("torch", "pip install 'bakeoff[cpu]' or 'bakeoff[gpu]'"),),
+    requires=(TORCH,),
 )

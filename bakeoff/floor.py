@@ -41,7 +41,9 @@ def floors(record: Record) -> tuple[Floor, ...]:
 
 
 def _floor(record: Record, flops: float, bandwidth: float, source: Literal["datasheet", "measured"]) -> Floor:
-    compute_ms, traffic_ms = 1e3 * record.flops / flops, 1e3 * record.minimum_bytes / bandwidth
+    # Integer products may be faster than any ceiling that was measured: a quantised variant is held to traffic alone.
+    compute_ms = 0.0 if record.quantisation else 1e3 * record.flops / flops
+    traffic_ms = 1e3 * record.minimum_bytes / bandwidth
     bound: Literal["compute", "traffic"] = "compute" if compute_ms >= traffic_ms else "traffic"
     return Floor(max(compute_ms, traffic_ms), bound, source, compute_ms, traffic_ms)
 

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
+from bakeoff.models.component import Quantisation
 from bakeoff.policy import Policy
-from bakeoff.record import Ceiling
+from bakeoff.record import Ceiling, TraceRecord
 from bakeoff.variant import OptionValue
 
 
@@ -54,7 +55,7 @@ class JudgeResult:
 
 @dataclass(frozen=True, slots=True)
 class MeasureJob:
-    """Build, prove, check, time and meter one variant; with `build_only`, stop after the first call."""
+    """Build, prove, check, time and meter one variant."""
 
     subject: Subject
     variant: str
@@ -63,7 +64,27 @@ class MeasureJob:
     policy: Policy
     judge_folder: str
     cache_folder: str
-    build_only: bool = False
+    quantisation: Quantisation = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TwinJob:
+    """In a fresh process: build a measured variant once more where its caches were cold, then trace a twin of it."""
+
+    measure: MeasureJob
+    rebuild: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TwinResult:
+    warm_s: float | None
+    """Seconds of the second build; None where none was asked for."""
+    trace: TraceRecord | None
+    outside: dict[str, int]
+    """Operators that ran elsewhere than in the compiler, by the trace."""
+    inside: dict[str, int]
+    problem: str = ""
+    """Why there is no trace, or no warm build."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,4 +178,4 @@ class Answer:
     value: Any = None
 
 
-Job = JudgeJob | MeasureJob | CompareJob | CeilingsJob | ClockJob | GoldenJob
+Job = JudgeJob | MeasureJob | TwinJob | CompareJob | CeilingsJob | ClockJob | GoldenJob

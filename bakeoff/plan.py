@@ -11,10 +11,10 @@ from typing import Any, Literal, TypeVar
 
 from bakeoff import host, places
 from bakeoff.backends import backend_names, resolve_backend
-from bakeoff.backends.backend import Backend
+from bakeoff.backends.backend import Backend, Choice
 from bakeoff.job import BackendStep, Subject
 from bakeoff.models import resolve_component
-from bakeoff.models.component import Component, Workload
+from bakeoff.models.component import Component, Quantisation, Workload
 from bakeoff.models.errors import BakeoffError
 from bakeoff.policy import Policy
 from bakeoff.record import Status
@@ -68,6 +68,7 @@ class Entry:
     build_deadline_s: float
     caches: bool
     baseline: bool
+    quantisation: Quantisation
     cache_folder: Path
     environment: tuple[tuple[str, str], ...]
     process: int = 1
@@ -106,10 +107,8 @@ def make_plan(request: Request) -> Plan:
     threads = request.threads or host.usable_cores()
     checkpoint = _checkpoint(request.checkpoint)
     presets = request.presets or (_default(component.default_preset, component, device, "--preset"),)
-    dtypes = tuple(_one_of(dtype, DTYPES, "dtype") for dtype in request.dtypes) or _default_dtypes(
-        device, request.suite
-    )
-    compositions = _compositions(request, device)
+    asked = tuple(_one_of(dtype, DTYPES, "dtype") for dtype in request.dtypes)
+    compositions = _compositions(request, component, device)
     entries: list[Entry] = []
     for preset_name in presets:
         config = component.preset(preset_name).config
@@ -128,9 +127,10 @@ def make_plan(request: Request) -> Plan:
                 threads=threads,
             )
             entries += [
-                _entry(request, component, config, workload, subject, steps, dtype)
-                for dtype in dtypes
-                for steps in compositions
+                _entry(request, component, config, workload, subject, composition.steps, dtype)
+                for dtype in asked or DTYPES
+                for composition in compositions
+                if dtype in (asked or composition.dtypes)
             ]
     return _plan(request, component, entries)
 
@@ -194,26 +194,51 @@ def _checkpoint(asked: str) -> str:
     return str(Path(asked).absolute())
 
 
-def _compositions(request: Request, device: str) -> list[tuple[tuple[Backend, str, Any], ...]]:
-    """Compositions as tuples of (backend, reference, options); a bare name stands for all its choices in the suite."""
-    suites = ("default",) if request.suite == "default" else ("default", "full")
-    found: list[tuple[tuple[Backend, str, Any], ...]] = []
+@dataclass(frozen=True, slots=True)
+class _Composition:
+    """Backends with their options in order, and the dtypes they are taken in when none is asked for."""
+
+    steps: tuple[tuple[Backend, str, Any], ...]
+    dtypes: tuple[str, ...]
+
+
+def _compositions(request: Request, component: Component, device: str) -> list[_Composition]:
+    """What is asked for; a bare name stands for all its choices in the suite. Nothing asked: every backend's."""
+    usual = _default_dtypes(device, request.suite)
+    found: list[_Composition] = []
     for text in request.backends or backend_names():
         parts = [_read_backend(part) for part in split_outside_brackets(text, "+")]
-        if len(parts) == 1 and parts[0][2] is None:
-            backend, reference, _ = parts[0]
-            choices = [
-                choice.options for choice in backend.choices if choice.suite in suites and device in choice.devices
-            ]
-            found += [((backend, reference, options),) for options in choices or [backend.options()]]
-        else:
-            found.append(
-                tuple(
-                    (backend, reference, backend.options() if options is None else options)
-                    for backend, reference, options in parts
-                )
+        if len(parts) > 1 or parts[0][2] is not None:
+            steps = tuple(
+                (backend, reference, backend.options() if options is None else options)
+                for backend, reference, options in parts
             )
+            found.append(_Composition(steps, usual))
+            continue
+        backend, reference, _ = parts[0]
+        choices = [choice for choice in backend.choices if device in choice.devices]
+        usual_choices = [choice for choice in choices if choice.suite == "default"]
+        if request.suite == "default" and (usual_choices or not request.backends):
+            choices = usual_choices
+        if not request.backends:
+            choices = [choice for choice in choices if component.name in (choice.components or (component.name,))]
+        widened = request.suite == "full"
+        found += [_chosen(backend, reference, choice, usual, widened) for choice in choices]
+        if not choices and request.backends:
+            found.append(_Composition(((backend, reference, backend.options()),), usual))
     return found
+
+
+def _chosen(backend: Backend, reference: str, choice: Choice, usual: tuple[str, ...], widened: bool) -> _Composition:
+    """A choice of the default suite is widened to all dtypes by the full one."""
+    dtypes = usual
+    if choice.dtypes and not (widened and choice.suite == "default"):
+        dtypes = tuple(dtype for dtype in choice.dtypes if dtype in usual) or ("fp32",)
+    steps = [(backend, reference, choice.options)]
+    for part in split_outside_brackets(choice.then, "+") if choice.then else []:
+        later, name, options = _read_backend(part)
+        steps.append((later, name, later.options() if options is None else options))
+    return _Composition(tuple(steps), dtypes)
 
 
 def _read_backend(text: str) -> tuple[Backend, str, Any]:
@@ -268,6 +293,7 @@ def _entry(
         else policy.build_deadline_s,
         caches=any(backend.caches for backend, _, _ in steps),
         baseline=all(backend.baseline for backend, _, _ in steps),
+        quantisation=next(filter(None, (backend.quantises(options) for backend, _, options in steps)), ""),
         cache_folder=folder,
         environment=tuple(sorted(environment.items())),
     )
@@ -291,8 +317,8 @@ def checkpoint_label(subject: Subject) -> str:
 def _settled(
     steps: tuple[tuple[Backend, str, Any], ...], device: str, dtype: str, memory_bytes: int
 ) -> tuple[Status, str] | None:
-    for backend, _, _ in steps:
-        gap = backend.unavailable(device)
+    for backend, _, options in steps:
+        gap = backend.unavailable(options, device)
         if gap:
             return "unavailable", gap
     for backend, _, _ in steps[:-1]:

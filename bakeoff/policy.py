@@ -24,6 +24,8 @@ class Policy:
     max_samples: int = 2000
     contention: float = 0.2
     """Share of all cores that other processes may take in the timed window before the row is unstable."""
+    trace: bool = True
+    """Build a twin afterwards that tells its kernels apart."""
     startup_deadline_s: float = 120.0
     build_deadline_s: float = 600.0
     large_build_deadline_s: float = 1200.0

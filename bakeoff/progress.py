@@ -102,7 +102,8 @@ _WAITS = {
     "rounds": "rounds",
     "clock": "holding the clock against a busy wait and torch's timer",
     "judge": "making the reference",
-    "rebuild": "building again with warm caches",
+    "twin": "building again, and tracing a twin",
+    "trace": "telling kernels apart",
     "lock": "waiting for another sweep on this device",
 }
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from bakeoff.models.component import Quantisation
 from bakeoff.models.errors import BakeoffError
 from bakeoff.policy import Policy
 from bakeoff.summary import Summary, summarise_ns
@@ -181,8 +182,35 @@ class Parity:
 
 
 @dataclass(frozen=True, slots=True)
+class KernelTime:
+    """A kernel, an operator or a node of a traced twin; of one call."""
+
+    name: str
+    calls: float
+    ns: int
+    own: bool
+    """The compiler's own code, not an operator of the framework or a vendor's library."""
+
+
+@dataclass(frozen=True, slots=True)
+class TraceRecord:
+    """Where a call's time goes, by a twin that was built to be traced; it is never timed for a table."""
+
+    kernels: tuple[KernelTime, ...]
+    """The ten longest."""
+    kernel_count: int
+    total_ns: int
+    """Of one traced call: the wall on a CPU, the device's busy time on CUDA."""
+    named_ns: int
+    """In all kernels that have a name."""
+    own_ns: int
+    """In the compiler's own."""
+    graph_hash: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ProofRecord:
-    """What the engine stated about itself: bakeoff.backends.backend.Proof as it is kept."""
+    """The certificate: what the engine stated about itself (bakeoff.backends.backend.Proof), and its traced twin."""
 
     fell_back: str = ""
     graphs: int | None = None
@@ -192,6 +220,13 @@ class ProofRecord:
     operators_outside: dict[str, int] = field(default_factory=dict)
     facts: dict[str, Scalar] = field(default_factory=dict)
     graph_hash: str = ""
+    quantised: dict[str, str] = field(default_factory=dict)
+    """Layers or nodes that compute or store less than the dtype, each with how."""
+    skipped: dict[str, str] = field(default_factory=dict)
+    """Those that were left, each with why."""
+    trace: TraceRecord | None = None
+    incomplete: str = ""
+    """What this certificate lacks; empty if nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +309,8 @@ class Record:
     """The worker's log, relative to the cache folder."""
     note: str = ""
     baseline: bool = False
+    quantisation: Quantisation = ""
+    """Class of a variant that computes in less than its dtype; each class has a budget of its own."""
     minimum_bytes: int = 0
     """Compulsory traffic of a call: weights, inputs and outputs, each once; 0 where it is not stated."""
     ceilings: tuple[Ceiling, ...] = ()

@@ -14,11 +14,21 @@ from bakeoff import host, places
 from bakeoff.ceilings import known_ceilings
 from bakeoff.floor import below_floor
 from bakeoff.instrument import code_hash, read_stamp
-from bakeoff.job import Job, JudgeJob, JudgeResult, MeasureJob
+from bakeoff.job import Job, JudgeJob, JudgeResult, MeasureJob, TwinJob, TwinResult
 from bakeoff.models.errors import BakeoffError
 from bakeoff.plan import Entry, Plan, checkpoint_label, element_bytes, judge_folder, user_code_environment
 from bakeoff.progress import Progress
-from bakeoff.record import SCHEMA, Ceiling, Finding, Measurement, Record, SelftestStamp, Status
+from bakeoff.record import (
+    MEASURED,
+    SCHEMA,
+    Ceiling,
+    Finding,
+    Measurement,
+    ProofRecord,
+    Record,
+    SelftestStamp,
+    Status,
+)
 from bakeoff.store import digest, now
 from bakeoff.supervisor import Deadlines, Event, Outcome, run_job
 from bakeoff.workplace import worker_environment
@@ -26,6 +36,8 @@ from bakeoff.workplace import worker_environment
 _RECORDED_ENVIRONMENT = re.compile(
     r"^(OMP_|GOMP_|KMP_|MKL_|TORCH|PYTORCH_|CUDA_|NVIDIA_TF32|CUBLAS_|CUDNN_|TRITON_|MALLOC_|GLIBC_TUNABLES|LD_PRELOAD)"
 )
+LEAST_NAMED = 0.8
+"""Share of a traced call that must be in named kernels."""
 _PLACES = ("_DIR", "_PATH", "_HOME", "_PRELOAD")
 """Variables that hold a path say nothing about a number and something about a person."""
 
@@ -92,27 +104,68 @@ def measure_job(occasion: Occasion, entry: Entry) -> MeasureJob:
         policy=occasion.plan.request.policy,
         judge_folder=str(judge_folder(entry, occasion.plan.component)),
         cache_folder=str(entry.cache_folder),
+        quantisation=entry.quantisation,
     )
 
 
 def measure(occasion: Occasion, entry: Entry) -> Outcome:
-    """Measure one entry in a worker of its own, and build it again where the caches were cold."""
+    """Measure one entry in a worker of its own; then, in another, build it again where the caches were cold, and trace
+    a twin of it."""
     job, log = measure_job(occasion, entry), occasion.log_of(entry)
     environment = entry_environment(entry)
     outcome = _work(job, Measurement, occasion, entry, environment, log)
     if outcome.kind == "refused":
         raise BakeoffError(outcome.reason)
-    measurement = outcome.value
-    if outcome.kind != "result" or measurement.build is None or measurement.build.cache != "cold":
+    measurement: Measurement = outcome.value
+    if outcome.kind != "result" or measurement.status not in MEASURED or measurement.build is None:
         return outcome
-    occasion.progress.event(Event("rebuild"))
-    job = replace(job, build_only=True)
-    again = _work(job, Measurement, occasion, entry, environment, log.with_suffix(".rebuild.log"))
-    if again.kind == "result" and again.value.build is not None:
-        build = replace(measurement.build, warm_s=again.value.build.build_s)
-        return replace(outcome, value=replace(measurement, build=build))
-    text = f"no warm build: {again.reason or again.value.reason}"
-    return replace(outcome, value=replace(measurement, findings=(*measurement.findings, Finding("rebuild", text))))
+    rebuild = measurement.build.cache == "cold"
+    if not rebuild and not job.policy.trace:
+        return outcome
+    occasion.progress.event(Event("twin"))
+    again = _work(TwinJob(job, rebuild), TwinResult, occasion, entry, environment, log.with_suffix(".twin.log"))
+    twin = again.value if again.kind == "result" else TwinResult(None, None, {}, {}, again.reason)
+    measurement = with_twin(measurement, twin, job.policy.trace)
+    if rebuild and twin.warm_s is None:
+        findings = (*measurement.findings, Finding("rebuild", f"no warm build: {twin.problem}"))
+        measurement = replace(measurement, findings=findings)
+    return replace(outcome, value=measurement)
+
+
+def with_twin(measurement: Measurement, twin: TwinResult, traced: bool) -> Measurement:
+    """The measurement with what its twin showed: warm seconds, kernels, and operators that ran elsewhere than asked."""
+    made = measurement
+    if made.build is not None and twin.warm_s is not None:
+        made = replace(made, build=replace(made.build, warm_s=twin.warm_s))
+    if not traced or made.proof is None:
+        return made
+    incomplete = _lacking(made.proof, twin)
+    proof = replace(
+        made.proof,
+        trace=twin.trace,
+        incomplete=incomplete,
+        operators_inside=twin.inside or made.proof.operators_inside,
+        operators_outside=twin.outside or made.proof.operators_outside,
+    )
+    if twin.outside and made.status != "fell_back":
+        elsewhere = ", ".join(f"{count} {name}" for name, count in twin.outside.items())
+        proof = replace(proof, fell_back=f"partly another compiler or provider: {elsewhere}")
+        made = replace(made, status="fell_back", reason=f"what ran is {proof.fell_back}")
+    findings = (*made.findings, Finding("proof.incomplete", incomplete)) if incomplete else made.findings
+    return replace(made, proof=proof, findings=findings)
+
+
+def _lacking(proof: ProofRecord, twin: TwinResult) -> str:
+    """What a certificate needs and this one has not; "" if it is complete."""
+    trace = twin.trace
+    if trace is None:
+        return f"no traced twin: {twin.problem}"
+    named = trace.named_ns / trace.total_ns if trace.total_ns else 0.0
+    if named < LEAST_NAMED:
+        return f"the trace names {named:.0%} of the time, {LEAST_NAMED:.0%} are due"
+    if proof.graph_hash != trace.graph_hash:
+        return f"the traced twin is another graph ({trace.graph_hash or 'none'}, measured {proof.graph_hash or 'none'})"
+    return ""
 
 
 def _work(
@@ -138,6 +191,7 @@ def deadlines(plan: Plan, entry: Entry) -> Deadlines:
             "build": entry.build_deadline_s,
             "judge": entry.build_deadline_s,
             "weights": entry.build_deadline_s,
+            "trace": entry.build_deadline_s,
         },
     )
 
@@ -182,7 +236,10 @@ def make_record(occasion: Occasion, entry: Entry, outcome: Outcome) -> Record:
         log=str(occasion.log_of(entry).relative_to(occasion.cache)),
         note=occasion.note,
         baseline=entry.baseline,
-        minimum_bytes=workload.minimum_bytes(element_bytes(entry.variant.dtype), element_bytes(entry.variant.dtype)),
+        quantisation=entry.quantisation,
+        minimum_bytes=workload.minimum_bytes(
+            1 if entry.quantisation else element_bytes(entry.variant.dtype), element_bytes(entry.variant.dtype)
+        ),
         ceilings=occasion.ceilings,
         code=code_hash(),
         selftest=occasion.selftest,

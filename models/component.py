@@ -14,6 +14,10 @@ from bakeoff.models.errors import BakeoffError
 
 Draw = Literal["normal", "uniform", "binary"]
 Signal = Literal["", "picture", "audio"]
+Quantisation = Literal["", "dynamic", "weight-only", "static", "fp8"]
+"""How a variant computes in less than its dtype: a class of its own."""
+LEAST_SQNR_DB: Mapping[Quantisation, float] = {"dynamic": 25.0, "weight-only": 25.0, "static": 15.0, "fp8": 15.0}
+"""Signal-to-quantisation-noise ratio that each output of a quantised variant must have at least."""
 
 
 @dataclass(frozen=True, slots=True)

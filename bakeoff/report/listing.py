@@ -64,12 +64,13 @@ def read_backends() -> tuple[BackendLine, ...]:
         backend = resolve_backend(name)
         for device in DEVICES:
             gap = "" if device in backend.devices else f"does not run on {device}"
-            sets = tuple(str(use_of(backend, choice.options)) for choice in backend.choices if device in choice.devices)
-            lines.append(
-                BackendLine(
-                    name, backend.summary, device, gap or host.device_gap(device) or backend.unavailable(device), sets
-                )
+            choices = [choice for choice in backend.choices if device in choice.devices]
+            sets = tuple(
+                "+".join(filter(None, (str(use_of(backend, choice.options)), choice.then))) for choice in choices
             )
+            options = choices[0].options if choices else backend.options()
+            gap = gap or host.device_gap(device) or backend.unavailable(options, device)
+            lines.append(BackendLine(name, backend.summary, device, gap, sets))
     return tuple(lines)
 
 

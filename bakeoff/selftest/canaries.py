@@ -37,7 +37,7 @@ Inputs = Mapping[str, "Tensor"]
 
 
 @dataclass(slots=True)
-class BoundEngine:
+class BoundEngine(Engine):
     """An engine whose work begins at `bind`."""
 
     binder: Callable[[Inputs], Call]

@@ -45,6 +45,7 @@ def _policy(build_deadline_s: float, min_s: float) -> Policy:
         cap_s=1.5 * min_s,
         throughput_s=0.1,
         contention=100.0,
+        trace=False,
         build_deadline_s=build_deadline_s,
         large_build_deadline_s=build_deadline_s,
         phase_deadline_s=60.0,

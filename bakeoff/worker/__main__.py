@@ -20,7 +20,7 @@ import msgspec
 import psutil
 
 from bakeoff import guard
-from bakeoff.job import Answer, CeilingsJob, ClockJob, CompareJob, GoldenJob, Job, JudgeJob, MeasureJob
+from bakeoff.job import Answer, CeilingsJob, ClockJob, CompareJob, GoldenJob, Job, JudgeJob, MeasureJob, TwinJob
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record import encode_json
 from bakeoff.worker.failures import first_line, is_out_of_memory
@@ -57,10 +57,15 @@ def _read_job() -> Job:
 def _do(job: Job, report: Reporter) -> Any:
     match job:
         case MeasureJob():
-            from bakeoff.worker.measure import build_only, measure
+            from bakeoff.worker.measure import measure
 
             _limit_memory(job.subject.device)
-            return build_only(job, report) if job.build_only else measure(job, report)
+            return measure(job, report)
+        case TwinJob():
+            from bakeoff.worker.twin import build_twin
+
+            _limit_memory(job.measure.subject.device)
+            return build_twin(job, report)
         case JudgeJob():
             from bakeoff.worker.judge import make_judge
 

@@ -75,6 +75,12 @@ def _draw(spec: TensorSpec, key: str) -> Tensor:
     return torch.randn(spec.shape, generator=generator)
 
 
+def drawn_inputs(bench: Bench, seed: str, dtype: str, device: str) -> dict[str, Tensor]:
+    """Inputs of the workload from a seed of their own, in a variant's dtype and on its device."""
+    drawn = {spec.name: _draw(spec, f"{seed}:{spec.name}") for spec in bench.workload.inputs}
+    return cast_inputs(bench.workload, drawn, dtype, device)
+
+
 def cast_inputs(workload: Workload, inputs: Mapping[str, Tensor], dtype: str, device: str) -> dict[str, Tensor]:
     """A set of inputs in a variant's dtype and on its device; what feeds a sine stays at least fp32."""
     target = TORCH_DTYPES[dtype]

@@ -43,14 +43,14 @@ def _serve(job: CompareJob, bench: Bench, commands: int, report: Report) -> Meas
         device=device,
         policy=job.measure.policy,
         look=stand.watch.look,
-        flush=cache_flush(device, stand.weights_bytes),
+        flush=cache_flush(device, stand.built.weights_bytes),
         inputs=stand.inputs,
         report=report,
     )
     made = Measurement(
         status="ok",
         build=stand.built.cost,
-        proof=proof_record(stand, stand.proof.fell_back, (), {}),
+        proof=proof_record(stand, stand.built.unproved or stand.proof.fell_back, (), {}),
         parity=parity,
         settings=settings(),
         weights=bench.weights,

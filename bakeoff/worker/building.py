@@ -1,5 +1,6 @@
 """From a job's steps to a built engine that was called once; an exception on the way is a status."""
 
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,14 +10,15 @@ from typing import Any, TypeVar
 from torch import Tensor, nn
 
 from bakeoff.backends import resolve_backend
-from bakeoff.backends.backend import Backend, BuildContext, Call, Engine, Unavailable, Unsupported
+from bakeoff.backends.backend import Backend, BuildContext, Call, Engine, Prepared, Unavailable, Unsupported
 from bakeoff.job import MeasureJob
 from bakeoff.models.errors import BakeoffError
-from bakeoff.record import BuildCost, Scalar, Status
+from bakeoff.record import BuildCost, Status
 from bakeoff.variant import options_of
 from bakeoff.worker import memory
-from bakeoff.worker.bench import synchronise
+from bakeoff.worker.bench import Bench, drawn_inputs, synchronise
 from bakeoff.worker.failures import first_line, is_out_of_memory
+from bakeoff.worker.memory import stored_bytes
 
 T = TypeVar("T")
 
@@ -42,14 +44,22 @@ class Built:
     engine: Engine
     calls: tuple[Call, ...]
     cost: BuildCost
-    facts: dict[str, Scalar]
-    """What preparing the module learned."""
+    prepared: Prepared
+    """The module as the last backend got it, and what was changed in it."""
+    weights_bytes: int
+    """Of that module, as they are stored."""
+    unproved: str
+    """What ran instead, by what the build itself showed; empty if nothing speaks against it."""
     interprets: bool
     """The last backend runs the framework's operators by design."""
 
 
-def build(job: MeasureJob, module: nn.Module, sets: Sequence[Mapping[str, Tensor]]) -> Built:
-    """Prepare, build and call once. Raises StageError: `build_failed`, or what the backend itself says."""
+def build(job: MeasureJob, bench: Bench, sets: Sequence[Mapping[str, Tensor]], trace: bool = False) -> Built:
+    """Prepare, build and call once. Raises StageError: `build_failed`, or what the backend itself says.
+
+    The module of `bench` is the variant's own from here on: it may be quantised in place, and its weights are let go
+    where the engine does not need them.
+    """
     steps = [(resolve_backend(step.backend), step.options) for step in job.steps]
     cache = Path(job.cache_folder)
     warm = cache.is_dir() and any(cache.iterdir())
@@ -60,22 +70,32 @@ def build(job: MeasureJob, module: nn.Module, sets: Sequence[Mapping[str, Tensor
         threads=job.subject.threads,
         work_dir=Path.cwd(),
         cache_dir=cache,
+        draw=lambda seed: drawn_inputs(bench, seed, job.dtype, job.subject.device),
+        trace=trace,
     )
-    facts: dict[str, Scalar] = {}
+    prepared = Prepared(bench.module)
+    given_bytes = stored_bytes(bench.module)
+    compiled = inductor_graphs()
     before = memory.resident_bytes()
     memory.reset_host_peak()
     started = time.monotonic()
     try:
         for backend, options in steps[:-1]:
             assert backend.prepare is not None, "the plan settles what cannot be composed"
-            module, learned = backend.prepare(module, sets[0], options_of(backend, options), context)
-            facts.update(learned)
-        engine = _build_last(*steps[-1], module, sets[0], context)
+            more = backend.prepare(prepared.module, sets[0], options_of(backend, options), context)
+            prepared = Prepared(
+                more.module,
+                {**prepared.quantised, **more.quantised},
+                {**prepared.skipped, **more.skipped},
+                {**prepared.facts, **more.facts},
+            )
+        weights_bytes = stored_bytes(prepared.module)
+        engine = _build_last(*steps[-1], prepared.module, sets[0], context)
         calls = tuple(engine.bind(inputs) for inputs in sets)
         calls[0]()
         synchronise(job.subject.device)
         seconds = time.monotonic() - started
-        artifact_bytes = engine.prove().artifact_bytes
+        proof = engine.prove()
     except Exception as error:
         raise StageError(_status_of(error, "build_failed"), error) from error
     caches = any(backend.caches for backend, _ in steps)
@@ -84,9 +104,50 @@ def build(job: MeasureJob, module: nn.Module, sets: Sequence[Mapping[str, Tensor
         build_s=seconds,
         peak_bytes=max(0, memory.host_peak_bytes() - before),
         children_peak_bytes=memory.children_peak_bytes() or None,
-        artifact_bytes=artifact_bytes,
+        artifact_bytes=proof.artifact_bytes,
     )
-    return Built(engine, calls, cost, facts, steps[-1][0].interprets)
+    unproved = ""
+    if job.quantisation:
+        shrank = weights_bytes < given_bytes or job.quantisation == "static"
+        unproved = nothing_quantised(prepared.quantised, proof.quantised, shrank)
+    through = inductor_graphs() - compiled
+    if through and not unproved and not any(backend.through_inductor for backend, _ in steps):
+        unproved = f"inductor: it compiled {through} graph{'s' if through > 1 else ''}"
+    if not steps[-1][0].keeps_module:
+        let_go(prepared.module)
+        let_go(bench.module)
+    return Built(engine, calls, cost, prepared, weights_bytes, unproved, steps[-1][0].interprets)
+
+
+def nothing_quantised(prepared: Mapping[str, str], built: Mapping[str, str], shrank: bool) -> str:
+    """What a variant that should be quantised is instead, or "".
+
+    Whoever prepares a module must name layers, and its weights must have become smaller; whoever quantises in its own
+    build must name nodes.
+    """
+    if not prepared and not built:
+        return "the module as it was: not one layer was quantised"
+    if prepared and not shrank:
+        return f"the module as it was: {len(prepared)} layers are said to be quantised, no weight became smaller"
+    return ""
+
+
+def inductor_graphs() -> int:
+    """How many graphs inductor has compiled, or taken from its cache, in this process."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    if dynamo is None:
+        return 0
+    counts = dynamo.counters["inductor"].items()
+    return sum(int(count) for name, count in counts if name.startswith("fxgraph_cache_"))
+
+
+def let_go(module: nn.Module) -> None:
+    """Forget a module's weights; an engine that holds some of them keeps them alive."""
+    for part in module.modules():
+        for name in list(part._parameters):
+            part._parameters[name] = None
+        for name in list(part._buffers):
+            part._buffers[name] = None
 
 
 def _build_last(

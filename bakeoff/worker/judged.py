@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from bakeoff.models.component import Quantisation
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record import OutputParity, Parity
 from bakeoff.worker.bench import Bench
@@ -16,7 +17,7 @@ from bakeoff.worker.watch import Watch
 class Judged:
     """The references of one subject, and the limits of one dtype. Raises BakeoffError when the weights differ."""
 
-    def __init__(self, folder: Path, bench: Bench, dtype: str) -> None:
+    def __init__(self, folder: Path, bench: Bench, dtype: str, quantisation: Quantisation = "") -> None:
         self._folder = folder
         self._about = read_about(folder)
         if self._about["weights"] != bench.weights:
@@ -25,7 +26,7 @@ class Judged:
         self._dtype = TORCH_DTYPES[dtype]
         eager = read_eager(folder, dtype)
         self.eager_operators: Mapping[str, int] = eager.operators
-        self._limits = limits(self._specs, eager.noise, bench.component.tolerance_fp32)
+        self._limits = limits(self._specs, eager.noise, bench.component.tolerance_fp32, quantisation)
 
     def watch(self) -> Watch:
         """A look between calls that knows the fingerprints of all references."""

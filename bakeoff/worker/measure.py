@@ -41,7 +41,6 @@ class Stand:
 
     bench: Bench
     sets: tuple[dict[str, Tensor], ...]
-    weights_bytes: int
     built: Built
     proof: Proof
     judged: Judged
@@ -78,22 +77,20 @@ def attempt(job: MeasureJob, report: Report, action: Callable[[Bench], Measureme
 def stand_up(job: MeasureJob, bench: Bench, report: Report) -> Stand:
     """Build, prove and check the job's variant."""
     device, dtype = job.subject.device, job.dtype
-    module = bench.module.to(device=device, dtype=TORCH_DTYPES[dtype])
-    sets = tuple(cast_inputs(bench.workload, inputs, dtype, device) for inputs in bench.sets)
-    weights_bytes = memory.tensors_bytes(list(module.parameters()) + list(module.buffers()))
+    sets = as_variant(bench, job)
     report("build", "")
-    built = build(job, module, sets)
+    built = build(job, bench, sets)
     report("prove", "")
     proof = call_stage(built.engine.prove)
     report("check", "")
-    judged = Judged(Path(job.judge_folder), bench, dtype)
+    judged = Judged(Path(job.judge_folder), bench, dtype, job.quantisation)
     inputs = [tensor for inputs in sets for tensor in inputs.values()]
     checked = [
         differences
         for index, call in enumerate(built.calls)
         for differences in _check(judged, index, call, device, inputs)
     ]
-    return Stand(bench, sets, weights_bytes, built, proof, judged, judged.watch(), checked)
+    return Stand(bench, sets, built, proof, judged, judged.watch(), checked)
 
 
 def _check(judged: Judged, index: int, call: Call, device: str, inputs: Sequence[Tensor]) -> list[list[Difference]]:
@@ -123,16 +120,11 @@ def _alike(outputs: object, copy: object) -> bool:
     )
 
 
-def build_only(job: MeasureJob, report: Report) -> Measurement:
-    """Build and call once, for the seconds that it takes with warm caches."""
-
-    def once(bench: Bench) -> Measurement:
-        module = bench.module.to(device=job.subject.device, dtype=TORCH_DTYPES[job.dtype])
-        sets = tuple(cast_inputs(bench.workload, drawn, job.dtype, job.subject.device) for drawn in bench.sets)
-        report("build", "")
-        return Measurement(status="ok", build=build(job, module, sets).cost)
-
-    return attempt(job, report, once)
+def as_variant(bench: Bench, job: MeasureJob) -> tuple[dict[str, Tensor], ...]:
+    """Bring the module to the variant's device and dtype, and give its sets of inputs so."""
+    device, dtype = job.subject.device, job.dtype
+    bench.module.to(device=device, dtype=TORCH_DTYPES[dtype])
+    return tuple(cast_inputs(bench.workload, inputs, dtype, device) for inputs in bench.sets)
 
 
 def _measure(job: MeasureJob, bench: Bench, report: Report) -> Measurement:
@@ -146,7 +138,7 @@ def _measure(job: MeasureJob, bench: Bench, report: Report) -> Measurement:
         device=device,
         policy=job.policy,
         look=stand.watch.look,
-        flush=cache_flush(device, stand.weights_bytes),
+        flush=cache_flush(device, stand.built.weights_bytes),
         resident=lambda: held_bytes(device),
         inputs=stand.inputs,
         report=report,
@@ -161,7 +153,8 @@ def _measure(job: MeasureJob, bench: Bench, report: Report) -> Measurement:
 
     report("memory", "")
     io_bytes = memory.tensors_bytes(stand.inputs)
-    metered = call_stage(lambda: memory.meter(lambda: _round(calls), device, stand.weights_bytes, io_bytes, context))
+    weights_bytes = stand.built.weights_bytes
+    metered = call_stage(lambda: memory.meter(lambda: _round(calls), device, weights_bytes, io_bytes, context))
     leaked = _leak(timing, calls, device)
     report("unseen", "")
     changed = changed_inputs(stand.sets, bench.sets)
@@ -222,7 +215,7 @@ def closing_proof(stand: Stand, operators: Mapping[str, int]) -> ProofRecord:
     """Ask the engine again after its last call, hold what it ran against what eager runs, and close it."""
     final = call_stage(stand.built.engine.prove)
     call_stage(stand.built.engine.close)
-    fell_back = stand.proof.fell_back or final.fell_back
+    fell_back = stand.built.unproved or stand.proof.fell_back or final.fell_back
     if not fell_back and not stand.built.interprets and is_eager(operators, stand.judged.eager_operators):
         fell_back = f"eager: all {sum(stand.judged.eager_operators.values())} operators of plain eager, one by one"
     return proof_record(stand, fell_back, final.recompiles, operators)
@@ -231,7 +224,8 @@ def closing_proof(stand: Stand, operators: Mapping[str, int]) -> ProofRecord:
 def proof_record(stand: Stand, fell_back: str, recompiles: Sequence[str], operators: Mapping[str, int]) -> ProofRecord:
     """What the engine stated when it was built, as records keep it."""
     proof = stand.proof
-    facts: dict[str, Scalar] = {**stand.built.facts, **proof.facts}
+    prepared = stand.built.prepared
+    facts: dict[str, Scalar] = {**prepared.facts, **proof.facts}
     if operators:
         facts["operators_dispatched"] = sum(operators.values())
         facts["operators_dispatched_by_eager"] = sum(stand.judged.eager_operators.values())
@@ -244,6 +238,8 @@ def proof_record(stand: Stand, fell_back: str, recompiles: Sequence[str], operat
         operators_outside=dict(proof.operators_outside),
         facts=facts,
         graph_hash=proof.graph_hash,
+        quantised={**prepared.quantised, **proof.quantised},
+        skipped={**prepared.skipped, **proof.skipped},
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bakeoff.host import nvml
 from bakeoff.record import Memory
@@ -116,6 +116,18 @@ def _nvml_process_bytes() -> int | None:
 def device_uuid() -> str:
     """NVML's name of the GPU that torch uses, whatever CUDA_VISIBLE_DEVICES renumbers."""
     return f"GPU-{torch.cuda.get_device_properties(0).uuid}"
+
+
+def stored_bytes(module: nn.Module) -> int:
+    """Bytes of a module's parameters and buffers as they are stored: a quantised weight is its integers and scales."""
+    return sum(_stored(tensor) for tensor in (*module.parameters(), *module.buffers()))
+
+
+def _stored(tensor: Tensor) -> int:
+    parts = getattr(tensor, "__tensor_flatten__", None)  # of a subclass that wraps other tensors
+    if parts is None:
+        return tensor.numel() * tensor.element_size()
+    return sum(_stored(getattr(tensor, name)) for name in parts()[0])
 
 
 def tensors_bytes(tensors: Iterable[Tensor]) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bakeoff.models.component import TensorSpec
+from bakeoff.models.component import LEAST_SQNR_DB, Quantisation, TensorSpec
 from bakeoff.record import OutputParity
 
 PICTURE_RANGE = 2.0
@@ -93,9 +93,15 @@ def _decibel(signal: float, noise: float) -> float | None:
     return 10 * math.log10(signal / noise)
 
 
-def limits(specs: Sequence[TensorSpec], noise: Mapping[str, float], tolerance_fp32: float) -> dict[str, float]:
-    """Relative L2 allowed for each output: twice eager's own in the same dtype, at least the fp32 tolerance."""
-    return {spec.name: max(2 * noise[spec.name], tolerance_fp32) for spec in specs}
+def limits(
+    specs: Sequence[TensorSpec], noise: Mapping[str, float], tolerance_fp32: float, quantisation: Quantisation = ""
+) -> dict[str, float]:
+    """Relative L2 allowed for each output: twice eager's own in the same dtype, at least the fp32 tolerance.
+
+    A quantised variant may also differ by what the least SQNR of its class means.
+    """
+    least = max(tolerance_fp32, 10 ** (-LEAST_SQNR_DB[quantisation] / 20)) if quantisation else tolerance_fp32
+    return {spec.name: max(2 * noise[spec.name], least) for spec in specs}
 
 
 def expected_dtype(spec: TensorSpec, dtype: torch.dtype) -> torch.dtype:

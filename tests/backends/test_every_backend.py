@@ -9,7 +9,7 @@ import pytest
 
 from bakeoff.backends import backend_names, resolve_backend
 from bakeoff.models.errors import BakeoffError
-from bakeoff.variant import DEVICES, DTYPES, options_of, parse_variant, use_of
+from bakeoff.variant import DEVICES, DTYPES, options_of, parse_use, parse_variant, split_outside_brackets, use_of
 
 BACKENDS = [resolve_backend(name) for name in backend_names()]
 
@@ -24,7 +24,8 @@ class TestEveryBackend:
 
     def test_says_in_one_sentence_what_is_missing(self, backend) -> None:
         for device in DEVICES:
-            assert "\n" not in backend.unavailable(device)
+            for choice in backend.choices:
+                assert "\n" not in backend.unavailable(choice.options, device)
 
     def test_options_survive_their_string(self, backend) -> None:
         assert backend.options.__dataclass_params__.frozen
@@ -32,6 +33,17 @@ class TestEveryBackend:
             text = f"toy:tiny.world/{use_of(backend, choice.options)}/fp32@cpu"
             assert str(parse_variant(text)) == text
             assert options_of(backend, dict(parse_variant(text).backends[0].options)) == choice.options
+
+    def test_says_what_it_takes_as_having_run(self, backend) -> None:
+        assert backend.interprets or backend.really_ran
+
+    def test_what_only_prepares_names_what_builds(self, backend) -> None:
+        for choice in backend.choices:
+            assert bool(choice.then) == (backend.build is None)
+            for part in split_outside_brackets(choice.then, "+") if choice.then else []:
+                name, pairs = parse_use(part)
+                last = resolve_backend(name)
+                assert last.unsupported(options_of(last, pairs or {}), choice.devices[0], choice.dtypes[0]) == ""
 
     def test_default_choices_are_supported(self, backend) -> None:
         for choice in backend.choices:

@@ -50,29 +50,37 @@ def planned(**asked: Any) -> list[str]:
     return variants(make_plan(Request(**{"component": "toy", "backends": TWO, **asked})))
 
 
+ON_CUDA = ("eager", "inductor", "inductor[mode=reduce-overhead]", "inductor[mode=max-autotune]")
+
+
 @pytest.mark.usefixtures("cpu")
 class TestDefaults:
     def test_cpu_without_bf16(self) -> None:
-        assert planned() == [
-            "toy:tiny.world/eager/fp32@cpu",
-            "toy:tiny.world/inductor/fp32@cpu",
-            "toy:tiny.world/inductor[freezing]/fp32@cpu",
+        """What is meant for bf16 is taken in fp32 where the CPU would only emulate bf16."""
+        assert planned(backends=()) == [
+            f"toy:tiny.world/{backend}/fp32@cpu"
+            for backend in ("eager", "inductor", "aoti", "openvino", "onnxruntime", "int8+inductor")
         ]
 
     def test_cpu_with_bf16(self, pretend: Pretend) -> None:
         pretend(AMX_HOST)
-        assert planned() == [
-            f"toy:tiny.world/{backend}/{dtype}@cpu"
-            for dtype in ("fp32", "bf16")
-            for backend in ("eager", "inductor", "inductor[freezing]")
+        assert planned(backends=()) == [
+            *(f"toy:tiny.world/{backend}/fp32@cpu" for backend in ("eager", "onnxruntime")),
+            *(
+                f"toy:tiny.world/{backend}/bf16@cpu"
+                for backend in ("eager", "inductor", "aoti", "openvino", "int8+inductor")
+            ),
         ]
 
     def test_cuda(self, pretend: Pretend) -> None:
         pretend(GPU_HOST)
-        assert planned() == [
+        assert planned(backends=()) == [
             f"toy:small.world/{backend}/{dtype}@cuda"
-            for dtype in ("fp32", "bf16")
-            for backend in ("eager", "inductor", "inductor[mode=reduce-overhead]", "inductor[mode=max-autotune]")
+            for dtype, backends in (
+                ("fp32", (*ON_CUDA, "onnxruntime")),
+                ("bf16", (*ON_CUDA, "aoti", "int8+inductor")),
+            )
+            for backend in backends
         ]
         assert variants(make_plan(Request("toy", backends=TWO, device="cpu")))[0] == "toy:tiny.world/eager/fp32@cpu"
 
@@ -110,6 +118,15 @@ class TestNarrowing:
             "toy:tiny.world/eager/fp32@cpu",
         ]
 
+    def test_a_choice_may_be_for_some_components_alone(self) -> None:
+        def taken(component: str) -> bool:
+            names = planned(component=component, suite="full", backends=())
+            return any("int8-static+inductor[freezing]/fp32" in name for name in names)
+
+        assert taken("image")
+        assert taken("matrix")
+        assert not taken("wm")
+
     def test_dtype(self) -> None:
         assert planned(dtypes=("bf16", "fp32"), backends=("eager",)) == [
             "toy:tiny.world/eager/bf16@cpu",
@@ -123,7 +140,9 @@ class TestNarrowing:
     @pytest.mark.parametrize(
         ("written", "uses"),
         [
-            ("inductor", ["inductor", "inductor[freezing]"]),
+            ("inductor", ["inductor"]),
+            ("int8", ["int8+inductor"]),
+            ("int8-static", ["int8-static+inductor[freezing]"]),
             ("inductor[]", ["inductor"]),
             ("inductor[freezing]", ["inductor[freezing]"]),
             ("inductor[freezing=true]", ["inductor[freezing]"]),
@@ -151,19 +170,16 @@ class TestNarrowing:
 @pytest.mark.usefixtures("cpu")
 class TestFullSuite:
     def test_widens_all_but_the_preset(self) -> None:
-        names = planned(suite="full")
+        names = planned(suite="full", backends=())
         found = [parse_variant(name) for name in names]
         assert {variant.preset for variant in found} == {"tiny"}
         assert {variant.workload for variant in found} == {"world", "picture", "sound", "stream"}
         assert {variant.dtype for variant in found} == {"fp32", "bf16"}
-        assert {variant.backend for variant in found} == {
-            "eager",
-            "inductor",
-            "inductor[freezing]",
-            "inductor[mode=max-autotune,freezing]",
-        }
-        assert len(names) == 4 * 2 * 4
-        assert set(planned()) < set(names)
+        everything = {variant.backend for variant in found}
+        assert everything >= {"eager", "inductor[mode=max-autotune,freezing]", "aoti[freezing]", "onnxruntime[int8]"}
+        assert everything >= {"int8+aoti", "int8[kind=weight-only]+inductor", "fp8[kind=per-row]+inductor"}
+        assert not any("int8-static" in backend for backend in everything)  # it is for image and matrix
+        assert set(planned(backends=())) < set(names)
 
     def test_subjects_stay_together(self) -> None:
         workloads = [parse_variant(name).workload for name in planned(suite="full")]

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bakeoff.backends.backend import (
     Backend,
@@ -16,6 +16,7 @@ from bakeoff.backends.backend import (
     ModuleEngine,
     NoOptions,
     Outputs,
+    Prepared,
     Proof,
     Requirement,
     Unavailable,
@@ -115,8 +116,8 @@ def _moving() -> Callable[[], Mapping[str, int]]:
 
 def _prepare(
     module: "nn.Module", _inputs: "Mapping[str, Tensor]", _options: NoOptions, _context: BuildContext
-) -> "tuple[nn.Module, Mapping[str, Any]]":
-    return module, {"layers_prepared": 3}
+) -> Prepared:
+    return Prepared(module, facts={"layers_prepared": 3})
 
 
 # These end the worker, or the build.

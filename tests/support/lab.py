@@ -28,6 +28,7 @@ FAST = Policy(
     cap_s=0.5,
     throughput_s=0.2,
     contention=100.0,  # tests run beside each other
+    trace=False,
     startup_deadline_s=120.0,
     build_deadline_s=60.0,
     large_build_deadline_s=60.0,

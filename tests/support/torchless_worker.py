@@ -48,8 +48,6 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
     if chance < 0.05:
         os.kill(os.getpid(), signal.SIGSEGV)
     build = {"cache": "cold" if "eager" not in job["variant"] else "none", "build_s": 0.1}
-    if job["build_only"]:
-        return {"status": "ok", "build": build}
     work("prove", "check", "warm-up", "latency", "throughput", "memory")
     clock = {"samples_ns": drawn(SAMPLES), "warmup_ns": drawn(10), "stopped": "narrow"}
     return {
@@ -59,6 +57,12 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
         "throughput": {"samples_ns": drawn(10)},
         "weights": "f00d",
     }
+
+
+def twin(job: dict[str, Any]) -> dict[str, Any]:
+    work("import", "weights", "build", "trace")
+    trace = {"kernels": [], "kernel_count": 1, "total_ns": 100, "named_ns": 100, "own_ns": 0}
+    return {"warm_s": 0.05 if job["rebuild"] else None, "trace": trace, "outside": {}, "inside": {}}
 
 
 def compare(_job: dict[str, Any]) -> dict[str, Any]:
@@ -84,7 +88,13 @@ def drawn(count: int) -> list[int]:
 def main() -> None:
     started = time.monotonic()
     asked = json.loads(Path("job.json").read_bytes())
-    answers = {"JudgeJob": judge, "MeasureJob": measure, "CompareJob": compare, "CeilingsJob": ceilings}
+    answers = {
+        "JudgeJob": judge,
+        "MeasureJob": measure,
+        "TwinJob": twin,
+        "CompareJob": compare,
+        "CeilingsJob": ceilings,
+    }
     if asked["kind"] not in answers:
         sys.exit(f"this worker knows no {asked['kind']}")
     value = answers[asked["kind"]](asked["job"])

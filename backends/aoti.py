@@ -1,0 +1,160 @@
+"""AOTInductor: torch.export, then inductor's code compiled into a package on disk, loaded as a deployment loads it.
+
+What is timed is the loaded package, not the exported module. From a gigabyte of weights on they stay outside the shared
+library (`package_constants_in_so=False`): a linker takes several times their size to put them into one. A package does
+not look at the shapes it is given (pytorch's AOTI_RUNTIME_CHECK_INPUTS is off by default), so `bind` does.
+"""
+
+import hashlib
+import re
+import zipfile
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bakeoff.backends.backend import Backend, BuildContext, Call, Choice, Engine, Proof, Unsupported
+from bakeoff.backends.exported import TORCH, export, graph_hash, operators
+from bakeoff.backends.inductor import compiler_environment, compiler_gap
+from bakeoff.backends.tracing import OWN_KERNELS, Trace, trace_operators
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+_APART_BYTES = 10**9
+_LIBRARY_CALL = re.compile(r"\baoti_torch_(?:(?:cpu|cuda|mkldnn)_)+(\w+)\(")
+_KERNEL = re.compile(r"\b((?:cpp_fused|triton_\w*fused)\w*)\(")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    freezing: bool = False
+    max_autotune: bool = False
+
+
+def _objection(options: Options, device: str, _dtype: str) -> str:
+    return "freezing is for CPU: weight packing is what it buys there" if options.freezing and device != "cpu" else ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Package(Engine):
+    """A loaded package. `kept` are weights that it points to and does not own."""
+
+    path: Path
+    loader: Any
+    shapes: Mapping[str, tuple[Any, ...]]
+    kept: "Mapping[str, Tensor]"
+    proof: Proof
+
+    def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
+        found = _shapes(inputs)
+        for name, wanted in self.shapes.items():
+            if found.get(name) != wanted:
+                raise Unsupported(f"the package takes {name} as {wanted}, it was given {found.get(name)}")
+        run, tensors = self.loader.boxed_run, tuple(inputs.values())
+        return lambda: tuple(run(list(tensors)))
+
+    def prove(self) -> Proof:
+        return self.proof
+
+    def trace(self, call: Call) -> Trace:
+        return trace_operators(call, OWN_KERNELS)
+
+
+def _shapes(inputs: "Mapping[str, Tensor]") -> dict[str, tuple[Any, ...]]:
+    return {name: (tuple(tensor.shape), tensor.stride(), str(tensor.dtype)) for name, tensor in inputs.items()}
+
+
+def _settings(options: Options, context: BuildContext, apart: bool) -> dict[str, Any]:
+    settings: dict[str, Any] = {"aot_inductor.package_constants_in_so": not apart}
+    if options.freezing:
+        settings["freezing"] = True
+    if options.max_autotune:
+        settings["max_autotune"] = True
+    if context.trace:
+        settings["cpp.enable_kernel_profile"] = True
+    return settings
+
+
+def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext) -> Engine:
+    from torch._inductor import aoti_compile_and_package, aoti_load_package
+
+    from bakeoff.models.weights import fingerprint
+
+    program = export(module, inputs)
+    tensors = [*program.state_dict.values(), *program.constants.values()]
+    weight_bytes = sum(tensor.numel() * tensor.element_size() for tensor in tensors if hasattr(tensor, "numel"))
+    apart = weight_bytes >= _APART_BYTES
+    if apart and options.freezing:
+        raise Unsupported("freezing folds the weights into the library, which a gigabyte of them is too large for")
+    settings = _settings(options, context, apart)
+    graph = graph_hash([program.graph])
+    key = hashlib.sha256(f"{graph} {fingerprint(module)} {sorted(settings.items())} {asdict(options)}".encode())
+    path = context.cache_dir / f"{key.hexdigest()[:16]}.pt2"
+    cached = path.exists()
+    if not cached:
+        context.cache_dir.mkdir(parents=True, exist_ok=True)
+        written = context.work_dir / "package.pt2"
+        aoti_compile_and_package(program, package_path=str(written), inductor_configs=settings)
+        part = path.with_suffix(".part")
+        part.write_bytes(written.read_bytes())
+        part.rename(path)
+    package = aoti_load_package(str(path))
+    kept: dict[str, Tensor] = {}
+    if apart:
+        known = {**program.state_dict, **program.constants}
+        kept = {name: known[name].detach() for name in package.get_constant_fqns()}
+        package.load_constants(kept, check_full_update=True, user_managed=True)
+    proof = _prove(path, program.graph, graph, cached, weight_bytes if apart else 0)
+    return _Package(path, package.loader, _shapes(inputs), kept, proof)
+
+
+def _prove(path: Path, graph: Any, hashed: str, cached: bool, bytes_apart: int) -> Proof:
+    """What the package itself holds: the calls of its compiled wrapper, and the library that was loaded from it."""
+    with zipfile.ZipFile(path) as package:
+        names = package.namelist()
+        sources = [package.read(name).decode() for name in names if name.endswith(".wrapper.cpp")]
+    library = Counter[str]()
+    kernels = Counter[str]()
+    for source in sources:
+        body = source.partition("::run_impl(")[2]
+        library.update(_LIBRARY_CALL.findall(body))
+        kernels.update(_KERNEL.findall(body))
+    loaded = any(name.endswith(".so") for name in names)
+    return Proof(
+        fell_back="" if loaded and sources else "nothing: the package holds no compiled library",
+        graphs=1,
+        graph_breaks=0,
+        operators_inside=operators(graph),
+        operators_outside=library,
+        facts={
+            "kernels_called": sum(kernels.values()),
+            "package_from_cache": cached,
+            "weights_outside_package_bytes": bytes_apart,
+        },
+        graph_hash=hashed,
+        artifact_bytes=path.stat().st_size,
+    )
+
+
+BACKEND = Backend(
+    name="aoti",
+    summary="AOTInductor: torch.export, compiled into a package that is loaded back",
+    build=_build,
+    options=Options,
+    requires=(TORCH,),
+    choices=(
+        Choice(Options(), dtypes=("bf16",)),
+        Choice(Options(freezing=True), devices=("cpu",), suite="full"),
+        Choice(Options(max_autotune=True), suite="full"),
+    ),
+    really_ran="the package loaded from disk holds the compiled library whose wrapper makes every call",
+    through_inductor=True,
+    keeps_module=False,
+    caches=True,
+    weight_copies=3.0,
+    environment=compiler_environment,
+    host_gap=compiler_gap,
+    objection=_objection,
+)

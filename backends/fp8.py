@@ -1,0 +1,78 @@
+"""torchao float8 of linear layers: weights alone, or activations with a scale per row or per tensor (CUDA).
+
+Prepares a module for another backend to compile. Weight-only keeps e4m3 weights and multiplies in the variant's dtype.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from bakeoff.backends.backend import Backend, BuildContext, Choice, Prepared, Unsupported
+from bakeoff.backends.exported import TORCH
+from bakeoff.backends.quantising import LEAST_ELEMENTS, TORCHAO, quantise_linear, quiet
+from bakeoff.models.component import Quantisation
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    kind: Literal["weight-only", "per-row", "per-tensor"] = "weight-only"
+    """The last two quantise activations too, as they come."""
+    layers: str = ""
+    """Text that a layer's name must contain; empty: every layer."""
+    least: int = LEAST_ELEMENTS
+    """Elements of the smallest weight that is quantised."""
+
+
+def _prepare(
+    module: "nn.Module", _inputs: "Mapping[str, Tensor]", options: Options, _context: BuildContext
+) -> Prepared:
+    with quiet():
+        from torchao.quantization import (
+            Float8DynamicActivationFloat8WeightConfig,
+            Float8WeightOnlyConfig,
+            PerRow,
+            PerTensor,
+        )
+
+    if options.kind == "weight-only":
+        config = Float8WeightOnlyConfig()
+    else:
+        config = Float8DynamicActivationFloat8WeightConfig(
+            granularity=PerRow() if options.kind == "per-row" else PerTensor()
+        )
+    try:
+        return quantise_linear(module, config, f"float8 {options.kind}", options.layers, options.least)
+    except (AssertionError, RuntimeError, NotImplementedError) as error:
+        if "dynamic quantization" not in str(error):
+            raise
+        raise Unsupported(f"torchao: {error}") from error
+
+
+def _objection(options: Options, _device: str, _dtype: str) -> str:
+    return "" if options.least >= 0 else f"least={options.least}: give 0 or more elements"
+
+
+def _quantises(_options: Options) -> Quantisation:
+    return "fp8"
+
+
+BACKEND = Backend(
+    name="fp8",
+    summary="torchao float8 of linear layers, weights only or dynamic; prepares for a compiler",
+    prepare=_prepare,
+    options=Options,
+    requires=(TORCH, TORCHAO),
+    dtypes=("fp32", "bf16"),
+    choices=(
+        Choice(Options(), dtypes=("bf16",), then="inductor", suite="full"),
+        Choice(Options(kind="per-row"), dtypes=("bf16",), then="inductor", suite="full"),
+        Choice(Options(kind="per-tensor"), dtypes=("bf16",), then="inductor", suite="full"),
+    ),
+    really_ran="torchao replaced the weights of at least one layer, and the weights take fewer bytes than before",
+    quantises=_quantises,
+    weight_copies=2.0,
+    objection=_objection,
+)

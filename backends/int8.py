@@ -1,0 +1,62 @@
+"""torchao int8 of linear layers: weights by output channel, activations as they come (dynamic) or not at all.
+
+Prepares a module for another backend to compile: run operator by operator it is slower than what it replaces.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from bakeoff.backends.backend import Backend, BuildContext, Choice, Prepared
+from bakeoff.backends.exported import TORCH
+from bakeoff.backends.quantising import LEAST_ELEMENTS, TORCHAO, quantise_linear, quiet
+from bakeoff.models.component import Quantisation
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    kind: Literal["dynamic", "weight-only"] = "dynamic"
+    layers: str = ""
+    """Text that a layer's name must contain; empty: every layer."""
+    least: int = LEAST_ELEMENTS
+    """Elements of the smallest weight that is quantised."""
+
+
+def _prepare(
+    module: "nn.Module", _inputs: "Mapping[str, Tensor]", options: Options, _context: BuildContext
+) -> Prepared:
+    with quiet():
+        from torchao.quantization import Int8DynamicActivationInt8WeightConfig, Int8WeightOnlyConfig
+
+    config = Int8WeightOnlyConfig() if options.kind == "weight-only" else Int8DynamicActivationInt8WeightConfig()
+    return quantise_linear(module, config, f"int8 {options.kind}", options.layers, options.least)
+
+
+def _objection(options: Options, _device: str, _dtype: str) -> str:
+    return "" if options.least >= 0 else f"least={options.least}: give 0 or more elements"
+
+
+def _quantises(options: Options) -> Quantisation:
+    return options.kind
+
+
+BACKEND = Backend(
+    name="int8",
+    summary="torchao int8 of linear layers, dynamic activations or weights only; prepares for a compiler",
+    prepare=_prepare,
+    options=Options,
+    requires=(TORCH, TORCHAO),
+    dtypes=("fp32", "bf16"),
+    choices=(
+        Choice(Options(), dtypes=("bf16",), then="inductor"),
+        Choice(Options(), dtypes=("bf16",), then="aoti", suite="full"),
+        Choice(Options(kind="weight-only"), dtypes=("bf16",), then="inductor", suite="full"),
+    ),
+    really_ran="torchao replaced the weights of at least one layer, and the weights take fewer bytes than before",
+    quantises=_quantises,
+    weight_copies=2.0,
+    objection=_objection,
+)

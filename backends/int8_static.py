@@ -1,0 +1,109 @@
+"""Static int8 by PT2E: the exported graph with quantise/dequantise pairs where x86 has int8 kernels, scales calibrated.
+
+Prepares a graph that inductor with freezing turns into int8 convolutions and products (torchao's X86InductorQuantizer;
+without freezing the pairs stay and only cost time). A module in which the quantizer finds nothing comes back unchanged,
+so the pairs are counted.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bakeoff.backends.backend import Backend, BuildContext, Choice, Prepared, Unsupported
+from bakeoff.backends.exported import TORCH, export
+from bakeoff.backends.quantising import TORCHAO, quiet
+from bakeoff.models.component import Quantisation
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+_PAIR = ("quantize_per_tensor", "quantize_per_channel")
+_QUANTISABLE = ("conv1d", "conv2d", "conv3d", "linear", "matmul")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    seeds: int = 4
+    """Sets of inputs that the scales are calibrated on, drawn with seeds of their own."""
+
+
+def _prepare(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext) -> Prepared:
+    with quiet():
+        from torchao.quantization.pt2e import allow_exported_model_train_eval, move_exported_model_to_eval
+        from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+        from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as x86
+
+    quantizer = x86.X86InductorQuantizer()
+    quantizer.set_global(x86.get_default_x86_inductor_quantization_config())
+    observed = prepare_pt2e(export(module, inputs).module(), quantizer)
+    for seed in range(options.seeds):
+        observed(*context.draw(f"calibration {seed}").values())
+    converted = convert_pt2e(observed)
+    move_exported_model_to_eval(converted)
+    allow_exported_model_train_eval(converted)
+    quantised, skipped = _pairs(converted)
+    if not quantised:
+        raise Unsupported(
+            f"the X86 quantizer put no quantise/dequantise pair into it; of its products it left {len(skipped)}: "
+            f"{', '.join(sorted(set(skipped.values())))}"
+        )
+    facts = {
+        "quantise_nodes": sum(_quantises_node(node) for node in converted.graph.nodes),
+        "dequantise_nodes": sum("dequantize_per" in str(node.target) for node in converted.graph.nodes),
+        "calibration_sets": options.seeds,
+    }
+    return Prepared(converted, quantised, skipped, facts)
+
+
+def _quantises_node(node: object) -> bool:
+    target = str(getattr(node, "target", ""))
+    return "dequantize" not in target and any(name in target for name in _PAIR)
+
+
+def _pairs(graph: "nn.Module") -> tuple[dict[str, str], dict[str, str]]:
+    """Convolutions and products that take a dequantised activation, and those that do not."""
+    quantised: dict[str, str] = {}
+    skipped: dict[str, str] = {}
+    for node in graph.graph.nodes:  # type: ignore[union-attr]
+        name = str(node.target)
+        kind = next((known for known in _QUANTISABLE if f"aten.{known}." in name), "")
+        if node.op != "call_function" or not kind:
+            continue
+        if any("dequantize" in str(source.target) for source in node.all_input_nodes):
+            quantised[node.name] = f"{kind} int8 static"
+        else:
+            skipped[node.name] = kind
+    return quantised, skipped
+
+
+def _objection(options: Options, _device: str, _dtype: str) -> str:
+    return "" if options.seeds >= 1 else f"seeds={options.seeds}: calibration needs one set of inputs at least"
+
+
+def _quantises(_options: Options) -> Quantisation:
+    return "static"
+
+
+BACKEND = Backend(
+    name="int8-static",
+    summary="PT2E static int8 for x86 of convolutions and products, calibrated; prepares for inductor with freezing",
+    prepare=_prepare,
+    options=Options,
+    requires=(TORCH, TORCHAO),
+    devices=("cpu",),
+    dtypes=("fp32",),
+    choices=(
+        Choice(
+            Options(),
+            devices=("cpu",),
+            dtypes=("fp32",),
+            then="inductor[freezing]",
+            suite="full",
+            components=("image", "matrix"),
+        ),
+    ),
+    really_ran="at least one convolution or product reads a dequantised activation in the graph that is compiled",
+    quantises=_quantises,
+    weight_copies=2.0,
+    objection=_objection,
+)

@@ -1,0 +1,302 @@
+"""ONNX Runtime: torch.onnx's exporter, weights beside the graph, a session with inputs and outputs bound in place.
+
+The CPU provider has no bf16 kernels. `int8` quantises the weights of MatMul nodes and their activations as they come
+(dynamic); it is a variant of its own class, judged by its own budget. A provider that cannot load is replaced by the
+CPU's with no more than a warning, so the session's own list is compared with what was asked for.
+"""
+
+import hashlib
+import json
+import shutil
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from bakeoff.backends.backend import (
+    Backend,
+    BuildContext,
+    Call,
+    Choice,
+    Engine,
+    Proof,
+    Requirement,
+    Unavailable,
+)
+from bakeoff.backends.exported import TORCH, export, graph_hash
+from bakeoff.backends.tracing import TRACED_CALLS, Kernel, Trace
+from bakeoff.models.component import Quantisation
+
+if TYPE_CHECKING:
+    import onnxruntime
+    from torch import Tensor, nn
+
+_PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtExecutionProvider"}
+_INSTALL = "pip install 'bakeoff[cpu]' (or onnxruntime-gpu in place of onnxruntime, for CUDA)"
+_OPSET = 20
+_PRODUCTS = ("MatMul", "Gemm", "Conv", "ConvTranspose")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    provider: Literal["device", "cpu", "cuda", "tensorrt"] = "device"
+    """`device`: the provider of the variant's device."""
+    level: Literal["all", "extended", "basic", "none"] = "all"
+    """Graph optimisations of the session."""
+    int8: bool = False
+
+
+def _provider(options: Options, device: str) -> str:
+    return _PROVIDERS[device if options.provider == "device" else options.provider]
+
+
+def _host_gap(options: Options, device: str) -> str:
+    if _provider(options, device) == _PROVIDERS["cpu"]:
+        return ""
+    try:
+        version("onnxruntime-gpu")
+    except PackageNotFoundError:
+        return (
+            f"the onnxruntime installed here has no {_provider(options, device)}; "
+            "pip uninstall onnxruntime, then pip install onnxruntime-gpu: they share a folder"
+        )
+    return ""
+
+
+def _objection(options: Options, device: str, dtype: str) -> str:
+    wanted = _provider(options, device)
+    if device == "cuda" and wanted == _PROVIDERS["cpu"]:
+        return "the CPU provider on a CUDA variant would measure copies; write @cpu"
+    if device == "cpu" and wanted != _PROVIDERS["cpu"]:
+        return f"{wanted} runs on a GPU; write @cuda"
+    if device == "cpu" and dtype == "bf16":
+        return "ONNX Runtime's CPU provider has no bf16 kernels (NOT_IMPLEMENTED); use fp32"
+    if options.int8 and dtype != "fp32":
+        return "dynamic int8 quantises an fp32 graph; use fp32"
+    return ""
+
+
+def _quantises(options: Options) -> Quantisation:
+    return "dynamic" if options.int8 else ""
+
+
+@dataclass(slots=True)
+class _Session(Engine):
+    """A session, the names of its outputs, and what was learned when it was made."""
+
+    session: "onnxruntime.InferenceSession"
+    inputs: tuple[str, ...]
+    outputs: "tuple[tuple[str, tuple[int, ...], Any], ...]"
+    provider: str
+    proof: Proof
+
+    def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
+        import torch
+
+        binding = self.session.io_binding()
+        device = next(iter(inputs.values())).device
+        kept = tuple(tensor.contiguous() for tensor in inputs.values())
+        results = tuple(torch.empty(shape, dtype=dtype, device=device) for _, shape, dtype in self.outputs)
+        for name, tensor in zip(self.inputs, kept, strict=True):
+            binding.bind_input(
+                name, device.type, device.index or 0, _onnx_type(tensor), tensor.shape, tensor.data_ptr()
+            )
+        for (name, _, _), tensor in zip(self.outputs, results, strict=True):
+            binding.bind_output(
+                name, device.type, device.index or 0, _onnx_type(tensor), tensor.shape, tensor.data_ptr()
+            )
+        run = self.session.run_with_iobinding
+        keep = (kept, results)
+
+        def call() -> tuple["Tensor", ...]:
+            run(binding)
+            return keep[1]
+
+        return call
+
+    def prove(self) -> Proof:
+        return self.proof
+
+    def trace(self, call: Call) -> Trace:
+        for _ in range(TRACED_CALLS):
+            call()
+        return _read_profile(Path(self.session.end_profiling()), self.provider)
+
+
+def _onnx_type(tensor: "Tensor") -> int:
+    """The element type of the ONNX standard (onnx.proto, TensorProto.DataType); numpy has no bfloat16 to name it by."""
+    import onnx
+    import torch
+
+    return {
+        torch.float32: onnx.TensorProto.FLOAT,
+        torch.float16: onnx.TensorProto.FLOAT16,
+        torch.bfloat16: onnx.TensorProto.BFLOAT16,
+    }[tensor.dtype]
+
+
+def _read_profile(path: Path, provider: str) -> Trace:
+    """Node times of the last calls of a session's profile, the first ones warm it up; and where each node ran."""
+    events = json.loads(path.read_text(encoding="utf-8"))
+    path.unlink(missing_ok=True)
+    runs = [event for event in events if event.get("name") == "model_run"][-TRACED_CALLS:]
+    begin = runs[0]["ts"]
+    times: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
+    inside: Counter[str] = Counter()
+    outside: Counter[str] = Counter()
+    for event in events:
+        if event.get("cat") == "Node" and event["name"].endswith("_kernel_time") and event["ts"] >= begin:
+            about = event["args"]
+            name = f"{about['op_name']} {event['name'].removesuffix('_kernel_time')} ({about['provider']})"
+            times[name] += event["dur"] * 1000
+            counts[name] += 1
+            if counts[name] == 1:
+                (inside if about["provider"] == provider else outside)[about["op_name"]] += 1
+    kernels = tuple(
+        Kernel(name, counts[name] / len(runs), ns // len(runs), name.endswith(f"({provider})"))
+        for name, ns in times.most_common()
+    )
+    return Trace(kernels, sum(run["dur"] for run in runs) * 1000 // len(runs), dict(inside), dict(outside))
+
+
+def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext) -> Engine:
+    import onnxruntime
+
+    provider = _provider(options, context.device)
+    if provider != _PROVIDERS["cpu"]:
+        onnxruntime.preload_dlls()
+    if provider not in onnxruntime.get_available_providers():
+        raise Unavailable(f"onnxruntime {onnxruntime.__version__} here has no {provider}; {_INSTALL}")
+    path, hashed, cached = _exported(module, inputs, options, context)
+    session = _open(path, provider, options, context)
+    outputs = tuple((value.name, tuple(value.shape), _torch_type(value.type)) for value in session.get_outputs())
+    names = tuple(value.name for value in session.get_inputs())
+    proof = _prove(path, session, provider, hashed, cached)
+    return _Session(session, names, outputs, provider, proof)
+
+
+def _torch_type(name: str) -> Any:
+    import torch
+
+    return {"tensor(float)": torch.float32, "tensor(float16)": torch.float16, "tensor(bfloat16)": torch.bfloat16}[name]
+
+
+def _exported(
+    module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext
+) -> tuple[Path, str, bool]:
+    """The folder's model.onnx, from the cache where the same graph with the same weights was exported before."""
+    import torch
+
+    from bakeoff.models.weights import fingerprint
+
+    program = export(module, inputs)
+    hashed = graph_hash([program.graph])
+    key = hashlib.sha256(f"{hashed} {fingerprint(module)} {options.int8}".encode()).hexdigest()[:16]
+    folder = context.cache_dir / f"onnx-{key}"
+    if folder.is_dir():
+        return folder / "model.onnx", hashed, True
+    made = torch.onnx.export(program, dynamo=True, opset_version=_OPSET, input_names=list(inputs), verbose=False)
+    assert made is not None
+    part = context.cache_dir / f".onnx-{key}.part"
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
+    made.save(str(part / "model.onnx"), external_data=True)
+    del made, program
+    if options.int8:
+        _quantise(part)
+    part.rename(folder)
+    return folder / "model.onnx", hashed, False
+
+
+def _quantise(folder: Path) -> None:
+    """Dynamic int8 of MatMul, in place of the model in the folder."""
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    for file in list(folder.iterdir()):
+        file.rename(folder / f"full-{file.name}" if file.name == "model.onnx" else file)
+    quantize_dynamic(
+        folder / "full-model.onnx",
+        folder / "model.onnx",
+        op_types_to_quantize=["MatMul"],
+        weight_type=QuantType.QInt8,
+        use_external_data_format=False,
+    )
+    for file in list(folder.iterdir()):
+        if file.name != "model.onnx":
+            file.unlink()
+
+
+def _open(path: Path, provider: str, options: Options, context: BuildContext) -> "onnxruntime.InferenceSession":
+    import onnxruntime
+
+    settings = onnxruntime.SessionOptions()
+    settings.intra_op_num_threads = context.threads
+    settings.inter_op_num_threads = 1
+    settings.log_severity_level = 3
+    levels = onnxruntime.GraphOptimizationLevel
+    settings.graph_optimization_level = {
+        "all": levels.ORT_ENABLE_ALL,
+        "extended": levels.ORT_ENABLE_EXTENDED,
+        "basic": levels.ORT_ENABLE_BASIC,
+        "none": levels.ORT_DISABLE_ALL,
+    }[options.level]
+    if context.trace:
+        settings.enable_profiling = True
+        settings.profile_file_prefix = str(context.work_dir / "profile")
+    return onnxruntime.InferenceSession(str(path), settings, providers=[provider])
+
+
+def lost_provider(asked: str, session: "onnxruntime.InferenceSession") -> str:
+    """What runs in place of the provider that was asked for; "" if it is there and first."""
+    found = session.get_providers()
+    return "" if found and found[0] == asked else f"{', '.join(found) or 'no provider'} in place of {asked}"
+
+
+def _prove(path: Path, session: "onnxruntime.InferenceSession", provider: str, hashed: str, cached: bool) -> Proof:
+    """The session's providers and the graph it read; which node runs where, only a traced twin knows."""
+    import onnx
+
+    model = onnx.load(str(path), load_external_data=False)
+    nodes = Counter(node.op_type for node in model.graph.node)
+    integer = {node.name: "dynamic int8" for node in model.graph.node if node.op_type == "MatMulInteger"}
+    left = {node.name: f"is a {node.op_type}" for node in model.graph.node if integer and node.op_type in _PRODUCTS}
+    return Proof(
+        fell_back=lost_provider(provider, session),
+        graphs=1,
+        operators_inside=nodes,
+        quantised=integer,
+        skipped=left,
+        facts={
+            "providers": ", ".join(session.get_providers()),
+            "opset": next(entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")),
+            "ir_version": model.ir_version,
+            "export_from_cache": cached,
+        },
+        graph_hash=hashed,
+        artifact_bytes=sum(file.stat().st_size for file in path.parent.iterdir()),
+    )
+
+
+BACKEND = Backend(
+    name="onnxruntime",
+    summary="ONNX Runtime: exported by torch.onnx, inputs and outputs bound in place",
+    build=_build,
+    options=Options,
+    requires=(TORCH, Requirement("onnxruntime", _INSTALL), Requirement("onnxscript", _INSTALL)),
+    dtypes=("fp32", "tf32", "fp16", "bf16"),
+    choices=(
+        Choice(Options(), dtypes=("fp32",)),
+        Choice(Options(int8=True), devices=("cpu",), suite="full", dtypes=("fp32",)),
+        Choice(Options(provider="tensorrt"), devices=("cuda",), suite="full"),
+    ),
+    really_ran="the session's first provider is the one asked for, and every node is placed on it",
+    keeps_module=False,
+    quantises=_quantises,
+    caches=True,
+    weight_copies=3.0,
+    host_gap=_host_gap,
+    objection=_objection,
+)

@@ -1,0 +1,196 @@
+"""OpenVINO: the exported program converted by `ov.convert_model`, compiled for the CPU, requests bound in place.
+
+The graph carries the types of the module: in a bf16 variant products and convolutions are bf16, phases and statistics
+fp32. OpenVINO keeps them only under the hint f32, which means no lower than the graph says; the hint bf16 lowers the
+fp32 islands too, and the world model's phases of hundreds of radians do not survive that (relative error 0.23). So the
+hint `typed` is the default, and `dtype` is the option that follows the variant's dtype. Without any hint OpenVINO picks
+bf16 by itself on a CPU that has it. `torch.compile(backend="openvino")` is not used: it catches every exception and
+lets inductor compile in silence.
+
+OpenVINO's telemetry is switched off for the process before anything of it is called.
+"""
+
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from bakeoff.backends.backend import Backend, BuildContext, Call, Choice, Engine, Proof, Requirement
+from bakeoff.backends.exported import TORCH, export
+from bakeoff.backends.tracing import TRACED_CALLS, Kernel, Trace
+
+if TYPE_CHECKING:
+    import openvino
+    from torch import Tensor, nn
+
+_HINTS = {"fp32": "f32", "bf16": "bf16", "fp16": "f16"}
+_HEAVY = ("Convolution", "GroupConvolution", "FullyConnected", "MatMul", "Deconvolution")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    threads: int = 0
+    """0: those of the variant."""
+    streams: int = 1
+    hint: Literal["typed", "dtype"] = "typed"
+    """INFERENCE_PRECISION_HINT: f32, which keeps the graph's own types, or the variant's dtype everywhere."""
+
+
+def _objection(options: Options, _device: str, _dtype: str) -> str:
+    if options.threads < 0 or options.streams < 1:
+        return "threads are 0 or more, streams 1 or more"
+    return ""
+
+
+def _environment(_cache_dir: Path) -> Mapping[str, str]:
+    return {"CI": "true"}  # openvino_telemetry starts no client where this is set
+
+
+@dataclass(frozen=True, slots=True)
+class _Compiled(Engine):
+    model: "openvino.CompiledModel"
+    outputs: tuple[tuple[tuple[int, ...], Any], ...]
+    proof: Proof
+    traced: bool
+    requests: "list[openvino.InferRequest]" = field(default_factory=list)
+    """The request of each call, kept in twins alone: node times are means over all calls so far."""
+
+    def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
+        import torch
+
+        request = self.model.create_infer_request()
+        kept = tuple(tensor.contiguous() for tensor in inputs.values())
+        results = tuple(torch.empty(shape, dtype=dtype) for shape, dtype in self.outputs)
+        for index, tensor in enumerate(kept):
+            request.set_input_tensor(index, _shared(tensor))
+        for index, tensor in enumerate(results):
+            request.set_output_tensor(index, _shared(tensor))
+        run, keep = request.infer, (kept, results)
+
+        def call() -> tuple["Tensor", ...]:
+            run()
+            return keep[1]
+
+        def counted() -> tuple["Tensor", ...]:
+            self.requests.append(request)
+            return call()
+
+        return counted if self.traced else call
+
+    def prove(self) -> Proof:
+        return self.proof
+
+    def trace(self, call: Call) -> Trace:
+        call()
+        before, earlier = self._node_ns(), len(self.requests)
+        started = time.perf_counter_ns()
+        for _ in range(TRACED_CALLS):
+            call()
+        wall_ns = (time.perf_counter_ns() - started) // TRACED_CALLS
+        after, calls = self._node_ns(), len(self.requests)
+        own = {name: (ns * calls - before.get(name, 0) * earlier) // TRACED_CALLS for name, ns in after.items()}
+        kernels = (Kernel(name, 1.0, ns, True) for name, ns in Counter(own).most_common() if ns > 0)
+        return Trace(tuple(kernels), wall_ns)
+
+    def _node_ns(self) -> dict[str, int]:
+        """Mean time of each node over all calls so far; names are unique in a compiled model."""
+        return {
+            f"{node.node_type} {node.node_name} ({node.exec_type})": round(node.real_time.total_seconds() * 1e9)
+            for node in self.requests[-1].profiling_info
+        }
+
+
+def _shared(tensor: "Tensor") -> "openvino.Tensor":
+    """The tensor's own memory as OpenVINO's; numpy has no bfloat16, so that one is named by hand."""
+    import openvino
+    import torch
+
+    if tensor.dtype == torch.bfloat16:
+        shape = openvino.Shape(list(tensor.shape))
+        return openvino.Tensor(tensor.view(torch.int16).numpy(), shape, openvino.Type.bf16)
+    return openvino.Tensor(tensor.numpy(), shared_memory=True)
+
+
+def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext) -> Engine:
+    import openvino
+    import torch
+
+    program = export(module, inputs)
+    model = openvino.convert_model(program)
+    model.reshape({index: list(tensor.shape) for index, tensor in enumerate(inputs.values())})
+    del program
+    settings = {
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_PRECISION_HINT": "f32" if options.hint == "typed" else _HINTS[context.dtype],
+        "INFERENCE_NUM_THREADS": options.threads or context.threads,
+        "NUM_STREAMS": str(options.streams),
+        "PERF_COUNT": "YES" if context.trace else "NO",
+    }
+    compiled = openvino.Core().compile_model(model, "CPU", settings)
+    types = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
+    outputs = tuple((tuple(port.shape), types[port.element_type.get_type_name()]) for port in compiled.outputs)
+    return _Compiled(compiled, outputs, _prove(compiled, model, context.dtype), context.trace)
+
+
+def wrong_precision(dtype: str, products: Mapping[str, int]) -> str:
+    """What the products ran in, if half of them or more did not run in `dtype`; else ""."""
+    right = products.get(_HINTS[dtype], 0)
+    if 2 * right > sum(products.values()) or not products:
+        return ""
+    found = ", ".join(f"{count} in {precision}" for precision, count in sorted(products.items()))
+    return f"other kernels than {dtype}: of the convolutions and products {found}"
+
+
+def _prove(compiled: "openvino.CompiledModel", model: "openvino.Model", dtype: str) -> Proof:
+    """What the compiled graph says of itself: each node's kernel and the precision it runs in."""
+    nodes: Counter[str] = Counter()
+    heavy: Counter[str] = Counter()
+    reference = 0
+    listed = hashlib.sha256()
+    for node in compiled.get_runtime_model().get_ordered_ops():
+        about = node.get_rt_info()
+        kind, precision, kernel = (
+            about[key].astype(str) if key in about else "" for key in ("layerType", "runtimePrecision", "primitiveType")
+        )
+        if kind in ("Const", "Constant", "Input", "Output"):
+            continue
+        nodes[kind] += 1
+        reference += kernel.startswith("ref")
+        if kind in _HEAVY:
+            heavy[precision] += 1
+    for operation in model.get_ordered_ops():
+        shapes = [str(port.get_partial_shape()) for port in operation.outputs()]
+        listed.update(f"{operation.get_type_name()} {shapes}\n".encode())
+    return Proof(
+        fell_back=wrong_precision(dtype, heavy),
+        graphs=1,
+        operators_inside=nodes,
+        facts={
+            "reference_kernels": reference,
+            **{f"products_in_{precision}": count for precision, count in sorted(heavy.items())},
+        },
+        graph_hash=listed.hexdigest()[:16],
+    )
+
+
+BACKEND = Backend(
+    name="openvino",
+    summary="OpenVINO: the exported program converted and compiled for the CPU",
+    build=_build,
+    options=Options,
+    requires=(TORCH, Requirement("openvino", "pip install 'bakeoff[cpu]'")),
+    devices=("cpu",),
+    dtypes=("fp32", "bf16", "fp16"),
+    choices=(
+        Choice(Options(), devices=("cpu",), dtypes=("bf16",)),
+        Choice(Options(hint="dtype"), devices=("cpu",), suite="full", dtypes=("bf16",)),
+    ),
+    really_ran="the compiled graph computes most of its convolutions and products in the variant's dtype",
+    keeps_module=False,
+    weight_copies=3.0,
+    environment=_environment,
+    objection=_objection,
+)

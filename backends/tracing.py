@@ -1,0 +1,64 @@
+"""Where a call spends its time, kernel by kernel: what a twin is built for."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+TRACED_CALLS = 5
+OWN_KERNELS = ("cpp_", "graph_", "triton_", "kernel_")
+"""How the names of kernels begin that inductor writes."""
+_WRAPPERS = ("## Call", "Torch-Compiled Region", "TorchDynamo", "CompiledFunction", "aoti_torch_")
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """Where a traced call spends its time: a kernel, an operator or a node."""
+
+    name: str
+    calls: float
+    """Of one call of the engine."""
+    ns: int
+    """Time of its own in one call of the engine, all its calls together."""
+    own: bool
+    """Code that the compiler made or brought; else a framework's operator or a vendor library behind one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """One call of a twin, kernel by kernel; the longest first."""
+
+    kernels: tuple[Kernel, ...]
+    total_ns: int
+    """What the kernels' times are shares of: the call on a CPU, the device's busy time on CUDA."""
+    operators_inside: Mapping[str, int] = field(default_factory=dict)
+    """Operators as they ran in the compiler, where only a trace knows: after its own optimiser."""
+    operators_outside: Mapping[str, int] = field(default_factory=dict)
+    """Operators that ran elsewhere than asked: on another provider. Any such is falling back."""
+
+
+def trace_operators(call: Callable[[], Sequence[Any]], own: tuple[str, ...] = ()) -> Trace:
+    """Torch's own profiler over a few calls: operators and compiled kernels on a CPU, device kernels on CUDA.
+
+    What only wraps other work (a compiled region, a cache lookup) is no kernel: its time is left unnamed.
+    """
+    import torch
+    from torch.autograd.profiler import profile
+
+    cuda = torch.cuda.is_available() and any(output.is_cuda for output in call())
+    with profile(use_device="cuda" if cuda else None) as recorded:
+        started = time.perf_counter_ns()
+        for _ in range(TRACED_CALLS):
+            call()
+        if cuda:
+            torch.cuda.synchronize()
+        wall_ns = time.perf_counter_ns() - started
+    kernels = []
+    for event in recorded.key_averages():
+        on_device = event.device_type == torch.profiler.DeviceType.CUDA
+        microseconds = event.self_device_time_total if cuda else event.self_cpu_time_total
+        if cuda is on_device and microseconds > 0 and not event.key.startswith(_WRAPPERS):
+            name, ns = event.key, round(microseconds * 1000 / TRACED_CALLS)
+            kernels.append(Kernel(name, event.count / TRACED_CALLS, ns, name.startswith(own) if own else False))
+    total_ns = sum(kernel.ns for kernel in kernels) if cuda else wall_ns // TRACED_CALLS
+    return Trace(tuple(sorted(kernels, key=lambda kernel: -kernel.ns)), total_ns)

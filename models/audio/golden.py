@@ -35,4 +35,5 @@ def replay(about: Mapping[str, Any], weights: dict[str, Tensor], inputs: dict[st
     inside = watch(watched)
     with torch.no_grad():
         (audio,) = model(z)
-    return {"audio": audio} | inside
+    rows = {name: signal[:, :, 0] for name, signal in inside.items()}
+    return {"audio": audio} | rows

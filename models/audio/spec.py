@@ -87,15 +87,25 @@ class Part:
 
 
 def parts(config: Config) -> tuple[Part, ...]:
-    """All convolutions. Each sample takes every weight of a kernel once, so FLOPs are 2 x weights x samples."""
+    """All convolutions. Each sample takes every weight of a kernel once, so FLOPs are 2 x weights x samples.
+
+    But in an up convolution: it runs over samples that are each repeated `stride` times, so that the products with its
+    2 x stride taps are those with three sums of them (owl.md 3.4 counts them all: 315 GFLOP for 120 latents, not 205).
+    """
     samples = config.latents
-    sizes = [("conv_in", samples, config.latent_channels * config.ch_max)]
-    sizes.append(("starter", samples, _stack_weights(config.ch_max) + config.ch_max**2))
+    parts = [_part("conv_in", samples, config.latent_channels * config.ch_max)]
+    parts.append(_part("starter", samples, _stack_weights(config.ch_max) + config.ch_max**2))
     for stage, (stride, (before, after)) in enumerate(zip(config.up_strides, pairwise(config.widths), strict=True)):
         samples *= stride
-        sizes.append((f"stage {stage}", samples, 2 * stride * before * after + _stack_weights(after)))
-    sizes.append(("conv_out", samples, KERNEL * config.ch_0 * config.channels))
-    return tuple(Part(name, 2 * length * weights, weights) for name, length, weights in sizes)
+        spared = (2 * stride - min(2 * stride, 3)) * before * after
+        parts.append(_part(f"stage {stage}", samples, 2 * stride * before * after + _stack_weights(after), spared))
+    parts.append(_part("conv_out", samples, KERNEL * config.ch_0 * config.channels))
+    return tuple(parts)
+
+
+def _part(name: str, samples: int, weights: int, spared: int = 0) -> Part:
+    """`spared` weights take part in sums alone."""
+    return Part(name, 2 * samples * (weights - spared), weights)
 
 
 def parameters(config: Config) -> int:

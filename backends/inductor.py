@@ -148,7 +148,7 @@ BACKEND = Backend(
     requires=(TORCH,),
     choices=(
         Choice(Options(), devices=("cpu",), dtypes=("bf16",)),
-        Choice(Options(freezing=True), devices=("cpu",), suite="full"),
+        Choice(Options(freezing=True), devices=("cpu",), dtypes=("bf16",)),
         Choice(Options(), devices=("cuda",)),
         Choice(Options(mode="reduce-overhead"), devices=("cuda",)),
         Choice(Options(mode="max-autotune"), devices=("cuda",)),

@@ -1,8 +1,8 @@
 """The modules of the audio decoder: owl.md 3, in the forms of tensorrt.md 2.
 
-Shapes: B batch, C channels, T samples. Inside, a signal is a picture of one row [B, C, 1, T]: compilers pack and lay out
-two-dimensional convolutions far better than one-dimensional ones. Parameter names and shapes are those of the published checkpoints, hence the one
-submodule `decoder`.
+Shapes: B batch, C channels, T samples. Inside, a signal is a picture of one row [B, C, 1, T]: compilers pack and lay
+out two-dimensional convolutions far better than one-dimensional ones. Parameter names and shapes are those of the
+published checkpoints, hence the one submodule `decoder`.
 """
 
 from itertools import pairwise

@@ -1,5 +1,5 @@
 # Everything lives in .venv; a target that needs it makes it, and does nothing when nothing changed.
-#   make sweep MODEL=wm [PRESET= WORKLOAD= BACKENDS= DTYPE= DEVICE= SUITE=full PROCESSES=5 NOTE= RESUME=1]
+#   make sweep MODEL=wm [PRESET= WORKLOAD= BACKENDS= DTYPE= DEVICE= SUITE=full PROCESSES=5 BUILDS=3 NOTE= RESUME=1]
 #   make test | lint | selftest [QUICK=1] | history | report | doctor | list | table MODEL=wm
 # A host without an NVIDIA GPU: make TORCH_INDEX=<PyTorch's CPU wheel index> avoids gigabytes of CUDA libraries.
 
@@ -22,7 +22,8 @@ sweep: $(INSTALLED)
 		$(if $(PRESET),--preset '$(PRESET)') $(if $(WORKLOAD),--workload '$(WORKLOAD)') \
 		$(if $(BACKENDS),--backends '$(BACKENDS)') $(if $(DTYPE),--dtype '$(DTYPE)') \
 		$(if $(DEVICE),--device '$(DEVICE)') $(if $(SUITE),--suite '$(SUITE)') \
-		$(if $(PROCESSES),--processes '$(PROCESSES)') $(if $(NOTE),--note '$(NOTE)') $(if $(RESUME),--resume)
+		$(if $(PROCESSES),--processes '$(PROCESSES)') $(if $(BUILDS),--builds '$(BUILDS)') \
+		$(if $(NOTE),--note '$(NOTE)') $(if $(RESUME),--resume)
 
 test: $(DEVELOPING)
 	@$(BIN)/python -m pytest $(PYTEST_ARGS) -m 'not alone'

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from bakeoff import host
+from bakeoff import host, places
 from bakeoff.job import CeilingsJob, CeilingsResult
 from bakeoff.models.errors import BakeoffError
 from bakeoff.progress import Progress
@@ -29,7 +29,9 @@ def known_ceilings(
     path = ceilings_file(device, threads, cache)
     if not again:
         with contextlib.suppress(OSError, msgspec.MsgspecError):
-            return msgspec.json.decode(path.read_bytes(), type=CeilingsResult).ceilings
+            known = msgspec.json.decode(path.read_bytes(), type=CeilingsResult)
+            places.mark_used(path)
+            return known.ceilings
     progress.start(0, 0, f"ceilings of this {device}, measured once")
     job = CeilingsJob(device, threads)
     log = cache / "logs" / "ceilings.log"

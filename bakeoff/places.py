@@ -46,6 +46,12 @@ def _home(instead: str) -> Path:
         raise BakeoffError(f"this user has no home folder; set HOME or {instead}") from error
 
 
+def mark_used(path: Path) -> None:
+    """Give what is used again this moment as its time, by which `bakeoff cache` tells when it was used last."""
+    with contextlib.suppress(OSError):
+        os.utime(path)
+
+
 def ensure_writable(folder: Path, what: str) -> Path:
     """Create `folder` and write a byte in it, so that a sweep fails before it measures and not after.
 

@@ -3,13 +3,13 @@
 import hashlib
 import os
 import stat
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from bakeoff import host, places
+from bakeoff import compiled, host, places
 from bakeoff.backends import backend_names, resolve_backend
 from bakeoff.backends.backend import Backend, Choice
 from bakeoff.job import BackendStep, Subject
@@ -47,7 +47,9 @@ class Request:
     threads: int = 0
     checkpoint: str = ""
     processes: int = 1
-    """Fresh processes that each variant is measured in."""
+    """Fresh processes that each build of a variant is measured in."""
+    builds: int = 1
+    """Fresh builds of each variant that is built at all."""
     policy: Policy = field(default_factory=Policy)
     final_s: float = FINAL_S
     """About how long the two best rows are measured against each other at the end; 0 for no final."""
@@ -71,13 +73,17 @@ class Entry:
     quantisation: Quantisation
     cache_folder: Path
     environment: tuple[tuple[str, str], ...]
+    builds: int = 1
+    """How many fresh builds its variant gets."""
+    build_number: int = 1
+    """Which of them this is, from 1."""
     process: int = 1
     """Which of the fresh processes this is, from 1."""
 
     @property
-    def key(self) -> tuple[str, int]:
+    def key(self) -> tuple[str, int, int]:
         """What a sweep has one record of."""
-        return str(self.variant), self.process
+        return str(self.variant), self.build_number, self.process
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +95,12 @@ class Plan:
     entries: tuple[Entry, ...]
     key: str
     """Hash of what `--resume` must find again: variants, policy, host, versions and commit."""
+
+    def label(self, entry: Entry) -> str:
+        """An entry's variant and, where there are several, which build and which process."""
+        build = f", build {entry.build_number} of {entry.builds}" if entry.builds > 1 else ""
+        process = f", process {entry.process} of {self.request.processes}" if self.request.processes > 1 else ""
+        return f"{entry.variant}{build}{process}"
 
 
 def make_plan(request: Request) -> Plan:
@@ -102,6 +114,8 @@ def make_plan(request: Request) -> Plan:
         raise BakeoffError(f"--batch {request.batch}: a batch is at least 1")
     if not 1 <= request.processes <= 100:
         raise BakeoffError(f"--processes {request.processes}: give 1 to 100")
+    if not 1 <= request.builds <= 20:
+        raise BakeoffError(f"--builds {request.builds}: give 1 to 20")
     if not 0 <= request.threads <= 1024:
         raise BakeoffError(f"--threads {request.threads}: give 0 for all cores, or 1 to 1024")
     threads = request.threads or host.usable_cores()
@@ -127,21 +141,23 @@ def make_plan(request: Request) -> Plan:
                 threads=threads,
             )
             entries += [
-                _entry(request, component, config, workload, subject, composition.steps, dtype)
+                entry
                 for dtype in asked or DTYPES
                 for composition in compositions
                 if dtype in (asked or composition.dtypes)
+                for entry in _builds(request, component, config, workload, subject, composition.steps, dtype)
             ]
     return _plan(request, component, entries)
 
 
 def _plan(request: Request, component: Component, entries: Iterable[Entry]) -> Plan:
-    unique: dict[str, Entry] = {}
+    unique: dict[tuple[str, int, int], Entry] = {}
     for entry in entries:
-        if unique.setdefault(str(entry.variant), entry).steps != entry.steps:
+        if unique.setdefault(entry.key, entry).steps != entry.steps:
             raise BakeoffError(f"two different backends are called {entry.variant.backend}; rename one")
     processes = range(1, request.processes + 1)
-    ordered = tuple(replace(entry, process=process) for process in processes for entry in unique.values())
+    built = sorted(unique.values(), key=lambda entry: entry.build_number)
+    ordered = tuple(replace(entry, process=process) for process in processes for entry in built)
     commit, dirty = places.commit()
     key = digest(
         [
@@ -248,6 +264,42 @@ def _read_backend(text: str) -> tuple[Backend, str, Any]:
     return backend, reference, None if pairs is None else options_of(backend, pairs)
 
 
+def _builds(
+    request: Request,
+    component: Component,
+    config: Any,
+    workload: Workload,
+    subject: Subject,
+    steps: tuple[tuple[Backend, str, Any], ...],
+    dtype: str,
+) -> Iterator[Entry]:
+    """A variant's entry, or one for each of the builds asked for, each with a cache folder of its own.
+
+    What runs the framework's operators one by one, and what can never run here, is not built several times. Memory
+    that is short does not count: it may be free when the sweep is resumed, whose plan must be the same.
+    """
+    entry = _entry(request, component, config, workload, subject, steps, dtype)
+    last = steps[-1][0]
+    never = entry.settled is not None and entry.settled[0] != "oom"
+    if request.builds == 1 or never or last.interprets or last.baseline:
+        yield entry
+        return
+    for number in range(1, request.builds + 1):
+        folder = compiled.build_folder(entry.cache_folder, number)
+        environment = _environment(request, steps, folder)
+        yield replace(entry, builds=request.builds, build_number=number, cache_folder=folder, environment=environment)
+
+
+def _environment(
+    request: Request, steps: tuple[tuple[Backend, str, Any], ...], folder: Path
+) -> tuple[tuple[str, str], ...]:
+    """What a worker needs before it imports torch, its compilers' caches being in `folder`."""
+    environment = user_code_environment(request)
+    for backend, _, _ in steps:
+        environment.update(backend.environment(folder))
+    return tuple(sorted(environment.items()))
+
+
 def _entry(
     request: Request,
     component: Component,
@@ -272,12 +324,7 @@ def _entry(
     )
     weights_bytes = component.parameters(config) * element_bytes(dtype)
     memory_bytes = _memory_estimate(component, config, workload, steps, dtype)
-    folder = (
-        places.cache_folder() / "compiled" / digest([str(variant), config_id, host.read_versions(), host.read_host()])
-    )
-    environment = user_code_environment(request)
-    for backend, _, _ in steps:
-        environment.update(backend.environment(folder))
+    folder = compiled.usual_folder([str(variant), config_id, host.read_versions(), host.read_host()])
     policy = request.policy
     return Entry(
         variant=variant,
@@ -295,7 +342,7 @@ def _entry(
         baseline=all(backend.baseline for backend, _, _ in steps),
         quantisation=next(filter(None, (backend.quantises(options) for backend, _, options in steps)), ""),
         cache_folder=folder,
-        environment=tuple(sorted(environment.items())),
+        environment=_environment(request, steps, folder),
     )
 
 

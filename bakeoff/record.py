@@ -319,7 +319,9 @@ class Record:
     """Hash of the lab's code that measured this; see bakeoff.instrument."""
     selftest: SelftestStamp | None = None
     process: int = 1
-    """Which of the fresh processes that `--processes` asked for, from 1."""
+    """Which of the fresh processes that `--processes` asked for, from 1; of each build, where there are several."""
+    build_number: int = 1
+    """Which of the fresh builds that `--builds` asked for, from 1."""
 
     @property
     def status(self) -> Status:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from bakeoff import host, places
+from bakeoff import compiled, host, places
 from bakeoff.ceilings import known_ceilings
 from bakeoff.floor import below_floor
 from bakeoff.instrument import code_hash, read_stamp
@@ -57,8 +57,10 @@ class Occasion:
     progress: Progress
 
     def log_of(self, entry: Entry) -> Path:
+        build = f"-build{entry.build_number}" if entry.build_number > 1 else ""
         process = f"-{entry.process}" if entry.process > 1 else ""
-        return self.cache / "logs" / self.sweep / f"{entry.variant.slug}-{digest(str(entry.variant))[:6]}{process}.log"
+        name = f"{entry.variant.slug}-{digest(str(entry.variant))[:6]}{build}{process}.log"
+        return self.cache / "logs" / self.sweep / name
 
 
 def begin(plan: Plan, sweep: str, note: str, cache: Path, load: float, progress: Progress) -> Occasion:
@@ -75,6 +77,7 @@ def judge(occasion: Occasion, entry: Entry, folder: Path) -> Outcome:
 
     Raises BakeoffError when the request itself is wrong (a bad checkpoint).
     """
+    places.mark_used(folder)
     entries = occasion.plan.entries
     dtypes = {other.variant.dtype for other in entries if other.subject == entry.subject and not other.settled}
     if not entry.subject.checkpoint and all((folder / name).exists() for name in _judge_files(dtypes)):
@@ -176,8 +179,16 @@ def _work(
 
 def entry_environment(entry: Entry) -> dict[str, str]:
     """A worker's environment, the folder of its compiler's cache being made."""
-    with contextlib.suppress(OSError):
-        entry.cache_folder.mkdir(parents=True, exist_ok=True)
+    about = compiled.About(
+        variant=str(entry.variant),
+        build_number=entry.build_number,
+        batch=entry.subject.batch,
+        threads=entry.subject.threads,
+        checkpoint=checkpoint_label(entry.subject),
+        versions=host.read_versions(),
+        created=now(),
+    )
+    compiled.open_folder(entry.cache_folder, about)
     return worker_environment(entry.subject.threads, dict(entry.environment))
 
 
@@ -244,6 +255,7 @@ def make_record(occasion: Occasion, entry: Entry, outcome: Outcome) -> Record:
         code=code_hash(),
         selftest=occasion.selftest,
         process=entry.process,
+        build_number=entry.build_number,
     )
     return _held_against_floor(record)
 

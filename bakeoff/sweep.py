@@ -8,18 +8,19 @@ from pathlib import Path
 
 import msgspec
 
-from bakeoff import host, places
+from bakeoff import compiled, host, places
 from bakeoff.compare import race
 from bakeoff.models.errors import BakeoffError
 from bakeoff.plan import Entry, Plan, judge_folder
 from bakeoff.progress import Progress
 from bakeoff.record import Measurement, Record
+from bakeoff.repeats import representative
 from bakeoff.runner import Occasion, begin, device_lock, judge, make_record, measure
 from bakeoff.store import Compared, Stored, digest, load_all, now, save, write_atomically
 from bakeoff.supervisor import Outcome
 
-Key = tuple[str, int]
-"""A variant and which of its processes."""
+Key = tuple[str, int, int]
+"""A variant, which of its builds, and which of that build's processes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +49,10 @@ class _State:
 def run_sweep(plan: Plan, runs: Path, note: str, resume: bool, progress: Progress) -> Done:
     """Run every entry of `plan` that has no record yet, then a final between the two best rows of each subject.
 
-    Ctrl-C ends it cleanly: what is done is kept, the running worker is dead, the rest is in `interrupted`. Raises
-    BakeoffError before anything is measured when records cannot be written or the weights' file is wrong.
+    Of a variant that was built several times, the best build's cache folder becomes the usual one in the end; the other
+    builds' folders are left for `bakeoff cache clear`. Ctrl-C ends it cleanly: what is done is kept, the running worker
+    is dead, the rest is in `interrupted`. Raises BakeoffError before anything is measured when records cannot be
+    written or the weights' file is wrong.
     """
     places.ensure_writable(runs / "records", "records")
     cache = places.ensure_writable(places.cache_folder(), "caches")
@@ -67,9 +70,10 @@ def run_sweep(plan: Plan, runs: Path, note: str, resume: bool, progress: Progres
                 stored[key] = Stored(save(runs, record), record)
                 progress.finish(record.status, _line(record))  # what is said to be finished is kept
             finals = [*_finals(occasion, stored, runs)] if plan.request.final_s else []
+            _keep_best_builds(plan, stored, progress)
         except KeyboardInterrupt:
             interrupted = True
-    left = tuple(str(entry.variant) for entry in plan.entries if entry.key not in stored)
+    left = tuple(plan.label(entry) for entry in plan.entries if entry.key not in stored)
     if not left and not interrupted:
         _save_state(cache, replace(state, finished=True))
     if interrupted and not left:
@@ -89,8 +93,7 @@ def _run(occasion: Occasion, done: set[Key]) -> Iterator[tuple[Key, Record]]:
     for position, entry in enumerate(plan.entries, 1):
         if entry.key in done:
             continue
-        which = f", process {entry.process} of {plan.request.processes}" if plan.request.processes > 1 else ""
-        progress.start(position, len(plan.entries), f"{entry.variant}{which}")
+        progress.start(position, len(plan.entries), plan.label(entry))
         if entry.settled is not None:
             outcome = Outcome("result", value=Measurement(*entry.settled))
         else:
@@ -99,6 +102,8 @@ def _run(occasion: Occasion, done: set[Key]) -> Iterator[tuple[Key, Record]]:
                 judged[folder] = judge(occasion, entry, folder)
             outcome = judged[folder]
             if outcome.kind == "result":
+                if entry.builds > 1 and entry.process == 1:
+                    compiled.begin_anew(entry.cache_folder)
                 outcome = measure(occasion, entry)
         yield entry.key, make_record(occasion, entry, outcome)
 
@@ -133,16 +138,40 @@ def _finals(occasion: Occasion, stored: Mapping[Key, Stored], runs: Path) -> Ite
 
 
 def _two_best(entries: Sequence[Entry], stored: Mapping[Key, Stored]) -> list[Entry]:
-    """Of the variants whose rows are ok, those with the lowest medians."""
-    medians: dict[str, tuple[float, Entry]] = {}
-    for entry in entries:
+    """Of the variants whose rows are ok, those with the lowest medians, each with its best build."""
+    medians = []
+    for entry in _rows(entries, stored):
         record = stored[entry.key].record
         if record.status == "ok" and record.latency is not None:
-            known = medians.get(str(entry.variant))
-            if known is None or record.latency.median_ms < known[0]:
-                medians[str(entry.variant)] = (record.latency.median_ms, entry)
-    ranked = sorted(medians.values(), key=lambda pair: pair[0])
+            medians.append((record.latency.median_ms, entry))
+    ranked = sorted(medians, key=lambda pair: pair[0])
     return [entry for _, entry in ranked[:2]]
+
+
+def _rows(entries: Sequence[Entry], stored: Mapping[Key, Stored]) -> list[Entry]:
+    """Of each variant the try that stands for it."""
+    tries: dict[str, list[Entry]] = {}
+    for entry in entries:
+        tries.setdefault(str(entry.variant), []).append(entry)
+    by_key = {entry.key: entry for entry in entries}
+    return [by_key[_key(representative([stored[entry.key] for entry in each]).record)] for each in tries.values()]
+
+
+def _keep_best_builds(plan: Plan, stored: Mapping[Key, Stored], progress: Progress) -> None:
+    """Of each variant that was built several times, all of them ok, make the best build's folder the usual one.
+
+    What keeps that from being done is said: the next sweep has a cold build more, and nothing else is lost.
+    """
+    for entry in _rows(plan.entries, stored):
+        if entry.builds > 1 and stored[entry.key].record.status == "ok":
+            try:
+                compiled.take_usual_place(entry.cache_folder)
+            except BakeoffError as error:
+                progress.say(str(error))
+
+
+def _key(record: Record) -> Key:
+    return str(record.variant), record.build_number, record.process
 
 
 def _line(record: Record) -> str:
@@ -175,7 +204,7 @@ def _continue(plan: Plan, runs: Path, cache: Path) -> tuple[_State, dict[Key, St
     for state in unfinished:
         if state.key == plan.key:
             kept = [entry for entry in load_all(runs).current if entry.record.sweep == state.sweep]
-            return state, {(str(entry.record.variant), entry.record.process): entry for entry in kept}
+            return state, {_key(entry.record): entry for entry in kept}
     if any(state.component == plan.component.name for state in unfinished):
         raise BakeoffError(
             "--resume: the unfinished sweep had another plan, host, version or commit; run without --resume"

@@ -25,6 +25,7 @@ def sweep(
     threads: Annotated[int, typer.Option(help="CPU threads (default: all cores).")] = 0,
     checkpoint: Annotated[str | None, typer.Option(help="Weights: .safetensors, or .pt as weights only.")] = None,
     processes: Annotated[int, typer.Option(help="Fresh processes for each variant: spread within and between.")] = 1,
+    builds: Annotated[int, typer.Option(help="Fresh builds of each compiled variant, the best one shown.")] = 1,
     final: Annotated[bool, typer.Option(help="Measure the two best rows against each other at the end.")] = True,
     runs: Runs = None,
     note: Annotated[str, typer.Option(help="Goes into the records and the history.")] = "",
@@ -63,6 +64,7 @@ def sweep(
         threads=threads,
         checkpoint=named("--checkpoint", checkpoint),
         processes=processes,
+        builds=builds,
         final_s=FINAL_S if final else 0.0,
     )
     folder = records_folder(runs)

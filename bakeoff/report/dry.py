@@ -18,9 +18,11 @@ _COMPILED_BYTES = 64 * MIB
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One variant of a plan. `seconds_from` is the record the time is taken from, or "guess"."""
+    """One record that a plan asks for. `seconds_from` is the record the time is taken from, or "guess"."""
 
     variant: str
+    build_number: int
+    process: int
     settled: str
     seconds: float
     seconds_from: str
@@ -31,6 +33,10 @@ class Line:
 @dataclass(frozen=True, slots=True)
 class Estimate:
     lines: tuple[Line, ...]
+    builds: int
+    """Of each variant that is built at all."""
+    processes: int
+    """Of each build."""
     seconds: float
     disk_bytes: int
 
@@ -41,16 +47,26 @@ def estimate(plan: Plan, runs: Path) -> Estimate:
     lines = []
     for entry in plan.entries:
         if entry.settled is not None:
-            lines.append(Line(str(entry.variant), f"{entry.settled[0]}: {entry.settled[1]}", 0.0, "", 0, 0))
+            reason = f"{entry.settled[0]}: {entry.settled[1]}"
+            lines.append(Line(str(entry.variant), entry.build_number, entry.process, reason, 0.0, "", 0, 0))
             continue
         known = earlier.get(entry.config_id)
         seconds = known.record.wall_s if known else _GUESS_MEASURE_S + (_GUESS_BUILD_S if entry.caches else 0)
-        disk = _judge_bytes(plan, entry, seen) + (
-            _COMPILED_BYTES if entry.caches and not entry.cache_folder.exists() else 0
+        lines.append(
+            Line(
+                variant=str(entry.variant),
+                build_number=entry.build_number,
+                process=entry.process,
+                settled="",
+                seconds=seconds,
+                seconds_from=known.id if known else "guess",
+                memory_bytes=entry.memory_bytes,
+                disk_bytes=_judge_bytes(plan, entry, seen) + _compiled_bytes(entry, seen),
+            )
         )
-        lines.append(Line(str(entry.variant), "", seconds, known.id if known else "guess", entry.memory_bytes, disk))
     seconds = sum(line.seconds for line in lines) + _finals_s(plan)
-    return Estimate(tuple(lines), seconds, sum(line.disk_bytes for line in lines))
+    disk = sum(line.disk_bytes for line in lines)
+    return Estimate(tuple(lines), plan.request.builds, plan.request.processes, seconds, disk)
 
 
 def _finals_s(plan: Plan) -> float:
@@ -61,6 +77,14 @@ def _finals_s(plan: Plan) -> float:
             variants.setdefault(entry.subject, set()).add(str(entry.variant))
     finals = sum(len(names) > 1 for names in variants.values()) if plan.request.final_s else 0
     return finals * (plan.request.final_s + _GUESS_FINAL_BUILDS_S)
+
+
+def _compiled_bytes(entry: Entry, seen: set[Path]) -> int:
+    folder = entry.cache_folder
+    if not entry.caches or folder in seen or folder.exists():
+        return 0
+    seen.add(folder)
+    return _COMPILED_BYTES
 
 
 def _judge_bytes(plan: Plan, entry: Entry, seen: set[Path]) -> int:
@@ -77,6 +101,8 @@ def render(plan: Estimate) -> str:
     rows = [
         [
             line.variant,
+            *([line.build_number] if plan.builds > 1 else []),
+            *([line.process] if plan.processes > 1 else []),
             line.settled or f"{line.seconds:.0f}",
             line.seconds_from,
             line.memory_bytes // MIB,
@@ -84,6 +110,9 @@ def render(plan: Estimate) -> str:
         ]
         for line in plan.lines
     ]
-    body = tabulate(rows, headers=("variant", "about s", "from", "memory MiB", "disk MiB"), disable_numparse=True)
+    which = (["build"] if plan.builds > 1 else []) + (["process"] if plan.processes > 1 else [])
+    headers = ("variant", *which, "about s", "from", "memory MiB", "disk MiB")
+    body = tabulate(rows, headers=headers, disable_numparse=True)
+    builds = f" ({plan.builds} builds of each compiled variant)" if plan.builds > 1 else ""
     total = f"about {plan.seconds / 60:.1f} minutes, {plan.disk_bytes // MIB} MiB of disk"
-    return f"{body}\n\n{len(plan.lines)} rows, {total}, finals included"
+    return f"{body}\n\n{len(plan.lines)} rows{builds}, {total}, finals included"

@@ -18,8 +18,7 @@ from bakeoff.report.rows import (
     peak_mib,
     selftest_text,
     speedup,
-    spread_text,
-    spreads,
+    spread_lines,
     title,
 )
 from bakeoff.report.table import floor_text, share_text
@@ -122,7 +121,7 @@ def _entry(rows: Sequence[Stored], compared: Sequence[Compared]) -> str:
     lines += reasons + ([""] if reasons else [])
     audits = dict.fromkeys(selftest_text(entry.record) for entry in rows if entry.record.code)
     lines += [f"Instrument: {escape(text)}.\n" for text in audits]
-    reasons = [f"- {escape(spread_text(entry.record, found))}" for entry, found in spreads(newest(rows), rows)]
+    reasons = [f"- {escape(text)}" for text in spread_lines(newest(rows), rows)]
     lines += reasons + ([""] if reasons else [])
     lines += [f"Final: {_cited(entry)}\n" for entry in finals]
     lines += [escape(recommendation(newest(rows), finals)), ""]

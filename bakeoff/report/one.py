@@ -21,8 +21,8 @@ def render(stored: Stored) -> str:
         title(record),
         f"record    {stored.id}",
         f"status    {made.status}{': ' + made.reason if made.reason else ''}",
-        f"made      {record.created}, sweep {record.sweep}, process {record.process}, {record.wall_s:.0f} s"
-        + (f", note: {record.note}" if record.note else ""),
+        f"made      {record.created}, sweep {record.sweep}, build {record.build_number}, process {record.process}, "
+        f"{record.wall_s:.0f} s" + (f", note: {record.note}" if record.note else ""),
         f"code      {record.commit[:12] or 'not in a checkout'}{' with changes' if record.dirty else ''}, instrument "
         f"{record.code or 'not stated'}; {selftest_text(record)}",
         f"host      {record.host.system}, {record.host.memory_bytes // MIB} MiB, {' '.join(record.host.cpu_flags)}",

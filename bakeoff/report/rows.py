@@ -6,9 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from bakeoff.record import Record
+from bakeoff.repeats import representative
 from bakeoff.store import Stored, digest
 
 MIB = 1 << 20
+BUILDS_LEGEND = (
+    "a variant built several times is shown by its best build, the one with the lowest median (of its processes' "
+    "medians), if every build is ok; one that is not ok stands for all"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +114,7 @@ def build_seconds(record: Record) -> str:
 def newest(stored: Iterable[Stored]) -> list[Stored]:
     """Of each variant on each machine the newest sweep's record, tables' groups in the order they first appeared.
 
-    Of several processes of one sweep it is the one with the median of their medians.
+    Of several builds and processes of one sweep it is the one that stands for them: see bakeoff.repeats.
     """
     found: dict[tuple[object, ...], list[Stored]] = {}
     for entry in stored:
@@ -118,50 +123,66 @@ def newest(stored: Iterable[Stored]) -> list[Stored]:
     for entries in found.values():
         ordered = sorted(entries, key=lambda entry: entry.record.created)
         sweep = ordered[-1].record.sweep
-        processes = {entry.record.process: entry for entry in ordered if entry.record.sweep == sweep}
-        kept.append(_representative(list(processes.values())))
+        tries = {
+            (entry.record.build_number, entry.record.process): entry for entry in ordered if entry.record.sweep == sweep
+        }
+        kept.append(representative(list(tries.values())))
     return kept
-
-
-def _representative(entries: Sequence[Stored]) -> Stored:
-    """The process with the median of the medians; one that is not ok stands for all, since a variant that fails
-    sometimes fails."""
-    failed = [entry for entry in entries if entry.record.status != "ok"]
-    if failed or len(entries) == 1:
-        return (failed or entries)[-1]
-    ranked = sorted(entries, key=lambda entry: entry.record.latency.median_ms if entry.record.latency else 0.0)
-    return ranked[(len(ranked) - 1) // 2]
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How far one variant's figures lie apart, within its processes and between them."""
+    """How far one variant's figures lie apart: within its processes, between them, and between its builds."""
 
+    builds: int
     processes: int
+    """In all builds together."""
     low_ms: float
     high_ms: float
-    """Smallest and largest of the processes' medians."""
+    """Smallest and largest of the builds' medians, each the median of its processes'; of the processes' medians where
+    there is one build."""
     between: float
     """(high - low) over their median."""
+    between_processes: float | None
+    """The same of the processes of a build, where there are several builds; the median of that over the builds. None
+    where no build has two processes."""
     within: float
     """Interquartile range of a process's samples over their median; the median of that over the processes."""
 
 
 def spread(records: Sequence[Record]) -> Spread | None:
     """None for fewer than two processes with samples."""
-    clocks = [record.measurement.latency for record in records]
-    samples = [np.asarray(clock.samples_ns) / 1e6 for clock in clocks if clock is not None and clock.samples_ns]
-    if len(samples) < 2:
+    builds: dict[int, list[float]] = {}
+    within = []
+    for record in records:
+        clock = record.measurement.latency
+        if clock is None or not clock.samples_ns:
+            continue
+        low, median, high = np.percentile(np.asarray(clock.samples_ns) / 1e6, [25, 50, 75])
+        builds.setdefault(record.build_number, []).append(float(median))
+        within.append(float(high - low) / float(median))
+    if len(within) < 2:
         return None
-    medians = [float(np.median(part)) for part in samples]
-    quartiles = [np.percentile(part, [25, 75]) for part in samples]
-    within = [float(high - low) / median for (low, high), median in zip(quartiles, medians, strict=True)]
-    between = (max(medians) - min(medians)) / float(np.median(medians))
-    return Spread(len(samples), min(medians), max(medians), between, float(np.median(within)))
+    several = len(builds) > 1
+    medians = [float(np.median(each)) for each in builds.values()] if several else next(iter(builds.values()))
+    inside = [_apart(each) for each in builds.values() if several and len(each) > 1]
+    return Spread(
+        builds=len(builds),
+        processes=len(within),
+        low_ms=min(medians),
+        high_ms=max(medians),
+        between=_apart(medians),
+        between_processes=float(np.median(inside)) if inside else None,
+        within=float(np.median(within)),
+    )
+
+
+def _apart(medians: Sequence[float]) -> float:
+    return (max(medians) - min(medians)) / float(np.median(medians))
 
 
 def spreads(rows: Iterable[Stored], every: Iterable[Stored]) -> list[tuple[Stored, Spread]]:
-    """The spread of each row that was measured in several processes of its sweep."""
+    """The spread of each row that was measured in several builds or processes of its sweep."""
     found: dict[tuple[object, ...], list[Record]] = {}
     for entry in every:
         record = entry.record
@@ -176,10 +197,20 @@ def spreads(rows: Iterable[Stored], every: Iterable[Stored]) -> list[tuple[Store
 
 
 def spread_text(record: Record, found: Spread) -> str:
-    return (
-        f"{name_of(record)} in {found.processes} processes: medians {found.low_ms:.2f} to {found.high_ms:.2f} ms, "
-        f"{found.between:.1%} apart; within a process the middle half of the samples spans {found.within:.1%}"
+    what = f"{found.builds} builds" if found.builds > 1 else f"{found.processes} processes"
+    text = (
+        f"{name_of(record)} in {what}: medians {found.low_ms:.2f} to {found.high_ms:.2f} ms, {found.between:.1%} apart"
     )
+    if found.between_processes is not None:
+        text += f"; within a build those of its processes lie {found.between_processes:.1%} apart"
+    return f"{text}; within a process the middle half of the samples spans {found.within:.1%}"
+
+
+def spread_lines(rows: Iterable[Stored], every: Iterable[Stored]) -> list[str]:
+    """What `spreads` found as sentences, with the rule by which a build stands for the others."""
+    found = spreads(rows, every)
+    lines = [spread_text(entry.record, each) for entry, each in found]
+    return [*lines, BUILDS_LEGEND] if any(each.builds > 1 for _, each in found) else lines
 
 
 def selftest_text(record: Record) -> str:

@@ -15,8 +15,7 @@ from bakeoff.report.rows import (
     peak_mib,
     selftest_text,
     speedup,
-    spread_text,
-    spreads,
+    spread_lines,
 )
 from bakeoff.store import Compared, Stored
 
@@ -110,7 +109,7 @@ def row(record: Record, bases: Mapping[str, Record]) -> list[str]:
 def render(rows: Sequence[Stored], comparisons: Sequence[Compared] = (), every: Sequence[Stored] = ()) -> str:
     """One table per group with its failed rows' reasons, findings, and the recommendation as its last line.
 
-    `every` holds the other processes of rows that were measured in several.
+    `every` holds the other builds and processes of rows that were measured in several.
     """
     parts = []
     for group in groups(rows):
@@ -127,7 +126,7 @@ def render(rows: Sequence[Stored], comparisons: Sequence[Compared] = (), every: 
             for entry in group.rows
             if entry.record.measurement.reason
         ]
-        lines += [spread_text(entry.record, found) for entry, found in spreads(group.rows, every)]
+        lines += spread_lines(group.rows, every)
         lines += _findings(group.rows)
         lines += [f"note: {text}" for text in dict.fromkeys(selftest_text(entry.record) for entry in group.rows)]
         lines += [recommendation(group.rows, comparisons)]

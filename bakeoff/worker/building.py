@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from bakeoff.backends import resolve_backend
 from bakeoff.backends.backend import Backend, BuildContext, Call, Engine, Prepared, Unavailable, Unsupported
+from bakeoff.compiled import is_warm
 from bakeoff.job import MeasureJob
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record import BuildCost, Status
@@ -62,7 +63,7 @@ def build(job: MeasureJob, bench: Bench, sets: Sequence[Mapping[str, Tensor]], t
     """
     steps = [(resolve_backend(step.backend), step.options) for step in job.steps]
     cache = Path(job.cache_folder)
-    warm = cache.is_dir() and any(cache.iterdir())
+    warm = is_warm(cache)
     context = BuildContext(
         variant=job.variant,
         device="cuda" if job.subject.device == "cuda" else "cpu",

@@ -1,6 +1,7 @@
 """What a sweep will run: defaults of a host, what narrows and widens them, and what makes two records comparable."""
 
 import os
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.plan import Plan, Request, judge_folder, make_plan
 from bakeoff.policy import Policy
 from bakeoff.record import Host
+from bakeoff.report import dry
 from bakeoff.variant import DEVICES, parse_variant
 
 TWO = ("eager", "inductor")
@@ -351,6 +353,9 @@ class TestRefused:
             ({"batch": -3}, "--batch -3"),
             ({"threads": -1}, "--threads -1"),
             ({"threads": 4096}, "--threads 4096: give 0 for all cores, or 1 to 1024"),
+            ({"builds": 0}, "--builds 0: give 1 to 20"),
+            ({"builds": 21}, "--builds 21: give 1 to 20"),
+            ({"builds": -1}, "--builds -1: give 1 to 20"),
             ({"checkpoint": "/no/such/file.pt"}, "--checkpoint /no/such/file.pt: No such file or directory"),
             ({"checkpoint": "/"}, "--checkpoint /: not a file"),
         ],
@@ -363,6 +368,72 @@ class TestRefused:
         os.mkfifo(tmp_path / "w.pt")
         with pytest.raises(BakeoffError, match="not a file"):
             make_plan(Request("toy", checkpoint=str(tmp_path / "w.pt")))
+
+
+@pytest.mark.usefixtures("cpu")
+class TestBuilds:
+    def entries(self, *backends: str, **asked: Any) -> list[tuple[str, int, int]]:
+        plan = make_plan(Request("toy", backends=backends, dtypes=("fp32",), **asked))
+        names = [str(entry.variant).split("/")[1] for entry in plan.entries]
+        return [(name, *entry.key[1:]) for name, entry in zip(names, plan.entries, strict=True)]
+
+    def test_each_process_takes_every_build_before_the_next(self) -> None:
+        assert self.entries("eager", "inductor[]", builds=2, processes=2) == [
+            ("eager", 1, 1),
+            ("inductor", 1, 1),
+            ("inductor", 2, 1),
+            ("eager", 1, 2),
+            ("inductor", 1, 2),
+            ("inductor", 2, 2),
+        ]
+
+    def test_what_builds_nothing_is_taken_once(self) -> None:
+        """By what stands last, since that builds; and what can never run here is not built twice either."""
+        backends = ("int8+eager", "inductor[]", "canaries:BF16_ONLY", "bakeoff.backends.null:BACKEND")
+        numbers = [(name, number) for name, number, _ in self.entries(*backends, builds=3)]
+        assert numbers.count(("int8+eager", 1)) == numbers.count(("bf16-only", 1)) == 1
+        assert len(numbers) == 2 + 2 * 3
+
+    def test_short_memory_does_not_change_the_plan(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        keys = [make_plan(Request("toy", backends=TWO, builds=3)).key]
+        monkeypatch.setattr(host, "available_bytes", lambda _device: 0)
+        keys.append(make_plan(Request("toy", backends=TWO, builds=3)).key)
+        assert keys[0] == keys[1] != make_plan(Request("toy", backends=TWO, builds=2)).key
+
+    def test_each_has_a_cache_of_its_own_beside_the_usual_one(self) -> None:
+        request = Request("toy", backends=("inductor[]",), dtypes=("fp32",))
+        (usual,) = make_plan(request).entries
+        entries = make_plan(replace(request, builds=3)).entries
+        assert [entry.cache_folder.name for entry in entries] == [
+            f"{usual.cache_folder.name}-build{n}" for n in (1, 2, 3)
+        ]
+        assert {entry.cache_folder.parent for entry in entries} == {usual.cache_folder.parent}
+        assert {entry.config_id for entry in entries} == {usual.config_id}
+        for entry in entries:
+            assert dict(entry.environment) == dict(resolve_backend("inductor").environment(entry.cache_folder))
+
+    def test_labels_say_which_of_several(self) -> None:
+        plan = make_plan(Request("toy", backends=("eager", "inductor[]"), dtypes=("fp32",), builds=2))
+        assert [plan.label(entry) for entry in plan.entries] == [
+            "toy:tiny.world/eager/fp32@cpu",
+            "toy:tiny.world/inductor/fp32@cpu, build 1 of 2",
+            "toy:tiny.world/inductor/fp32@cpu, build 2 of 2",
+        ]
+
+    def test_dry_run_counts_them(self, tmp_path: Path) -> None:
+        request = Request("toy", backends=("eager", "inductor[]"), dtypes=("fp32",), final_s=0.0)
+        once = dry.estimate(make_plan(request), tmp_path)
+        often = dry.estimate(make_plan(replace(request, builds=3, processes=2)), tmp_path)
+        assert len(often.lines) == 2 * (1 + 3)
+        eager, inductor = (line.seconds for line in once.lines)
+        assert often.seconds == pytest.approx(2 * (eager + 3 * inductor))
+        compiled_bytes = once.lines[1].disk_bytes
+        assert compiled_bytes > 0
+        assert often.disk_bytes == once.disk_bytes + 2 * compiled_bytes, "processes of a build share its folder"
+        text = dry.render(often)
+        assert "8 rows (3 builds of each compiled variant), about" in text
+        assert re.search(r"inductor/fp32@cpu +3 +2 ", text)
+        assert "build" not in dry.render(once)
 
 
 def test_own_code_is_found_by_workers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

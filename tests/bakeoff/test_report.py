@@ -19,7 +19,7 @@ from bakeoff.report import diagnosis, history, listing, one, readme, table
 from bakeoff.report import rows as rows_of
 from bakeoff.report.markdown import escape
 from bakeoff.report.recommendation import recommendation
-from bakeoff.store import Stored, find, load_all, save, supersede
+from bakeoff.store import Records, Stored, find, load_all, save, supersede
 
 PAGES = Path(__file__).parent.parent / "golden" / "pages"
 TEN = [10 + 0.1 * index for index in range(20)]  # median 10.95, interval [10.5, 11.4]
@@ -157,6 +157,79 @@ class TestGroups:
         for order in ((old, other, new), (new, other, old), (old, new, other)):
             kept = {entry.record.created for entry in rows_of.newest(stored(*order))}
             assert kept == {new.created, other.created}
+
+
+class TestSeveralBuilds:
+    """A best build of 5.95 ms, whose processes lie 4 ms apart; another of 9.95 ms, whose processes lie level."""
+
+    BUILDS = (
+        at(1, "inductor", ms(3.0)),
+        at(2, "inductor", ms(9.0), build_number=2),
+        at(3, "inductor", ms(5.0), process=2),
+        at(4, "inductor", ms(9.0), build_number=2, process=2),
+        at(5, "inductor", ms(7.0), process=3),
+        at(6, "inductor", ms(9.0), build_number=2, process=3),
+    )
+
+    def test_the_best_build_stands_for_all_by_its_middle_process(self) -> None:
+        for order in (self.BUILDS, self.BUILDS[::-1]):
+            (row,) = rows_of.newest(stored(*order))
+            assert (row.record.build_number, row.record.process) == (1, 2)
+
+    def test_one_lucky_process_does_not_make_a_build_the_best(self) -> None:
+        lucky = at(7, "inductor", ms(1.0), build_number=2, process=4)
+        (row,) = rows_of.newest(stored(*self.BUILDS, lucky))
+        assert (row.record.build_number, row.record.process) == (1, 2)
+
+    @pytest.mark.parametrize("status", ["unstable", "crashed", "parity_failed"])
+    def test_a_build_that_is_not_ok_stands_for_all(self, status: str) -> None:
+        samples = () if status == "crashed" else ms(20.0)
+        bad = at(7, "inductor", samples, status, "why", build_number=3)
+        (row,) = rows_of.newest(stored(*self.BUILDS, bad))
+        assert (row.record.build_number, row.record.status) == (3, status)
+
+    def test_an_older_sweep_does_not_count(self) -> None:
+        older = at(0, "inductor", ms(0.5), build_number=3, sweep="older")
+        (row,) = rows_of.newest(stored(older, *self.BUILDS))
+        assert row.record.build_number == 1
+
+    def test_spread_between_builds_is_apart_from_that_within(self) -> None:
+        every = stored(*self.BUILDS)
+        ((_, spread),) = rows_of.spreads(rows_of.newest(every), every)
+        assert (spread.builds, spread.processes) == (2, 6)
+        assert (spread.low_ms, spread.high_ms) == pytest.approx((5.95, 9.95))
+        assert spread.between == pytest.approx(4.0 / 7.95)
+        assert spread.between_processes == pytest.approx((4.0 / 5.95) / 2)
+        assert spread.within == pytest.approx((0.95 / 9.95 + 0.95 / 7.95) / 2)
+
+    def test_one_process_a_build_has_no_spread_between_processes(self) -> None:
+        every = stored(*self.BUILDS[:2])
+        ((_, spread),) = rows_of.spreads(rows_of.newest(every), every)
+        assert (spread.builds, spread.between_processes) == (2, None)
+        assert spread.between == pytest.approx(6.0 / 6.95)
+
+    def test_pages_say_it_with_the_rule(self) -> None:
+        every = stored(*self.BUILDS)
+        text = (
+            "inductor fp32 in 2 builds: medians 5.95 to 9.95 ms, 50.3% apart; within a build those of its processes "
+            "lie 33.6% apart; within a process the middle half of the samples spans 10.7%"
+        )
+        assert f"{text}\n{rows_of.BUILDS_LEGEND}\n" in table.render(rows_of.newest(every), (), every)
+        page = history.render(Records(every, (), ()))
+        assert f"- {text}\n- {escape(rows_of.BUILDS_LEGEND)}\n" in page
+        assert page.count("](records/id-") == len(every), "a line for every build"
+
+    def test_processes_of_one_build_need_no_rule(self) -> None:
+        every = stored(*(entry for entry in self.BUILDS if entry.build_number == 1))
+        text = table.render(rows_of.newest(every), (), every)
+        assert "inductor fp32 in 3 processes: medians 3.95 to 7.95 ms, 67.2% apart; within a process" in text
+        assert rows_of.BUILDS_LEGEND not in text
+
+    def test_one_record_says_which_build_it_is(self) -> None:
+        assert "build 2, process 3, " in one.render(stored(*self.BUILDS)[5])
+
+    def test_records_from_before_are_of_the_first_build(self) -> None:
+        assert {entry.record.build_number for entry in load_all(PAGES).current} == {1}
 
 
 class TestSpeedups:
@@ -536,9 +609,9 @@ class TestJson:
 
     def test_dry_run_and_sweep(self, tmp_path: Path) -> None:
         found = self.json(*SETTLED, "--dry-run", cwd=tmp_path)
-        assert list(found) == ["lines", "seconds", "disk_bytes"]
+        assert list(found) == ["lines", "builds", "processes", "seconds", "disk_bytes"]
         assert list(found["lines"][0]) == [
-            "variant", "settled", "seconds", "seconds_from", "memory_bytes", "disk_bytes",
+            "variant", "build_number", "process", "settled", "seconds", "seconds_from", "memory_bytes", "disk_bytes",
         ]  # fmt: skip
         assert not (tmp_path / "runs").exists()
         found = self.json(*SETTLED, cwd=tmp_path, code=3)

@@ -2,18 +2,23 @@
 
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from lab import FAST, Recorder, sweep
+from lab import FAST, TORCHLESS, Recorder, marked_folder, sweep
 
-from bakeoff import host
+from bakeoff import compiled, host, places, supervisor
 from bakeoff.models.errors import BakeoffError
-from bakeoff.plan import Request, make_plan
-from bakeoff.store import load_all
-from bakeoff.sweep import run_sweep
+from bakeoff.plan import Plan, Request, make_plan
+from bakeoff.record import Record
+from bakeoff.report.rows import newest
+from bakeoff.store import Stored, load_all
+from bakeoff.sweep import Done, run_sweep
 
 EAGER = "eager"
+NEAR = 0.02
+"""Of two builds whose slowness is as near as this, either may be the better one."""
 
 
 def test_a_component_that_raises_leaves_a_record_for_every_variant(tmp_path: Path) -> None:
@@ -138,3 +143,149 @@ def test_inductor_compiles_one_graph_and_the_second_build_is_warm(tmp_path: Path
     assert again.measurement.parity is not None
     assert again.measurement.weights == measurement.weights
     assert len(load_all(tmp_path / "runs").current) == 2
+
+
+@pytest.mark.timeout(900)
+def test_inductor_finds_the_best_build_in_the_usual_place(tmp_path: Path) -> None:
+    """What it compiled in one folder serves it after that was renamed."""
+    policy = replace(FAST, build_deadline_s=300.0)
+    request = Request("toy", backends=("inductor[]",), dtypes=("fp32",), device="cpu", policy=policy)
+    with marked_folder(tmp_path):
+        plan = make_plan(replace(request, builds=2, final_s=0, ceilings=False))
+        done = run_sweep(plan, places.runs_folder(), "", resume=False, progress=Recorder())
+    assert [cache_state(entry.record) for entry in done.stored] == ["cold", "cold"]
+    compiled_before = {path.name for path in (tmp_path / "cache/compiled").rglob("*.so")}
+    assert compiled_before
+    later = sweep(request, tmp_path)
+    (record,) = later.records().values()
+    assert (record.status, cache_state(record)) == ("ok", "warm")
+    assert record.measurement.proof is not None
+    assert record.measurement.proof.facts["graph_cache_hits"] == 1
+    assert {path.name for path in (tmp_path / "cache/compiled").rglob("*.so")} == compiled_before
+
+
+class TestBuilds:
+    """By workers that draw, when they find nothing in their cache, how slow what they build is."""
+
+    @pytest.fixture(autouse=True)
+    def _torchless(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(supervisor, "WORKER", TORCHLESS)
+        monkeypatch.setattr(places, "commit", lambda: ("", False))  # somebody may edit meanwhile
+        monkeypatch.setenv("BAKEOFF_TEST_SURE", "1")
+
+    def plan(self, builds: int = 3, processes: int = 1, final_s: float = 0.0, backends: tuple[str, ...] = ()) -> Plan:
+        return make_plan(
+            Request(
+                "toy", backends=backends or ("inductor[]",), dtypes=("fp32",), device="cpu", policy=FAST,
+                processes=processes, builds=builds, final_s=final_s, ceilings=False,
+            )
+        )  # fmt: skip
+
+    def run(self, plan: Plan, resume: bool = False, progress: Recorder | None = None) -> Done:
+        return run_sweep(plan, places.runs_folder(), "", resume, progress or Recorder())
+
+    def folder(self) -> Path:
+        """The variant's usual one."""
+        (entry,) = self.plan(1).entries
+        return entry.cache_folder
+
+    def slowness(self, folder: Path) -> float:
+        return float((folder / "slowness").read_text())
+
+    def test_each_is_compiled_anew_and_the_best_one_is_kept(self) -> None:
+        self.run(self.plan(1))  # leaves something in the usual folder
+        before = self.slowness(self.folder())
+        done = self.run(self.plan(3, 2))
+        assert [entry.record.build_number for entry in done.stored] == [1, 2, 3, 1, 2, 3]
+        assert [cache_state(entry.record) for entry in done.stored] == ["cold"] * 3 + ["warm"] * 3
+        assert len({entry.record.log for entry in done.stored}) == 6
+        medians = [median_ms(entry) for entry in done.stored]
+        best = min(range(3), key=lambda index: min(medians[index], medians[index + 3])) + 1
+        (row,) = newest(done.stored)
+        assert row.record.build_number == best
+
+        usual = self.folder()
+        left = sorted(path.name for path in usual.parent.iterdir())
+        assert left == [usual.name, *(f"{usual.name}-build{number}" for number in (1, 2, 3) if number != best)]
+        assert self.slowness(usual) != before
+        assert self.slowness(usual) < min(self.slowness(path) for path in usual.parent.glob("*-build*")) + NEAR
+        about = compiled.read_about(usual)
+        assert about is not None
+        assert (about.variant, about.build_number) == ("toy:tiny.world/inductor/fp32@cpu", best)
+
+        (later,) = self.run(self.plan(1)).stored
+        assert cache_state(later.record) == "warm"
+        assert median_ms(later) == pytest.approx(median_ms(row), rel=0.05)
+
+        again = self.run(self.plan(3))
+        assert [cache_state(entry.record) for entry in again.stored] == ["cold"] * 3, "whatever lay in their folders"
+
+    def test_one_that_is_not_ok_stands_for_all_and_none_is_kept(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("BAKEOFF_TEST_UNSTABLE", "-build2")
+        done = self.run(self.plan(3, final_s=0.1, backends=(EAGER, "inductor[]")))
+        assert [entry.record.status for entry in done.stored] == ["ok", "ok", "unstable", "ok"]
+        rows = [entry.record for entry in newest(done.stored)]
+        assert [(record.status, record.build_number) for record in rows] == [("ok", 1), ("unstable", 2)]
+        assert done.finals == (), "there is one row that is ok"
+        assert not self.folder().exists()
+
+    def test_the_final_is_with_the_best_build(self) -> None:
+        done = self.run(self.plan(3, final_s=0.1, backends=(EAGER, "inductor[]")))
+        (row,) = (entry for entry in newest(done.stored) if not entry.record.baseline)
+        (final,) = done.finals
+        assert final.comparison.a.build_number == row.record.build_number
+        rounds = final.comparison.rounds
+        fastest = min(min(each.a_ns) for each in rounds) / 1e6
+        assert fastest == pytest.approx(self.slowness(self.folder()), abs=0.05)
+
+    def test_resuming_takes_up_the_builds(self) -> None:
+        class Stopping(Recorder):
+            def finish(self, status: str, text: str) -> None:
+                super().finish(status, text)
+                if self.told.count(("finish", "ok")) == 4:
+                    raise KeyboardInterrupt
+
+        plan = self.plan(3, 2)
+        first = self.run(plan, progress=Stopping())
+        assert len(first.stored) == 4
+        assert first.interrupted == tuple(plan.label(entry) for entry in plan.entries[4:])
+        assert first.interrupted[0].endswith("inductor/fp32@cpu, build 2 of 3, process 2 of 2")
+        with pytest.raises(BakeoffError, match="--resume: the unfinished sweep had another plan"):
+            self.run(self.plan(2, 2), resume=True)
+        kept = [self.slowness(entry.cache_folder) for entry in plan.entries[:3]]
+        done = self.run(plan, resume=True)
+        assert [entry.id for entry in done.stored[:4]] == [entry.id for entry in first.stored]
+        assert [entry.record.build_number for entry in done.stored] == [1, 2, 3, 1, 2, 3]
+        assert [cache_state(entry.record) for entry in done.stored[3:]] == ["warm"] * 3
+        assert self.slowness(self.folder()) < min(kept) + NEAR
+        assert (done.interrupted, len(load_all(places.runs_folder()).current)) == ((), 6)
+
+    def test_a_build_that_was_cut_off_begins_anew(self) -> None:
+        plan = self.plan(2)
+        folder = plan.entries[1].cache_folder
+        folder.mkdir(parents=True)
+        (folder / "slowness").write_text("0.001")
+        (folder / "half.part").write_text("")
+        done = self.run(plan)
+        assert [cache_state(entry.record) for entry in done.stored] == ["cold", "cold"]
+        assert not list(places.cache_folder().rglob("half.part"))
+
+    def test_a_best_build_that_cannot_be_kept_is_said(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def rename(path: Path, _target: Path) -> None:
+            raise PermissionError(13, "Permission denied", str(path))
+
+        monkeypatch.setattr(Path, "rename", rename)
+        progress = Recorder()
+        done = self.run(self.plan(2), progress=progress)
+        assert [entry.record.status for entry in done.stored] == ["ok", "ok"]
+        assert any(kind == "say" and "cannot become the usual" in text for kind, text in progress.told)
+
+
+def cache_state(record: Record) -> str:
+    assert record.measurement.build is not None
+    return record.measurement.build.cache
+
+
+def median_ms(entry: Stored) -> float:
+    assert entry.record.latency is not None
+    return entry.record.latency.median_ms

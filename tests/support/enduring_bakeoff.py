@@ -10,13 +10,10 @@ import itertools
 import os
 import signal
 import sys
-from pathlib import Path
 
-from lab import FAST
+from lab import FAST, TORCHLESS
 
 from bakeoff import cli, places, plan, supervisor
-
-_WORKER = Path(__file__).parent / "torchless_worker.py"
 
 
 def _break_fsync(failing: int) -> None:
@@ -43,7 +40,7 @@ if __name__ == "__main__":
     plan.Request = functools.partial(plan.Request, policy=FAST, ceilings=torchless)  # type: ignore[misc, assignment]
     places.commit = _no_commit
     if torchless:
-        supervisor.WORKER = (sys.executable, "-I", "-S", str(_WORKER))  # type: ignore[assignment]
+        supervisor.WORKER = TORCHLESS  # type: ignore[assignment]
     if os.environ.get("BAKEOFF_TEST_FSYNC"):
         _break_fsync(int(os.environ["BAKEOFF_TEST_FSYNC"]))
     cli.main()

@@ -35,6 +35,8 @@ FAST = Policy(
     phase_deadline_s=60.0,
 )
 MARKER = "BAKEOFF_TEST_MARKER"
+TORCHLESS = (sys.executable, "-I", "-S", str(Path(__file__).parent / "torchless_worker.py"))
+"""A worker's command, for sweeps that measure nothing."""
 _CHECKOUT = Path(__file__).resolve().parents[2]
 _FAST_BAKEOFF = Path(__file__).parent / "fast_bakeoff.py"
 

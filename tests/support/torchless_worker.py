@@ -1,5 +1,9 @@
 """A worker that measures nothing: it says its phases, sleeps a little and leaves a result, in a tenth of a second.
 
+A build that finds nothing in its cache folder draws how slow its code is, and leaves that there, as compilers differ
+from build to build. BAKEOFF_TEST_SURE=1 keeps workers from dying by chance; one whose cache folder's name ends with
+BAKEOFF_TEST_UNSTABLE is unstable.
+
 Standard library only. What it is asked is counted in the file that BAKEOFF_TEST_WINDOWS names, a line for each job:
 who asked (BAKEOFF_TEST_WHO), the kind, and from when to when on the monotonic clock.
 """
@@ -11,6 +15,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -42,17 +47,21 @@ def judge(job: dict[str, Any]) -> dict[str, Any]:
 def measure(job: dict[str, Any]) -> dict[str, Any]:
     """Mostly ok; now and then it dies, or leaves somebody behind that its guard has to find."""
     work("import", "weights", "build")
-    chance = random.random()
+    chance = 1.0 if os.environ.get("BAKEOFF_TEST_SURE") else random.random()
     if chance < 0.3:
         subprocess.Popen(["sleep", "600"], start_new_session=True, stdout=subprocess.DEVNULL)
     if chance < 0.05:
         os.kill(os.getpid(), signal.SIGSEGV)
-    build = {"cache": "cold" if "eager" not in job["variant"] else "none", "build_s": 0.1}
+    cache = "none" if "eager" in job["variant"] else "warm" if speed_file(job).exists() else "cold"
+    slowness = built(job)
+    ending = os.environ.get("BAKEOFF_TEST_UNSTABLE")
+    unstable = bool(ending) and job["cache_folder"].endswith(ending)
     work("prove", "check", "warm-up", "latency", "throughput", "memory")
-    clock = {"samples_ns": drawn(SAMPLES), "warmup_ns": drawn(10), "stopped": "narrow"}
+    clock = {"samples_ns": drawn(SAMPLES, slowness), "warmup_ns": drawn(10), "stopped": "narrow"}
     return {
-        "status": "ok",
-        "build": build,
+        "status": "unstable" if unstable else "ok",
+        "reason": "said so itself" if unstable else "",
+        "build": {"cache": cache, "build_s": 0.1},
         "latency": clock,
         "throughput": {"samples_ns": drawn(10)},
         "weights": "f00d",
@@ -65,14 +74,32 @@ def twin(job: dict[str, Any]) -> dict[str, Any]:
     return {"warm_s": 0.05 if job["rebuild"] else None, "trace": trace, "outside": {}, "inside": {}}
 
 
-def compare(_job: dict[str, Any]) -> dict[str, Any]:
+def speed_file(job: dict[str, Any]) -> Path:
+    return Path(job["cache_folder"]) / "slowness"
+
+
+def built(job: dict[str, Any]) -> float:
+    """How slow what was built is, from its cache where it was built before; eager is the slowest."""
+    if "eager" in job["variant"]:
+        return 3.0
+    path, slowness = speed_file(job), random.uniform(1.0, 2.0)
+    with suppress(OSError):  # a full disk
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            path.write_text(str(slowness))
+        slowness = float(path.read_text() or slowness)
+    return slowness
+
+
+def compare(job: dict[str, Any]) -> dict[str, Any]:
     """Blocks of calls as they are asked for, until `stop` or nobody asks any more."""
     work("import", "weights", "build", "prove", "check", "warm-up")
+    slowness = built(job["measure"])
     say("ready", "1000000")
     with os.fdopen(int(sys.argv[2]), "rb", buffering=0) as commands:
         while (line := commands.readline().strip()) not in (b"", b"stop"):
             time.sleep(0.005)
-            say("block", json.dumps({"ns": drawn(int(line)), "idle_s": 0.0}))
+            say("block", json.dumps({"ns": drawn(int(line), slowness), "idle_s": 0.0}))
     return {"status": "ok", "build": {"cache": "warm", "build_s": 0.1}, "weights": "f00d"}
 
 
@@ -81,8 +108,9 @@ def ceilings(_job: dict[str, Any]) -> dict[str, Any]:
     return {"ceilings": [{"kind": "copy", "dtype": "fp32", "size": 1 << 20, "best": 1e10, "median": 1e10}]}
 
 
-def drawn(count: int) -> list[int]:
-    return [random.randrange(1_000_000, 1_100_000) for _ in range(count)]
+def drawn(count: int, slowness: float = 1.0) -> list[int]:
+    """Nanoseconds that spread over a tenth of a millisecond."""
+    return [round(slowness * 1e6) + random.randrange(100_000) for _ in range(count)]
 
 
 def main() -> None:

@@ -320,3 +320,18 @@ def device_lock(cache: Path, device: str, progress: Progress) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+@contextlib.contextmanager
+def nobody_measures(cache: Path) -> Iterator[None]:
+    """Hold every device's lock meanwhile. Raises BakeoffError when somebody measures now."""
+    with contextlib.ExitStack() as stack:
+        for path in sorted((cache / "locks").glob("*.lock")):
+            lock = FileLock(path)
+            try:
+                lock.acquire(timeout=0)
+            except Timeout as error:
+                text = f"a sweep or a comparison measures on {path.stem} now; try again when it has ended"
+                raise BakeoffError(text) from error
+            stack.callback(lock.release)
+        yield

@@ -85,7 +85,10 @@ def test_bakeoff_commands_and_options_exist() -> None:
     known = _bakeoff().commands
     for page, words in commands:
         assert words[0] in known, f"{page}: bakeoff {' '.join(words)}"
-        options = {option for parameter in known[words[0]].params for option in parameter.opts}
+        command = known[words[0]]
+        if words[1:] and words[1] in getattr(command, "commands", {}):
+            command = command.commands[words[1]]
+        options = {option for parameter in command.params for option in parameter.opts}
         for word in words[1:]:
             if word.startswith("--"):
                 assert word.partition("=")[0] in options, f"{page}: bakeoff {' '.join(words)}: no {word}"

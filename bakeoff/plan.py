@@ -24,6 +24,8 @@ from bakeoff.variant import DEVICES, DTYPES, BackendUse, Variant, options_of, pa
 T = TypeVar("T")
 _DTYPE_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
 _LARGE_WEIGHTS_BYTES = 1 << 30
+_JUDGED = 2
+"""Form of a judge's files: another one makes them anew."""
 FINAL_S = 30.0
 """Seconds of calls in the final of a sweep."""
 _PROCESS_BYTES = 1 << 30
@@ -423,6 +425,7 @@ def judge_folder(entry: Entry, component: Component) -> Path:
             machine.name(subject.device),
             host.read_versions().get("torch", ""),
             _source_hash(component),
+            _JUDGED,
         ]
     )
     return places.cache_folder() / "judges" / f"{component.name}-{subject.preset}-{subject.workload}-{key}"

@@ -50,7 +50,7 @@ def _serve(job: CompareJob, bench: Bench, commands: int, report: Report) -> Meas
     made = Measurement(
         status="ok",
         build=stand.built.cost,
-        proof=proof_record(stand, stand.built.unproved or stand.proof.fell_back, (), {}),
+        proof=proof_record(stand, stand.built.unproved or stand.proof.fell_back, ()),
         parity=parity,
         settings=settings(),
         weights=bench.weights,
@@ -70,8 +70,8 @@ def _serve(job: CompareJob, bench: Bench, commands: int, report: Report) -> Meas
     moved = sorted(name for name, count in counters().items() if count != before.get(name, 0))
     del shift
     state, throttled, _ = device_state(device)
-    operators = call_stage(lambda: dispatched(stand.built.calls[0]))
-    proof = closing_proof(stand, operators)
+    ran = call_stage(lambda: dispatched(stand.built.calls[0]))
+    proof = closing_proof(stand, ran)
     made = replace(made, overhead=overhead, device_state=state, proof=proof)
     if proof.fell_back:
         return replace(made, status="fell_back", reason=f"what ran is {proof.fell_back}")

@@ -53,6 +53,8 @@ class Built:
     """What ran instead, by what the build itself showed; empty if nothing speaks against it."""
     interprets: bool
     """The last backend runs the framework's operators by design."""
+    through_inductor: bool
+    """One of the backends has inductor compile for it."""
 
 
 def build(job: MeasureJob, bench: Bench, sets: Sequence[Mapping[str, Tensor]], trace: bool = False) -> Built:
@@ -111,13 +113,13 @@ def build(job: MeasureJob, bench: Bench, sets: Sequence[Mapping[str, Tensor]], t
     if job.quantisation:
         shrank = weights_bytes < given_bytes or job.quantisation == "static"
         unproved = nothing_quantised(prepared.quantised, proof.quantised, shrank)
-    through = inductor_graphs() - compiled
-    if through and not unproved and not any(backend.through_inductor for backend, _ in steps):
+    through, through_inductor = inductor_graphs() - compiled, any(backend.through_inductor for backend, _ in steps)
+    if through and not unproved and not through_inductor:
         unproved = f"inductor: it compiled {through} graph{'s' if through > 1 else ''}"
     if not steps[-1][0].keeps_module:
         let_go(prepared.module)
         let_go(bench.module)
-    return Built(engine, calls, cost, prepared, weights_bytes, unproved, steps[-1][0].interprets)
+    return Built(engine, calls, cost, prepared, weights_bytes, unproved, steps[-1][0].interprets, through_inductor)
 
 
 def nothing_quantised(prepared: Mapping[str, str], built: Mapping[str, str], shrank: bool) -> str:

@@ -14,7 +14,7 @@ from bakeoff.job import JudgeJob, JudgeResult, Subject
 from bakeoff.models.errors import BakeoffError
 from bakeoff.store import write_atomically
 from bakeoff.worker.bench import Bench, Report, cast_inputs, open_bench
-from bakeoff.worker.operators import dispatched
+from bakeoff.worker.operators import Dispatched, dispatched
 from bakeoff.worker.parity import difference, expected_dtype
 from bakeoff.worker.precision import TORCH_DTYPES, flags
 
@@ -30,8 +30,8 @@ class Eager:
 
     noise: dict[str, float]
     """Relative L2 of each output against the reference."""
-    operators: dict[str, int]
-    """ATen operators that one call dispatches."""
+    runs: Dispatched
+    """By one call."""
 
 
 def _reference_dtype(bench: Bench, device: str) -> str:
@@ -106,11 +106,11 @@ def _noise(
     return noise
 
 
-def _operators(bench: Bench, dtype: str, subject: Subject) -> dict[str, int]:
+def _operators(bench: Bench, dtype: str, subject: Subject) -> Dispatched:
     """What the module, already in that dtype, runs operator by operator."""
     inputs = cast_inputs(bench.workload, bench.sets[0], dtype, subject.device)
     with flags(dtype, subject.threads):
-        return dict(dispatched(lambda: bench.module(*inputs.values())))
+        return dispatched(lambda: bench.module(*inputs.values()))
 
 
 def _check_outputs(bench: Bench, outputs: tuple[Tensor, ...]) -> None:

@@ -1,6 +1,6 @@
 """What a variant's outputs are compared with, read from the judge's folder when a set is compared."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,7 +25,7 @@ class Judged:
         self._specs = bench.workload.outputs
         self._dtype = TORCH_DTYPES[dtype]
         eager = read_eager(folder, dtype)
-        self.eager_operators: Mapping[str, int] = eager.operators
+        self.eager = eager.runs
         self._limits = limits(self._specs, eager.noise, bench.component.tolerance_fp32, quantisation)
 
     def watch(self) -> Watch:

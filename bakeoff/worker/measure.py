@@ -19,7 +19,7 @@ from bakeoff.worker.building import Built, StageError, build, call_stage
 from bakeoff.worker.device import cache_flush, context_bytes, device_state, held_bytes
 from bakeoff.worker.failures import encodable
 from bakeoff.worker.judged import Judged
-from bakeoff.worker.operators import dispatched, is_eager
+from bakeoff.worker.operators import Dispatched, dispatched, one_by_one
 from bakeoff.worker.parity import Difference, nothing
 from bakeoff.worker.precision import TORCH_DTYPES, flags, settings
 from bakeoff.worker.timing import Course, Timing, measure_overhead, time_calls, timed
@@ -158,10 +158,10 @@ def _measure(job: MeasureJob, bench: Bench, report: Report) -> Measurement:
     leaked = _leak(timing, calls, device)
     report("unseen", "")
     changed = changed_inputs(stand.sets, bench.sets)
-    operators = call_stage(lambda: dispatched(calls[0]))
+    ran = call_stage(lambda: dispatched(calls[0]))
     unseen = call_stage(lambda: try_unseen(engine, stand.sets, course))
     late.append(stand.judged.differences(1, unseen.outputs, "in the memory of inputs 0"))
-    proof = closing_proof(stand, operators)
+    proof = closing_proof(stand, ran)
 
     parity = stand.judged.parity([*stand.checked, *late])
     alarms = [
@@ -211,24 +211,29 @@ def activity(engine: Engine) -> Callable[[], Mapping[str, int]]:
     return read
 
 
-def closing_proof(stand: Stand, operators: Mapping[str, int]) -> ProofRecord:
+def closing_proof(stand: Stand, ran: Dispatched) -> ProofRecord:
     """Ask the engine again after its last call, hold what it ran against what eager runs, and close it."""
     final = call_stage(stand.built.engine.prove)
     call_stage(stand.built.engine.close)
     fell_back = stand.built.unproved or stand.proof.fell_back or final.fell_back
-    if not fell_back and not stand.built.interprets and is_eager(operators, stand.judged.eager_operators):
-        fell_back = f"eager: all {sum(stand.judged.eager_operators.values())} operators of plain eager, one by one"
-    return proof_record(stand, fell_back, final.recompiles, operators)
+    if not fell_back and ran.inductor_calls and not stand.built.through_inductor:
+        fell_back = f"inductor: it compiled {ran.inductor_calls} of the graphs that a call runs"
+    if not fell_back and not stand.built.interprets:
+        fell_back = one_by_one(ran, stand.judged.eager)
+    return proof_record(stand, fell_back, final.recompiles, ran)
 
 
-def proof_record(stand: Stand, fell_back: str, recompiles: Sequence[str], operators: Mapping[str, int]) -> ProofRecord:
+def proof_record(stand: Stand, fell_back: str, recompiles: Sequence[str], ran: Dispatched | None = None) -> ProofRecord:
     """What the engine stated when it was built, as records keep it."""
     proof = stand.proof
     prepared = stand.built.prepared
     facts: dict[str, Scalar] = {**prepared.facts, **proof.facts}
-    if operators:
-        facts["operators_dispatched"] = sum(operators.values())
-        facts["operators_dispatched_by_eager"] = sum(stand.judged.eager_operators.values())
+    if ran is not None:
+        eager = stand.judged.eager
+        facts["operators_dispatched"] = sum(ran.operators.values())
+        facts["operators_dispatched_by_eager"] = sum(eager.operators.values())
+        facts["elementwise_dispatched"] = ran.elementwise
+        facts["elementwise_dispatched_by_eager"] = eager.elementwise
     return ProofRecord(
         fell_back=fell_back,
         graphs=proof.graphs,

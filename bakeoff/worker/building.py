@@ -2,8 +2,8 @@
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -77,7 +77,7 @@ def build(job: MeasureJob, bench: Bench, sets: Sequence[Mapping[str, Tensor]], t
         trace=trace,
     )
     prepared = Prepared(bench.module)
-    given_bytes = stored_bytes(bench.module)
+    given_bytes = layer_bytes(bench.module)
     compiled = inductor_graphs()
     before = memory.resident_bytes()
     memory.reset_host_peak()
@@ -92,7 +92,8 @@ def build(job: MeasureJob, bench: Bench, sets: Sequence[Mapping[str, Tensor]], t
                 {**prepared.skipped, **more.skipped},
                 {**prepared.facts, **more.facts},
             )
-        weights_bytes = stored_bytes(prepared.module)
+        now_bytes = layer_bytes(prepared.module)
+        weights_bytes = now_bytes[""]
         engine = _build_last(*steps[-1], prepared.module, sets[0], context)
         calls = tuple(engine.bind(inputs) for inputs in sets)
         calls[0]()
@@ -111,8 +112,11 @@ def build(job: MeasureJob, bench: Bench, sets: Sequence[Mapping[str, Tensor]], t
     )
     unproved = ""
     if job.quantisation:
-        shrank = weights_bytes < given_bytes or job.quantisation == "static"
+        unchanged = [] if job.quantisation == "static" else not_shrunk(prepared.quantised, given_bytes, now_bytes)
+        shrank = job.quantisation == "static" or weights_bytes < given_bytes[""]
+        shrank = shrank and len(unchanged) < len(prepared.quantised)
         unproved = nothing_quantised(prepared.quantised, proof.quantised, shrank)
+        prepared = _without(prepared, unchanged)
     through, through_inductor = inductor_graphs() - compiled, any(backend.through_inductor for backend, _ in steps)
     if through and not unproved and not through_inductor:
         unproved = f"inductor: it compiled {through} graph{'s' if through > 1 else ''}"
@@ -120,6 +124,23 @@ def build(job: MeasureJob, bench: Bench, sets: Sequence[Mapping[str, Tensor]], t
         let_go(prepared.module)
         let_go(bench.module)
     return Built(engine, calls, cost, prepared, weights_bytes, unproved, steps[-1][0].interprets, through_inductor)
+
+
+def layer_bytes(module: nn.Module) -> dict[str, int]:
+    """Stored bytes of each layer by its name; of the whole module by ""."""
+    return {name: stored_bytes(part) for name, part in module.named_modules()}
+
+
+def not_shrunk(names: Iterable[str], given_bytes: Mapping[str, int], now_bytes: Mapping[str, int]) -> list[str]:
+    """Those layers that take as many bytes as they were given with; of a name that is no layer's nothing is known."""
+    return [name for name in names if name in given_bytes and now_bytes.get(name, 0) >= given_bytes[name]]
+
+
+def _without(prepared: Prepared, layers: Sequence[str]) -> Prepared:
+    """The same with some layers told as skipped, whatever is said of them."""
+    quantised = {name: how for name, how in prepared.quantised.items() if name not in layers}
+    skipped = {**prepared.skipped, **dict.fromkeys(layers, "takes as many bytes as before")}
+    return replace(prepared, quantised=quantised, skipped=skipped)
 
 
 def nothing_quantised(prepared: Mapping[str, str], built: Mapping[str, str], shrank: bool) -> str:
@@ -131,7 +152,8 @@ def nothing_quantised(prepared: Mapping[str, str], built: Mapping[str, str], shr
     if not prepared and not built:
         return "the module as it was: not one layer was quantised"
     if prepared and not shrank:
-        return f"the module as it was: {len(prepared)} layers are said to be quantised, no weight became smaller"
+        count = f"{len(prepared)} layer{'s are' if len(prepared) > 1 else ' is'}"
+        return f"the module as it was: {count} said to be quantised, no weight of theirs became smaller"
     return ""
 
 

@@ -1,6 +1,6 @@
 """What a variant's outputs are compared with, read from the judge's folder when a set is compared."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +12,9 @@ from bakeoff.worker.judge import load_reference, read_about, read_eager
 from bakeoff.worker.parity import Difference, difference, expected_dtype, limits, nothing, worst
 from bakeoff.worker.precision import TORCH_DTYPES
 from bakeoff.worker.watch import Watch
+
+_ROUNDING = 1e-6
+"""Relative L2 that no int8 or fp8 reaches: one layer's weights alone err by a thousandth and more."""
 
 
 class Judged:
@@ -26,6 +29,7 @@ class Judged:
         self._dtype = TORCH_DTYPES[dtype]
         eager = read_eager(folder, dtype)
         self.eager = eager.runs
+        self._noise: Mapping[str, float] = eager.noise
         self._limits = limits(self._specs, eager.noise, bench.component.tolerance_fp32, quantisation)
 
     def watch(self) -> Watch:
@@ -48,6 +52,13 @@ class Judged:
             difference(output, reference[spec.name], expected_dtype(spec, self._dtype))
             for spec, output in zip(self._specs, outputs, strict=True)
         ]
+
+    def as_exact_as_eager(self, parity: Parity) -> bool:
+        """Whether every output errs no more than plain eager's own rounding lets any engine of the dtype err."""
+        return all(
+            output.rel_l2 is not None and output.rel_l2 <= max(2 * self._noise[output.name], _ROUNDING)
+            for output in parity.outputs
+        )
 
     def parity(self, rounds: Sequence[Sequence[Difference]]) -> Parity:
         """The verdict over all comparisons that were made, the worst of each output deciding."""

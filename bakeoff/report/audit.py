@@ -6,21 +6,30 @@ from tabulate import tabulate
 
 from bakeoff.record import Ceiling
 from bakeoff.report.rows import MIB
-from bakeoff.selftest.run import Selftest
+from bakeoff.selftest.run import Check, Selftest
 
 
 def render(found: Selftest) -> str:
     """Every check with what it deserved and what it got, and the verdict as the last line."""
     rows = [
-        [check.name, check.deserved, check.found, "pass" if check.passed else "FAIL", check.detail[:90]]
+        [check.name, check.deserved, check.found, _word(check), (check.not_run or check.detail)[:90]]
         for check in found.checks
     ]
     failed = sum(not check.passed for check in found.checks)
     which = "quick selftest" if found.stamp.quick else "selftest"
-    verdict = f"{failed} of {len(found.checks)} checks FAILED" if failed else f"all {len(found.checks)} checks passed"
+    run = sum(not check.not_run for check in found.checks)
+    verdict = f"{failed} of {len(found.checks)} checks FAILED" if failed else f"all {run} checks passed"
+    if run < len(found.checks):
+        verdict += f", {len(found.checks) - run} NOT RUN for what this machine lacks,"
     lines = [tabulate(rows, headers=("what", "deserves", "got", "", "why"), disable_numparse=True), ""]
     lines += [found.noisy] if found.noisy else []
     return "\n".join([*lines, f"{which} of code {found.stamp.code}: {verdict} in {found.seconds:.0f} s"])
+
+
+def _word(check: Check) -> str:
+    if not check.passed:
+        return "FAIL"
+    return "not run" if check.not_run else "pass"
 
 
 def render_ceilings(ceilings: Sequence[Ceiling]) -> str:

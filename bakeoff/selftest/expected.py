@@ -4,23 +4,31 @@ from dataclasses import dataclass, replace
 
 from bakeoff.policy import Policy
 from bakeoff.record import Status
+from bakeoff.variant import split_outside_brackets
 
 _PACKAGE = "bakeoff.selftest"
 
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """One canary, the status it must end in, and the finding that must be there if one is due."""
+    """One canary or honest back end, the status it must end in, and the finding that must be there if one is due."""
 
     canary: str
-    """module:CONSTANT within bakeoff.selftest."""
+    """module:CONSTANT within bakeoff.selftest, or a back end in the table, as it is typed; a+b for a composition."""
     status: Status
     finding: str = ""
     quick: bool = False
 
     @property
     def reference(self) -> str:
-        return f"{_PACKAGE}.{self.canary}"
+        parts = split_outside_brackets(self.canary, "+")
+        return "+".join(f"{_PACKAGE}.{part}" if ":" in part else part for part in parts)
+
+    @property
+    def name(self) -> str:
+        """For reading."""
+        parts = split_outside_brackets(self.canary, "+")
+        return "+".join(part.partition(":")[2].lower().replace("_", "-") or part.removesuffix("[]") for part in parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +99,26 @@ LANES = (
             Expectation("cunning:RING_WRAP", "parity_failed"),
             Expectation("cunning:CREEPS", "parity_failed"),
             Expectation("cunning:THREADS_DRIFT", "unstable", "settings"),
+        ),
+    ),
+    Lane(
+        "compilers",
+        _policy(180.0, 0.25),
+        (
+            Expectation("compilers:DECOMPOSED_EAGER", "fell_back", quick=True),
+            Expectation("compilers:THREADED_EAGER", "fell_back"),
+            Expectation("compilers:LOST_PROVIDER", "fell_back"),
+            Expectation("compilers:CLAIMS_NOTHING+eager", "fell_back"),
+            Expectation("compilers:CLAIMS_LAYERS+eager", "fell_back"),
+            Expectation("compilers:SHRINKS_UNUSED+eager", "fell_back"),
+            Expectation("compilers:KEEPS_FULL+eager", "fell_back"),
+            Expectation("compilers:FALLS_TO_INDUCTOR", "fell_back"),
+            Expectation("compilers:FALLS_AGAIN", "fell_back"),
+            Expectation("compilers:HIDES_INDUCTOR", "fell_back"),
+            Expectation("compilers:HALF_ENGINE", "parity_failed"),
+            Expectation("inductor[]", "ok"),
+            Expectation("onnxruntime[]", "ok"),
+            Expectation("openvino[]", "ok"),
         ),
     ),
     Lane(

@@ -13,10 +13,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from bakeoff import host
+from bakeoff.backends.backend import Backend
 from bakeoff.instrument import code_hash, write_stamp
 from bakeoff.job import ClockJob, ClockResult
 from bakeoff.models.errors import BakeoffError
@@ -25,10 +27,11 @@ from bakeoff.record import Record, SelftestStamp
 from bakeoff.selftest.expected import Expectation, Lane, lanes
 from bakeoff.store import load_all, now
 from bakeoff.supervisor import LOG_LIMIT_BYTES, Deadlines, run_job
-from bakeoff.variant import use_of
+from bakeoff.variant import options_of, parse_use, parse_variant, split_outside_brackets, use_of
 from bakeoff.workplace import worker_environment
 
 MARKER = "BAKEOFF_SELFTEST"
+_DTYPE = "fp32"
 _CLOCK_DEADLINE_S = 120.0
 WAIT_TOLERANCE = 0.02
 TIMER_TOLERANCE = 0.03
@@ -47,6 +50,8 @@ class Check:
     found: str
     passed: bool
     detail: str = ""
+    not_run: str = ""
+    """What this machine lacks to run it; then nothing was tested, and no more was found than that it was said so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +80,9 @@ def run(quick: bool, device: str, progress: Progress) -> Selftest:
             _run_beside(group, folder, quick, device, marker, counter)
         for lane in plan:
             records |= _records(folder / lane.name / "runs", lane)
-        checks = [_check(entry, records, folder / lane.name / "cache") for lane in plan for entry in lane.expectations]
+        checks = [
+            _check(entry, records, folder / lane.name / "cache", device) for lane in plan for entry in lane.expectations
+        ]
         left = _left_alive(marker)
         checks.append(Check("nobody is left", "0 processes", f"{len(left)} processes", not left))
         counter.start("clock")
@@ -161,32 +168,50 @@ def _run_beside(group: Sequence[Lane], folder: Path, quick: bool, device: str, m
 def _tell(line: str, names: list[str], counter: _Counter) -> None:
     kind, text = msgspec.json.decode(line)
     if kind == "start":
-        names.append(text.split("/")[1])
+        names.append(parse_variant(text).backend)
     else:
         counter.start(names[-1])
         counter.finish(text)
 
 
 def _records(runs: Path, lane: Lane) -> Mapping[str, Record]:
-    from bakeoff.backends import resolve_backend
-
     kept = {entry.record.variant.backend: entry.record for entry in load_all(runs).current}
     found = {}
     for entry in lane.expectations:
-        backend = resolve_backend(entry.reference)
-        record = kept.get(str(use_of(backend, backend.options())))
+        record = kept.get("+".join(str(use_of(backend, options)) for backend, options in _steps(entry)))
         if record is not None:
             found[entry.canary] = record
     return found
 
 
-def _check(entry: Expectation, records: Mapping[str, Record], cache: Path) -> Check:
+def _steps(entry: Expectation) -> list[tuple[Backend, Any]]:
+    from bakeoff.backends import resolve_backend
+
+    parts = [parse_use(part) for part in split_outside_brackets(entry.reference, "+")]
+    backends = [(resolve_backend(reference), pairs or {}) for reference, pairs in parts]
+    return [(backend, options_of(backend, pairs)) for backend, pairs in backends]
+
+
+def _gap(entry: Expectation, device: str) -> tuple[str, str]:
+    """The status of what cannot run on this machine or device and the reason; ("", "") if it can."""
+    for backend, options in _steps(entry):
+        if reason := backend.unavailable(options, device):
+            return "unavailable", reason
+        if reason := backend.unsupported(options, device, _DTYPE):
+            return "unsupported", reason
+    return "", ""
+
+
+def _check(entry: Expectation, records: Mapping[str, Record], cache: Path, device: str) -> Check:
     """Whether a canary ended exactly as it must; one that is `ok` may have no finding but the one that is due."""
     record = records.get(entry.canary)
     deserved = entry.status + (f", {entry.finding}" if entry.finding else "")
-    name = entry.canary.partition(":")[2].lower().replace("_", "-")
+    name = entry.name
     if record is None:
         return Check(name, deserved, "no record", False)
+    lacking, reason = _gap(entry, device)
+    if lacking:
+        return Check(name, lacking, record.status, record.status == lacking, not_run=reason)
     codes = [finding.code for finding in record.measurement.findings if finding.code not in ("busy-host", "warm-up")]
     wanted = [entry.finding] if entry.finding else []
     passed = record.status == entry.status and (codes == wanted if entry.status == "ok" else set(wanted) <= set(codes))

@@ -1,6 +1,7 @@
 """The selftest finds every canary out, accuses nobody else, and its verdict travels with the records."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,12 +10,13 @@ from lab import MARKER, processes_with
 from records import bakeoff, measurement, record
 
 from bakeoff import instrument
-from bakeoff.backends import resolve_backend
+from bakeoff.backends import backend, resolve_backend
 from bakeoff.job import ClockResult
 from bakeoff.record import Finding, SelftestStamp
+from bakeoff.report import audit
 from bakeoff.report.rows import selftest_text
 from bakeoff.selftest.expected import LANES, Expectation, lane_named, lanes
-from bakeoff.selftest.run import _check, _clock_checks, _noisy
+from bakeoff.selftest.run import Selftest, _check, _clock_checks, _noisy
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -60,7 +62,9 @@ def test_what_was_promised_is_expected(canary: str, status: str) -> None:
 
 
 def test_canaries_are_there_and_named_once() -> None:
-    names = [resolve_backend(entry.reference).name for entry in ALL]
+    names = [entry.name for entry in ALL]
+    built = [resolve_backend(entry.reference.partition("+")[0].removesuffix("[]")).name for entry in ALL]
+    assert len(set(built)) == len(built)
     assert len(set(names)) == len(names)
     assert {entry.canary for entry in ALL if entry.quick}
     assert {lane.name for lane in lanes(quick=True)} == {lane.name for lane in LANES}
@@ -68,14 +72,14 @@ def test_canaries_are_there_and_named_once() -> None:
 
 
 def test_a_check_wants_exactly_what_is_due(tmp_path: Path) -> None:
-    lie = Expectation("canaries:X", "unstable", "leak")
-    honest = Expectation("canaries:X", "ok")
-    due = Expectation("canaries:X", "ok", "log")
+    lie = Expectation("eager", "unstable", "leak")
+    honest = Expectation("eager", "ok")
+    due = Expectation("eager", "ok", "log")
     leaks, other = (Finding(code, "why") for code in ("leak", "drift"))
 
     def passes(entry: Expectation, status: str, *findings: Finding) -> bool:
         made = record("eager", made=measurement([1.0], status, "why" if status != "ok" else "", findings=findings))
-        return _check(entry, {"canaries:X": made}, tmp_path).passed
+        return _check(entry, {entry.canary: made}, tmp_path, "cpu").passed
 
     assert passes(lie, "unstable", leaks)
     assert passes(lie, "unstable", other, leaks)
@@ -86,13 +90,31 @@ def test_a_check_wants_exactly_what_is_due(tmp_path: Path) -> None:
     assert not passes(honest, "ok", other)
     assert passes(due, "ok", Finding("log", "why"))
     assert not passes(due, "ok")
-    assert not _check(honest, {}, tmp_path).passed
+    assert not _check(honest, {}, tmp_path, "cpu").passed
 
 
 def test_a_log_that_grew_is_found(tmp_path: Path) -> None:
     made = record("eager", [1.0], log="big.log")
     (tmp_path / "big.log").write_bytes(b"x" * (5 << 20))
-    assert not _check(Expectation("canaries:X", "ok"), {"canaries:X": made}, tmp_path).passed
+    assert not _check(Expectation("eager", "ok"), {"eager": made}, tmp_path, "cpu").passed
+
+
+def test_what_cannot_run_here_is_expected_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = next(entry for entry in ALL if entry.canary == "compilers:LOST_PROVIDER")
+    missing = record("eager", made=measurement((), "unavailable", "onnxruntime is not installed"))
+    assert not _check(lost, {lost.canary: missing}, tmp_path, "cpu").passed, "it is installed here, so it must run"
+    monkeypatch.setattr(backend, "find_spec", lambda name: None if name == "onnxruntime" else object())
+    check = _check(lost, {lost.canary: missing}, tmp_path, "cpu")
+    assert check.passed
+    assert (check.deserved, check.found) == ("unavailable", "unavailable")
+    assert check.not_run.startswith("onnxruntime is not installed; ")
+    assert not _check(lost, {lost.canary: record("eager", [1.0])}, tmp_path, "cpu").passed
+    assert _check(lost, {}, tmp_path, "cuda").found == "no record"
+
+    stamp = SelftestStamp(True, False, "now", "abc")
+    page = audit.render(Selftest(stamp, (check, replace(check, not_run="", found="x")), "", 1.0))
+    assert re.search(r"lost-provider +unavailable +unavailable +not run +onnxruntime is not installed", page)
+    assert "all 1 checks passed, 1 NOT RUN for what this machine lacks, in 1 s" in page
 
 
 def test_the_clock_is_held_against_what_is_known_on_a_quiet_host() -> None:

@@ -2,11 +2,13 @@
 
 What is timed is the loaded package, not the exported module. From a gigabyte of weights on they stay outside the shared
 library (`package_constants_in_so=False`): a linker takes several times their size to put them into one. A package does
-not look at the shapes it is given (pytorch's AOTI_RUNTIME_CHECK_INPUTS is off by default), so `bind` does.
+not look at the shapes it is given (pytorch's AOTI_RUNTIME_CHECK_INPUTS is off by default), so `bind` does. A package
+in the cache that cannot be loaded is built again.
 """
 
-import hashlib
+import contextlib
 import re
+import shutil
 import zipfile
 from collections import Counter
 from collections.abc import Mapping
@@ -15,11 +17,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bakeoff.backends.backend import Backend, BuildContext, Call, Choice, Engine, Proof, Unsupported
-from bakeoff.backends.exported import TORCH, export, graph_hash, operators
+from bakeoff.backends.exported import (
+    TORCH,
+    export,
+    forms,
+    graph_hash,
+    operators,
+    program_key,
+    refuse_others,
+    tensors_of,
+)
 from bakeoff.backends.inductor import compiler_environment, compiler_gap
 from bakeoff.backends.tracing import OWN_KERNELS, Trace, trace_operators
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor, nn
 
 _APART_BYTES = 10**9
@@ -43,15 +55,12 @@ class _Package(Engine):
 
     path: Path
     loader: Any
-    shapes: Mapping[str, tuple[Any, ...]]
+    takes: Mapping[str, str]
     kept: "Mapping[str, Tensor]"
     proof: Proof
 
     def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
-        found = _shapes(inputs)
-        for name, wanted in self.shapes.items():
-            if found.get(name) != wanted:
-                raise Unsupported(f"the package takes {name} as {wanted}, it was given {found.get(name)}")
+        refuse_others(self.takes, inputs)
         run, tensors = self.loader.boxed_run, tuple(inputs.values())
         return lambda: tuple(run(list(tensors)))
 
@@ -60,10 +69,6 @@ class _Package(Engine):
 
     def trace(self, call: Call) -> Trace:
         return trace_operators(call, OWN_KERNELS)
-
-
-def _shapes(inputs: "Mapping[str, Tensor]") -> dict[str, tuple[Any, ...]]:
-    return {name: (tuple(tensor.shape), tensor.stride(), str(tensor.dtype)) for name, tensor in inputs.items()}
 
 
 def _settings(options: Options, context: BuildContext, apart: bool) -> dict[str, Any]:
@@ -78,36 +83,54 @@ def _settings(options: Options, context: BuildContext, apart: bool) -> dict[str,
 
 
 def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext) -> Engine:
-    from torch._inductor import aoti_compile_and_package, aoti_load_package
-
-    from bakeoff.models.weights import fingerprint
+    from torch._inductor import aoti_load_package
 
     program = export(module, inputs)
-    tensors = [*program.state_dict.values(), *program.constants.values()]
-    weight_bytes = sum(tensor.numel() * tensor.element_size() for tensor in tensors if hasattr(tensor, "numel"))
+    weights = tensors_of(program)
+    weight_bytes = sum(tensor.numel() * tensor.element_size() for tensor in weights.values())
     apart = weight_bytes >= _APART_BYTES
     if apart and options.freezing:
         raise Unsupported("freezing folds the weights into the library, which a gigabyte of them is too large for")
     settings = _settings(options, context, apart)
     graph = graph_hash([program.graph])
-    key = hashlib.sha256(f"{graph} {fingerprint(module)} {sorted(settings.items())} {asdict(options)}".encode())
-    path = context.cache_dir / f"{key.hexdigest()[:16]}.pt2"
-    cached = path.exists()
-    if not cached:
-        context.cache_dir.mkdir(parents=True, exist_ok=True)
-        written = context.work_dir / "package.pt2"
-        aoti_compile_and_package(program, package_path=str(written), inductor_configs=settings)
-        part = path.with_suffix(".part")
-        part.write_bytes(written.read_bytes())
-        part.rename(path)
-    package = aoti_load_package(str(path))
+    path = context.cache_dir / f"{program_key(program, graph, sorted(settings.items()), asdict(options))}.pt2"
+    package = _loaded(path)
+    cached = package is not None
+    if package is None:
+        _compile(program, settings, path, context.work_dir)
+        package = aoti_load_package(str(path))
     kept: dict[str, Tensor] = {}
     if apart:
-        known = {**program.state_dict, **program.constants}
-        kept = {name: known[name].detach() for name in package.get_constant_fqns()}
+        kept = {name: weights[name].detach() for name in package.get_constant_fqns()}
         package.load_constants(kept, check_full_update=True, user_managed=True)
     proof = _prove(path, program.graph, graph, cached, weight_bytes if apart else 0)
-    return _Package(path, package.loader, _shapes(inputs), kept, proof)
+    return _Package(path, package.loader, forms(inputs), kept, proof)
+
+
+def _loaded(path: Path) -> Any:
+    """The package in the cache; None where there is none, or it is not whole: its files carry checksums."""
+    from torch._inductor import aoti_load_package
+
+    if not path.exists():
+        return None
+    with contextlib.suppress(OSError, RuntimeError, ValueError, zipfile.BadZipFile):
+        with zipfile.ZipFile(path) as package:
+            whole = package.testzip() is None  # the loader does not look at the checksums
+        if whole:
+            return aoti_load_package(str(path))
+    path.unlink()
+    return None
+
+
+def _compile(program: "torch.export.ExportedProgram", settings: dict[str, Any], path: Path, work_dir: Path) -> None:
+    """Leave the whole package at `path`, or nothing."""
+    from torch._inductor import aoti_compile_and_package
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    written, part = work_dir / "package.pt2", path.with_suffix(".part")
+    aoti_compile_and_package(program, package_path=str(written), inductor_configs=settings)
+    shutil.move(written, part)
+    part.rename(path)
 
 
 def _prove(path: Path, graph: Any, hashed: str, cached: bool, bytes_apart: int) -> Proof:

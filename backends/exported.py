@@ -1,11 +1,14 @@
-"""What back ends share that take a module as a graph: exporting it, naming its operators, telling graphs apart."""
+"""What back ends share that take a module as a graph: exporting it, naming its operators, telling graphs apart.
+
+Nothing looks at a graph's inputs again when it runs, so what it was built for is kept and asked for in `bind`.
+"""
 
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from bakeoff.backends.backend import Requirement
+from bakeoff.backends.backend import Requirement, Unsupported
 
 if TYPE_CHECKING:
     import torch
@@ -22,6 +25,59 @@ def export(module: "nn.Module", inputs: "Mapping[str, Tensor]") -> "torch.export
     import torch
 
     return torch.export.export(module, tuple(inputs.values()), strict=False)
+
+
+def refuse_quantised(module: "nn.Module", who: str, instead: str) -> None:
+    """Raise Unsupported for torchao's weights, which a converter multiplies out: the engine would hold none of them."""
+    if any(hasattr(weight, "__tensor_flatten__") for weight in module.parameters()):
+        raise Unsupported(f"{who} takes torchao's weights for plain ones and stores them in full; {instead}")
+
+
+def program_key(program: "torch.export.ExportedProgram", graph: str, *settings: object) -> str:
+    """By what an artifact is found again: the graph, every tensor in it (buffers and constants too), the settings."""
+    from bakeoff.models.weights import state_digest
+
+    return hashlib.sha256(f"{graph} {state_digest(tensors_of(program))} {settings}".encode()).hexdigest()[:16]
+
+
+def tensors_of(program: "torch.export.ExportedProgram") -> "dict[str, Tensor]":
+    """Parameters, buffers and constants by the names that AOTInductor calls them.
+
+    It takes torchao's apart (torch/_functorch/_aot_autograd/subclass_parametrization.py).
+    """
+    from torch import Tensor
+
+    from bakeoff.models.weights import plain_tensors
+
+    found: dict[str, Tensor] = {}
+    for name, value in {**program.state_dict, **program.constants}.items():
+        if hasattr(value, "__tensor_flatten__"):
+            owner, dot, leaf = name.rpartition(".")
+            for index, (_, tensor) in enumerate(plain_tensors(name, value)):
+                found[f"{owner}{dot}parametrizations.{leaf}.original{index}"] = tensor
+        elif isinstance(value, Tensor):
+            found[name] = value
+    return found
+
+
+def forms(inputs: "Mapping[str, Tensor]") -> dict[str, str]:
+    """What an engine takes for granted of each input."""
+    return {name: _form(tensor) for name, tensor in inputs.items()}
+
+
+def _form(tensor: "Tensor") -> str:
+    strides = "" if tensor.is_contiguous() else f" with strides {list(tensor.stride())}"
+    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}{strides} on {tensor.device.type}"
+
+
+def refuse_others(wanted: Mapping[str, str], inputs: "Mapping[str, Tensor]") -> None:
+    """Raise Unsupported, naming the first, where inputs are not in the forms and the order that were built for."""
+    found = forms(inputs)
+    if list(found) != list(wanted):
+        raise Unsupported(f"the engine was built for the inputs {', '.join(wanted)}, it was given {', '.join(found)}")
+    for name, form in wanted.items():
+        if found[name] != form:
+            raise Unsupported(f"the engine was built for {name} as {form}, it was given {found[name]}")
 
 
 def operators(graph: "fx.Graph") -> Counter[str]:

@@ -1,7 +1,7 @@
 """Random weights for benchmarks and tests, and a fingerprint of whatever weights a module carries."""
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 
@@ -45,17 +45,31 @@ def fingerprint(module: nn.Module) -> str:
     """A hex digest of the state's keys, shapes and values as fp32: equal weights give equal digests on every host.
 
     A fingerprint, not a proof: values enter by a CRC-32 of their bytes and the first 1024 of each tensor in full, so a
-    forged state could collide. Take it before a cast to half precision, whose rounding is another content. Raises
-    BakeoffError while tensors are on the meta device.
+    forged state could collide. Take it before a cast to half precision, whose rounding is another content. A quantised
+    tensor enters by the plain ones that it holds. Raises BakeoffError while tensors are on the meta device.
     """
-    state: dict[str, Tensor] = module.state_dict()
-    _refuse_meta("weights have no fingerprint", list(state.items()))
+    return state_digest(module.state_dict())
+
+
+def state_digest(state: Mapping[str, Tensor]) -> str:
+    """The same of tensors by name, wherever they come from."""
+    plain = [part for key, tensor in state.items() for part in plain_tensors(key, tensor)]
+    _refuse_meta("weights have no fingerprint", plain)
     digest = sha256()
-    for key, tensor in sorted(state.items()):
+    for key, tensor in sorted(plain, key=lambda named: named[0]):
         values = tensor.detach().to("cpu", torch.float32).contiguous().view(-1).numpy()
         digest.update(f"{key}:{tuple(tensor.shape)}:{zlib.crc32(values.data):08x}".encode())
         digest.update(values[:_HEAD_ELEMENTS].tobytes())
     return digest.hexdigest()
+
+
+def plain_tensors(key: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """The plain tensors inside a tensor subclass (torchao's), which itself can seldom be read; else the tensor."""
+    if not hasattr(tensor, "__tensor_flatten__"):
+        yield key, tensor
+        return
+    for name in tensor.__tensor_flatten__()[0]:
+        yield from plain_tensors(f"{key}.{name}", getattr(tensor, name))
 
 
 def _distribution(name: str, shape: tuple[int, ...], initial_std: InitialStd | None) -> tuple[float, float]:

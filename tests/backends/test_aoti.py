@@ -1,0 +1,203 @@
+"""AOTInductor on a toy: right, checked at bind, found again in the cache when it is the same, built again when not."""
+
+import zipfile
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="AOTInductor is a part of torch")
+
+import torch
+from torch import nn
+from toys import LIBRARY_WARNINGS, Toy, build_toy, misfits
+
+from bakeoff.backends import aoti
+from bakeoff.backends.aoti import BACKEND, Options
+from bakeoff.backends.backend import Unsupported
+from bakeoff.worker.building import StageError
+
+pytestmark = [
+    LIBRARY_WARNINGS,
+    pytest.mark.skipif(bool(BACKEND.host_gap(Options(), "cpu")), reason=BACKEND.host_gap(Options(), "cpu")),
+]
+
+
+@pytest.fixture(autouse=True)
+def _work_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("aoti")
+
+
+@pytest.fixture(scope="module")
+def toy(folder: Path) -> Toy:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(folder / "inductor"))
+        return build_toy("world/aoti/fp32", folder)
+
+
+@pytest.fixture(autouse=True)
+def _compiler_cache(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(folder / "inductor"))
+
+
+def package_of(folder: Path) -> Path:
+    (package,) = (folder / "cache").glob("*.pt2")
+    return package
+
+
+def test_gives_what_eager_gives(toy: Toy) -> None:
+    assert toy.error() < 1e-6
+
+
+def test_the_weights_are_the_packages_own(toy: Toy) -> None:
+    assert all(weight is None for part in toy.module.modules() for weight in part._parameters.values())
+    assert toy.error() < 1e-6
+
+
+def test_says_what_the_package_calls(toy: Toy) -> None:
+    proof = toy.proof
+    assert (proof.fell_back, proof.graphs, proof.graph_breaks) == ("", 1, 0)
+    assert proof.operators_inside["aten.scaled_dot_product_attention"] == 1
+    assert proof.operators_outside["mm_out"] == 1
+    assert proof.facts["kernels_called"] >= 1
+    assert proof.facts["package_from_cache"] is False
+    assert proof.artifact_bytes
+
+
+@pytest.mark.parametrize("how", ["shape", "size", "dtype", "integers", "strides", "order", "number"])
+def test_other_inputs_are_refused(toy: Toy, how: str) -> None:
+    with pytest.raises(Unsupported, match=r"^the engine was built for .*, it was given "):
+        toy.engine.bind(misfits(toy.sets[0])[how])
+
+
+def test_a_refusal_says_what_was_expected(toy: Toy) -> None:
+    with pytest.raises(Unsupported) as refused:
+        toy.engine.bind(misfits(toy.sets[0])["shape"])
+    assert str(refused.value) == (
+        "the engine was built for x as float32 [1, 16, 32] on cpu, it was given float32 [1, 16, 33] on cpu"
+    )
+
+
+@pytest.mark.usefixtures("toy")
+class TestCache:
+    def test_the_same_again_is_not_built(self, toy: Toy, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(aoti, "_compile", None)
+        again = build_toy("world/aoti/fp32", folder)
+        assert again.proof.facts["package_from_cache"] is True
+        assert again.proof.graph_hash == toy.proof.graph_hash
+        assert again.error() < 1e-6
+
+    @pytest.mark.parametrize("what", ["weights", "graph", "dtype", "buffer", "option", "trace"])
+    def test_anything_else_is_built(self, folder: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+        asked: list[Path] = []
+
+        def compile_nothing(_program: object, _settings: object, path: Path, _work_dir: Path) -> None:
+            asked.append(path)
+            raise Unsupported("not now")
+
+        class Scaled(nn.Module):
+            def __init__(self, inner: nn.Module, scale: float) -> None:
+                super().__init__()
+                self.inner = inner
+                self.register_buffer("scale", torch.tensor(scale), persistent=False)
+
+            def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor]:
+                return (self.inner._world(*tensors)[0] * self.scale,)
+
+        def scaled(scale: float) -> object:
+            def change(module: nn.Module) -> None:
+                module._forward = Scaled(_copy(module), scale)
+
+            return change
+
+        monkeypatch.setattr(aoti, "_compile", compile_nothing)
+        known = package_of(folder)
+
+        def build(text: str = "world/aoti/fp32", **changes: object) -> Path:
+            with pytest.raises(StageError, match="not now"):
+                build_toy(text, folder, **changes)  # type: ignore[arg-type]
+            return asked[-1]
+
+        made = {
+            "weights": lambda: [build(seed=1)],
+            "graph": lambda: [build("sound/aoti/fp32")],
+            "dtype": lambda: [build("world/aoti/bf16")],
+            "buffer": lambda: [build(change=scaled(2.0)), build(change=scaled(3.0))],
+            "option": lambda: [build("world/aoti[freezing]/fp32")],
+            "trace": lambda: [build(trace=True)],
+        }[what]()
+        assert len({known, *made}) == 1 + len(made)
+
+    def test_a_build_that_was_killed_leaves_nothing(
+        self, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        whole = package_of(folder)
+        (tmp_path / "cache").mkdir()
+        (tmp_path / "cache" / whole.with_suffix(".part").name).write_bytes(whole.read_bytes()[:1000])
+        monkeypatch.setattr(
+            aoti, "_compile", lambda _program, _settings, path, _work: path.write_bytes(whole.read_bytes())
+        )
+        again = build_toy("world/aoti/fp32", tmp_path)
+        assert again.proof.facts["package_from_cache"] is False
+        assert again.error() < 1e-6
+
+    @pytest.mark.parametrize("how", ["empty", "cut", "no archive", "other bytes in the library"])
+    def test_what_cannot_be_loaded_is_built_again(
+        self, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+    ) -> None:
+        whole = package_of(folder)
+        data = whole.read_bytes()
+        broken = {"empty": b"", "cut": data[: len(data) // 2], "no archive": b"x" * len(data)}.get(how)
+        if broken is None:
+            with zipfile.ZipFile(whole) as archive:
+                library = next(entry for entry in archive.infolist() if entry.filename.endswith(".so"))
+            place = library.header_offset + library.compress_size // 2
+            broken = data[:place] + bytes(byte ^ 0xFF for byte in data[place : place + 64]) + data[place + 64 :]
+        (tmp_path / "cache").mkdir()
+        (tmp_path / "cache" / whole.name).write_bytes(broken)
+        monkeypatch.setattr(aoti, "_compile", lambda _program, _settings, path, _work: path.write_bytes(data))
+        again = build_toy("world/aoti/fp32", tmp_path)
+        assert again.proof.facts["package_from_cache"] is False
+        assert again.error() < 1e-6
+
+
+class TestWeightsApart:
+    @pytest.fixture(autouse=True)
+    def _small(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(aoti, "_APART_BYTES", 1000)
+
+    @pytest.mark.parametrize("backends", ["aoti", "int8[least=0]+aoti"])
+    def test_outlive_the_module(self, folder: Path, backends: str) -> None:
+        if "int8" in backends:
+            pytest.importorskip("torchao", reason="int8 is torchao's")
+        made = build_toy(f"world/{backends}/bf16", folder)
+        assert made.proof.facts["weights_outside_package_bytes"] >= 1000
+        assert all(weight is None for part in made.module.modules() for weight in part._parameters.values())
+        assert made.error() < 1e-2
+        if "int8" in backends:
+            assert made.built.unproved == ""
+            assert made.proof.operators_outside["_int_mm_out"] == 1
+
+    def test_are_not_for_freezing(self, folder: Path) -> None:
+        with pytest.raises(StageError, match="freezing folds the weights into the library") as refused:
+            build_toy("world/aoti[freezing]/fp32", folder)
+        assert refused.value.status == "unsupported"
+
+
+def test_a_traced_twin_is_the_same_graph_and_tells_its_kernels(toy: Toy, folder: Path) -> None:
+    twin = build_toy("world/aoti/fp32", folder, trace=True)
+    trace = twin.engine.trace(twin.built.calls[0])
+    assert twin.proof.graph_hash == toy.proof.graph_hash
+    assert any(kernel.own for kernel in trace.kernels)
+    assert [kernel.ns for kernel in trace.kernels] == sorted((kernel.ns for kernel in trace.kernels), reverse=True)
+
+
+def _copy(module: nn.Module) -> nn.Module:
+    import copy
+
+    return copy.deepcopy(module)

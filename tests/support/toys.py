@@ -1,0 +1,101 @@
+"""Engines of the real libraries on a toy, built in the test's own process by what a worker builds them with."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from bakeoff.backends import resolve_backend
+from bakeoff.backends.backend import Engine, Outputs, Proof
+from bakeoff.job import BackendStep, MeasureJob, Subject
+from bakeoff.policy import Policy
+from bakeoff.variant import options_of, parse_variant
+from bakeoff.worker.bench import open_bench
+from bakeoff.worker.building import Built, build
+from bakeoff.worker.measure import as_variant
+from bakeoff.worker.precision import flags
+
+LIBRARY_WARNINGS = pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning"
+)
+"""The libraries warn about each other."""
+
+
+@dataclass(frozen=True)
+class Toy:
+    """A built toy, its inputs, and what eager gave for them."""
+
+    built: Built
+    module: nn.Module
+    dtype: str
+    sets: tuple[dict[str, Tensor], ...]
+    expected: tuple[Outputs, ...]
+
+    @property
+    def engine(self) -> Engine:
+        return self.built.engine
+
+    @property
+    def proof(self) -> Proof:
+        return self.engine.prove()
+
+    def error(self) -> float:
+        """Largest relative L2 of an output of any set; the calls are made in turn, after all were bound."""
+        with flags(self.dtype, 1):  # dynamo guards on them
+            found = [call() for call in self.built.calls]
+        return max(
+            relative(mine, theirs)
+            for outputs, expected in zip(found, self.expected, strict=True)
+            for mine, theirs in zip(outputs, expected, strict=True)
+        )
+
+
+def relative(found: Tensor, wanted: Tensor) -> float:
+    assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype)
+    return float((found.double() - wanted.double()).norm() / wanted.double().norm())
+
+
+def build_toy(
+    text: str, folder: Path, trace: bool = False, seed: int = 0, change: Callable[[nn.Module], None] | None = None
+) -> Toy:
+    """Build `WORKLOAD/BACKENDS/DTYPE` on a CPU with one thread, its caches in `folder`; raises StageError.
+
+    `seed` is of the weights, and `change` does something to the module before it is built.
+    """
+    variant = parse_variant(f"toy:tiny.{text}@cpu")
+    backends = [(resolve_backend(use.name), use) for use in variant.backends]
+    quantisation = next(
+        filter(None, (backend.quantises(options_of(backend, dict(use.options))) for backend, use in backends)), ""
+    )
+    subject = Subject("toy", "tiny", variant.workload, 1, seed, 0, "", "cpu", 1)
+    steps = tuple(BackendStep(use.name, dict(use.options)) for use in variant.backends)
+    job = MeasureJob(
+        subject, str(variant), steps, variant.dtype, Policy(), "", str(folder / "cache"), quantisation=quantisation
+    )
+    with flags(variant.dtype, 1):
+        bench = open_bench(subject)
+        if change is not None:
+            change(bench.module)
+        sets = as_variant(bench, job)
+        expected = tuple(bench.module(*inputs.values()) for inputs in sets)
+        built = build(job, bench, sets, trace)
+    return Toy(built, bench.module, variant.dtype, sets, expected)
+
+
+def misfits(inputs: dict[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+    """The inputs with the first of them wrong, by how."""
+    name, right = next(iter(inputs.items()))
+    wrong = {
+        "shape": torch.zeros(*right.shape[:-1], right.shape[-1] + 1, dtype=right.dtype),
+        "size": right[:, :1].contiguous(),
+        "dtype": right.to(torch.float64),
+        "integers": right.to(torch.int64),
+        "strides": right.transpose(-1, -2).contiguous().transpose(-1, -2),
+    }
+    cases = {how: {**inputs, name: tensor} for how, tensor in wrong.items()}
+    cases["order"] = dict(reversed(inputs.items()))
+    cases["number"] = dict(list(inputs.items())[1:])
+    return cases

@@ -1,12 +1,13 @@
 """ONNX Runtime: torch.onnx's exporter, weights beside the graph, a session with inputs and outputs bound in place.
 
 The CPU provider has no bf16 kernels. `int8` quantises the weights of MatMul nodes and their activations as they come
-(dynamic); it is a variant of its own class, judged by its own budget. A provider that cannot load is replaced by the
+(dynamic); it is a variant of its own class, judged by its own budget. A model in the cache that no session can be made
+of is exported again. A provider that cannot load is replaced by the
 CPU's with no more than a warning, so the session's own list is compared with what was asked for.
 """
 
-import hashlib
 import json
+import re
 import shutil
 from collections import Counter
 from collections.abc import Mapping
@@ -24,13 +25,15 @@ from bakeoff.backends.backend import (
     Proof,
     Requirement,
     Unavailable,
+    Unsupported,
 )
-from bakeoff.backends.exported import TORCH, export, graph_hash
+from bakeoff.backends.exported import TORCH, export, forms, graph_hash, program_key, refuse_others, refuse_quantised
 from bakeoff.backends.tracing import TRACED_CALLS, Kernel, Trace
 from bakeoff.models.component import Quantisation
 
 if TYPE_CHECKING:
     import onnxruntime
+    import torch
     from torch import Tensor, nn
 
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtExecutionProvider"}
@@ -88,6 +91,7 @@ class _Session(Engine):
 
     session: "onnxruntime.InferenceSession"
     inputs: tuple[str, ...]
+    takes: Mapping[str, str]
     outputs: "tuple[tuple[str, tuple[int, ...], Any], ...]"
     provider: str
     proof: Proof
@@ -95,6 +99,7 @@ class _Session(Engine):
     def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
         import torch
 
+        refuse_others(self.takes, inputs)
         binding = self.session.io_binding()
         device = next(iter(inputs.values())).device
         kept = tuple(tensor.contiguous() for tensor in inputs.values())
@@ -170,12 +175,21 @@ def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options
         onnxruntime.preload_dlls()
     if provider not in onnxruntime.get_available_providers():
         raise Unavailable(f"onnxruntime {onnxruntime.__version__} here has no {provider}; {_INSTALL}")
-    path, hashed, cached = _exported(module, inputs, options, context)
-    session = _open(path, provider, options, context)
+    refuse_quantised(module, "torch.onnx", "take onnxruntime[int8]")
+    program = export(module, inputs)
+    hashed = graph_hash([program.graph])
+    folder = context.cache_dir / f"onnx-{program_key(program, hashed, options.int8)}"
+    path = folder / "model.onnx"
+    session = _cached(path, provider, options, context)
+    cached = session is not None
+    if session is None:
+        _convert(program, list(inputs), options, folder)
+        session = _open(path, provider, options, context)
+    del program
     outputs = tuple((value.name, tuple(value.shape), _torch_type(value.type)) for value in session.get_outputs())
     names = tuple(value.name for value in session.get_inputs())
     proof = _prove(path, session, provider, hashed, cached)
-    return _Session(session, names, outputs, provider, proof)
+    return _Session(session, names, forms(inputs), outputs, provider, proof)
 
 
 def _torch_type(name: str) -> Any:
@@ -184,49 +198,70 @@ def _torch_type(name: str) -> Any:
     return {"tensor(float)": torch.float32, "tensor(float16)": torch.float16, "tensor(bfloat16)": torch.bfloat16}[name]
 
 
-def _exported(
-    module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext
-) -> tuple[Path, str, bool]:
-    """The folder's model.onnx, from the cache where the same graph with the same weights was exported before."""
+def _cached(
+    path: Path, provider: str, options: Options, context: BuildContext
+) -> "onnxruntime.InferenceSession | None":
+    """A session of the model in the cache; None where there is none, or its files are not what was written."""
+    from onnxruntime.capi import onnxruntime_pybind11_state as errors
+
+    if not path.exists():
+        return None
+    try:
+        return _open(path, provider, options, context)
+    except (
+        errors.Fail,
+        errors.InvalidArgument,
+        errors.InvalidGraph,
+        errors.InvalidProtobuf,
+        errors.NoSuchFile,
+        errors.RuntimeException,
+    ):
+        shutil.rmtree(path.parent)
+        return None
+
+
+def _convert(program: "torch.export.ExportedProgram", names: list[str], options: Options, folder: Path) -> None:
+    """Leave the whole folder, with model.onnx and its weights beside it, or nothing."""
     import torch
 
-    from bakeoff.models.weights import fingerprint
-
-    program = export(module, inputs)
-    hashed = graph_hash([program.graph])
-    key = hashlib.sha256(f"{hashed} {fingerprint(module)} {options.int8}".encode()).hexdigest()[:16]
-    folder = context.cache_dir / f"onnx-{key}"
-    if folder.is_dir():
-        return folder / "model.onnx", hashed, True
-    made = torch.onnx.export(program, dynamo=True, opset_version=_OPSET, input_names=list(inputs), verbose=False)
+    try:
+        made = torch.onnx.export(program, dynamo=True, opset_version=_OPSET, input_names=names, verbose=False)
+    except torch.onnx.OnnxExporterError as error:
+        missing = re.findall(r"No ONNX function found for <OpOverload\(op='([\w.:]+)'", str(error))
+        if not missing:
+            raise
+        raise Unsupported(f"torch.onnx has no form of {', '.join(dict.fromkeys(missing))}") from error
     assert made is not None
-    part = context.cache_dir / f".onnx-{key}.part"
+    part = folder.with_name(f".{folder.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)
-    made.save(str(part / "model.onnx"), external_data=True)
-    del made, program
+    full = part / "full" if options.int8 else part
+    full.mkdir(exist_ok=True)
+    made.save(str(full / "model.onnx"), external_data=True)
+    del made
     if options.int8:
-        _quantise(part)
+        _quantise(full / "model.onnx", part / "model.onnx")
+        shutil.rmtree(full)
+    shutil.rmtree(folder, ignore_errors=True)
     part.rename(folder)
-    return folder / "model.onnx", hashed, False
 
 
-def _quantise(folder: Path) -> None:
-    """Dynamic int8 of MatMul, in place of the model in the folder."""
+def _quantise(full: Path, small: Path) -> None:
+    """Dynamic int8 of MatMul. In a folder of its own: the weights beside a model are written where others may lie."""
+    import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    for file in list(folder.iterdir()):
-        file.rename(folder / f"full-{file.name}" if file.name == "model.onnx" else file)
+    # onnxruntime 1.31 turns a Gemm's weights over and then infers shapes from what was noted of them before.
+    model = onnx.load(str(full), load_external_data=False)
+    del model.graph.value_info[:]
+    onnx.save(model, str(full))
     quantize_dynamic(
-        folder / "full-model.onnx",
-        folder / "model.onnx",
+        full,
+        small,
         op_types_to_quantize=["MatMul"],
         weight_type=QuantType.QInt8,
-        use_external_data_format=False,
+        use_external_data_format=True,  # one protobuf file holds 2 GiB at most
     )
-    for file in list(folder.iterdir()):
-        if file.name != "model.onnx":
-            file.unlink()
 
 
 def _open(path: Path, provider: str, options: Options, context: BuildContext) -> "onnxruntime.InferenceSession":
@@ -262,7 +297,8 @@ def _prove(path: Path, session: "onnxruntime.InferenceSession", provider: str, h
     model = onnx.load(str(path), load_external_data=False)
     nodes = Counter(node.op_type for node in model.graph.node)
     integer = {node.name: "dynamic int8" for node in model.graph.node if node.op_type == "MatMulInteger"}
-    left = {node.name: f"is a {node.op_type}" for node in model.graph.node if integer and node.op_type in _PRODUCTS}
+    stored = {tensor.name for tensor in model.graph.initializer}
+    left = {node.name: _why_left(node, stored) for node in model.graph.node if integer and node.op_type in _PRODUCTS}
     return Proof(
         fell_back=lost_provider(provider, session),
         graphs=1,
@@ -278,6 +314,12 @@ def _prove(path: Path, session: "onnxruntime.InferenceSession", provider: str, h
         graph_hash=hashed,
         artifact_bytes=sum(file.stat().st_size for file in path.parent.iterdir()),
     )
+
+
+def _why_left(node: Any, stored: set[str]) -> str:
+    if node.op_type != "MatMul":
+        return f"{node.op_type}: only MatMul is quantised"
+    return "the quantiser left it" if stored.intersection(node.input) else "a product of two activations"
 
 
 BACKEND = Backend(

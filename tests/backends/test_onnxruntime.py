@@ -1,0 +1,213 @@
+"""ONNX Runtime on a toy: right, checked at bind, found again in the cache, int8 counted and its rest named."""
+
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="models are exported by torch")
+pytest.importorskip("onnxruntime", reason="the backend is onnxruntime's")
+pytest.importorskip("onnxscript", reason="torch exports with onnxscript")
+
+import torch
+from torch import nn
+from toys import LIBRARY_WARNINGS, Toy, build_toy, misfits
+
+from bakeoff.backends import onnxruntime
+from bakeoff.backends.backend import Unsupported
+from bakeoff.backends.onnxruntime import BACKEND, Options, lost_provider
+from bakeoff.worker.building import StageError
+
+pytestmark = LIBRARY_WARNINGS
+
+
+@pytest.fixture(autouse=True)
+def _work_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("onnx")
+
+
+@pytest.fixture(scope="module")
+def toy(folder: Path) -> Toy:
+    return build_toy("world/onnxruntime/fp32", folder)
+
+
+def model_of(folder: Path) -> Path:
+    (made,) = (folder / "cache").glob("onnx-*")
+    return made
+
+
+def test_gives_what_eager_gives(toy: Toy) -> None:
+    assert toy.error() < 1e-6
+
+
+def test_says_which_provider_and_which_nodes(toy: Toy) -> None:
+    proof = toy.proof
+    assert (proof.fell_back, proof.graphs) == ("", 1)
+    assert proof.operators_inside["MatMul"] >= 2
+    assert (proof.quantised, proof.skipped) == ({}, {})
+    assert proof.facts["providers"] == "CPUExecutionProvider"
+    assert proof.facts["opset"] == 20
+    assert proof.artifact_bytes
+
+
+@pytest.mark.parametrize("how", ["shape", "size", "dtype", "integers", "strides", "order", "number"])
+def test_other_inputs_are_refused(toy: Toy, how: str) -> None:
+    with pytest.raises(Unsupported, match=r"^the engine was built for .*, it was given "):
+        toy.engine.bind(misfits(toy.sets[0])[how])
+
+
+@pytest.mark.usefixtures("toy")
+class TestCache:
+    def test_the_same_again_is_not_exported(self, toy: Toy, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(onnxruntime, "_convert", None)
+        again = build_toy("world/onnxruntime/fp32", folder)
+        assert again.proof.facts["export_from_cache"] is True
+        assert again.proof.graph_hash == toy.proof.graph_hash
+        assert again.error() < 1e-6
+
+    @pytest.mark.parametrize(
+        ("text", "seed"),
+        [("world/onnxruntime/fp32", 1), ("sound/onnxruntime/fp32", 0), ("world/onnxruntime[int8]/fp32", 0)],
+        ids=["weights", "graph", "int8"],
+    )
+    def test_anything_else_is_exported(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch, text: str, seed: int
+    ) -> None:
+        def refuse(*_arguments: object) -> None:
+            raise Unsupported("not now")
+
+        monkeypatch.setattr(onnxruntime, "_convert", refuse)
+        with pytest.raises(StageError, match="not now"):
+            build_toy(text, folder, seed=seed)
+
+    def test_an_export_that_was_killed_leaves_nothing(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        class Killed(BaseException):
+            pass
+
+        def die(_self: Path, _target: Path) -> None:
+            raise Killed
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "rename", die)
+            with pytest.raises(Killed):
+                build_toy("world/onnxruntime/fp32", tmp_path)
+        assert list((tmp_path / "cache").glob("onnx-*")) == []
+        again = build_toy("world/onnxruntime/fp32", tmp_path)
+        assert again.proof.facts["export_from_cache"] is False
+        assert again.error() < 1e-6
+
+    @pytest.mark.parametrize("how", ["empty", "cut", "other bytes", "no weights", "short weights", "no model"])
+    def test_what_cannot_be_read_is_exported_again(self, folder: Path, tmp_path: Path, how: str) -> None:
+        whole = model_of(folder)
+        (tmp_path / "cache" / whole.name).mkdir(parents=True)
+        for file in whole.iterdir():
+            (tmp_path / "cache" / whole.name / file.name).write_bytes(file.read_bytes())
+        model = tmp_path / "cache" / whole.name / "model.onnx"
+        weights, data = model.with_name("model.onnx.data"), model.read_bytes()
+        {
+            "empty": lambda: model.write_bytes(b""),
+            "cut": lambda: model.write_bytes(data[: len(data) // 2]),
+            "other bytes": lambda: model.write_bytes(b"\xff" * len(data)),
+            "no weights": weights.unlink,
+            "short weights": lambda: weights.write_bytes(weights.read_bytes()[:100]),
+            "no model": model.unlink,
+        }[how]()
+        again = build_toy("world/onnxruntime/fp32", tmp_path)
+        assert again.proof.facts["export_from_cache"] is False
+        assert again.error() < 1e-6
+
+
+class TestInt8:
+    def test_counts_what_it_quantised_and_names_what_it_left(self, tmp_path: Path) -> None:
+        made = build_toy("world/onnxruntime[int8]/fp32", tmp_path)
+        proof = made.proof
+        assert proof.operators_inside["MatMulInteger"] == len(proof.quantised) == 1
+        assert set(proof.quantised.values()) == {"dynamic int8"}
+        assert set(proof.skipped.values()) == {"a product of two activations"}
+        assert made.built.unproved == ""
+        assert 1e-4 < made.error() < 3e-2
+        assert sorted(file.name for file in model_of(tmp_path).iterdir())[0] == "model.onnx"
+
+    def test_finds_nothing_in_convolutions_and_is_then_no_int8(self, tmp_path: Path) -> None:
+        made = build_toy("sound/onnxruntime[int8]/fp32", tmp_path)
+        assert made.proof.quantised == {}
+        assert made.built.unproved == "the module as it was: not one layer was quantised"
+
+    def test_takes_weights_that_are_not_square_one_after_the_other(self, tmp_path: Path) -> None:
+        """onnxruntime 1.31 fell over the shapes it had noted of them before it turned them over."""
+
+        def change(module: nn.Module) -> None:
+            torch.manual_seed(0)
+            chain = nn.Sequential(nn.Linear(32, 48, bias=False), nn.Linear(48, 32, bias=False)).requires_grad_(False)
+            module.chain = chain
+            module._forward = lambda x, *_others: (chain(x[0]),)
+
+        made = build_toy("world/onnxruntime[int8]/fp32", tmp_path, change=change)
+        assert len(made.proof.quantised) == 2
+        assert made.error() < 5e-2
+
+
+def test_torchaos_weights_are_refused_since_they_would_be_stored_in_full(tmp_path: Path) -> None:
+    pytest.importorskip("torchao", reason="int8 is torchao's")
+    with pytest.raises(StageError) as refused:
+        build_toy("world/int8[kind=weight-only,least=0]+onnxruntime/fp32", tmp_path)
+    assert refused.value.status == "unsupported"
+    assert refused.value.reason == (
+        "torch.onnx takes torchao's weights for plain ones and stores them in full; take onnxruntime[int8]"
+    )
+
+
+def test_an_operator_without_a_form_in_onnx_is_named(tmp_path: Path) -> None:
+    def change(module: nn.Module) -> None:
+        module._forward = lambda x, *_others: (
+            torch.ops.aten._int_mm(x[0].to(torch.int8), x[0].T.to(torch.int8)).float(),
+        )
+
+    with pytest.raises(StageError) as refused:
+        build_toy("world/onnxruntime/fp32", tmp_path, change=change)
+    assert (refused.value.status, refused.value.reason) == ("unsupported", "torch.onnx has no form of aten._int_mm")
+
+
+def test_a_twin_tells_which_nodes_ran_on_which_provider(tmp_path: Path) -> None:
+    twin = build_toy("world/onnxruntime/fp32", tmp_path, trace=True)
+    trace = twin.engine.trace(twin.built.calls[0])
+    assert trace.operators_inside
+    assert trace.operators_outside == {}
+    assert all(kernel.own and "(CPUExecutionProvider)" in kernel.name for kernel in trace.kernels)
+    assert trace.kernels[0].calls == 1
+    assert sum(kernel.ns for kernel in trace.kernels) <= trace.total_ns
+    assert [file.name for file in tmp_path.glob("profile*")] == []
+
+
+def test_a_cpu_has_no_bf16() -> None:
+    assert BACKEND.unsupported(Options(), "cpu", "bf16").startswith("ONNX Runtime's CPU provider has no bf16 kernels")
+    assert BACKEND.unsupported(Options(int8=True), "cpu", "fp16") == "dynamic int8 quantises an fp32 graph; use fp32"
+
+
+def test_a_gpus_provider_is_for_cuda() -> None:
+    assert BACKEND.unsupported(Options(provider="cuda"), "cpu", "fp32").endswith("runs on a GPU; write @cuda")
+    assert "write @cpu" in BACKEND.unsupported(Options(provider="cpu"), "cuda", "fp32")
+
+
+def test_without_the_gpus_package_its_provider_is_unavailable() -> None:
+    try:
+        version("onnxruntime-gpu")
+    except PackageNotFoundError:
+        said = BACKEND.unavailable(Options(), "cuda")
+        assert "has no CUDAExecutionProvider; pip uninstall onnxruntime, then pip install onnxruntime-gpu" in said
+    else:
+        assert BACKEND.unavailable(Options(), "cuda") == ""
+
+
+def test_a_lost_provider_is_said() -> None:
+    class Session:
+        def get_providers(self) -> list[str]:
+            return ["CPUExecutionProvider"]
+
+    assert lost_provider("CPUExecutionProvider", Session()) == ""
+    assert lost_provider("CUDAExecutionProvider", Session()) == "CPUExecutionProvider in place of CUDAExecutionProvider"

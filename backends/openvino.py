@@ -7,19 +7,21 @@ hint `typed` is the default, and `dtype` is the option that follows the variant'
 bf16 by itself on a CPU that has it. `torch.compile(backend="openvino")` is not used: it catches every exception and
 lets inductor compile in silence.
 
-OpenVINO's telemetry is switched off for the process before anything of it is called.
+OpenVINO sends statistics when it is imported and when it converts. It does without where its telemetry package is
+missing (openvino/tools/ovc/telemetry_utils.py), so for this process it is.
 """
 
 import hashlib
+import re
+import sys
 import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from bakeoff.backends.backend import Backend, BuildContext, Call, Choice, Engine, Proof, Requirement
-from bakeoff.backends.exported import TORCH, export
+from bakeoff.backends.backend import Backend, BuildContext, Call, Choice, Engine, Proof, Requirement, Unsupported
+from bakeoff.backends.exported import TORCH, export, forms, refuse_others, refuse_quantised
 from bakeoff.backends.tracing import TRACED_CALLS, Kernel, Trace
 
 if TYPE_CHECKING:
@@ -45,13 +47,15 @@ def _objection(options: Options, _device: str, _dtype: str) -> str:
     return ""
 
 
-def _environment(_cache_dir: Path) -> Mapping[str, str]:
-    return {"CI": "true"}  # openvino_telemetry starts no client where this is set
+def _silent() -> None:
+    """Before the first import of openvino. The variable CI would do too, but torch reads it and compiles otherwise."""
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # the documented way to say: not there
 
 
 @dataclass(frozen=True, slots=True)
 class _Compiled(Engine):
     model: "openvino.CompiledModel"
+    takes: Mapping[str, str]
     outputs: tuple[tuple[tuple[int, ...], Any], ...]
     proof: Proof
     traced: bool
@@ -61,6 +65,7 @@ class _Compiled(Engine):
     def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
         import torch
 
+        refuse_others(self.takes, inputs)
         request = self.model.create_infer_request()
         kept = tuple(tensor.contiguous() for tensor in inputs.values())
         results = tuple(torch.empty(shape, dtype=dtype) for shape, dtype in self.outputs)
@@ -115,11 +120,16 @@ def _shared(tensor: "Tensor") -> "openvino.Tensor":
 
 
 def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext) -> Engine:
+    _silent()
     import openvino
     import torch
 
+    refuse_quantised(module, "OpenVINO", "it has no int8 of its own here, take int8+inductor")
     program = export(module, inputs)
-    model = openvino.convert_model(program)
+    try:
+        model = openvino.convert_model(program)
+    except openvino.frontend.OpConversionFailure as error:
+        raise Unsupported(f"OpenVINO cannot convert {unconverted(str(error))}") from error
     model.reshape({index: list(tensor.shape) for index, tensor in enumerate(inputs.values())})
     del program
     settings = {
@@ -132,7 +142,15 @@ def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options
     compiled = openvino.Core().compile_model(model, "CPU", settings)
     types = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
     outputs = tuple((tuple(port.shape), types[port.element_type.get_type_name()]) for port in compiled.outputs)
-    return _Compiled(compiled, outputs, _prove(compiled, model, context.dtype), context.trace)
+    return _Compiled(compiled, forms(inputs), outputs, _prove(compiled, model, context.dtype), context.trace)
+
+
+def unconverted(said: str) -> str:
+    """The operators that OpenVINO's report names as not converted."""
+    missing = re.findall(r"No conversion rule found for operations: (.+)", said)
+    failed = re.findall(r"^-- (\S+) with a message", said, re.MULTILINE)
+    names = [name.strip().removesuffix(".default") for part in (*missing, *failed) for name in part.split(",")]
+    return ", ".join(dict.fromkeys(names)) or "the graph, and names no operator"
 
 
 def wrong_precision(dtype: str, products: Mapping[str, int]) -> str:
@@ -191,6 +209,5 @@ BACKEND = Backend(
     really_ran="the compiled graph computes most of its convolutions and products in the variant's dtype",
     keeps_module=False,
     weight_copies=3.0,
-    environment=_environment,
     objection=_objection,
 )

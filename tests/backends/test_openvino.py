@@ -1,0 +1,148 @@
+"""OpenVINO on a toy: right, checked at bind, in the precision it was asked for, and silent."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="models are exported by torch")
+pytest.importorskip("openvino", reason="the backend is openvino's")
+
+from toys import LIBRARY_WARNINGS, Toy, build_toy, misfits
+
+from bakeoff import host
+from bakeoff.backends.backend import Unsupported
+from bakeoff.backends.openvino import BACKEND, Options, unconverted, wrong_precision
+from bakeoff.worker.building import StageError
+
+pytestmark = LIBRARY_WARNINGS
+
+
+@pytest.fixture(autouse=True)
+def _work_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
+    return build_toy("world/openvino/fp32", tmp_path_factory.mktemp("openvino"))
+
+
+def test_gives_what_eager_gives(toy: Toy) -> None:
+    assert toy.error() < 1e-6
+
+
+def test_says_in_what_precision_its_products_are(toy: Toy) -> None:
+    proof = toy.proof
+    assert (proof.fell_back, proof.graphs) == ("", 1)
+    assert proof.facts["products_in_f32"] >= 1
+    assert proof.operators_inside["FullyConnected"] == 1
+    assert proof.graph_hash
+
+
+@pytest.mark.parametrize("how", ["shape", "size", "dtype", "integers", "strides", "order", "number"])
+def test_other_inputs_are_refused(toy: Toy, how: str) -> None:
+    with pytest.raises(Unsupported, match=r"^the engine was built for .*, it was given "):
+        toy.engine.bind(misfits(toy.sets[0])[how])
+
+
+@pytest.mark.parametrize("hint", ["typed", "dtype"])
+def test_bf16_is_bf16_where_the_cpu_has_it(tmp_path: Path, hint: str) -> None:
+    made = build_toy(f"world/openvino[hint={hint}]/bf16", tmp_path)
+    if host.has_native_bf16():
+        assert (made.proof.fell_back, made.proof.facts["products_in_bf16"]) == ("", 1)
+    else:
+        assert "in f32" in made.proof.fell_back
+    assert made.error() < (1e-2 if hint == "typed" else 1.0)
+
+
+def test_half_precision_that_ran_in_another_is_falling_back(tmp_path: Path) -> None:
+    proof = build_toy("world/openvino/fp16", tmp_path).proof
+    if proof.facts.get("products_in_f16"):
+        assert proof.fell_back == ""
+    else:
+        assert proof.fell_back == "other kernels than fp16: of the convolutions and products 1 in f32"
+
+
+def test_wrong_precision_asks_for_more_than_half() -> None:
+    assert wrong_precision("fp16", {"f16": 3, "f32": 2}) == ""
+    assert wrong_precision("fp16", {"f16": 2, "f32": 2}).endswith("2 in f16, 2 in f32")
+    assert wrong_precision("fp32", {}) == ""
+
+
+def test_a_twin_is_the_same_graph_and_tells_its_nodes(toy: Toy, tmp_path: Path) -> None:
+    twin = build_toy("world/openvino/fp32", tmp_path, trace=True)
+    trace = twin.engine.trace(twin.built.calls[0])
+    assert twin.proof.graph_hash == toy.proof.graph_hash
+    assert any("FullyConnected" in kernel.name for kernel in trace.kernels)
+    assert 0 < sum(kernel.ns for kernel in trace.kernels) <= trace.total_ns
+
+
+class TestWhatItCannotTake:
+    def test_torchaos_weights(self, tmp_path: Path) -> None:
+        pytest.importorskip("torchao", reason="int8 is torchao's")
+        with pytest.raises(StageError, match=r"^OpenVINO takes torchao's weights for plain ones") as refused:
+            build_toy("world/int8[least=0]+openvino/fp32", tmp_path)
+        assert refused.value.status == "unsupported"
+
+    def test_an_operator_is_named(self, tmp_path: Path) -> None:
+        pytest.importorskip("torchao", reason="int8-static is torchao's")
+        with pytest.raises(StageError) as refused:
+            build_toy("picture/int8-static[seeds=1]+openvino/fp32", tmp_path)
+        assert refused.value.status == "unsupported"
+        assert refused.value.reason == "OpenVINO cannot convert aten.convolution"
+
+    def test_each_form_of_its_report_is_read(self) -> None:
+        assert unconverted("Summary:\n-- No conversion rule found for operations: aten._int_mm.default, a.b\n") == (
+            "aten._int_mm, a.b"
+        )
+        assert unconverted("-- aten.convolution.default with a message:\nException") == "aten.convolution"
+        assert unconverted("Check 'false' failed") == "the graph, and names no operator"
+
+    def test_options(self) -> None:
+        assert BACKEND.unsupported(Options(streams=0), "cpu", "fp32") == "threads are 0 or more, streams 1 or more"
+        assert BACKEND.unsupported(Options(), "cuda", "fp32") == "openvino runs on cpu, not on cuda"
+
+
+_SILENT = """
+import socket, sys, urllib.request, warnings
+warnings.simplefilter("ignore")
+
+def refuse(*_arguments, **_named):
+    print("NETWORK")
+    raise OSError("no network here")
+
+socket.socket.connect = socket.getaddrinfo = urllib.request.urlopen = refuse
+
+import multiprocessing
+
+class Process(multiprocessing.Process):
+    def start(self):
+        print("PROCESS")
+
+multiprocessing.Process = Process
+from pathlib import Path
+from toys import build_toy
+
+print(build_toy("world/openvino/fp32", Path.cwd()).error() < 1e-6)
+import openvino.tools.ovc.convert_impl as convert, openvino.tools.ovc.telemetry_utils as utils
+print(convert.tm.__name__, utils.tm.__name__, "openvino_telemetry.main" in sys.modules)
+"""
+
+
+def test_sends_nothing_and_leaves_nothing_at_home(tmp_path: Path) -> None:
+    """It would send by urllib from a process of its own, and keep a client's id in ~/intel."""
+    home = tmp_path / "home"
+    (home / "intel").mkdir(parents=True)
+    (home / "intel" / "openvino_telemetry").write_text("1")  # whoever agreed once
+    environment = {name: value for name, value in os.environ.items() if name not in ("CI", "TF_BUILD", "JENKINS_URL")}
+    environment |= {"HOME": str(home), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor")}
+    done = subprocess.run(
+        [sys.executable, "-c", _SILENT], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    stub = "openvino.tools.ovc.telemetry_stub"
+    assert done.stdout.splitlines() == ["True", f"{stub} {stub} False"], done.stderr[-2000:]
+    left = sorted(str(path.relative_to(home)) for path in home.rglob("*") if path.is_file())
+    assert left == ["intel/openvino_telemetry"]

@@ -5,6 +5,7 @@ without freezing the pairs stay and only cost time). A module in which the quant
 so the pairs are counted.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -43,10 +44,9 @@ def _prepare(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Optio
     allow_exported_model_train_eval(converted)
     quantised, skipped = _pairs(converted)
     if not quantised:
-        raise Unsupported(
-            f"the X86 quantizer put no quantise/dequantise pair into it; of its products it left {len(skipped)}: "
-            f"{', '.join(sorted(set(skipped.values())))}"
-        )
+        kinds = Counter(reason.partition(":")[0] for reason in skipped.values())
+        found = ", ".join(f"{count} {kind}" for kind, count in kinds.items()) or "no convolution and no product"
+        raise Unsupported(f"the X86 quantizer has no pattern for anything in it: {found}; for linear layers take int8")
     facts = {
         "quantise_nodes": sum(_quantises_node(node) for node in converted.graph.nodes),
         "dequantise_nodes": sum("dequantize_per" in str(node.target) for node in converted.graph.nodes),
@@ -72,7 +72,7 @@ def _pairs(graph: "nn.Module") -> tuple[dict[str, str], dict[str, str]]:
         if any("dequantize" in str(source.target) for source in node.all_input_nodes):
             quantised[node.name] = f"{kind} int8 static"
         else:
-            skipped[node.name] = kind
+            skipped[node.name] = f"{kind}: the X86 quantizer has no pattern for it"
     return quantised, skipped
 
 

@@ -3,7 +3,7 @@
 import contextlib
 import io
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 from bakeoff.backends.backend import Prepared, Requirement, Unsupported
@@ -23,17 +23,30 @@ def quantise_linear(module: "nn.Module", config: Any, how: str, layers: str, lea
     """
     chosen, skipped = choose(module, layers, least)
     if not chosen:
-        kinds = sorted({type(part).__name__ for part in module.modules() if hasattr(part, "weight")})
-        raise Unsupported(
-            f"none of its layers can be quantised: torchao takes linear layers, of {least} elements at least and with "
-            f"'{layers}' in their names; this one has {len(skipped)} others, and {', '.join(kinds) or 'no layer'}; "
-            "for convolutions take int8-static"
-        )
+        raise Unsupported(_nothing(module, layers, least))
     with quiet():
         from torchao.quantization import quantize_
 
         quantize_(module, config, filter_fn=lambda _layer, name: name in chosen)
     return Prepared(module, dict.fromkeys(chosen, how), skipped)
+
+
+def _nothing(module: "nn.Module", layers: str, least: int) -> str:
+    """Why no layer qualifies, and what to ask for instead."""
+    from torch import nn
+
+    sizes = {name: part.weight.numel() for name, part in module.named_modules() if isinstance(part, nn.Linear)}
+    named = [size for name, size in sizes.items() if layers in name]
+    if not sizes:
+        return "it has no linear layer, and torchao quantises no other; for convolutions take int8-static"
+    if not named:
+        return f"no linear layer has '{layers}' in its name; there is {_some(sizes)}"
+    return f"its largest linear layer has {max(named)} elements, fewer than {least}; write least={max(named)} or less"
+
+
+def _some(names: Collection[str], shown: int = 6) -> str:
+    more = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return ", ".join(list(names)[:shown]) + more
 
 
 def choose(module: "nn.Module", layers: str, least: int) -> tuple[dict[str, "nn.Linear"], dict[str, str]]:

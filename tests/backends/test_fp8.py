@@ -1,0 +1,63 @@
+"""torchao float8 on a toy: weights alone on a CPU; activations too only where torchao has a GPU for it."""
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="layers are torch's")
+pytest.importorskip("torchao", reason="float8 is torchao's")
+
+import torch
+from toys import LIBRARY_WARNINGS, build_toy
+
+from bakeoff.backends.fp8 import BACKEND, Options
+from bakeoff.backends.inductor import BACKEND as INDUCTOR
+from bakeoff.backends.inductor import Options as InductorOptions
+from bakeoff.variant import options_of, parse_use
+from bakeoff.worker.building import StageError
+
+pytestmark = LIBRARY_WARNINGS
+
+
+@pytest.fixture(autouse=True)
+def _work_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch._dynamo
+
+    torch._dynamo.reset()
+    monkeypatch.chdir(tmp_path)
+
+
+def test_weights_become_float8(tmp_path: Path) -> None:
+    made = build_toy("world/fp8[least=0]+eager/bf16", tmp_path)
+    assert made.built.prepared.quantised == {"world": "float8 weight-only"}
+    assert made.built.unproved == ""
+    assert 1e-4 < made.error() < 1e-1
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="here torchao may have a GPU for it")
+@pytest.mark.parametrize("kind", ["per-row", "per-tensor"])
+def test_activations_need_a_gpu_by_torchaos_own_words(tmp_path: Path, kind: str) -> None:
+    with pytest.raises(StageError) as refused:
+        build_toy(f"world/fp8[kind={kind},least=0]+eager/bf16", tmp_path)
+    assert refused.value.status == "unsupported"
+    assert refused.value.reason.startswith("torchao: Float8 dynamic quantization requires CUDA compute capability")
+    assert "\n" not in refused.value.reason
+
+
+@pytest.mark.skipif(
+    bool(INDUCTOR.host_gap(InductorOptions(), "cpu")), reason=INDUCTOR.host_gap(InductorOptions(), "cpu")
+)
+def test_inductor_takes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+    made = build_toy("world/fp8[least=0]+inductor/bf16", tmp_path)
+    assert (made.built.unproved, made.proof.fell_back) == ("", "")
+    assert made.error() < 1e-1
+
+
+def test_options_are_read_from_strings() -> None:
+    name, pairs = parse_use("fp8[kind=per-row,layers=mlp]")
+    assert name == "fp8"
+    assert options_of(BACKEND, pairs or {}) == Options("per-row", "mlp")
+    assert BACKEND.unsupported(Options(least=-1), "cpu", "bf16") == "least=-1: give 0 or more elements"
+    assert BACKEND.unsupported(Options(), "cpu", "fp16") == "fp8 does fp32, bf16, not fp16"
+    assert BACKEND.quantises(Options()) == "fp8"

@@ -1,0 +1,123 @@
+"""torchao int8 on a toy: which layers it takes and why not the others, and that inductor multiplies integers."""
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="layers are torch's")
+pytest.importorskip("torchao", reason="int8 is torchao's")
+
+from torch import nn
+from toys import LIBRARY_WARNINGS, build_toy
+
+from bakeoff.backends.backend import Unsupported
+from bakeoff.backends.inductor import BACKEND as INDUCTOR
+from bakeoff.backends.inductor import Options as InductorOptions
+from bakeoff.backends.int8 import BACKEND, Options
+from bakeoff.backends.quantising import choose, quantise_linear
+from bakeoff.variant import options_of, parse_use
+from bakeoff.worker.building import StageError
+
+pytestmark = LIBRARY_WARNINGS
+COMPILED = pytest.mark.skipif(
+    bool(INDUCTOR.host_gap(InductorOptions(), "cpu")), reason=INDUCTOR.host_gap(InductorOptions(), "cpu")
+)
+
+
+@pytest.fixture(autouse=True)
+def _work_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch._dynamo
+
+    torch._dynamo.reset()
+    monkeypatch.chdir(tmp_path)
+
+
+def layers() -> nn.Module:
+    return nn.ModuleDict(
+        {
+            "attention": nn.ModuleDict({"query": nn.Linear(64, 64), "gate": nn.Linear(64, 2)}),
+            "mlp": nn.Linear(64, 256),
+            "picture": nn.Conv2d(64, 64, 3),
+        }
+    ).requires_grad_(False)
+
+
+def test_layers_are_chosen_by_name_and_size() -> None:
+    chosen, skipped = choose(layers(), "attention", 1000)
+    assert list(chosen) == ["attention.query"]
+    assert skipped == {
+        "attention.gate": "128 elements, fewer than 1000",
+        "mlp": "'attention' is not in its name",
+    }
+    assert len(choose(layers(), "", 0)[0]) == 3
+
+
+NONE: dict[str, tuple[nn.Module, str, int, str]] = {
+    "no linear layer": (
+        nn.Conv2d(4, 4, 3),
+        "",
+        0,
+        "it has no linear layer, and torchao quantises no other; for convolutions take int8-static",
+    ),
+    "none of that name": (
+        layers(),
+        "decoder",
+        0,
+        "no linear layer has 'decoder' in its name; there is attention.query, attention.gate, mlp",
+    ),
+    "too small": (
+        layers(),
+        "",
+        1 << 16,
+        "its largest linear layer has 16384 elements, fewer than 65536; write least=16384 or less",
+    ),
+    "too small of that name": (
+        layers(),
+        "attention",
+        5000,
+        "its largest linear layer has 4096 elements, fewer than 5000; write least=4096 or less",
+    ),
+    "many": (
+        nn.ModuleList(nn.Linear(4, 4) for _ in range(9)),
+        "x",
+        0,
+        "no linear layer has 'x' in its name; there is 0, 1, 2, 3, 4, 5 and 3 more",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NONE)
+def test_none_qualifies(case: str) -> None:
+    module, filtered, least, says = NONE[case]
+    with pytest.raises(Unsupported) as refused:
+        quantise_linear(module, None, "int8", filtered, least)
+    assert str(refused.value) == says
+
+
+def test_it_is_a_status_of_its_own(tmp_path: Path) -> None:
+    with pytest.raises(StageError, match="fewer than 65536") as refused:
+        build_toy("world/int8+eager/fp32", tmp_path)
+    assert refused.value.status == "unsupported"
+
+
+def test_options_are_read_from_strings() -> None:
+    name, pairs = parse_use("int8[kind=weight-only,layers=attention,least=64]")
+    assert name == "int8"
+    assert options_of(BACKEND, pairs or {}) == Options("weight-only", "attention", 64)
+    assert BACKEND.unsupported(Options(least=-1), "cpu", "fp32") == "least=-1: give 0 or more elements"
+    assert BACKEND.quantises(Options()) == "dynamic"
+    assert BACKEND.quantises(Options(kind="weight-only")) == "weight-only"
+
+
+@COMPILED
+@pytest.mark.parametrize(
+    ("kind", "calls"), [("dynamic", "_int_mm"), ("weight-only", "_weight_int8pack_mm")], ids=["dynamic", "weight-only"]
+)
+def test_inductor_multiplies_integers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, calls: str) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+    made = build_toy(f"world/int8[kind={kind},least=0]+inductor/bf16", tmp_path)
+    assert made.built.prepared.quantised == {"world": f"int8 {kind}"}
+    assert (made.built.unproved, made.proof.fell_back) == ("", "")
+    assert made.proof.operators_outside[calls] == 1
+    assert made.built.weights_bytes < made.module.get_parameter("picture.0.weight").nbytes * 10
+    assert 1e-4 < made.error() < 3e-2

@@ -1,0 +1,63 @@
+"""Inductor on a toy: one graph, its operators and library calls by name, and a twin that is the same graph."""
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="inductor is a part of torch")
+
+import torch
+from toys import LIBRARY_WARNINGS, Toy, build_toy
+
+from bakeoff.backends.inductor import BACKEND, Options
+from bakeoff.variant import options_of, parse_use
+
+pytestmark = [
+    LIBRARY_WARNINGS,
+    pytest.mark.skipif(bool(BACKEND.host_gap(Options(), "cpu")), reason=BACKEND.host_gap(Options(), "cpu")),
+]
+
+
+def build(folder: Path, trace: bool = False) -> Toy:
+    import torch._dynamo
+    from torch._dynamo.utils import counters
+    from torch._inductor.codecache import PyCodeCache
+
+    torch._dynamo.reset()
+    counters.clear()
+    PyCodeCache.modules.clear()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(folder / "inductor"))
+        return build_toy("world/inductor/fp32", folder, trace)
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
+    made = build(tmp_path_factory.mktemp("inductor"))
+    made.engine.prove()
+    return made
+
+
+def test_gives_what_eager_gives(toy: Toy) -> None:
+    assert toy.error() < 1e-6
+
+
+def test_a_twin_is_the_same_graph_and_tells_its_kernels(tmp_path: Path, toy: Toy) -> None:
+    known, operators, calls = toy.proof.graph_hash, toy.proof.operators_inside, toy.proof.operators_outside
+    assert operators["scaled_dot_product_attention"] == operators["linear"] == 1
+    assert calls["mm"] == calls["aten._scaled_dot_product_flash_attention_for_cpu"] == 1
+    assert (toy.proof.fell_back, toy.proof.graphs, toy.proof.graph_breaks) == ("", 1, 0)
+    twin = build(tmp_path, trace=True)
+    assert twin.proof.graph_hash == known
+    with torch.no_grad():
+        trace = twin.engine.trace(twin.built.calls[0])
+    assert any(kernel.own and kernel.name.startswith(("cpp_", "graph_", "kernel_")) for kernel in trace.kernels)
+
+
+def test_options_are_read_from_strings() -> None:
+    name, pairs = parse_use("inductor[mode=max-autotune,freezing]")
+    assert name == "inductor"
+    assert options_of(BACKEND, pairs or {}) == Options("max-autotune", freezing=True)
+    assert "freezing is for CPU" in BACKEND.unsupported(Options(freezing=True), "cuda", "bf16")
+    assert "reduce-overhead means CUDA graphs" in BACKEND.unsupported(Options("reduce-overhead"), "cpu", "bf16")

@@ -154,7 +154,11 @@ def with_twin(measurement: Measurement, twin: TwinResult, traced: bool) -> Measu
         elsewhere = ", ".join(f"{count} {name}" for name, count in twin.outside.items())
         proof = replace(proof, fell_back=f"partly another compiler or provider: {elsewhere}")
         made = replace(made, status="fell_back", reason=f"what ran is {proof.fell_back}")
-    findings = (*made.findings, Finding("proof.incomplete", incomplete)) if incomplete else made.findings
+    findings = (
+        (*made.findings, Finding("proof.incomplete", f"incomplete certificate: {incomplete}"))
+        if incomplete
+        else made.findings
+    )
     return replace(made, proof=proof, findings=findings)
 
 

@@ -14,6 +14,7 @@ from bakeoff.report.rows import (
     build_seconds,
     group_key,
     groups,
+    name_of,
     newest,
     peak_mib,
     selftest_text,
@@ -114,7 +115,7 @@ def _entry(rows: Sequence[Stored], compared: Sequence[Compared]) -> str:
     lines += ["| " + " | ".join(_cells(entry, bases)) + " |" for entry in rows]
     lines += [""]
     reasons = [
-        "- " + escape(f"{entry.record.variant.backend} {entry.record.variant.dtype}: {entry.record.measurement.reason}")
+        "- " + escape(f"{name_of(entry.record)}: {entry.record.measurement.reason}")
         for entry in rows
         if entry.record.measurement.reason
     ]
@@ -135,7 +136,7 @@ def _cells(entry: Stored, bases: Mapping[str, Record]) -> list[str]:
     ranked = record.status == "ok"
     peak, fps = peak_mib(record), record.video_fps
     return [
-        escape(f"{record.variant.backend} {record.variant.dtype}"),
+        escape(name_of(record)),
         record.status,
         *_milliseconds(figures),
         floor_text(record),

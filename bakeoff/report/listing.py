@@ -35,6 +35,8 @@ class Listing:
     components: dict[str, str]
     presets: tuple[PresetLine, ...]
     backends: tuple[BackendLine, ...]
+    really_ran: dict[str, str]
+    """What each backend must show before it is said to have run; the rest is `fell_back`."""
 
 
 def read(component: str = "") -> Listing:
@@ -55,6 +57,7 @@ def read(component: str = "") -> Listing:
             for preset in entry.presets
         ),
         backends=read_backends(),
+        really_ran={name: meaning for name in backend_names() if (meaning := resolve_backend(name).really_ran)},
     )
 
 
@@ -100,5 +103,8 @@ def render(listing: Listing) -> str:
             headers=("backend", "device", "runs here", "option sets"),
             disable_numparse=True,
         ),
+        "",
+        "what each must show before it is said to have run; anything less is `fell_back`:",
+        *(f"{name}: {meaning}" for name, meaning in listing.really_ran.items()),
     ]
     return "\n".join(parts)

@@ -3,6 +3,7 @@
 from bakeoff import places
 from bakeoff.floor import Floor, floors
 from bakeoff.record import Record
+from bakeoff.report import certificate
 from bakeoff.report.rows import MIB, build_seconds, selftest_text, title
 from bakeoff.store import Stored
 from bakeoff.summary import Summary
@@ -71,13 +72,7 @@ def render(stored: Stored) -> str:
             lines.append(f"  {output.name}: relative L2 {error}, limit {output.limit:.2e}{signal}: {verdict}")
         if len(shown) > 6:
             lines.append(f"  and {len(shown) - 6} outputs with smaller errors")
-    if made.proof is not None:
-        facts = {"graphs": made.proof.graphs, "graph breaks": made.proof.graph_breaks, **made.proof.facts}
-        lines.append("proof     " + ", ".join(f"{name} {value}" for name, value in facts.items() if value is not None))
-        for name, operators in (("inside", made.proof.operators_inside), ("outside", made.proof.operators_outside)):
-            if operators:
-                lines.append(f"  {name}: " + ", ".join(f"{operator} {count}" for operator, count in operators.items()))
-        lines += [f"  recompiled: {reason}" for reason in made.proof.recompiles]
+    lines += certificate.render(record)
     lines += [f"finding   {finding.code}: {finding.text}" for finding in made.findings]
     lines.append("versions  " + ", ".join(f"{name} {version}" for name, version in record.versions.items()))
     lines.append(

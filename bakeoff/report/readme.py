@@ -10,7 +10,7 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.record import Record
 from bakeoff.report.markdown import escape
 from bakeoff.report.recommendation import recommendation
-from bakeoff.report.rows import Group, baselines, build_seconds, groups, newest, peak_mib, speedup, title
+from bakeoff.report.rows import Group, baselines, build_seconds, groups, name_of, newest, peak_mib, speedup, title
 from bakeoff.report.table import floor_text, share_text
 from bakeoff.store import Compared, Records, Stored, load_all, write_atomically
 
@@ -62,7 +62,7 @@ def _cells(entry: Stored, baseline: Record | None) -> list[str]:
     record, figures = entry.record, entry.record.latency
     parity, peak, fps = record.measurement.parity, peak_mib(record), record.video_fps
     return [
-        escape(f"{record.variant.backend} {record.variant.dtype}"),
+        escape(name_of(record)),
         record.status,
         f"{figures.median_ms:.2f} [{figures.low_ms:.2f}, {figures.high_ms:.2f}]"
         if figures

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bakeoff.models.component import Quantisation
 from bakeoff.record import Record
 from bakeoff.repeats import representative
 from bakeoff.store import Stored, digest
@@ -14,6 +15,12 @@ BUILDS_LEGEND = (
     "a variant built several times is shown by its best build, the one with the lowest median (of its processes' "
     "medians), if every build is ok; one that is not ok stands for all"
 )
+_CLASSES: Mapping[Quantisation, str] = {
+    "dynamic": "dynamic int8",
+    "weight-only": "int8 weights",
+    "static": "static int8",
+    "fp8": "fp8",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +71,9 @@ def baselines(rows: Sequence[Stored]) -> Mapping[str, Record]:
 
 
 def name_of(record: Record) -> str:
-    """A row's name within its table."""
-    return f"{record.variant.backend} {record.variant.dtype}"
+    """A row's name within its table; a quantised one carries its class, since it is no plain `bf16`."""
+    quantised = f" ({_CLASSES[record.quantisation]})" if record.quantisation else ""
+    return f"{record.variant.backend} {record.variant.dtype}{quantised}"
 
 
 def speedup(record: Record, baseline: Record | None) -> str:

@@ -45,6 +45,7 @@ def as_rows(rows: Sequence[Stored]) -> list[dict[str, object]]:
                 {
                     "record": entry.id,
                     "variant": str(record.variant),
+                    "quantisation": record.quantisation,
                     "status": record.status,
                     "reason": record.measurement.reason,
                     "latency": figures,
@@ -88,7 +89,7 @@ def row(record: Record, bases: Mapping[str, Record]) -> list[str]:
     parity = record.measurement.parity
     ranked = record.status == "ok"
     return [
-        f"{record.variant.backend} {record.variant.dtype}",
+        name_of(record),
         record.status,
         _number(figures.median_ms if figures else None, 2),
         _number(figures.p99_ms if figures else None, 2),
@@ -147,7 +148,7 @@ def _findings(rows: Sequence[Stored]) -> list[str]:
     by_text: dict[str, list[str]] = {}
     for entry in rows:
         for finding in entry.record.measurement.findings:
-            by_text.setdefault(finding.text, []).append(f"{entry.record.variant.backend} {entry.record.variant.dtype}")
+            by_text.setdefault(finding.text, []).append(name_of(entry.record))
     return [
         f"note: {text}" + ("" if len(who) == len(rows) else f" ({', '.join(who)})") for text, who in by_text.items()
     ]

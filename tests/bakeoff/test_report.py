@@ -12,13 +12,15 @@ from typing import Any
 import pytest
 from records import GPU_HOST, HOST, SETTLED, bakeoff, measurement, record
 
+from bakeoff.job import TwinResult
 from bakeoff.models import component_names, resolve_component
 from bakeoff.models.errors import BakeoffError
-from bakeoff.record import Finding, Record
+from bakeoff.record import Finding, KernelTime, ProofRecord, Record, TraceRecord
 from bakeoff.report import diagnosis, history, listing, one, readme, table
 from bakeoff.report import rows as rows_of
 from bakeoff.report.markdown import escape
 from bakeoff.report.recommendation import recommendation
+from bakeoff.runner import with_twin
 from bakeoff.store import Records, Stored, find, load_all, save, supersede
 
 PAGES = Path(__file__).parent.parent / "golden" / "pages"
@@ -524,7 +526,103 @@ class TestOneRecord:
         assert one.log_place(made) == str(path)
 
 
+class TestCertificate:
+    """What `show` says of how a row was built and where its time goes."""
+
+    PROOF = ProofRecord(
+        graphs=1,
+        graph_breaks=0,
+        recompiles=("guard failed: x.size(0) == 1",),
+        operators_inside={f"aten.op{index}": index for index in range(1, 16)},
+        operators_outside={"mm": 3},
+        facts={"kernels_generated": 7},
+        quantised={f"layer.{index}": "int8 dynamic" for index in range(6)},
+        skipped={"gate": "128 elements, fewer than 65536"},
+        trace=TraceRecord(
+            (KernelTime("cpp_fused_add_0", 2.0, 600_000, True), KernelTime("aten::mm", 1.0, 250_000, False)),
+            12,
+            1_000_000,
+            900_000,
+            600_000,
+        ),
+        incomplete="the traced twin is another graph (aa, measured bb)",
+    )
+
+    @pytest.fixture
+    def row(self) -> Record:
+        return replace(record("inductor", TEN, made=measurement(TEN, proof=self.PROOF)), quantisation="dynamic")
+
+    def test_says_what_it_certifies(self, row: Record) -> None:
+        text = one.render(Stored("id", row))
+        for line in (
+            "proof     graphs 1, graph breaks 0, recompiles 1, kernels_generated 7",
+            "  inductor ran means: dynamo captured one graph without a break and inductor compiled it",
+            "  incomplete: the traced twin is another graph (aa, measured bb)",
+            "  recompiled: guard failed: x.size(0) == 1",
+            "  operators outside: mm 3",
+            "  quantised: 6, int8 dynamic: layer.0, layer.1, layer.2, layer.3 and 2 more",
+            "  left: 1, 128 elements, fewer than 65536: gate",
+            "  a traced call took 1.000 ms, 90% in named kernels, 60% in the compiler's own (*); the 2 longest of 12:",
+        ):
+            assert line in text.splitlines()
+        (inside,) = (line for line in text.splitlines() if line.startswith("  operators inside: "))
+        assert inside.startswith("  operators inside: aten.op15 15, aten.op14 14,")
+        assert inside.endswith("aten.op4 4 and 3 more")
+        kernels = [line.split() for line in text.splitlines() if line.startswith(("    cpp_fused", "    aten::mm"))]
+        assert kernels == [["cpp_fused_add_0", "*", "2", "0.6000", "60%"], ["aten::mm", "1", "0.2500", "25%"]]
+
+    def test_what_ran_instead_is_said(self) -> None:
+        made = measurement(TEN, "fell_back", "what ran is eager", proof=ProofRecord(fell_back="eager"))
+        assert "  fell back: what ran is eager" in one.render(Stored("id", record("inductor", made=made))).splitlines()
+
+    def test_of_a_backend_that_is_not_in_the_table(self) -> None:
+        text = one.render(Stored("id", record("canary", TEN)))
+        assert "canary ran means" not in text
+        assert "proof     graphs 1" in text
+
+    def test_a_trace_of_no_time_is_shown(self) -> None:
+        proof = ProofRecord(trace=TraceRecord((), 0, 0, 0, 0))
+        assert "a traced call took 0.000 ms, 0% in named" in one.render(
+            Stored("id", record("inductor", made=measurement(TEN, proof=proof)))
+        )
+
+    @pytest.mark.parametrize(
+        ("quantisation", "says"),
+        [
+            ("", "inductor bf16"),
+            ("dynamic", "inductor bf16 (dynamic int8)"),
+            ("weight-only", "inductor bf16 (int8 weights)"),
+            ("static", "inductor bf16 (static int8)"),
+            ("fp8", "inductor bf16 (fp8)"),
+        ],
+    )
+    def test_tables_name_the_class_of_a_quantised_row(self, quantisation: Any, says: str) -> None:
+        made = record("inductor", TEN, dtype="bf16", quantisation=quantisation)
+        assert rows_of.name_of(made) == says
+        assert table.row(made, {})[0] == says
+        assert f"Ship {says}:" in table.render(stored(made))
+
+    def test_a_table_notes_an_incomplete_certificate(self) -> None:
+        made = measurement(TEN, proof=ProofRecord(graph_hash="bb"))
+        assert self.PROOF.trace
+        trace = replace(self.PROOF.trace, graph_hash="aa")
+        made = with_twin(made, TwinResult(None, trace, {}, {}), True)
+        text = table.render(stored(record("eager", TEN), record("inductor", made=made)))
+        assert (
+            "note: incomplete certificate: the traced twin is another graph (aa, measured bb) (inductor fp32)"
+        ) in text.splitlines()
+
+    def test_a_page_lists_the_longest_kernels(self, row: Record) -> None:
+        page_of = pytest.importorskip("bakeoff.report.page")
+        text = page_of.render(Records((Stored("id", row),), (), (), ()))
+        assert "cpp_fused_add_0 60%, aten::mm 25%" in text
+
+
 class TestListing:
+    def test_says_what_counts_as_having_run(self) -> None:
+        text = listing.render(listing.read())
+        assert "inductor: dynamo captured one graph without a break and inductor compiled it" in text.splitlines()
+
     def test_holds_every_component_preset_and_backend(self) -> None:
         found = listing.read()
         assert list(found.components) == list(component_names())
@@ -564,7 +662,7 @@ class TestJson:
 
     def test_list(self, tmp_path: Path) -> None:
         found = self.json("list", "toy", cwd=tmp_path)
-        assert list(found) == ["components", "presets", "backends"]
+        assert list(found) == ["components", "presets", "backends", "really_ran"]
         assert found["presets"][0] == {
             "component": "toy",
             "preset": "tiny",
@@ -594,7 +692,7 @@ class TestJson:
         assert list(found) == ["records", "rows", "problems"]
         assert found["records"] == [row["record"] for row in found["rows"]]
         assert list(found["rows"][1]) == [
-            "record", "variant", "status", "reason", "latency", "video_fps",
+            "record", "variant", "quantisation", "status", "reason", "latency", "video_fps",
             "floor", "of_floor", "vs_eager", "vs_eager_fp32", "peak_mib", "sqnr_db", "build",
         ]  # fmt: skip
         assert found["rows"][1]["vs_eager"] == pytest.approx(10.95 / 5.95)

@@ -18,8 +18,9 @@ from urllib.parse import quote
 from bakeoff.floor import floor, share
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record import Comparison, Record, encode_json
+from bakeoff.report.certificate import longest_kernels
 from bakeoff.report.comparison import how
-from bakeoff.report.drawing import milliseconds, readable, status_colour
+from bakeoff.report.drawing import milliseconds, readable, shorten, status_colour
 from bakeoff.report.page import charts
 from bakeoff.report.recommendation import recommendation
 from bakeoff.report.rows import (
@@ -48,6 +49,7 @@ _FIGURES = (
     ),
     ("timeline", "Calls in the order taken", "warm-up shaded; a click on a name hides it", charts.timeline),
 )
+_KERNELS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,8 @@ class Section:
     """Variant, status, reason."""
     findings: tuple[tuple[str, str, str], ...]
     """Code, text, the variants it belongs to when not all."""
+    kernels: tuple[tuple[str, str], ...]
+    """Variant, its longest kernels with their shares; of rows that were traced."""
     figures: tuple[tuple[str, str, str, int], ...]
     """Name, heading, caption, height in pixels."""
     data: str
@@ -225,6 +229,7 @@ def _section(number: int, group: Group, comparisons: Sequence[Compared], folder:
             if entry.record.status != "ok"
         ),
         findings=_findings(group.rows),
+        kernels=tuple((name_of(entry.record), text) for entry in group.rows if (text := _kernels(entry.record))),
         figures=tuple(
             (name, heading, caption, made["layout"]["height"]) for name, heading, caption, made in drawn if made
         ),
@@ -243,6 +248,10 @@ def _findings(rows: Sequence[Stored]) -> tuple[tuple[str, str, str], ...]:
         for finding in entry.record.measurement.findings:
             found.setdefault((finding.code, finding.text), []).append(name_of(entry.record))
     return tuple((code, text, "" if len(who) == len(rows) else ", ".join(who)) for (code, text), who in found.items())
+
+
+def _kernels(record: Record) -> str:
+    return ", ".join(f"{shorten(kernel.name, 60)} {part}" for kernel, part in longest_kernels(record, _KERNELS))
 
 
 def _cells(entry: Stored, bases: Mapping[str, Record], folder: str) -> tuple[Cell, ...]:

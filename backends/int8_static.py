@@ -36,7 +36,9 @@ def _prepare(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Optio
 
     quantizer = x86.X86InductorQuantizer()
     quantizer.set_global(x86.get_default_x86_inductor_quantization_config())
-    observed = prepare_pt2e(export(module, inputs).module(), quantizer)
+    graph = export(module, inputs).module()
+    _make_plain(graph)
+    observed = prepare_pt2e(graph, quantizer)
     for seed in range(options.seeds):
         observed(*context.draw(f"calibration {seed}").values())
     converted = convert_pt2e(observed)
@@ -53,6 +55,22 @@ def _prepare(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Optio
         "calibration_sets": options.seeds,
     }
     return Prepared(converted, quantised, skipped, facts)
+
+
+def _make_plain(graph: "nn.Module") -> None:
+    """Let the quantizer see the functional forms too.
+
+    It looks for `nn.Conv2d` and `nn.Linear` by the module that a node came from, and packs weights that are constants:
+    `functional.conv2d` on a reshaped weight is neither. So constants are folded, and each call is marked as a module's.
+    """
+    from torch import nn
+    from torch._inductor.constant_folding import constant_fold
+
+    constant_fold(graph)  # type: ignore[arg-type]
+    sources = {"aten.conv2d.default": nn.Conv2d, "aten.linear.default": nn.Linear}
+    for node in graph.graph.nodes:  # type: ignore[union-attr]
+        if str(node.target) in sources:
+            node.meta["source_fn_stack"] = [(node.name, sources[str(node.target)])]
 
 
 def _quantises_node(node: object) -> bool:

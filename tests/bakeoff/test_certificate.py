@@ -25,7 +25,8 @@ def lacking(twin: TwinResult) -> str:
     assert made.proof is not None
     assert (made.status, made.reason, made.latency) == (MEASURED.status, MEASURED.reason, MEASURED.latency)
     assert made.proof.fell_back == ""
-    assert made.findings == (Finding("proof.incomplete", made.proof.incomplete),)
+    told = f"incomplete certificate: {made.proof.incomplete}"
+    assert made.findings == (Finding("proof.incomplete", told),)
     return made.proof.incomplete
 
 

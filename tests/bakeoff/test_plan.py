@@ -61,7 +61,15 @@ class TestDefaults:
         """What is meant for bf16 is taken in fp32 where the CPU would only emulate bf16."""
         assert planned(backends=()) == [
             f"toy:tiny.world/{backend}/fp32@cpu"
-            for backend in ("eager", "inductor", "aoti", "openvino", "onnxruntime", "int8+inductor")
+            for backend in (
+                "eager",
+                "inductor",
+                "inductor[freezing]",
+                "aoti",
+                "openvino",
+                "onnxruntime",
+                "int8+inductor",
+            )
         ]
 
     def test_cpu_with_bf16(self, pretend: Pretend) -> None:
@@ -70,7 +78,7 @@ class TestDefaults:
             *(f"toy:tiny.world/{backend}/fp32@cpu" for backend in ("eager", "onnxruntime")),
             *(
                 f"toy:tiny.world/{backend}/bf16@cpu"
-                for backend in ("eager", "inductor", "aoti", "openvino", "int8+inductor")
+                for backend in ("eager", "inductor", "inductor[freezing]", "aoti", "openvino", "int8+inductor")
             ),
         ]
 
@@ -142,7 +150,7 @@ class TestNarrowing:
     @pytest.mark.parametrize(
         ("written", "uses"),
         [
-            ("inductor", ["inductor"]),
+            ("inductor", ["inductor", "inductor[freezing]"]),
             ("int8", ["int8+inductor"]),
             ("int8-static", ["int8-static+inductor[freezing]"]),
             ("inductor[]", ["inductor"]),

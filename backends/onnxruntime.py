@@ -2,8 +2,8 @@
 
 The CPU provider has no bf16 kernels. `int8` quantises the weights of MatMul nodes and their activations as they come
 (dynamic); it is a variant of its own class, judged by its own budget. A model in the cache that no session can be made
-of is exported again. A provider that cannot load is replaced by the
-CPU's with no more than a warning, so the session's own list is compared with what was asked for.
+of is exported again. A provider that cannot load is replaced by the CPU's with no more than a warning, so the session's
+own list is compared with what was asked for.
 """
 
 import json

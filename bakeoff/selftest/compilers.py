@@ -4,7 +4,6 @@ They use the compilers that they lie about; where one is not installed, its cana
 """
 
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,7 +15,6 @@ from bakeoff.backends.backend import (
     Backend,
     BuildContext,
     BuildFunction,
-    Call,
     Engine,
     ModuleEngine,
     NoOptions,
@@ -27,7 +25,8 @@ from bakeoff.backends.backend import (
 )
 from bakeoff.backends.exported import TORCH, export, operators
 from bakeoff.backends.inductor import compiler_environment, compiler_gap
-from bakeoff.selftest.canaries import BoundEngine, Inputs
+from bakeoff.selftest.canaries import Inputs
+from bakeoff.selftest.odd import delegate
 
 if TYPE_CHECKING:
     from torch import Tensor, fx, nn
@@ -41,26 +40,6 @@ def _run_decomposed(module: "nn.Module", inputs: Inputs, _options: NoOptions, _c
     run = program.module()
     proof = Proof(graphs=1, graph_breaks=0, operators_inside=operators(program.graph))
     return ModuleEngine(lambda *tensors: tuple(run(*tensors)), lambda: proof)
-
-
-# LIE: plain eager, in a thread of its own.
-# REAL: a runtime with a thread per session whose fallback runs there; torch's profiler sees the calling thread alone
-# unless it is told otherwise.
-def _run_elsewhere(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
-    pool = ThreadPoolExecutor(1)
-
-    def work(tensors: "tuple[Tensor, ...]") -> Outputs:
-        import torch
-
-        with torch.no_grad():
-            outputs: Outputs = module(*tensors)
-        return outputs
-
-    def bind(inputs: Inputs) -> Call:
-        tensors = tuple(inputs.values())
-        return lambda: pool.submit(work, tensors).result()
-
-    return BoundEngine(bind, closer=pool.shutdown)
 
 
 # LIE: its session asks for a provider that is not there, and has only the CPU's.
@@ -192,7 +171,10 @@ def _compiling(name: str, summary: str, build: BuildFunction, through_inductor: 
 
 
 DECOMPOSED_EAGER = Backend("decomposed-eager", "runs a decomposed graph operator by operator", _run_decomposed)
-THREADED_EAGER = Backend("threaded-eager", "runs eager in a thread of its own", _run_elsewhere)
+# LIE: plain eager, in a thread of its own.
+# REAL: a runtime with a thread per session whose fallback runs there; torch's profiler sees the calling thread alone
+# unless it is told otherwise.
+THREADED_EAGER = Backend("threaded-eager", "runs eager in a thread of its own", delegate)
 LOST_PROVIDER = Backend(
     "lost-provider",
     "asks for a GPU's provider and gets the CPU's",

@@ -73,7 +73,7 @@ def _copy_out(module: "nn.Module", inputs: Inputs, _options: NoOptions, _context
 
 # a thread of its own computes, and the call waits for it; the thread sleeps between calls and ends at close.
 # REAL: runtimes with a thread per session (ONNX Runtime's intra-op pool, OpenVINO's streams).
-def _delegate(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
+def delegate(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
     pool = ThreadPoolExecutor(1)
 
     def work(tensors: "tuple[Tensor, ...]") -> Outputs:
@@ -111,5 +111,5 @@ def _reuse(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: 
 POOLED = canary("pooled", "gives slices of an arena", _pool)
 STRIDED = canary("strided", "gives views with padding that is NaN", _stride)
 COPIES_OUT = canary("copies-out", "works in buffers of its own", _copy_out)
-DELEGATES = canary("delegates", "has a thread compute, and waits for it", _delegate)
+DELEGATES = canary("delegates", "has a thread compute, and waits for it", delegate)
 REUSES_OUTPUT = canary("reuses-output", "has one output buffer for all sets", _reuse)

@@ -31,9 +31,9 @@ def context_bytes(device: str) -> int:
 def held_bytes(device: str) -> int:
     """What this process holds now on the host and, by torch's allocator and the device's own count, on the device."""
     if device == "cpu":
-        return memory.resident_bytes()
+        return memory.used_bytes()
     free, total = torch.cuda.mem_get_info()
-    return memory.resident_bytes() + total - free
+    return memory.used_bytes() + total - free
 
 
 def cache_flush(device: str, weights_bytes: int) -> Callable[[], None] | None:

@@ -23,7 +23,7 @@ from bakeoff.worker.operators import Dispatched, dispatched, one_by_one
 from bakeoff.worker.parity import Difference, nothing
 from bakeoff.worker.precision import TORCH_DTYPES, flags, settings
 from bakeoff.worker.timing import Course, Timing, measure_overhead, time_calls, timed
-from bakeoff.worker.trend import LEAST_GROWTH, climb, leak
+from bakeoff.worker.trend import LEAST_GROWTH, climb, leak, least_leak
 from bakeoff.worker.unseen import Unseen, changed_inputs, try_unseen
 from bakeoff.worker.watch import Watch, copied, poison
 
@@ -252,7 +252,11 @@ def proof_record(stand: Stand, fell_back: str, recompiles: Sequence[str], ran: D
 
 
 def _leak(timing: Timing, calls: Sequence[Call], device: str) -> int:
-    """Bytes that half of the timed window added and that calls go on adding; 0 where it was the allocator's own."""
+    """Bytes that half of the timed window added for good, as calls go on adding them; 0 where it was the allocator's.
+
+    How much the window itself seemed to add is no measure: with what calls keep between what they free, the allocator's
+    holes grow too, to three times of what is kept.
+    """
     suspected = leak(timing.sizes)
     if not suspected:
         return 0
@@ -260,7 +264,8 @@ def _leak(timing: Timing, calls: Sequence[Call], device: str) -> int:
     taken_s = wanted * len(calls) * sorted(timing.latency.samples_ns)[len(timing.latency.samples_ns) // 2] / 1e9
     rounds = max(1, round(wanted * min(1.0, _LEAK_S / taken_s)))
     kept = call_stage(lambda: memory.kept_bytes(lambda: _round(calls), rounds, device))
-    return suspected if kept > suspected * rounds / wanted / 3 else 0
+    lasting = round(kept * wanted / rounds)
+    return lasting if lasting >= least_leak(timing.sizes[-1]) else 0
 
 
 def _drift(timing: Timing, calls: Sequence[Call], course: Course) -> float:

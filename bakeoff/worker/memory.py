@@ -30,6 +30,24 @@ def resident_bytes() -> int:
     return _status_bytes("VmRSS:")
 
 
+class _Mallinfo2(ctypes.Structure):
+    """mallinfo2(3)."""
+
+    _fields_ = (("before", ctypes.c_size_t * 8), ("fordblks", ctypes.c_size_t), ("keepcost", ctypes.c_size_t))
+
+
+def used_bytes() -> int:
+    """The resident size without what malloc holds free, which calls that keep memory fill first: no growth would show.
+
+    What is free and not resident is subtracted too, so that only differences mean something.
+    """
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "mallinfo2"):  # glibc 2.33
+        return resident_bytes()
+    libc.mallinfo2.restype = _Mallinfo2
+    return resident_bytes() - int(libc.mallinfo2().fordblks)
+
+
 def reset_host_peak() -> None:
     """Start a new high-water mark of the resident size (proc(5), clear_refs)."""
     with open("/proc/self/clear_refs", "w", encoding="ascii") as file:

@@ -30,6 +30,11 @@ def climb(samples: Sequence[int]) -> float:
     return (lows[-1] + lows[-2]) / (lows[0] + lows[1]) if steady else 1.0
 
 
+def least_leak(size: int) -> float:
+    """Bytes of growth in half of a window that matter to a process that holds `size`."""
+    return max(_LEAK_BYTES, _LEAK_SHARE * size)
+
+
 def leak(sizes: Sequence[int]) -> int:
     """Bytes that the second half of a window added, if memory grew in each of its quarters and by a lot; else 0."""
     if len(sizes) < 8:
@@ -37,4 +42,4 @@ def leak(sizes: Sequence[int]) -> int:
     quarters = [int(np.median(part)) for part in np.array_split(np.asarray(sizes), 4)]
     grown = sizes[-1] - sizes[len(sizes) // 2]
     climbing = all(later - earlier >= _STEP_BYTES for earlier, later in pairwise(quarters))
-    return grown if climbing and grown >= max(_LEAK_BYTES, _LEAK_SHARE * sizes[-1]) else 0
+    return grown if climbing and grown >= least_leak(sizes[-1]) else 0

@@ -2,8 +2,9 @@
 
     python tests/trials/false_alarms.py [--toys 50] [--full]
 
-Each toy row is plain eager in a fresh process with the clocks of every sweep; with `--full` the components follow. Run
-it alone on the machine. Prints every row that is not ok or has an alarm among its findings, and exits 1 if one is.
+Each toy row is a fresh process with the clocks of every sweep, a fifth of them plain eager and the others a compiler's;
+with `--full` the components follow. Run it alone on the machine. Prints every row that is not ok or has an alarm among
+its findings, and exits 1 if one is.
 """
 
 import argparse
@@ -25,7 +26,8 @@ from bakeoff.progress import TerminalProgress
 from bakeoff.record import Record
 from bakeoff.sweep import run_sweep
 
-SHORT = Policy(warmup_s=0.3, warmup_cap_s=3.0, min_s=1.5, cap_s=3.0, throughput_s=0.5)
+SHORT = Policy(warmup_s=0.3, warmup_cap_s=3.0, min_s=1.5, cap_s=3.0, throughput_s=0.5, trace=False)
+COMPILERS = ("inductor", "aoti", "onnxruntime", "openvino")
 ALARMS = {"recompiles", "drift", "leak", "threads", "settings", "unseen", "below_floor", "leftovers"}
 WORKLOADS = ("world", "picture", "sound", "stream")
 
@@ -45,13 +47,13 @@ def main() -> int:
     parser.add_argument("--full", action="store_true", help="the components too, at their default presets")
     asked = parser.parse_args()
     ceilings = places.cache_folder() / "ceilings"
-    per_workload = -(-asked.toys // len(WORKLOADS))
+    processes = -(-asked.toys // (len(WORKLOADS) * (1 + len(COMPILERS))))
     toys = Request(
         "toy",
         workloads=WORKLOADS,
-        backends=("eager",),
+        backends=("eager", *COMPILERS),
         dtypes=("fp32",),
-        processes=max(1, per_workload),
+        processes=max(1, processes),
         policy=SHORT,
         final_s=0,
     )

@@ -32,7 +32,16 @@ def _prepare(
         from torchao.quantization import Int8DynamicActivationInt8WeightConfig, Int8WeightOnlyConfig
 
     config = Int8WeightOnlyConfig() if options.kind == "weight-only" else Int8DynamicActivationInt8WeightConfig()
-    return quantise_linear(module, config, f"int8 {options.kind}", options.layers, options.least)
+    prepared = quantise_linear(module, config, f"int8 {options.kind}", options.layers, options.least)
+    if options.kind == "weight-only":
+        for name in prepared.quantised:
+            module.get_submodule(name).register_forward_pre_hook(_in_rows)
+    return prepared
+
+
+def _in_rows(_layer: "nn.Module", inputs: "tuple[Tensor, ...]") -> "tuple[Tensor, ...]":
+    """Inductor's int8 product refuses a transposed input on a CPU (aten::_weight_int8pack_mm), and does not copy it."""
+    return tuple(tensor.contiguous() for tensor in inputs)
 
 
 def _objection(options: Options, _device: str, _dtype: str) -> str:

@@ -121,3 +121,31 @@ def test_inductor_multiplies_integers(tmp_path: Path, monkeypatch: pytest.Monkey
     assert made.proof.operators_outside[calls] == 1
     assert made.built.weights_bytes < made.module.get_parameter("picture.0.weight").nbytes * 10
     assert 1e-4 < made.error() < 3e-2
+
+
+@COMPILED
+def test_weights_alone_take_a_picture_whose_channels_come_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Inductor's int8 product refuses them; without a copy the world model's first layer did not build."""
+    import torch
+
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+
+    class Patches(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.projection = nn.Linear(64, 256)
+
+        def forward(self, picture: torch.Tensor) -> torch.Tensor:
+            projected: torch.Tensor = self.projection(picture.flatten(2).transpose(1, 2))
+            return projected
+
+    module = Patches().to(torch.bfloat16).requires_grad_(False)
+    picture = torch.randn(1, 64, 4, 4, dtype=torch.bfloat16)
+    assert BACKEND.prepare is not None
+    prepared = BACKEND.prepare(module, {}, Options(kind="weight-only", least=0), None)  # type: ignore[arg-type]
+    with torch.no_grad():
+        expected = module(picture).float()
+        found = torch.compile(prepared.module, fullgraph=True)(picture).float()
+    assert float((found - expected).norm() / expected.norm()) < 0.02

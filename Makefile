@@ -1,6 +1,6 @@
 # Everything lives in .venv; a target that needs it makes it, and does nothing when nothing changed.
 #   make sweep MODEL=wm [PRESET= WORKLOAD= BACKENDS= DTYPE= DEVICE= SUITE=full PROCESSES=5 BUILDS=3 NOTE= RESUME=1]
-#   make test | lint | selftest [QUICK=1] | history | report | doctor | list | table MODEL=wm
+#   make test | lint | selftest [QUICK=1] | history | report | doctor | list | table MODEL=wm | gpu-evidence [DRY=1]
 # A host without an NVIDIA GPU: make TORCH_INDEX=<PyTorch's CPU wheel index> avoids gigabytes of CUDA libraries.
 
 MODEL ?= wm
@@ -14,7 +14,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c const
 	$(if $(TORCH_INDEX),--extra-index-url '$(TORCH_INDEX)')
 PYTEST_ARGS ?= -n auto
 
-.PHONY: sweep test lint selftest history report doctor list table install clean
+.PHONY: sweep test lint selftest history report doctor list table gpu-evidence install clean
 .DEFAULT_GOAL := sweep
 
 sweep: $(INSTALLED)
@@ -36,6 +36,9 @@ lint: $(DEVELOPING)
 
 selftest: $(INSTALLED)
 	@$(BIN)/bakeoff selftest $(if $(QUICK),--quick)
+
+gpu-evidence: $(DEVELOPING)
+	@BIN=$(BIN) $(if $(DRY),DRY=1) tools/gpu-evidence
 
 history: $(INSTALLED)
 	@$(BIN)/bakeoff history

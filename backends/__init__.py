@@ -5,8 +5,11 @@ from bakeoff.models.lookup import look_up
 
 _TABLE = {
     "eager": "bakeoff.backends.eager:BACKEND",
+    "cudagraph": "bakeoff.backends.cudagraph:BACKEND",
     "inductor": "bakeoff.backends.inductor:BACKEND",
     "aoti": "bakeoff.backends.aoti:BACKEND",
+    "tensorrt": "bakeoff.backends.tensorrt:BACKEND",
+    "tensorrt-aot": "bakeoff.backends.tensorrt_aot:BACKEND",
     "openvino": "bakeoff.backends.openvino:BACKEND",
     "onnxruntime": "bakeoff.backends.onnxruntime:BACKEND",
     "int8": "bakeoff.backends.int8:BACKEND",

@@ -59,6 +59,8 @@ def _quantises(_options: Options) -> Quantisation:
     return "fp8"
 
 
+_KINDS = (Options(kind="per-row"), Options(kind="per-tensor"), Options())
+
 BACKEND = Backend(
     name="fp8",
     summary="torchao float8 of linear layers, weights only or dynamic; prepares for a compiler",
@@ -67,9 +69,8 @@ BACKEND = Backend(
     requires=(TORCH, TORCHAO),
     dtypes=("fp32", "bf16"),
     choices=(
-        Choice(Options(), dtypes=("bf16",), then="inductor", suite="full"),
-        Choice(Options(kind="per-row"), dtypes=("bf16",), then="inductor", suite="full"),
-        Choice(Options(kind="per-tensor"), dtypes=("bf16",), then="inductor", suite="full"),
+        *(Choice(options, devices=("cuda",), dtypes=("bf16",), then="inductor") for options in _KINDS),
+        *(Choice(options, devices=("cpu",), dtypes=("bf16",), then="inductor", suite="full") for options in _KINDS),
     ),
     really_ran="torchao replaced the weights of at least one layer, and the weights take fewer bytes than before",
     quantises=_quantises,

@@ -1,9 +1,10 @@
 """ONNX Runtime: torch.onnx's exporter, weights beside the graph, a session with inputs and outputs bound in place.
 
-The CPU provider has no bf16 kernels. `int8` quantises the weights of MatMul nodes and their activations as they come
-(dynamic); it is a variant of its own class, judged by its own budget. A model in the cache that no session can be made
-of is exported again. A provider that cannot load is replaced by the CPU's with no more than a warning, so the session's
-own list is compared with what was asked for.
+On CUDA the provider is CUDA's or TensorRT's, inputs and outputs stay on the device, and any node left to the CPU is
+falling back. The CPU provider has no bf16 kernels. `int8` quantises the weights of MatMul nodes and their activations
+as they come (dynamic); it is a variant of its own class, judged by its own budget. A model in the cache that no session
+can be made of is exported again. A provider that cannot load is replaced by the CPU's with no more than a warning, so
+the session's own list is compared with what was asked for.
 """
 
 import json
@@ -49,6 +50,8 @@ class Options:
     level: Literal["all", "extended", "basic", "none"] = "all"
     """Graph optimisations of the session."""
     int8: bool = False
+    cuda_graph: bool = False
+    """Each bound set of inputs is captured at its first call and replayed; the CUDA provider's."""
 
 
 def _provider(options: Options, device: str) -> str:
@@ -78,6 +81,8 @@ def _objection(options: Options, device: str, dtype: str) -> str:
         return "ONNX Runtime's CPU provider has no bf16 kernels (NOT_IMPLEMENTED); use fp32"
     if options.int8 and dtype != "fp32":
         return "dynamic int8 quantises an fp32 graph; use fp32"
+    if options.cuda_graph and wanted != _PROVIDERS["cuda"]:
+        return "cuda_graph is the CUDA provider's; take provider=cuda on @cuda"
     return ""
 
 
@@ -95,6 +100,8 @@ class _Session(Engine):
     outputs: "tuple[tuple[str, tuple[int, ...], Any], ...]"
     provider: str
     proof: Proof
+    captures: bool
+    bound: int = 0
 
     def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
         import torch
@@ -113,13 +120,24 @@ class _Session(Engine):
                 name, device.type, device.index or 0, _onnx_type(tensor), tensor.shape, tensor.data_ptr()
             )
         run = self.session.run_with_iobinding
-        keep = (kept, results)
+        keep, settings = (kept, results), self._run_settings()
 
         def call() -> tuple["Tensor", ...]:
-            run(binding)
+            run(binding, settings)
             return keep[1]
 
         return call
+
+    def _run_settings(self) -> "onnxruntime.RunOptions | None":
+        """A captured graph replays the addresses it was captured with, so each binding has a graph of its own."""
+        if not self.captures:
+            return None
+        import onnxruntime
+
+        self.bound += 1
+        settings = onnxruntime.RunOptions()
+        settings.add_run_config_entry("gpu_graph_id", str(self.bound))
+        return settings
 
     def prove(self) -> Proof:
         return self.proof
@@ -189,7 +207,7 @@ def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options
     outputs = tuple((value.name, tuple(value.shape), _torch_type(value.type)) for value in session.get_outputs())
     names = tuple(value.name for value in session.get_inputs())
     proof = _prove(path, session, provider, hashed, cached)
-    return _Session(session, names, forms(inputs), outputs, provider, proof)
+    return _Session(session, names, forms(inputs), outputs, provider, proof, options.cuda_graph)
 
 
 def _torch_type(name: str) -> Any:
@@ -281,7 +299,27 @@ def _open(path: Path, provider: str, options: Options, context: BuildContext) ->
     if context.trace:
         settings.enable_profiling = True
         settings.profile_file_prefix = str(context.work_dir / "profile")
-    return onnxruntime.InferenceSession(str(path), settings, providers=[provider])
+    return onnxruntime.InferenceSession(
+        str(path), settings, providers=[(provider, _provider_options(options, context))]
+    )
+
+
+def _provider_options(options: Options, context: BuildContext) -> dict[str, str]:
+    """What a provider is told beyond its name. CUDA's own default multiplies fp32 in TF32 (onnxruntime 1.18 on)."""
+    wanted = _provider(options, context.device)
+    if wanted == _PROVIDERS["cuda"]:
+        return {"use_tf32": str(int(context.dtype == "tf32")), "enable_cuda_graph": str(int(options.cuda_graph))}
+    if wanted == _PROVIDERS["tensorrt"]:
+        kept = str(context.cache_dir / "tensorrt")
+        return {
+            "trt_fp16_enable": str(context.dtype == "fp16"),
+            "trt_bf16_enable": str(context.dtype == "bf16"),
+            "trt_engine_cache_enable": "True",
+            "trt_engine_cache_path": kept,
+            "trt_timing_cache_enable": "True",
+            "trt_timing_cache_path": kept,
+        }
+    return {}
 
 
 def lost_provider(asked: str, session: "onnxruntime.InferenceSession") -> str:
@@ -330,9 +368,11 @@ BACKEND = Backend(
     requires=(TORCH, Requirement("onnxruntime", _INSTALL), Requirement("onnxscript", _INSTALL)),
     dtypes=("fp32", "tf32", "fp16", "bf16"),
     choices=(
-        Choice(Options(), dtypes=("fp32",)),
+        Choice(Options(), devices=("cpu",), dtypes=("fp32",)),
+        Choice(Options(), devices=("cuda",)),
         Choice(Options(int8=True), devices=("cpu",), suite="full", dtypes=("fp32",)),
-        Choice(Options(provider="tensorrt"), devices=("cuda",), suite="full"),
+        Choice(Options(cuda_graph=True), devices=("cuda",), dtypes=("fp32", "bf16")),
+        Choice(Options(provider="tensorrt"), devices=("cuda",), dtypes=("bf16",)),
     ),
     really_ran="the session's first provider is the one asked for, and every node is placed on it",
     keeps_module=False,

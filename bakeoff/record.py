@@ -206,6 +206,8 @@ class TraceRecord:
     own_ns: int
     """In the compiler's own."""
     graph_hash: str = ""
+    fp8_ns: int = 0
+    """In kernels that take float8 operands, by their names; weights alone in float8 are multiplied in the dtype."""
 
 
 @dataclass(frozen=True, slots=True)

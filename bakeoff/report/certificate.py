@@ -37,7 +37,7 @@ def render(record: Record) -> list[str]:
             lines.append(f"  operators {where}: {_counted(operators)}")
     lines += _layers(proof)
     if proof.trace is not None:
-        lines += _trace(proof.trace)
+        lines += _trace(proof.trace, record.quantisation == "fp8")
     return lines
 
 
@@ -77,11 +77,12 @@ def _layers(proof: ProofRecord) -> Iterator[str]:
             yield f"  {word}: {rest} more for {len(ordered) - _LAYERS} other reasons"
 
 
-def _trace(trace: TraceRecord) -> Iterator[str]:
+def _trace(trace: TraceRecord, fp8: bool) -> Iterator[str]:
     longest = f"the {len(trace.kernels)} longest of {trace.kernel_count}"
+    in_fp8 = f", {share(trace.fp8_ns, trace)} in kernels with float8 operands" if fp8 else ""
     yield (
         f"  a traced call took {trace.total_ns / 1e6:.3f} ms, {share(trace.named_ns, trace)} in named kernels, "
-        f"{share(trace.own_ns, trace)} in the compiler's own (*); {longest}:"
+        f"{share(trace.own_ns, trace)} in the compiler's own (*){in_fp8}; {longest}:"
     )
     cells = [
         [

@@ -69,10 +69,10 @@ def _serve(job: CompareJob, bench: Bench, commands: int, report: Report) -> Meas
     _obey(stand, course, commands, report)
     moved = sorted(name for name, count in counters().items() if count != before.get(name, 0))
     del shift
-    state, throttled, _ = device_state(device)
+    state = device_state(device)
     ran = call_stage(lambda: dispatched(stand.built.calls[0]))
     proof = closing_proof(stand, ran)
-    made = replace(made, overhead=overhead, device_state=state, proof=proof)
+    made = replace(made, overhead=overhead, device_state=dict(state.facts), proof=proof)
     if proof.fell_back:
         return replace(made, status="fell_back", reason=f"what ran is {proof.fell_back}")
     if stand.watch.problem:
@@ -80,8 +80,7 @@ def _serve(job: CompareJob, bench: Bench, commands: int, report: Report) -> Meas
     alarms = []
     if moved:
         alarms.append(Finding("recompiles", f"compiled between the blocks ({', '.join(moved)})"))
-    if throttled:
-        alarms.append(Finding("throttled", f"the GPU was throttled: {', '.join(throttled)}"))
+    alarms += state.alarms()
     return replace(made, status="unstable", reason=alarms[0].text, findings=tuple(alarms)) if alarms else made
 
 

@@ -1,11 +1,15 @@
 """What is particular to the device that is measured on: its context, its caches, and what it said of itself."""
 
-from collections.abc import Callable
+import contextlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
+import psutil
 import torch
 
 from bakeoff.host import nvml
-from bakeoff.record import Scalar
+from bakeoff.record import Finding, Scalar
 from bakeoff.worker import memory
 from bakeoff.worker.bench import synchronise
 
@@ -51,20 +55,67 @@ def cache_flush(device: str, weights_bytes: int) -> Callable[[], None] | None:
     return flush
 
 
-def device_state(device: str) -> tuple[dict[str, Scalar], list[str], bool]:
-    """What the device says now, the throttle reasons that make a row unstable, and whether it is at its power cap."""
+@dataclass(frozen=True, slots=True)
+class DeviceState:
+    """What the device says of itself and of who uses it."""
+
+    facts: Mapping[str, Scalar] = field(default_factory=dict)
+    throttled: tuple[str, ...] = ()
+    """Reasons that make a row unstable."""
+    capped: bool = False
+    """It is at its power cap."""
+    strangers: tuple[int, ...] = ()
+    """Processes of others that compute on it."""
+
+    def alarms(self) -> list[Finding]:
+        """What makes numbers useless that were taken meanwhile."""
+        found = []
+        if self.throttled:
+            found.append(Finding("throttled", f"the GPU was throttled meanwhile: {', '.join(self.throttled)}"))
+        if self.strangers:
+            others = ", ".join(str(pid) for pid in self.strangers)
+            found.append(Finding("gpu-shared", f"other processes computed on the GPU meanwhile: {others}"))
+        return found
+
+
+def device_state(device: str) -> DeviceState:
+    """What NVML knows of the GPU that torch uses; nothing on a CPU."""
     if device == "cpu":
-        return {}, [], False
+        return DeviceState()
     with nvml() as library:
         if library is None:
-            return {}, [], False
+            return DeviceState()
         handle = library.nvmlDeviceGetHandleByUUID(memory.device_uuid())
         reasons = int(library.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
-        state: dict[str, Scalar] = {
+        found = [process.pid for process in library.nvmlDeviceGetComputeRunningProcesses(handle)]
+        others = strangers(found, os.getpid(), _lab_of)
+        facts: dict[str, Scalar] = {
             "sm_mhz": library.nvmlDeviceGetClockInfo(handle, library.NVML_CLOCK_SM),
             "memory_mhz": library.nvmlDeviceGetClockInfo(handle, library.NVML_CLOCK_MEM),
             "power_w": library.nvmlDeviceGetPowerUsage(handle) / 1000,
             "temperature_c": library.nvmlDeviceGetTemperature(handle, library.NVML_TEMPERATURE_GPU),
             "throttle_reasons": reasons,
+            "processes": len(found),
         }
-    return state, [name for bit, name in _THERMAL.items() if reasons & bit], bool(reasons & _POWER_CAP)
+    throttled = tuple(name for bit, name in _THERMAL.items() if reasons & bit)
+    return DeviceState(facts, throttled, bool(reasons & _POWER_CAP), others)
+
+
+def strangers(found: Sequence[int], own: int, lab_of: Callable[[int], int]) -> tuple[int, ...]:
+    """Of the processes on a GPU those that another one started than this process's lab.
+
+    Workers of one comparison share a lab. A container may hide whose numbers these are: where `own` is not among them
+    nobody is accused.
+    """
+    if own not in found:
+        return ()
+    lab = lab_of(own)
+    return tuple(pid for pid in found if pid != own and lab_of(pid) != lab)
+
+
+def _lab_of(pid: int) -> int:
+    """The process that started a worker's guard; 0 for one that is gone or has none."""
+    with contextlib.suppress(psutil.Error):
+        parents = psutil.Process(pid).parents()
+        return parents[1].pid if len(parents) > 1 else 0
+    return 0

@@ -16,7 +16,7 @@ from bakeoff.record import Finding, Measurement, Parity, ProofRecord, Scalar, St
 from bakeoff.worker import memory
 from bakeoff.worker.bench import Bench, Report, cast_inputs, open_bench, synchronise
 from bakeoff.worker.building import Built, StageError, build, call_stage
-from bakeoff.worker.device import cache_flush, context_bytes, device_state, held_bytes
+from bakeoff.worker.device import DeviceState, cache_flush, context_bytes, device_state, held_bytes
 from bakeoff.worker.failures import encodable
 from bakeoff.worker.judged import Judged
 from bakeoff.worker.operators import Dispatched, dispatched, one_by_one
@@ -144,7 +144,7 @@ def _measure(job: MeasureJob, bench: Bench, report: Report) -> Measurement:
         report=report,
     )
     timing = call_stage(lambda: time_calls(calls, activity(engine), course))
-    state, throttled, capped = device_state(device)
+    state = device_state(device)
     overhead = measure_overhead(timing.outputs[0], course)
     late = [stand.judged.differences(index, copy, "after timing") for index, copy in enumerate(timing.outputs)]
     grown = _drift(timing, calls, course)
@@ -166,12 +166,12 @@ def _measure(job: MeasureJob, bench: Bench, report: Report) -> Measurement:
     parity = stand.judged.parity([*stand.checked, *late])
     alarms = [
         *_timing_alarms(timing, grown, leaked, proof.recompiles, job),
-        *_other_alarms(given, settings(), unseen, throttled),
+        *_other_alarms(given, settings(), unseen, state),
     ]
     findings = [*timing.findings, *alarms]
     if cold:
         findings.append(Finding("cold", "caches are flushed before each timed call: the weights would fit in them"))
-    if capped:
+    if state.capped:
         findings.append(Finding("power-cap", "the GPU was at its power cap in the timed window"))
     if job.policy.contention >= timing.others > job.policy.contention / 4:
         findings.append(Finding("contention", f"other processes took {timing.others:.0%} of all cores while timing"))
@@ -192,7 +192,7 @@ def _measure(job: MeasureJob, bench: Bench, report: Report) -> Measurement:
         memory=metered,
         overhead=overhead,
         settings=given,
-        device_state={"other_cpu_share": round(timing.others, 4), "cores_busy": round(timing.cores, 3), **state},
+        device_state={"other_cpu_share": round(timing.others, 4), "cores_busy": round(timing.cores, 3), **state.facts},
         weights=bench.weights,
     )
 
@@ -309,7 +309,7 @@ def _timing_alarms(
 
 
 def _other_alarms(
-    given: Mapping[str, Scalar], now: Mapping[str, Scalar], unseen: Unseen, throttled: Sequence[str]
+    given: Mapping[str, Scalar], now: Mapping[str, Scalar], unseen: Unseen, state: DeviceState
 ) -> list[Finding]:
     alarms = []
     changed = [f"{name} from {value} to {now[name]}" for name, value in given.items() if now[name] != value]
@@ -317,9 +317,7 @@ def _other_alarms(
         alarms.append(Finding("settings", f"the backend changed settings that others rely on: {', '.join(changed)}"))
     if unseen.alarm:
         alarms.append(Finding("unseen", unseen.alarm))
-    if throttled:
-        alarms.append(Finding("throttled", f"the GPU was throttled in the timed window: {', '.join(throttled)}"))
-    return alarms
+    return [*alarms, *state.alarms()]
 
 
 def _verdict(fell_back: str, parity: Parity, wrong: str, alarms: Sequence[Finding]) -> tuple[Status, str]:

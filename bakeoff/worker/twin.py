@@ -5,6 +5,7 @@ table. A twin that dies takes no measurement with it.
 """
 
 import gc
+import re
 
 from bakeoff.backends.tracing import Trace
 from bakeoff.job import MeasureJob, TwinJob, TwinResult
@@ -14,6 +15,8 @@ from bakeoff.worker.building import Built, StageError, build, call_stage
 from bakeoff.worker.measure import as_variant
 from bakeoff.worker.precision import flags
 
+_FP8 = re.compile("e4m3|e5m2|f8f8|fp8|float8|scaled_mm", re.IGNORECASE)
+"""How kernels with float8 operands are named by cuBLAS (`e4m3`), CUTLASS (`f8f8bf16`) and TensorRT (`fp8`)."""
 _SHOWN = 10
 
 
@@ -54,4 +57,5 @@ def _kept(trace: Trace, graph_hash: str) -> TraceRecord:
         named_ns=sum(one.ns for one in trace.kernels),
         own_ns=sum(one.ns for one in trace.kernels if one.own),
         graph_hash=graph_hash,
+        fp8_ns=sum(one.ns for one in trace.kernels if _FP8.search(one.name)),
     )

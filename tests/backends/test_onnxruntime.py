@@ -2,6 +2,8 @@
 
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -211,3 +213,36 @@ def test_a_lost_provider_is_said() -> None:
 
     assert lost_provider("CPUExecutionProvider", Session()) == ""
     assert lost_provider("CUDAExecutionProvider", Session()) == "CPUExecutionProvider in place of CUDAExecutionProvider"
+
+
+class TestOnCuda:
+    """What the GPU providers are asked for; none of them can load here."""
+
+    def context(self, dtype: str, folder: Path) -> Any:
+        return SimpleNamespace(device="cuda", dtype=dtype, cache_dir=folder)
+
+    @pytest.mark.parametrize(("dtype", "allowed"), [("fp32", "0"), ("tf32", "1"), ("bf16", "0")])
+    def test_fp32_is_fp32(self, dtype: str, allowed: str, tmp_path: Path) -> None:
+        """The provider's own default is TF32."""
+        asked = onnxruntime._provider_options(Options(cuda_graph=True), self.context(dtype, tmp_path))
+        assert asked == {"use_tf32": allowed, "enable_cuda_graph": "1"}
+
+    def test_tensorrt_keeps_its_engines_in_the_labs_cache_in_the_variants_dtype(self, tmp_path: Path) -> None:
+        asked = onnxruntime._provider_options(Options(provider="tensorrt"), self.context("bf16", tmp_path))
+        assert (asked["trt_fp16_enable"], asked["trt_bf16_enable"]) == ("False", "True")
+        assert asked["trt_engine_cache_path"] == asked["trt_timing_cache_path"] == str(tmp_path / "tensorrt")
+
+    def test_captured_graphs_are_the_cuda_providers(self) -> None:
+        assert "provider=cuda" in BACKEND.objection(Options(cuda_graph=True), "cpu", "fp32")
+        assert "provider=cuda" in BACKEND.objection(Options(provider="tensorrt", cuda_graph=True), "cuda", "bf16")
+        assert BACKEND.objection(Options(cuda_graph=True), "cuda", "bf16") == ""
+
+    def test_each_bound_set_has_a_graph_of_its_own(self, toy: Toy) -> None:
+        """A captured graph replays the addresses of the set that it was captured with."""
+        session: Any = toy.engine
+        captured = onnxruntime._Session(
+            session.session, session.inputs, session.takes, session.outputs, session.provider, session.proof, True
+        )
+        ids = [captured._run_settings().get_run_config_entry("gpu_graph_id") for _ in range(2)]
+        assert ids == ["1", "2"]
+        assert session._run_settings() is None

@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.skipif(not host.read_host().gpus, reason="no NVIDIA GPU answers NVML here"),
 ]
 
-BACKENDS = ("eager", "inductor[mode=default]", "inductor[mode=reduce-overhead]")
+BACKENDS = ("eager", "cudagraph", "inductor[mode=default]", "inductor[mode=reduce-overhead]")
 WORKLOADS = ("world", "picture")
 DTYPES = ("fp32", "bf16")
 VARIANTS = [
@@ -195,3 +195,11 @@ def test_two_live_workers_share_a_gpu(tmp_path: Path) -> None:
     assert comparison.how == "interleaved"
     assert (comparison.a.status, comparison.b.status) == ("ok", "ok")
     assert len(comparison.rounds) >= 20
+
+
+def test_a_captured_graph_launches_once_what_eager_launches(swept: Swept) -> None:
+    for workload in WORKLOADS:
+        proof = measured(swept, f"toy:small.{workload}/cudagraph/bf16@cuda").proof
+        assert proof is not None
+        assert (proof.fell_back, proof.graphs) == ("", 1)
+        assert int(str(proof.facts["captures"])) >= 2, "one for each set of inputs"

@@ -52,7 +52,10 @@ def planned(**asked: Any) -> list[str]:
     return variants(make_plan(Request(**{"component": "toy", "backends": TWO, **asked})))
 
 
-ON_CUDA = ("eager", "inductor", "inductor[mode=reduce-overhead]", "inductor[mode=max-autotune]")
+ON_CUDA = ("eager", "cudagraph", "inductor", "inductor[mode=reduce-overhead]", "inductor[mode=max-autotune]")
+TENSORRT = ("tensorrt", "tensorrt[cudagraphs]", "tensorrt-aot", "tensorrt-aot[cudagraphs]")
+ORT_ON_CUDA = ("onnxruntime", "onnxruntime[cuda_graph]")
+FP8 = ("fp8[kind=per-row]+inductor", "fp8[kind=per-tensor]+inductor", "fp8+inductor")
 
 
 @pytest.mark.usefixtures("cpu")
@@ -63,9 +66,12 @@ class TestDefaults:
             f"toy:tiny.world/{backend}/fp32@cpu"
             for backend in (
                 "eager",
+                "cudagraph",
                 "inductor",
                 "inductor[freezing]",
                 "aoti",
+                "tensorrt",
+                "tensorrt-aot",
                 "openvino",
                 "onnxruntime",
                 "int8+inductor",
@@ -78,7 +84,17 @@ class TestDefaults:
             *(f"toy:tiny.world/{backend}/fp32@cpu" for backend in ("eager", "onnxruntime")),
             *(
                 f"toy:tiny.world/{backend}/bf16@cpu"
-                for backend in ("eager", "inductor", "inductor[freezing]", "aoti", "openvino", "int8+inductor")
+                for backend in (
+                    "eager",
+                    "cudagraph",
+                    "inductor",
+                    "inductor[freezing]",
+                    "aoti",
+                    "tensorrt",
+                    "tensorrt-aot",
+                    "openvino",
+                    "int8+inductor",
+                )
             ),
         ]
 
@@ -87,8 +103,19 @@ class TestDefaults:
         assert planned(backends=()) == [
             f"toy:small.world/{backend}/{dtype}@cuda"
             for dtype, backends in (
-                ("fp32", (*ON_CUDA, "onnxruntime")),
-                ("bf16", (*ON_CUDA, "aoti", "int8+inductor")),
+                ("fp32", (*ON_CUDA, *TENSORRT, *ORT_ON_CUDA)),
+                (
+                    "bf16",
+                    (
+                        *ON_CUDA,
+                        "aoti",
+                        *TENSORRT,
+                        *ORT_ON_CUDA,
+                        "onnxruntime[provider=tensorrt]",
+                        "int8+inductor",
+                        *FP8,
+                    ),
+                ),
             )
             for backend in backends
         ]

@@ -1,0 +1,83 @@
+"""Eager PyTorch captured once as a CUDA graph and replayed: what launching costs, apart from what fusion gains.
+
+A graph reads and writes fixed addresses, so each bound set of inputs is a capture of its own; their intermediates share
+one memory pool, their outputs do not. Outputs stay where the graph writes them: a later call overwrites them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from bakeoff.backends.backend import Backend, BuildContext, Call, Choice, Engine, NoOptions, Outputs, Proof
+from bakeoff.backends.exported import TORCH
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+_WARM_UPS = 3
+"""Calls before any capture: libraries choose kernels and take their workspaces in the first ones."""
+
+
+@dataclass(slots=True)
+class _Captured(Engine):
+    module: "nn.Module"
+    pool: Any
+    graphs: "list[Any]" = field(default_factory=list)
+
+    def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
+        import torch
+
+        tensors = tuple(inputs.values())
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self.pool):
+            outputs: Outputs = self.module(*tensors)
+        self.graphs.append(graph)
+        replay, keep = graph.replay, (outputs, tensors)
+
+        def call() -> Outputs:
+            replay()
+            return keep[0]
+
+        return call
+
+    def activity(self) -> Mapping[str, int]:
+        return {"captures": len(self.graphs)}
+
+    def prove(self) -> Proof:
+        captured = len(self.graphs)
+        return Proof(
+            fell_back="" if captured else "eager: nothing was captured",
+            graphs=min(captured, 1),
+            facts={"captures": captured},
+        )
+
+    def close(self) -> None:
+        for graph in self.graphs:
+            graph.reset()
+        self.graphs.clear()
+
+
+def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", _options: NoOptions, _context: BuildContext) -> Engine:
+    import torch
+
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(_WARM_UPS):
+            module(*inputs.values())
+    torch.cuda.current_stream().wait_stream(stream)
+    return _Captured(module, torch.cuda.graph_pool_handle())
+
+
+BACKEND = Backend(
+    name="cudagraph",
+    summary="eager captured once as a CUDA graph: launch cost apart from fusion",
+    build=_build,
+    requires=(TORCH,),
+    devices=("cuda",),
+    choices=(
+        Choice(NoOptions(), devices=("cpu",), dtypes=("bf16",)),  # a row that says what it lacks
+        Choice(NoOptions(), devices=("cuda",)),
+    ),
+    really_ran="the calls replay a captured graph, and dispatch no operator of their own",
+)

@@ -1,0 +1,140 @@
+"""TensorRT inside torch.compile: dynamo captures one graph, torch_tensorrt converts what TensorRT has layers for.
+
+torch.compile hands parameters over as inputs, which TensorRT cannot fold or arrange (pytorch/TensorRT#3216); `freezing`
+makes them constants of the engine. A build that fails is always an error here: torch_tensorrt's own default is to go on
+with PyTorch's graph and a warning. Not one engine has been built by us: the machines that this was written on have no
+TensorRT libraries.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any
+
+from bakeoff.backends.backend import Backend, BuildContext, Choice, Engine, ModuleEngine, Proof
+from bakeoff.backends.exported import TORCH, graph_hash, operators, refuse_quantised
+from bakeoff.backends.torchtrt import (
+    REQUIRES,
+    Converted,
+    Told,
+    cache_settings,
+    listening,
+    load_library,
+    objection,
+    prove,
+    read_converted,
+    settings,
+    trace_engines,
+)
+from bakeoff.backends.tracing import Trace
+
+if TYPE_CHECKING:
+    from torch import Tensor, fx, nn
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    optimization_level: int = 3
+    """0 to 5: how long TensorRT's builder searches."""
+    min_block_size: int = 1
+    """Operators of the smallest engine; torch_tensorrt's own 5 leaves small ones to PyTorch."""
+    cudagraphs: bool = False
+    freezing: bool = False
+    engine_cache: bool = False
+    """Keep built engines; only refittable ones can be kept."""
+
+
+def _objection(options: Options, _device: str, _dtype: str) -> str:
+    return objection(options.optimization_level, options.min_block_size)
+
+
+@dataclass(slots=True)
+class _Compiler:
+    """torch_tensorrt's back end as torch.compile calls it, keeping what went in and what came out."""
+
+    backend: Any
+    settings: Mapping[str, Any]
+    told: Told = field(default_factory=Told)
+    graphs: "list[fx.Graph]" = field(default_factory=list)
+    inside: Counter[str] = field(default_factory=Counter)
+    results: "list[fx.GraphModule]" = field(default_factory=list)
+    compiler_name: str = "tensorrt"
+
+    def __call__(self, graph: "fx.GraphModule", inputs: "list[Tensor]") -> Any:
+        self.graphs.append(graph.graph)
+        self.inside.update(operators(graph.graph))
+        with listening() as told:
+            compiled = self.backend(graph, inputs, options=dict(self.settings))
+        self.told.text += told.text
+        self.results.append(compiled)
+        return compiled
+
+    def prove(self) -> Proof:
+        from torch._dynamo.utils import counters, get_compilation_metrics
+
+        if not self.results:
+            return Proof(fell_back="eager: dynamo captured no graph")
+        found = [read_converted(result) for result in self.results]
+        engines = {f"{index}.{name}": plan for index, part in enumerate(found) for name, plan in part.engines.items()}
+        left: Counter[str] = Counter()
+        for part in found:
+            left.update(part.left)
+        proof = prove(Converted(engines, left), self.told, self.inside, graph_hash(self.graphs))
+        reasons = (entry.recompile_reason for entry in get_compilation_metrics() if entry.graph_op_count)
+        return replace(
+            proof,
+            graphs=len(self.results),
+            graph_breaks=sum(counters["graph_break"].values()),
+            recompiles=tuple(reason for reason in reasons if reason),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Engine(ModuleEngine):
+    def trace(self, call: Any) -> Trace:
+        return trace_engines(call)
+
+
+def _counters() -> Mapping[str, int]:
+    from torch._dynamo.utils import counters
+
+    return {f"stats.{name}": int(count) for name, count in counters["stats"].items()}
+
+
+def _build(module: "nn.Module", _inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext) -> Engine:
+    refuse_quantised(module, "torch_tensorrt", "it lowers modelopt's quantize operators, not torchao's scaled_mm")
+    library = load_library()
+    import torch
+
+    known = {entry.name for entry in fields(library.dynamo.CompilationSettings)} | {"engine_cache_dir"}
+    wanted = {"optimization_level": options.optimization_level, "min_block_size": options.min_block_size}
+    if options.engine_cache:
+        wanted |= cache_settings(context.cache_dir)
+    if options.freezing:
+        # Dynamo asks for it when it decides whether parameters are constants (torch/_dynamo/utils.py).
+        torch._inductor.config.freezing = True
+    library.runtime.set_cudagraphs_mode(options.cudagraphs)
+    compiler = _Compiler(library.dynamo.backend.torch_tensorrt_backend, settings(wanted, known, context))
+    compiled = torch.compile(module, backend=compiler, fullgraph=True, dynamic=False)
+    return _Engine(compiled, compiler.prove, _counters)
+
+
+BACKEND = Backend(
+    name="tensorrt",
+    summary="torch.compile with TensorRT engines, by torch_tensorrt",
+    build=_build,
+    options=Options,
+    requires=(TORCH, *REQUIRES),
+    devices=("cuda",),
+    choices=(
+        Choice(Options(), devices=("cpu",), dtypes=("bf16",)),  # a row that says what it lacks
+        Choice(Options(), devices=("cuda",)),
+        Choice(Options(cudagraphs=True), devices=("cuda",)),
+        Choice(Options(freezing=True, cudagraphs=True), devices=("cuda",), suite="full"),
+        Choice(Options(optimization_level=5), devices=("cuda",), suite="full"),
+    ),
+    really_ran="dynamo captured one graph and at least one TensorRT engine stands in it; operators beside it are named",
+    caches=True,
+    weight_copies=3.0,
+    objection=_objection,
+)

@@ -1,0 +1,223 @@
+"""TensorRT ahead of time: torch.export, converted by torch_tensorrt, saved, and what is timed is what was loaded back.
+
+Weights are constants of the engine. `require_full_compilation` turns an operator that TensorRT lacks into a failed
+build with its name. A saved program in the cache that cannot be loaded is built again. Not one engine has been built by
+us: the machines that this was written on have no TensorRT libraries.
+"""
+
+import contextlib
+import hashlib
+import inspect
+import operator
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bakeoff.backends.backend import Backend, BuildContext, Call, Choice, Engine, Proof, Unsupported
+from bakeoff.backends.exported import (
+    TORCH,
+    export,
+    forms,
+    graph_hash,
+    operators,
+    program_key,
+    refuse_others,
+    refuse_quantised,
+)
+from bakeoff.backends.torchtrt import (
+    REQUIRES,
+    Told,
+    cache_settings,
+    listening,
+    load_library,
+    objection,
+    prove,
+    read_converted,
+    settings,
+    trace_engines,
+)
+from bakeoff.backends.tracing import Trace
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, fx, nn
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    optimization_level: int = 3
+    """0 to 5: how long TensorRT's builder searches."""
+    min_block_size: int = 1
+    """Operators of the smallest engine; torch_tensorrt's own 5 leaves small ones to PyTorch."""
+    cudagraphs: bool = False
+    require_full_compilation: bool = True
+    hardware_compatible: bool = False
+    """Engines for Ampere and newer, not for this GPU alone."""
+    version_compatible: bool = False
+    """Engines for newer TensorRT too, by lean operators alone."""
+    engine_cache: bool = False
+    """Keep built engines; only refittable ones can be kept."""
+    weight_streaming: bool = False
+    """Weights stay on the host and are streamed to the device, within the budget that TensorRT chooses."""
+    preallocated_outputs: bool = False
+    """The next call's outputs are allocated while this one runs."""
+
+
+def _objection(options: Options, _device: str, _dtype: str) -> str:
+    if options.weight_streaming and options.cudagraphs:
+        return "weights that are streamed cannot be captured in a CUDA graph"
+    return objection(options.optimization_level, options.min_block_size)
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded(Engine):
+    """A program loaded from disk."""
+
+    module: "fx.GraphModule"
+    takes: Mapping[str, str]
+    proof: Proof
+
+    def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
+        refuse_others(self.takes, inputs)
+        run, tensors = self.module, tuple(inputs.values())
+        return lambda: tuple(run(*tensors))
+
+    def prove(self) -> Proof:
+        return self.proof
+
+    def trace(self, call: Call) -> Trace:
+        return trace_engines(call)
+
+
+def _wanted(options: Options, context: BuildContext) -> dict[str, Any]:
+    wanted: dict[str, Any] = {
+        "optimization_level": options.optimization_level,
+        "min_block_size": options.min_block_size,
+        "require_full_compilation": options.require_full_compilation,
+        "hardware_compatible": options.hardware_compatible,
+        "version_compatible": options.version_compatible,
+        "enable_weight_streaming": options.weight_streaming,
+    }
+    return wanted | (cache_settings(context.cache_dir) if options.engine_cache else {})
+
+
+def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext) -> Engine:
+    refuse_quantised(module, "torch_tensorrt", "it lowers modelopt's quantize operators, not torchao's scaled_mm")
+    library = load_library()
+    program = export(module, inputs)
+    hashed, inside = graph_hash([program.graph]), operators(program.graph)
+    known = inspect.signature(library.dynamo.compile).parameters
+    chosen = settings(_wanted(options, context), known, context)
+    path = context.cache_dir / f"{program_key(program, hashed, sorted(asdict(options).items()))}.ep"
+    loaded, told = _load(library, path), Told()
+    cached = loaded is not None
+    if loaded is None:
+        told = _compile(library, program, inputs, chosen, path, context.work_dir)
+        loaded = library.load(str(path)).module()
+    found = read_converted(loaded)
+    proof = replace(
+        prove(found, told, inside, hashed, program_from_cache=cached, program_digest=_digest(path)),
+        artifact_bytes=path.stat().st_size,
+    )
+    library.runtime.set_cudagraphs_mode(options.cudagraphs)
+    for engine in _engines(loaded):
+        engine.use_pre_allocated_outputs = options.preallocated_outputs
+        if options.weight_streaming:
+            engine.device_memory_budget = engine.automatic_device_memory_budget
+    return _Loaded(loaded, forms(inputs), proof)
+
+
+def _digest(path: Path) -> str:
+    """Of the saved program: a warm engine is the same one, while two builds of one graph may differ."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+
+
+def _load(library: Any, path: Path) -> "fx.GraphModule | None":
+    """The program in the cache; None where there is none, or none that loads."""
+    if not path.exists():
+        return None
+    with contextlib.suppress(OSError, RuntimeError, ValueError):
+        loaded: fx.GraphModule = library.load(str(path)).module()
+        return loaded
+    path.unlink()
+    return None
+
+
+def _compile(
+    library: Any,
+    program: "torch.export.ExportedProgram",
+    inputs: "Mapping[str, Tensor]",
+    chosen: Mapping[str, Any],
+    path: Path,
+    work_dir: Path,
+) -> Told:
+    """Leave the whole saved program at `path`, or nothing; gives what torch_tensorrt said of it.
+
+    Raises Unsupported, naming them, where operators are left and a full compilation was asked for.
+    """
+    tensors = tuple(inputs.values())
+    with listening() as told:
+        try:
+            compiled = library.dynamo.compile(program, arg_inputs=tensors, **chosen)
+        except AssertionError as error:
+            if "require_full_compilation" not in str(error):
+                raise
+            names = ", ".join(sorted(_left(library, program, tensors, chosen, work_dir))) or "some operator"
+            text = f"TensorRT has no layer for {names}; with require_full_compilation=false PyTorch runs what it lacks"
+            raise Unsupported(text) from error
+    path.parent.mkdir(parents=True, exist_ok=True)
+    written, part = work_dir / "program.ep", path.with_suffix(".part")
+    library.save(compiled, str(written), output_format="exported_program", arg_inputs=list(tensors))
+    shutil.move(written, part)
+    part.rename(path)
+    return told
+
+
+def _left(
+    library: Any,
+    program: "torch.export.ExportedProgram",
+    tensors: "tuple[Tensor, ...]",
+    chosen: Mapping[str, Any],
+    work_dir: Path,
+) -> Mapping[str, int]:
+    """Operators that TensorRT lacks, by a dry run: the error that stops a full compilation does not name them."""
+    written = work_dir / "partitions.txt"
+    asked = {**chosen, "require_full_compilation": False, "dryrun": str(written)}
+    with contextlib.redirect_stdout(sys.stderr):
+        library.dynamo.compile(program, arg_inputs=tensors, **asked)
+    return Told(written.read_text(encoding="utf-8")).left
+
+
+def _engines(module: "fx.GraphModule") -> Iterator[Any]:
+    """The engines of a loaded program: torch_tensorrt's own context managers find those of an unsaved one alone."""
+    for node in module.graph.nodes:
+        if node.op == "get_attr":
+            value = operator.attrgetter(str(node.target))(module)
+            if hasattr(value, "device_memory_budget"):
+                yield value
+
+
+BACKEND = Backend(
+    name="tensorrt-aot",
+    summary="TensorRT engines made ahead of time by torch_tensorrt, saved and loaded back",
+    build=_build,
+    options=Options,
+    requires=(TORCH, *REQUIRES),
+    devices=("cuda",),
+    choices=(
+        Choice(Options(), devices=("cpu",), dtypes=("bf16",)),  # a row that says what it lacks
+        Choice(Options(), devices=("cuda",)),
+        Choice(Options(cudagraphs=True), devices=("cuda",)),
+        Choice(Options(optimization_level=5), devices=("cuda",), suite="full"),
+        Choice(Options(require_full_compilation=False), devices=("cuda",), suite="full"),
+    ),
+    really_ran="the program loaded from disk holds at least one TensorRT engine; operators beside it are named",
+    keeps_module=False,
+    caches=True,
+    weight_copies=3.0,
+    objection=_objection,
+)

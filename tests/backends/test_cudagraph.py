@@ -1,0 +1,118 @@
+"""Captured eager, where capturing is imitated: what runs meanwhile is noted, and a replay does it again in place.
+
+As with a real CUDA graph a capture computes nothing that can be read, and a replay reads and writes the addresses that
+were captured (CUDA C++ programming guide, graphs).
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="torch captures graphs")
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from toys import Toy, build_toy
+
+from bakeoff.backends.cudagraph import BACKEND
+
+
+class Graph(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps: list[tuple[Any, Any, Any, list[Tensor]]] = []
+        self.replays = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        given = {tensor.untyped_storage().data_ptr() for tensor in _tensors((args, kwargs))}
+        fresh = [tensor for tensor in _tensors(result) if tensor.untyped_storage().data_ptr() not in given]
+        self.steps.append((function, args, kwargs or {}, fresh))
+        return result
+
+    def replay(self) -> None:
+        self.replays += 1
+        for function, args, kwargs, fresh in self.steps:
+            result = _tensors(function(*args, **kwargs))
+            for kept, new in zip(fresh, result[-len(fresh) :] if fresh else [], strict=True):
+                kept.copy_(new)
+
+    def reset(self) -> None:
+        self.steps.clear()
+
+
+def _tensors(value: Any) -> list[Tensor]:
+    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor)]
+
+
+@contextmanager
+def capture(graph: Graph, pool: object) -> Iterator[None]:
+    assert pool == "pool"
+    with torch.no_grad(), graph:
+        yield
+    for _, _, _, fresh in graph.steps:
+        for result in fresh:
+            if result.is_floating_point():
+                result.fill_(float("nan"))
+
+
+@pytest.fixture
+def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toy:
+    stream = SimpleNamespace(wait_stream=lambda _other: None)
+    for name, value in {
+        "Stream": lambda: stream,
+        "current_stream": lambda: stream,
+        "stream": lambda _stream: nullcontext(),
+        "graph_pool_handle": lambda: "pool",
+        "CUDAGraph": Graph,
+        "graph": capture,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, value)
+    return build_toy("world/cudagraph/fp32", tmp_path)
+
+
+def test_replays_give_what_eager_gives_for_each_set(toy: Toy) -> None:
+    assert toy.error() < 1e-6
+
+
+def test_each_set_of_inputs_is_captured_once_and_only_replayed(toy: Toy) -> None:
+    before = dict(toy.engine.activity())
+    for _ in range(3):
+        for call in toy.built.calls:
+            call()
+    assert toy.engine.activity() == before == {"captures": len(toy.sets)}
+
+
+def test_a_replay_reads_the_callers_memory(toy: Toy) -> None:
+    call, inputs = toy.built.calls[0], toy.sets[0]
+    first = [output.clone() for output in call()]
+    for tensor in inputs.values():
+        tensor.mul_(0.5)
+    again = call()
+    assert any(not torch.equal(one, other) for one, other in zip(first, again, strict=True))
+    for one, other in zip(again, toy.module(*inputs.values()), strict=True):
+        assert torch.allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_bound_sets_do_not_write_into_each_other(toy: Toy) -> None:
+    first, second = toy.built.calls[:2]
+    kept = [output.clone() for output in first()]
+    second()
+    assert all(torch.equal(one, other) for one, other in zip(first(), kept, strict=True))
+
+
+def test_the_proof_counts_captures(toy: Toy) -> None:
+    proof = toy.proof
+    assert (proof.fell_back, proof.graphs, proof.facts["captures"]) == ("", 1, len(toy.sets))
+    toy.engine.close()
+    assert toy.proof.fell_back == "eager: nothing was captured"
+
+
+def test_a_cpu_is_told_why() -> None:
+    assert BACKEND.unsupported(BACKEND.options(), "cpu", "bf16") == "cudagraph runs on cuda, not on cpu"

@@ -1,0 +1,211 @@
+"""The TensorRT back ends against a library that behaves as torch_tensorrt was read to; no engine is built here."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="torch_tensorrt converts torch's graphs")
+
+from fake_torch_tensorrt import FAKE_ENGINE, Fake, installed
+from toys import LIBRARY_WARNINGS, build_toy
+
+from bakeoff.backends import tensorrt, tensorrt_aot, torchtrt
+from bakeoff.backends.backend import Unsupported
+from bakeoff.models.errors import BakeoffError
+from bakeoff.worker.building import StageError
+
+pytestmark = LIBRARY_WARNINGS
+GOLDEN = Path(__file__).resolve().parents[1] / "golden"
+SIGNATURES: dict[str, dict[str, list[str]]] = json.loads((GOLDEN / "torch_tensorrt.json").read_text(encoding="utf-8"))
+PARTITIONS = (GOLDEN / "torch_tensorrt_partitions.txt").read_text(encoding="utf-8")
+BOTH = ("tensorrt", "tensorrt-aot")
+
+
+@pytest.fixture(params=list(SIGNATURES))
+def fake(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
+    monkeypatch.setattr(torchtrt, "version", lambda _name: request.param)
+    with installed(Fake(request.param, SIGNATURES[request.param], "")) as library:
+        yield library
+
+
+@pytest.fixture
+def one(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
+    monkeypatch.setattr(torchtrt, "version", lambda _name: "2.13.0")
+    with installed(Fake("2.13.0", SIGNATURES["2.13.0"], PARTITIONS)) as library:
+        yield library
+
+
+def refused(text: str, folder: Path) -> BakeoffError:
+    with pytest.raises(StageError) as failed:
+        build_toy(text, folder)
+    assert isinstance(failed.value.error, BakeoffError)
+    return failed.value.error
+
+
+class TestSettings:
+    def every_option(self, backend: Any) -> str:
+        """Each boolean option set and the others as they are, but for the pair that excludes itself."""
+        booleans = [entry.name for entry in fields(backend.Options) if isinstance(entry.default, bool)]
+        return ",".join(name for name in booleans if name != "cudagraphs")
+
+    @pytest.mark.parametrize("name", BOTH)
+    def test_each_version_gets_only_what_it_knows(self, fake: Fake, name: str, tmp_path: Path) -> None:
+        backend = tensorrt if name == "tensorrt" else tensorrt_aot
+        build_toy(f"world/{name}[{self.every_option(backend)}]/fp32", tmp_path)
+        (asked,) = fake.asked
+        where = "settings" if name == "tensorrt" else "compile"
+        assert set(asked) - {"arg_inputs", "engine_cache_dir"} <= fake.known(where)
+        assert "enabled_precisions" not in asked
+        assert asked["pass_through_build_failures"] is True
+        assert ("use_explicit_typing" in asked) == (fake.version < "2.13")
+        assert asked.get("decompose_attention", False) == (fake.version < "2.13")
+
+    def test_a_setting_that_a_version_lacks_is_no_silent_default(self, one: Fake, tmp_path: Path) -> None:
+        one.signatures = {**one.signatures, "settings": ["disable_tf32"]}
+        with installed(one):
+            error = refused("world/tensorrt/fp32", tmp_path)
+        assert isinstance(error, Unsupported)
+        assert "torch_tensorrt 2.13.0 has no setting min_block_size, optimization_level" in str(error)
+
+    @pytest.mark.parametrize(("dtype", "disabled"), [("fp32", True), ("tf32", False), ("bf16", True)])
+    def test_tf32_is_a_dtype_of_its_own(self, dtype: str, disabled: bool, tmp_path: Path) -> None:
+        context: Any = SimpleNamespace(dtype=dtype, cache_dir=tmp_path)
+        known = SIGNATURES["2.13.0"]["settings"]
+        assert torchtrt.settings({}, known, context)["disable_tf32"] is disabled
+
+    @pytest.mark.parametrize("backend", [tensorrt, tensorrt_aot])
+    def test_impossible_options_are_refused_before_anything_is_built(self, backend: Any) -> None:
+        objection = backend.BACKEND.objection
+        assert "0 to 5" in objection(backend.Options(optimization_level=6), "cuda", "bf16")
+        assert "1 or more" in objection(backend.Options(min_block_size=0), "cuda", "bf16")
+        assert objection(backend.Options(), "cuda", "bf16") == ""
+
+    def test_streamed_weights_are_not_captured(self) -> None:
+        options = tensorrt_aot.Options(weight_streaming=True, cudagraphs=True)
+        assert "CUDA graph" in tensorrt_aot.BACKEND.objection(options, "cuda", "bf16")
+
+
+class TestPartitions:
+    """What the library's own text says; made by the 2.13.0 wheel's dryrun_stats_display."""
+
+    told = torchtrt.Told(PARTITIONS)
+
+    def test_operators(self) -> None:
+        assert self.told.operators == (12, 10)
+
+    def test_what_pytorch_runs(self) -> None:
+        assert self.told.left == {"aten._safe_softmax": 1, "aten.cumsum": 1}
+
+    def test_engines(self) -> None:
+        assert self.told.engines == {"_run_on_acc_0": 6, "_run_on_acc_2": 4}
+
+    def test_nothing_said_is_nothing_known(self) -> None:
+        silent = torchtrt.Told()
+        assert (silent.operators, silent.left, silent.engines) == (None, {}, {})
+
+
+class TestEngines:
+    @pytest.mark.parametrize("name", BOTH)
+    def test_the_engine_runs_and_is_proved(self, one: Fake, name: str, tmp_path: Path) -> None:
+        one.partitions = ""
+        toy = build_toy(f"world/{name}/fp32", tmp_path)
+        before = len(one.ran)
+        assert toy.error() < 1e-6
+        assert len(one.ran) > before
+        proof = toy.proof
+        assert (proof.fell_back, proof.graphs, proof.graph_breaks, proof.operators_outside) == ("", 1, 0, {})
+        assert proof.facts["engines"] == 1
+        assert any("attention" in operator for operator in proof.operators_inside)
+        assert proof.graph_hash
+
+    @pytest.mark.usefixtures("one")
+    def test_the_library_is_heard(self, tmp_path: Path) -> None:
+        proof = build_toy("world/tensorrt/fp32", tmp_path).proof
+        assert (proof.facts["operators_lowered"], proof.facts["operators_convertible"]) == (12, 10)
+        assert proof.operators_outside["aten.cumsum"] == 1
+        assert proof.artifact_bytes == len(FAKE_ENGINE)
+
+    def test_no_engine_is_falling_back(self, one: Fake, tmp_path: Path) -> None:
+        one.lacks = ("attention",)
+        proof = build_toy("world/tensorrt/fp32", tmp_path).proof
+        assert proof.fell_back == "PyTorch: TensorRT took no part of the graph"
+        assert any("attention" in operator for operator in proof.operators_outside)
+
+    def test_a_failed_build_is_never_pytorch_in_silence(self, one: Fake, tmp_path: Path) -> None:
+        one.fails = True
+        with pytest.raises(StageError, match="no tactic"):
+            build_toy("world/tensorrt/fp32", tmp_path)
+
+    def test_full_compilation_names_what_is_lacking(self, one: Fake, tmp_path: Path) -> None:
+        one.lacks = ("attention",)
+        error = refused("world/tensorrt-aot/fp32", tmp_path)
+        assert isinstance(error, Unsupported)
+        assert str(error).startswith("TensorRT has no layer for aten._safe_softmax, aten.cumsum; with require_full")
+
+    def test_what_is_lacking_may_be_left_to_pytorch(self, one: Fake, tmp_path: Path) -> None:
+        one.lacks, one.partitions = ("attention",), ""
+        proof = build_toy("world/tensorrt-aot[require_full_compilation=false]/fp32", tmp_path).proof
+        assert proof.fell_back
+        assert any("attention" in operator for operator in proof.operators_outside)
+
+    @pytest.mark.usefixtures("one")
+    def test_quantised_weights_are_refused_with_the_reason(self, tmp_path: Path) -> None:
+        pytest.importorskip("torchao", reason="torchao quantises")
+        for name in BOTH:
+            assert "modelopt" in str(refused(f"world/fp8[least=0]+{name}/bf16", tmp_path))
+
+
+class TestSaved:
+    def test_the_second_build_loads_the_first_ones(self, one: Fake, tmp_path: Path) -> None:
+        first = build_toy("world/tensorrt-aot/fp32", tmp_path)
+        again = build_toy("world/tensorrt-aot/fp32", tmp_path)
+        assert len(one.asked) == 1
+        assert again.proof.facts["program_from_cache"] is True
+        assert again.proof.facts["program_digest"] == first.proof.facts["program_digest"]
+        assert again.error() < 1e-6
+
+    @pytest.mark.parametrize("other", ["world/tensorrt-aot[optimization_level=5]/fp32", "world/tensorrt-aot/bf16"])
+    def test_other_options_and_dtypes_are_built_anew(self, one: Fake, other: str, tmp_path: Path) -> None:
+        build_toy("world/tensorrt-aot/fp32", tmp_path)
+        build_toy(other, tmp_path)
+        assert len(one.asked) == 2
+
+    def test_a_broken_one_is_built_again(self, one: Fake, tmp_path: Path) -> None:
+        build_toy("world/tensorrt-aot/fp32", tmp_path)
+        (saved,) = (tmp_path / "cache").glob("*.ep")
+        saved.write_bytes(b"nothing")
+        assert build_toy("world/tensorrt-aot/fp32", tmp_path).proof.facts["program_from_cache"] is False
+        assert len(one.asked) == 2
+
+    def test_runtime_options_reach_the_loaded_engines(self, one: Fake, tmp_path: Path) -> None:
+        build_toy("world/tensorrt-aot[weight_streaming,preallocated_outputs]/fp32", tmp_path)
+        engine = one.engines[-1]
+        assert (engine.device_memory_budget, engine.use_pre_allocated_outputs) == (600, True)
+        build_toy("world/tensorrt-aot[cudagraphs]/fp32", tmp_path)
+        assert one.cudagraphs == [False, True]
+
+
+class TestAbsent:
+    def test_a_library_that_does_not_load_is_unavailable_and_quiet(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """As 2.11 to 2.14 do without TensorRT's libraries: printing, then a bare Exception."""
+        package = tmp_path / "site" / "torch_tensorrt"
+        package.mkdir(parents=True)
+        said = "import error when try to import _TensorRTProxyModule, got error No module named 'tensorrt'"
+        (package / "__init__.py").write_text(f'print("{said}")\nraise Exception("{said}")\n', encoding="utf-8")
+        monkeypatch.syspath_prepend(str(package.parent))
+        monkeypatch.setattr(torchtrt, "version", lambda _name: "2.13.0")
+        error = refused("world/tensorrt/fp32", tmp_path)
+        assert str(error).startswith(f"torch_tensorrt 2.13.0 does not load: {said}; on a host with an NVIDIA GPU")
+        assert capsys.readouterr().out == ""
+
+    @pytest.mark.parametrize("backend", [tensorrt.BACKEND, tensorrt_aot.BACKEND])
+    def test_not_installed_names_the_package_and_the_way(self, backend: Any) -> None:
+        assert backend.unavailable(backend.options(), "cuda").startswith("torch_tensorrt is not installed; on a host")
+        assert backend.unsupported(backend.options(), "cpu", "bf16") == f"{backend.name} runs on cuda, not on cpu"

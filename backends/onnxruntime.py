@@ -207,6 +207,8 @@ def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options
     outputs = tuple((value.name, tuple(value.shape), _torch_type(value.type)) for value in session.get_outputs())
     names = tuple(value.name for value in session.get_inputs())
     proof = _prove(path, session, provider, hashed, cached)
+    if options.int8 and not proof.quantised:
+        raise Unsupported("no MatMul of its graph has stored weights to quantise; for convolutions take int8-static")
     return _Session(session, names, forms(inputs), outputs, provider, proof, options.cuda_graph)
 
 

@@ -36,6 +36,8 @@ from bakeoff.workplace import worker_environment
 _RECORDED_ENVIRONMENT = re.compile(
     r"^(OMP_|GOMP_|KMP_|MKL_|TORCH|PYTORCH_|CUDA_|NVIDIA_TF32|CUBLAS_|CUDNN_|TRITON_|MALLOC_|GLIBC_TUNABLES|LD_PRELOAD)"
 )
+_SLOW_CONV = re.compile("slow_conv_dilated|vol2col")
+"""Kernels that run where no library takes a convolution (aten/src/ATen/native/NaiveDilatedConvolution.cpp)."""
 LEAST_NAMED = 0.8
 """Share of a traced call that must be in named kernels."""
 _PLACES = ("_DIR", "_PATH", "_HOME", "_PRELOAD")
@@ -154,12 +156,14 @@ def with_twin(measurement: Measurement, twin: TwinResult, traced: bool) -> Measu
         elsewhere = ", ".join(f"{count} {name}" for name, count in twin.outside.items())
         proof = replace(proof, fell_back=f"partly another compiler or provider: {elsewhere}")
         made = replace(made, status="fell_back", reason=f"what ran is {proof.fell_back}")
-    findings = (
-        (*made.findings, Finding("proof.incomplete", f"incomplete certificate: {incomplete}"))
-        if incomplete
-        else made.findings
-    )
-    return replace(made, proof=proof, findings=findings)
+    findings = list(made.findings)
+    if incomplete:
+        findings.append(Finding("proof.incomplete", f"incomplete certificate: {incomplete}"))
+    slow = [kernel.name for kernel in twin.trace.kernels if _SLOW_CONV.search(kernel.name)] if twin.trace else []
+    if slow:
+        text = f"{slow[0]} is ATen's own slow convolution: cuDNN or oneDNN refused its shape, dtype or layout"
+        findings.append(Finding("slow-conv", text))
+    return replace(made, proof=proof, findings=tuple(findings))
 
 
 def _lacking(proof: ProofRecord, twin: TwinResult) -> str:

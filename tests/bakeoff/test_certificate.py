@@ -125,3 +125,12 @@ def test_where_no_trace_was_asked_for_nothing_is_lacking() -> None:
 def test_a_row_without_a_proof_stays_as_it_is() -> None:
     unproved = replace(MEASURED, proof=None)
     assert with_twin(unproved, replace(TWIN, warm_s=None), traced=True) == unproved
+
+
+@pytest.mark.parametrize("name", ["aten::slow_conv_dilated3d", "void at::native::vol2col_kernel<c10::BFloat16>"])
+def test_a_convolution_that_no_library_took_is_told(name: str) -> None:
+    trace = replace(TRACE, kernels=(KernelTime(name, 1.0, 900, False), *TRACE.kernels))
+    made = with_twin(MEASURED, replace(TWIN, trace=trace), traced=True)
+    assert [finding.code for finding in made.findings] == ["slow-conv"]
+    assert made.findings[0].text.startswith(f"{name} is ATen's own slow convolution")
+    assert made.status == "ok"

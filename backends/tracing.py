@@ -8,7 +8,7 @@ from typing import Any
 TRACED_CALLS = 5
 OWN_KERNELS = ("cpp_", "graph_", "triton_", "kernel_")
 """How the names of kernels begin that inductor writes."""
-_WRAPPERS = ("## Call", "Torch-Compiled Region", "TorchDynamo", "CompiledFunction", "inductor_wrapper_call")
+_WRAPPERS = ("## Call", "Torch-Compiled Region", "TorchDynamo", "CompiledFunction", "inductor_wrapper_call", "forward")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,9 @@ class Trace:
 def trace_operators(call: Callable[[], Sequence[Any]], own: tuple[str, ...] = ()) -> Trace:
     """Torch's own profiler over a few calls: operators and compiled kernels on a CPU, device kernels on CUDA.
 
-    What only wraps other work (a compiled region, a cache lookup) is no kernel: its time is left unnamed. AOTInductor's
-    `aoti_torch_cpu_addmm_out` is one: it calls ATen's product past the dispatcher, so nothing below it has a name.
+    What only wraps other work (a compiled region, a cache lookup, TorchScript's `forward`) is no kernel: its time stays
+    unnamed. AOTInductor's `aoti_torch_cpu_addmm_out` is one: it calls ATen's product past the dispatcher, so nothing
+    below it has a name.
     """
     import torch
     from torch.autograd.profiler import profile

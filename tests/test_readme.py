@@ -40,7 +40,7 @@ def _commands(program: str) -> list[tuple[str, list[str]]]:
 
 def _makefile() -> tuple[set[str], str]:
     text = (ROOT / "Makefile").read_text(encoding="utf-8")
-    targets = {name for line in re.findall(r"^([a-z][a-z ]*):(?!=)", text, re.MULTILINE) for name in line.split()}
+    targets = {name for line in re.findall(r"^([a-z][a-z -]*):(?!=)", text, re.MULTILINE) for name in line.split()}
     return targets, text
 
 

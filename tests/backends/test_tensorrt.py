@@ -26,6 +26,15 @@ PARTITIONS = (GOLDEN / "torch_tensorrt_partitions.txt").read_text(encoding="utf-
 BOTH = ("tensorrt", "tensorrt-aot")
 
 
+@pytest.fixture(autouse=True)
+def _frozen_here_alone() -> Iterator[None]:
+    """What the option sets for a worker's life is a test's for its own."""
+    from torch._inductor import config
+
+    with config.patch(freezing=False):
+        yield
+
+
 @pytest.fixture(params=list(SIGNATURES))
 def fake(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
     monkeypatch.setattr(torchtrt, "version", lambda _name: request.param)

@@ -47,7 +47,7 @@ def test_the_compilers_own_are_told_by_how_their_names_begin() -> None:
     assert own["aten::add"] is False
 
 
-@pytest.mark.parametrize("wrapper", ["## Call CompiledFxGraph x ##", "inductor_wrapper_call"])
+@pytest.mark.parametrize("wrapper", ["## Call CompiledFxGraph x ##", "inductor_wrapper_call", "forward"])
 def test_what_only_wraps_other_work_is_no_kernel(wrapper: str) -> None:
     def call() -> tuple[torch.Tensor]:
         with torch.autograd.profiler.record_function(wrapper):

@@ -1,5 +1,6 @@
 # Everything lives in .venv; a target that needs it makes it, and does nothing when nothing changed.
 #   make sweep MODEL=wm [PRESET= WORKLOAD= BACKENDS= DTYPE= DEVICE= SUITE=full PROCESSES=5 BUILDS=3 NOTE= RESUME=1]
+#   make export MODEL=wm BACKEND=aoti [TO=artifacts/... PRESET= WORKLOAD= DTYPE= DEVICE= CHECKPOINT= FORCE=1]
 #   make test | lint | selftest [QUICK=1] | history | report | doctor | list | table MODEL=wm | gpu-evidence [DRY=1]
 # A host without an NVIDIA GPU: make TORCH_INDEX=<PyTorch's CPU wheel index> avoids gigabytes of CUDA libraries.
 
@@ -14,7 +15,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c const
 	$(if $(TORCH_INDEX),--extra-index-url '$(TORCH_INDEX)')
 PYTEST_ARGS ?= -n auto
 
-.PHONY: sweep test lint selftest history report doctor list table gpu-evidence install clean
+.PHONY: sweep export test lint selftest history report doctor list table gpu-evidence install clean
 .DEFAULT_GOAL := sweep
 
 sweep: $(INSTALLED)
@@ -24,6 +25,12 @@ sweep: $(INSTALLED)
 		$(if $(DEVICE),--device '$(DEVICE)') $(if $(SUITE),--suite '$(SUITE)') \
 		$(if $(PROCESSES),--processes '$(PROCESSES)') $(if $(BUILDS),--builds '$(BUILDS)') \
 		$(if $(NOTE),--note '$(NOTE)') $(if $(RESUME),--resume)
+
+export: $(INSTALLED)
+	@$(BIN)/bakeoff export '$(MODEL)' $(if $(BACKEND),--backend '$(BACKEND)') $(if $(TO),--to '$(TO)') \
+		$(if $(PRESET),--preset '$(PRESET)') $(if $(WORKLOAD),--workload '$(WORKLOAD)') \
+		$(if $(DTYPE),--dtype '$(DTYPE)') $(if $(DEVICE),--device '$(DEVICE)') \
+		$(if $(CHECKPOINT),--checkpoint '$(CHECKPOINT)') $(if $(FORCE),--force)
 
 test: $(DEVELOPING)
 	@$(BIN)/python -m pytest $(PYTEST_ARGS) -m 'not alone'

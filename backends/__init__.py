@@ -8,6 +8,7 @@ _TABLE = {
     "cudagraph": "bakeoff.backends.cudagraph:BACKEND",
     "inductor": "bakeoff.backends.inductor:BACKEND",
     "aoti": "bakeoff.backends.aoti:BACKEND",
+    "torch.export": "bakeoff.backends.torch_export:BACKEND",
     "tensorrt": "bakeoff.backends.tensorrt:BACKEND",
     "tensorrt-aot": "bakeoff.backends.tensorrt_aot:BACKEND",
     "openvino": "bakeoff.backends.openvino:BACKEND",

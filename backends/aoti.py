@@ -11,11 +11,12 @@ import re
 import shutil
 import zipfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bakeoff.backends.artifact import BadArtifact, Form, Need, Opening, Run, Written, check_zip
 from bakeoff.backends.backend import Backend, BuildContext, Call, Choice, Engine, Proof, Unsupported
 from bakeoff.backends.exported import (
     TORCH,
@@ -25,6 +26,7 @@ from bakeoff.backends.exported import (
     operators,
     program_key,
     refuse_others,
+    save_apart,
     tensors_of,
 )
 from bakeoff.backends.inductor import compiler_environment, compiler_gap
@@ -82,7 +84,22 @@ def _settings(options: Options, context: BuildContext, apart: bool) -> dict[str,
     return settings
 
 
-def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext) -> Engine:
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A package of a module, in the cache."""
+
+    program: "torch.export.ExportedProgram"
+    graph: str
+    path: Path
+    package: Any
+    """As it was loaded from there, without the weights that are apart."""
+    cached: bool
+    weights: "Mapping[str, Tensor]"
+    bytes_apart: int
+
+
+def _make(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext) -> _Made:
+    """Compile the module, or find it compiled. Raises Unsupported where freezing meets a gigabyte of weights."""
     from torch._inductor import aoti_load_package
 
     program = export(module, inputs)
@@ -99,12 +116,21 @@ def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options
     if package is None:
         _compile(program, settings, path, context.work_dir)
         package = aoti_load_package(str(path))
-    kept: dict[str, Tensor] = {}
-    if apart:
-        kept = {name: weights[name].detach() for name in package.get_constant_fqns()}
-        package.load_constants(kept, check_full_update=True, user_managed=True)
-    proof = _prove(path, program.graph, graph, cached, weight_bytes if apart else 0)
-    return _Package(path, package.loader, forms(inputs), kept, proof)
+    return _Made(program, graph, path, package, cached, weights, weight_bytes if apart else 0)
+
+
+def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext) -> Engine:
+    made = _make(module, inputs, options, context)
+    kept = _point(made.package, made.weights) if made.bytes_apart else {}
+    proof = _prove(made.path, made.program.graph, made.graph, made.cached, made.bytes_apart)
+    return _Package(made.path, made.package.loader, forms(inputs), kept, proof)
+
+
+def _point(package: Any, weights: "Mapping[str, Tensor]") -> "Mapping[str, Tensor]":
+    """Give a package the weights that are apart from it; what is returned must outlive it."""
+    kept = {name: weights[name].detach() for name in package.get_constant_fqns()}
+    package.load_constants(kept, check_full_update=True, user_managed=True)
+    return kept
 
 
 def _loaded(path: Path) -> Any:
@@ -161,6 +187,55 @@ def _prove(path: Path, graph: Any, hashed: str, cached: bool, bytes_apart: int) 
     )
 
 
+def _write(
+    module: "nn.Module",
+    inputs: "Mapping[str, Tensor]",
+    options: Options,
+    context: BuildContext,
+    folder: Path,
+    name: str,
+) -> Written:
+    """The package that the cache holds, which is the one that was measured if it was; weights apart as safetensors."""
+    made = _make(module, inputs, options, context)
+    shutil.copyfile(made.path, folder / f"{name}.pt2")
+    about = made.package.get_metadata()
+    needs = [Need("torch", "is"), Need("machine", "is", about["AOTI_MACHINE"])]
+    if context.device == "cpu":
+        needs.append(Need("cpu flags", "has"))  # the C++ compiler was told -march=native
+    else:
+        needs += [Need("compute capability", "is"), Need("cuda", "at least"), Need("driver", "at least")]
+    constants = ""
+    if made.bytes_apart:
+        constants = f"{name}.constants.safetensors"
+        save_apart(made.weights, folder / constants)
+    facts = {"weights_outside_package_bytes": made.bytes_apart, "taken_from_cache": made.cached}
+    if about.get("AOTI_CPU_ISA"):
+        facts["instruction_set"] = about["AOTI_CPU_ISA"]
+    return Written(f"{name}.pt2", constants, tuple(needs), facts)
+
+
+def _check(path: Path, _files: Mapping[str, int]) -> None:
+    members = check_zip(path)
+    pickled = [member.filename for member in members if member.filename.endswith((".pt", ".pkl", ".pickle"))]
+    if pickled:
+        raise BadArtifact(f"{path.name} holds '{pickled[0]}': a pickle, which is code")
+
+
+def _read(path: Path, constants: Path | None, opening: Opening) -> Run:
+    from safetensors.torch import load_file
+    from torch._inductor import aoti_load_package
+
+    package = aoti_load_package(str(path))
+    kept = _point(package, load_file(constants, device=opening.device)) if constants is not None else {}
+    loader = package.loader
+
+    def run(tensors: "Sequence[Tensor]", _kept: object = kept) -> "Sequence[Tensor]":
+        outputs: list[Tensor] = loader.boxed_run(list(tensors))
+        return outputs
+
+    return run
+
+
 BACKEND = Backend(
     name="aoti",
     summary="AOTInductor: torch.export, compiled into a package that is loaded back",
@@ -180,4 +255,12 @@ BACKEND = Backend(
     environment=compiler_environment,
     host_gap=compiler_gap,
     objection=_objection,
+    form=Form(
+        name="aoti",
+        summary="AOTInductor package (.pt2); from a gigabyte of weights on they lie beside it",
+        loads_in="Python with torch; C++ with libtorch and no Python",
+        write=_write,
+        check=_check,
+        read=_read,
+    ),
 )

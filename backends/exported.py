@@ -6,6 +6,7 @@ Nothing looks at a graph's inputs again when it runs, so what it was built for i
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bakeoff.backends.backend import Requirement, Unsupported
@@ -102,3 +103,17 @@ def graph_hash(graphs: "Iterable[fx.Graph]") -> str:
             shape = (tuple(value.shape), str(value.dtype)) if hasattr(value, "shape") else ""
             digest.update(f"{node.op} {_name(node)} {node.args} {sorted(node.kwargs.items())} {shape}\n".encode())
     return digest.hexdigest()[:16]
+
+
+def save_apart(tensors: "Mapping[str, Tensor]", path: Path) -> None:
+    """Weights of a program as safetensors, which holds no two names of one memory: those become copies."""
+    from safetensors.torch import save_file
+
+    seen: set[int] = set()
+    whole: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        place = tensor.untyped_storage().data_ptr()
+        plain = tensor.detach().contiguous()
+        whole[name] = plain.clone() if place in seen else plain
+        seen.add(place)
+    save_file(whole, path)

@@ -7,16 +7,19 @@ can be made of is exported again. A provider that cannot load is replaced by the
 the session's own list is compared with what was asked for.
 """
 
+import contextlib
 import json
+import mmap
 import re
 import shutil
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from bakeoff.backends.artifact import BadArtifact, Form, Need, Opening, Run, Written
 from bakeoff.backends.backend import (
     Backend,
     BuildContext,
@@ -40,6 +43,10 @@ if TYPE_CHECKING:
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtExecutionProvider"}
 _INSTALL = "pip install 'bakeoff[cpu]' (or onnxruntime-gpu in place of onnxruntime, for CUDA)"
 _OPSET = 20
+_LEAST_RUNTIME = "1.18"
+"""The first that reads opset 20 and IR version 10 (onnxruntime.ai/docs/reference/compatibility.html)."""
+_WEIGHTS = "weights.data"
+_DOMAINS = {"", "ai.onnx", "ai.onnx.ml", "com.microsoft"}
 _PRODUCTS = ("MatMul", "Gemm", "Conv", "ConvTranspose")
 
 
@@ -104,27 +111,15 @@ class _Session(Engine):
     bound: int = 0
 
     def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
-        import torch
 
         refuse_others(self.takes, inputs)
-        binding = self.session.io_binding()
-        device = next(iter(inputs.values())).device
-        kept = tuple(tensor.contiguous() for tensor in inputs.values())
-        results = tuple(torch.empty(shape, dtype=dtype, device=device) for _, shape, dtype in self.outputs)
-        for name, tensor in zip(self.inputs, kept, strict=True):
-            binding.bind_input(
-                name, device.type, device.index or 0, _onnx_type(tensor), tensor.shape, tensor.data_ptr()
-            )
-        for (name, _, _), tensor in zip(self.outputs, results, strict=True):
-            binding.bind_output(
-                name, device.type, device.index or 0, _onnx_type(tensor), tensor.shape, tensor.data_ptr()
-            )
+        keep = _bound(self.session, self.inputs, tuple(inputs.values()), self.outputs)
         run = self.session.run_with_iobinding
-        keep, settings = (kept, results), self._run_settings()
+        settings = self._run_settings()
 
         def call() -> tuple["Tensor", ...]:
-            run(binding, settings)
-            return keep[1]
+            run(keep.binding, settings)
+            return keep.results
 
         return call
 
@@ -146,6 +141,36 @@ class _Session(Engine):
         for _ in range(TRACED_CALLS):
             call()
         return _read_profile(Path(self.session.end_profiling()), self.provider)
+
+
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """A session's binding to memory, and the tensors that own it."""
+
+    binding: "onnxruntime.IOBinding"
+    inputs: "tuple[Tensor, ...]"
+    results: "tuple[Tensor, ...]"
+
+
+def _bound(
+    session: "onnxruntime.InferenceSession",
+    names: "Sequence[str]",
+    tensors: "Sequence[Tensor]",
+    outputs: "Sequence[tuple[str, tuple[int, ...], Any]]",
+) -> _Bound:
+    """Inputs where they lie and outputs in new memory beside them; nothing is copied that is contiguous."""
+    import torch
+
+    binding = session.io_binding()
+    device = tensors[0].device
+    kept = tuple(tensor.contiguous() for tensor in tensors)
+    results = tuple(torch.empty(shape, dtype=dtype, device=device) for _, shape, dtype in outputs)
+    place = (device.type, device.index or 0)
+    for name, tensor in zip(names, kept, strict=True):
+        binding.bind_input(name, *place, _onnx_type(tensor), tensor.shape, tensor.data_ptr())
+    for (name, _, _), tensor in zip(outputs, results, strict=True):
+        binding.bind_output(name, *place, _onnx_type(tensor), tensor.shape, tensor.data_ptr())
+    return _Bound(binding, kept, results)
 
 
 def _onnx_type(tensor: "Tensor") -> int:
@@ -185,12 +210,23 @@ def _read_profile(path: Path, provider: str) -> Trace:
     return Trace(kernels, sum(run["dur"] for run in runs) * 1000 // len(runs), dict(inside), dict(outside))
 
 
-def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext) -> Engine:
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """An exported model in the cache, and a session of it."""
+
+    path: Path
+    session: "onnxruntime.InferenceSession"
+    provider: str
+    graph: str
+    cached: bool
+
+
+def _make(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext) -> _Made:
+    """Export the module, or find it exported. Raises Unavailable and Unsupported."""
     import onnxruntime
 
     provider = _provider(options, context.device)
-    if provider != _PROVIDERS["cpu"]:
-        onnxruntime.preload_dlls()
+    _preload(provider)
     if provider not in onnxruntime.get_available_providers():
         raise Unavailable(f"onnxruntime {onnxruntime.__version__} here has no {provider}; {_INSTALL}")
     refuse_quantised(module, "torch.onnx", "take onnxruntime[int8]")
@@ -198,18 +234,37 @@ def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options
     hashed = graph_hash([program.graph])
     folder = context.cache_dir / f"onnx-{program_key(program, hashed, options.int8)}"
     path = folder / "model.onnx"
-    session = _cached(path, provider, options, context)
+    settings = _session_options(options, context.threads, context.work_dir / "profile" if context.trace else None)
+    provided = _provider_options(options, context.device, context.dtype, context.cache_dir)
+    session = _cached(path, provider, settings, provided)
     cached = session is not None
     if session is None:
         _convert(program, list(inputs), options, folder)
-        session = _open(path, provider, options, context)
-    del program
-    outputs = tuple((value.name, tuple(value.shape), _torch_type(value.type)) for value in session.get_outputs())
-    names = tuple(value.name for value in session.get_inputs())
-    proof = _prove(path, session, provider, hashed, cached)
+        session = _open(path, provider, settings, provided)
+    return _Made(path, session, provider, hashed, cached)
+
+
+def _preload(provider: str) -> None:
+    """CUDA's libraries, which onnxruntime-gpu finds where torch's wheels left them."""
+    import onnxruntime
+
+    if provider != _PROVIDERS["cpu"]:
+        onnxruntime.preload_dlls()
+
+
+def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext) -> Engine:
+    made = _make(module, inputs, options, context)
+    names = tuple(value.name for value in made.session.get_inputs())
+    proof = _prove(made)
     if options.int8 and not proof.quantised:
         raise Unsupported("no MatMul of its graph has stored weights to quantise; for convolutions take int8-static")
-    return _Session(session, names, forms(inputs), outputs, provider, proof, options.cuda_graph)
+    outputs = _outputs(made.session)
+    return _Session(made.session, names, forms(inputs), outputs, made.provider, proof, options.cuda_graph)
+
+
+def _outputs(session: "onnxruntime.InferenceSession") -> "tuple[tuple[str, tuple[int, ...], Any], ...]":
+    """Name, shape and dtype of each output."""
+    return tuple((value.name, tuple(value.shape), _torch_type(value.type)) for value in session.get_outputs())
 
 
 def _torch_type(name: str) -> Any:
@@ -219,7 +274,7 @@ def _torch_type(name: str) -> Any:
 
 
 def _cached(
-    path: Path, provider: str, options: Options, context: BuildContext
+    path: Path, provider: str, settings: "onnxruntime.SessionOptions", provided: Mapping[str, str]
 ) -> "onnxruntime.InferenceSession | None":
     """A session of the model in the cache; None where there is none, or its files are not what was written."""
     from onnxruntime.capi import onnxruntime_pybind11_state as errors
@@ -227,7 +282,7 @@ def _cached(
     if not path.exists():
         return None
     try:
-        return _open(path, provider, options, context)
+        return _open(path, provider, settings, provided)
     except (
         errors.Fail,
         errors.InvalidArgument,
@@ -284,11 +339,20 @@ def _quantise(full: Path, small: Path) -> None:
     )
 
 
-def _open(path: Path, provider: str, options: Options, context: BuildContext) -> "onnxruntime.InferenceSession":
+def _open(
+    path: Path, provider: str, settings: "onnxruntime.SessionOptions", provided: Mapping[str, str]
+) -> "onnxruntime.InferenceSession":
+    import onnxruntime
+
+    return onnxruntime.InferenceSession(str(path), settings, providers=[(provider, dict(provided))])
+
+
+def _session_options(options: Options, threads: int, profile: Path | None = None) -> "onnxruntime.SessionOptions":
+    """`profile`: how the names of profiles begin; None for none."""
     import onnxruntime
 
     settings = onnxruntime.SessionOptions()
-    settings.intra_op_num_threads = context.threads
+    settings.intra_op_num_threads = threads
     settings.inter_op_num_threads = 1
     settings.log_severity_level = 3
     levels = onnxruntime.GraphOptimizationLevel
@@ -298,24 +362,23 @@ def _open(path: Path, provider: str, options: Options, context: BuildContext) ->
         "basic": levels.ORT_ENABLE_BASIC,
         "none": levels.ORT_DISABLE_ALL,
     }[options.level]
-    if context.trace:
+    if profile is not None:
         settings.enable_profiling = True
-        settings.profile_file_prefix = str(context.work_dir / "profile")
-    return onnxruntime.InferenceSession(
-        str(path), settings, providers=[(provider, _provider_options(options, context))]
-    )
+        settings.profile_file_prefix = str(profile)
+    return settings
 
 
-def _provider_options(options: Options, context: BuildContext) -> dict[str, str]:
+def _provider_options(options: Options, device: str, dtype: str, cache_dir: Path | None) -> dict[str, str]:
     """What a provider is told beyond its name. CUDA's own default multiplies fp32 in TF32 (onnxruntime 1.18 on)."""
-    wanted = _provider(options, context.device)
+    wanted = _provider(options, device)
     if wanted == _PROVIDERS["cuda"]:
-        return {"use_tf32": str(int(context.dtype == "tf32")), "enable_cuda_graph": str(int(options.cuda_graph))}
+        return {"use_tf32": str(int(dtype == "tf32")), "enable_cuda_graph": str(int(options.cuda_graph))}
     if wanted == _PROVIDERS["tensorrt"]:
-        kept = str(context.cache_dir / "tensorrt")
-        return {
-            "trt_fp16_enable": str(context.dtype == "fp16"),
-            "trt_bf16_enable": str(context.dtype == "bf16"),
+        precision = {"trt_fp16_enable": str(dtype == "fp16"), "trt_bf16_enable": str(dtype == "bf16")}
+        if cache_dir is None:
+            return precision
+        kept = str(cache_dir / "tensorrt")
+        return precision | {
             "trt_engine_cache_enable": "True",
             "trt_engine_cache_path": kept,
             "trt_timing_cache_enable": "True",
@@ -330,29 +393,29 @@ def lost_provider(asked: str, session: "onnxruntime.InferenceSession") -> str:
     return "" if found and found[0] == asked else f"{', '.join(found) or 'no provider'} in place of {asked}"
 
 
-def _prove(path: Path, session: "onnxruntime.InferenceSession", provider: str, hashed: str, cached: bool) -> Proof:
+def _prove(made: _Made) -> Proof:
     """The session's providers and the graph it read; which node runs where, only a traced twin knows."""
     import onnx
 
-    model = onnx.load(str(path), load_external_data=False)
+    model = onnx.load(str(made.path), load_external_data=False)
     nodes = Counter(node.op_type for node in model.graph.node)
     integer = {node.name: "dynamic int8" for node in model.graph.node if node.op_type == "MatMulInteger"}
     stored = {tensor.name for tensor in model.graph.initializer}
     left = {node.name: _why_left(node, stored) for node in model.graph.node if integer and node.op_type in _PRODUCTS}
     return Proof(
-        fell_back=lost_provider(provider, session),
+        fell_back=lost_provider(made.provider, made.session),
         graphs=1,
         operators_inside=nodes,
         quantised=integer,
         skipped=left,
         facts={
-            "providers": ", ".join(session.get_providers()),
+            "providers": ", ".join(made.session.get_providers()),
             "opset": next(entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")),
             "ir_version": model.ir_version,
-            "export_from_cache": cached,
+            "export_from_cache": made.cached,
         },
-        graph_hash=hashed,
-        artifact_bytes=sum(file.stat().st_size for file in path.parent.iterdir()),
+        graph_hash=made.graph,
+        artifact_bytes=sum(file.stat().st_size for file in made.path.parent.iterdir()),
     )
 
 
@@ -360,6 +423,140 @@ def _why_left(node: Any, stored: set[str]) -> str:
     if node.op_type != "MatMul":
         return f"{node.op_type}: only MatMul is quantised"
     return "the quantiser left it" if stored.intersection(node.input) else "a product of two activations"
+
+
+def _write(
+    module: "nn.Module",
+    inputs: "Mapping[str, Tensor]",
+    options: Options,
+    context: BuildContext,
+    folder: Path,
+    name: str,
+) -> Written:
+    import onnx
+
+    if options.cuda_graph:
+        raise Unsupported("a captured CUDA graph lives in one process; export it without cuda_graph and capture there")
+    made = _make(module, inputs, options, context)
+    _lay_out(made.path, folder, name)
+    model = onnx.load(str(folder / f"{name}.onnx"), load_external_data=False)
+    opset = next(entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
+    needs = [Need("onnxruntime", "at least", _LEAST_RUNTIME)]
+    if context.device == "cuda":
+        needs.append(Need("driver", "at least"))
+    return Written(f"{name}.onnx", "", tuple(needs), {"opset": opset, "ir_version": model.ir_version})
+
+
+def _lay_out(made: Path, folder: Path, name: str) -> None:
+    """Put a model into a folder, its weights into the one file that all models of the folder share.
+
+    What an earlier model of the folder holds under the same name with the same bytes is pointed to, not stored twice.
+    """
+    import onnx
+
+    model = onnx.load(str(made), load_external_data=False)
+    earlier: dict[str, _Place] = {}
+    for other in sorted(folder.glob("*.onnx")):
+        earlier |= _places(onnx.load(str(other), load_external_data=False))
+    shared = folder / _WEIGHTS
+    shared.touch()
+    sources: dict[str, mmap.mmap] = {}
+    with shared.open("r+b") as file, contextlib.ExitStack() as stack:
+        held = stack.enter_context(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)) if earlier else b""
+        for tensor in model.graph.initializer:
+            if tensor.name not in (here := _places(tensor)):
+                continue
+            place = here[tensor.name]
+            if place.file not in sources:
+                source = stack.enter_context((made.parent / place.file).open("rb"))
+                sources[place.file] = stack.enter_context(mmap.mmap(source.fileno(), 0, prot=mmap.PROT_READ))
+            data = memoryview(sources[place.file])[place.offset : place.offset + place.length]
+            known = earlier.get(tensor.name)
+            same = known is not None and known.length == place.length
+            if known is None or not same or memoryview(held)[known.offset : known.offset + known.length] != data:
+                file.seek(0, 2)
+                file.write(bytes(-file.tell() % mmap.ALLOCATIONGRANULARITY))
+                known = _Place(_WEIGHTS, file.tell(), place.length)
+                file.write(data)
+            data.release()
+            del tensor.external_data[:]
+            for key, value in (("location", _WEIGHTS), ("offset", known.offset), ("length", known.length)):
+                tensor.external_data.add(key=key, value=str(value))
+    onnx.save(model, str(folder / f"{name}.onnx"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a weight lies."""
+
+    file: str
+    offset: int
+    length: int
+
+
+def _places(holder: Any) -> dict[str, _Place]:
+    """The external weights of a model, or of one tensor of it, by name. Raises BadArtifact where a place is unknown."""
+    found = {}
+    for tensor in _tensors(holder):
+        if not tensor.external_data and tensor.data_location == 0:
+            continue
+        about = {entry.key: entry.value for entry in tensor.external_data}
+        try:
+            found[tensor.name] = _Place(about["location"], int(about.get("offset", 0)), int(about["length"]))
+        except (KeyError, ValueError) as error:
+            raise BadArtifact(f"the weight {tensor.name} says of its place only {about}") from error
+    return found
+
+
+def _tensors(holder: Any) -> "Iterator[Any]":
+    """Every tensor that a protobuf message holds, however deep: initializers, attributes, subgraphs, functions."""
+    if holder.DESCRIPTOR.name == "TensorProto":
+        yield holder
+        return
+    for field, value in holder.ListFields():
+        if field.message_type is not None:
+            for part in value if hasattr(value, "add") else (value,):
+                yield from _tensors(part)
+
+
+def _check(path: Path, files: Mapping[str, int]) -> None:
+    """Weights lie in files of the artifact, whatever the model says (CVE-2022-25882, CVE-2024-27318)."""
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    try:
+        model = onnx.load(str(path), load_external_data=False)
+    except DecodeError as error:
+        raise BadArtifact(f"{path.name} is no ONNX model: {error}") from error
+    for name, place in _places(model).items():
+        if place.file not in files:
+            raise BadArtifact(f"{path.name} has the weight {name} in '{place.file}', which is no file of the artifact")
+        if min(place.offset, place.length) < 0 or place.offset + place.length > files[place.file]:
+            raise BadArtifact(
+                f"{path.name} has the weight {name} at {place.offset} + {place.length} bytes of {place.file}, "
+                f"which has {files[place.file]}"
+            )
+    domains = sorted({entry.domain for entry in model.opset_import} - _DOMAINS)
+    if domains:
+        raise BadArtifact(f"{path.name} needs operators of {', '.join(domains)}, which no ONNX Runtime brings")
+
+
+def _read(path: Path, _constants: Path | None, opening: Opening) -> Run:
+    provider = _provider(opening.options, opening.device)
+    _preload(provider)
+    provided = _provider_options(opening.options, opening.device, opening.dtype, None)
+    session = _open(path, provider, _session_options(opening.options, opening.threads), provided)
+    lost = lost_provider(provider, session)
+    if lost:
+        raise Unavailable(f"ONNX Runtime opened {path.name} with {lost}; {_INSTALL}")
+    names, outputs = [value.name for value in session.get_inputs()], _outputs(session)
+
+    def run(tensors: "Sequence[Tensor]") -> "Sequence[Tensor]":
+        bound = _bound(session, names, tensors, outputs)
+        session.run_with_iobinding(bound.binding)
+        return bound.results
+
+    return run
 
 
 BACKEND = Backend(
@@ -383,4 +580,12 @@ BACKEND = Backend(
     weight_copies=3.0,
     host_gap=_host_gap,
     objection=_objection,
+    form=Form(
+        name="onnx",
+        summary="ONNX (.onnx), the weights of all its models in one file beside them",
+        loads_in="any ONNX Runtime",
+        write=_write,
+        check=_check,
+        read=_read,
+    ),
 )

@@ -16,10 +16,12 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from bakeoff.backends.artifact import BadArtifact, Form, Need, Opening, Run, Written
 from bakeoff.backends.backend import Backend, BuildContext, Call, Choice, Engine, Proof, Requirement, Unsupported
 from bakeoff.backends.exported import TORCH, export, forms, refuse_others, refuse_quantised
 from bakeoff.backends.tracing import TRACED_CALLS, Kernel, Trace
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 _HINTS = {"fp32": "f32", "bf16": "bf16", "fp16": "f16"}
+_IR = re.compile(r'<net\b[^>]*\bversion="(\d+)"')
+_PLACE = re.compile(r'\boffset="(\d+)"[^>]*?\bsize="(\d+)"')
 _HEAVY = ("Convolution", "GroupConvolution", "FullyConnected", "MatMul", "Deconvolution")
 
 
@@ -120,9 +124,16 @@ def _shared(tensor: "Tensor") -> "openvino.Tensor":
 
 
 def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext) -> Engine:
+    model = _convert(module, inputs)
+    compiled = _compile(model, options, context.dtype, context.threads, context.trace)
+    outputs = _forms_of(compiled)
+    return _Compiled(compiled, forms(inputs), outputs, _prove(compiled, model, context.dtype), context.trace)
+
+
+def _convert(module: "nn.Module", inputs: "Mapping[str, Tensor]") -> "openvino.Model":
+    """Raises Unsupported, naming them, where OpenVINO lacks operators."""
     _silent()
     import openvino
-    import torch
 
     refuse_quantised(module, "OpenVINO", "it has no int8 of its own here, take int8+inductor")
     program = export(module, inputs)
@@ -131,18 +142,31 @@ def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options
     except openvino.frontend.OpConversionFailure as error:
         raise Unsupported(f"OpenVINO cannot convert {unconverted(str(error))}") from error
     model.reshape({index: list(tensor.shape) for index, tensor in enumerate(inputs.values())})
-    del program
+    return model
+
+
+def _compile(
+    model: "openvino.Model | str", options: Options, dtype: str, threads: int, trace: bool = False
+) -> "openvino.CompiledModel":
+    """A model, or the path of one."""
+    import openvino
+
     settings = {
         "PERFORMANCE_HINT": "LATENCY",
-        "INFERENCE_PRECISION_HINT": "f32" if options.hint == "typed" else _HINTS[context.dtype],
-        "INFERENCE_NUM_THREADS": options.threads or context.threads,
+        "INFERENCE_PRECISION_HINT": "f32" if options.hint == "typed" else _HINTS[dtype],
+        "INFERENCE_NUM_THREADS": options.threads or threads,
         "NUM_STREAMS": str(options.streams),
-        "PERF_COUNT": "YES" if context.trace else "NO",
+        "PERF_COUNT": "YES" if trace else "NO",
     }
-    compiled = openvino.Core().compile_model(model, "CPU", settings)
+    return openvino.Core().compile_model(model, "CPU", settings)
+
+
+def _forms_of(compiled: "openvino.CompiledModel") -> tuple[tuple[tuple[int, ...], Any], ...]:
+    """Shape and dtype of each output."""
+    import torch
+
     types = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
-    outputs = tuple((tuple(port.shape), types[port.element_type.get_type_name()]) for port in compiled.outputs)
-    return _Compiled(compiled, forms(inputs), outputs, _prove(compiled, model, context.dtype), context.trace)
+    return tuple((tuple(port.shape), types[port.element_type.get_type_name()]) for port in compiled.outputs)
 
 
 def unconverted(said: str) -> str:
@@ -194,6 +218,59 @@ def _prove(compiled: "openvino.CompiledModel", model: "openvino.Model", dtype: s
     )
 
 
+def _write(
+    module: "nn.Module",
+    inputs: "Mapping[str, Tensor]",
+    _options: Options,
+    _context: BuildContext,
+    folder: Path,
+    name: str,
+) -> Written:
+    model = _convert(module, inputs)
+    import openvino
+
+    openvino.save_model(model, folder / f"{name}.xml", compress_to_fp16=False)
+    needs = (Need("openvino", "at least"),)  # it reads what earlier versions wrote
+    return Written(f"{name}.xml", "", needs, {"ir_version": int(_IR.findall((folder / f"{name}.xml").read_text())[0])})
+
+
+def _check(path: Path, files: Mapping[str, int]) -> None:
+    """Weights are named by their place in the .bin of the same name, and by nothing else."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    if "<!DOCTYPE" in text or "<!ENTITY" in text:
+        raise BadArtifact(f"{path.name} declares XML entities, which may read other files")
+    if not _IR.search(text):
+        raise BadArtifact(f"{path.name} is no OpenVINO IR: it has no net with a version")
+    weights = path.with_suffix(".bin").name
+    size = files.get(weights)
+    if size is None:
+        raise BadArtifact(f"{path.name} needs {weights}, which is not there")
+    ends = [int(offset) + int(length) for offset, length in _PLACE.findall(text)]
+    if ends and max(ends) > size:
+        raise BadArtifact(f"{path.name} reads up to byte {max(ends)} of {weights}, which has {size}")
+
+
+def _read(path: Path, _constants: Path | None, opening: Opening) -> Run:
+    _silent()
+    import torch
+
+    compiled = _compile(str(path), opening.options, opening.dtype, opening.threads)
+    outputs = _forms_of(compiled)
+    request = compiled.create_infer_request()
+
+    def run(tensors: "Sequence[Tensor]") -> "Sequence[Tensor]":
+        kept = [tensor.contiguous() for tensor in tensors]
+        results = [torch.empty(shape, dtype=dtype) for shape, dtype in outputs]
+        for index, tensor in enumerate(kept):
+            request.set_input_tensor(index, _shared(tensor))
+        for index, tensor in enumerate(results):
+            request.set_output_tensor(index, _shared(tensor))
+        request.infer()
+        return results
+
+    return run
+
+
 BACKEND = Backend(
     name="openvino",
     summary="OpenVINO: the exported program converted and compiled for the CPU",
@@ -210,4 +287,12 @@ BACKEND = Backend(
     keeps_module=False,
     weight_copies=3.0,
     objection=_objection,
+    form=Form(
+        name="openvino",
+        summary="OpenVINO IR (.xml and .bin)",
+        loads_in="any OpenVINO runtime",
+        write=_write,
+        check=_check,
+        read=_read,
+    ),
 )

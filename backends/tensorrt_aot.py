@@ -11,11 +11,13 @@ import inspect
 import operator
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bakeoff.backends.artifact import Form, Need, Opening, Run, Written, check_program
 from bakeoff.backends.backend import Backend, BuildContext, Call, Choice, Engine, Proof, Unsupported
 from bakeoff.backends.exported import (
     TORCH,
@@ -44,6 +46,8 @@ from bakeoff.backends.tracing import Trace
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, fx, nn
+
+_PLAN = ".engine"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +108,20 @@ def _wanted(options: Options, context: BuildContext) -> dict[str, Any]:
     return wanted | (cache_settings(context.cache_dir) if options.engine_cache else {})
 
 
-def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext) -> Engine:
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A compiled program, saved in the cache and loaded back."""
+
+    library: Any
+    path: Path
+    module: "fx.GraphModule"
+    told: Told
+    cached: bool
+    graph: str
+    inside: "Counter[str]"
+
+
+def _make(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext) -> _Made:
     refuse_quantised(module, "torch_tensorrt", "it lowers modelopt's quantize operators, not torchao's scaled_mm")
     library = load_library()
     program = export(module, inputs)
@@ -117,17 +134,31 @@ def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options
     if loaded is None:
         told = _compile(library, program, inputs, chosen, path, context.work_dir)
         loaded = library.load(str(path)).module()
-    found = read_converted(loaded)
-    proof = replace(
-        prove(found, told, inside, hashed, program_from_cache=cached, program_digest=_digest(path)),
-        artifact_bytes=path.stat().st_size,
+    return _Made(library, path, loaded, told, cached, hashed, inside)
+
+
+def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext) -> Engine:
+    made = _make(module, inputs, options, context)
+    found = read_converted(made.module)
+    proof = prove(
+        found,
+        made.told,
+        made.inside,
+        made.graph,
+        program_from_cache=made.cached,
+        program_digest=_digest(made.path),
     )
+    _set_up(made.library, made.module, options)
+    return _Loaded(made.module, forms(inputs), replace(proof, artifact_bytes=made.path.stat().st_size))
+
+
+def _set_up(library: Any, module: "fx.GraphModule", options: Options) -> None:
+    """What a loaded program is told before its first call."""
     library.runtime.set_cudagraphs_mode(options.cudagraphs)
-    for engine in _engines(loaded):
+    for engine in _engines(module):
         engine.use_pre_allocated_outputs = options.preallocated_outputs
         if options.weight_streaming:
             engine.device_memory_budget = engine.automatic_device_memory_budget
-    return _Loaded(loaded, forms(inputs), proof)
 
 
 def _digest(path: Path) -> str:
@@ -170,6 +201,9 @@ def _compile(
             text = f"TensorRT has no layer for {names}; with require_full_compilation=false PyTorch runs what it lacks"
             raise Unsupported(text) from error
     path.parent.mkdir(parents=True, exist_ok=True)
+    plans = list(read_converted(compiled).engines.values())
+    if len(plans) == 1 and plans[0]:
+        path.with_suffix(_PLAN).write_bytes(plans[0])
     written, part = work_dir / "program.ep", path.with_suffix(".part")
     library.save(compiled, str(written), output_format="exported_program", arg_inputs=list(tensors))
     shutil.move(written, part)
@@ -201,6 +235,44 @@ def _engines(module: "fx.GraphModule") -> Iterator[Any]:
                 yield value
 
 
+def _write(
+    module: "nn.Module",
+    inputs: "Mapping[str, Tensor]",
+    options: Options,
+    context: BuildContext,
+    folder: Path,
+    name: str,
+) -> Written:
+    """The saved program, and beside it the raw engine where the graph is one: that is what trtexec and C++ load."""
+    made = _make(module, inputs, options, context)
+    shutil.copyfile(made.path, folder / f"{name}.ep")
+    plan = made.path.with_suffix(_PLAN)
+    if plan.exists():
+        shutil.copyfile(plan, folder / f"{name}{_PLAN}")
+    needs = [Need("torch", "is"), Need("torch-tensorrt", "is"), Need("cuda", "at least"), Need("driver", "at least")]
+    needs.append(Need("tensorrt", "at least" if options.version_compatible else "is"))
+    needs.append(Need("compute capability", "at least", "8.0") if options.hardware_compatible else Need("gpu", "is"))
+    engines = len(read_converted(made.module).engines)
+    return Written(f"{name}.ep", "", tuple(needs), {"engines": engines, "raw_engine": plan.exists()})
+
+
+def _check(path: Path, _files: Mapping[str, int]) -> None:
+    """Engines are objects of torch_tensorrt's C++ class; nothing else may be unpickled."""
+    check_program(path, torchbind=True)
+
+
+def _read(path: Path, _constants: Path | None, opening: Opening) -> Run:
+    library = load_library()
+    module = library.load(str(path)).module()
+    _set_up(library, module, opening.options)
+
+    def run(tensors: "Sequence[Tensor]") -> "Sequence[Tensor]":
+        outputs: Sequence[Tensor] = module(*tensors)
+        return outputs
+
+    return run
+
+
 BACKEND = Backend(
     name="tensorrt-aot",
     summary="TensorRT engines made ahead of time by torch_tensorrt, saved and loaded back",
@@ -220,4 +292,12 @@ BACKEND = Backend(
     caches=True,
     weight_copies=3.0,
     objection=_objection,
+    form=Form(
+        name="tensorrt",
+        summary="torch_tensorrt program (.ep), and the raw engine (.engine) where the graph is one",
+        loads_in="Python with torch_tensorrt; the engine in C++ and trtexec",
+        write=_write,
+        check=_check,
+        read=_read,
+    ),
 )

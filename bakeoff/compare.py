@@ -14,7 +14,7 @@ from pathlib import Path
 from bakeoff import host, places
 from bakeoff.job import CompareJob
 from bakeoff.models.errors import BakeoffError
-from bakeoff.plan import Entry, Plan, Request, judge_folder, make_plan
+from bakeoff.plan import Entry, Plan, Request, judge_folder, make_plan, request_of
 from bakeoff.progress import Progress
 from bakeoff.record import MEASURED, SCHEMA, Comparison, Finding, Measurement, Record, Round, Samples
 from bakeoff.runner import Occasion, begin, deadlines, device_lock, entry_environment, judge, make_record, measure_job
@@ -209,18 +209,7 @@ def plan_of_two(a: str, b: str, shape: Callable[[Request], Request] = lambda req
         raise BakeoffError(f"{first} is given twice; its spread between processes: bakeoff sweep ... --processes 5")
     entries: list[Entry] = []
     for variant in (first, second):
-        plan = make_plan(
-            shape(
-                Request(
-                    component=variant.component,
-                    presets=(variant.preset,),
-                    workloads=(variant.workload,),
-                    backends=("+".join(str(use) if use.options else f"{use.name}[]" for use in variant.backends),),
-                    dtypes=(variant.dtype,),
-                    device=variant.device,
-                )
-            )
-        )
+        plan = make_plan(shape(request_of(variant)))
         entries += plan.entries
     return replace(plan, entries=tuple(entries))
 

@@ -153,6 +153,13 @@ def read_versions() -> dict[str, str]:
     return versions
 
 
+def cuda_runtime() -> str:
+    """Version of the CUDA runtime that torch's wheel brought; "" where it brought none."""
+    return (
+        _version("nvidia-cuda-runtime") or _version("nvidia-cuda-runtime-cu12") or _version("nvidia-cuda-runtime-cu13")
+    )
+
+
 def _version(distribution: str) -> str:
     try:
         return metadata.version(distribution)

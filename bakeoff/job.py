@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from bakeoff.models.component import Quantisation
+from bakeoff.backends.artifact import Written
+from bakeoff.export.passport import Checked, Program, Sample
+from bakeoff.models.component import Quantisation, Stream
 from bakeoff.policy import Policy
 from bakeoff.record import Ceiling, TraceRecord
 from bakeoff.variant import OptionValue
@@ -169,6 +171,74 @@ class GoldenResult:
 
 
 @dataclass(frozen=True, slots=True)
+class SampleJob:
+    """Make the sample of an artifact: inputs, and what eager gives for them in high precision."""
+
+    subjects: tuple[Subject, ...]
+    """One for each program; the first is the artifact's main one."""
+    dtype: str
+    quantisation: Quantisation
+    frames: int
+    """Of a stream, at most: fewer where eager takes too long."""
+    file: str
+
+
+@dataclass(frozen=True, slots=True)
+class SampleResult:
+    sample: Sample
+    programs: tuple[Program, ...]
+    """As far as the component decides them: without files."""
+    stream: Stream | None
+    config: dict[str, Any]
+    """The preset's, or what a checkpoint made of it."""
+    weights: str
+    """Fingerprint."""
+    peak_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class WriteJob:
+    """Have a variant's last back end write the program of one workload into a folder."""
+
+    measure: MeasureJob
+    folder: str
+
+
+@dataclass(frozen=True, slots=True)
+class WriteResult:
+    written: Written
+    peak_bytes: int
+    children_peak_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyJob:
+    """Open an artifact as a deployment would, call it with its sample, and time it."""
+
+    folder: str
+    device: str
+    threads: int
+    allow_mismatch: bool
+    timed: bool
+    memory_bytes: int
+    """The most that its process may take; 0: what is free."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyResult:
+    checked: tuple[Checked, ...]
+    frames: int
+    """Of the sample's stream that were followed."""
+    not_run: str
+    """Why the others were not, or ""."""
+    open_s: float
+    """From nothing to the main program opened, all hashes included."""
+    samples_ns: tuple[int, ...]
+    peak_bytes: int
+    mismatches: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """The result file: a value of the job's result type, or one sentence why there is none."""
 
@@ -178,4 +248,6 @@ class Answer:
     value: Any = None
 
 
-Job = JudgeJob | MeasureJob | TwinJob | CompareJob | CeilingsJob | ClockJob | GoldenJob
+Job = (
+    JudgeJob | MeasureJob | TwinJob | CompareJob | CeilingsJob | ClockJob | GoldenJob | SampleJob | WriteJob | VerifyJob
+)

@@ -105,6 +105,18 @@ class Plan:
         return f"{entry.variant}{build}{process}"
 
 
+def request_of(variant: Variant) -> Request:
+    """What asks for exactly this variant."""
+    return Request(
+        component=variant.component,
+        presets=(variant.preset,),
+        workloads=(variant.workload,),
+        backends=("+".join(str(use) if use.options else f"{use.name}[]" for use in variant.backends),),
+        dtypes=(variant.dtype,),
+        device=variant.device,
+    )
+
+
 def make_plan(request: Request) -> Plan:
     """Resolve a request. Raises BakeoffError for any name, size or combination of them that does not exist."""
     component = resolve_component(request.component)

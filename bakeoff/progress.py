@@ -104,6 +104,9 @@ _WAITS = {
     "judge": "making the reference",
     "twin": "building again, and tracing a twin",
     "trace": "telling kernels apart",
+    "open": "checking every file, opening",
+    "sample": "calling it with its sample",
+    "timing": "timing calls",
     "lock": "waiting for another sweep on this device",
 }
 

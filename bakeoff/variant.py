@@ -18,7 +18,7 @@ DEVICES = ("cpu", "cuda")
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9_-]*"
 _OPTIONS = r"(?:\[[A-Za-z0-9_.,=-]*\])?"
-_USE = rf"{_NAME}{_OPTIONS}"
+_USE = rf"[A-Za-z0-9][A-Za-z0-9_.-]*{_OPTIONS}"
 _VARIANT = re.compile(
     rf"(?P<component>{_NAME}):(?P<preset>{_NAME})\.(?P<workload>{_NAME})"
     rf"/(?P<backends>{_USE}(?:\+{_USE})*)/(?P<dtype>{_NAME})@(?P<device>{_NAME})"

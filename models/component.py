@@ -77,6 +77,40 @@ class Workload:
 
 
 @dataclass(frozen=True, slots=True)
+class Carry:
+    """An output of one workload that a later call of a workload takes as input."""
+
+    workload: str
+    output: str
+    to: str
+    input: str
+    axis: int | None = None
+    """None: the output takes the input's place. Else the input is a window along this axis: its oldest part falls out
+    at the beginning, and the output goes behind the rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """How workloads follow one another while frames are made one after the other: the state contract."""
+
+    each: tuple[str, ...]
+    """Those of every frame, in order."""
+    carries: tuple[Carry, ...]
+    prime: str = ""
+    """What is called once before the first frame, to have a state at all; "" where zeros are one."""
+    zeros: tuple[str, ...] = ()
+    """Inputs that are zeros in the first call of a stream."""
+
+    @property
+    def workloads(self) -> tuple[str, ...]:
+        return (*((self.prime,) if self.prime else ()), *self.each)
+
+
+def _no_stream(_config: Any, _workload: str) -> Stream | None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
 class Preset:
     """A named config; `label` is what tables print beside it when it is not the published size."""
 
@@ -108,6 +142,8 @@ class Component:
     """Relative L2 that two correct fp32 implementations may differ by."""
     network: str
     """Module that holds `build(config, workload, batch) -> torch.nn.Module`; needs torch."""
+    stream: Callable[[Any, str], Stream | None] = _no_stream
+    """(config, workload name) to the stream that the workload is called in; None: no call knows of another."""
     golden: str = ""
     """Module that holds `replay(about, weights, inputs) -> outputs` for golden files; needs torch."""
     golden_names: tuple[str, ...] = ()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-FOLDERS = ("bakeoff", "backends", "models")
+FOLDERS = ("bakeoff", "backends", "export", "models")
 HELP_CPU_S = 0.3
 
 

@@ -20,7 +20,20 @@ import msgspec
 import psutil
 
 from bakeoff import guard
-from bakeoff.job import Answer, CeilingsJob, ClockJob, CompareJob, GoldenJob, Job, JudgeJob, MeasureJob, TwinJob
+from bakeoff.job import (
+    Answer,
+    CeilingsJob,
+    ClockJob,
+    CompareJob,
+    GoldenJob,
+    Job,
+    JudgeJob,
+    MeasureJob,
+    SampleJob,
+    TwinJob,
+    VerifyJob,
+    WriteJob,
+)
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record import encode_json
 from bakeoff.worker.failures import first_line, is_out_of_memory
@@ -40,10 +53,11 @@ class Reporter:
             os.write(self._descriptor, line)
 
 
-def _limit_memory(device: str) -> None:
+def _limit_memory(device: str, most: int = 0) -> None:
     """Let an allocation fail here rather than the kernel kill some process; CUDA maps too much for such a limit."""
     if device == "cpu":
-        limit = psutil.virtual_memory().available - _RESERVE_BYTES
+        free = psutil.virtual_memory().available - _RESERVE_BYTES
+        limit = min(free, most or free)
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
@@ -90,6 +104,21 @@ def _do(job: Job, report: Reporter) -> Any:
 
             _limit_memory("cpu")
             return replay_files(job, report)
+        case SampleJob():
+            from bakeoff.worker.sampling import make_sample
+
+            _limit_memory(job.subjects[0].device)
+            return make_sample(job, report)
+        case WriteJob():
+            from bakeoff.worker.writing import write_program
+
+            _limit_memory(job.measure.subject.device)
+            return write_program(job, report)
+        case VerifyJob():
+            from bakeoff.worker.verifying import verify_artifact
+
+            _limit_memory(job.device, job.memory_bytes)
+            return verify_artifact(job, report)
 
 
 def main() -> None:

@@ -63,10 +63,11 @@ def open_bench(subject: Subject) -> Bench:
 
 
 def _draw_set(workload: Workload, seed: int, index: int) -> dict[str, Tensor]:
-    return {spec.name: _draw(spec, f"{seed}:{index}:{spec.name}") for spec in workload.inputs}
+    return {spec.name: draw(spec, f"{seed}:{index}:{spec.name}") for spec in workload.inputs}
 
 
-def _draw(spec: TensorSpec, key: str) -> Tensor:
+def draw(spec: TensorSpec, key: str) -> Tensor:
+    """A benchmark input in fp32, by its spec and a key alone."""
     generator = torch.Generator().manual_seed(int.from_bytes(hashlib.sha256(key.encode()).digest()[:7]))
     if spec.draw == "uniform":
         return torch.rand(spec.shape, generator=generator)
@@ -77,18 +78,20 @@ def _draw(spec: TensorSpec, key: str) -> Tensor:
 
 def drawn_inputs(bench: Bench, seed: str, dtype: str, device: str) -> dict[str, Tensor]:
     """Inputs of the workload from a seed of their own, in a variant's dtype and on its device."""
-    drawn = {spec.name: _draw(spec, f"{seed}:{spec.name}") for spec in bench.workload.inputs}
+    drawn = {spec.name: draw(spec, f"{seed}:{spec.name}") for spec in bench.workload.inputs}
     return cast_inputs(bench.workload, drawn, dtype, device)
 
 
 def cast_inputs(workload: Workload, inputs: Mapping[str, Tensor], dtype: str, device: str) -> dict[str, Tensor]:
     """A set of inputs in a variant's dtype and on its device; what feeds a sine stays at least fp32."""
+    return {spec.name: cast_input(spec, inputs[spec.name], dtype, device) for spec in workload.inputs}
+
+
+def cast_input(spec: TensorSpec, value: Tensor, dtype: str, device: str) -> Tensor:
+    """A copy of one input."""
     target = TORCH_DTYPES[dtype]
-    cast = {}
-    for spec in workload.inputs:
-        kept = torch.promote_types(target, torch.float32) if spec.keep_fp32 else target
-        cast[spec.name] = inputs[spec.name].to(device=device, dtype=kept, copy=True)
-    return cast
+    kept = torch.promote_types(target, torch.float32) if spec.keep_fp32 else target
+    return value.to(device=device, dtype=kept, copy=True)
 
 
 def synchronise(device: str) -> None:

@@ -64,34 +64,15 @@ def build(job: MeasureJob, bench: Bench, sets: Sequence[Mapping[str, Tensor]], t
     where the engine does not need them.
     """
     steps = [(resolve_backend(step.backend), step.options) for step in job.steps]
-    cache = Path(job.cache_folder)
-    warm = is_warm(cache)
-    context = BuildContext(
-        variant=job.variant,
-        device="cuda" if job.subject.device == "cuda" else "cpu",
-        dtype=job.dtype,
-        threads=job.subject.threads,
-        work_dir=Path.cwd(),
-        cache_dir=cache,
-        draw=lambda seed: drawn_inputs(bench, seed, job.dtype, job.subject.device),
-        trace=trace,
-    )
-    prepared = Prepared(bench.module)
+    context = build_context(job, bench, trace)
+    warm = is_warm(context.cache_dir)
     given_bytes = layer_bytes(bench.module)
     compiled = inductor_graphs()
     before = memory.resident_bytes()
     memory.reset_host_peak()
     started = time.monotonic()
     try:
-        for backend, options in steps[:-1]:
-            assert backend.prepare is not None, "the plan settles what cannot be composed"
-            more = backend.prepare(prepared.module, sets[0], options_of(backend, options), context)
-            prepared = Prepared(
-                more.module,
-                {**prepared.quantised, **more.quantised},
-                {**prepared.skipped, **more.skipped},
-                {**prepared.facts, **more.facts},
-            )
+        prepared = prepare(steps[:-1], bench.module, sets[0], context)
         now_bytes = layer_bytes(prepared.module)
         weights_bytes = now_bytes[""]
         engine = _build_last(*steps[-1], prepared.module, sets[0], context)
@@ -124,6 +105,40 @@ def build(job: MeasureJob, bench: Bench, sets: Sequence[Mapping[str, Tensor]], t
         let_go(prepared.module)
         let_go(bench.module)
     return Built(engine, calls, cost, prepared, weights_bytes, unproved, steps[-1][0].interprets, through_inductor)
+
+
+def build_context(job: MeasureJob, bench: Bench, trace: bool = False) -> BuildContext:
+    """For what and where this worker builds."""
+    return BuildContext(
+        variant=job.variant,
+        device="cuda" if job.subject.device == "cuda" else "cpu",
+        dtype=job.dtype,
+        threads=job.subject.threads,
+        work_dir=Path.cwd(),
+        cache_dir=Path(job.cache_folder),
+        draw=lambda seed: drawn_inputs(bench, seed, job.dtype, job.subject.device),
+        trace=trace,
+    )
+
+
+def prepare(
+    steps: Sequence[tuple[Backend, Mapping[str, Any]]],
+    module: nn.Module,
+    inputs: Mapping[str, Tensor],
+    context: BuildContext,
+) -> Prepared:
+    """The module after all backends that prepare it, with what each of them changed."""
+    prepared = Prepared(module)
+    for backend, options in steps:
+        assert backend.prepare is not None, "the plan settles what cannot be composed"
+        more = backend.prepare(prepared.module, inputs, options_of(backend, dict(options)), context)
+        prepared = Prepared(
+            more.module,
+            {**prepared.quantised, **more.quantised},
+            {**prepared.skipped, **more.skipped},
+            {**prepared.facts, **more.facts},
+        )
+    return prepared
 
 
 def layer_bytes(module: nn.Module) -> dict[str, int]:

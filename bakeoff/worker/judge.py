@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from bakeoff.job import JudgeJob, JudgeResult, Subject
 from bakeoff.models.errors import BakeoffError
@@ -34,10 +34,10 @@ class Eager:
     """By one call."""
 
 
-def _reference_dtype(bench: Bench, device: str) -> str:
-    work = bench.workload.work
-    needed = 8 * (sum(p.numel() for p in bench.module.parameters()) + 2 * work.io_elements)
-    seconds = work.flops * len(bench.sets) / _FP64_FLOPS[device]
+def reference_dtype(module: nn.Module, io_elements: int, flops: int, device: str) -> str:
+    """fp64 where the module, its inputs and outputs fit and all calls together are quick enough; else fp32."""
+    needed = 8 * (sum(p.numel() for p in module.parameters()) + 2 * io_elements)
+    seconds = flops / _FP64_FLOPS[device]
     return "fp64" if needed <= _FP64_BYTES and seconds <= _FP64_SECONDS else "fp32"
 
 
@@ -64,10 +64,11 @@ def make_judge(job: JudgeJob, report: Report) -> JudgeResult:
     about_file = folder / "judge.json"
     reused = about_file.exists()
     if not reused:
-        dtype = _reference_dtype(bench, subject.device)
+        work = bench.workload.work
+        dtype = reference_dtype(bench.module, work.io_elements, work.flops * len(bench.sets), subject.device)
         report("judge", f"eager {dtype}")
         outputs = _run(bench, dtype, subject.device, subject.threads)
-        _check_outputs(bench, outputs[0])
+        check_outputs(bench, outputs[0])
         names = [spec.name for spec in bench.workload.outputs]
         folder.mkdir(parents=True, exist_ok=True)
         for index, tensors in enumerate(outputs):
@@ -113,7 +114,8 @@ def _operators(bench: Bench, dtype: str, subject: Subject) -> Dispatched:
         return dispatched(lambda: bench.module(*inputs.values()))
 
 
-def _check_outputs(bench: Bench, outputs: tuple[Tensor, ...]) -> None:
+def check_outputs(bench: Bench, outputs: tuple[Tensor, ...]) -> None:
+    """Raises BakeoffError where eager's own outputs are not of the stated shapes, or not finite."""
     specs = bench.workload.outputs
     found, stated = [tuple(tensor.shape) for tensor in outputs], [spec.shape for spec in specs]
     if found != stated:

@@ -29,8 +29,8 @@ from bakeoff.worker.watch import Watch, copied, poison
 
 _LATE_S = 0.02
 _SPARE_CORES = 0.25
-_DRIFT_S = 2.0
-_DRIFT_CALLS = 200
+_DRIFT_S = 1.0
+"""How long a suspected drift is looked at again: slow moments of a virtual machine last for tens of milliseconds."""
 _LEAK_S = 5.0
 """How long a suspected leak is looked for again."""
 
@@ -278,7 +278,7 @@ def _drift(timing: Timing, calls: Sequence[Call], course: Course) -> float:
     if grown <= LEAST_GROWTH:
         return 1.0
     first = _quartile(steady[: max(2, len(steady) // 10)])
-    count = max(4, min(_DRIFT_CALLS, round(_DRIFT_S * 1e9 / first)))
+    count = max(4, round(_DRIFT_S * 1e9 / first))
     later = call_stage(lambda: [timed(calls[index % len(calls)], course)[0] for index in range(count)])
     return grown if _quartile(later) / first > (1 + grown) / 2 else 1.0
 

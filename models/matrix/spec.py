@@ -11,7 +11,7 @@ pass. The first caches of a stream are zeros.
 import re
 from dataclasses import dataclass, fields
 
-from bakeoff.models.component import Component, Preset, TensorSpec, Work, Workload
+from bakeoff.models.component import Carry, Component, Preset, Stream, TensorSpec, Work, Workload
 from bakeoff.models.errors import BakeoffError
 
 LATENT_MEAN = (
@@ -220,6 +220,15 @@ def workload(config: Config, name: str, batch: int) -> Workload:
     )
 
 
+def stream(config: Config, name: str) -> Stream | None:
+    """`prime` once, on caches of zeros, then `steady{n}` on the caches of the call before."""
+    if name == "prime":
+        return None
+    caches = tuple(spec.name for spec in workload(config, name, 1).outputs if spec.name.startswith("cache."))
+    carries = tuple(Carry(giver, cache, name, cache) for giver in ("prime", name) for cache in caches)
+    return Stream((name,), carries, "prime", zeros=caches)
+
+
 _PUBLISHED = Config(dim=96, dim_mult=(1, 2, 4, 4), num_res_blocks=2, temporal_upsample=(True, True, False))
 _REDUCED = Config(24, (1, 2, 4, 4), 2, (True, True, False), latent_height=6, latent_width=10)
 _TINY = Config(6, (1, 2, 4, 4), 2, (True, True, False), latent_height=3, latent_width=5)
@@ -238,6 +247,7 @@ SPEC = Component(
     default_workloads={"cpu": ("steady1",), "cuda": ("steady1", "steady3")},
     workload_names=workload_names,
     workload=workload,
+    stream=stream,
     parameters=parameters,
     tolerance_fp32=1e-4,
     network="bakeoff.models.matrix.network",

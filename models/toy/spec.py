@@ -6,7 +6,7 @@ and explicit caches like `matrix`. Nothing here is a published model and no figu
 
 from dataclasses import dataclass
 
-from bakeoff.models.component import Component, Preset, TensorSpec, Work, Workload
+from bakeoff.models.component import Carry, Component, Preset, Stream, TensorSpec, Work, Workload
 from bakeoff.models.errors import BakeoffError
 
 WORKLOADS = ("world", "picture", "sound", "stream")
@@ -71,6 +71,12 @@ def workload(config: Config, name: str, batch: int) -> Workload:
     return Workload(name, f"toy with the signature of {name}", inputs, outputs, Work(flops, weights, elements))
 
 
+def stream(_config: Config, name: str) -> Stream | None:
+    if name != "stream":
+        return None
+    return Stream((name,), (Carry(name, "cache.00", name, "cache.00"),), zeros=("cache.00",))
+
+
 def parameters(config: Config) -> int:
     """All four workloads share one state dict, so the count does not depend on the workload."""
     return sum(workload(config, name, 1).work.weight_elements for name in WORKLOADS)
@@ -86,6 +92,7 @@ SPEC = Component(
     default_workloads={"cpu": ("world",), "cuda": ("world",)},
     workload_names=lambda _config: WORKLOADS,
     workload=workload,
+    stream=stream,
     parameters=parameters,
     tolerance_fp32=1e-4,
     network="bakeoff.models.toy.network",

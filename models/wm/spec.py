@@ -14,7 +14,7 @@ import re
 from dataclasses import dataclass, fields
 from typing import Literal
 
-from bakeoff.models.component import Component, Preset, TensorSpec, Work, Workload
+from bakeoff.models.component import Carry, Component, Preset, Stream, TensorSpec, Work, Workload
 from bakeoff.models.errors import BakeoffError
 
 _NAME = re.compile(r"(single)|(step|step-prepared|context|append|full)([1-9][0-9]*)?")
@@ -182,6 +182,25 @@ def workload(config: Config, name: str, batch: int) -> Workload:
     )
 
 
+def stream(config: Config, name: str) -> Stream | None:
+    """`context` fills the cache; then `step` denoises a frame, as often as the sampler wants, and `append` adds its
+    keys and values to the window, from which the oldest frame's fall out. Only `step` keeps such a cache.
+    """
+    if plan(config, name).kind != "step":
+        return None
+    number = name.removeprefix("step")
+    prime, append = f"context{number}", f"append{number}"
+    carries = []
+    for layer in range(config.n_layers):
+        takers = (name, append) if layer < config.n_layers - 1 else (name,)
+        for taker in takers:
+            for kind in ("k", "v"):
+                cache = f"cache_{kind}.{layer}"
+                carries.append(Carry(prime, cache, taker, cache))
+                carries.append(Carry(append, f"new_{kind}.{layer}", taker, cache, axis=2))
+    return Stream((name, append), tuple(carries), prime)
+
+
 def parameters(config: Config) -> int:
     """Trainable parameters (owl.md 1.10); the rotary frequencies in the state dict are not counted."""
     width, control = config.d_model, config.control_dim
@@ -315,6 +334,7 @@ SPEC = Component(
     default_workloads={"cpu": ("step",), "cuda": ("step",)},
     workload_names=workload_names,
     workload=workload,
+    stream=stream,
     parameters=parameters,
     tolerance_fp32=1e-3,
     network="bakeoff.models.wm.network",

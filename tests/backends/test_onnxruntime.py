@@ -2,7 +2,6 @@
 
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -220,17 +219,14 @@ def test_a_lost_provider_is_said() -> None:
 class TestOnCuda:
     """What the GPU providers are asked for; none of them can load here."""
 
-    def context(self, dtype: str, folder: Path) -> Any:
-        return SimpleNamespace(device="cuda", dtype=dtype, cache_dir=folder)
-
     @pytest.mark.parametrize(("dtype", "allowed"), [("fp32", "0"), ("tf32", "1"), ("bf16", "0")])
     def test_fp32_is_fp32(self, dtype: str, allowed: str, tmp_path: Path) -> None:
         """The provider's own default is TF32."""
-        asked = onnxruntime._provider_options(Options(cuda_graph=True), self.context(dtype, tmp_path))
+        asked = onnxruntime._provider_options(Options(cuda_graph=True), "cuda", dtype, tmp_path)
         assert asked == {"use_tf32": allowed, "enable_cuda_graph": "1"}
 
     def test_tensorrt_keeps_its_engines_in_the_labs_cache_in_the_variants_dtype(self, tmp_path: Path) -> None:
-        asked = onnxruntime._provider_options(Options(provider="tensorrt"), self.context("bf16", tmp_path))
+        asked = onnxruntime._provider_options(Options(provider="tensorrt"), "cuda", "bf16", tmp_path)
         assert (asked["trt_fp16_enable"], asked["trt_bf16_enable"]) == ("False", "True")
         assert asked["trt_engine_cache_path"] == asked["trt_timing_cache_path"] == str(tmp_path / "tensorrt")
 

@@ -1,4 +1,4 @@
-"""Imports go one way, models <- backends <- bakeoff, and the parent process never imports torch."""
+"""Imports go one way, models <- backends <- export <- bakeoff, and the parent process never imports torch."""
 
 import ast
 import subprocess
@@ -10,10 +10,11 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAVY = ("torch", "tensorrt", "torch_tensorrt", "onnxruntime", "openvino", "torchao", "triton", "scipy", "matplotlib")
-FOLDERS = {"models": "bakeoff.models", "backends": "bakeoff.backends", "bakeoff": "bakeoff"}
+FOLDERS = {"models": "bakeoff.models", "backends": "bakeoff.backends", "export": "bakeoff.export", "bakeoff": "bakeoff"}
 ALLOWED = {
     "models": ("bakeoff.models",),
     "backends": ("bakeoff.models", "bakeoff.backends"),
+    "export": ("bakeoff.models", "bakeoff.backends", "bakeoff.export", "bakeoff.host"),  # what this machine is
     "bakeoff": ("bakeoff",),
 }
 FILES = sorted(file.relative_to(ROOT) for folder in FOLDERS for file in (ROOT / folder).rglob("*.py"))
@@ -87,9 +88,10 @@ def test_nothing_but_a_worker_imports_the_worker(file: Path) -> None:
         "from bakeoff.models import *; from bakeoff import models; "
         "[models.resolve_component(name) for name in models.component_names()]",
         "from bakeoff import backends; [backends.resolve_backend(name) for name in backends.backend_names()]",
+        "import bakeoff.export, bakeoff.exporting, bakeoff.report.artifact",
         "import bakeoff.sweep, bakeoff.supervisor, bakeoff.golden, bakeoff.report.history, bakeoff.cli",
     ],
-    ids=["plan", "models", "backends", "sweep"],
+    ids=["plan", "models", "backends", "export", "sweep"],
 )
 def test_the_parent_imports_no_torch(script: str, tmp_path: Path) -> None:
     check = f"import sys; {script}; print([name for name in {HEAVY} if name in sys.modules])"

@@ -1,0 +1,120 @@
+"""torch.export: the module as one graph of ATen operators, saved with its weights and loaded back; not compiled.
+
+It is what every other exporter here starts from, so that its artifact opens wherever torch does, and can be compiled
+there. PyTorch runs the graph operator by operator: it is as fast as eager. torch.export.load unpickles what is no plain
+tensor and the example inputs, so nothing but plain tensors is written and nothing else is opened.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bakeoff.backends.artifact import Form, Need, Opening, Run, Written, check_program
+from bakeoff.backends.backend import (
+    Backend,
+    BuildContext,
+    Call,
+    Choice,
+    Engine,
+    NoOptions,
+    Proof,
+)
+from bakeoff.backends.exported import TORCH, export, forms, graph_hash, operators, refuse_others, refuse_quantised
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded(Engine):
+    """A program loaded from disk."""
+
+    run: Run
+    takes: Mapping[str, str]
+    proof: Proof
+
+    def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
+        refuse_others(self.takes, inputs)
+        run, tensors = self.run, tuple(inputs.values())
+        return lambda: tuple(run(tensors))
+
+    def prove(self) -> Proof:
+        return self.proof
+
+
+def _save(module: "nn.Module", inputs: "Mapping[str, Tensor]", path: Path) -> "torch.export.ExportedProgram":
+    import torch
+
+    refuse_quantised(module, "torch.export.save", "which pickles them; take int8+aoti")
+    program = export(module, inputs)
+    program.example_inputs = None  # they would be pickled, with all of the caches
+    torch.export.save(program, path)
+    return program
+
+
+def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", _options: NoOptions, context: BuildContext) -> Engine:
+    path = context.work_dir / "program.pt2"
+    program = _save(module, inputs, path)
+    proof = Proof(
+        graphs=1,
+        graph_breaks=0,
+        operators_outside=operators(program.graph),
+        graph_hash=graph_hash([program.graph]),
+        artifact_bytes=path.stat().st_size,
+    )
+    return _Loaded(_open(path), forms(inputs), proof)
+
+
+def _open(path: Path) -> Run:
+    import torch
+
+    module = torch.export.load(path).module()
+
+    def run(tensors: "Sequence[Tensor]") -> "Sequence[Tensor]":
+        with torch.no_grad():
+            outputs: tuple[Tensor, ...] = module(*tensors)
+        return outputs
+
+    return run
+
+
+def _write(
+    module: "nn.Module",
+    inputs: "Mapping[str, Tensor]",
+    _options: NoOptions,
+    _context: BuildContext,
+    folder: Path,
+    name: str,
+) -> Written:
+    _save(module, inputs, folder / f"{name}.pt2")
+    return Written(f"{name}.pt2", needs=(Need("torch", "at least"),))
+
+
+def _check(path: Path, _files: Mapping[str, int]) -> None:
+    check_program(path)
+
+
+def _read(path: Path, _constants: Path | None, _opening: Opening) -> Run:
+    return _open(path)
+
+
+BACKEND = Backend(
+    name="torch.export",
+    summary="torch.export: one graph of ATen operators, saved and loaded back; not compiled",
+    build=_build,
+    requires=(TORCH,),
+    choices=(Choice(NoOptions(), suite="full", dtypes=("bf16",)),),
+    interprets=True,
+    keeps_module=False,
+    weight_copies=2.0,
+    form=Form(
+        name="torch.export",
+        summary="torch.export program (.pt2): graph and weights, not compiled",
+        loads_in="Python with torch",
+        write=_write,
+        check=_check,
+        read=_read,
+    ),
+)

@@ -1,0 +1,80 @@
+"""What the loader adds to a call: names, dtypes, shapes and devices checked, against calling the opened engine itself.
+
+    python benchmarks/loader_overhead.py ARTIFACT [ARTIFACT ...] [--calls 200]
+
+Both are called in turn, in an order drawn for each pair; the overhead is the median of the pairs' differences. As the
+engine's own time varies by more than that, the checks are also timed alone, with an engine that does nothing.
+"""
+
+import argparse
+import random
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from tabulate import tabulate
+
+from bakeoff.export import Program, load
+from bakeoff.export.sample import Reader
+
+_LIMIT_NS, _LIMIT_SHARE = 20_000, 0.01
+
+
+def timed(call: Callable[[], object], device: str) -> int:
+    started = time.perf_counter_ns()
+    call()
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter_ns() - started
+
+
+def overhead(program: Program, inputs: dict[str, torch.Tensor], calls: int) -> tuple[float, float, float]:
+    """Nanoseconds: of the engine's call, added by the loader, and of the loader around an engine that does nothing."""
+    run, tensors, device = program.run, list(inputs.values()), program.device
+    outputs = run(tensors)
+    idle = replace(program, run=lambda _tensors: outputs)
+    engine, added = [], []
+    for _ in range(calls):
+        pair = {}
+        for name in random.sample(("engine", "loader"), 2):
+            call = (lambda: run(tensors)) if name == "engine" else (lambda: program(**inputs))
+            pair[name] = timed(call, device)
+        engine.append(pair["engine"])
+        added.append(pair["loader"] - pair["engine"])
+    alone = [timed(lambda: idle(**inputs), device) for _ in range(max(200, calls))]
+    return statistics.median(engine), statistics.median(added), statistics.median(alone)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("artifacts", nargs="+", type=Path)
+    parser.add_argument("--calls", type=int, default=200)
+    asked = parser.parse_args()
+    rows = []
+    for folder in asked.artifacts:
+        artifact = load(folder)
+        main_name = artifact.passport.main
+        inputs = Reader(folder, artifact.passport).inputs(0, main_name, artifact.passport.device)
+        with torch.no_grad():
+            engine, added, alone = overhead(artifact.program(main_name), inputs, asked.calls)
+        within = alone <= max(_LIMIT_NS, _LIMIT_SHARE * engine)
+        rows.append(
+            (
+                folder.name,
+                len(inputs),
+                f"{engine / 1e6:.3f}",
+                f"{added / 1e3:.1f}",
+                f"{alone / 1e3:.1f}",
+                f"{alone / engine:.3%}",
+                "yes" if within else "NO",
+            )
+        )
+    headers = ("artifact", "inputs", "engine ms", "paired us", "checks alone us", "of the engine", "under 20 us or 1 %")
+    print(tabulate(rows, headers=headers, disable_numparse=True))
+
+
+if __name__ == "__main__":
+    main()

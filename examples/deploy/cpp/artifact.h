@@ -1,0 +1,103 @@
+// The parts of an artifact that a C++ host needs: manifest.json and safetensors, read without a JSON library. Both are
+// written by bakeoff in one known form; `bakeoff verify` has checked every byte before this reads any.
+#pragma once
+#include <ATen/ATen.h>
+
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <regex>
+#include <string>
+#include <vector>
+
+using Tensors = std::map<std::string, at::Tensor>;
+
+struct Port {
+  std::string name;
+  at::ScalarType dtype;
+  std::vector<int64_t> shape;
+};
+
+struct Program {
+  std::string constants;  // file of the weights, where they lie apart
+  std::vector<Port> inputs, outputs;
+};
+
+struct Carry {
+  std::string from, output, to, input;
+  int64_t axis;  // -1: in the input's place; else behind a window along this axis
+};
+
+struct Manifest {
+  std::map<std::string, Program> programs;
+  std::vector<std::string> each;  // the programs of a frame, in order
+  std::vector<Carry> carries;
+  int64_t frames;
+};
+
+inline std::string read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  TORCH_CHECK(file, "cannot read ", path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+inline std::vector<std::smatch> matches(const std::string& text, const char* form) {
+  const std::regex pattern(form);
+  return {std::sregex_iterator(text.begin(), text.end(), pattern), {}};
+}
+
+inline std::vector<int64_t> numbers(const std::string& text) {
+  std::vector<int64_t> found;
+  for (const auto& one : matches(text, "[0-9]+")) found.push_back(std::stoll(one.str()));
+  return found;
+}
+
+inline Manifest read_manifest(const std::string& text) {
+  static const std::map<std::string, at::ScalarType> kinds{
+      {"float32", at::kFloat}, {"bfloat16", at::kBFloat16}, {"float16", at::kHalf}};
+  Manifest found;
+  Program* program = nullptr;
+  bool gives = false;
+  for (const auto& one : matches(text, R"re("file": "([\w.-]+)\.pt2",\s*"constants": "([^"]*)"|"(inputs|outputs)": \[|)re"
+                                       R"re("name": "([^"]+)",\s*"dtype": "(\w+)",\s*"shape": \[([^\]]*)\])re")) {
+    if (one[1].matched) {
+      program = &found.programs[one[1]];
+      program->constants = one[2];
+    } else if (one[3].matched) {
+      gives = one[3] == "outputs";
+    } else {
+      (gives ? program->outputs : program->inputs).push_back({one[4], kinds.at(one[5]), numbers(one[6])});
+    }
+  }
+  for (const auto& one : matches(text, R"re("workload": "([^"]+)",\s*"output": "([^"]+)",\s*"to": "([^"]+)",\s*)re"
+                                       R"re("input": "([^"]+)",\s*"axis": (null|\d+))re"))
+    found.carries.push_back({one[1], one[2], one[3], one[4], one[5] == "null" ? -1 : std::stoll(one[5])});
+  for (const auto& list : matches(text, R"re("each": \[([^\]]*)\])re")) {
+    const std::string names = list[1];  // matches point into it
+    for (const auto& one : matches(names, R"re("([^"]+)")re")) found.each.push_back(one[1]);
+  }
+  if (found.each.empty()) found.each.push_back(matches(text, R"re("main": "([^"]+)")re").at(0)[1]);
+  found.frames = std::stoll(matches(text, R"re("frames": (\d+))re").at(0)[1]);
+  return found;
+}
+
+// Eight bytes of length, a JSON header, the tensors (github.com/huggingface/safetensors). They point into `data`.
+inline Tensors read_tensors(const std::string& data) {
+  static const std::map<std::string, at::ScalarType> kinds{
+      {"F32", at::kFloat}, {"BF16", at::kBFloat16}, {"F16", at::kHalf}};
+  const uint64_t length = *reinterpret_cast<const uint64_t*>(data.data());
+  const std::string header = data.substr(8, length);
+  Tensors found;
+  for (const auto& one : matches(header, R"re("([^"]+)":\{"dtype":"(\w+)","shape":\[([^\]]*)\],"data_offsets":\[(\d+),)re"))
+    found[one[1]] = at::from_blob(const_cast<char*>(data.data()) + 8 + length + std::stoull(one[4]), numbers(one[3]),
+                                  at::TensorOptions().dtype(kinds.at(one[2])));
+  return found;
+}
+
+// An input of the sample: its block begun anew until the shape is full, as numpy.resize does.
+inline at::Tensor repeated(const at::Tensor& block, const Port& port) {
+  int64_t count = 1;
+  for (int64_t length : port.shape) count *= length;
+  const int64_t times = (count + block.numel() - 1) / block.numel();
+  return block.flatten().repeat({times}).slice(0, 0, count).reshape(port.shape).to(port.dtype);
+}

@@ -1,0 +1,75 @@
+// Opens an AOTInductor artifact without Python: feeds the sample of its folder, carries the state over the sample's
+// frames as the manifest says, and prints latency and error. What it opens is code: `bakeoff verify DIR` comes before.
+#include <torch/csrc/inductor/aoti_package/model_package_loader.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+
+#include "artifact.h"
+
+using Loader = torch::inductor::AOTIModelPackageLoader;
+
+int main(int count, char** arguments) try {
+  TORCH_CHECK(count == 2, "usage: rollout ARTIFACT");
+  const std::string folder = std::string(arguments[1]) + "/";
+  Manifest manifest = read_manifest(read_file(folder + "manifest.json"));
+  const std::string sample_data = read_file(folder + "sample.safetensors");
+  const Tensors sample = read_tensors(sample_data);
+
+  std::map<std::string, std::string> weights;  // by file; loaders point to them, so they live longer
+  std::map<std::string, std::unique_ptr<Loader>> loaders;
+  for (const auto& name : manifest.each) {
+    auto& loader = loaders[name] = std::make_unique<Loader>(folder + name + ".pt2");
+    const std::string& file = manifest.programs.at(name).constants;
+    if (file.empty()) continue;
+    if (!weights.count(file)) weights[file] = read_file(folder + file);
+    const Tensors all = read_tensors(weights[file]);
+    std::unordered_map<std::string, at::Tensor> used;
+    for (const auto& fqn : loader->get_constant_fqns()) used[fqn] = all.at(fqn);
+    loader->load_constants(used, /*use_inactive=*/false, /*check_full_update=*/true, /*user_managed=*/true);
+  }
+
+  std::map<std::string, Tensors> state;  // of each program, what its next call takes
+  std::map<std::string, std::vector<double>> taken_ms;
+  double worst = 0;
+  for (int64_t frame = 0; frame < manifest.frames; ++frame) {
+    const std::string of_frame = std::to_string(frame) + "/";
+    for (const auto& [name, program] : manifest.programs)
+      for (const Port& port : program.inputs)
+        if (const auto given = sample.find(of_frame + name + "/in/" + port.name); given != sample.end())
+          state[name][port.name] = repeated(given->second, port);
+    for (const auto& name : manifest.each) {
+      const Program& program = manifest.programs.at(name);
+      std::vector<at::Tensor> inputs;
+      for (const Port& port : program.inputs) inputs.push_back(state[name].at(port.name));
+      const auto started = std::chrono::steady_clock::now();
+      const auto outputs = loaders[name]->run(inputs);
+      const std::chrono::duration<double, std::milli> taken = std::chrono::steady_clock::now() - started;
+      taken_ms[name].push_back(taken.count());
+      for (size_t index = 0; index < outputs.size(); ++index) {
+        const std::string& output = program.outputs[index].name;
+        const auto wanted = sample.at(of_frame + name + "/out/" + output).to(at::kDouble).flatten();
+        const int64_t all = outputs[index].numel(), step = all == wanted.numel() ? 1 : ((all + 65535) / 65536) | 1;
+        const auto found = outputs[index].to(at::kDouble).flatten().slice(0, 0, all, step);
+        worst = std::max(worst, ((found - wanted).norm() / wanted.norm()).item<double>());
+        for (const Carry& one : manifest.carries) {
+          if (one.from != name || one.output != output) continue;
+          auto& taker = state[one.to][one.input];
+          const int64_t added = one.axis < 0 ? 0 : outputs[index].size(one.axis);
+          taker = one.axis < 0 ? outputs[index] : at::cat({taker.slice(one.axis, added), outputs[index]}, one.axis);
+        }
+      }
+    }
+  }
+  for (auto& [name, times] : taken_ms) {
+    std::sort(times.begin(), times.end());
+    std::printf("%-12s %zu calls, median %.2f ms\n", name.c_str(), times.size(), times[times.size() / 2]);
+  }
+  std::printf("%d frames, largest relative error of an output %.2e\n", int(manifest.frames), worst);
+  return 0;
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "rollout: %s\n", std::string(error.what()).substr(0, std::string(error.what()).find('\n')).c_str());
+  return 1;
+}

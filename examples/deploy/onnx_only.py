@@ -1,0 +1,89 @@
+"""An ONNX artifact run by ONNX Runtime alone: no torch, nothing of bakeoff.
+
+    python onnx_only.py ARTIFACT
+
+Checks every file's hash, feeds the sample, carries the state over its frames as the manifest says, and prints latency
+and error. Needs onnxruntime, numpy and safetensors.
+"""
+
+import hashlib
+import json
+import statistics
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+from safetensors.numpy import load_file
+
+Arrays = dict[str, np.ndarray]
+
+
+def checked_manifest(folder: Path) -> dict[str, Any]:
+    """Raises SystemExit where a file is not what was exported."""
+    manifest: dict[str, Any] = json.loads((folder / "manifest.json").read_bytes())
+    for name, about in manifest["files"].items():
+        if Path(name).name != name or (folder / name).is_symlink():
+            sys.exit(f"{name} is no plain file of the artifact")
+        with (folder / name).open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != about["sha256"]:
+                sys.exit(f"{name} is not what was exported")
+    return manifest
+
+
+def carry(state: dict[str, Arrays], carries: Iterable[dict[str, Any]], program: str, outputs: Arrays) -> None:
+    """What a call gave becomes what the next one takes: in the place of an input, or behind a window."""
+    for one in carries:
+        if one["workload"] != program:
+            continue
+        new = outputs[one["output"]]
+        if one["axis"] is not None:
+            window = state[one["to"]][one["input"]]
+            _, kept = np.split(window, [new.shape[one["axis"]]], one["axis"])
+            new = np.concatenate((kept, new), one["axis"])
+        state[one["to"]][one["input"]] = new
+
+
+def main(folder: Path) -> None:
+    manifest = checked_manifest(folder)
+    programs = {program["name"]: program for program in manifest["programs"]}
+    stream = manifest["stream"] or {"each": [manifest["main"]], "carries": []}
+    sample, every = load_file(folder / manifest["sample"]["file"]), manifest["sample"]["every"]
+    sessions = {name: onnxruntime.InferenceSession(folder / programs[name]["file"]) for name in stream["each"]}
+    state: dict[str, Arrays] = {name: {} for name in programs}
+    times_ms: dict[str, list[float]] = {name: [] for name in stream["each"]}
+    worst, over = 0.0, []
+    for frame in range(manifest["sample"]["frames"]):
+        for name in stream["each"]:
+            for port in programs[name]["inputs"]:
+                given = sample.get(f"{frame}/{name}/in/{port['name']}")
+                if given is not None:
+                    state[name][port["name"]] = np.resize(given, port["shape"])
+            started = time.perf_counter()
+            found = sessions[name].run(None, state[name])
+            times_ms[name].append((time.perf_counter() - started) * 1000)
+            outputs = {port["name"]: array for port, array in zip(programs[name]["outputs"], found, strict=True)}
+            for port, array in outputs.items():
+                wanted = sample[f"{frame}/{name}/out/{port}"].ravel()
+                error = np.linalg.norm(array.ravel()[:: every.get(f"{name}/{port}", 1)] - wanted) / np.linalg.norm(
+                    wanted
+                )
+                worst = max(worst, float(error))
+                if error > manifest["sample"]["limits"][f"{name}/{port}"]:
+                    over.append(f"frame {frame} {name}/{port}")
+            carry(state, stream["carries"], name, outputs)
+    for name, times in times_ms.items():
+        print(f"{name:12} {len(times)} calls, median {statistics.median(times):.2f} ms")
+    print(f"{manifest['sample']['frames']} frames, largest relative error of an output {worst:.2e}")
+    assert "torch" not in sys.modules
+    if over:
+        sys.exit(f"over the limit: {', '.join(over)}")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    main(Path(sys.argv[1]))

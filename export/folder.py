@@ -1,0 +1,146 @@
+"""The folder of an artifact, read as something a stranger may have made: checked whole before any of it is used."""
+
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from bakeoff.backends import backend_names, resolve_backend
+from bakeoff.backends.artifact import BadArtifact, Form
+from bakeoff.export.passport import LARGEST_MANIFEST, MANIFEST, File, Passport, Port, unseal
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.=-]{0,120}")
+"""Of a file: one component, so that no path leads anywhere else."""
+_CHUNK = 4 << 20
+_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+
+
+def read_passport(folder: Path) -> Passport:
+    """The manifest of a folder, and what can be said of it without looking at any other file's content.
+
+    Raises BadArtifact where there is none, it cannot be read, names a place outside of the folder, or is not what lies
+    there: a file too few, too many, of another size, or no plain file.
+    """
+    try:
+        found = sorted(os.listdir(folder))
+    except OSError as error:
+        raise BadArtifact(f"{folder}: {error.strerror}; give the folder that bakeoff export made") from error
+    if MANIFEST not in found:
+        raise BadArtifact(f"{folder} holds no {MANIFEST}; give the folder that bakeoff export made")
+    size = _plain(folder, MANIFEST)
+    if size > LARGEST_MANIFEST:
+        raise BadArtifact(f"{MANIFEST} has {size} bytes; no manifest has more than {LARGEST_MANIFEST}")
+    with _opened(folder, MANIFEST) as file:
+        passport = unseal(file.read(LARGEST_MANIFEST + 1))
+    for name in passport.files:
+        if not _NAME.fullmatch(name) or name == MANIFEST:
+            raise BadArtifact(f"{MANIFEST} names the file '{name}'; files of an artifact lie in its folder, by name")
+    missing = sorted(passport.files.keys() - set(found))
+    if missing:
+        raise BadArtifact(f"{missing[0]} is not there; copy the whole folder again")
+    strangers = sorted(set(found) - passport.files.keys() - {MANIFEST})
+    if strangers:
+        raise BadArtifact(f"'{strangers[0]}' is no file of the artifact; remove it, or copy the folder again")
+    for name, file in passport.files.items():
+        size = _plain(folder, name)
+        if size != file.bytes:
+            raise BadArtifact(f"{name} has {size} bytes and should have {file.bytes}; copy the folder again")
+    _refuse_nonsense(passport)
+    return passport
+
+
+def _refuse_nonsense(passport: Passport) -> None:
+    """What a manifest says of its own parts must fit together, and be of a size that a host can hold."""
+    programs = {program.name: program for program in passport.programs}
+    if len(programs) != len(passport.programs) or passport.main not in programs:
+        raise BadArtifact(f"{MANIFEST} names the program '{passport.main}', and has {', '.join(programs) or 'none'}")
+    for program in passport.programs:
+        for name in filter(None, (program.file, program.constants)):
+            if name not in passport.files:
+                raise BadArtifact(f"{MANIFEST} has {program.name} in '{name}', which is no file of the artifact")
+        for ports in (program.inputs, program.outputs):
+            if not ports or len({port.name for port in ports}) != len(ports):
+                raise BadArtifact(f"{MANIFEST}: the inputs or outputs of {program.name} are none, or named twice")
+        needed, free = sum(map(port_bytes, program.inputs + program.outputs)), _memory_bytes()
+        if needed > free:
+            raise BadArtifact(f"{MANIFEST}: {program.name} takes and gives {needed} bytes, this host has {free}")
+    if passport.sample.file not in passport.files:
+        raise BadArtifact(f"{MANIFEST} has its sample in '{passport.sample.file}', which is no file of the artifact")
+    if passport.stream is None:
+        return
+    for carry in passport.stream.carries:
+        ends = ((carry.workload, carry.output, False), (carry.to, carry.input, True))
+        for name, port, taken in ends:
+            ports = (programs[name].inputs if taken else programs[name].outputs) if name in programs else ()
+            if port not in {entry.name for entry in ports}:
+                raise BadArtifact(f"{MANIFEST} carries {name}'s '{port}', which is no {'in' if taken else 'out'}put")
+
+
+def port_bytes(port: Port) -> int:
+    count = _BYTES[port.dtype]
+    for length in port.shape:
+        count *= length
+    return count
+
+
+def _memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def form_of(passport: Passport) -> Form:
+    """How the artifact is opened. Raises BadArtifact for a back end that this version does not bring or cannot open."""
+    if passport.backend not in backend_names():
+        raise BadArtifact(f"{MANIFEST} wants the back end '{passport.backend}'; known: {', '.join(backend_names())}")
+    form = resolve_backend(passport.backend).form
+    if form is None or form.name != passport.artifact:
+        raise BadArtifact(f"{MANIFEST}: {passport.backend} opens no artifact of the format '{passport.artifact}'")
+    return form
+
+
+def check_content(folder: Path, passport: Passport, on_file: Callable[[str], None] = lambda _name: None) -> None:
+    """Hash every file, then have the format look into each program. Raises BadArtifact for the first mismatch."""
+    form = form_of(passport)
+    for name, file in passport.files.items():
+        on_file(name)
+        found = hash_file(folder, name)
+        if found != file:
+            text = f"{name} is not what was exported: its SHA-256 is {found.sha256[:16]}..., {MANIFEST} says "
+            raise BadArtifact(f"{text}{file.sha256[:16]}...; copy the folder again")
+    sizes: Mapping[str, int] = {name: file.bytes for name, file in passport.files.items()}
+    for program in passport.programs:
+        form.check(folder / program.file, sizes)
+
+
+def hash_file(folder: Path, name: str) -> File:
+    """Size and SHA-256 of one plain file. Raises BadArtifact where it is anything else."""
+    digest = hashlib.sha256()
+    size = 0
+    with _opened(folder, name) as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+            size += len(chunk)
+    return File(size, digest.hexdigest())
+
+
+def _opened(folder: Path, name: str):  # type: ignore[no-untyped-def]  # an open binary file
+    try:
+        return os.fdopen(os.open(folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb")
+    except OSError as error:
+        raise BadArtifact(f"{name}: {error.strerror}; copy the folder again") from error
+
+
+def _plain(folder: Path, name: str) -> int:
+    """The size of a file that is no link of any kind. Raises BadArtifact."""
+    try:
+        found = os.lstat(folder / name)
+    except OSError as error:
+        raise BadArtifact(f"{name}: {error.strerror}; copy the folder again") from error
+    if stat.S_ISLNK(found.st_mode):
+        raise BadArtifact(f"{name} is a symbolic link; an artifact's files are plain files")
+    if not stat.S_ISREG(found.st_mode):
+        raise BadArtifact(f"{name} is no plain file")
+    if found.st_nlink != 1:
+        raise BadArtifact(f"{name} has {found.st_nlink} names (hard links): what it holds may change from elsewhere")
+    return found.st_size

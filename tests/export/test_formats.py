@@ -1,0 +1,248 @@
+"""Every format a CPU host can write: exported, opened in a fresh process and here, right over a stream of frames."""
+
+import importlib.util
+import os
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="artifacts are opened with torch")
+
+import torch
+from artifacts import copy, exported, manifest
+from toys import LIBRARY_WARNINGS
+
+from bakeoff.backends import backend_names, resolve_backend
+from bakeoff.export import Artifact, load
+from bakeoff.export.passport import MANIFEST, SAMPLE
+from bakeoff.export.sample import Reader
+from bakeoff.exporting import Exported
+from bakeoff.models.errors import BakeoffError
+
+pytestmark = LIBRARY_WARNINGS
+DTYPES = {"torch.export": "bf16", "aoti": "bf16", "onnxruntime": "fp32", "openvino": "bf16"}
+CASES = {
+    "toy": "toy:tiny.stream",
+    "wm": "wm:tiny.step",
+    "image": "image:tiny.decode",
+    "audio": "audio:tiny.decode",
+    "matrix": "matrix:tiny.steady1",
+}
+
+
+def variant(component: str, backend: str) -> str:
+    return f"{CASES[component]}/{backend}/{DTYPES[backend]}@cpu"
+
+
+def skip_without(backend: str) -> None:
+    gap = resolve_backend(backend).unavailable(resolve_backend(backend).options(), "cpu")
+    if gap:
+        pytest.skip(gap)
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(autouse=True)
+def _cache(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BAKEOFF_CACHE", str(cache))
+
+
+def test_every_back_end_with_a_form_is_tried() -> None:
+    forms = {name for name in backend_names() if resolve_backend(name).form is not None}
+    assert forms == {*DTYPES, "tensorrt-aot"}, "tensorrt-aot needs a GPU"
+
+
+@pytest.mark.parametrize("component", CASES)
+@pytest.mark.parametrize("backend", DTYPES)
+def test_computes_what_eager_does(component: str, backend: str, tmp_path: Path) -> None:
+    """The export itself opens the artifact in a fresh process and holds it against the judge, over ten frames."""
+    skip_without(backend)
+    if backend == "aoti" and component in ("image", "audio"):
+        pytest.skip("minutes of g++; the others show that it writes and opens")
+    done = exported(variant(component, backend), tmp_path / "artifact", tmp_path / "runs")
+    checked = {f"{one.program}/{one.output}": one for one in done.verified.checked}
+    assert all(one.passed for one in checked.values())
+    assert set(checked) == {f"{one.name}/{port.name}" for one in done.passport.programs for port in one.outputs}
+    assert done.verified.frames == (10 if done.passport.stream else 1)
+    if backend != "torch.export":
+        assert any(one.rel_l2 for one in checked.values()), "another compiler is not exact to the bit"
+    assert sorted(os.listdir(tmp_path / "artifact")) == sorted([*done.passport.files, MANIFEST])
+    assert manifest(tmp_path / "artifact") == done.passport
+    assert not [name for name in os.listdir(tmp_path) if name.startswith(".")]
+
+
+def test_a_pair_belongs_to_one_artifact(tmp_path: Path) -> None:
+    done = exported(variant("matrix", "torch.export"), tmp_path / "artifact", tmp_path / "runs")
+    assert [one.name for one in done.passport.programs] == ["steady1", "prime"]
+    assert done.passport.stream is not None
+    assert done.passport.stream.prime == "prime"
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Exported:
+    folder = tmp_path_factory.mktemp("small")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BAKEOFF_CACHE", str(folder / "cache"))
+        return exported("wm:tiny.step4/torch.export/fp32@cpu", folder / "artifact", folder / "runs")
+
+
+@pytest.fixture
+def opened(small: Exported) -> Artifact:
+    return load(small.folder)
+
+
+def given(artifact: Artifact) -> dict[str, torch.Tensor]:
+    return Reader(artifact.folder, artifact.passport).inputs(0, artifact.passport.main, "cpu")
+
+
+class TestCalls:
+    def test_named_tensors_in_and_out(self, opened: Artifact) -> None:
+        outputs = opened(**given(opened))
+        assert list(outputs) == ["video", "audio"]
+        assert outputs["video"].dtype == torch.float32
+
+    def test_the_order_of_names_does_not_matter(self, opened: Artifact) -> None:
+        inputs = given(opened)
+        turned = dict(reversed(inputs.items()))
+        assert torch.equal(opened(**inputs)["video"], opened(**turned)["video"])
+
+    def test_what_is_not_contiguous_is_made_so(self, opened: Artifact) -> None:
+        inputs = given(opened)
+        turned = inputs["x"].transpose(-1, -2).contiguous().transpose(-1, -2)
+        assert not turned.is_contiguous()
+        assert torch.equal(opened(**inputs)["video"], opened(**{**inputs, "x": turned})["video"])
+
+    def test_a_missing_input_is_named(self, opened: Artifact) -> None:
+        inputs = given(opened)
+        del inputs["mouse"]
+        with pytest.raises(
+            BakeoffError, match=r"step4 lacks mouse; its inputs are x, audio, t, mouse, btn, cache_k.0 and"
+        ):
+            opened(**inputs)
+
+    def test_an_unknown_input_is_named(self, opened: Artifact) -> None:
+        with pytest.raises(BakeoffError, match="step4 knows no keyboard"):
+            opened(**given(opened), keyboard=torch.zeros(1))
+
+    @pytest.mark.parametrize(
+        ("wrong", "found"),
+        [
+            (lambda x: x[..., :-1], "float32"),
+            (lambda x: x.double(), "float64"),
+            (lambda x: x.to("meta"), "on meta"),
+            (lambda x: x.flatten(), "float32"),
+        ],
+    )
+    def test_a_wrong_tensor_is_refused(self, opened: Artifact, wrong: object, found: str) -> None:
+        inputs = given(opened)
+        inputs["x"] = wrong(inputs["x"])  # type: ignore[operator]
+        with pytest.raises(BakeoffError, match=rf"step4 takes x as float32 \[.*\] on cpu, it was given .*{found}"):
+            opened(**inputs)
+
+    def test_an_unknown_program_is_named(self, opened: Artifact) -> None:
+        with pytest.raises(BakeoffError, match="has no program 'decode'; it has step4, context4, append4"):
+            opened.program("decode")
+
+
+class TestStream:
+    def test_primes_and_goes_on(self, opened: Artifact) -> None:
+        """The window after an append: the oldest frame is gone, the new one is behind."""
+        reader = Reader(opened.folder, opened.passport)
+        stream = opened.stream()
+        stream.begin(**reader.inputs(0, "context4", "cpu"))
+        before = stream.state["step4", "cache_k.0"]
+        frame = {name: tensor for name, tensor in given(opened).items() if not name.startswith("cache_")}
+        stream.call("step4", **frame)
+        assert torch.equal(stream.state["step4", "cache_k.0"], before), "a denoising step leaves the window alone"
+        made = stream.call("append4", **frame)["new_k.0"]
+        after = stream.state["step4", "cache_k.0"]
+        count = made.shape[2]
+        assert torch.equal(after[:, :, :-count], before[:, :, count:])
+        assert torch.equal(after[:, :, -count:], made)
+        assert stream.state["append4", "cache_k.0"] is after, "both programs read one window"
+
+    def test_begins_with_zeros_where_the_contract_says_so(self, tmp_path: Path) -> None:
+        exported("toy:tiny.stream/torch.export/fp32@cpu", tmp_path / "artifact", tmp_path / "runs")
+        artifact = load(tmp_path / "artifact")
+        stream = artifact.stream()
+        assert stream.begin() == {}
+        assert not stream.state["stream", "cache.00"].any()
+        outputs = stream.call("stream", z=given(artifact)["z"])
+        assert stream.state["stream", "cache.00"] is outputs["cache.00"]
+
+    def test_what_carries_nothing_is_no_stream(self, tmp_path: Path) -> None:
+        exported("toy:tiny.picture/torch.export/fp32@cpu", tmp_path / "artifact", tmp_path / "runs")
+        with pytest.raises(BakeoffError, match="carries no state: call it"):
+            load(tmp_path / "artifact").stream()
+
+
+def test_programs_share_weights_that_are_the_same(tmp_path: Path) -> None:
+    """Three ONNX models of one world model: their weights lie in the folder once."""
+    skip_without("onnxruntime")
+    done = exported("wm:tiny.step/onnxruntime/fp32@cpu", tmp_path / "artifact", tmp_path / "runs")
+    single = exported("wm:tiny.single/onnxruntime/fp32@cpu", tmp_path / "single", tmp_path / "runs")
+    assert done.passport.files["weights.data"].bytes < 1.5 * single.passport.files["weights.data"].bytes
+
+
+def test_weights_apart_are_stored_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From a gigabyte on AOTInductor's weights are a file of their own; here from a byte on."""
+    skip_without("aoti")
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "support" / "small_apart"))
+    done = exported("wm:tiny.step/aoti/fp32@cpu", tmp_path / "artifact", tmp_path / "runs")
+    assert {one.constants for one in done.passport.programs} == {"step.constants.safetensors"}
+    assert sum(name.endswith(".safetensors") for name in done.passport.files) == 2
+    assert (tmp_path / "artifact" / SAMPLE).exists()
+
+
+def test_quantised_layers_are_exported(tmp_path: Path) -> None:
+    skip_without("aoti")
+    if importlib.util.find_spec("torchao") is None:
+        pytest.skip("torchao is not installed")
+    done = exported("toy:small.world/int8+aoti/fp32@cpu", tmp_path / "artifact", tmp_path / "runs")
+    assert done.passport.quantisation == "dynamic"
+
+
+def test_pickled_weights_are_not_written(tmp_path: Path) -> None:
+    if importlib.util.find_spec("torchao") is None:
+        pytest.skip("torchao is not installed")
+    with pytest.raises(BakeoffError, match="take int8\\+aoti"):
+        exported("toy:small.world/int8+torch.export/fp32@cpu", tmp_path / "artifact", tmp_path / "runs")
+    assert not (tmp_path / "artifact").exists()
+
+
+def test_what_cannot_be_deployed_says_so(tmp_path: Path) -> None:
+    with pytest.raises(BakeoffError, match=r"inductor leaves nothing that could be deployed; take aoti, torch.export"):
+        exported("toy:tiny.world/inductor/fp32@cpu", tmp_path / "artifact", tmp_path / "runs")
+
+
+def test_what_this_host_lacks_is_said(tmp_path: Path) -> None:
+    with pytest.raises(BakeoffError, match=r"tensorrt-aot.*unavailable"):
+        exported("toy:tiny.world/tensorrt-aot/fp32@cpu", tmp_path / "artifact", tmp_path / "runs")
+
+
+def test_a_wrong_artifact_is_not_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The back end writes another program than it was given; the first verification finds it out."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "support" / "lying_writer"))
+    with pytest.raises(BakeoffError, match=r"differs by .* relative L2, over .*; nothing was exported"):
+        exported("toy:tiny.world/torch.export/fp32@cpu", tmp_path / "artifact", tmp_path / "runs")
+    assert os.listdir(tmp_path) == [] or set(os.listdir(tmp_path)) <= {"runs", "cache"}
+
+
+def test_an_export_is_replaced_only_when_that_is_asked_for(tmp_path: Path) -> None:
+    text = "toy:tiny.picture/torch.export/fp32@cpu"
+    exported(text, tmp_path / "artifact", tmp_path / "runs")
+    before = manifest(tmp_path / "artifact")
+    with pytest.raises(BakeoffError, match="is there already"):
+        exported(text, tmp_path / "artifact", tmp_path / "runs")
+    assert manifest(tmp_path / "artifact") == before
+    exported(text, tmp_path / "artifact", tmp_path / "runs", force=True)
+    assert manifest(tmp_path / "artifact").created > before.created
+
+
+def test_a_copy_elsewhere_is_the_same_artifact(small: Exported, tmp_path: Path) -> None:
+    moved = load(copy(small.folder, tmp_path / "elsewhere"))
+    first, second = load(small.folder)(**given(moved)), moved(**given(moved))
+    assert torch.equal(first["video"], second["video"])

@@ -1,0 +1,386 @@
+"""Artifacts that somebody changed, by accident or to do harm: each is refused with the right reason, none is opened."""
+
+import os
+import shutil
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="artifacts are opened with torch")
+pytest.importorskip("onnx", reason="one of the artifacts is ONNX")
+pytest.importorskip("openvino", reason="one of the artifacts is OpenVINO's")
+
+from artifacts import copy, exported, manifest, rewrite
+
+from bakeoff.backends.artifact import Need
+from bakeoff.export import BadArtifact, Mismatch, engine, load
+from bakeoff.export.folder import hash_file
+from bakeoff.export.passport import MANIFEST, SAMPLE, Port
+from bakeoff.models.component import Carry, Stream
+from bakeoff.models.errors import BakeoffError
+
+FORMS = ("torch.export", "onnxruntime", "openvino")
+
+
+@pytest.fixture(scope="session", params=FORMS)
+def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An artifact as it was exported."""
+    folder = tmp_path_factory.mktemp("whole")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BAKEOFF_CACHE", str(folder / "cache"))
+        exported(f"toy:tiny.stream/{request.param}/fp32@cpu", folder / "artifact", folder / "runs")
+    return folder / "artifact"
+
+
+@pytest.fixture
+def folder(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of it, in which nothing may be opened."""
+
+    def opened(*_: object) -> None:
+        raise AssertionError("it was opened")
+
+    known = engine.form_of
+    monkeypatch.setattr(engine, "form_of", lambda passport: replace(known(passport), read=opened))
+    return copy(whole, tmp_path / "artifact")
+
+
+def program(folder: Path) -> Path:
+    return folder / manifest(folder).programs[0].file
+
+
+def reseal(folder: Path) -> None:
+    """A manifest that agrees with the files as they are now: the work of somebody who means it."""
+    files = {name: hash_file(folder, name) for name in os.listdir(folder) if name != MANIFEST}
+    rewrite(folder, files=files)
+
+
+def flip(path: Path, share: float) -> None:
+    data = bytearray(path.read_bytes())
+    data[min(len(data) - 1, int(len(data) * share))] ^= 0x10
+    path.write_bytes(data)
+
+
+def refused(folder: Path, reason: str, kind: type[BakeoffError] = BadArtifact) -> None:
+    with pytest.raises(kind, match=reason):
+        load(folder)
+
+
+def test_whole_it_is_opened(folder: Path) -> None:
+    with pytest.raises(AssertionError, match="it was opened"):
+        load(folder)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.7, 1.0])
+def test_one_bit_in_any_file(folder: Path, share: float) -> None:
+    for name in manifest(folder).files:
+        flip(folder / name, share)
+        refused(folder, f"{name} is not what was exported: its SHA-256 is")
+        flip(folder / name, share)
+    flip(folder / MANIFEST, share)
+    refused(folder, MANIFEST)
+
+
+@pytest.mark.parametrize("left", [0.0, 0.5, 0.999])
+def test_truncation_of_any_file(folder: Path, left: float) -> None:
+    for name in (*manifest(folder).files, MANIFEST):
+        data = (folder / name).read_bytes()
+        (folder / name).write_bytes(data[: int(len(data) * left)])
+        refused(folder, MANIFEST if name == MANIFEST else f"{name} has .* bytes and should have")
+        (folder / name).write_bytes(data)
+
+
+def swap_two(folder: Path) -> None:
+    first, second = folder / SAMPLE, program(folder)
+    data = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(data)
+
+
+def link_outside(folder: Path) -> None:
+    path = program(folder)
+    outside = folder.parent / "outside"
+    path.rename(outside)
+    path.symlink_to(outside)
+
+
+def hard_link(folder: Path) -> None:
+    os.link(program(folder), folder.parent / "outside")
+
+
+def fifo(folder: Path) -> None:
+    program(folder).unlink()
+    os.mkfifo(program_name(folder))
+
+
+def program_name(folder: Path) -> Path:
+    return folder / manifest(folder).programs[0].file
+
+
+def subfolder(folder: Path) -> None:
+    path = program(folder)
+    path.unlink()
+    path.mkdir()
+
+
+def edit(old: str, new: str) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        text = (folder / MANIFEST).read_text()
+        assert old in text
+        (folder / MANIFEST).write_text(text.replace(old, new, 1))
+
+    return change
+
+
+def named(name: str) -> Callable[[Path], None]:
+    """A manifest that has its program somewhere else."""
+
+    def change(folder: Path) -> None:
+        passport = manifest(folder)
+        first = passport.programs[0]
+        files = dict(passport.files)
+        files[name] = files.pop(first.file)
+        rewrite(folder, files=files, programs=(replace(first, file=name), *passport.programs[1:]))
+
+    return change
+
+
+def with_program(**changes: object) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        passport = manifest(folder)
+        rewrite(folder, programs=(replace(passport.programs[0], **changes), *passport.programs[1:]))  # type: ignore[arg-type]
+
+    return change
+
+
+def resealed(**changes: object) -> Callable[[Path], None]:
+    return lambda folder: rewrite(folder, **changes)
+
+
+def need(what: str, rule: str, value: str) -> Callable[[Path], None]:
+    return lambda folder: rewrite(folder, needs=(Need(what, rule, value),))  # type: ignore[arg-type]
+
+
+def stranger(name: str) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        (folder / name).write_bytes(b"x")
+
+    return change
+
+
+def huge(folder: Path) -> None:
+    passport = manifest(folder)
+    port = replace(passport.programs[0].inputs[0], shape=(2**40, 2**10))
+    with_program(inputs=(port, *passport.programs[0].inputs[1:]))(folder)
+
+
+def twice(folder: Path) -> None:
+    passport = manifest(folder)
+    rewrite(folder, programs=passport.programs * 2)
+
+
+@dataclass(frozen=True)
+class Mutation:
+    change: Callable[[Path], object]
+    reason: str
+    kind: type[BakeoffError] = BadArtifact
+
+
+MUTATIONS = {
+    "two files swapped": Mutation(swap_two, "has .* bytes and should have"),
+    "a file removed": Mutation(lambda folder: program(folder).unlink(), "is not there; copy the whole folder"),
+    "the manifest removed": Mutation(lambda folder: (folder / MANIFEST).unlink(), "holds no manifest.json"),
+    "the sample removed": Mutation(lambda folder: (folder / SAMPLE).unlink(), f"{SAMPLE} is not there"),
+    "a file added": Mutation(stranger("extra.so"), "'extra.so' is no file of the artifact"),
+    "a hidden file added": Mutation(stranger(".hidden"), "'.hidden' is no file of the artifact"),
+    "a symbolic link": Mutation(link_outside, "is a symbolic link"),
+    "a hard link": Mutation(hard_link, "has 2 names"),
+    "a fifo": Mutation(fifo, "is no plain file"),
+    "a folder": Mutation(subfolder, "is no plain file"),
+    "another variant written in": Mutation(edit("toy:tiny.stream", "toy:tiny.streal"), "was edited"),
+    "another dtype written in": Mutation(edit('"float32"', '"float16"'), "was edited"),
+    "an unknown dtype": Mutation(edit('"float32"', '"float99"'), "cannot be read: Invalid enum value"),
+    "a field removed": Mutation(edit('"main"', '"nain"'), "missing required field `main`"),
+    "no JSON": Mutation(lambda folder: (folder / MANIFEST).write_bytes(b"\x80\x04pickle"), "cannot be read"),
+    "nested without end": Mutation(lambda folder: (folder / MANIFEST).write_bytes(b"[" * 10**6), "cannot be read"),
+    "a manifest of 9 MiB": Mutation(
+        lambda folder: (folder / MANIFEST).write_bytes(b" " * (9 << 20)), "no manifest has"
+    ),
+    "a later schema": Mutation(
+        edit('"schema": 1', '"schema": 2'), "has schema 2, this version reads 1; a newer bakeoff"
+    ),
+    "an earlier schema": Mutation(edit('"schema": 1', '"schema": 0'), "has schema 0, this version reads 1; export it"),
+    "no schema": Mutation(edit('"schema": 1', '"schemo": 1'), "it has no schema"),
+    "a path upwards": Mutation(named("../outside"), "names the file '../outside'"),
+    "an absolute path": Mutation(named("/etc/passwd"), "names the file '/etc/passwd'"),
+    "a path of two": Mutation(named("a/b"), "names the file 'a/b'"),
+    "a path of dots": Mutation(named(".."), "names the file '..'"),
+    "a path with a null byte": Mutation(named("a\0b"), "names the file"),
+    "a path of Windows": Mutation(named("..\\outside"), "names the file"),
+    "a program in no file": Mutation(with_program(file="other"), "in 'other', which is no file"),
+    "weights in no file": Mutation(with_program(constants="../w"), "in '../w', which is no file"),
+    "a tensor of a petabyte": Mutation(huge, "takes and gives .* bytes, this host has"),
+    "a negative shape": Mutation(
+        with_program(inputs=(Port("z", "float32", (-1,), ""),)), "cannot be read: Expected `int` >= 0"
+    ),
+    "no inputs": Mutation(with_program(inputs=()), "are none, or named twice"),
+    "a program twice": Mutation(twice, "names the program"),
+    "another main program": Mutation(resealed(main="other"), "names the program 'other'"),
+    "code as back end": Mutation(resealed(backend="os:system"), "wants the back end 'os:system'"),
+    "an unknown back end": Mutation(resealed(backend="tvm"), "wants the back end 'tvm'"),
+    "a back end of another format": Mutation(resealed(backend="aoti"), "aoti opens no artifact of the format"),
+    "a back end that opens nothing": Mutation(resealed(backend="eager"), "eager opens no artifact"),
+    "a state that goes nowhere": Mutation(
+        resealed(stream=Stream(("stream",), (Carry("stream", "cache.00", "stream", "gone"),))),
+        "'gone', which is no input",
+    ),
+    "another torch": Mutation(
+        need("torch", "is", "1.0.0"), "torch: expected 1.0.0, found .*pip install 'torch==1.0.0'", Mismatch
+    ),
+    "a later runtime": Mutation(need("onnxruntime", "at least", "99.0"), "expected 99.0 or newer, found", Mismatch),
+    "another CPU": Mutation(need("cpu flags", "has", "avx2 sve9"), "cpu flags: expected sve9, found", Mismatch),
+    "a GPU": Mutation(need("gpu", "is", "NVIDIA H200"), "gpu: expected NVIDIA H200, found none", Mismatch),
+    "another architecture": Mutation(need("machine", "is", "sparc64"), "machine: expected sparc64", Mismatch),
+}
+
+
+def test_there_are_more_than_forty() -> None:
+    assert len(MUTATIONS) + 4 + 3 > 40
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_is_refused(folder: Path, name: str) -> None:
+    mutation = MUTATIONS[name]
+    mutation.change(folder)
+    refused(folder, mutation.reason, mutation.kind)
+
+
+def test_a_mismatch_can_be_allowed_and_is_kept(whole: Path, tmp_path: Path) -> None:
+    folder = copy(whole, tmp_path / "artifact")
+    need("machine", "is", "sparc64")(folder)
+    with pytest.warns(engine.MismatchWarning, match="machine: expected sparc64"):
+        opened = load(folder, allow_mismatch=True)
+    assert [one.partition(":")[0] for one in opened.mismatches] == ["machine"]
+
+
+class TestZip:
+    """A torch.export program whose archive was made to do harm, by somebody who sealed the manifest anew."""
+
+    @pytest.fixture(autouse=True)
+    def _only_archives(self, folder: Path) -> None:
+        if manifest(folder).artifact != "torch.export":
+            pytest.skip("is about archives")
+
+    def add(self, folder: Path, name: str, data: bytes = b"x", **options: int) -> None:
+        with zipfile.ZipFile(program(folder), "a") as archive:
+            archive.writestr(name, data, **options)
+        reseal(folder)
+
+    @pytest.mark.parametrize("name", ["../outside", "/etc/cron.d/x", "archive/../../x", "a\\..\\b"])
+    def test_a_member_outside_of_its_folder(self, folder: Path, name: str) -> None:
+        self.add(folder, name)
+        refused(folder, "would be unpacked outside of its folder")
+
+    @pytest.mark.parametrize("name", ["archive/data/weights/model.pt", "archive/data/constants/opaque_obj_0"])
+    def test_a_pickle(self, folder: Path, name: str) -> None:
+        self.add(folder, name, b"\x80\x04.")
+        refused(folder, "is or names a pickle: that is code")
+
+    def test_a_weight_said_to_be_pickled(self, folder: Path) -> None:
+        path = program(folder)
+        made = path.with_suffix(".new")
+        with zipfile.ZipFile(path) as old, zipfile.ZipFile(made, "w") as new:
+            for member in old.infolist():
+                data = old.read(member)
+                if member.filename.endswith("_weights_config.json"):
+                    assert b'"use_pickle": false' in data
+                    data = data.replace(b'"use_pickle": false', b'"use_pickle": true', 1)
+                new.writestr(member, data)
+        shutil.move(made, path)
+        reseal(folder)
+        refused(folder, "is or names a pickle")
+
+    def test_a_bomb(self, folder: Path) -> None:
+        self.add(folder, "archive/bomb", bytes(64 << 20), compress_type=zipfile.ZIP_DEFLATED)
+        refused(folder, "says it unpacks to")
+
+    def test_no_archive(self, folder: Path) -> None:
+        program(folder).write_bytes(b"no archive")
+        reseal(folder)
+        refused(folder, "is no whole archive")
+
+
+class TestExternalData:
+    """An ONNX model whose weights are said to lie elsewhere (CVE-2022-25882, CVE-2024-27318)."""
+
+    @pytest.fixture(autouse=True)
+    def _only_onnx(self, folder: Path) -> None:
+        if manifest(folder).artifact != "onnx":
+            pytest.skip("is about ONNX")
+
+    def point(self, folder: Path, key: str, value: str) -> None:
+        import onnx
+
+        path = program(folder)
+        model = onnx.load(str(path), load_external_data=False)
+        weights = [tensor for tensor in model.graph.initializer if tensor.external_data]
+        assert weights, "the toy's weights lie outside"
+        next(entry for entry in weights[0].external_data if entry.key == key).value = value
+        onnx.save(model, str(path))
+        reseal(folder)
+
+    @pytest.mark.parametrize("place", ["/etc/passwd", "../outside", "weights.data/../../x", "other.data"])
+    def test_in_another_file(self, folder: Path, place: str) -> None:
+        self.point(folder, "location", place)
+        refused(folder, "which is no file of the artifact")
+
+    @pytest.mark.parametrize(("key", "value"), [("offset", "99999999"), ("length", "99999999999"), ("offset", "-8")])
+    def test_beyond_the_file(self, folder: Path, key: str, value: str) -> None:
+        self.point(folder, key, value)
+        refused(folder, "bytes of weights.data")
+
+    def test_at_no_place(self, folder: Path) -> None:
+        self.point(folder, "offset", "here")
+        refused(folder, "says of its place only")
+
+    def test_no_model(self, folder: Path) -> None:
+        program(folder).write_bytes(b"\xff" * 100)
+        reseal(folder)
+        refused(folder, "is no ONNX model")
+
+
+class TestIr:
+    """An OpenVINO IR whose XML reads more than its weights."""
+
+    @pytest.fixture(autouse=True)
+    def _only_ir(self, folder: Path) -> None:
+        if manifest(folder).artifact != "openvino":
+            pytest.skip("is about OpenVINO's IR")
+
+    def edit(self, folder: Path, old: str, new: str) -> None:
+        path = program(folder)
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new, 1))
+        reseal(folder)
+
+    def test_an_entity(self, folder: Path) -> None:
+        entity = '<!DOCTYPE net [<!ENTITY x SYSTEM "file:///etc/passwd">]>'
+        self.edit(folder, '<?xml version="1.0"?>', f'<?xml version="1.0"?>{entity}')
+        refused(folder, "declares XML entities")
+
+    def test_weights_beyond_the_file(self, folder: Path) -> None:
+        self.edit(folder, 'offset="0"', 'offset="99999999"')
+        refused(folder, r"reads up to byte 1000000\d\d of stream.bin")
+
+    def test_weights_that_are_gone(self, folder: Path) -> None:
+        program(folder).with_suffix(".bin").unlink()
+        reseal(folder)
+        refused(folder, "needs stream.bin, which is not there")
+
+    def test_no_ir(self, folder: Path) -> None:
+        program(folder).write_text("<html></html>")
+        reseal(folder)
+        refused(folder, "is no OpenVINO IR")

@@ -1,0 +1,49 @@
+"""What a host must have: versions, flags and GPUs, told apart and told well."""
+
+import pytest
+
+from bakeoff.backends.artifact import Need
+from bakeoff.export.needs import facts, filled, unmet
+
+HERE = {"torch": "2.13.0", "cpu flags": "avx2 avx512f", "gpu": "NVIDIA H200", "driver": "570.86"}
+
+
+@pytest.mark.parametrize(
+    ("need", "met"),
+    [
+        (Need("torch", "is", "2.13.0"), True),
+        (Need("torch", "is", "2.13.1"), False),
+        (Need("torch", "at least", "2.9.1"), True),
+        (Need("torch", "at least", "2.13"), True),
+        (Need("torch", "at least", "2.14"), False),
+        (Need("cpu flags", "has", "avx2"), True),
+        (Need("cpu flags", "has", ""), True),
+        (Need("cpu flags", "has", "avx2 amx_bf16"), False),
+        (Need("gpu", "is", "NVIDIA H200"), True),
+        (Need("gpu", "is", "NVIDIA H100"), False),
+        (Need("driver", "at least", "535.104.5"), True),
+        (Need("driver", "at least", "580"), False),
+        (Need("openvino", "at least", "2026.4"), False),
+    ],
+)
+def test_a_need_is_met_or_not(need: Need, met: bool) -> None:
+    assert (unmet([need], HERE) == ()) is met
+
+
+def test_says_what_was_expected_what_was_found_and_what_to_do() -> None:
+    said = unmet([Need("torch", "is", "2.12.0"), Need("cpu flags", "has", "amx_bf16 avx2")], HERE)
+    assert said == (
+        "torch: expected 2.12.0, found 2.13.0; pip install 'torch==2.12.0', or export it anew",
+        "cpu flags: expected amx_bf16, found avx2 avx512f; export it on a host like this one",
+    )
+
+
+def test_an_empty_value_is_what_the_writing_host_has() -> None:
+    found = filled([Need("torch", "is"), Need("torch", "is"), Need("machine", "is", "x86_64")], HERE)
+    assert found == (Need("torch", "is", "2.13.0"), Need("machine", "is", "x86_64"))
+
+
+def test_this_host_meets_its_own_needs() -> None:
+    here = facts()
+    rules = {name: "has" if name == "cpu flags" else "is" for name in here}
+    assert unmet(filled([Need(name, rule) for name, rule in rules.items()], here), here) == ()  # type: ignore[arg-type]

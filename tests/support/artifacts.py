@@ -1,0 +1,33 @@
+"""Small artifacts for tests: exported once a session, copied by whoever changes one."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from lab import Recorder
+
+from bakeoff.export.passport import MANIFEST, Passport, seal, unseal
+from bakeoff.exporting import Exported, export, plan_export
+from bakeoff.plan import Request, request_of
+from bakeoff.variant import parse_variant
+
+
+def exported(variant: str, target: Path, runs: Path, **more: Any) -> Exported:
+    """Export a variant, as `bakeoff export` does."""
+    request: Request = replace(request_of(parse_variant(variant)), ceilings=False, threads=1)
+    return export(plan_export(request), target, more.pop("force", False), runs, "a test", Recorder(), **more)
+
+
+def copy(folder: Path, target: Path) -> Path:
+    shutil.copytree(folder, target)
+    return target
+
+
+def manifest(folder: Path) -> Passport:
+    return unseal((folder / MANIFEST).read_bytes())
+
+
+def rewrite(folder: Path, **changes: Any) -> None:
+    """A manifest that was changed by somebody who can seal it."""
+    (folder / MANIFEST).write_bytes(seal(replace(manifest(folder), **changes)))

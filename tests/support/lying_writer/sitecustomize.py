@@ -1,0 +1,14 @@
+"""On the path of a worker: torch.export writes another module than it was given."""
+
+from bakeoff.backends import torch_export
+
+_honest = torch_export._save
+
+
+def _lie(module, inputs, path):
+    for parameter in module.parameters():
+        parameter.data.mul_(1.01)
+    return _honest(module, inputs, path)
+
+
+torch_export._save = _lie

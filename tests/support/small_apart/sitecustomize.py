@@ -1,0 +1,5 @@
+"""On the path of a worker: AOTInductor keeps all weights apart, as it does a gigabyte of them."""
+
+from bakeoff.backends import aoti
+
+aoti._APART_BYTES = 1

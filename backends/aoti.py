@@ -204,10 +204,7 @@ def _write(
         needs.append(Need("cpu flags", "has"))  # the C++ compiler was told -march=native
     else:
         needs += [Need("compute capability", "is"), Need("cuda", "at least"), Need("driver", "at least")]
-    constants = ""
-    if made.bytes_apart:
-        constants = f"{name}.constants.safetensors"
-        save_apart(made.weights, folder / constants)
+    constants = save_apart(made.weights, folder, name) if made.bytes_apart else ()
     facts = {"weights_outside_package_bytes": made.bytes_apart, "taken_from_cache": made.cached}
     if about.get("AOTI_CPU_ISA"):
         facts["instruction_set"] = about["AOTI_CPU_ISA"]
@@ -221,12 +218,15 @@ def _check(path: Path, _files: Mapping[str, int]) -> None:
         raise BadArtifact(f"{path.name} holds '{pickled[0]}': a pickle, which is code")
 
 
-def _read(path: Path, constants: Path | None, opening: Opening) -> Run:
+def _read(path: Path, constants: "Sequence[Path]", opening: Opening) -> Run:
     from safetensors.torch import load_file
     from torch._inductor import aoti_load_package
 
     package = aoti_load_package(str(path))
-    kept = _point(package, load_file(constants, device=opening.device)) if constants is not None else {}
+    held: dict[str, Tensor] = {}
+    for file in reversed(constants):
+        held |= load_file(file, device=opening.device)
+    kept = _point(package, held) if constants else {}
     loader = package.loader
 
     def run(tensors: "Sequence[Tensor]", _kept: object = kept) -> "Sequence[Tensor]":

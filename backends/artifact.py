@@ -46,8 +46,8 @@ class Written:
 
     file: str
     """What is opened; the files beside it are found by it."""
-    constants: str = ""
-    """Weights kept apart from it (.safetensors), where they are."""
+    constants: tuple[str, ...] = ()
+    """Weights kept apart from it (.safetensors), where they are: of a name in two files the first counts."""
     needs: tuple[Need, ...] = ()
     facts: Mapping[str, str | int | float | bool] = field(default_factory=dict)
     """What a reader wants to know of it: opset, instruction set, where the weights are."""
@@ -80,7 +80,7 @@ class Form:
     check: Callable[[Path, Mapping[str, int]], None]
     """(file, sizes of all files of the folder by name): raise BadArtifact where opening it would read anything else, or
     unpickle anything. Opens nothing."""
-    read: Callable[[Path, Path | None, Opening], Run]
+    read: Callable[[Path, Sequence[Path], Opening], Run]
     """(file, constants): open it. Raises whatever the library raises."""
 
 

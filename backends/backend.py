@@ -119,6 +119,10 @@ class Engine(ABC):
     def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
         """Fix the inputs, untimed; may copy them, computes nothing with them. The call gives the outputs in order."""
 
+    def captures(self) -> bool:
+        """Whether a set of inputs is recorded once, bound or first called, and then replayed on what lies there."""
+        return False
+
     def activity(self) -> Mapping[str, int]:
         """Counters that move when anything is compiled, tuned or captured; steady state means none does."""
         return {}

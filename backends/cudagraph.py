@@ -1,7 +1,8 @@
 """Eager PyTorch captured once as a CUDA graph and replayed: what launching costs, apart from what fusion gains.
 
-A graph reads and writes fixed addresses, so each bound set of inputs is a capture of its own; their intermediates share
-one memory pool, their outputs do not. Outputs stay where the graph writes them: a later call overwrites them.
+A graph reads and writes fixed addresses, so each bound set of inputs is a capture of its own. All share one memory
+pool: the intermediates that a capture has freed a later one may take for its outputs, and a replay of the earlier one
+then overwrites them. So outputs hold until the next call, of whichever set.
 """
 
 from collections.abc import Mapping
@@ -39,6 +40,9 @@ class _Captured(Engine):
             return keep[0]
 
         return call
+
+    def captures(self) -> bool:
+        return True
 
     def activity(self) -> Mapping[str, int]:
         return {"captures": len(self.graphs)}

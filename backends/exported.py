@@ -105,15 +105,32 @@ def graph_hash(graphs: "Iterable[fx.Graph]") -> str:
     return digest.hexdigest()[:16]
 
 
-def save_apart(tensors: "Mapping[str, Tensor]", path: Path) -> None:
-    """Weights of a program as safetensors, which holds no two names of one memory: those become copies."""
-    from safetensors.torch import save_file
+_APART = ".constants.safetensors"
 
+
+def save_apart(tensors: "Mapping[str, Tensor]", folder: Path, program: str) -> tuple[str, ...]:
+    """Weights of a program as safetensors; gives the files that hold them all, its own first.
+
+    What an earlier program of the folder has under the same name with the same values is not stored twice. Safetensors
+    holds no two names of one memory: those become copies.
+    """
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    left = {name: tensor.detach() for name, tensor in tensors.items()}
+    files = []
+    for path in sorted(folder.glob(f"*{_APART}")):
+        earlier = load_file(path)
+        known = [name for name, tensor in left.items() if name in earlier and torch.equal(earlier[name], tensor.cpu())]
+        files += [path.name] if known else []
+        left = {name: tensor for name, tensor in left.items() if name not in known}
+    if not left:
+        return tuple(files)
     seen: set[int] = set()
     whole: dict[str, Tensor] = {}
-    for name, tensor in tensors.items():
+    for name, tensor in left.items():
         place = tensor.untyped_storage().data_ptr()
-        plain = tensor.detach().contiguous()
-        whole[name] = plain.clone() if place in seen else plain
+        whole[name] = tensor.contiguous().clone() if place in seen else tensor.contiguous()
         seen.add(place)
-    save_file(whole, path)
+    save_file(whole, folder / f"{program}{_APART}")
+    return f"{program}{_APART}", *files

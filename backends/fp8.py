@@ -15,6 +15,9 @@ from bakeoff.models.component import Quantisation
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+_REFUSALS = ("dynamic quantization requires", "dynamic activation quantization is only", "only works for bfloat16")
+"""What torchao's refusals of a device or dtype say (torchao 0.18: float8/inference.py, quantization/quant_api.py)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -46,7 +49,7 @@ def _prepare(
     try:
         return quantise_linear(module, config, f"float8 {options.kind}", options.layers, options.least)
     except (AssertionError, RuntimeError, NotImplementedError) as error:
-        if "dynamic quantization" not in str(error):
+        if not any(words in str(error) for words in _REFUSALS):
             raise
         raise Unsupported(f"torchao: {error}") from error
 

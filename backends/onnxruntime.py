@@ -8,12 +8,13 @@ the session's own list is compared with what was asked for.
 """
 
 import contextlib
+import importlib
 import json
 import mmap
 import re
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -90,6 +91,8 @@ def _objection(options: Options, device: str, dtype: str) -> str:
         return "dynamic int8 quantises an fp32 graph; use fp32"
     if options.cuda_graph and wanted != _PROVIDERS["cuda"]:
         return "cuda_graph is the CUDA provider's; take provider=cuda on @cuda"
+    if wanted == _PROVIDERS["tensorrt"] and dtype == "fp32":
+        return "the TensorRT provider multiplies fp32 in TF32 (onnxruntime#26029); write tf32"
     return ""
 
 
@@ -107,14 +110,13 @@ class _Session(Engine):
     outputs: "tuple[tuple[str, tuple[int, ...], Any], ...]"
     provider: str
     proof: Proof
-    captures: bool
+    captured: bool
     bound: int = 0
 
     def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
-
         refuse_others(self.takes, inputs)
         keep = _bound(self.session, self.inputs, tuple(inputs.values()), self.outputs)
-        run = self.session.run_with_iobinding
+        run = _runner(self.session, keep.results[0].device.type)
         settings = self._run_settings()
 
         def call() -> tuple["Tensor", ...]:
@@ -125,7 +127,7 @@ class _Session(Engine):
 
     def _run_settings(self) -> "onnxruntime.RunOptions | None":
         """A captured graph replays the addresses it was captured with, so each binding has a graph of its own."""
-        if not self.captures:
+        if not self.captured:
             return None
         import onnxruntime
 
@@ -133,6 +135,9 @@ class _Session(Engine):
         settings = onnxruntime.RunOptions()
         settings.add_run_config_entry("gpu_graph_id", str(self.bound))
         return settings
+
+    def captures(self) -> bool:
+        return self.captured
 
     def prove(self) -> Proof:
         return self.proof
@@ -171,6 +176,24 @@ def _bound(
     for (name, _, _), tensor in zip(outputs, results, strict=True):
         binding.bind_output(name, *place, _onnx_type(tensor), tensor.shape, tensor.data_ptr())
     return _Bound(binding, kept, results)
+
+
+def _runner(session: "onnxruntime.InferenceSession", device: str) -> "Callable[..., None]":
+    """Runs a binding; on CUDA once torch's current stream has done what it holds, inputs among it.
+
+    The GPU providers run on a stream of their own, which waits for no other before a run (onnxruntime#26609, #32673);
+    after it they wait for it themselves.
+    """
+    run: Callable[..., None] = session.run_with_iobinding
+    if device != "cuda":
+        return run
+    import torch
+
+    def run_after(*binding: Any) -> None:
+        torch.cuda.current_stream().synchronize()
+        run(*binding)
+
+    return run_after
 
 
 def _onnx_type(tensor: "Tensor") -> int:
@@ -245,11 +268,17 @@ def _make(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options,
 
 
 def _preload(provider: str) -> None:
-    """CUDA's libraries, which onnxruntime-gpu finds where torch's wheels left them."""
+    """CUDA's libraries, which onnxruntime-gpu finds where torch's wheels left them, and TensorRT's, which it does not.
+
+    Importing `tensorrt` loads those of its wheel; where it is absent they may still be on the loader's own path.
+    """
     import onnxruntime
 
     if provider != _PROVIDERS["cpu"]:
         onnxruntime.preload_dlls()
+    if provider == _PROVIDERS["tensorrt"]:
+        with contextlib.suppress(ImportError):
+            importlib.import_module("tensorrt")
 
 
 def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext) -> Engine:
@@ -273,24 +302,23 @@ def _torch_type(name: str) -> Any:
     return {"tensor(float)": torch.float32, "tensor(float16)": torch.float16, "tensor(bfloat16)": torch.bfloat16}[name]
 
 
+def _refusals() -> tuple[type[Exception], ...]:
+    """What ONNX Runtime raises for a model that it cannot open; they have no base but Exception."""
+    from onnxruntime.capi import onnxruntime_pybind11_state as errors
+
+    names = ("Fail", "InvalidArgument", "InvalidGraph", "InvalidProtobuf", "NoSuchFile", "NotImplemented")
+    return (errors.RuntimeException, *(getattr(errors, name) for name in names))
+
+
 def _cached(
     path: Path, provider: str, settings: "onnxruntime.SessionOptions", provided: Mapping[str, str]
 ) -> "onnxruntime.InferenceSession | None":
     """A session of the model in the cache; None where there is none, or its files are not what was written."""
-    from onnxruntime.capi import onnxruntime_pybind11_state as errors
-
     if not path.exists():
         return None
     try:
         return _open(path, provider, settings, provided)
-    except (
-        errors.Fail,
-        errors.InvalidArgument,
-        errors.InvalidGraph,
-        errors.InvalidProtobuf,
-        errors.NoSuchFile,
-        errors.RuntimeException,
-    ):
+    except _refusals():
         shutil.rmtree(path.parent)
         return None
 
@@ -444,7 +472,7 @@ def _write(
     needs = [Need("onnxruntime", "at least", _LEAST_RUNTIME)]
     if context.device == "cuda":
         needs.append(Need("driver", "at least"))
-    return Written(f"{name}.onnx", "", tuple(needs), {"opset": opset, "ir_version": model.ir_version})
+    return Written(f"{name}.onnx", (), tuple(needs), {"opset": opset, "ir_version": model.ir_version})
 
 
 def _lay_out(made: Path, folder: Path, name: str) -> None:
@@ -541,19 +569,23 @@ def _check(path: Path, files: Mapping[str, int]) -> None:
         raise BadArtifact(f"{path.name} needs operators of {', '.join(domains)}, which no ONNX Runtime brings")
 
 
-def _read(path: Path, _constants: Path | None, opening: Opening) -> Run:
+def _read(path: Path, _constants: Sequence[Path], opening: Opening) -> Run:
     provider = _provider(opening.options, opening.device)
     _preload(provider)
     provided = _provider_options(opening.options, opening.device, opening.dtype, None)
-    session = _open(path, provider, _session_options(opening.options, opening.threads), provided)
+    try:
+        session = _open(path, provider, _session_options(opening.options, opening.threads), provided)
+    except _refusals() as error:
+        raise RuntimeError(str(error)) from error
     lost = lost_provider(provider, session)
     if lost:
         raise Unavailable(f"ONNX Runtime opened {path.name} with {lost}; {_INSTALL}")
     names, outputs = [value.name for value in session.get_inputs()], _outputs(session)
+    run_bound = _runner(session, opening.device)
 
     def run(tensors: "Sequence[Tensor]") -> "Sequence[Tensor]":
         bound = _bound(session, names, tensors, outputs)
-        session.run_with_iobinding(bound.binding)
+        run_bound(bound.binding)
         return bound.results
 
     return run

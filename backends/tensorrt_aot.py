@@ -6,6 +6,7 @@ us: the machines that this was written on have no TensorRT libraries.
 """
 
 import contextlib
+import gc
 import hashlib
 import inspect
 import operator
@@ -67,7 +68,7 @@ class Options:
     weight_streaming: bool = False
     """Weights stay on the host and are streamed to the device, within the budget that TensorRT chooses."""
     preallocated_outputs: bool = False
-    """The next call's outputs are allocated while this one runs."""
+    """The next call's outputs are allocated while this one runs, in memory of their own."""
 
 
 def _objection(options: Options, _device: str, _dtype: str) -> str:
@@ -122,6 +123,8 @@ class _Made:
 
 
 def _make(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext) -> _Made:
+    import torch
+
     refuse_quantised(module, "torch_tensorrt", "it lowers modelopt's quantize operators, not torchao's scaled_mm")
     library = load_library()
     program = export(module, inputs)
@@ -133,6 +136,9 @@ def _make(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options,
     cached = loaded is not None
     if loaded is None:
         told = _compile(library, program, inputs, chosen, path, context.work_dir)
+        del program
+        gc.collect()  # graphs hold themselves: the engine that was saved would be metered beside the one loaded back
+        torch.cuda.empty_cache()
         loaded = library.load(str(path)).module()
     return _Made(library, path, loaded, told, cached, hashed, inside)
 
@@ -153,10 +159,16 @@ def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options
 
 
 def _set_up(library: Any, module: "fx.GraphModule", options: Options) -> None:
-    """What a loaded program is told before its first call."""
+    """What a loaded program is told before its first call.
+
+    That its outputs are the caller's is not saved with an engine, and one that takes them for its own gives the same
+    preallocated memory at each call (torch_tensorrt/dynamo/runtime/_TRTEngine.py); 2.11 to 2.14 can all be told.
+    """
     library.runtime.set_cudagraphs_mode(options.cudagraphs)
     for engine in _engines(module):
         engine.use_pre_allocated_outputs = options.preallocated_outputs
+        if options.preallocated_outputs:
+            engine.set_output_tensors_as_unowned(True)
         if options.weight_streaming:
             engine.device_memory_budget = engine.automatic_device_memory_budget
 
@@ -204,11 +216,26 @@ def _compile(
     plans = list(read_converted(compiled).engines.values())
     if len(plans) == 1 and plans[0]:
         path.with_suffix(_PLAN).write_bytes(plans[0])
-    written, part = work_dir / "program.ep", path.with_suffix(".part")
-    library.save(compiled, str(written), output_format="exported_program", arg_inputs=list(tensors))
+    written, part = work_dir / "program.pt2", path.with_suffix(".part")
+    _save(compiled, tensors, written)
     shutil.move(written, part)
     part.rename(path)
     return told
+
+
+def _save(compiled: "fx.GraphModule", tensors: "tuple[Tensor, ...]", path: Path) -> None:
+    """What torch_tensorrt.save does with a compiled graph by default, retracing it, but for two things.
+
+    Example inputs, all caches among them, are not pickled beside it. And engines stay objects of the C++ runtime, which
+    torch's own reader in C++ makes again: 2.13 and 2.14 turn them into Python's before they save
+    (torch_tensorrt/_compile.py, _normalize_engine_constants_to_python), whose pickles run code when the file is opened,
+    so that `_check` refuses them. (2.14 also declares what a program changes of its buffers: a component changes none.)
+    """
+    import torch
+
+    saved = torch.export.export(compiled, tensors, strict=False)
+    saved.example_inputs = None
+    torch.export.save(saved, path)
 
 
 def _left(
@@ -253,7 +280,7 @@ def _write(
     needs.append(Need("tensorrt", "at least" if options.version_compatible else "is"))
     needs.append(Need("compute capability", "at least", "8.0") if options.hardware_compatible else Need("gpu", "is"))
     engines = len(read_converted(made.module).engines)
-    return Written(f"{name}.ep", "", tuple(needs), {"engines": engines, "raw_engine": plan.exists()})
+    return Written(f"{name}.ep", (), tuple(needs), {"engines": engines, "raw_engine": plan.exists()})
 
 
 def _check(path: Path, _files: Mapping[str, int]) -> None:
@@ -261,7 +288,7 @@ def _check(path: Path, _files: Mapping[str, int]) -> None:
     check_program(path, torchbind=True)
 
 
-def _read(path: Path, _constants: Path | None, opening: Opening) -> Run:
+def _read(path: Path, _constants: Sequence[Path], opening: Opening) -> Run:
     library = load_library()
     module = library.load(str(path)).module()
     _set_up(library, module, opening.options)

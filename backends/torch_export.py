@@ -96,7 +96,7 @@ def _check(path: Path, _files: Mapping[str, int]) -> None:
     check_program(path)
 
 
-def _read(path: Path, _constants: Path | None, _opening: Opening) -> Run:
+def _read(path: Path, _constants: Sequence[Path], _opening: Opening) -> Run:
     return _open(path)
 
 

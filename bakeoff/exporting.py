@@ -13,7 +13,7 @@ from bakeoff.backends import backend_names, resolve_backend
 from bakeoff.backends.artifact import Form
 from bakeoff.export import needs
 from bakeoff.export.folder import hash_file
-from bakeoff.export.passport import MANIFEST, SAMPLE, SCHEMA, Measured, Passport, Program, Weights, seal
+from bakeoff.export.passport import MANIFEST, SAMPLE, SCHEMA, Measured, Passport, Program, Weights, encode, seal
 from bakeoff.job import Job, MeasureJob, SampleJob, SampleResult, VerifyJob, VerifyResult, WriteJob, WriteResult
 from bakeoff.models.errors import BakeoffError
 from bakeoff.plan import Entry, Plan, Request, checkpoint_label, element_bytes, make_plan, user_code_environment
@@ -92,12 +92,11 @@ def export(plan: Plan, target: Path, force: bool, runs: Path, command: str, prog
         work = _Work(plan, part, cache, progress)
         sampled = work.sample()
         written = [work.write(number, entry) for number, entry in enumerate(plan.entries, 1)]
-        _share_constants(part, written)
-        passport = _passport(plan, part, sampled, written, _measured(plan.entries[0], runs), command)
-        (part / MANIFEST).write_bytes(seal(passport))
+        passport = seal(_passport(plan, part, sampled, written, _measured(plan.entries[0], runs), command))
+        (part / MANIFEST).write_bytes(encode(passport))
         verified = work.verify()
-        passport = replace(passport, parity=verified.checked)
-        (part / MANIFEST).write_bytes(seal(passport))
+        passport = seal(replace(passport, parity=verified.checked))
+        (part / MANIFEST).write_bytes(encode(passport))
         wrong = next((one for one in verified.checked if not one.passed), None)
         if wrong is not None:
             problem = wrong.problem or f"differs by {wrong.rel_l2:.2e} relative L2, over {wrong.limit:.2e}"
@@ -180,20 +179,6 @@ def _refuse_little_room(plan: Plan, part: Path) -> None:
         raise BakeoffError(
             f"{part.parent} has {free >> 20} MiB free, the artifact may take {needed >> 20}; make room or go elsewhere"
         )
-
-
-def _share_constants(part: Path, written: list[WriteResult]) -> None:
-    """Programs whose weights lie apart and are the same share one file; `written` is changed in place."""
-    kept: dict[str, str] = {}
-    for index, result in enumerate(written):
-        name = result.written.constants
-        if not name:
-            continue
-        content = hash_file(part, name).sha256
-        if content in kept:
-            (part / name).unlink()
-            written[index] = replace(result, written=replace(result.written, constants=kept[content]))
-        kept.setdefault(content, name)
 
 
 def _passport(

@@ -21,6 +21,8 @@ DISTRIBUTIONS = (
     "torchao",
     "torch-tensorrt",
     "tensorrt",
+    "tensorrt-cu12",
+    "tensorrt-cu13",
     "onnx",
     "onnxscript",
     "onnxruntime",

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,8 +35,11 @@ def load(folder: str | Path, *, threads: int = 0, allow_mismatch: bool = False) 
 
     `threads` are ONNX Runtime's and OpenVINO's, 0 for all cores; torch keeps its own (torch.set_num_threads).
     Raises BadArtifact where the folder is not what was exported, and Mismatch where this host is not one it was made
-    for; with `allow_mismatch` that is a MismatchWarning, and kept in `Artifact.mismatches`.
+    for; with `allow_mismatch` that is a MismatchWarning, and kept in `Artifact.mismatches`. Raises BakeoffError where
+    the library that opens it cannot.
     """
+    if find_spec("torch") is None:
+        raise BakeoffError("tensors are handed over as torch's: pip install torch (an ONNX artifact runs without it)")
     place = Path(folder).absolute()
     passport = read_passport(place)
     check_content(place, passport)
@@ -147,8 +151,13 @@ class Artifact:
             raise BadArtifact(f"{MANIFEST}: options of {passport.backend}: {error}") from error
         outputs = tuple((port.dtype, port.shape) for port in about.outputs)
         opening = Opening(passport.device, passport.dtype, self.threads, options, outputs)
-        constants = self.folder / about.constants if about.constants else None
-        return Program(about, passport.device, self.form.read(self.folder / about.file, constants, opening))
+        constants = [self.folder / name for name in about.constants]
+        try:
+            run = self.form.read(self.folder / about.file, constants, opening)
+        except (RuntimeError, OSError, ValueError, KeyError) as error:  # as the libraries put what they cannot open
+            said = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise BakeoffError(f"{self.folder.name}: {about.file} cannot be opened: {said}") from error
+        return Program(about, passport.device, run)
 
 
 class Stream:

@@ -57,7 +57,7 @@ def _refuse_nonsense(passport: Passport) -> None:
     if len(programs) != len(passport.programs) or passport.main not in programs:
         raise BadArtifact(f"{MANIFEST} names the program '{passport.main}', and has {', '.join(programs) or 'none'}")
     for program in passport.programs:
-        for name in filter(None, (program.file, program.constants)):
+        for name in (program.file, *program.constants):
             if name not in passport.files:
                 raise BadArtifact(f"{MANIFEST} has {program.name} in '{name}', which is no file of the artifact")
         for ports in (program.inputs, program.outputs):

@@ -15,6 +15,8 @@ _LIBRARIES = {
     "openvino": "openvino",
     "torch-tensorrt": "torch-tensorrt",
     "tensorrt": "tensorrt",
+    "tensorrt-cu12": "tensorrt",
+    "tensorrt-cu13": "tensorrt",
 }
 _WAYS = {
     "cpu flags": "export it on a host like this one",

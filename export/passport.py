@@ -37,8 +37,8 @@ class Program:
     """The workload that it computes."""
     summary: str
     file: str
-    constants: str
-    """File of the weights, where they are apart; else empty."""
+    constants: tuple[str, ...]
+    """Files of the weights, where they lie apart: of a name in two files the first counts."""
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     frames_per_call: int
@@ -105,7 +105,7 @@ class Sample:
     """What computed the outputs: eager in this dtype."""
     every: dict[str, int]
     """`PROGRAM/NAME` of an output to k; 1 where nothing is said."""
-    limits: dict[str, float]
+    limits: dict[str, Annotated[float, msgspec.Meta(gt=0)]]
     """`PROGRAM/NAME` of an output to the relative L2 that it may differ by: the variant's budget."""
 
 
@@ -155,9 +155,14 @@ class Passport:
         return next(program for program in self.programs if program.name == name)
 
 
-def seal(passport: Passport) -> bytes:
-    """The manifest's bytes, its own digest filled in."""
-    return _encode(replace(passport, digest=_digest(passport)))
+def seal(passport: Passport) -> Passport:
+    """The same with its own digest."""
+    return replace(passport, digest=_digest(passport))
+
+
+def encode(passport: Passport) -> bytes:
+    """The manifest's bytes."""
+    return msgspec.json.format(msgspec.json.encode(passport), indent=1) + b"\n"
 
 
 def unseal(data: bytes) -> Passport:
@@ -172,17 +177,13 @@ def unseal(data: bytes) -> Passport:
         passport = msgspec.json.decode(data, type=Passport)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError) as error:
         raise BadArtifact(f"{MANIFEST} cannot be read: {error}; copy or export the artifact again") from error
-    if _digest(passport) != passport.digest or seal(passport) != data:
+    if _digest(passport) != passport.digest or encode(passport) != data:
         raise BadArtifact(f"{MANIFEST} was edited: it is not what it was sealed as; copy or export the artifact again")
     return passport
 
 
 class _Head(msgspec.Struct):
     schema: int | None = None
-
-
-def _encode(passport: Passport) -> bytes:
-    return msgspec.json.format(msgspec.json.encode(passport), indent=1) + b"\n"
 
 
 def _digest(passport: Passport) -> str:

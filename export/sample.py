@@ -10,9 +10,9 @@ from bakeoff.export.passport import SAMPLE, Passport, Port
 if TYPE_CHECKING:
     from torch import Tensor
 
-BLOCK = 65_521
-"""Elements of an input that is repeated: the largest prime below 2^16, so that no frame of a window is like another."""
-MOST = 1 << 16
+BLOCK = 8191
+"""Elements of an input that is repeated: a prime, so that no frame of a window is like another."""
+MOST = 1 << 13
 """Elements of a tensor that is held whole."""
 
 

@@ -141,6 +141,8 @@ def verified(passport: Passport, result: VerifyResult) -> str:
     if result.samples_ns:
         lines.append(f"time      {timing(passport, result)}")
     lines += [f"mismatch  allowed: {one}" for one in result.mismatches]
+    if all(one.passed for one in result.checked):
+        lines.append("verified: it computes what was exported")
     return "\n".join(lines)
 
 

@@ -184,7 +184,7 @@ def _about(bench: Bench, dtype: str, wanted: Mapping[str, Tensor]) -> Program:
         name=workload.name,
         summary=workload.summary,
         file="",
-        constants="",
+        constants=(),
         inputs=ports(workload.inputs, {spec.name: _VALUES[spec.draw] for spec in workload.inputs}),
         outputs=ports(workload.outputs, ranges),
         frames_per_call=workload.frames_per_call,

@@ -1,14 +1,14 @@
 """Calls on inputs that an engine has not seen: whether it computes, or remembers what it once computed."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 import torch
 from torch import Tensor
 
-from bakeoff.backends.backend import Engine, Outputs
+from bakeoff.backends.backend import Call, Engine, Outputs
 from bakeoff.worker.bench import synchronise
 from bakeoff.worker.timing import Course, timed
 from bakeoff.worker.watch import copied
@@ -59,21 +59,36 @@ class Unseen:
 def try_unseen(engine: Engine, sets: Sequence[Mapping[str, Tensor]], course: Course) -> Unseen:
     """Put other values where the first set lies, bind and call; changes `sets[0]`, so it comes last."""
     place, values = sets[0], sets[1]
-    first = _rebound(engine, place, values, course)
+    bind = _binder(engine, place)
+    first = _rebound(bind, place, values, course)
     seen, fresh = [], []
     for number in range(_ROUNDS):
-        seen.append(_rebound(engine, place, values, course))
+        seen.append(_rebound(bind, place, values, course))
         scale = 1 - 2.0 ** -(4 + number)  # changes bf16 too, and leaves values alike
-        fresh.append(_rebound(engine, place, {name: tensor * scale for name, tensor in values.items()}, course))
+        fresh.append(_rebound(bind, place, {name: tensor * scale for name, tensor in values.items()}, course))
     return Unseen(first.outputs, tuple(seen), tuple(fresh))
 
 
-def _rebound(engine: Engine, place: Mapping[str, Tensor], values: Mapping[str, Tensor], course: Course) -> _Try:
+def _binder(engine: Engine, place: Mapping[str, Tensor]) -> Callable[[], Call]:
+    """What binds the place: anew for each try, or once and for all, and called, where inputs are recorded.
+
+    Recording takes longer than a call, which is neither computing in bind nor remembering: it is replays that compute.
+    """
+    if not engine.captures():
+        return lambda: engine.bind(place)
+    call = engine.bind(place)
+    call()
+    return lambda: call
+
+
+def _rebound(
+    bind: Callable[[], Call], place: Mapping[str, Tensor], values: Mapping[str, Tensor], course: Course
+) -> _Try:
     for name, tensor in place.items():
         tensor.copy_(values[name])
     synchronise(course.device)
     started = time.perf_counter_ns()
-    call = engine.bind(place)
+    call = bind()
     synchronise(course.device)
     bind_ns = time.perf_counter_ns() - started
     call_ns, outputs = timed(call, course)

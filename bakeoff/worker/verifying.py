@@ -17,8 +17,8 @@ from bakeoff.worker.bench import Report, synchronise
 from bakeoff.worker.parity import Difference, difference, nothing
 from bakeoff.worker.precision import flags
 
-_COPIES = 2.5
-"""Memory that an opened program takes, over its files: an engine may pack its weights anew."""
+_COPIES, _BESIDE_BYTES = 1.5, 2 << 30
+"""Memory that an opened program takes, over its files: an engine may pack its weights anew; and what calls take."""
 _WARM_UP, _LEAST, _MOST, _TIMED_S = 3, 10, 200, 10.0
 Differences = dict[tuple[str, str], list[tuple[int, Difference]]]
 """(program, output) to (frame, difference)."""
@@ -61,12 +61,12 @@ def _lack(artifact: Artifact) -> str:
     if passport.stream is None or passport.device != "cpu":
         return ""
     programs = [passport.program(name) for name in passport.stream.each]
-    files = {file for program in programs for file in (program.file, program.constants) if file}
+    files = {file for program in programs for file in (program.file, *program.constants)}
     shared = {name for name in passport.files if name.partition(".")[0] not in {one.name for one in passport.programs}}
     size = sum(passport.files[name].bytes for name in files) + len(programs) * sum(
         passport.files[name].bytes for name in shared - files - {passport.sample.file}
     )
-    needed, free = round(size * _COPIES), psutil.virtual_memory().available
+    needed, free = round(size * _COPIES) + _BESIDE_BYTES, psutil.virtual_memory().available
     return (
         f"{needed >> 20} MiB for {' and '.join(passport.stream.each)} at once, {free >> 20} MiB are free"
         if needed > free

@@ -41,6 +41,18 @@ def drawer(program: Program) -> Callable[[str], Tensor]:
     return draw
 
 
+def refuse_misfits(wm: Artifact, image: Artifact, audio: Artifact) -> None:
+    """Raises SystemExit where a decoder does not take what the world model gives."""
+    gives = {port.name: port.shape for port in wm.program(wm.passport.main).about.outputs}
+    picture, sound = (one.program(one.passport.main).about.inputs[0].shape for one in (image, audio))
+    if gives["video"][2:] != picture[1:]:
+        raise SystemExit(
+            f"{image.folder.name} takes latents of {picture[1:]}, {wm.folder.name} gives {gives['video'][2:]}"
+        )
+    if gives["audio"][2] != sound[1]:
+        raise SystemExit(f"{audio.folder.name} takes latents of {sound[1]}, {wm.folder.name} gives {gives['audio'][2]}")
+
+
 def follow(wm: Artifact, image: Artifact, audio: Artifact, frames: int, steps: int) -> Times:
     """Milliseconds of each part of each frame."""
     times: Times = {}
@@ -48,12 +60,16 @@ def follow(wm: Artifact, image: Artifact, audio: Artifact, frames: int, steps: i
     draw = drawer(step)
     sound = next(port for port in audio.program(audio.passport.main).about.inputs if port.name == "z")
     heard = torch.zeros(sound.shape, dtype=getattr(torch, sound.dtype), device=step.device)
+    contract = wm.passport.stream
+    assert contract is not None
+    for name in contract.each:
+        wm.program(name)  # opened now, not in the first frame
     stream = wm.stream()
+    first = drawer(wm.program(contract.prime))
     with clocked(times, "prime"):
-        first = drawer(wm.program(wm.passport.stream.prime))
         stream.begin(**{name: first(name) for name in ("x", "audio", "t", "mouse", "btn")})
-    wm.close(wm.passport.stream.prime)  # it is not needed again
-    append = wm.passport.stream.each[-1]
+    wm.close(contract.prime)  # it is not needed again
+    append = contract.each[-1]
     for _ in range(frames):
         x, a, mouse, btn = draw("x"), draw("audio"), draw("mouse"), draw("btn").gt(0).to(draw("btn").dtype)
         with clocked(times, "denoise"):
@@ -77,12 +93,13 @@ def plot(times: Times, path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    parts = [part for part in times if part != "prime"]
     figure, axes = pyplot.subplots(figsize=(9, 4), layout="constrained")
-    axes.stackplot(range(1, len(times[parts[0]]) + 1), [times[part] for part in parts], labels=parts)
+    below = [0.0] * len(times["append"])
+    for part in ("denoise", "append", "picture", "sound"):
+        axes.bar(range(1, len(below) + 1), times[part], bottom=below, label=part)
+        below = [under + taken for under, taken in zip(below, times[part], strict=True)]
     axes.set(xlabel="frame", ylabel="ms", title="Time of each frame")
-    axes.set_ylim(0)
-    axes.legend(loc="upper right", ncols=len(parts))
+    axes.legend(loc="lower right", ncols=4)
     figure.savefig(path, dpi=120)
 
 
@@ -96,6 +113,7 @@ def main() -> None:
     asked = parser.parse_args()
     torch.manual_seed(0)
     opened = [load(folder) for folder in (asked.wm, asked.image, asked.audio)]
+    refuse_misfits(*opened)
     with torch.no_grad():
         times = follow(*opened, asked.frames, asked.steps)
     for part, taken in times.items():

@@ -21,6 +21,9 @@ from torch.utils._pytree import tree_leaves
 from toys import Toy, build_toy
 
 from bakeoff.backends.cudagraph import BACKEND
+from bakeoff.policy import Policy
+from bakeoff.worker.timing import Course
+from bakeoff.worker.unseen import try_unseen
 
 
 class Graph(TorchDispatchMode):
@@ -97,6 +100,15 @@ def test_a_replay_reads_the_callers_memory(toy: Toy) -> None:
     again = call()
     assert any(not torch.equal(one, other) for one, other in zip(first, again, strict=True))
     for one, other in zip(again, toy.module(*inputs.values()), strict=True):
+        assert torch.allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_unseen_inputs_are_replayed_not_captured_anew(toy: Toy) -> None:
+    expected = toy.module(*toy.sets[1].values())
+    unseen = try_unseen(toy.engine, toy.sets, Course("cpu", Policy(), lambda _index, _outputs: None))
+    assert toy.engine.captures()
+    assert toy.engine.activity() == {"captures": len(toy.sets) + 1}
+    for one, other in zip(unseen.outputs, expected, strict=True):
         assert torch.allclose(one, other, rtol=1e-5, atol=1e-6)
 
 

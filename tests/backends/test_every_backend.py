@@ -49,7 +49,7 @@ class TestEveryBackend:
         for choice in backend.choices:
             for device in choice.devices:
                 if device in backend.devices:
-                    assert backend.unsupported(choice.options, device, backend.dtypes[0]) == ""
+                    assert backend.unsupported(choice.options, device, (choice.dtypes or backend.dtypes)[0]) == ""
 
     def test_unknown_options_are_refused_with_the_known_ones(self, backend) -> None:
         with pytest.raises(BakeoffError, match="no option 'nonsense'") as refused:

@@ -1,5 +1,6 @@
 """torchao float8 on a toy: weights alone on a CPU; activations too only where torchao has a GPU for it."""
 
+import inspect
 from pathlib import Path
 
 import pytest
@@ -8,8 +9,11 @@ pytest.importorskip("torch", reason="layers are torch's")
 pytest.importorskip("torchao", reason="float8 is torchao's")
 
 import torch
+from torchao.float8 import inference
+from torchao.quantization import quant_api
 from toys import LIBRARY_WARNINGS, build_toy
 
+from bakeoff.backends import fp8
 from bakeoff.backends.fp8 import BACKEND, Options
 from bakeoff.backends.inductor import BACKEND as INDUCTOR
 from bakeoff.backends.inductor import Options as InductorOptions
@@ -42,6 +46,37 @@ def test_activations_need_a_gpu_by_torchaos_own_words(tmp_path: Path, kind: str)
     assert refused.value.status == "unsupported"
     assert refused.value.reason.startswith("torchao: Float8 dynamic quantization requires CUDA compute capability")
     assert "\n" not in refused.value.reason
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Float8 dynamic quantization requires CUDA compute capability",
+        "Float8 dynamic activation quantization is only supported on CUDA>=8.9 and MI300+",
+        "PerRow quantization only works for bfloat16 precision input weight",
+    ],
+)
+def test_torchaos_refusals_are_no_failed_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str) -> None:
+    """The words are torchao's own; the last two it has for GPUs alone."""
+    assert said in inspect.getsource(quant_api) + inspect.getsource(inference)
+
+    def refuse(*_arguments: object) -> None:
+        raise AssertionError(said)
+
+    monkeypatch.setattr(fp8, "quantise_linear", refuse)
+    with pytest.raises(StageError) as refused:
+        build_toy("world/fp8[least=0]+eager/bf16", tmp_path)
+    assert (refused.value.status, refused.value.reason) == ("unsupported", f"torchao: {said}")
+
+
+def test_any_other_assertion_is_a_failed_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_arguments: object) -> None:
+        raise AssertionError("Unexpected version: 1")
+
+    monkeypatch.setattr(fp8, "quantise_linear", fail)
+    with pytest.raises(StageError) as failed:
+        build_toy("world/fp8[least=0]+eager/bf16", tmp_path)
+    assert failed.value.status == "build_failed"
 
 
 @pytest.mark.skipif(

@@ -1,7 +1,9 @@
 """ONNX Runtime on a toy: right, checked at bind, found again in the cache, int8 counted and its rest named."""
 
+import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from torch import nn
 from toys import LIBRARY_WARNINGS, Toy, build_toy, misfits
 
 from bakeoff.backends import onnxruntime
+from bakeoff.backends.artifact import Opening
 from bakeoff.backends.backend import Unsupported
 from bakeoff.backends.onnxruntime import BACKEND, Options, lost_provider
 from bakeoff.worker.building import StageError
@@ -244,3 +247,51 @@ class TestOnCuda:
         ids = [captured._run_settings().get_run_config_entry("gpu_graph_id") for _ in range(2)]
         assert ids == ["1", "2"]
         assert session._run_settings() is None
+        assert (captured.captures(), session.captures()) == (True, False)
+
+    def test_a_run_waits_for_what_torch_still_does(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The providers' own stream is not ordered after torch's; a CPU has nothing to wait for, and pays nothing."""
+        done: list[object] = []
+        session: Any = SimpleNamespace(run_with_iobinding=lambda *binding: done.append(binding))
+        stream = SimpleNamespace(synchronize=lambda: done.append("synchronised"))
+        monkeypatch.setattr(torch.cuda, "current_stream", lambda: stream)
+        onnxruntime._runner(session, "cuda")("bound", None)
+        assert done == ["synchronised", ("bound", None)]
+        assert onnxruntime._runner(session, "cpu") is session.run_with_iobinding
+
+    def test_bound_and_opened_models_both_wait(self, toy: Toy, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        asked: list[str] = []
+
+        def runner(session: Any, device: str) -> Any:
+            asked.append(device)
+            return session.run_with_iobinding
+
+        monkeypatch.setattr(onnxruntime, "_runner", runner)
+        toy.engine.bind(toy.sets[0])()
+        assert BACKEND.form is not None
+        run = BACKEND.form.read(model_of(folder) / "model.onnx", (), Opening("cpu", "fp32", 1, Options(), ()))
+        run(list(toy.sets[0].values()))
+        assert asked == ["cpu", "cpu"]
+
+    def test_tensorrt_has_no_fp32_but_tf32(self) -> None:
+        options = Options(provider="tensorrt")
+        assert BACKEND.unsupported(options, "cuda", "fp32") == (
+            "the TensorRT provider multiplies fp32 in TF32 (onnxruntime#26029); write tf32"
+        )
+        assert BACKEND.unsupported(options, "cuda", "tf32") == BACKEND.unsupported(options, "cuda", "bf16") == ""
+
+    @pytest.mark.parametrize("absent", [False, True])
+    def test_tensorrts_libraries_are_loaded_from_its_wheel(
+        self, absent: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        loaded: list[str] = []
+        monkeypatch.setattr("onnxruntime.preload_dlls", lambda: loaded.append("cuda"))
+        (tmp_path / "tensorrt.py").write_text("raise ImportError" if absent else "", encoding="utf-8")
+        monkeypatch.syspath_prepend(str(tmp_path))
+        monkeypatch.delitem(sys.modules, "tensorrt", raising=False)
+        for provider in ("CPUExecutionProvider", "CUDAExecutionProvider"):
+            onnxruntime._preload(provider)
+            assert "tensorrt" not in sys.modules
+        onnxruntime._preload("TensorrtExecutionProvider")
+        assert loaded == ["cuda", "cuda"]
+        assert (sys.modules.pop("tensorrt", None) is None) == absent

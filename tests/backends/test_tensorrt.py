@@ -1,6 +1,7 @@
 """The TensorRT back ends against a library that behaves as torch_tensorrt was read to; no engine is built here."""
 
 import json
+import zipfile
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -11,11 +12,16 @@ import pytest
 
 pytest.importorskip("torch", reason="torch_tensorrt converts torch's graphs")
 
+import torch
 from fake_torch_tensorrt import FAKE_ENGINE, Fake, installed
+from torch import nn
 from toys import LIBRARY_WARNINGS, build_toy
 
+from bakeoff import host
 from bakeoff.backends import tensorrt, tensorrt_aot, torchtrt
+from bakeoff.backends.artifact import BadArtifact, Need, check_program
 from bakeoff.backends.backend import Unsupported
+from bakeoff.export import needs
 from bakeoff.models.errors import BakeoffError
 from bakeoff.worker.building import StageError
 
@@ -24,6 +30,11 @@ GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 SIGNATURES: dict[str, dict[str, list[str]]] = json.loads((GOLDEN / "torch_tensorrt.json").read_text(encoding="utf-8"))
 PARTITIONS = (GOLDEN / "torch_tensorrt_partitions.txt").read_text(encoding="utf-8")
 BOTH = ("tensorrt", "tensorrt-aot")
+
+
+@pytest.fixture(autouse=True)
+def _work_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture(autouse=True)
@@ -191,12 +202,57 @@ class TestSaved:
         assert build_toy("world/tensorrt-aot/fp32", tmp_path).proof.facts["program_from_cache"] is False
         assert len(one.asked) == 2
 
+    @pytest.mark.usefixtures("one")
+    def test_nothing_that_opening_it_would_unpickle_is_saved(self, tmp_path: Path) -> None:
+        build_toy("world/tensorrt-aot/fp32", tmp_path)
+        (saved,) = (tmp_path / "cache").glob("*.ep")
+        tensorrt_aot.BACKEND.form.check(saved, {saved.name: saved.stat().st_size})
+        with zipfile.ZipFile(saved) as archive:
+            examples = [member for member in archive.infolist() if "sample_inputs" in member.filename]
+        assert [member.file_size for member in examples] == [0]
+
+    def test_torch_saves_an_object_of_a_c_class_as_what_the_check_lets_through(self, tmp_path: Path) -> None:
+        """Any such object: torch_tensorrt's own class needs its libraries."""
+        program = torch.export.export(nn.Identity(), (torch.ones(1),), strict=False)
+        program.example_inputs = None
+        weight, ones = torch.ones(1, 1, 1, 1), [1, 1]
+        program.constants["engine"] = torch.ops.mkldnn_prepacked.conv2d_prepack(
+            weight, None, ones, ones, ones, 1, [1, 1, 1, 1], "none"
+        )
+        path = tmp_path / "program.pt2"
+        torch.export.save(program, path)
+        check_program(path, torchbind=True)
+        with pytest.raises(BadArtifact, match="custom_obj_0"):
+            check_program(path)
+
+    def test_the_compiled_program_is_gone_when_the_saved_one_is_loaded(self, one: Fake, tmp_path: Path) -> None:
+        """Else two engines would be metered."""
+        build_toy("world/tensorrt-aot/fp32", tmp_path)
+        assert one.compiled_left == [False]
+
     def test_runtime_options_reach_the_loaded_engines(self, one: Fake, tmp_path: Path) -> None:
         build_toy("world/tensorrt-aot[weight_streaming,preallocated_outputs]/fp32", tmp_path)
         engine = one.engines[-1]
         assert (engine.device_memory_budget, engine.use_pre_allocated_outputs) == (600, True)
+        assert engine.output_tensors_are_unowned
         build_toy("world/tensorrt-aot[cudagraphs]/fp32", tmp_path)
         assert one.cudagraphs == [False, True]
+
+    @pytest.mark.usefixtures("one")
+    def test_preallocated_outputs_are_the_callers(self, tmp_path: Path) -> None:
+        toy = build_toy("world/tensorrt-aot[preallocated_outputs]/fp32", tmp_path)
+        given = [call() for call in (*toy.built.calls, *toy.built.calls)]
+        assert len({outputs[0].data_ptr() for outputs in given}) == len(given) >= 4
+        assert toy.error() < 1e-6
+
+
+class TestNeeds:
+    @pytest.mark.parametrize("distribution", ["tensorrt", "tensorrt-cu12", "tensorrt-cu13"])
+    def test_any_of_its_wheels_is_tensorrt(self, distribution: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        """torch_tensorrt 2.14 depends on tensorrt-cu13 alone."""
+        assert distribution in host.DISTRIBUTIONS
+        monkeypatch.setattr(host, "read_versions", lambda: {distribution: "10.16.1"})
+        assert needs.unmet([Need("tensorrt", "is", "10.16.1")], needs.facts()) == ()
 
 
 class TestAbsent:

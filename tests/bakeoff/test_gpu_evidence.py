@@ -47,6 +47,9 @@ def test_a_failure_stops_nothing_and_is_all_that_a_second_call_repeats(tmp_path:
     assert [line.split()[2] for line in sweeps] == ["wm", "image"] * len(STEPS)
     assert all("--device cuda" in line and "--no-final" in line for line in sweeps)
     assert any(line.startswith("torch-image") and "exit 1" in line for line in said)
+    exports = [line.split()[2:5] for line in first if line.startswith("bakeoff export")]
+    assert exports[:2] == [["wm", "--backend", "aoti"], ["wm", "--backend", "tensorrt-aot"]]
+    assert len(exports) == 2 * 4
     evidence(tmp_path, BIN=str(pretend(tmp_path, "never")))
     assert [line for line in called(tmp_path) if "sweep" in line] == [
         line for line in sweeps if "image" in line and "eager" in line

@@ -220,7 +220,7 @@ MUTATIONS = {
     "a path with a null byte": Mutation(named("a\0b"), "names the file"),
     "a path of Windows": Mutation(named("..\\outside"), "names the file"),
     "a program in no file": Mutation(with_program(file="other"), "in 'other', which is no file"),
-    "weights in no file": Mutation(with_program(constants="../w"), "in '../w', which is no file"),
+    "weights in no file": Mutation(with_program(constants=("../w",)), "in '../w', which is no file"),
     "a tensor of a petabyte": Mutation(huge, "takes and gives .* bytes, this host has"),
     "a negative shape": Mutation(
         with_program(inputs=(Port("z", "float32", (-1,), ""),)), "cannot be read: Expected `int` >= 0"

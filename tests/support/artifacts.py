@@ -7,7 +7,7 @@ from typing import Any
 
 from lab import Recorder
 
-from bakeoff.export.passport import MANIFEST, Passport, seal, unseal
+from bakeoff.export.passport import MANIFEST, Passport, encode, seal, unseal
 from bakeoff.exporting import Exported, export, plan_export
 from bakeoff.plan import Request, request_of
 from bakeoff.variant import parse_variant
@@ -30,4 +30,4 @@ def manifest(folder: Path) -> Passport:
 
 def rewrite(folder: Path, **changes: Any) -> None:
     """A manifest that was changed by somebody who can seal it."""
-    (folder / MANIFEST).write_bytes(seal(replace(manifest(folder), **changes)))
+    (folder / MANIFEST).write_bytes(encode(seal(replace(manifest(folder), **changes))))

@@ -1,17 +1,19 @@
 """A torch_tensorrt that runs its engines by PyTorch, for hosts without a GPU.
 
 It imitates what was read in the wheels of 2.11 to 2.14, whose signatures are in tests/golden/torch_tensorrt.json:
-engines are submodules `_run_on_acc_N` of the compiled graph (dynamo/_compiler.py, compile_module); saving inlines them
-as calls of `tensorrt::execute_engine` on an object in an attribute (dynamo/_exporter.py), here the number of the
-engine; partitions are logged for debugging, or written by a dry run (dynamo/_DryRunTracker.py); a full compilation that
-is not possible is an AssertionError without a name (dynamo/partitioning/_adjacency_partitioner.py); a failed build is
-PyTorch's own graph unless it is to be passed through (dynamo/backend/backends.py). It builds no engine and proves none.
+engines are submodules `_run_on_acc_N` of the compiled graph (dynamo/_compiler.py, compile_module), which call
+`tensorrt::execute_engine` on an object of a C++ class (dynamo/runtime/_TorchTensorRTModule.py), here on the number of
+the engine, so that torch itself exports, saves and loads the graph, but no engine is in the file; an engine may keep
+its outputs' memory (dynamo/runtime/_TRTEngine.py); partitions are logged for debugging, or written by a dry run
+(dynamo/_DryRunTracker.py); a full compilation that is not possible is an AssertionError without a name
+(dynamo/partitioning/_adjacency_partitioner.py); a failed build is PyTorch's own graph unless it is to be passed through
+(dynamo/backend/backends.py). It builds no engine and proves none.
 """
 
 import logging
-import pickle
 import sys
 import types
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, make_dataclass
@@ -37,14 +39,37 @@ class Engine:
     device_memory_budget: int = 1000
     automatic_device_memory_budget: int = 600
     use_pre_allocated_outputs: bool = False
+    output_tensors_are_unowned: bool = False
+    pre_allocated_outputs: list[Tensor] = field(default_factory=list)
+
+    def set_output_tensors_as_unowned(self, enabled: bool) -> None:
+        self.output_tensors_are_unowned = enabled
+
+    @property
+    def forms(self) -> list[Tensor]:
+        """Empty tensors like the outputs."""
+        (outputs,) = self.graph.graph.find_nodes(op="output")[0].args
+        return [torch.empty(node.meta["val"].shape, dtype=node.meta["val"].dtype) for node in outputs]
+
+    def run(self, inputs: list[Tensor]) -> list[Tensor]:
+        computed = self.graph(*inputs)
+        if not self.use_pre_allocated_outputs:
+            return [output.clone() for output in computed]
+        outputs = self.pre_allocated_outputs or self.forms
+        for output, value in zip(outputs, computed, strict=True):
+            output.copy_(value)
+        if self.output_tensors_are_unowned or not self.pre_allocated_outputs:
+            self.pre_allocated_outputs = self.forms
+        return list(outputs)
 
 
 def _execute(inputs: list[Tensor], engine: int) -> list[Tensor]:
     _RAN.append(engine)
-    return [output.clone() for output in _ENGINES[engine].graph(*inputs)]
+    return _ENGINES[engine].run(inputs)
 
 
 _OPERATORS.impl("execute_engine", _execute, "CompositeExplicitAutograd")
+torch.library.register_fake("tensorrt::execute_engine", lambda _inputs, engine: _ENGINES[engine].forms, lib=_OPERATORS)
 
 
 class EngineModule(nn.Module):
@@ -74,6 +99,9 @@ class Fake:
     """A build fails."""
     asked: list[dict[str, Any]] = field(default_factory=list)
     cudagraphs: list[bool] = field(default_factory=list)
+    compiled_left: list[bool] = field(default_factory=list)
+    """At each loading, whether the graph that was compiled last is still held."""
+    _compiled: Callable[[], object] = field(default=lambda: None, init=False)
 
     @property
     def ran(self) -> list[int]:
@@ -113,31 +141,23 @@ class Fake:
         if asked.get("dryrun"):
             print(self.partitions)
             Path(asked["dryrun"]).write_text(self.partitions)
-        return self._partition(graph)
-
-    def save(self, module: fx.GraphModule, path: str, *, output_format: str, arg_inputs: list[Tensor]) -> None:
-        assert output_format == "exported_program"
-        assert arg_inputs
-        Path(path).write_bytes(pickle.dumps([node.target for node in module.graph.nodes if node.op == "call_module"]))
-        self._saved = module
+        compiled = self._partition(graph)
+        self._compiled = weakref.ref(compiled)
+        return compiled
 
     def load(self, path: str) -> Any:
-        """The program with its engines inlined; RuntimeError for a file that it did not write."""
+        """The program, with its engines' objects in attributes; ValueError for a file that is none."""
+        self.compiled_left.append(self._compiled() is not None)
         try:
-            (name,) = pickle.loads(Path(path).read_bytes())
-        except pickle.UnpicklingError as error:
-            raise RuntimeError(str(error)) from error
-        inner = self._saved.get_submodule(name)
-        if not isinstance(inner, EngineModule):
-            return types.SimpleNamespace(module=lambda: inner)
-        graph = fx.Graph()
-        inputs = [graph.placeholder(node.name) for node in self._saved.graph.nodes if node.op == "placeholder"]
-        engine = graph.get_attr("engine")
-        outputs = graph.call_function(torch.ops.tensorrt.execute_engine.default, (inputs, inner.number))
-        engine.meta["val"] = inner.number
-        graph.output(outputs)
-        loaded = fx.GraphModule({"engine": _ENGINES[inner.number]}, graph)
-        return types.SimpleNamespace(module=lambda: loaded)
+            module: Any = torch.export.load(path).module()
+        except Exception as error:
+            raise ValueError(f"The file {path} doesn't correspond to a valid ExportedProgram") from error
+        for node in module.graph.find_nodes(op="call_function", target=torch.ops.tensorrt.execute_engine.default):
+            name = f"engine_{node.args[1]}"
+            setattr(module, name, _ENGINES[node.args[1]])
+            with module.graph.inserting_before(node):
+                module.graph.get_attr(name)
+        return types.SimpleNamespace(module=lambda: module)
 
     def as_module(self) -> types.ModuleType:
         """What `import torch_tensorrt` gives."""
@@ -149,7 +169,7 @@ class Fake:
             compile=_with_parameters(self.compile, self.known("compile")),
         )
         module.runtime = types.SimpleNamespace(set_cudagraphs_mode=self.cudagraphs.append)
-        module.save, module.load = self.save, self.load
+        module.load = self.load
         result: types.ModuleType = module
         return result
 

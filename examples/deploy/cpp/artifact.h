@@ -19,7 +19,7 @@ struct Port {
 };
 
 struct Program {
-  std::string constants;  // file of the weights, where they lie apart
+  std::vector<std::string> constants;  // files of the weights, where they lie apart; the first that has a name counts
   std::vector<Port> inputs, outputs;
 };
 
@@ -58,11 +58,12 @@ inline Manifest read_manifest(const std::string& text) {
   Manifest found;
   Program* program = nullptr;
   bool gives = false;
-  for (const auto& one : matches(text, R"re("file": "([\w.-]+)\.pt2",\s*"constants": "([^"]*)"|"(inputs|outputs)": \[|)re"
+  for (const auto& one : matches(text, R"re("file": "([\w.-]+)\.pt2",\s*"constants": \[([^\]]*)\]|"(inputs|outputs)": \[|)re"
                                        R"re("name": "([^"]+)",\s*"dtype": "(\w+)",\s*"shape": \[([^\]]*)\])re")) {
     if (one[1].matched) {
       program = &found.programs[one[1]];
-      program->constants = one[2];
+      const std::string names = one[2];  // matches point into it
+      for (const auto& name : matches(names, R"re("([^"]+)")re")) program->constants.push_back(name[1]);
     } else if (one[3].matched) {
       gives = one[3] == "outputs";
     } else {

@@ -22,10 +22,13 @@ int main(int count, char** arguments) try {
   std::map<std::string, std::unique_ptr<Loader>> loaders;
   for (const auto& name : manifest.each) {
     auto& loader = loaders[name] = std::make_unique<Loader>(folder + name + ".pt2");
-    const std::string& file = manifest.programs.at(name).constants;
-    if (file.empty()) continue;
-    if (!weights.count(file)) weights[file] = read_file(folder + file);
-    const Tensors all = read_tensors(weights[file]);
+    const auto& files = manifest.programs.at(name).constants;
+    if (files.empty()) continue;
+    Tensors all;
+    for (const auto& file : files) {
+      if (!weights.count(file)) weights[file] = read_file(folder + file);
+      all.merge(read_tensors(weights[file]));
+    }
     std::unordered_map<std::string, at::Tensor> used;
     for (const auto& fqn : loader->get_constant_fqns()) used[fqn] = all.at(fqn);
     loader->load_constants(used, /*use_inactive=*/false, /*check_full_update=*/true, /*user_managed=*/true);
@@ -51,7 +54,7 @@ int main(int count, char** arguments) try {
       for (size_t index = 0; index < outputs.size(); ++index) {
         const std::string& output = program.outputs[index].name;
         const auto wanted = sample.at(of_frame + name + "/out/" + output).to(at::kDouble).flatten();
-        const int64_t all = outputs[index].numel(), step = all == wanted.numel() ? 1 : ((all + 65535) / 65536) | 1;
+        const int64_t all = outputs[index].numel(), step = (all + wanted.numel() - 1) / wanted.numel();
         const auto found = outputs[index].to(at::kDouble).flatten().slice(0, 0, all, step);
         worst = std::max(worst, ((found - wanted).norm() / wanted.norm()).item<double>());
         for (const Carry& one : manifest.carries) {

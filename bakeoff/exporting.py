@@ -19,7 +19,7 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.plan import Entry, Plan, Request, checkpoint_label, element_bytes, make_plan, user_code_environment
 from bakeoff.progress import Progress
 from bakeoff.record import Record
-from bakeoff.runner import entry_environment
+from bakeoff.runner import device_lock, entry_environment
 from bakeoff.staging import staged
 from bakeoff.store import Stored, load_all, now
 from bakeoff.supervisor import Deadlines, Outcome, run_job
@@ -87,7 +87,8 @@ def export(plan: Plan, target: Path, force: bool, runs: Path, command: str, prog
     Raises BakeoffError where anything fails, or what was written does not compute what the judge's eager does.
     """
     cache = places.ensure_writable(places.cache_folder(), "caches")
-    with staged(target, MANIFEST, force) as part:
+    device = plan.entries[0].subject.device
+    with device_lock(cache, device, progress), staged(target, MANIFEST, force) as part:
         _refuse_little_room(plan, part)
         work = _Work(plan, part, cache, progress)
         sampled = work.sample()
@@ -149,12 +150,8 @@ class _Work:
 
     def _run(self, job: Job, result: type, what: str, environment: Mapping[str, str]) -> Any:
         self.progress.start(0, 0, f"{self.plan.entries[0].variant}: {what}")
-        log = (
-            self.cache
-            / "logs"
-            / "export"
-            / f"{self.part.name.strip('.')}-{what.partition(',')[0].replace(' ', '-')}.log"
-        )
+        name = f"{self.part.name.strip('.')}-{what.partition(',')[0].replace(' ', '-')}.log"
+        log = self.cache / "logs" / "export" / name
         outcome = run_job(job, result, environment, Deadlines(_DEADLINE_S), log, self.progress.event)
         value = _value(outcome, what, log)
         peak = f"peak {value.peak_bytes >> 20} MiB"
@@ -274,8 +271,9 @@ def verify(
     job = VerifyJob(str(folder.absolute()), passport.device, threads, allow_mismatch, True, memory_bytes)
     cache = places.ensure_writable(places.cache_folder(), "caches")
     log = cache / "logs" / "verify" / f"{folder.absolute().name}-{passport.digest[:12]}.log"
-    progress.start(0, 0, passport.variant)
-    outcome = run_job(job, VerifyResult, worker_environment(threads), Deadlines(seconds), log, progress.event)
-    progress.finish(outcome.kind, f"{outcome.wall_s:.0f} s")
+    with device_lock(cache, passport.device, progress):
+        progress.start(0, 0, passport.variant)
+        outcome = run_job(job, VerifyResult, worker_environment(threads), Deadlines(seconds), log, progress.event)
+        progress.finish("ok" if outcome.kind == "result" else outcome.kind, f"{outcome.wall_s:.0f} s")
     value: VerifyResult = _value(outcome, "verification", log)
     return value

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bakeoff.backends.artifact import BadArtifact, Form, Need, Opening, Run, Written, check_zip
+from bakeoff.backends.artifact import Form, Need, Opening, Run, Written
 from bakeoff.backends.backend import Backend, BuildContext, Call, Choice, Engine, Proof, Unsupported
 from bakeoff.backends.exported import (
     TORCH,
@@ -30,6 +30,7 @@ from bakeoff.backends.exported import (
     tensors_of,
 )
 from bakeoff.backends.inductor import compiler_environment, compiler_gap
+from bakeoff.backends.pt2_files import check_package
 from bakeoff.backends.tracing import OWN_KERNELS, Trace, trace_operators
 
 if TYPE_CHECKING:
@@ -212,10 +213,7 @@ def _write(
 
 
 def _check(path: Path, _files: Mapping[str, int]) -> None:
-    members = check_zip(path)
-    pickled = [member.filename for member in members if member.filename.endswith((".pt", ".pkl", ".pickle"))]
-    if pickled:
-        raise BadArtifact(f"{path.name} holds '{pickled[0]}': a pickle, which is code")
+    check_package(path)
 
 
 def _read(path: Path, constants: "Sequence[Path]", opening: Opening) -> Run:

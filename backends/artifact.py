@@ -4,8 +4,6 @@ A back end that can be deployed has a `Form`. Writing happens in a worker of the
 and opening happen wherever the folder lies, with nothing but the files and what the manifest says of them.
 """
 
-import json
-import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,9 +18,6 @@ if TYPE_CHECKING:
 
 Run = Callable[["Sequence[Tensor]"], "Sequence[Tensor]"]
 """An opened program: tensors in the order of its inputs to tensors in the order of its outputs. Checks nothing."""
-_UNPACKED = 1.1
-_UNPACKED_BYTES = 16 << 20
-"""Of a zip archive: what it may say it unpacks to, over its own size. None that is written here is compressed."""
 
 
 class BadArtifact(BakeoffError):
@@ -62,8 +57,6 @@ class Opening:
     threads: int
     options: Any
     """The back end's options."""
-    outputs: tuple[tuple[str, tuple[int, ...]], ...]
-    """Dtype (`float32`) and shape of each output, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,55 +75,3 @@ class Form:
     unpickle anything. Opens nothing."""
     read: Callable[[Path, Sequence[Path], Opening], Run]
     """(file, constants): open it. Raises whatever the library raises."""
-
-
-def check_zip(path: Path) -> list[zipfile.ZipInfo]:
-    """The members of an archive that unpacks into its own folder, and to about its own size. Raises BadArtifact."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = archive.infolist()
-    except (zipfile.BadZipFile, OSError, ValueError) as error:
-        raise BadArtifact(f"{path.name} is no whole archive: {error}") from error
-    for member in members:
-        parts = member.filename.split("/")
-        if member.filename.startswith("/") or ".." in parts or "\\" in member.filename or "\0" in member.filename:
-            raise BadArtifact(f"{path.name} holds '{member.filename}', which would be unpacked outside of its folder")
-        if (member.external_attr >> 16) & 0o170000 == 0o120000:
-            raise BadArtifact(f"{path.name} holds the link '{member.filename}'")
-    unpacked = sum(member.file_size for member in members)
-    if unpacked > _UNPACKED * path.stat().st_size + _UNPACKED_BYTES:
-        raise BadArtifact(f"{path.name} says it unpacks to {unpacked} bytes, and is {path.stat().st_size}")
-    return members
-
-
-def check_program(path: Path, torchbind: bool = False) -> None:
-    """That torch.export.load would unpickle nothing (torch/export/pt2_archive/_package.py). Raises BadArtifact.
-
-    `torchbind`: objects of C++ classes may be there, which torch's own reader in C++ makes; it knows no Python.
-    """
-    members = check_zip(path)
-    with zipfile.ZipFile(path) as archive:
-        for member in members:
-            name = member.filename.partition("/")[2]
-            leaf = name.rpartition("/")[2]
-            bound = torchbind and leaf.startswith("custom_obj_")
-            pickled = not bound and member.file_size > 0
-            pickled = pickled and (leaf.endswith((".pt", ".pkl")) or leaf.startswith(("custom_obj_", "opaque_obj_")))
-            if name.endswith("_config.json") and member.file_size:
-                pickled = any(
-                    entry.get("use_pickle") is not False
-                    for entry in _payloads(path, archive, member)
-                    if not (torchbind and str(entry.get("path_name")).startswith("custom_obj_"))
-                )
-            if pickled:
-                raise BadArtifact(f"{path.name} holds '{name}', which is or names a pickle: that is code")
-
-
-def _payloads(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> list[dict[str, Any]]:
-    try:
-        entries = list(json.loads(archive.read(member))["config"].values())
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError, zipfile.BadZipFile) as error:
-        raise BadArtifact(f"{path.name} holds {member.filename}, which cannot be read: {error!r}") from error
-    if not all(isinstance(entry, dict) for entry in entries):
-        raise BadArtifact(f"{path.name} holds {member.filename}, which is no list of tensors")
-    return entries

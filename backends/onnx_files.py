@@ -23,16 +23,16 @@ def lay_out(made: Path, folder: Path, name: str) -> None:
     model = onnx.load(str(made), load_external_data=False)
     earlier: dict[str, _Place] = {}
     for other in sorted(folder.glob("*.onnx")):
-        earlier |= _places(onnx.load(str(other), load_external_data=False))
+        earlier |= dict(_places(onnx.load(str(other), load_external_data=False)))
     shared = folder / _WEIGHTS
     shared.touch()
     sources: dict[str, mmap.mmap] = {}
     with shared.open("r+b") as file, contextlib.ExitStack() as stack:
         held = stack.enter_context(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)) if earlier else b""
         for tensor in model.graph.initializer:
-            if tensor.name not in (here := _places(tensor)):
+            place = next((place for _, place in _places(tensor)), None)
+            if place is None:
                 continue
-            place = here[tensor.name]
             if place.file not in sources:
                 source = stack.enter_context((made.parent / place.file).open("rb"))
                 sources[place.file] = stack.enter_context(mmap.mmap(source.fileno(), 0, prot=mmap.PROT_READ))
@@ -60,18 +60,16 @@ class _Place:
     length: int
 
 
-def _places(holder: Any) -> dict[str, _Place]:
-    """The external weights of a model, or of one tensor of it, by name. Raises BadArtifact where a place is unknown."""
-    found = {}
+def _places(holder: Any) -> "Iterator[tuple[str, _Place]]":
+    """The external weights of a model, or of one tensor of it. Raises BadArtifact for one of no known place."""
     for tensor in _tensors(holder):
         if not tensor.external_data and tensor.data_location == 0:
             continue
         about = {entry.key: entry.value for entry in tensor.external_data}
         try:
-            found[tensor.name] = _Place(about["location"], int(about.get("offset", 0)), int(about["length"]))
+            yield tensor.name, _Place(about["location"], int(about.get("offset", 0)), int(about["length"]))
         except (KeyError, ValueError) as error:
             raise BadArtifact(f"the weight {tensor.name} says of its place only {about}") from error
-    return found
 
 
 def _tensors(holder: Any) -> "Iterator[Any]":
@@ -90,11 +88,13 @@ def check_model(path: Path, files: Mapping[str, int]) -> None:
     import onnx
     from google.protobuf.message import DecodeError
 
+    if path.suffix != ".onnx":  # ONNX Runtime reads other formats by their endings
+        raise BadArtifact(f"{path.name} is no .onnx file")
     try:
-        model = onnx.load(str(path), load_external_data=False)
+        model = onnx.load(str(path), format="protobuf", load_external_data=False)
     except DecodeError as error:
         raise BadArtifact(f"{path.name} is no ONNX model: {error}") from error
-    for name, place in _places(model).items():
+    for name, place in _places(model):
         if place.file not in files:
             raise BadArtifact(f"{path.name} has the weight {name} in '{place.file}', which is no file of the artifact")
         if min(place.offset, place.length) < 0 or place.offset + place.length > files[place.file]:

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 _HINTS = {"fp32": "f32", "bf16": "bf16", "fp16": "f16"}
-_IR = re.compile(r'<net\b[^>]*\bversion="(\d+)"')
-_PLACE = re.compile(r'\boffset="(\d+)"[^>]*?\bsize="(\d+)"')
 _HEAVY = ("Convolution", "GroupConvolution", "FullyConnected", "MatMul", "Deconvolution")
 
 
@@ -244,23 +242,51 @@ def _write(
 
     openvino.save_model(model, folder / f"{name}.xml", compress_to_fp16=False)
     needs = (Need("openvino", "at least"),)  # it reads what earlier versions wrote
-    return Written(f"{name}.xml", (), needs, {"ir_version": int(_IR.findall((folder / f"{name}.xml").read_text())[0])})
+    return Written(f"{name}.xml", (), needs, {"ir_version": _read_ir(folder / f"{name}.xml")[0][0]})
 
 
 def _check(path: Path, files: Mapping[str, int]) -> None:
     """Weights are named by their place in the .bin of the same name, and by nothing else."""
-    text = path.read_text(encoding="utf-8", errors="replace")
-    if "<!DOCTYPE" in text or "<!ENTITY" in text:
-        raise BadArtifact(f"{path.name} declares XML entities, which may read other files")
-    if not _IR.search(text):
+    versions, ends = _read_ir(path)
+    if not versions:
         raise BadArtifact(f"{path.name} is no OpenVINO IR: it has no net with a version")
     weights = path.with_suffix(".bin").name
     size = files.get(weights)
     if size is None:
         raise BadArtifact(f"{path.name} needs {weights}, which is not there")
-    ends = [int(offset) + int(length) for offset, length in _PLACE.findall(text)]
-    if ends and max(ends) > size:
+    if max(ends, default=0) > size:
         raise BadArtifact(f"{path.name} reads up to byte {max(ends)} of {weights}, which has {size}")
+
+
+def _read_ir(path: Path) -> tuple[list[int], list[int]]:
+    """Versions of an IR's nets, and where each constant ends in its weights. Raises BadArtifact where it is no IR."""
+    from xml.parsers import expat
+
+    versions: list[int] = []
+    ends: list[int] = []
+
+    def element(name: str, about: Mapping[str, str]) -> None:
+        if name == "net" and "version" in about:
+            versions.append(int(about["version"]))
+        if "offset" in about and "size" in about:
+            start, length = int(about["offset"]), int(about["size"])
+            if min(start, length) < 0:
+                raise ValueError("a constant begins before its weights")
+            ends.append(start + length)
+
+    def doctype(*_: object) -> None:
+        raise ValueError("it declares XML entities, which may read other files")
+
+    parser = expat.ParserCreate()
+    parser.StartElementHandler, parser.StartDoctypeDeclHandler = element, doctype
+    try:
+        if path.suffix != ".xml":  # OpenVINO reads other formats too
+            raise ValueError("its name does not end so")
+        with path.open("rb") as file:
+            parser.ParseFile(file)
+    except (expat.ExpatError, ValueError) as error:
+        raise BadArtifact(f"{path.name} is no OpenVINO IR: {error}") from error
+    return versions, ends
 
 
 def _read(path: Path, _constants: Sequence[Path], opening: Opening) -> Run:

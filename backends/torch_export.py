@@ -1,8 +1,8 @@
 """torch.export: the module as one graph of ATen operators, saved with its weights and loaded back; not compiled.
 
 It is what every other exporter here starts from, so that its artifact opens wherever torch does, and can be compiled
-there. PyTorch runs the graph operator by operator: it is as fast as eager. torch.export.load unpickles what is no plain
-tensor and the example inputs, so nothing but plain tensors is written and nothing else is opened.
+there. PyTorch runs the graph operator by operator: it is as fast as eager. torch.export.load unpickles and evaluates
+what it finds, so nothing but ATen's operators and plain tensors is written, and nothing else is opened.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bakeoff.backends.artifact import Form, Need, Opening, Run, Written, check_program
+from bakeoff.backends.artifact import Form, Need, Opening, Run, Written
 from bakeoff.backends.backend import (
     Backend,
     BuildContext,
@@ -21,6 +21,7 @@ from bakeoff.backends.backend import (
     Proof,
 )
 from bakeoff.backends.exported import TORCH, export, forms, graph_hash, operators, refuse_others, refuse_quantised
+from bakeoff.backends.pt2_files import check_program
 
 if TYPE_CHECKING:
     import torch

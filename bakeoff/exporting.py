@@ -12,7 +12,7 @@ from bakeoff import host, places
 from bakeoff.backends import backend_names, resolve_backend
 from bakeoff.backends.artifact import Form
 from bakeoff.export import needs
-from bakeoff.export.folder import hash_file
+from bakeoff.export.folder import hash_file, is_artifact
 from bakeoff.export.passport import MANIFEST, SAMPLE, SCHEMA, Measured, Passport, Program, Weights, encode, seal
 from bakeoff.job import Job, MeasureJob, SampleJob, SampleResult, VerifyJob, VerifyResult, WriteJob, WriteResult
 from bakeoff.models.errors import BakeoffError
@@ -88,7 +88,7 @@ def export(plan: Plan, target: Path, force: bool, runs: Path, command: str, prog
     """
     cache = places.ensure_writable(places.cache_folder(), "caches")
     device = plan.entries[0].subject.device
-    with device_lock(cache, device, progress), staged(target, MANIFEST, force) as part:
+    with device_lock(cache, device, progress), staged(target, force, is_artifact) as part:
         _refuse_little_room(plan, part)
         work = _Work(plan, part, cache, progress)
         sampled = work.sample()

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from bakeoff.models.errors import BakeoffError
@@ -19,14 +19,14 @@ _JANITOR = "import shutil, sys; sys.stdin.read(); shutil.rmtree(sys.argv[1], ign
 
 
 @contextlib.contextmanager
-def staged(target: Path, marker: str, force: bool) -> Iterator[Path]:
+def staged(target: Path, force: bool, ours: Callable[[Path], bool]) -> Iterator[Path]:
     """A new folder beside `target`, which takes its place when the block ends well, and is removed when it does not.
 
-    Raises BakeoffError before anything is done where `target` is there and `force` is not given, is no folder with the
-    file `marker` in it (nobody else's is ever replaced), or where nothing can be written.
+    Raises BakeoffError before anything is done where `target` is there and `force` is not given, is no folder that
+    `ours` says may be replaced, or where nothing can be written.
     """
     target = target.absolute()
-    _refuse(target, marker, force)
+    _refuse(target, force, ours)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         part = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
@@ -41,7 +41,7 @@ def staged(target: Path, marker: str, force: bool) -> Iterator[Path]:
     )
     try:
         yield part
-        _publish(part, target, marker, force)
+        _publish(part, target, force, ours)
     except OSError as error:
         raise BakeoffError(f"{target} cannot be written: {error.strerror}; make room or choose another") from error
     finally:
@@ -50,28 +50,30 @@ def staged(target: Path, marker: str, force: bool) -> Iterator[Path]:
         janitor.wait()
 
 
-def _refuse(target: Path, marker: str, force: bool) -> None:
+def _refuse(target: Path, force: bool, ours: Callable[[Path], bool]) -> None:
     if not os.path.lexists(target):
         return
     if not force:
         raise BakeoffError(f"{target} is there already; choose another folder, or --force to replace it")
-    if target.is_symlink() or not target.is_dir() or not ((target / marker).is_file() or not any(target.iterdir())):
-        raise BakeoffError(f"{target} is no artifact (it holds no {marker}): --force replaces nothing else; remove it")
+    if target.is_symlink() or not target.is_dir() or (any(target.iterdir()) and not ours(target)):
+        raise BakeoffError(f"{target} is no artifact, or holds more than one: --force replaces nothing else; remove it")
 
 
-def _publish(part: Path, target: Path, marker: str, force: bool) -> None:
+def _publish(part: Path, target: Path, force: bool, ours: Callable[[Path], bool]) -> None:
     """Everything on disk first, then the name. What was there before takes the part's, and goes with it."""
     for path in part.iterdir():
         os.chmod(path, 0o644)
         _sync(path)
     os.chmod(part, 0o755)
     _sync(part)
-    _refuse(target, marker, force)  # somebody may have been quicker
+    _refuse(target, force, ours)  # somebody may have been quicker
     if not target.exists():
         part.rename(target)
     elif not _exchange(part, target):
-        shutil.rmtree(target)
+        aside = part.with_suffix(".before")
+        target.rename(aside)
         part.rename(target)
+        shutil.rmtree(aside)
     _sync(target.parent)
 
 

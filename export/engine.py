@@ -66,6 +66,8 @@ class Program:
     _wanted: "tuple[tuple[str, torch.dtype, tuple[int, ...]], ...]" = field(init=False, repr=False)
     _names: frozenset[str] = field(init=False, repr=False)
     _gives: tuple[str, ...] = field(init=False, repr=False)
+    _seen: list[bool] = field(default_factory=list, init=False, repr=False)
+    """Something, once the outputs of a call were looked at."""
 
     def __post_init__(self) -> None:
         import torch
@@ -86,7 +88,18 @@ class Program:
             if tensor.dtype != dtype or tensor.shape != shape or tensor.device.type != device:
                 raise BakeoffError(self._unlike(name, tensor))
             tensors.append(tensor if tensor.is_contiguous() else tensor.contiguous())
-        return dict(zip(self._gives, self.run(tensors), strict=True))
+        outputs = self.run(tensors)
+        if not self._seen:
+            self._check(outputs)
+            self._seen.append(True)
+        return dict(zip(self._gives, outputs, strict=True))
+
+    def _check(self, outputs: "Sequence[Tensor]") -> None:
+        """Raises BadArtifact where the first call gives something else than the manifest says."""
+        found = [f"{str(one.dtype).removeprefix('torch.')} {list(one.shape)}" for one in outputs]
+        wanted = [f"{port.dtype} {list(port.shape)}" for port in self.about.outputs]
+        if found != wanted:
+            raise BadArtifact(f"{self.about.name} gives {_some(found)}; {MANIFEST} says {_some(wanted)}")
 
     def _misnamed(self, inputs: "Mapping[str, Tensor]") -> str:
         missing = [name for name, _, _ in self._wanted if name not in inputs]
@@ -149,12 +162,13 @@ class Artifact:
             options: Any = msgspec.convert(passport.options, type=resolve_backend(passport.backend).options)
         except msgspec.ValidationError as error:
             raise BadArtifact(f"{MANIFEST}: options of {passport.backend}: {error}") from error
-        outputs = tuple((port.dtype, port.shape) for port in about.outputs)
-        opening = Opening(passport.device, passport.dtype, self.threads, options, outputs)
+        opening = Opening(passport.device, passport.dtype, self.threads, options)
         constants = [self.folder / name for name in about.constants]
         try:
             run = self.form.read(self.folder / about.file, constants, opening)
-        except (RuntimeError, OSError, ValueError, KeyError) as error:  # as the libraries put what they cannot open
+        except BakeoffError:
+            raise
+        except Exception as error:  # whatever a library says of a file that it cannot open
             said = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise BakeoffError(f"{self.folder.name}: {about.file} cannot be opened: {said}") from error
         return Program(about, passport.device, run)

@@ -1,6 +1,7 @@
 """The folder of an artifact, read as something a stranger may have made: checked whole before any of it is used."""
 
 import hashlib
+import json
 import os
 import re
 import stat
@@ -10,6 +11,7 @@ from pathlib import Path
 from bakeoff.backends import backend_names, resolve_backend
 from bakeoff.backends.artifact import BadArtifact, Form
 from bakeoff.export.passport import LARGEST_MANIFEST, MANIFEST, File, Passport, Port, unseal
+from bakeoff.models.errors import BakeoffError
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.=-]{0,120}")
 """Of a file: one component, so that no path leads anywhere else."""
@@ -51,6 +53,16 @@ def read_passport(folder: Path) -> Passport:
     return passport
 
 
+def is_artifact(folder: Path) -> bool:
+    """Whether a folder holds an artifact of whatever version, whole or not, and nothing besides."""
+    try:
+        about = json.loads((folder / MANIFEST).read_bytes())
+        named = {*about["files"], MANIFEST}
+        return {"digest", "sample", "schema"} <= about.keys() and set(os.listdir(folder)) <= named
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return False
+
+
 def _refuse_nonsense(passport: Passport) -> None:
     """What a manifest says of its own parts must fit together, and be of a size that a host can hold."""
     programs = {program.name: program for program in passport.programs}
@@ -70,12 +82,35 @@ def _refuse_nonsense(passport: Passport) -> None:
         raise BadArtifact(f"{MANIFEST} has its sample in '{passport.sample.file}', which is no file of the artifact")
     if passport.stream is None:
         return
-    for carry in passport.stream.carries:
+    stream = passport.stream
+    unknown = {*stream.each, *filter(None, (stream.prime,))} - programs.keys()
+    if not stream.each or unknown:
+        raise BadArtifact(f"{MANIFEST} has a stream of {', '.join(sorted(unknown)) or 'nothing'}, which is no program")
+    first = programs[stream.prime or stream.each[0]]
+    if not set(stream.zeros) <= {port.name for port in first.inputs}:
+        raise BadArtifact(f"{MANIFEST} begins its stream with zeros that {first.name} does not take")
+    for carry in stream.carries:
         ends = ((carry.workload, carry.output, False), (carry.to, carry.input, True))
         for name, port, taken in ends:
             ports = (programs[name].inputs if taken else programs[name].outputs) if name in programs else ()
             if port not in {entry.name for entry in ports}:
                 raise BadArtifact(f"{MANIFEST} carries {name}'s '{port}', which is no {'in' if taken else 'out'}put")
+        given = next(port for port in programs[carry.workload].outputs if port.name == carry.output)
+        taker = next(port for port in programs[carry.to].inputs if port.name == carry.input)
+        if not _fits(given, taker, carry.axis):
+            raise BadArtifact(f"{MANIFEST} carries {given.name} of {given.shape} to {taker.name} of {taker.shape}")
+
+
+def _fits(given: Port, taker: Port, axis: int | None) -> bool:
+    """Whether an output can take an input's place, or go behind its window along `axis`."""
+    if given.dtype != taker.dtype or len(given.shape) != len(taker.shape):
+        return False
+    if axis is None:
+        return given.shape == taker.shape
+    return 0 <= axis < len(taker.shape) and all(
+        one <= other if index == axis else one == other
+        for index, (one, other) in enumerate(zip(given.shape, taker.shape, strict=True))
+    )
 
 
 def port_bytes(port: Port) -> int:
@@ -110,7 +145,12 @@ def check_content(folder: Path, passport: Passport, on_file: Callable[[str], Non
             raise BadArtifact(f"{text}{file.sha256[:16]}...; copy the folder again")
     sizes: Mapping[str, int] = {name: file.bytes for name, file in passport.files.items()}
     for program in passport.programs:
-        form.check(folder / program.file, sizes)
+        try:
+            form.check(folder / program.file, sizes)
+        except ImportError as error:
+            raise BakeoffError(
+                f"{error.name} is not installed, by which {program.file} is checked: pip install it"
+            ) from error
 
 
 def hash_file(folder: Path, name: str) -> File:

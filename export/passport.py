@@ -1,6 +1,7 @@
 """What an artifact says of itself: manifest.json, with a JSON Schema beside this file (manifest.schema.json)."""
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
@@ -13,7 +14,10 @@ SCHEMA = 1
 MANIFEST = "manifest.json"
 SAMPLE = "sample.safetensors"
 LARGEST_MANIFEST = 8 << 20
-Count = Annotated[int, msgspec.Meta(ge=0)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 48)]
+Shape = Annotated[tuple[Count, ...], msgspec.Meta(max_length=16)]
+Limit = Annotated[float, msgspec.Meta(gt=0, le=1)]
+"""Relative L2 that an output may differ by; what differs by 1 is another output."""
 Scalar = str | int | float | bool | None
 
 
@@ -23,7 +27,7 @@ class Port:
 
     name: str
     dtype: Literal["float32", "bfloat16", "float16"]
-    shape: tuple[Count, ...]
+    shape: Shape
     values: str
     """Of an input: how what it was judged with was drawn; of an output: the range that the judge's sample has."""
     signal: Literal["", "picture", "audio"] = ""
@@ -82,7 +86,7 @@ class Checked:
     program: str
     output: str
     rel_l2: float | None
-    limit: float
+    limit: Limit
     passed: bool
     frame: int
     """In which frame of the sample it differed most."""
@@ -100,12 +104,12 @@ class Sample:
     """
 
     file: str
-    frames: Count
+    frames: Annotated[int, msgspec.Meta(ge=1, le=10_000)]
     reference: str
     """What computed the outputs: eager in this dtype."""
-    every: dict[str, int]
+    every: dict[str, Annotated[int, msgspec.Meta(ge=1)]]
     """`PROGRAM/NAME` of an output to k; 1 where nothing is said."""
-    limits: dict[str, Annotated[float, msgspec.Meta(gt=0)]]
+    limits: dict[str, Limit]
     """`PROGRAM/NAME` of an output to the relative L2 that it may differ by: the variant's budget."""
 
 
@@ -179,7 +183,18 @@ def unseal(data: bytes) -> Passport:
         raise BadArtifact(f"{MANIFEST} cannot be read: {error}; copy or export the artifact again") from error
     if _digest(passport) != passport.digest or encode(passport) != data:
         raise BadArtifact(f"{MANIFEST} was edited: it is not what it was sealed as; copy or export the artifact again")
+    if not all(text.isprintable() for text in _texts(msgspec.to_builtins(passport))):
+        raise BadArtifact(f"{MANIFEST} holds letters that cannot be printed; export writes none")
     return passport
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    for part in (
+        [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    ):
+        yield from _texts(part)
 
 
 class _Head(msgspec.Struct):

@@ -30,7 +30,7 @@ def repeated(block: "Tensor", shape: tuple[int, ...]) -> "Tensor":
 
 
 def every(elements: int) -> int:
-    """Which elements of an output are held: all, or every k-th; k is odd, so that it meets all rows and channels."""
+    """Which elements of an output are held: all, or every k-th; k is odd, so that no power of two hides columns."""
     return 1 if elements <= MOST else -(-elements // MOST) | 1
 
 

@@ -1,5 +1,6 @@
 """An artifact opened in a process that has nothing of the lab's but its files, called with its sample and timed."""
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,6 +13,7 @@ from bakeoff.export import Artifact, load
 from bakeoff.export.passport import Checked
 from bakeoff.export.sample import Reader, calls, carried, limits_of, thinned
 from bakeoff.job import VerifyJob, VerifyResult
+from bakeoff.models.errors import BakeoffError
 from bakeoff.worker import memory
 from bakeoff.worker.bench import Report, synchronise
 from bakeoff.worker.parity import Difference, difference, nothing
@@ -44,6 +46,11 @@ def verify_artifact(job: VerifyJob, report: Report) -> VerifyResult:
                 artifact.close(name)
             report("sample", prime)
             _compare(artifact, reader, 0, prime, artifact.program(prime)(**_given(artifact, reader, 0, prime)), found)
+    lacking = {(one.name, port.name) for one in passport.programs for port in one.outputs} - found.keys()
+    if lacking:
+        raise BakeoffError(
+            f"the sample calls nothing that gives {'/'.join(min(lacking))}: it says nothing of the artifact"
+        )
     return VerifyResult(
         checked=tuple(_worst(artifact, place, entries) for place, entries in found.items()),
         frames=frames,
@@ -119,7 +126,7 @@ def _worst(artifact: Artifact, place: tuple[str, str], entries: list[tuple[int, 
     for frame, entry in entries:
         if entry.problem:
             return Checked(program, output, None, limit, False, frame, entry.problem)
-    frame, entry = max(entries, key=lambda one: one[1].rel_l2)
+    frame, entry = max(entries, key=lambda one: math.inf if math.isnan(one[1].rel_l2) else one[1].rel_l2)
     return Checked(program, output, entry.rel_l2, limit, entry.rel_l2 <= limit, frame)
 
 

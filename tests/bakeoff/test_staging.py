@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from bakeoff.export.folder import is_artifact
 from bakeoff.models.errors import BakeoffError
 from bakeoff.staging import staged
 
@@ -17,21 +18,25 @@ _MAKER = """
 import sys, time
 from pathlib import Path
 from bakeoff.staging import staged
-with staged(Path(sys.argv[1]), "marker", True) as part:
+with staged(Path(sys.argv[1]), True, lambda folder: (folder / "marker").is_file()) as part:
     (part / "marker").write_text("new")
     print("filling", flush=True)
     time.sleep(60)
 """
 
 
+def marked(folder: Path) -> bool:
+    return (folder / MARKER).is_file()
+
+
 def fill(target: Path, force: bool = False, content: str = "new") -> None:
-    with staged(target, MARKER, force) as part:
+    with staged(target, force, marked) as part:
         assert part.parent == target.parent
         (part / MARKER).write_text(content)
 
 
 def fail(target: Path) -> None:
-    with staged(target, MARKER, True) as part:
+    with staged(target, True, marked) as part:
         (part / MARKER).write_text("half")
         _ = 1 / 0
 
@@ -63,6 +68,17 @@ def test_what_was_there_stays_when_its_successor_fails(tmp_path: Path) -> None:
         fail(tmp_path / "target")
     assert (tmp_path / "target" / MARKER).read_text() == "old"
     assert os.listdir(tmp_path) == ["target"]
+
+
+def test_an_artifact_is_told_from_other_folders_with_a_manifest(tmp_path: Path) -> None:
+    """Browser extensions have a manifest.json too; and an artifact beside which somebody put a file is left alone."""
+    (tmp_path / "manifest.json").write_text('{"manifest_version": 3, "name": "mine"}')
+    assert not is_artifact(tmp_path)
+    (tmp_path / "manifest.json").write_text('{"schema": 0, "digest": "", "sample": {}, "files": {"a": {}, "b": {}}}')
+    (tmp_path / "a").write_text("")
+    assert is_artifact(tmp_path)
+    (tmp_path / "thesis").write_text("years")
+    assert not is_artifact(tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["folder", "file", "link"])

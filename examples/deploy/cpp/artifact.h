@@ -33,6 +33,7 @@ struct Manifest {
   std::vector<std::string> each;  // the programs of a frame, in order
   std::vector<Carry> carries;
   int64_t frames;
+  std::map<std::string, double> limits;  // program/output to the relative error that it may have
 };
 
 inline std::string read_file(const std::string& path) {
@@ -78,6 +79,9 @@ inline Manifest read_manifest(const std::string& text) {
     for (const auto& one : matches(names, R"re("([^"]+)")re")) found.each.push_back(one[1]);
   }
   if (found.each.empty()) found.each.push_back(matches(text, R"re("main": "([^"]+)")re").at(0)[1]);
+  const std::string limits = text.substr(text.find("\"limits\""));
+  const std::string of_outputs = limits.substr(0, limits.find('}'));
+  for (const auto& one : matches(of_outputs, R"re("([^"/]+/[^"]+)": ([-+.e\d]+))re")) found.limits[one[1]] = std::stod(one[2]);
   found.frames = std::stoll(matches(text, R"re("frames": (\d+))re").at(0)[1]);
   return found;
 }

@@ -37,6 +37,7 @@ int main(int count, char** arguments) try {
   std::map<std::string, Tensors> state;  // of each program, what its next call takes
   std::map<std::string, std::vector<double>> taken_ms;
   double worst = 0;
+  std::string over;  // an output that differs by more than its limit
   for (int64_t frame = 0; frame < manifest.frames; ++frame) {
     const std::string of_frame = std::to_string(frame) + "/";
     for (const auto& [name, program] : manifest.programs)
@@ -56,7 +57,9 @@ int main(int count, char** arguments) try {
         const auto wanted = sample.at(of_frame + name + "/out/" + output).to(at::kDouble).flatten();
         const int64_t all = outputs[index].numel(), step = (all + wanted.numel() - 1) / wanted.numel();
         const auto found = outputs[index].to(at::kDouble).flatten().slice(0, 0, all, step);
-        worst = std::max(worst, ((found - wanted).norm() / wanted.norm()).item<double>());
+        const double error = ((found - wanted).norm() / wanted.norm()).item<double>();
+        if (!(error <= worst)) worst = error;  // NaN stays
+        if (!(error <= manifest.limits.at(name + "/" + output))) over = name + "/" + output;
         for (const Carry& one : manifest.carries) {
           if (one.from != name || one.output != output) continue;
           auto& taker = state[one.to][one.input];
@@ -71,6 +74,7 @@ int main(int count, char** arguments) try {
     std::printf("%-12s %zu calls, median %.2f ms\n", name.c_str(), times.size(), times[times.size() / 2]);
   }
   std::printf("%d frames, largest relative error of an output %.2e\n", int(manifest.frames), worst);
+  TORCH_CHECK(over.empty(), over, " differs by more than its limit");
   return 0;
 } catch (const std::exception& error) {
   std::fprintf(stderr, "rollout: %s\n", std::string(error.what()).substr(0, std::string(error.what()).find('\n')).c_str());

@@ -19,8 +19,9 @@ from toys import LIBRARY_WARNINGS, build_toy
 
 from bakeoff import host
 from bakeoff.backends import tensorrt, tensorrt_aot, torchtrt
-from bakeoff.backends.artifact import BadArtifact, Need, check_program
+from bakeoff.backends.artifact import BadArtifact, Need
 from bakeoff.backends.backend import Unsupported
+from bakeoff.backends.pt2_files import check_program
 from bakeoff.export import needs
 from bakeoff.models.errors import BakeoffError
 from bakeoff.worker.building import StageError

@@ -90,7 +90,7 @@ class TestVerify:
         [
             ("dying_reader", (), "crashed: SIGSEGV in phase open"),
             ("hanging_reader", ("--seconds", "8"), "timeout: open took longer than 8 s"),
-            ("greedy_reader", ("--memory", "2"), "oom: "),
+            ("greedy_reader", ("--memory", "2"), "stream.pt2 cannot be opened: "),
         ],
     )
     def test_what_dies_is_a_line_of_the_report(

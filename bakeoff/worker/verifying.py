@@ -67,18 +67,19 @@ def _lack(artifact: Artifact) -> str:
     passport = artifact.passport
     if passport.stream is None or passport.device != "cpu":
         return ""
-    programs = [passport.program(name) for name in passport.stream.each]
-    files = {file for program in programs for file in (program.file, *program.constants)}
-    shared = {name for name in passport.files if name.partition(".")[0] not in {one.name for one in passport.programs}}
-    size = sum(passport.files[name].bytes for name in files) + len(programs) * sum(
-        passport.files[name].bytes for name in shared - files - {passport.sample.file}
-    )
+    each = passport.stream.each
+    constants = {file for name in each for file in passport.program(name).constants}
+    others = tuple(f"{one.name}." for one in passport.programs if one.name not in each)
+    size = 0
+    for name, file in passport.files.items():
+        if name == passport.sample.file or (name.startswith(others) and name not in constants):
+            continue
+        whose = name in constants or name.startswith(tuple(f"{one}." for one in each))
+        size += file.bytes * (1 if whose else len(each))  # what has no program's name is read by each of them
     needed, free = round(size * _COPIES) + _BESIDE_BYTES, psutil.virtual_memory().available
-    return (
-        f"{needed >> 20} MiB for {' and '.join(passport.stream.each)} at once, {free >> 20} MiB are free"
-        if needed > free
-        else ""
-    )
+    if needed <= free:
+        return ""
+    return f"{needed >> 20} MiB for {' and '.join(each)} at once, {free >> 20} MiB are free"
 
 
 def _follow(artifact: Artifact, reader: Reader, frames: int, apart: bool, found: Differences, report: Report) -> None:

@@ -269,7 +269,7 @@ class TestOnCuda:
         monkeypatch.setattr(onnxruntime, "_runner", runner)
         toy.engine.bind(toy.sets[0])()
         assert BACKEND.form is not None
-        run = BACKEND.form.read(model_of(folder) / "model.onnx", (), Opening("cpu", "fp32", 1, Options(), ()))
+        run = BACKEND.form.read(model_of(folder) / "model.onnx", (), Opening("cpu", "fp32", 1, Options()))
         run(list(toy.sets[0].values()))
         assert asked == ["cpu", "cpu"]
 

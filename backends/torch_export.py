@@ -1,8 +1,8 @@
 """torch.export: the module as one graph of ATen operators, saved with its weights and loaded back; not compiled.
 
 It is what every other exporter here starts from, so that its artifact opens wherever torch does, and can be compiled
-there. PyTorch runs the graph operator by operator: it is as fast as eager. torch.export.load unpickles and evaluates
-what it finds, so nothing but ATen's operators and plain tensors is written, and nothing else is opened.
+there. PyTorch runs the graph operator by operator. torch.export.load unpickles and evaluates what it finds, so nothing
+but ATen's operators and plain tensors is written, and nothing else is opened.
 """
 
 from collections.abc import Mapping, Sequence

@@ -23,7 +23,7 @@ Scalar = str | int | float | bool | None
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """One input or output of a program. Row-major and contiguous, shapes static."""
+    """One input or output of a program; shapes are static."""
 
     name: str
     dtype: Literal["float32", "bfloat16", "float16"]
@@ -31,6 +31,8 @@ class Port:
     values: str
     """Of an input: how what it was judged with was drawn; of an output: the range that the judge's sample has."""
     signal: Literal["", "picture", "audio"] = ""
+    layout: Literal["row-major"] = "row-major"
+    """Contiguous, the last dimension next to itself in memory."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bakeoff.backends.artifact import Form, Need, Opening, Run, Written
 from bakeoff.backends.backend import Backend, BuildContext, Call, Choice, Engine, Proof, Unsupported
 from bakeoff.backends.exported import (
     TORCH,
@@ -29,6 +28,7 @@ from bakeoff.backends.exported import (
     save_apart,
     tensors_of,
 )
+from bakeoff.backends.format import Form, Need, Opening, Run, Written
 from bakeoff.backends.inductor import compiler_environment, compiler_gap
 from bakeoff.backends.pt2_files import check_package
 from bakeoff.backends.tracing import OWN_KERNELS, Trace, trace_operators

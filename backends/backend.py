@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from bakeoff.backends.artifact import Form
+from bakeoff.backends.format import Form
 from bakeoff.backends.tracing import Trace, trace_operators
 from bakeoff.models.component import Quantisation
 from bakeoff.models.errors import BakeoffError

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from bakeoff.backends.backend import Backend, BuildContext, Choice, Prepared
 from bakeoff.backends.exported import TORCH
-from bakeoff.backends.quantising import LEAST_ELEMENTS, TORCHAO, quantise_linear, quiet
+from bakeoff.backends.quantization import LEAST_ELEMENTS, TORCHAO, quantise_linear, quiet
 from bakeoff.models.component import Quantisation
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from bakeoff.backends.backend import Backend, BuildContext, Choice, Prepared, Unsupported
 from bakeoff.backends.exported import TORCH, export
-from bakeoff.backends.quantising import TORCHAO, quiet
+from bakeoff.backends.quantization import TORCHAO, quiet
 from bakeoff.models.component import Quantisation
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bakeoff.backends.artifact import BadArtifact
+from bakeoff.backends.format import BadArtifact
 
 _WEIGHTS = "weights.data"
 _DOMAINS = {"", "ai.onnx", "ai.onnx.ml", "com.microsoft"}

@@ -19,7 +19,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from bakeoff.backends.artifact import Form, Need, Opening, Run, Written
 from bakeoff.backends.backend import (
     Backend,
     BuildContext,
@@ -32,6 +31,7 @@ from bakeoff.backends.backend import (
     Unsupported,
 )
 from bakeoff.backends.exported import TORCH, export, forms, graph_hash, program_key, refuse_others, refuse_quantised
+from bakeoff.backends.format import Form, Need, Opening, Run, Written
 from bakeoff.backends.onnx_files import check_model, lay_out
 from bakeoff.backends.tracing import TRACED_CALLS, Kernel, Trace
 from bakeoff.models.component import Quantisation

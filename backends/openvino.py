@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from bakeoff.backends.artifact import BadArtifact, Form, Need, Opening, Run, Written
 from bakeoff.backends.backend import Backend, BuildContext, Call, Choice, Engine, Proof, Requirement, Unsupported
 from bakeoff.backends.exported import TORCH, export, forms, refuse_others, refuse_quantised
+from bakeoff.backends.format import BadArtifact, Form, Need, Opening, Run, Written
 from bakeoff.backends.tracing import TRACED_CALLS, Kernel, Trace
 
 if TYPE_CHECKING:

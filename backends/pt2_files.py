@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bakeoff.backends.artifact import BadArtifact
+from bakeoff.backends.format import BadArtifact
 
 _FORM = r"\.data/(version|serialization_id)|archive_(format|version)|byteorder"
 _PROGRAM = re.compile(

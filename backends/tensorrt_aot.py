@@ -18,7 +18,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bakeoff.backends.artifact import Form, Need, Opening, Run, Written
 from bakeoff.backends.backend import Backend, BuildContext, Call, Choice, Engine, Proof, Unsupported
 from bakeoff.backends.exported import (
     TORCH,
@@ -30,6 +29,7 @@ from bakeoff.backends.exported import (
     refuse_others,
     refuse_quantised,
 )
+from bakeoff.backends.format import Form, Need, Opening, Run, Written
 from bakeoff.backends.pt2_files import check_program
 from bakeoff.backends.torchtrt import (
     REQUIRES,

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bakeoff.backends.artifact import Form, Need, Opening, Run, Written
 from bakeoff.backends.backend import (
     Backend,
     BuildContext,
@@ -21,6 +20,7 @@ from bakeoff.backends.backend import (
     Proof,
 )
 from bakeoff.backends.exported import TORCH, export, forms, graph_hash, operators, refuse_others, refuse_quantised
+from bakeoff.backends.format import Form, Need, Opening, Run, Written
 from bakeoff.backends.pt2_files import check_program
 
 if TYPE_CHECKING:

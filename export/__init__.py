@@ -4,8 +4,8 @@ engine = load("artifacts/wm-200m-aoti-bf16")
 outputs = engine(**inputs)
 """
 
-from bakeoff.backends.artifact import BadArtifact
-from bakeoff.export.engine import Artifact, Mismatch, MismatchWarning, Program, Stream, load
+from bakeoff.backends.format import BadArtifact
 from bakeoff.export.folder import read_passport
+from bakeoff.export.load import Artifact, Mismatch, MismatchWarning, Program, Stream, load
 
 __all__ = ["Artifact", "BadArtifact", "Mismatch", "MismatchWarning", "Program", "Stream", "load", "read_passport"]

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from bakeoff.backends import backend_names, resolve_backend
-from bakeoff.backends.artifact import BadArtifact, Form
-from bakeoff.export.passport import LARGEST_MANIFEST, MANIFEST, File, Passport, Port, unseal
+from bakeoff.backends.format import BadArtifact, Form
+from bakeoff.export.manifest import LARGEST_MANIFEST, MANIFEST, File, Passport, Port, unseal
 from bakeoff.models.errors import BakeoffError
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.=-]{0,120}")

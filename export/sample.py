@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bakeoff.backends.artifact import BadArtifact
-from bakeoff.export.passport import SAMPLE, Passport, Port
+from bakeoff.backends.format import BadArtifact
+from bakeoff.export.manifest import SAMPLE, Passport, Port
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -7,7 +7,7 @@ _TABLE = {
     "wm": "bakeoff.models.wm.spec:SPEC",
     "image": "bakeoff.models.image.spec:SPEC",
     "audio": "bakeoff.models.audio.spec:SPEC",
-    "matrix": "bakeoff.models.matrix.spec:SPEC",
+    "matrix": "bakeoff.models.matrix_vae.spec:SPEC",
     "toy": "bakeoff.models.toy.spec:SPEC",
 }
 

@@ -12,7 +12,7 @@ sys.path.insert(0, str(SUPPORT))
 
 from lab import FAST, Recorder  # noqa: E402
 
-from bakeoff.policy import Policy  # noqa: E402
+from bakeoff.record.policy import Policy  # noqa: E402
 
 
 @pytest.fixture(scope="session", autouse=True)

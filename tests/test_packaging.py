@@ -80,7 +80,7 @@ def test_wheel_holds_every_source_file(installed: Path) -> None:
 
 def test_wheel_holds_what_the_page_is_made_of(installed: Path) -> None:
     assert {"page.html.j2", "page.css", "page.js"} <= {
-        path.name for path in (installed / "bakeoff/report/page").iterdir()
+        path.name for path in (installed / "bakeoff/report/html").iterdir()
     }
 
 

@@ -9,8 +9,8 @@ import pytest
 import typer
 
 from bakeoff.cli import app
-from bakeoff.report import history, readme
-from bakeoff.store import load_all
+from bakeoff.record.store import load_all
+from bakeoff.report.markdown import history, readme
 
 ROOT = Path(__file__).parent.parent
 RUNS = ROOT / "runs"

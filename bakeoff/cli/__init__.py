@@ -7,11 +7,11 @@ Exit codes: 0 something was measured or the check passed, 1 a check failed, 2 us
 import os
 import sys
 
-from bakeoff.cli import caching, deploying, measuring, pages
-from bakeoff.cli.shared import app, say
+from bakeoff.cli import artifacts, cache, measure, reports
+from bakeoff.cli.common import app, say
 from bakeoff.models.errors import BakeoffError
 
-__all__ = ["app", "caching", "deploying", "main", "measuring", "pages"]
+__all__ = ["app", "artifacts", "cache", "main", "measure", "reports"]
 
 
 def main() -> None:

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from bakeoff.record import Comparison, Record
-from bakeoff.report.comparison import figures, final_of, how
-from bakeoff.report.rows import baselines, name_of, shown_faster
-from bakeoff.store import Compared, Stored
-from bakeoff.verdict import judge
+from bakeoff.record.schema import Comparison, Record
+from bakeoff.record.store import Compared, Stored
+from bakeoff.record.verdict import judge
+from bakeoff.report.groups import baselines, name_of, shown_faster
+from bakeoff.report.text.comparison import figures, final_of, how
 
 
 def recommendation(rows: Sequence[Stored], comparisons: Sequence[Compared] = ()) -> str:

@@ -6,12 +6,13 @@ BAKEOFF_CACHE and BAKEOFF_RUNS name the lane's own folders.
 import signal
 import sys
 
-from bakeoff import guard, places
-from bakeoff.plan import Request, make_plan
-from bakeoff.record import encode_json
+from bakeoff.machine import paths
+from bakeoff.plan.plan import Request, make_plan
+from bakeoff.process import guard
+from bakeoff.process.supervisor import Event
+from bakeoff.record.schema import encode_json
 from bakeoff.selftest.expected import lane_named
-from bakeoff.supervisor import Event
-from bakeoff.sweep import run_sweep
+from bakeoff.sweep.run import run_sweep
 
 
 class _Lines:
@@ -51,7 +52,7 @@ def main() -> None:
         final_s=0,
         ceilings=False,
     )
-    run_sweep(make_plan(request), places.runs_folder(), "selftest", resume=False, progress=_Lines())
+    run_sweep(make_plan(request), paths.runs_folder(), "selftest", resume=False, progress=_Lines())
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, replace
 
-from bakeoff.policy import Policy
-from bakeoff.record import Status
+from bakeoff.record.policy import Policy
+from bakeoff.record.schema import Status
 from bakeoff.variant import split_outside_brackets
 
 _PACKAGE = "bakeoff.selftest"

@@ -17,18 +17,18 @@ from typing import Any
 
 import msgspec
 
-from bakeoff import host
 from bakeoff.backends.backend import Backend
-from bakeoff.instrument import code_hash, write_stamp
-from bakeoff.job import ClockJob, ClockResult
+from bakeoff.machine import host
 from bakeoff.models.errors import BakeoffError
-from bakeoff.progress import Progress
-from bakeoff.record import Record, SelftestStamp
+from bakeoff.process.environment import worker_environment
+from bakeoff.process.jobs import ClockJob, ClockResult
+from bakeoff.process.supervisor import LOG_LIMIT_BYTES, Deadlines, run_job
+from bakeoff.record.provenance import code_hash, write_stamp
+from bakeoff.record.schema import Record, SelftestStamp
+from bakeoff.record.store import load_all, now
 from bakeoff.selftest.expected import Expectation, Lane, lanes
-from bakeoff.store import load_all, now
-from bakeoff.supervisor import LOG_LIMIT_BYTES, Deadlines, run_job
+from bakeoff.sweep.progress import Progress
 from bakeoff.variant import options_of, parse_use, parse_variant, split_outside_brackets, use_of
-from bakeoff.workplace import worker_environment
 
 MARKER = "BAKEOFF_SELFTEST"
 _DTYPE = "fp32"

@@ -1,1 +1,1 @@
-"""The side that imports torch: one process for each job, started by bakeoff.supervisor and by nothing else."""
+"""The side that imports torch: one process for each job, started by bakeoff.process.supervisor and by nothing else."""

@@ -19,8 +19,9 @@ from typing import Any, get_args
 import msgspec
 import psutil
 
-from bakeoff import guard
-from bakeoff.job import (
+from bakeoff.models.errors import BakeoffError
+from bakeoff.process import guard
+from bakeoff.process.jobs import (
     Answer,
     CeilingsJob,
     ClockJob,
@@ -34,8 +35,7 @@ from bakeoff.job import (
     VerifyJob,
     WriteJob,
 )
-from bakeoff.models.errors import BakeoffError
-from bakeoff.record import encode_json
+from bakeoff.record.schema import encode_json
 from bakeoff.worker.failures import first_line, is_out_of_memory
 
 _RESERVE_BYTES = 256 << 20
@@ -76,27 +76,27 @@ def _do(job: Job, report: Reporter) -> Any:
             _limit_memory(job.subject.device)
             return measure(job, report)
         case TwinJob():
-            from bakeoff.worker.twin import build_twin
+            from bakeoff.worker.trace import build_twin
 
             _limit_memory(job.measure.subject.device)
             return build_twin(job, report)
         case JudgeJob():
-            from bakeoff.worker.judge import make_judge
+            from bakeoff.worker.reference.make import make_judge
 
             _limit_memory(job.subject.device)
             return make_judge(job, report)
         case CompareJob():
-            from bakeoff.worker.blocks import serve_blocks
+            from bakeoff.worker.compare import serve_blocks
 
             _limit_memory(job.measure.subject.device)
             return serve_blocks(job, int(sys.argv[2]), report)
         case CeilingsJob():
-            from bakeoff.worker.ceilings import measure_ceilings
+            from bakeoff.worker.clocks.ceilings import measure_ceilings
 
             _limit_memory(job.device)
             return measure_ceilings(job, report)
         case ClockJob():
-            from bakeoff.worker.clockcheck import check_clock
+            from bakeoff.worker.clocks.clock_check import check_clock
 
             return check_clock(job, report)
         case GoldenJob():
@@ -105,17 +105,17 @@ def _do(job: Job, report: Reporter) -> Any:
             _limit_memory("cpu")
             return replay_files(job, report)
         case SampleJob():
-            from bakeoff.worker.sampling import make_sample
+            from bakeoff.worker.export.sample import make_sample
 
             _limit_memory(job.subjects[0].device)
             return make_sample(job, report)
         case WriteJob():
-            from bakeoff.worker.writing import write_program
+            from bakeoff.worker.export.write import write_program
 
             _limit_memory(job.measure.subject.device)
             return write_program(job, report)
         case VerifyJob():
-            from bakeoff.worker.verifying import verify_artifact
+            from bakeoff.worker.export.verify import verify_artifact
 
             _limit_memory(job.device, job.memory_bytes)
             return verify_artifact(job, report)

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import psutil
 import torch
 
-from bakeoff.host import nvml
-from bakeoff.record import Finding, Scalar
-from bakeoff.worker import memory
-from bakeoff.worker.bench import synchronise
+from bakeoff.machine.host import nvml
+from bakeoff.record.schema import Finding, Scalar
+from bakeoff.worker.checks import memory
+from bakeoff.worker.subject import synchronise
 
 _THERMAL = {
     0x08: "hardware slowdown",

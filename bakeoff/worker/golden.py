@@ -11,12 +11,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from bakeoff.job import GoldenFile, GoldenJob, GoldenOutput, GoldenResult
 from bakeoff.models import component_names, resolve_component
 from bakeoff.models.component import Component
 from bakeoff.models.errors import BakeoffError
-from bakeoff.worker.bench import Report
-from bakeoff.worker.precision import flags
+from bakeoff.process.jobs import GoldenFile, GoldenJob, GoldenOutput, GoldenResult
+from bakeoff.worker.subject import Report
+from bakeoff.worker.torch_flags import flags
 
 _SUGGESTED = ("atol", "rtol")
 _ATOL_STATE, _ATOL_VIDEO = 1e-3, 1e-4

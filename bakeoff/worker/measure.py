@@ -11,21 +11,21 @@ import torch
 from torch import Tensor
 
 from bakeoff.backends.backend import Call, Engine, Outputs, Proof
-from bakeoff.job import MeasureJob
-from bakeoff.record import Finding, Measurement, Parity, ProofRecord, Scalar, Status
-from bakeoff.worker import memory
-from bakeoff.worker.bench import Bench, Report, cast_inputs, open_bench, synchronise
-from bakeoff.worker.building import Built, StageError, build, call_stage
+from bakeoff.process.jobs import MeasureJob
+from bakeoff.record.schema import Finding, Measurement, Parity, ProofRecord, Scalar, Status
+from bakeoff.worker.build import Built, StageError, build, call_stage
+from bakeoff.worker.checks import memory
+from bakeoff.worker.checks.dispatch import Dispatched, dispatched, one_by_one
+from bakeoff.worker.checks.fresh_inputs import Unseen, changed_inputs, try_unseen
+from bakeoff.worker.checks.outputs import Watch, copied, poison
+from bakeoff.worker.clocks.timing import Course, Timing, measure_overhead, time_calls, timed
+from bakeoff.worker.clocks.trend import LEAST_GROWTH, climb, leak, least_leak
 from bakeoff.worker.device import DeviceState, cache_flush, context_bytes, device_state, held_bytes
 from bakeoff.worker.failures import encodable
-from bakeoff.worker.judged import Judged
-from bakeoff.worker.operators import Dispatched, dispatched, one_by_one
-from bakeoff.worker.parity import Difference, nothing
-from bakeoff.worker.precision import TORCH_DTYPES, flags, settings
-from bakeoff.worker.timing import Course, Timing, measure_overhead, time_calls, timed
-from bakeoff.worker.trend import LEAST_GROWTH, climb, leak, least_leak
-from bakeoff.worker.unseen import Unseen, changed_inputs, try_unseen
-from bakeoff.worker.watch import Watch, copied, poison
+from bakeoff.worker.reference.error import Difference, nothing
+from bakeoff.worker.reference.load import Judged
+from bakeoff.worker.subject import Bench, Report, cast_inputs, open_bench, synchronise
+from bakeoff.worker.torch_flags import TORCH_DTYPES, flags, settings
 
 _LATE_S = 0.02
 _SPARE_CORES = 0.25

@@ -21,9 +21,9 @@ from torch.utils._pytree import tree_leaves
 from toys import Toy, build_toy
 
 from bakeoff.backends.cudagraph import BACKEND
-from bakeoff.policy import Policy
-from bakeoff.worker.timing import Course
-from bakeoff.worker.unseen import try_unseen
+from bakeoff.record.policy import Policy
+from bakeoff.worker.checks.fresh_inputs import try_unseen
+from bakeoff.worker.clocks.timing import Course
 
 
 class Graph(TorchDispatchMode):

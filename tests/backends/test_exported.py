@@ -70,7 +70,7 @@ def test_tensors_of_a_program_include_what_is_in_no_state_dict() -> None:
 
 def test_torchaos_weights_count_as_what_they_hold() -> None:
     pytest.importorskip("torchao", reason="int8 is torchao's")
-    from bakeoff.backends.quantising import quantise_linear, quiet
+    from bakeoff.backends.quantization import quantise_linear, quiet
 
     with quiet():
         from torchao.quantization import Int8WeightOnlyConfig

@@ -15,9 +15,9 @@ from bakeoff.backends.backend import Unsupported
 from bakeoff.backends.inductor import BACKEND as INDUCTOR
 from bakeoff.backends.inductor import Options as InductorOptions
 from bakeoff.backends.int8 import BACKEND, Options
-from bakeoff.backends.quantising import choose, quantise_linear
+from bakeoff.backends.quantization import choose, quantise_linear
 from bakeoff.variant import options_of, parse_use
-from bakeoff.worker.building import StageError
+from bakeoff.worker.build import StageError
 
 pytestmark = LIBRARY_WARNINGS
 COMPILED = pytest.mark.skipif(

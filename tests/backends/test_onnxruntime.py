@@ -17,10 +17,10 @@ from torch import nn
 from toys import LIBRARY_WARNINGS, Toy, build_toy, misfits
 
 from bakeoff.backends import onnxruntime
-from bakeoff.backends.artifact import Opening
 from bakeoff.backends.backend import Unsupported
+from bakeoff.backends.format import Opening
 from bakeoff.backends.onnxruntime import BACKEND, Options, lost_provider
-from bakeoff.worker.building import StageError
+from bakeoff.worker.build import StageError
 
 pytestmark = LIBRARY_WARNINGS
 

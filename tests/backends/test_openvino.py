@@ -12,10 +12,10 @@ pytest.importorskip("openvino", reason="the backend is openvino's")
 
 from toys import LIBRARY_WARNINGS, Toy, build_toy, misfits
 
-from bakeoff import host
 from bakeoff.backends.backend import Unsupported
 from bakeoff.backends.openvino import BACKEND, Options, unconverted, wrong_precision
-from bakeoff.worker.building import StageError
+from bakeoff.machine import host
+from bakeoff.worker.build import StageError
 
 pytestmark = LIBRARY_WARNINGS
 

@@ -17,14 +17,14 @@ from fake_torch_tensorrt import FAKE_ENGINE, Fake, installed
 from torch import nn
 from toys import LIBRARY_WARNINGS, build_toy
 
-from bakeoff import host
 from bakeoff.backends import tensorrt, tensorrt_aot, torchtrt
-from bakeoff.backends.artifact import BadArtifact, Need
 from bakeoff.backends.backend import Unsupported
+from bakeoff.backends.format import BadArtifact, Need
 from bakeoff.backends.pt2_files import check_program
-from bakeoff.export import needs
+from bakeoff.export import requirements
+from bakeoff.machine import host
 from bakeoff.models.errors import BakeoffError
-from bakeoff.worker.building import StageError
+from bakeoff.worker.build import StageError
 
 pytestmark = LIBRARY_WARNINGS
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
@@ -253,7 +253,7 @@ class TestNeeds:
         """torch_tensorrt 2.14 depends on tensorrt-cu13 alone."""
         assert distribution in host.DISTRIBUTIONS
         monkeypatch.setattr(host, "read_versions", lambda: {distribution: "10.16.1"})
-        assert needs.unmet([Need("tensorrt", "is", "10.16.1")], needs.facts()) == ()
+        assert requirements.unmet([Need("tensorrt", "is", "10.16.1")], requirements.facts()) == ()
 
 
 class TestAbsent:

@@ -14,7 +14,7 @@ FOLDERS = {"models": "bakeoff.models", "backends": "bakeoff.backends", "export":
 ALLOWED = {
     "models": ("bakeoff.models",),
     "backends": ("bakeoff.models", "bakeoff.backends"),
-    "export": ("bakeoff.models", "bakeoff.backends", "bakeoff.export", "bakeoff.host"),  # what this machine is
+    "export": ("bakeoff.models", "bakeoff.backends", "bakeoff.export", "bakeoff.machine"),  # what this machine is
     "bakeoff": ("bakeoff",),
 }
 FILES = sorted(file.relative_to(ROOT) for folder in FOLDERS for file in (ROOT / folder).rglob("*.py"))
@@ -84,14 +84,16 @@ def test_nothing_but_a_worker_imports_the_worker(file: Path) -> None:
 @pytest.mark.parametrize(
     "script",
     [
-        "from bakeoff.plan import Request, make_plan; make_plan(Request('toy', device='cpu', suite='full'))",
+        "from bakeoff.plan.plan import Request, make_plan; make_plan(Request('toy', device='cpu', suite='full'))",
         "from bakeoff.models import *; from bakeoff import models; "
         "[models.resolve_component(name) for name in models.component_names()]",
         "from bakeoff import backends; [backends.resolve_backend(name) for name in backends.backend_names()]",
-        "import bakeoff.export, bakeoff.exporting, bakeoff.report.artifact",
-        "import bakeoff.sweep, bakeoff.supervisor, bakeoff.golden, bakeoff.report.history, bakeoff.cli",
+        "import bakeoff.export, bakeoff.artifact.export, bakeoff.report.text.artifact",
+        "import bakeoff.sweep.run, bakeoff.process.supervisor, bakeoff.selftest.golden",
+        "import bakeoff.report.markdown.history, bakeoff.report.figures",
+        "import bakeoff.cli",
     ],
-    ids=["plan", "models", "backends", "export", "sweep"],
+    ids=["plan", "models", "backends", "export", "sweep", "report", "cli"],
 )
 def test_the_parent_imports_no_torch(script: str, tmp_path: Path) -> None:
     check = f"import sys; {script}; print([name for name in {HEAVY} if name in sys.modules])"

@@ -18,13 +18,13 @@ from artifacts import copy, exported, manifest
 from lab import Recorder
 from toys import LIBRARY_WARNINGS
 
+from bakeoff.artifact.export import Exported, export, plan_export
 from bakeoff.backends import backend_names, resolve_backend
 from bakeoff.export import Artifact, load
-from bakeoff.export.passport import MANIFEST
+from bakeoff.export.manifest import MANIFEST
 from bakeoff.export.sample import Reader
-from bakeoff.exporting import Exported, export, plan_export
 from bakeoff.models.errors import BakeoffError
-from bakeoff.plan import request_of
+from bakeoff.plan.plan import request_of
 from bakeoff.variant import parse_variant
 
 pytestmark = LIBRARY_WARNINGS

@@ -2,8 +2,8 @@
 
 import pytest
 
-from bakeoff.backends.artifact import Need
-from bakeoff.export.needs import facts, filled, unmet
+from bakeoff.backends.format import Need
+from bakeoff.export.requirements import facts, filled, unmet
 
 HERE = {"torch": "2.13.0", "cpu flags": "avx2 avx512f", "gpu": "NVIDIA H200", "driver": "570.86"}
 

@@ -16,9 +16,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from bakeoff.models.checkpoint import load_checkpoint
 from bakeoff.models.component import config_from
 from bakeoff.models.errors import BakeoffError
-from bakeoff.models.matrix.golden import replay
-from bakeoff.models.matrix.network import RMSNorm, build
-from bakeoff.models.matrix.spec import SPEC, Config, Layer, layer_flops, layers, parameters, workload
+from bakeoff.models.matrix_vae.golden import replay
+from bakeoff.models.matrix_vae.network import RMSNorm, build
+from bakeoff.models.matrix_vae.spec import SPEC, Config, Layer, layer_flops, layers, parameters, workload
 from bakeoff.models.weights import randomize
 
 GOLDEN = Path(__file__).parents[1] / "golden"

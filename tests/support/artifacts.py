@@ -7,9 +7,9 @@ from typing import Any
 
 from lab import Recorder
 
-from bakeoff.export.passport import MANIFEST, Passport, encode, seal, unseal
-from bakeoff.exporting import Exported, export, plan_export
-from bakeoff.plan import Request, request_of
+from bakeoff.artifact.export import Exported, export, plan_export
+from bakeoff.export.manifest import MANIFEST, Passport, encode, seal, unseal
+from bakeoff.plan.plan import Request, request_of
 from bakeoff.variant import parse_variant
 
 

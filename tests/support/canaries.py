@@ -22,8 +22,8 @@ from bakeoff.backends.backend import (
     Unavailable,
     Unsupported,
 )
-from bakeoff.selftest import canaries as common
-from bakeoff.selftest.canaries import canary, changing, doing, hang, leave_result, nan, start_grandchild
+from bakeoff.selftest import faulty as common
+from bakeoff.selftest.faulty import canary, changing, doing, hang, leave_result, nan, start_grandchild
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

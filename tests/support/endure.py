@@ -17,8 +17,8 @@ from pathlib import Path
 
 from lab import MARKER, processes_with, wait_until
 
-from bakeoff.report import history
-from bakeoff.store import Records, load_all
+from bakeoff.record.store import Records, load_all
+from bakeoff.report.markdown import history
 
 SIX = ("--dtype", "fp32,bf16", "--backends", "eager,inductor[mode=default],inductor[freezing]")
 """Most of them built twice."""

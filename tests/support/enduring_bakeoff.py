@@ -13,7 +13,10 @@ import sys
 
 from lab import FAST, TORCHLESS
 
-from bakeoff import cli, places, plan, supervisor
+from bakeoff import cli
+from bakeoff.machine import paths
+from bakeoff.plan import plan
+from bakeoff.process import supervisor
 
 
 def _break_fsync(failing: int) -> None:
@@ -38,7 +41,7 @@ if __name__ == "__main__":
     torchless = bool(os.environ.get("BAKEOFF_TEST_TORCHLESS"))
     plan.FINAL_S = 0.1 if torchless else 0.0
     plan.Request = functools.partial(plan.Request, policy=FAST, ceilings=torchless)  # type: ignore[misc, assignment]
-    places.commit = _no_commit
+    paths.commit = _no_commit
     if torchless:
         supervisor.WORKER = TORCHLESS  # type: ignore[assignment]
     if os.environ.get("BAKEOFF_TEST_FSYNC"):

@@ -5,7 +5,8 @@ import signal
 
 from lab import FAST
 
-from bakeoff import cli, plan
+from bakeoff import cli
+from bakeoff.plan import plan
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background has it ignored

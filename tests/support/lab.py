@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from bakeoff import places
-from bakeoff.plan import Plan, Request, make_plan
-from bakeoff.policy import Policy
-from bakeoff.record import Record
-from bakeoff.store import load_all
-from bakeoff.supervisor import Event
-from bakeoff.sweep import Done, run_sweep
+from bakeoff.machine import paths
+from bakeoff.plan.plan import Plan, Request, make_plan
+from bakeoff.process.supervisor import Event
+from bakeoff.record.policy import Policy
+from bakeoff.record.schema import Record
+from bakeoff.record.store import load_all
+from bakeoff.sweep.run import Done, run_sweep
 
 FAST = Policy(
     warmup_s=0.05,
@@ -107,7 +107,7 @@ def sweep(request: Request, folder: Path, note: str = "") -> Swept:
     """Run a request in this process with its cache and records in `folder`."""
     with marked_folder(folder) as marker:
         plan, progress = make_plan(replace(request, final_s=0, ceilings=False)), Recorder()
-        done = run_sweep(plan, places.runs_folder(), note, resume=False, progress=progress)
+        done = run_sweep(plan, paths.runs_folder(), note, resume=False, progress=progress)
         alive = tuple(processes_with(marker))
     return Swept(plan, done, progress, folder / "cache", folder / "runs", alive)
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from records import HOST, record
 
-from bakeoff import store
-from bakeoff.record import (
+from bakeoff.record import store
+from bakeoff.record.schema import (
     SCHEMA,
     BuildCost,
     Ceiling,

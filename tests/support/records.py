@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bakeoff.policy import Policy
-from bakeoff.record import (
+from bakeoff.record.policy import Policy
+from bakeoff.record.schema import (
     SCHEMA,
     BuildCost,
     Clock,

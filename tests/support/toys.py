@@ -10,13 +10,13 @@ from torch import Tensor, nn
 
 from bakeoff.backends import resolve_backend
 from bakeoff.backends.backend import Engine, Outputs, Proof
-from bakeoff.job import BackendStep, MeasureJob, Subject
-from bakeoff.policy import Policy
+from bakeoff.process.jobs import BackendStep, MeasureJob, Subject
+from bakeoff.record.policy import Policy
 from bakeoff.variant import options_of, parse_variant
-from bakeoff.worker.bench import open_bench
-from bakeoff.worker.building import Built, build
+from bakeoff.worker.build import Built, build
 from bakeoff.worker.measure import as_variant
-from bakeoff.worker.precision import flags
+from bakeoff.worker.subject import open_bench
+from bakeoff.worker.torch_flags import flags
 
 LIBRARY_WARNINGS = pytest.mark.filterwarnings(
     "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning"

@@ -22,13 +22,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 from lab import Recorder, marked_folder
 
-from bakeoff.compare import compare
-from bakeoff.plan import Plan, Request, make_plan
-from bakeoff.policy import Policy
-from bakeoff.verdict import Verdict, judge
+from bakeoff.plan.plan import Plan, Request, make_plan
+from bakeoff.record.policy import Policy
+from bakeoff.record.verdict import Verdict, judge
+from bakeoff.sweep.compare import compare
 
-HONEST = "bakeoff.selftest.canaries:HONEST"
-REPEATS = "bakeoff.selftest.canaries:REPEATS"
+HONEST = "bakeoff.selftest.faulty:HONEST"
+REPEATS = "bakeoff.selftest.faulty:REPEATS"
 WORKLOADS = ("world", "picture", "sound", "stream")
 
 

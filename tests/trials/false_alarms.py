@@ -19,12 +19,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 from lab import marked_folder
 
-from bakeoff import places
-from bakeoff.plan import Request, make_plan
-from bakeoff.policy import Policy
-from bakeoff.progress import TerminalProgress
-from bakeoff.record import Record
-from bakeoff.sweep import run_sweep
+from bakeoff.machine import paths
+from bakeoff.plan.plan import Request, make_plan
+from bakeoff.record.policy import Policy
+from bakeoff.record.schema import Record
+from bakeoff.sweep.progress import TerminalProgress
+from bakeoff.sweep.run import run_sweep
 
 SHORT = Policy(warmup_s=0.3, warmup_cap_s=3.0, min_s=1.5, cap_s=3.0, throughput_s=0.5, trace=False)
 COMPILERS = ("inductor", "aoti", "onnxruntime", "openvino")
@@ -46,7 +46,7 @@ def main() -> int:
     parser.add_argument("--toys", type=int, default=50, help="toy rows")
     parser.add_argument("--full", action="store_true", help="the components too, at their default presets")
     asked = parser.parse_args()
-    ceilings = places.cache_folder() / "ceilings"
+    ceilings = paths.cache_folder() / "ceilings"
     processes = -(-asked.toys // (len(WORKLOADS) * (1 + len(COMPILERS))))
     toys = Request(
         "toy",

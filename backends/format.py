@@ -1,0 +1,77 @@
+"""Engines as files: what a back end leaves in a folder for another host, what that host must have, how it is opened.
+
+A back end that can be deployed has a `Form`. Writing happens in a worker of the lab, with the module at hand; checking
+and opening happen wherever the folder lies, with nothing but the files and what the manifest says of them.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from bakeoff.models.errors import BakeoffError
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from bakeoff.backends.backend import BuildContext
+
+Run = Callable[["Sequence[Tensor]"], "Sequence[Tensor]"]
+"""An opened program: tensors in the order of its inputs to tensors in the order of its outputs. Checks nothing."""
+
+
+class BadArtifact(BakeoffError):
+    """A file of an artifact is not what it should be; the message says which and how."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Something a host must have to open an artifact. `what` names a fact of bakeoff.export.requirements."""
+
+    what: str
+    rule: Literal["is", "at least", "has"]
+    """`has`: all the words of `value` are among those of the fact."""
+    value: str = ""
+    """Empty: what the host has that writes the artifact; the exporter fills it in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """One program as it was left in a folder."""
+
+    file: str
+    """What is opened; the files beside it are found by it."""
+    constants: tuple[str, ...] = ()
+    """Weights kept apart from it (.safetensors), where they are: of a name in two files the first counts."""
+    needs: tuple[Need, ...] = ()
+    facts: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+    """What a reader wants to know of it: opset, instruction set, where the weights are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """For what and how a program is opened."""
+
+    device: str
+    dtype: str
+    threads: int
+    options: Any
+    """The back end's options."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How what a back end builds is kept in files and opened elsewhere."""
+
+    name: str
+    summary: str
+    loads_in: str
+    """Who can open it, for the table of formats."""
+    write: "Callable[[nn.Module, Mapping[str, Tensor], Any, BuildContext, Path, str], Written]"
+    """(module, inputs, options, context, folder, program's name): leave the program in the folder, whose other files
+    are earlier programs of the same artifact."""
+    check: Callable[[Path, Mapping[str, int]], None]
+    """(file, sizes of all files of the folder by name): raise BadArtifact where opening it would read anything else, or
+    unpickle anything. Opens nothing."""
+    read: Callable[[Path, Sequence[Path], Opening], Run]
+    """(file, constants): open it. Raises whatever the library raises."""

@@ -1,0 +1,1 @@
+"""From a variant to a folder that loads elsewhere, and its verification."""

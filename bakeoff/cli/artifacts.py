@@ -1,0 +1,123 @@
+"""Commands about artifacts: export a variant, look into one, verify one."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bakeoff.cli.common import Json, Runs, app, fail, named, print_json, records_folder
+from bakeoff.models.errors import BakeoffError
+
+Folder = Annotated[Path, typer.Argument(help="An artifact's folder.")]
+
+
+@app.command()
+def export(
+    what: Annotated[str, typer.Argument(help="A component (wm), or a whole variant (wm:200m.step/aoti/bf16@cpu).")],
+    backend: Annotated[str | None, typer.Option(help="Back end, options in brackets; composed with +.")] = None,
+    to: Annotated[Path | None, typer.Option(help="Folder to make (default: artifacts/...).")] = None,
+    preset: Annotated[str | None, typer.Option(help="Default: the device's.")] = None,
+    workload: Annotated[str | None, typer.Option(help="Default: the device's.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="Default: the back end's.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda where there is one).")] = None,
+    checkpoint: Annotated[str | None, typer.Option(help="Weights' file (default: random weights).")] = None,
+    threads: Annotated[int, typer.Option(help="CPU threads (default: all cores).")] = 0,
+    seed: Annotated[int, typer.Option(help="Of random weights.")] = 0,
+    force: Annotated[bool, typer.Option("--force", help="Replace an artifact that is there.")] = False,
+    runs: Runs = None,
+    as_json: Json = False,
+) -> None:
+    """Turn a variant into a folder that loads elsewhere: programs, manifest, and a sample to check it against."""
+    import shlex
+    from dataclasses import replace
+
+    from rich.console import Console
+
+    from bakeoff.artifact import export
+    from bakeoff.plan.plan import Request, request_of
+    from bakeoff.report.text import artifact
+    from bakeoff.sweep.progress import TerminalProgress
+    from bakeoff.variant import parse_variant
+
+    options = {"--backend": backend, "--preset": preset, "--workload": workload, "--dtype": dtype, "--device": device}
+    given = {option: named(option, value) for option, value in options.items()}
+    if "/" in what:
+        doubled = [option for option, value in given.items() if value]
+        if doubled:
+            raise BakeoffError(
+                f"{what} is a whole variant; leave {', '.join(doubled)} out, or name the component alone"
+            )
+        request = request_of(parse_variant(what))
+    else:
+        if not given["--backend"]:
+            raise BakeoffError(f"which back end of {what}? give --backend, as in --backend aoti")
+        request = Request(
+            component=what,
+            backends=(given["--backend"],),
+            presets=tuple(filter(None, (given["--preset"],))),
+            workloads=tuple(filter(None, (given["--workload"],))),
+            dtypes=tuple(filter(None, (given["--dtype"],))),
+            device=given["--device"],
+        )
+    weights = named("--checkpoint", checkpoint)
+    request = replace(request, threads=threads, weight_seed=seed, checkpoint=weights)
+    plan = export.plan_export(request)
+    target = export.default_folder(plan) if to is None else to
+    command = f"bakeoff export '{plan.entries[0].variant}'"
+    command += f" --checkpoint {shlex.quote(Path(checkpoint).name)}" if checkpoint else ""
+    command += f" --threads {threads}" if threads else ""
+    command += f" --seed {seed}" if seed else ""
+    with TerminalProgress(Console(stderr=True)) as progress:
+        done = export.export(plan, target, force, records_folder(runs), command, progress)
+    if as_json:
+        print_json({"folder": str(done.folder), "manifest": done.passport})
+    else:
+        print(f"\n{artifact.exported(done.folder, done.passport, done.verified)}")
+
+
+@app.command()
+def inspect(folder: Folder, as_json: Json = False) -> None:
+    """What an artifact is, takes, gives and needs; no file of it but the manifest is read."""
+    from bakeoff.export import read_passport, requirements
+    from bakeoff.report.text import artifact
+
+    passport = read_passport(folder)
+    unmet = requirements.unmet(passport.needs, requirements.facts())
+    if as_json:
+        print_json({"manifest": passport, "unmet": unmet})
+    else:
+        print(artifact.inspect(passport, unmet))
+
+
+@app.command()
+def verify(
+    folder: Folder,
+    allow_mismatch: Annotated[
+        bool, typer.Option("--allow-mismatch", help="Open it on a host that it was not made for; the report says so.")
+    ] = False,
+    seconds: Annotated[float, typer.Option(help="Time limit of each phase.")] = 600.0,
+    memory: Annotated[float, typer.Option(metavar="GIB", help="Memory limit (default: what is free).")] = 0.0,
+    as_json: Json = False,
+) -> None:
+    """Open an artifact in a fresh process, call it with its sample, compare and time it; exit 1 if it is wrong."""
+    from rich.console import Console
+
+    from bakeoff.artifact import export
+    from bakeoff.export import read_passport
+    from bakeoff.report.text import artifact
+    from bakeoff.sweep.progress import TerminalProgress
+
+    if not 0 < seconds <= 86400:
+        raise BakeoffError(f"--seconds {seconds:g}: give more than 0 and at most 86400")
+    if not 0 <= memory <= 1 << 20:
+        raise BakeoffError(f"--memory {memory:g}: give GiB, or 0 for what is free")
+    passport = read_passport(folder)
+    with TerminalProgress(Console(stderr=True)) as progress:
+        result = export.verify(folder, passport, allow_mismatch, seconds, round(memory * 2**30), progress)
+    if as_json:
+        print_json({"variant": passport.variant, "digest": passport.digest, "result": result})
+    else:
+        print(f"\n{artifact.verified(passport, result)}")
+    wrong = [f"{one.program}/{one.output}" for one in result.checked if not one.passed]
+    if wrong:
+        fail(f"{folder} does not compute what was exported: {', '.join(wrong)}", 1)

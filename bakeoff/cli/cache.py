@@ -1,0 +1,70 @@
+"""The command for the cache folder: what lies in it, and `clear`."""
+
+import time
+from typing import Annotated
+
+import typer
+
+from bakeoff.cli.common import Json, app, fail, named, print_json
+from bakeoff.models.errors import BakeoffError
+
+caching = typer.Typer(rich_markup_mode=None)
+app.add_typer(caching, name="cache")
+
+
+@caching.callback(invoke_without_command=True)
+def cache(
+    context: typer.Context,
+    verbose: Annotated[bool, typer.Option("--verbose", help="List each compiled variant.")] = False,
+    as_json: Json = False,
+) -> None:
+    """What lies in the lab's cache folder: kinds, entries, MiB and last use."""
+    from bakeoff.machine import paths
+    from bakeoff.machine.caches import read
+    from bakeoff.report.text import cache
+
+    if context.invoked_subcommand is not None:
+        if verbose or as_json:
+            raise BakeoffError(f"options of cache {context.invoked_subcommand} are written behind it")
+        return
+    folder = paths.cache_folder()
+    found = cache.survey(folder, read(folder))
+    if as_json:
+        print_json(found)
+    else:
+        print(cache.render(found, verbose))
+
+
+@caching.command()
+def clear(
+    kinds: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="compiled, judges, logs (these three if none is named), ceilings, sweeps, selftest.",
+            show_default=False,
+        ),
+    ] = None,
+    variant: Annotated[str | None, typer.Option(help="Only compiled variants whose name holds this.")] = None,
+    older_than: Annotated[float, typer.Option(metavar="DAYS", help="Only what was last used before that.")] = 0.0,
+    as_json: Json = False,
+) -> None:
+    """Remove what can be made again, without asking, and say what it was; never while something is measured."""
+    from bakeoff.machine import paths
+    from bakeoff.machine.caches import Choice, choose, read, remove
+    from bakeoff.report.text import cache
+    from bakeoff.sweep.row import nobody_measures
+
+    folder = paths.cache_folder()
+    choice = Choice(tuple(kinds or ()), named("--variant", variant), older_than)
+    choose((), choice, 0.0)  # what cannot be meant is said before anything is looked at
+    read(folder)
+    paths.ensure_writable(folder, "caches")
+    with nobody_measures(folder):
+        cleared = remove(folder, choose(read(folder), choice, time.time()))
+    if as_json:
+        print_json({"removed": cleared.removed, "kept": cleared.kept, "bytes": cleared.bytes})
+    else:
+        print(cache.render_cleared(cleared))
+    if cleared.kept:
+        first = cleared.kept[0].place
+        fail(f"{len(cleared.kept)} entries cannot be removed, first {folder / first}; look at its permissions", 2)

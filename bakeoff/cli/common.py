@@ -1,0 +1,75 @@
+"""What the commands share: how options are read, and how a person is told something."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from bakeoff.models.errors import BakeoffError
+
+app = typer.Typer(
+    help="Compare compiler back ends for real-time world models: built, proved, judged, timed and recorded.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+_SHOWN_PROBLEMS = 3
+_LONGEST = 700
+"""Characters of a message."""
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else on stdout.")]
+Runs = Annotated[str | None, typer.Option("--runs", help="Folder of records (default: runs/ of the checkout).")]
+
+
+def print_json(value: Any) -> None:
+    import msgspec
+
+    from bakeoff.record.schema import encode_json
+
+    sys.stdout.write(msgspec.json.format(encode_json(value), indent=1).decode() + "\n")
+
+
+def names(option: str, values: list[str] | None) -> tuple[str, ...]:
+    """Options that may be repeated or hold a comma-separated list; commas inside brackets separate options."""
+    from bakeoff.variant import split_outside_brackets
+
+    return tuple(named(option, name) for value in values or [] for name in split_outside_brackets(value, ","))
+
+
+def named(option: str, value: str | None) -> str:
+    """An option's value, "" where it is left out; a variable that a script left empty must not mean the default."""
+    if value == "":
+        raise BakeoffError(f"{option} names nothing; give a name or leave it out")
+    return value or ""
+
+
+def records_folder(runs: str | None) -> Path:
+    from bakeoff.machine import paths
+
+    asked = named("--runs", runs)
+    return paths.runs_folder(Path(asked) if asked else None)
+
+
+def warn(problems: Sequence[str]) -> None:
+    """Say which record files could not be read; the others count."""
+    for problem in problems[:_SHOWN_PROBLEMS]:
+        say(problem)
+    if len(problems) > _SHOWN_PROBLEMS:
+        say(f"{len(problems) - _SHOWN_PROBLEMS} more records cannot be read; see: bakeoff history --check")
+
+
+def fail(message: str, code: int) -> NoReturn:
+    say(message)
+    raise typer.Exit(code)
+
+
+def say(message: str) -> None:
+    """One line on stderr; names in it were typed by someone or come from a file, and are not trusted."""
+    line = " ".join("".join(letter if letter.isprintable() else " " for letter in message).split())
+    if len(line) > _LONGEST:
+        line = f"{line[: _LONGEST // 2]} ... {line[-_LONGEST // 2 :]}"
+    print(f"bakeoff: {line}", file=sys.stderr)

@@ -1,0 +1,170 @@
+"""The commands that read: records, tables, histories, pages, and what there is on this host."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bakeoff.cli.common import Json, Runs, app, fail, named, print_json, records_folder, say, warn
+from bakeoff.models.errors import BakeoffError
+
+
+@app.command()
+def show(
+    record: Annotated[str, typer.Argument(help="A record's name, a beginning or hash of it, or its file.")],
+    runs: Runs = None,
+    as_json: Json = False,
+) -> None:
+    """Print one record and where its log is."""
+    from bakeoff.record.store import find
+    from bakeoff.report.text import record as pages
+
+    stored = find(records_folder(runs), record)
+    if as_json:
+        print_json({"id": stored.id, "log": pages.log_place(stored.record), "record": stored.record})
+    else:
+        print(pages.render(stored))
+
+
+@app.command()
+def table(
+    component: Annotated[str, typer.Argument(help="Component name; empty: all.")] = "",
+    runs: Runs = None,
+    as_json: Json = False,
+) -> None:
+    """Print the tables of the newest sweeps from their records."""
+    from bakeoff.record.store import load_all
+    from bakeoff.report.groups import newest
+    from bakeoff.report.text import table as tables
+
+    folder = records_folder(runs)
+    records = load_all(folder)
+    warn(records.problems)
+    every = [entry for entry in records.current if component in ("", entry.record.variant.component)]
+    rows = newest(every)
+    if not rows:
+        raise BakeoffError(f"no records of {component or 'anything'} in {folder / 'records'}; run: bakeoff sweep wm")
+    if as_json:
+        print_json(
+            {"records": [entry.id for entry in rows], "rows": tables.as_rows(rows), "problems": records.problems}
+        )
+    else:
+        print(tables.render(rows, records.comparisons, every))
+
+
+@app.command()
+def report(
+    html: Annotated[str, typer.Option("--html", help="The file to write.")],
+    component: Annotated[str, typer.Argument(help="Component name; empty: all.")] = "",
+    runs: Runs = None,
+    as_json: Json = False,
+) -> None:
+    """Write one offline HTML page of the newest records: tables that sort, figures that zoom."""
+    from bakeoff.record.store import load_all
+    from bakeoff.report import html as page
+
+    path, folder = Path(named("--html", html)), records_folder(runs)
+    records = page.of_component(load_all(folder), component)
+    warn(records.problems)
+    if not records.current:
+        raise BakeoffError(f"no records of {component or 'anything'} in {folder / 'records'}; run: bakeoff sweep wm")
+    page.write(path, records, folder)
+    if as_json:
+        print_json({"written": [str(path)]})
+    else:
+        print(f"wrote {path}")
+
+
+@app.command()
+def plots(runs: Runs = None, as_json: Json = False) -> None:
+    """Draw the plots of the newest records into plots/ beside them."""
+    from bakeoff.report import figures as drawings
+
+    written = [str(path) for path in drawings.update(records_folder(runs))]
+    if as_json:
+        print_json({"written": written})
+    else:
+        print("\n".join(f"wrote {path}" for path in written) or "no records, no plots")
+
+
+def update_plots(folder: Path, component: str) -> None:
+    """Plots are a convenience: what keeps them from being drawn is said, and nothing else is lost by it."""
+    from bakeoff.report import figures as drawings
+
+    try:
+        drawings.update(folder, component)
+    except BakeoffError as error:
+        say(f"no plots: {error}")
+
+
+@app.command()
+def history(
+    check: Annotated[bool, typer.Option("--check", help="Exit 1 if the file is not what the records give.")] = False,
+    runs: Runs = None,
+    as_json: Json = False,
+) -> None:
+    """Generate OPTIMIZATION_HISTORY.md and README's results from the records."""
+    from bakeoff.record.store import load_all
+    from bakeoff.report.markdown import history as pages
+    from bakeoff.report.markdown import readme
+
+    folder = records_folder(runs)
+    problem = ""
+    records = load_all(folder)
+    if check:
+        problem = pages.check(folder, records) or readme.check(folder, records)
+    else:
+        warn(records.problems)
+        written = [str(path) for path in (pages.update(folder, records), *readme.update(folder, records))]
+    if as_json:
+        print_json({"problem": problem} if check else {"written": written})
+    elif not check:
+        print("\n".join(f"wrote {path}" for path in written))
+    if problem:
+        fail(problem, 1)
+
+
+@app.command()
+def supersede(
+    record: Annotated[str, typer.Argument(help="A record's name, or a beginning or hash of it.")],
+    reason: Annotated[str, typer.Option(help="Why it is not to be shown any more.")],
+    runs: Runs = None,
+) -> None:
+    """Take a bad record out of tables and history, with a reason; its file stays."""
+    from bakeoff.machine import paths
+    from bakeoff.record.store import supersede as supersede_record
+    from bakeoff.report.markdown import history as pages
+
+    folder = paths.ensure_writable(records_folder(runs), "records")
+    print(f"wrote {supersede_record(folder, record, reason)}")
+    pages.update(folder)
+
+
+@app.command("list")
+def list_everything(
+    component: Annotated[str, typer.Argument(help="One component, or package.module:SPEC; empty: all.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Components, presets, workloads and backends, and what this host can run."""
+    from bakeoff.report.text import listing
+
+    if ":" in component:
+        sys.path.insert(0, str(Path.cwd()))
+    found = listing.read(component)
+    if as_json:
+        print_json(found)
+    else:
+        print(listing.render(found))
+
+
+@app.command()
+def doctor(as_json: Json = False) -> None:
+    """This host, its versions, known-bad combinations, and what would make more backends available."""
+    from bakeoff.report.text import doctor
+
+    found = doctor.read()
+    if as_json:
+        print_json(found)
+    else:
+        print(doctor.render(found))

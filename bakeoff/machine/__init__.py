@@ -1,0 +1,1 @@
+"""This machine: facts, folders, caches and datasheets. Imports no torch."""

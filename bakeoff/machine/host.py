@@ -1,0 +1,214 @@
+"""Facts of this machine that decide a number, read without torch: CPU, GPUs by NVML, memory, versions, load."""
+
+import contextlib
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Collection, Iterator, Mapping
+from functools import cache
+from importlib import metadata
+from typing import Any
+
+import psutil
+
+from bakeoff.models.errors import BakeoffError
+from bakeoff.record.schema import Host, Scalar
+
+DISTRIBUTIONS = (
+    "torch",
+    "triton",
+    "torchao",
+    "torch-tensorrt",
+    "tensorrt",
+    "tensorrt-cu12",
+    "tensorrt-cu13",
+    "onnx",
+    "onnxscript",
+    "onnxruntime",
+    "onnxruntime-gpu",
+    "openvino",
+    "numpy",
+    "safetensors",
+    "nvidia-cudnn-cu12",
+    "nvidia-cudnn-cu13",
+)
+_FLAGS = (
+    "avx2",
+    "avx512f",
+    "avx512_vnni",
+    "avx512_bf16",
+    "avx512_fp16",
+    "amx_tile",
+    "amx_bf16",
+    "amx_int8",
+    "amx_fp16",
+)
+_BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
+
+
+def _cpuinfo(key: str) -> str:
+    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
+        for line in file:
+            name, _, value = line.partition(":")
+            if name.strip() == key:
+                return value.strip()
+    return ""
+
+
+@contextlib.contextmanager
+def nvml() -> Iterator[Any]:
+    """The initialised NVML binding, or None where there is no driver."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        yield None
+        return
+    try:
+        yield pynvml
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _gpus() -> tuple[dict[str, Scalar], ...]:
+    with nvml() as library:
+        if library is None:
+            return ()
+        driver = library.nvmlSystemGetDriverVersion()
+        found: list[dict[str, Scalar]] = []
+        for index in range(library.nvmlDeviceGetCount()):
+            handle = library.nvmlDeviceGetHandleByIndex(index)
+            major, minor = library.nvmlDeviceGetCudaComputeCapability(handle)
+            found.append(
+                {
+                    "name": library.nvmlDeviceGetName(handle),
+                    "uuid": library.nvmlDeviceGetUUID(handle),
+                    "driver": driver,
+                    "memory_bytes": int(library.nvmlDeviceGetMemoryInfo(handle).total),
+                    "compute_capability": f"{major}.{minor}",
+                }
+            )
+        return tuple(found)
+
+
+@cache
+def read_host() -> Host:
+    """This machine; read once a process."""
+    flags = set((_cpuinfo("flags") or _cpuinfo("Features")).split())
+    return Host(
+        cpu=_cpuinfo("model name") or platform.processor() or platform.machine(),
+        cores=psutil.cpu_count(logical=False) or psutil.cpu_count() or 1,
+        logical_cores=psutil.cpu_count() or 1,
+        cpu_flags=tuple(flag for flag in (*_FLAGS, "bf16") if flag in flags),
+        memory_bytes=psutil.virtual_memory().total,
+        system=f"{platform.system()} {platform.release()} {platform.machine()}",
+        python=platform.python_version(),
+        gpus=_gpus(),
+    )
+
+
+def usable_cores() -> int:
+    """Physical cores this process may run on."""
+    return min(len(os.sched_getaffinity(0)), read_host().cores)
+
+
+def has_native_bf16() -> bool:
+    """Whether the CPU multiplies bf16 itself (AVX512_BF16, AMX or Arm BF16); otherwise it is emulated, slowly."""
+    return bool(_BF16_FLAGS & set(read_host().cpu_flags))
+
+
+def default_device() -> str:
+    return "cuda" if read_host().gpus else "cpu"
+
+
+def device_gap(device: str) -> str:
+    """Why `device` cannot be used here, or ""."""
+    if device == "cuda" and not read_host().gpus:
+        return "no NVIDIA GPU answers NVML here; use --device cpu or a host with a driver"
+    return ""
+
+
+def lock_name(device: str) -> str:
+    """What sweeps on this machine must not measure on at the same time."""
+    if device == "cuda" and read_host().gpus:
+        return str(read_host().gpus[0]["uuid"])
+    return device
+
+
+@cache
+def read_versions() -> dict[str, str]:
+    """Versions of everything that decides a number and is installed; the C++ compiler too."""
+    versions = {"bakeoff": _version("bakeoff") or "0"}
+    for name in DISTRIBUTIONS:
+        version = _version(name)
+        if version:
+            versions[name] = version
+    compiler = shutil.which(os.environ.get("CXX") or "g++")
+    if compiler:
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            done = subprocess.run(
+                [compiler, "-dumpfullversion"], capture_output=True, text=True, timeout=10, check=False
+            )
+            versions["c++"] = f"{os.path.basename(compiler)} {done.stdout.strip()}"
+    return versions
+
+
+def cuda_runtime() -> str:
+    """Version of the CUDA runtime that torch's wheel brought; "" where it brought none."""
+    return (
+        _version("nvidia-cuda-runtime") or _version("nvidia-cuda-runtime-cu12") or _version("nvidia-cuda-runtime-cu13")
+    )
+
+
+def _version(distribution: str) -> str:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def known_bad(versions: Mapping[str, str], device: str, dtypes: Collection[str]) -> list[tuple[str, str]]:
+    """Combinations that are known to mislead variants of these dtypes, as (code, sentence) pairs."""
+    found = []
+    cudnn = versions.get("nvidia-cudnn-cu13") or versions.get("nvidia-cudnn-cu12", "")
+    half = {"bf16", "fp16"} & set(dtypes)
+    if device == "cuda" and half and cudnn and (9, 8) <= _numbers(cudnn)[:2] < (9, 15):
+        found.append(
+            (
+                "cudnn-conv3d",
+                f"cuDNN {cudnn}: half-precision conv3d in contiguous layout falls to slow_conv_dilated3d "
+                "(pytorch#166122, #166643); install nvidia-cudnn >= 9.15",
+            )
+        )
+    if device == "cpu" and "bf16" in dtypes and _numbers(versions.get("torch", "0"))[:2] == (2, 13):
+        found.append(
+            (
+                "cpu-bf16-conv2d",
+                "torch 2.13 has a known bf16 conv2d problem on CPUs (pytorch#183815); compare with fp32",
+            )
+        )
+    if device == "cpu" and "bf16" in dtypes and not has_native_bf16():
+        found.append(
+            ("bf16-emulated", "this CPU has no bf16 instructions: bf16 is emulated and says little about others")
+        )
+    return found
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.partition("+")[0].split(".") if part.isdigit())
+
+
+def load_average() -> float:
+    return os.getloadavg()[0]
+
+
+def available_bytes(device: str) -> int:
+    """Memory a build could take now: the host's on a CPU, the device's on CUDA."""
+    if device == "cuda":
+        with nvml() as library:
+            if library is None:
+                raise BakeoffError(device_gap("cuda"))
+            return int(library.nvmlDeviceGetMemoryInfo(library.nvmlDeviceGetHandleByIndex(0)).free)
+    return psutil.virtual_memory().available

@@ -1,0 +1,84 @@
+"""Where things are kept: records in a checkout's runs/ or the user's data folder, everything derivable in a cache."""
+
+import contextlib
+import os
+import subprocess
+from pathlib import Path
+
+from bakeoff.models.errors import BakeoffError
+
+
+def checkout() -> Path | None:
+    """The checkout that the working folder is in, or the one this package runs from; None for a plain installation."""
+    candidates = [Path(__file__).resolve().parents[2]]
+    with contextlib.suppress(FileNotFoundError):  # the working folder may have been deleted
+        candidates = [Path.cwd(), *Path.cwd().parents, *candidates]
+    for folder in candidates:
+        if (folder / "pyproject.toml").is_file() and (folder / "bakeoff" / "variant.py").is_file():
+            return folder
+    return None
+
+
+def runs_folder(asked: Path | None = None) -> Path:
+    """`asked`, else $BAKEOFF_RUNS, else runs/ of the checkout, else the user's data folder (XDG base directories)."""
+    if asked is not None:
+        return asked
+    if os.environ.get("BAKEOFF_RUNS"):
+        return Path(os.environ["BAKEOFF_RUNS"])
+    root = checkout()
+    if root is not None:
+        return root / "runs"
+    data = os.environ.get("XDG_DATA_HOME") or _home("BAKEOFF_RUNS") / ".local" / "share"
+    return Path(data) / "bakeoff" / "runs"
+
+
+def cache_folder() -> Path:
+    """$BAKEOFF_CACHE, else bakeoff/ in the user's cache folder. Everything in it can be deleted at any time."""
+    if os.environ.get("BAKEOFF_CACHE"):
+        return Path(os.environ["BAKEOFF_CACHE"]).absolute()
+    return Path(os.environ.get("XDG_CACHE_HOME") or _home("BAKEOFF_CACHE") / ".cache") / "bakeoff"
+
+
+def _home(instead: str) -> Path:
+    try:
+        return Path.home()
+    except RuntimeError as error:
+        raise BakeoffError(f"this user has no home folder; set HOME or {instead}") from error
+
+
+def mark_used(path: Path) -> None:
+    """Give what is used again this moment as its time, by which `bakeoff cache` tells when it was used last."""
+    with contextlib.suppress(OSError):
+        os.utime(path)
+
+
+def ensure_writable(folder: Path, what: str) -> Path:
+    """Create `folder` and write a byte in it, so that a sweep fails before it measures and not after.
+
+    Raises BakeoffError naming `what` could not be kept there and why.
+    """
+    probe = folder / f".probe-{os.getpid()}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            probe.write_bytes(b"x")
+        finally:
+            probe.unlink(missing_ok=True)  # a full disk takes the name and not the byte
+    except OSError as error:
+        raise BakeoffError(f"{what} cannot be written to {folder}: {error.strerror}; choose another folder") from error
+    return folder
+
+
+def commit() -> tuple[str, bool]:
+    """The checkout's commit and whether anything but runs/ differs from it; ("", False) outside a checkout."""
+    root = checkout()
+    if root is None or not (root / ".git").exists():
+        return "", False
+    try:
+        head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=True).stdout
+        status = subprocess.run(
+            ["git", "status", "--porcelain", "--", ".", ":!runs"], cwd=root, capture_output=True, text=True, check=True
+        ).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return "", False
+    return head.strip(), bool(status.strip())

@@ -1,0 +1,253 @@
+"""What the parent asks of a worker and what it gets back, as JSON in the worker's own folder."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from bakeoff.backends.format import Written
+from bakeoff.export.manifest import Checked, Program, Sample
+from bakeoff.models.component import Quantisation, Stream
+from bakeoff.record.policy import Policy
+from bakeoff.record.schema import Ceiling, TraceRecord
+from bakeoff.variant import OptionValue
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is computed: a component's workload with its weights and inputs, independent of how."""
+
+    component: str
+    """Name in the table or package.module:SPEC."""
+    preset: str
+    workload: str
+    batch: int
+    weight_seed: int
+    input_seed: int
+    checkpoint: str
+    """Path of a weights' file, or empty for seeded random weights."""
+    device: str
+    threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class BackendStep:
+    """One backend of a composition; all but the last prepare, the last builds."""
+
+    backend: str
+    """Name in the table or package.module:BACKEND."""
+    options: dict[str, OptionValue]
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeJob:
+    """Make the reference outputs of a subject, and the error of plain eager in each dtype."""
+
+    subject: Subject
+    dtypes: tuple[str, ...]
+    folder: str
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeResult:
+    judge: str
+    """Id of the reference: hash of all that decides it."""
+    dtype: str
+    seconds: float
+    reused: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureJob:
+    """Build, prove, check, time and meter one variant."""
+
+    subject: Subject
+    variant: str
+    steps: tuple[BackendStep, ...]
+    dtype: str
+    policy: Policy
+    judge_folder: str
+    cache_folder: str
+    quantisation: Quantisation = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TwinJob:
+    """In a fresh process: build a measured variant once more where its caches were cold, then trace a twin of it."""
+
+    measure: MeasureJob
+    rebuild: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TwinResult:
+    warm_s: float | None
+    """Seconds of the second build; None where none was asked for."""
+    trace: TraceRecord | None
+    outside: dict[str, int]
+    """Operators that ran elsewhere than in the compiler, by the trace."""
+    inside: dict[str, int]
+    problem: str = ""
+    """Why there is no trace, or no warm build."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompareJob:
+    """Build and check one variant, then run a block of calls whenever told to, until told to stop."""
+
+    measure: MeasureJob
+    shift: int = 0
+    """Bytes taken on the heap before anything is built, so that no variant's memory always lies alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class CeilingsJob:
+    """Measure the best that a device does of plain work."""
+
+    device: str
+    threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class CeilingsResult:
+    ceilings: tuple[Ceiling, ...]
+    others: float
+    """Share of all cores that other processes took meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClockJob:
+    """Hold the lab's clock against a busy wait and against torch's own timer."""
+
+    device: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClockResult:
+    probe_spread: float
+    """How far two halves of a fixed-work probe lie apart, as a share: what the host itself does."""
+    wait_ratio: float
+    """What the clock reads for a busy wait of 5 ms, over 5 ms; the median of all samples."""
+    wait_samples: int
+    timer_ratio: float
+    """The throughput clock over torch.utils.benchmark.Timer.blocked_autorange, on one callable, in turn."""
+    latency_overhead_ns: int
+    throughput_overhead_ns: int
+    attempts: int
+    """How often it was tried until the probe repeated."""
+
+
+@dataclass(frozen=True, slots=True)
+class GoldenJob:
+    """Replay golden files, each a .safetensors with a .json beside it."""
+
+    files: tuple[str, ...]
+    threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class GoldenOutput:
+    name: str
+    max_abs: float
+    max_relative: float
+    """Largest |a-b| over the largest |b|."""
+    atol: float
+    rtol: float
+    passed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GoldenFile:
+    file: str
+    component: str
+    outputs: tuple[GoldenOutput, ...]
+    not_shown: tuple[str, ...]
+    """Intermediates in the file that the module does not give."""
+    problem: str = ""
+    """Why the file could not be replayed at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class GoldenResult:
+    files: tuple[GoldenFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SampleJob:
+    """Make the sample of an artifact: inputs, and what eager gives for them in high precision."""
+
+    subjects: tuple[Subject, ...]
+    """One for each program; the first is the artifact's main one."""
+    dtype: str
+    quantisation: Quantisation
+    frames: int
+    """Of a stream, at most: fewer where eager takes too long."""
+    file: str
+
+
+@dataclass(frozen=True, slots=True)
+class SampleResult:
+    sample: Sample
+    programs: tuple[Program, ...]
+    """As far as the component decides them: without files."""
+    stream: Stream | None
+    config: dict[str, Any]
+    """The preset's, or what a checkpoint made of it."""
+    weights: str
+    """Fingerprint."""
+    peak_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class WriteJob:
+    """Have a variant's last back end write the program of one workload into a folder."""
+
+    measure: MeasureJob
+    folder: str
+
+
+@dataclass(frozen=True, slots=True)
+class WriteResult:
+    written: Written
+    peak_bytes: int
+    children_peak_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyJob:
+    """Open an artifact as a deployment would, call it with its sample, and time it."""
+
+    folder: str
+    device: str
+    threads: int
+    allow_mismatch: bool
+    timed: bool
+    memory_bytes: int
+    """The most that its process may take; 0: what is free."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyResult:
+    checked: tuple[Checked, ...]
+    frames: int
+    """Of the sample's stream that were followed."""
+    not_run: str
+    """Why the others were not, or ""."""
+    open_s: float
+    """From nothing to the main program opened, all hashes included."""
+    samples_ns: tuple[int, ...]
+    peak_bytes: int
+    mismatches: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The result file: a value of the job's result type, or one sentence why there is none."""
+
+    refused: str = ""
+    """What is wrong with the request itself."""
+    out_of_memory: str = ""
+    value: Any = None
+
+
+Job = (
+    JudgeJob | MeasureJob | TwinJob | CompareJob | CeilingsJob | ClockJob | GoldenJob | SampleJob | WriteJob | VerifyJob
+)

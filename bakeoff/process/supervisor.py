@@ -1,0 +1,292 @@
+"""Runs one job in a fresh worker process under a guard, with deadlines, and says how it ended."""
+
+import contextlib
+import json
+import os
+import selectors
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+import msgspec
+
+from bakeoff.models.errors import BakeoffError
+from bakeoff.process import guard
+from bakeoff.process.jobs import Answer, Job
+from bakeoff.record.schema import read_as
+
+WORKER = (sys.executable, "-P", "-m", "bakeoff.worker")
+"""The command of a worker; the descriptors of its events and of what it is told follow."""
+LOG_LIMIT_BYTES = 4 << 20
+RESULT_LIMIT_BYTES = 64 << 20
+_GUARD_PATIENCE_S = 15.0
+_LONGEST_EVENT = 1 << 14
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A line from the worker: the phase it enters, or a count within it."""
+
+    phase: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a worker ended. `value` is the decoded result when `kind` is "result"."""
+
+    kind: Literal["result", "refused", "timeout", "oom", "crashed"]
+    reason: str = ""
+    value: Any = None
+    wall_s: float = 0.0
+    phase: str = ""
+    """The last phase it announced."""
+    leftovers: int = 0
+    """Descendants it left running; they are dead now."""
+    log_dropped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """Seconds a phase may take, by its name; `default` for the others."""
+
+    default: float
+    phases: Mapping[str, float] = field(default_factory=dict)
+
+    def of(self, phase: str) -> float:
+        return self.phases.get(phase, self.default)
+
+
+def run_job(
+    job: Job,
+    result_type: type,
+    environment: Mapping[str, str],
+    deadlines: Deadlines,
+    log: Path,
+    on_event: Callable[[Event], None],
+) -> Outcome:
+    """Run `job` in a worker of its own and wait for it without polling.
+
+    KeyboardInterrupt passes through after the worker and all it started are dead. Raises BakeoffError when no worker
+    can be started at all (no room for its folder, no permission).
+    """
+    with LiveWorker(job, environment, deadlines, log, on_event) as worker:
+        worker.wait()
+        return worker.finish(result_type)
+
+
+class LiveWorker:
+    """One worker under its guard, from start to end; it can be told things while it lives.
+
+    A context manager: leaving it, however that happens, kills the worker and all it started and removes its folder.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        environment: Mapping[str, str],
+        deadlines: Deadlines,
+        log: Path,
+        on_event: Callable[[Event], None],
+    ) -> None:
+        """Raises BakeoffError when no worker can be started at all."""
+        if sys.platform != "linux":
+            raise BakeoffError(f"bakeoff isolates workers with Linux's prctl and pidfd; this is {sys.platform}")
+        self._deadlines, self._log, self._on_event = deadlines, log, on_event
+        self._environment = environment
+        folder = None
+        try:
+            log.parent.mkdir(parents=True, exist_ok=True)
+            folder = Path(tempfile.mkdtemp(prefix="bakeoff-"))
+            (folder / "job.json").write_bytes(msgspec.json.encode({"kind": type(job).__name__, "job": job}))
+            self._folder = folder
+        except OSError as error:
+            if folder is not None:
+                shutil.rmtree(folder, ignore_errors=True)
+            text = f"no worker can be started: {error.strerror} ({error.filename}); free some space"
+            raise BakeoffError(text) from error
+        self.phase = "start"
+        """The last phase it announced."""
+        self._late = False
+        self._report: dict[str, Any] | None = None
+        self._wall_s = 0.0
+
+    def __enter__(self) -> "LiveWorker":
+        guard.prctl(guard.PR_SET_CHILD_SUBREAPER, 1)
+        control_read, self._control = os.pipe()
+        self._status, status_write = os.pipe()
+        self._events, events_write = os.pipe()
+        commands_read, self._commands = os.pipe()
+        self._ooms_before = _kernel_oom_kills()
+        self._started = time.monotonic()
+        self._deadline = self._started + self._deadlines.of(self.phase)
+        self._pending = b""
+        ours = (control_read, status_write, events_write, commands_read)
+        self._process = subprocess.Popen(
+            [
+                *(sys.executable, "-I", "-S", guard.__file__),
+                *(str(control_read), str(status_write), str(self._log), str(LOG_LIMIT_BYTES), "--"),
+                *(*WORKER, str(events_write), str(commands_read)),
+            ],
+            cwd=self._folder,
+            env={**self._environment, "BAKEOFF_WORKER_FDS": f"{events_write},{commands_read}"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=ours,
+            start_new_session=True,
+        )
+        for descriptor in ours:
+            os.close(descriptor)
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self._end()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def tell(self, line: str) -> None:
+        """Write one line to the worker; one that is gone is found out by `wait`."""
+        if self._report is not None:  # ended: the descriptor is somebody else's now
+            return
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._commands, line.encode() + b"\n")
+
+    def wait(self, until: str = "") -> Event | None:
+        """Read events until the worker announces phase `until` or ends; None where it ended or a deadline passed."""
+        selector = selectors.DefaultSelector()
+        selector.register(self._events, selectors.EVENT_READ)
+        selector.register(self._status, selectors.EVENT_READ)
+        self._deadline = max(self._deadline, time.monotonic() + self._deadlines.of(until)) if until else self._deadline
+        while True:
+            remaining = self._deadline - time.monotonic()
+            if remaining <= 0:
+                self._late = True
+                return None
+            ready = {key.fd for key, _ in selector.select(remaining)}
+            data = b""
+            if self._events in ready:
+                data = os.read(self._events, 1 << 16)
+                if not data:
+                    selector.unregister(self._events)
+                found = self._take(data, until)
+                if found is not None:
+                    return found
+            if self._status in ready and not data:
+                return None
+
+    def _take(self, data: bytes, until: str) -> Event | None:
+        *lines, pending = (self._pending + data).split(b"\n")
+        self._pending = pending[-_LONGEST_EVENT:]
+        found = None
+        for line in lines:
+            event = _read_event(line)
+            if event is None:
+                continue
+            if event.phase != self.phase:
+                self.phase, self._deadline = event.phase, time.monotonic() + self._deadlines.of(event.phase)
+            self._on_event(event)
+            if event.phase == until:
+                found = event
+        return found
+
+    def finish(self, result_type: type) -> Outcome:
+        """End the worker if it has not ended, and say how it went."""
+        self._end()
+        assert self._report is not None
+        report = self._report
+
+        def outcome(kind: Any, reason: str = "", value: Any = None) -> Outcome:
+            leftovers, dropped = report.get("leftovers", 0), report.get("log_dropped", 0)
+            return Outcome(kind, reason, value, self._wall_s, self.phase, leftovers, dropped)
+
+        if self._late:
+            return outcome("timeout", f"{self.phase} took longer than {self._deadlines.of(self.phase):.0f} s")
+        code = report.get("code")
+        if code == 0:
+            return _read_result(self._folder / "result.json", result_type, self.phase, outcome)
+        if code == -signal.SIGKILL and _kernel_oom_kills() > self._ooms_before:
+            return outcome("oom", f"killed by the kernel's out-of-memory killer in phase {self.phase}")
+        if code is None:
+            return outcome("crashed", f"the guard of the worker was killed in phase {self.phase}")
+        if code < 0:
+            with contextlib.suppress(ValueError):
+                return outcome("crashed", f"{signal.Signals(-code).name} in phase {self.phase}")
+        text = f"exit code {code} without a result in phase {self.phase}: {_last_line(self._log)}"
+        return outcome("crashed", text)
+
+    def _end(self) -> None:
+        if self._report is not None:
+            return
+        os.close(self._commands)
+        os.close(self._control)  # the guard kills whatever is left and reports
+        self._report = _read_report(self._status, self._process)
+        os.close(self._events)
+        os.close(self._status)
+        self._wall_s = time.monotonic() - self._started
+
+
+def _read_event(line: bytes) -> Event | None:
+    try:
+        return msgspec.json.decode(line, type=Event)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _read_report(status: int, process: "subprocess.Popen[bytes]") -> dict[str, Any]:
+    try:
+        process.wait(_GUARD_PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    os.set_blocking(status, False)
+    try:
+        report: dict[str, Any] = json.loads(os.read(status, 4096))
+    except (BlockingIOError, ValueError):
+        guard.kill_descendants()  # the guard itself was killed: what it guarded has come to this process
+        return {}
+    return report
+
+
+def _read_result(path: Path, result_type: type, phase: str, outcome: Callable[..., Outcome]) -> Outcome:
+    try:
+        if not stat.S_ISREG(path.lstat().st_mode):
+            return outcome("crashed", "the result file cannot be read: it is not a plain file")
+        if path.stat().st_size > RESULT_LIMIT_BYTES:
+            return outcome("crashed", f"the result file is larger than {RESULT_LIMIT_BYTES} bytes")
+        answer = msgspec.json.decode(path.read_bytes(), type=Answer)
+        if answer.refused:
+            return outcome("refused", answer.refused)
+        if answer.out_of_memory:
+            return outcome("oom", f"{answer.out_of_memory} in phase {phase}")
+        return outcome("result", value=read_as(answer.value, result_type))
+    except FileNotFoundError:
+        return outcome("crashed", "exit code 0 without a result")
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OSError) as error:
+        return outcome("crashed", f"the result file cannot be read: {error}")
+
+
+def _last_line(log: Path) -> str:
+    """The newest line of a log that says something, for a one-line reason."""
+    with contextlib.suppress(OSError):
+        lines = log.read_bytes()[-4096:].decode(errors="replace").split("\n")
+        return next((line.strip() for line in reversed(lines) if line.strip()), "no output")[:300]
+    return "no log"
+
+
+def _kernel_oom_kills() -> int:
+    with contextlib.suppress(OSError), open("/proc/vmstat", encoding="ascii") as vmstat:
+        for line in vmstat:
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    return 0

@@ -1,0 +1,66 @@
+"""What differs between two records besides the time: versions, flags, threads, clocks, graph, operators, host."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+
+from bakeoff.record.schema import Record
+
+_NOT_SET_BY_ANYONE = {"other_cpu_share", "cores_busy"}
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    what: str
+    a: str
+    b: str
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.a or 'none'} | {self.b or 'none'}"
+
+
+def differences(a: Record, b: Record) -> tuple[Difference, ...]:
+    """Each fact that the two do not share, in a fixed order; empty for two runs of the same."""
+    return tuple(Difference(what, left, right) for what, left, right in _pairs(a, b) if left != right)
+
+
+def _pairs(a: Record, b: Record) -> Iterator[tuple[str, str, str]]:
+    yield "subject", a.variant.subject, b.variant.subject
+    yield "backend", a.variant.backend, b.variant.backend
+    yield "dtype", a.variant.dtype, b.variant.dtype
+    yield "device", a.variant.device, b.variant.device
+    for name in ("batch", "weight_seed", "input_seed", "checkpoint", "threads", "commit", "dirty", "code"):
+        yield name.replace("_", " "), str(getattr(a, name)), str(getattr(b, name))
+    yield "weights", a.measurement.weights, b.measurement.weights
+    yield from _mappings("config", a.config, b.config)
+    yield from _mappings("host", asdict(a.host), asdict(b.host))
+    yield from _mappings("version of", a.versions, b.versions)
+    yield from _mappings("environment", a.environment, b.environment)
+    yield from _mappings("setting", a.measurement.settings, b.measurement.settings)
+    states = (
+        {name: value for name, value in made.device_state.items() if name not in _NOT_SET_BY_ANYONE}
+        for made in (a.measurement, b.measurement)
+    )
+    yield from _mappings("device", *states)
+    proofs = (made.proof for made in (a.measurement, b.measurement))
+    yield from _mappings("proof", *(asdict(proof) if proof is not None else {} for proof in proofs))
+    builds = (made.build for made in (a.measurement, b.measurement))
+    yield from _mappings("build", *({"cache": build.cache} if build is not None else {} for build in builds))
+
+
+def _mappings(what: str, a: Mapping[str, object], b: Mapping[str, object]) -> Iterator[tuple[str, str, str]]:
+    for name in sorted({*a, *b}):
+        left, right = a.get(name), b.get(name)
+        if isinstance(left or right, dict):
+            yield from _mappings(f"{what} {name}", _mapping(left), _mapping(right))
+        else:
+            yield f"{what} {name}", _text(left), _text(right)
+
+
+def _mapping(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, dict) else {}
+
+
+def _text(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(str(entry) for entry in value)
+    return "" if value is None else str(value)

@@ -1,0 +1,44 @@
+"""The lab as an instrument: which code measures, and what its last selftest on this machine said."""
+
+import contextlib
+import hashlib
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+import msgspec
+
+from bakeoff.machine import paths
+from bakeoff.record.schema import SelftestStamp, encode_json
+from bakeoff.record.store import write_atomically
+
+_PAGES = {"report", "cli", "progress.py"}
+"""Only show what was measured."""
+
+
+@cache
+def code_hash() -> str:
+    """Hash of the code that decides a number or a status: this package without its pages, and the back ends."""
+    files: list[Path] = []
+    for name in ("bakeoff", "bakeoff.backends"):
+        spec = find_spec(name)
+        for folder in (spec.submodule_search_locations or []) if spec else []:
+            files += Path(folder).rglob("*.py")
+    kept = sorted({file.resolve() for file in files if not _PAGES & set(file.parts[-3:])})
+    return hashlib.sha256(b"".join(file.read_bytes() for file in kept)).hexdigest()[:12]
+
+
+def _stamp_file() -> Path:
+    return paths.cache_folder() / "selftest.json"
+
+
+def read_stamp() -> SelftestStamp | None:
+    """The newest selftest on this machine; None where there was none, or it cannot be read."""
+    with contextlib.suppress(OSError, msgspec.MsgspecError):
+        return msgspec.json.decode(_stamp_file().read_bytes(), type=SelftestStamp)
+    return None
+
+
+def write_stamp(stamp: SelftestStamp) -> None:
+    """Raises BakeoffError when it cannot be kept."""
+    write_atomically(_stamp_file(), encode_json(stamp))

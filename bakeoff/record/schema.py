@@ -1,0 +1,447 @@
+"""The record: everything about one try of one variant. Immutable, schema-versioned JSON; the only truth of the lab.
+
+Bytes and integer nanoseconds are stored; means, medians and intervals are computed from the samples and never stored.
+"""
+
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+import msgspec
+
+from bakeoff.models.component import Quantisation
+from bakeoff.models.errors import BakeoffError
+from bakeoff.record.policy import Policy
+from bakeoff.record.statistics import Summary, summarise_ns
+from bakeoff.variant import Variant
+
+SCHEMA = 1
+
+Status = Literal[
+    "ok",
+    "unavailable",
+    "unsupported",
+    "timeout",
+    "oom",
+    "crashed",
+    "build_failed",
+    "call_failed",
+    "fell_back",
+    "parity_failed",
+    "unstable",
+]
+MEASURED: tuple[Status, ...] = ("ok", "fell_back", "parity_failed", "unstable")
+"""Statuses that keep their numbers; only `ok` is ranked."""
+
+Scalar = str | int | float | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something noticed that does not decide the status. `code` is stable, `text` is for people."""
+
+    code: str
+    text: str
+
+
+class Samples(array):  # type: ignore[type-arg]
+    """Integer nanoseconds in the order taken: eight bytes each, so that ten thousand records fit in memory."""
+
+    __slots__ = ()
+
+    def __new__(cls, values: Iterable[int] = ()) -> "Samples":
+        return super().__new__(cls, "q", values)  # type: ignore[return-value]  # typeshed: array, not the subclass
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Samples of one clock, nanoseconds a call."""
+
+    samples_ns: Samples
+    warmup_ns: Samples = field(default_factory=Samples)
+    calls_per_sample: int = 1
+    stopped: str = ""
+    """Why it ended: narrow, cap, or samples (the 2,000 that are kept at most)."""
+
+    @cached_property
+    def figures(self) -> Summary | None:
+        """Mean, median and the rest, computed once; None for a clock without samples."""
+        return summarise_ns(self.samples_ns) if self.samples_ns else None
+
+
+@dataclass(frozen=True, slots=True)
+class Overhead:
+    """What the lab's own clocks cost a call: the median over calls that do nothing and return as many tensors."""
+
+    latency_ns: int
+    throughput_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ceiling:
+    """The best a device did of plain work: bytes a second for `copy` and `read`, FLOP a second for the others."""
+
+    kind: Literal["copy", "read", "product", "convolution"]
+    dtype: str
+    size: int
+    """Bytes of the working set, or FLOP of one repeat."""
+    best: float
+    """Per second, of the fastest repeat."""
+    median: float
+    """Per second, of the median repeat: how far the best can be trusted."""
+
+
+@dataclass(frozen=True, slots=True)
+class SelftestStamp:
+    """What the newest selftest on this machine said when a record was made."""
+
+    passed: bool
+    quick: bool
+    created: str
+    code: str
+    """Hash of the lab's code that it tested."""
+
+
+@dataclass(frozen=True, slots=True)
+class BuildCost:
+    """What it took to get an engine. `build_s` runs from the start of the build until the first call returned."""
+
+    cache: Literal["none", "cold", "warm"]
+    build_s: float
+    warm_s: float | None = None
+    """The same in a fresh process that found the caches of a cold build."""
+    peak_bytes: int | None = None
+    """Host peak of the worker above where it stood before the build."""
+    children_peak_bytes: int | None = None
+    """No compiler process was larger. An upper bound: Linux carries the high-water mark of the process that forked over
+    exec, so that with large weights it is the worker's own."""
+    artifact_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Peaks of a pass of its own, in bytes. None: this host has no such meter."""
+
+    weights_bytes: int
+    io_bytes: int
+    host_peak_bytes: int | None = None
+    """Peak resident size of the worker while it calls."""
+    host_call_bytes: int | None = None
+    """The same above where it stood before the calls."""
+    allocated_peak_bytes: int | None = None
+    reserved_peak_bytes: int | None = None
+    device_peak_bytes: int | None = None
+    """By the device's own meter; the only figure that sees allocations outside torch's allocator."""
+    device_meter: str = ""
+    unexplained_bytes: int | None = None
+    """Device peak less what torch reserved and the context took at start."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputParity:
+    """One output against the judge, the worst over all sets of inputs."""
+
+    name: str
+    rel_l2: float | None
+    limit: float
+    passed: bool
+    max_abs: float | None = None
+    cosine: float | None = None
+    sqnr_db: float | None = None
+    signal_db: float | None = None
+    """PSNR of pictures, SNR of audio."""
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Parity:
+    judge: str
+    judge_dtype: str
+    sets: int
+    outputs: tuple[OutputParity, ...]
+
+    @property
+    def passed(self) -> bool:
+        return all(output.passed for output in self.outputs)
+
+    @property
+    def sqnr_db(self) -> float | None:
+        """The worst output's signal-to-quantisation-noise ratio, dB; None if there is none to give."""
+        if any(output.rel_l2 is None for output in self.outputs):
+            return None
+        return min((output.sqnr_db for output in self.outputs if output.sqnr_db is not None), default=None)
+
+    @property
+    def sqnr_text(self) -> str:
+        """The same for tables; an output without any difference is `exact`."""
+        if self.sqnr_db is not None:
+            return f"{self.sqnr_db:.1f}"
+        return "exact" if all(output.rel_l2 == 0 for output in self.outputs) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTime:
+    """A kernel, an operator or a node of a traced twin; of one call."""
+
+    name: str
+    calls: float
+    ns: int
+    own: bool
+    """The compiler's own code, not an operator of the framework or a vendor's library."""
+
+
+@dataclass(frozen=True, slots=True)
+class TraceRecord:
+    """Where a call's time goes, by a twin that was built to be traced; it is never timed for a table."""
+
+    kernels: tuple[KernelTime, ...]
+    """The ten longest."""
+    kernel_count: int
+    total_ns: int
+    """Of one traced call: the wall on a CPU, the device's busy time on CUDA."""
+    named_ns: int
+    """In all kernels that have a name."""
+    own_ns: int
+    """In the compiler's own."""
+    graph_hash: str = ""
+    fp8_ns: int = 0
+    """In kernels that take float8 operands, by their names; weights alone in float8 are multiplied in the dtype."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProofRecord:
+    """The certificate: what the engine stated about itself (bakeoff.backends.backend.Proof), and its traced twin."""
+
+    fell_back: str = ""
+    graphs: int | None = None
+    graph_breaks: int | None = None
+    recompiles: tuple[str, ...] = ()
+    operators_inside: dict[str, int] = field(default_factory=dict)
+    operators_outside: dict[str, int] = field(default_factory=dict)
+    facts: dict[str, Scalar] = field(default_factory=dict)
+    graph_hash: str = ""
+    quantised: dict[str, str] = field(default_factory=dict)
+    """Layers or nodes that compute or store less than the dtype, each with how."""
+    skipped: dict[str, str] = field(default_factory=dict)
+    """Those that were left, each with why."""
+    trace: TraceRecord | None = None
+    incomplete: str = ""
+    """What this certificate lacks; empty if nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What a worker reports of one variant; the parent makes a record of it."""
+
+    status: Status
+    reason: str = ""
+    findings: tuple[Finding, ...] = ()
+    build: BuildCost | None = None
+    proof: ProofRecord | None = None
+    parity: Parity | None = None
+    latency: Clock | None = None
+    throughput: Clock | None = None
+    memory: Memory | None = None
+    overhead: Overhead | None = None
+    settings: dict[str, Scalar] = field(default_factory=dict)
+    device_state: dict[str, Scalar] = field(default_factory=dict)
+    """Clocks, power and throttle reasons of the device in the timed window; other processes' share of the CPU."""
+    weights: str = ""
+    """Fingerprint of the weights."""
+    traceback: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """The machine as far as it decides a number; no name of it."""
+
+    cpu: str
+    cores: int
+    logical_cores: int
+    cpu_flags: tuple[str, ...]
+    memory_bytes: int
+    system: str
+    python: str
+    gpus: tuple[dict[str, Scalar], ...] = ()
+
+    def name(self, device: str) -> str:
+        """How history and tables call the machine."""
+        if device == "cuda" and self.gpus:
+            return str(self.gpus[0]["name"])
+        return f"{self.cpu}, {self.cores} cores"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One try of one variant, whatever came of it."""
+
+    schema: int
+    created: str
+    """UTC, ISO 8601 with microseconds."""
+    sweep: str
+    variant: Variant
+    config_id: str
+    """Hash of the variant, the config, batch, seeds, weights and threads: what makes two records comparable."""
+    label: str
+    """What tables print beside a preset that is not the published size."""
+    config: dict[str, Any]
+    batch: int
+    weight_seed: int
+    input_seed: int
+    checkpoint: str
+    """Name and size of the weights' file, whose content `measurement.weights` tells; empty for random weights."""
+    threads: int
+    frames_per_call: int
+    calls_per_frame: int | None
+    parameters: int
+    flops: int
+    policy: Policy
+    measurement: Measurement
+    host: Host
+    load_before: float
+    """One-minute load average before the sweep started; later it is the sweep's own."""
+    environment: dict[str, str]
+    versions: dict[str, str]
+    commit: str
+    dirty: bool
+    wall_s: float
+    log: str
+    """The worker's log, relative to the cache folder."""
+    note: str = ""
+    baseline: bool = False
+    quantisation: Quantisation = ""
+    """Class of a variant that computes in less than its dtype; each class has a budget of its own."""
+    minimum_bytes: int = 0
+    """Compulsory traffic of a call: weights, inputs and outputs, each once; 0 where it is not stated."""
+    ceilings: tuple[Ceiling, ...] = ()
+    """What this machine was measured to do at best."""
+    code: str = ""
+    """Hash of the lab's code that measured this; see bakeoff.record.provenance."""
+    selftest: SelftestStamp | None = None
+    process: int = 1
+    """Which of the fresh processes that `--processes` asked for, from 1; of each build, where there are several."""
+    build_number: int = 1
+    """Which of the fresh builds that `--builds` asked for, from 1."""
+
+    @property
+    def status(self) -> Status:
+        return self.measurement.status
+
+    @property
+    def latency(self) -> Summary | None:
+        """The latency clock's figures, or None where the row has none."""
+        clock = self.measurement.latency
+        return clock.figures if clock is not None else None
+
+    @property
+    def throughput(self) -> Summary | None:
+        clock = self.measurement.throughput
+        return clock.figures if clock is not None else None
+
+    @property
+    def video_fps(self) -> float | None:
+        """Frames a second that a player gets from this component alone; None where a call makes no frame."""
+        if self.latency is None or self.calls_per_frame is None:
+            return None
+        return self.frames_per_call * 1000.0 / self.latency.median_ms / self.calls_per_frame
+
+
+@dataclass(frozen=True, slots=True)
+class Supersede:
+    """Says that a record is not to be shown any more, and why. Records themselves are never deleted."""
+
+    schema: int
+    created: str
+    supersedes: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One block of calls of each side, back to back, in random order; nanoseconds a call."""
+
+    a_first: bool
+    a_ns: Samples
+    b_ns: Samples
+    pair: int = 0
+    """Which pair of processes it was measured in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two variants measured against each other; every figure of it is computed from the rounds."""
+
+    schema: int
+    created: str
+    sweep: str
+    """The sweep whose final this was; empty for one asked for by itself."""
+    how: Literal["interleaved", "in turn"]
+    """Two live workers in blocks of calls, or fresh processes in turn where both did not fit."""
+    seed: int
+    """Of the order of the blocks."""
+    a: Record
+    """Without clocks: what ran, where and how it was built and judged."""
+    b: Record
+    rounds: tuple[Round, ...]
+    findings: tuple[Finding, ...] = ()
+
+
+Entry = Record | Supersede | Comparison
+
+
+def encode_json(value: Any, order: Literal["sorted"] | None = None) -> bytes:
+    """JSON of anything the lab stores or sends; with `order`, dicts that are equal give equal bytes."""
+    return msgspec.json.encode(value, enc_hook=_plain, order=order)
+
+
+def read_as(value: Any, kind: type) -> Any:
+    """A value of plain JSON as `kind`. Raises msgspec.ValidationError."""
+    return msgspec.convert(value, type=kind, dec_hook=_typed)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Samples):
+        return value.tolist()
+    raise NotImplementedError(f"{type(value).__name__} is not stored")
+
+
+def _typed(kind: type, value: Any) -> Any:
+    if kind is Samples and isinstance(value, list):
+        return Samples(value)  # raises TypeError for what is not an integer
+    raise ValueError(f"expected {kind.__name__}, found {type(value).__name__}")
+
+
+class _Head(msgspec.Struct):
+    """What tells entries apart; the rest of a file is not looked at."""
+
+    schema: Any = msgspec.UNSET
+    supersedes: str | None = None
+    rounds: msgspec.Raw = msgspec.Raw()
+
+
+_HEAD = msgspec.json.Decoder(_Head)
+_READERS: dict[type, msgspec.json.Decoder[Any]] = {
+    kind: msgspec.json.Decoder(kind, dec_hook=_typed) for kind in (Record, Supersede, Comparison)
+}
+
+
+def encode(entry: Entry) -> bytes:
+    """Stable JSON: the same entry gives the same bytes."""
+    return encode_json(entry) + b"\n"
+
+
+def decode(data: bytes, name: str) -> Entry:
+    """Read a record file. Raises BakeoffError naming the file when it is torn, of another schema or not a record."""
+    try:
+        head = _HEAD.decode(data)
+        if head.schema is msgspec.UNSET:
+            raise BakeoffError(f"{name} is not a record: it has no schema; move it elsewhere")
+        if head.schema != SCHEMA:
+            raise BakeoffError(f"record {name} has schema {head.schema}, this version reads {SCHEMA}; update it")
+        kind = Supersede if head.supersedes is not None else Comparison if head.rounds else Record
+        entry: Entry = _READERS[kind].decode(data)
+        return entry
+    except (msgspec.MsgspecError, OverflowError, RecursionError, UnicodeDecodeError) as error:
+        raise BakeoffError(f"record {name} cannot be read: {error}; restore it from version control") from error

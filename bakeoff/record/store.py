@@ -1,0 +1,205 @@
+"""The folder of records: one file each, named by time, variant and content hash, written whole or not at all."""
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from bakeoff.models.errors import BakeoffError
+from bakeoff.record.schema import SCHEMA, Comparison, Entry, Record, Supersede, decode, encode, encode_json
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A record with the name it is kept under."""
+
+    id: str
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A comparison with the name it is kept under."""
+
+    id: str
+    comparison: Comparison
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """All readable records in the order they were made; superseded ones apart, with the reason."""
+
+    current: tuple[Stored, ...]
+    superseded: tuple[tuple[Stored, str], ...]
+    problems: tuple[str, ...]
+    """One sentence for each file that could not be read."""
+    comparisons: tuple[Compared, ...] = ()
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write `path` whole or not at all: temporary file, fsync, rename, fsync of the folder.
+
+    Raises BakeoffError on a full disk or a folder that cannot be written; nothing half-written stays.
+    """
+    temporary = ""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+        temporary = ""
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        reason = f"{path.name} cannot be written to {path.parent}: {error.strerror}"
+        raise BakeoffError(f"{reason}; make room or choose another folder") from error
+    finally:  # Ctrl-C too
+        if temporary:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+
+
+def save(runs: Path, entry: Entry) -> str:
+    """Write one entry and return its id, the file's stem. Raises BakeoffError when it cannot be written."""
+    data = encode(entry)
+    match entry:
+        case Record():
+            slug = entry.variant.slug
+        case Comparison():
+            slug = f"compare_{entry.a.variant.slug}"
+        case Supersede():
+            slug = "supersede"
+    stamp = entry.created.replace("-", "").replace(":", "").partition(".")[0]
+    name = f"{stamp}Z_{slug}_{_hash(data)}"
+    write_atomically(runs / "records" / f"{name}.json", data)
+    return name
+
+
+def load_all(runs: Path) -> Records:
+    """Read every record under `runs`; a missing folder is an empty one.
+
+    Raises BakeoffError when the folder itself cannot be read.
+    """
+    records: list[Stored] = []
+    reasons: dict[str, str] = {}
+    comparisons: list[Compared] = []
+    problems: list[str] = []
+    for path in _files(runs):
+        try:
+            entry = _read(path)
+        except BakeoffError as error:
+            problems.append(str(error))
+            continue
+        match entry:
+            case Supersede():
+                reasons[entry.supersedes] = entry.reason
+            case Comparison():
+                comparisons.append(Compared(path.stem, entry))
+            case Record():
+                records.append(Stored(path.stem, entry))
+    comparisons.sort(key=lambda compared: (compared.comparison.created, compared.id))
+    records.sort(key=lambda stored: (stored.record.created, stored.id))
+    return Records(
+        current=tuple(stored for stored in records if stored.id not in reasons),
+        superseded=tuple((stored, reasons[stored.id]) for stored in records if stored.id in reasons),
+        problems=tuple(problems),
+        comparisons=tuple(compared for compared in comparisons if compared.id not in reasons),
+    )
+
+
+def _files(runs: Path) -> list[Path]:
+    folder = runs / "records"
+    try:
+        return sorted(folder / name for name in os.listdir(folder) if name.endswith(".json") and name[0] != ".")
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise BakeoffError(f"records cannot be read from {folder}: {error.strerror}; choose another folder") from error
+
+
+def _read(path: Path) -> Entry:
+    """Raises BakeoffError when the file cannot be read, or is not what its name says by its content hash."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise BakeoffError(f"record {path.name} cannot be read: {error.strerror}") from error
+    entry = decode(data, path.name)
+    if _hash(data) != _ending(path):
+        raise BakeoffError(f"record {path.name} was edited or renamed: its content is {_hash(data)}; restore it")
+    return entry
+
+
+def _ending(path: Path) -> str:
+    """The content hash in a record's name."""
+    return path.stem.rpartition("_")[2]
+
+
+def _hash(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:12]
+
+
+def find(runs: Path, asked: str) -> Stored:
+    """The record of an id, a unique beginning or content hash of one, or a file's path.
+
+    Raises BakeoffError when none or several match, or what matches is no record.
+    """
+    name, entry = _find(runs, asked)
+    match entry:
+        case Record():
+            return Stored(name, entry)
+        case Comparison():
+            raise BakeoffError(f"{name} compares {entry.a.variant} with {entry.b.variant}; see: bakeoff compare {name}")
+        case Supersede():
+            raise BakeoffError(f"{name} is no record: it supersedes {entry.supersedes} ({entry.reason})")
+
+
+def find_comparison(runs: Path, asked: str) -> Compared:
+    """The comparison of an id or a unique part of one. Raises BakeoffError when none or several match."""
+    name, entry = _find(runs, asked)
+    if not isinstance(entry, Comparison):
+        raise BakeoffError(f"{name} is no comparison; give two records, or see: bakeoff show {name}")
+    return Compared(name, entry)
+
+
+def _find(runs: Path, asked: str) -> tuple[str, Entry]:
+    if asked.endswith(".json") and os.path.isfile(asked):
+        hits = [Path(asked)]
+    else:
+        files = _files(runs)
+        hits = [path for path in files if asked and (path.stem.startswith(asked) or _ending(path).startswith(asked))]
+        if len(hits) != 1:
+            found = f"{len(hits)} of {len(files)} records match" if hits else f"none of {len(files)} records matches"
+            advice = "give more of its name" if hits else "see: bakeoff table --json"
+            raise BakeoffError(f"'{asked}': {found} in {runs / 'records'}; {advice}")
+    return hits[0].stem, _read(hits[0])
+
+
+def supersede(runs: Path, asked: str, reason: str) -> str:
+    """Say that a record is not to be shown any more. Raises BakeoffError without a reason or a unique record."""
+    if not reason.strip():
+        raise BakeoffError("a record is superseded with a reason; give --reason")
+    name, entry = _find(runs, asked)
+    if isinstance(entry, Supersede):
+        raise BakeoffError(f"{name} is no record: it supersedes {entry.supersedes} ({entry.reason})")
+    if not (runs / "records" / f"{name}.json").is_file():
+        raise BakeoffError(f"{name} is not in {runs / 'records'}; give --runs the folder that it is in")
+    return save(runs, Supersede(SCHEMA, now(), name, reason.strip()))
+
+
+def digest(value: object) -> str:
+    """Short hash of anything msgspec encodes; equal values give equal hashes."""
+    return hashlib.sha256(encode_json(value, order="sorted")).hexdigest()[:16]

@@ -1,0 +1,1 @@
+"""Pages in markdown: the optimization history and README's results."""

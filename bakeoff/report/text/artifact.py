@@ -1,0 +1,158 @@
+"""Artifacts as text: what one is and needs (`inspect`), and what came of opening it (`verify`)."""
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+
+from tabulate import tabulate
+
+from bakeoff.export.folder import port_bytes
+from bakeoff.export.manifest import Checked, Passport, Port, Program
+from bakeoff.process.jobs import VerifyResult
+
+_SHOWN = 8
+MIB = 1 << 20
+
+
+def inspect(passport: Passport, unmet: Sequence[str]) -> str:
+    """All that a manifest says; `unmet` are the needs that this host does not meet."""
+    measured = passport.measured
+    figures = "no record: it was never measured on the host that exported it; see bakeoff sweep"
+    if measured is not None:
+        figures = (
+            f"{measured.median_ms:.2f} ms ({measured.p1_ms:.2f} to {measured.p99_ms:.2f} ms, 1st to 99th percentile), "
+            f"{measured.calls_per_s:.1f} calls/s with {measured.threads} threads on {measured.host} ({measured.record})"
+        )
+    size = sum(file.bytes for file in passport.files.values())
+    label = f" ({passport.label})" if passport.label else ""
+    files = f"{len(passport.files)} files, {size / MIB:.0f} MiB"
+    lines = [
+        f"variant   {passport.variant}{label}",
+        f"format    {passport.artifact}, opened by {passport.backend}; {files}",
+        f"model     {passport.credit}; weights {passport.weights.source}, {passport.weights.fingerprint[:16]}",
+        f"made      {passport.created} by: {passport.command}",
+        f"measured  {figures}",
+        f"parity    {_parity(passport.parity)}",
+        "needs     " + "; ".join(f"{need.what} {need.rule} {need.value}" for need in passport.needs),
+        "here      " + ("; ".join(unmet) if unmet else "this host meets all of them"),
+    ]
+    for program in passport.programs:
+        lines += ["", *_program(program)]
+    if passport.stream is not None:
+        lines += ["", *_stream(passport)]
+    lines += [
+        "",
+        tabulate(
+            [(name, f"{file.bytes / MIB:.1f}", file.sha256) for name, file in passport.files.items()],
+            headers=("file", "MiB", "SHA-256"),
+            disable_numparse=True,
+        ),
+    ]
+    return "\n".join(lines)
+
+
+def _program(program: Program) -> list[str]:
+    facts = "".join(f", {name} {value}" for name, value in program.facts.items())
+    rows = [(way, *_row(port)) for way, port in _shown(program)]
+    table = tabulate(rows, headers=("", "name", "dtype", "shape", "MiB", "values"), disable_numparse=True)
+    return [f"program {program.name}: {program.summary}; {program.file}{facts}", table]
+
+
+def _shown(program: Program) -> list[tuple[str, Port]]:
+    """The first of many inputs stand for those that are alike."""
+    rows = []
+    for way, ports in (("in", program.inputs), ("out", program.outputs)):
+        rows += [(way, port) for port in ports[:_SHOWN]]
+        if len(ports) > _SHOWN:
+            last = ports[-1]
+            rows.append(
+                ("", Port(f"... {len(ports) - _SHOWN} more, to {last.name}", last.dtype, last.shape, last.values))
+            )
+    return rows
+
+
+def _row(port: Port) -> tuple[str, str, str, str, str]:
+    return port.name, port.dtype, "x".join(map(str, port.shape)), f"{port_bytes(port) / MIB:.2f}", port.values
+
+
+def _stream(passport: Passport) -> list[str]:
+    stream = passport.stream
+    assert stream is not None
+    first = f"{stream.prime} once, then " if stream.prime else ""
+    zeros = f"; {len(stream.zeros)} inputs begin as zeros" if stream.zeros else ""
+    lines = [f"stream: {first}{', '.join(stream.each)} for each frame{zeros}"]
+    pairs: dict[tuple[str, str, int | None], list[str]] = {}
+    for one in stream.carries:
+        pairs.setdefault((one.workload, one.to, one.axis), []).append(f"{one.output} -> {one.input}")
+    for (giver, taker, axis), names in pairs.items():
+        how = "takes the place" if axis is None else f"goes behind axis {axis}, the oldest falls out"
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        lines.append(f"  {giver} to {taker}: {names[0]}{more} ({how})")
+    return lines
+
+
+def exported(folder: Path, passport: Passport, result: VerifyResult) -> str:
+    """Where it is, how good it is, and what to do next."""
+    size = sum(file.bytes for file in passport.files.values())
+    frames = f", {result.frames} frames of its stream followed" if passport.stream is not None else ""
+    return "\n".join(
+        (
+            f"{folder}: {passport.variant}",
+            f"format    {passport.artifact}, {len(passport.programs)} programs, {size / MIB:.0f} MiB",
+            f"parity    {_parity(result.checked)}{frames}",
+            f"memory    {passport.export_peak_bytes / MIB:.0f} MiB at its peak while exporting",
+            f"next      bakeoff verify {folder}",
+        )
+    )
+
+
+def _parity(checked: Sequence[Checked]) -> str:
+    if not checked:
+        return "not checked"
+    worst = max(checked, key=lambda one: (one.rel_l2 is None, (one.rel_l2 or 0) / one.limit))
+    passed = sum(one.passed for one in checked)
+    figure = "not comparable" if worst.rel_l2 is None else f"{worst.rel_l2:.2e} of {worst.limit:.2e}"
+    nearest = f"nearest to its own {worst.program}/{worst.output}, {figure}"
+    return f"{passed} of {len(checked)} outputs within their limits; {nearest}"
+
+
+def verified(passport: Passport, result: VerifyResult) -> str:
+    """What came of opening an artifact: parity, frames, time against the record, peak memory."""
+    shown = sorted(result.checked, key=lambda one: (one.passed, -(one.rel_l2 or 0) / one.limit))
+    rows = [
+        (
+            f"{one.program}/{one.output}",
+            one.frame,
+            "-" if one.rel_l2 is None else f"{one.rel_l2:.2e}",
+            f"{one.limit:.2e}",
+            "pass" if one.passed else f"FAIL {one.problem}".strip(),
+        )
+        for one in shown[:_SHOWN]
+    ]
+    lines = [tabulate(rows, headers=("output", "worst frame", "relative L2", "limit", ""), disable_numparse=True)]
+    if len(shown) > _SHOWN:
+        lines.append(f"and {len(shown) - _SHOWN} more, further from their limits")
+    lines.append("")
+    if passport.stream is not None:
+        skipped = f"; the others were not: {result.not_run}" if result.not_run else ""
+        lines.append(f"frames    {result.frames} of {passport.sample.frames} followed{skipped}")
+    lines.append(f"parity    {_parity(result.checked)}")
+    lines.append(f"opened    in {result.open_s:.1f} s, hashes included; peak {result.peak_bytes / MIB:.0f} MiB")
+    if result.samples_ns:
+        lines.append(f"time      {timing(passport, result)}")
+    lines += [f"mismatch  allowed: {one}" for one in result.mismatches]
+    if all(one.passed for one in result.checked):
+        lines.append("verified: it computes what was exported")
+    return "\n".join(lines)
+
+
+def timing(passport: Passport, result: VerifyResult) -> str:
+    """The median of the calls made now, and whether it lies within the spread of the record's."""
+    median = statistics.median(result.samples_ns) / 1e6
+    text = f"{median:.2f} ms a call, median of {len(result.samples_ns)}"
+    measured = passport.measured
+    if measured is None:
+        return f"{text}; no record to hold it against"
+    within = "no, slower" if median > measured.p99_ms else "no, faster" if median < measured.p1_ms else "yes"
+    spread = f"{measured.p1_ms:.2f} to {measured.p99_ms:.2f} ms, median {measured.median_ms:.2f}, on {measured.host}"
+    return f"{text}; within the record's spread: {within} ({spread})"

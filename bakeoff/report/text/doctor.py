@@ -1,0 +1,60 @@
+"""What `doctor` says: the host, the versions, combinations known to mislead, and what would help."""
+
+from dataclasses import dataclass
+
+from bakeoff.machine import host, paths
+from bakeoff.record.schema import Host
+from bakeoff.report.groups import MIB
+from bakeoff.report.text.listing import BackendLine, read_backends
+from bakeoff.variant import DEVICES, DTYPES
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    host: Host
+    versions: dict[str, str]
+    load: float
+    available_bytes: int
+    native_bf16: bool
+    known_bad: tuple[str, ...]
+    backends: tuple[BackendLine, ...]
+    runs: str
+    cache: str
+
+
+def read() -> Diagnosis:
+    versions = host.read_versions()
+    devices = [device for device in DEVICES if not host.device_gap(device)]
+    return Diagnosis(
+        host=host.read_host(),
+        versions=versions,
+        load=host.load_average(),
+        available_bytes=host.available_bytes("cpu"),
+        native_bf16=host.has_native_bf16(),
+        known_bad=tuple(text for device in devices for _, text in host.known_bad(versions, device, DTYPES)),
+        backends=read_backends(),
+        runs=str(paths.runs_folder()),
+        cache=str(paths.cache_folder()),
+    )
+
+
+def render(found: Diagnosis) -> str:
+    machine = found.host
+    lines = [
+        f"CPU       {machine.cpu}, {machine.cores} cores, {host.usable_cores()} usable; {' '.join(machine.cpu_flags)}",
+        f"bf16      {'native' if found.native_bf16 else 'emulated on this CPU: default sweeps leave it out'}",
+        f"memory    {found.available_bytes // MIB} of {machine.memory_bytes // MIB} MiB free",
+        f"load      {found.load:.2f}{': busy, numbers will say so' if found.load > host.usable_cores() / 2 else ''}",
+        f"system    {machine.system}, Python {machine.python}",
+    ]
+    lines += [f"GPU       {', '.join(f'{name} {value}' for name, value in gpu.items())}" for gpu in machine.gpus]
+    if not machine.gpus:
+        lines.append(f"GPU       none: {host.device_gap('cuda')}")
+    lines.append("versions  " + ", ".join(f"{name} {version}" for name, version in found.versions.items()))
+    if "torch" not in found.versions:
+        lines.append("problem   torch is not installed: pip install 'bakeoff[cpu]' or 'bakeoff[gpu]'")
+    lines += [f"beware    {text}" for text in found.known_bad]
+    lines += [f"records   {found.runs}", f"caches    {found.cache}", ""]
+    for line in found.backends:
+        lines.append(f"{line.backend} on {line.device}: {line.gap or 'ready'}")
+    return "\n".join(lines)

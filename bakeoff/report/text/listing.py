@@ -1,0 +1,110 @@
+"""What there is to compare: components with presets and workloads, backends with what keeps them from running here."""
+
+from dataclasses import dataclass
+
+from tabulate import tabulate
+
+from bakeoff.backends import backend_names, resolve_backend
+from bakeoff.machine import host
+from bakeoff.models import component_names, resolve_component
+from bakeoff.variant import DEVICES, use_of
+
+
+@dataclass(frozen=True, slots=True)
+class PresetLine:
+    component: str
+    preset: str
+    label: str
+    parameters: int
+    workloads: tuple[str, ...]
+    default_on: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BackendLine:
+    backend: str
+    summary: str
+    device: str
+    gap: str
+    """Why it cannot run on `device` here; empty if it can."""
+    option_sets: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    components: dict[str, str]
+    presets: tuple[PresetLine, ...]
+    backends: tuple[BackendLine, ...]
+    really_ran: dict[str, str]
+    """What each backend must show before it is said to have run; the rest is `fell_back`."""
+
+
+def read(component: str = "") -> Listing:
+    """Raises BakeoffError for an unknown component."""
+    found = [resolve_component(name) for name in ([component] if component else component_names())]
+    return Listing(
+        components={entry.name: f"{entry.summary} ({entry.credit})" for entry in found},
+        presets=tuple(
+            PresetLine(
+                entry.name,
+                preset.name,
+                preset.label,
+                entry.parameters(preset.config),
+                entry.workload_names(preset.config),
+                tuple(device for device, name in entry.default_preset.items() if name == preset.name),
+            )
+            for entry in found
+            for preset in entry.presets
+        ),
+        backends=read_backends(),
+        really_ran={name: meaning for name in backend_names() if (meaning := resolve_backend(name).really_ran)},
+    )
+
+
+def read_backends() -> tuple[BackendLine, ...]:
+    lines = []
+    for name in backend_names():
+        backend = resolve_backend(name)
+        for device in DEVICES:
+            gap = "" if device in backend.devices else f"does not run on {device}"
+            choices = [choice for choice in backend.choices if device in choice.devices]
+            sets = tuple(
+                "+".join(filter(None, (str(use_of(backend, choice.options)), choice.then))) for choice in choices
+            )
+            options = choices[0].options if choices else backend.options()
+            gap = gap or host.device_gap(device) or backend.unavailable(options, device)
+            lines.append(BackendLine(name, backend.summary, device, gap, sets))
+    return tuple(lines)
+
+
+def render(listing: Listing) -> str:
+    parts = [f"{name}: {summary}" for name, summary in listing.components.items()]
+    parts += [
+        "",
+        tabulate(
+            [
+                [
+                    line.component,
+                    line.preset,
+                    f"{line.parameters:,}",
+                    ", ".join(line.workloads),
+                    "default on " + ", ".join(line.default_on) if line.default_on else "",
+                    line.label,
+                ]
+                for line in listing.presets
+            ],
+            headers=("component", "preset", "parameters", "workloads", "", "label"),
+            disable_numparse=True,
+            colalign=("left", "left", "right", "left", "left", "left"),
+        ),
+        "",
+        tabulate(
+            [[line.backend, line.device, line.gap or "yes", ", ".join(line.option_sets)] for line in listing.backends],
+            headers=("backend", "device", "runs here", "option sets"),
+            disable_numparse=True,
+        ),
+        "",
+        "what each must show before it is said to have run; anything less is `fell_back`:",
+        *(f"{name}: {meaning}" for name, meaning in listing.really_ran.items()),
+    ]
+    return "\n".join(parts)

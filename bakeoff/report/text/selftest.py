@@ -1,0 +1,48 @@
+"""The instrument's own figures, for reading: a selftest, and a machine's ceilings."""
+
+from collections.abc import Sequence
+
+from tabulate import tabulate
+
+from bakeoff.record.schema import Ceiling
+from bakeoff.report.groups import MIB
+from bakeoff.selftest.run import Check, Selftest
+
+
+def render(found: Selftest) -> str:
+    """Every check with what it deserved and what it got, and the verdict as the last line."""
+    rows = [
+        [check.name, check.deserved, check.found, _word(check), (check.not_run or check.detail)[:90]]
+        for check in found.checks
+    ]
+    failed = sum(not check.passed for check in found.checks)
+    which = "quick selftest" if found.stamp.quick else "selftest"
+    run = sum(not check.not_run for check in found.checks)
+    verdict = f"{failed} of {len(found.checks)} checks FAILED" if failed else f"all {run} checks passed"
+    if run < len(found.checks):
+        verdict += f", {len(found.checks) - run} NOT RUN for what this machine lacks,"
+    lines = [tabulate(rows, headers=("what", "deserves", "got", "", "why"), disable_numparse=True), ""]
+    lines += [found.noisy] if found.noisy else []
+    return "\n".join([*lines, f"{which} of code {found.stamp.code}: {verdict} in {found.seconds:.0f} s"])
+
+
+def _word(check: Check) -> str:
+    if not check.passed:
+        return "FAIL"
+    return "not run" if check.not_run else "pass"
+
+
+def render_ceilings(ceilings: Sequence[Ceiling]) -> str:
+    """Best and median rates; how far they lie apart says how quiet the host was."""
+    rows = [
+        [
+            entry.kind,
+            entry.dtype,
+            f"{entry.size / MIB:g} MiB" if entry.kind in ("copy", "read") else f"{entry.size / 1e9:.2f} GFLOP",
+            f"{entry.best / 1e9:.1f} {'GB/s' if entry.kind in ('copy', 'read') else 'GFLOP/s'}",
+            f"{entry.median / entry.best:.0%}",
+        ]
+        for entry in ceilings
+    ]
+    headers = ("what", "dtype", "size", "best", "median of best")
+    return tabulate(rows, headers=headers, disable_numparse=True, colalign=("left", "left", "right", "right", "right"))

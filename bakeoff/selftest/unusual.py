@@ -1,0 +1,115 @@
+"""Back ends that look odd and are honest: an instrument that calls them wrong is wrong."""
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from bakeoff.backends.backend import BuildContext, Call, Engine, ModuleEngine, NoOptions, Outputs
+from bakeoff.selftest.faulty import BoundEngine, Inputs, canary
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+
+# outputs are slices of arenas of 1 MiB, with a storage offset and a storage far larger than they are; an arena
+# is never written twice. REAL: every memory pool.
+def _pool(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
+    import torch
+
+    arena: dict[Any, tuple[Tensor, int]] = {}
+
+    def place(output: "Tensor") -> "Tensor":
+        count = output.numel()
+        room, start = arena.get(output.dtype, (torch.empty(0, dtype=output.dtype), 0))
+        if start + count > room.numel():
+            room, start = torch.empty(max(count, 1 << 18), dtype=output.dtype, device=output.device), 0
+        arena[output.dtype] = (room, start + count + (-count) % 16)
+        return room[start : start + count].view(output.shape).copy_(output)
+
+    def call(*tensors: "Tensor") -> Outputs:
+        with torch.no_grad():
+            return tuple(place(output) for output in module(*tensors))
+
+    return ModuleEngine(call)
+
+
+# outputs are views that are not contiguous: rows padded to a multiple of 16 and more, the padding being NaN.
+# REAL: aligned layouts of vector and tensor cores. Who reads the storage instead of the tensor errs.
+def _stride(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
+    import torch
+
+    def pad(output: "Tensor") -> "Tensor":
+        width = output.shape[-1]
+        shape = (*output.shape[:-1], width + 16 - width % 16)
+        padded = torch.full(shape, float("nan"), dtype=output.dtype, device=output.device)
+        return padded[..., :width].copy_(output)
+
+    def call(*tensors: "Tensor") -> Outputs:
+        with torch.no_grad():
+            return tuple(pad(output) for output in module(*tensors))
+
+    return ModuleEngine(call)
+
+
+# static inputs and outputs inside; each call copies its set in, computes, and copies out to a fresh tensor.
+# REAL: captured graphs as careful deployers use them. Nothing the caller holds ever changes.
+def _copy_out(module: "nn.Module", inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
+    import torch
+
+    inside = tuple(tensor.clone() for tensor in inputs.values())
+    with torch.no_grad():
+        outside = tuple(output.clone() for output in module(*inside))
+
+    def call(*tensors: "Tensor") -> Outputs:
+        with torch.inference_mode():
+            for own, tensor in zip(inside, tensors, strict=True):
+                own.copy_(tensor)
+            for own, output in zip(outside, module(*inside), strict=True):
+                own.copy_(output)
+        with torch.no_grad():
+            return tuple(own.clone() for own in outside)
+
+    return ModuleEngine(call)
+
+
+# a thread of its own computes, and the call waits for it; the thread sleeps between calls and ends at close.
+# REAL: runtimes with a thread per session (ONNX Runtime's intra-op pool, OpenVINO's streams).
+def delegate(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
+    pool = ThreadPoolExecutor(1)
+
+    def work(tensors: "tuple[Tensor, ...]") -> Outputs:
+        import torch
+
+        with torch.no_grad():
+            outputs: Outputs = module(*tensors)
+        return outputs
+
+    def bind(inputs: Inputs) -> Call:
+        tensors = tuple(inputs.values())
+        return lambda: pool.submit(work, tensors).result()
+
+    return BoundEngine(bind, closer=pool.shutdown)
+
+
+# ODD (a fifth): one static output for all sets, valid until the next call of any. REAL: inductor's reduce-overhead, a
+# back end of this very repository, does so.
+# It is a false alarm to call it stale for being overwritten.
+def _reuse(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
+    import torch
+
+    static: list[Tensor] = []
+
+    def call(*tensors: "Tensor") -> Outputs:
+        with torch.inference_mode():
+            outputs: Outputs = module(*tensors)
+            if not static:
+                static.extend(torch.empty_like(output) for output in outputs)
+            return tuple(own.copy_(output) for own, output in zip(static, outputs, strict=True))
+
+    return ModuleEngine(call)
+
+
+POOLED = canary("pooled", "gives slices of an arena", _pool)
+STRIDED = canary("strided", "gives views with padding that is NaN", _stride)
+COPIES_OUT = canary("copies-out", "works in buffers of its own", _copy_out)
+DELEGATES = canary("delegates", "has a thread compute, and waits for it", delegate)
+REUSES_OUTPUT = canary("reuses-output", "has one output buffer for all sets", _reuse)

@@ -1,0 +1,188 @@
+"""Every memory meter the host has, each in bytes."""
+
+import ctypes
+import gc
+import os
+import resource
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from bakeoff.machine.host import nvml
+from bakeoff.record.schema import Memory
+
+_M_TRIM_THRESHOLD = -1
+_M_MMAP_THRESHOLD = -3
+_MMAP_BYTES = 65536
+
+
+def _status_bytes(key: str) -> int:
+    with open("/proc/self/status", encoding="ascii") as status:
+        for line in status:
+            if line.startswith(key):
+                return int(line.split()[1]) * 1024
+    raise KeyError(key)
+
+
+def resident_bytes() -> int:
+    return _status_bytes("VmRSS:")
+
+
+class _Mallinfo2(ctypes.Structure):
+    """mallinfo2(3)."""
+
+    _fields_ = (("before", ctypes.c_size_t * 8), ("fordblks", ctypes.c_size_t), ("keepcost", ctypes.c_size_t))
+
+
+def used_bytes() -> int:
+    """The resident size without what malloc holds free, which calls that keep memory fill first: no growth would show.
+
+    What is free and not resident is subtracted too, so that only differences mean something.
+    """
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "mallinfo2"):  # glibc 2.33
+        return resident_bytes()
+    libc.mallinfo2.restype = _Mallinfo2
+    return resident_bytes() - int(libc.mallinfo2().fordblks)
+
+
+def reset_host_peak() -> None:
+    """Start a new high-water mark of the resident size (proc(5), clear_refs)."""
+    with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
+        file.write("5")
+
+
+def host_peak_bytes() -> int:
+    return _status_bytes("VmHWM:")
+
+
+def children_peak_bytes() -> int:
+    """Upper bound of what a child that was waited for (a compiler) held at its peak, by getrusage(2).
+
+    A child starts as an image of its parent, and Linux keeps that high-water mark over exec.
+    """
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+
+
+def return_freed_memory() -> None:
+    """Make glibc give freed memory back at once from here on; for the memory pass alone, since it costs time."""
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt"):
+        libc.mallopt(_M_TRIM_THRESHOLD, 0)
+        libc.mallopt(_M_MMAP_THRESHOLD, _MMAP_BYTES)
+        libc.malloc_trim(0)
+
+
+def kept_bytes(round_of_calls: Callable[[], object], rounds: int, device: str) -> int:
+    """What so many rounds leave allocated, on the host and the device; after `return_freed_memory` alone.
+
+    What an allocator keeps for later, it gives back before each reading: it grows with calls too, and is no leak.
+    """
+
+    def held() -> int:
+        gc.collect()
+        libc = ctypes.CDLL(None)
+        if hasattr(libc, "malloc_trim"):
+            libc.malloc_trim(0)
+        if device == "cpu":
+            return resident_bytes()
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        free, total = torch.cuda.mem_get_info()
+        return resident_bytes() + total - free
+
+    round_of_calls()
+    before = held()
+    for _ in range(rounds):
+        round_of_calls()
+    return held() - before
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMeter:
+    """Device-level memory in use. `name` says by what: this process by NVML, or all of the device by mem_get_info."""
+
+    name: str
+    used_bytes: Callable[[], int]
+
+
+def device_meter() -> DeviceMeter:
+    """NVML's figure for this process where it names it; a container may hide process ids, then mem_get_info."""
+    if _nvml_process_bytes() is not None:
+        return DeviceMeter("nvml process", lambda: _nvml_process_bytes() or 0)
+
+    def used() -> int:
+        free, total = torch.cuda.mem_get_info()
+        return total - free
+
+    return DeviceMeter("mem_get_info of the device", used)
+
+
+def _nvml_process_bytes() -> int | None:
+    with nvml() as library:
+        if library is None:
+            return None
+        handle = library.nvmlDeviceGetHandleByUUID(device_uuid())
+        for process in library.nvmlDeviceGetComputeRunningProcesses(handle):
+            if process.pid == os.getpid() and process.usedGpuMemory:
+                return int(process.usedGpuMemory)
+    return None
+
+
+def device_uuid() -> str:
+    """NVML's name of the GPU that torch uses, whatever CUDA_VISIBLE_DEVICES renumbers."""
+    return f"GPU-{torch.cuda.get_device_properties(0).uuid}"
+
+
+def stored_bytes(module: nn.Module) -> int:
+    """Bytes of a module's parameters and buffers as they are stored: a quantised weight is its integers and scales."""
+    return sum(_stored(tensor) for tensor in (*module.parameters(), *module.buffers()))
+
+
+def _stored(tensor: Tensor) -> int:
+    parts = getattr(tensor, "__tensor_flatten__", None)  # of a subclass that wraps other tensors
+    if parts is None:
+        return tensor.numel() * tensor.element_size()
+    return sum(_stored(getattr(tensor, name)) for name in parts()[0])
+
+
+def tensors_bytes(tensors: Iterable[Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def meter(
+    round_of_calls: Callable[[], object], device: str, weights_bytes: int, io_bytes: int, context_bytes: int
+) -> Memory:
+    """Peaks over a few calls in a pass of its own; nothing in it is timed.
+
+    `context_bytes` is what the device's meter showed when only the runtime's context was there.
+    """
+    if device == "cpu":
+        return_freed_memory()
+        before = resident_bytes()
+        reset_host_peak()
+        for _ in range(2):
+            round_of_calls()
+        peak = host_peak_bytes()
+        return Memory(weights_bytes, io_bytes, host_peak_bytes=peak, host_call_bytes=peak - before)
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    reset_host_peak()
+    used = device_meter()
+    for _ in range(2):
+        round_of_calls()
+    torch.cuda.synchronize()
+    device_peak, reserved = used.used_bytes(), torch.cuda.max_memory_reserved()
+    return Memory(
+        weights_bytes,
+        io_bytes,
+        host_peak_bytes=host_peak_bytes(),
+        allocated_peak_bytes=torch.cuda.max_memory_allocated(),
+        reserved_peak_bytes=reserved,
+        device_peak_bytes=device_peak,
+        device_meter=used.name,
+        unexplained_bytes=device_peak - reserved - context_bytes,
+    )

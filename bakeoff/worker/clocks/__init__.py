@@ -1,0 +1,1 @@
+"""The clocks: timing, steady state, ceilings, and the check of the clock itself."""

@@ -1,0 +1,112 @@
+"""The best this device does of plain work: copies and reads of several sizes, products and convolutions per dtype.
+
+Each figure is the fastest of many warmed repeats, as STREAM (McCalpin, 1995) and BLIS' test drivers take it; the median
+is kept beside it and says how quiet the host was.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from statistics import median
+
+import torch
+import torch.nn.functional as F
+
+from bakeoff.process.jobs import CeilingsJob, CeilingsResult
+from bakeoff.record.schema import Ceiling
+from bakeoff.worker.clocks.timing import processor_use
+from bakeoff.worker.subject import Report, synchronise
+from bakeoff.worker.torch_flags import TORCH_DTYPES, flags
+
+MIB = 1 << 20
+_REPEATS = 25
+_WARM_REPEATS = 3
+_SIZES = {"cpu": (1, 8, 32, 128, 512), "cuda": (16, 64, 256, 1024, 4096)}
+"""MiB of the working set."""
+_DTYPES = {"cpu": ("fp32", "bf16", "fp16"), "cuda": ("fp32", "tf32", "bf16", "fp16")}
+_WIDTHS = {"cpu": (512, 1024, 2048), "cuda": (2048, 4096, 8192)}
+_PICTURES = {"cpu": ((128, 32), (256, 64)), "cuda": ((256, 128), (512, 256))}
+"""Channels and pixels a side of a 3x3 convolution."""
+_LONGEST_S = 0.25
+"""A repeat that takes longer says nothing that a smaller one did not; emulated dtypes would take minutes."""
+
+
+def measure_ceilings(job: CeilingsJob, report: Report) -> CeilingsResult:
+    """Measure on `job.device` with `job.threads`; about half a minute on two CPU cores."""
+    with processor_use() as use:
+        found = tuple(_measure(job, report))
+    return CeilingsResult(found, round(use().others, 3))
+
+
+def _measure(job: CeilingsJob, report: Report) -> Iterator[Ceiling]:
+    device = job.device
+    with flags("fp32", job.threads):
+        for size in _SIZES[device]:
+            report("ceilings", f"memory, {size} MiB")
+            yield _copy(size * MIB, device)
+            yield _read(size * MIB, device)
+    for dtype in _DTYPES[device]:
+        with flags(dtype, job.threads):
+            report("ceilings", f"{dtype} products and convolutions")
+            yield from _products(dtype, device)
+            yield from _convolutions(dtype, device)
+
+
+def _copy(size: int, device: str) -> Ceiling:
+    """Half of the working set is read, half is written."""
+    source = torch.ones(size // 8, dtype=torch.float32, device=device)
+    target = torch.zeros_like(source)
+    seconds = _repeat(lambda: target.copy_(source), device)
+    return Ceiling("copy", "fp32", size, size / min(seconds), size / median(seconds))
+
+
+def _read(size: int, device: str) -> Ceiling:
+    """All of the working set is read: a matrix times a vector, as weights are, or a sum, whichever is faster."""
+    matrix = torch.ones(size // 4 // 1024, 1024, dtype=torch.float32, device=device)
+    vector = torch.ones(1024, dtype=torch.float32, device=device)
+    tries = (_repeat(lambda: torch.mv(matrix, vector), device), _repeat(matrix.sum, device))
+    seconds = min(tries, key=min)
+    return Ceiling("read", "fp32", size, size / min(seconds), size / median(seconds))
+
+
+def _products(dtype: str, device: str) -> Iterator[Ceiling]:
+    for width in _WIDTHS[device]:
+        left, right = (torch.randn(width, width, device=device).to(TORCH_DTYPES[dtype]) for _ in range(2))
+        seconds = _repeat(lambda left=left, right=right: torch.mm(left, right), device)  # type: ignore[misc]
+        yield _rate("product", dtype, 2 * width**3, seconds)
+        if min(seconds) * 8 > _LONGEST_S:
+            return
+
+
+def _convolutions(dtype: str, device: str) -> Iterator[Ceiling]:
+    for channels, side in _PICTURES[device]:
+        picture = torch.randn(1, channels, side, side, device=device).to(TORCH_DTYPES[dtype])
+        kernel = torch.randn(channels, channels, 3, 3, device=device).to(TORCH_DTYPES[dtype])
+        if device == "cpu":
+            picture, kernel = (tensor.to(memory_format=torch.channels_last) for tensor in (picture, kernel))
+        seconds = _repeat(
+            lambda picture=picture, kernel=kernel: F.conv2d(picture, kernel, padding=1),  # type: ignore[misc]
+            device,
+        )
+        yield _rate("convolution", dtype, 2 * (channels * side * 3) ** 2, seconds)
+        if min(seconds) * 16 > _LONGEST_S:
+            return
+
+
+def _rate(kind: str, dtype: str, flops: int, seconds: list[float]) -> Ceiling:
+    assert kind in ("product", "convolution")
+    return Ceiling(kind, dtype, flops, flops / min(seconds), flops / median(seconds))  # type: ignore[arg-type]
+
+
+def _repeat(work: Callable[[], object], device: str) -> list[float]:
+    """Seconds of each repeat, the first ones left out; few of what is very slow."""
+    seconds: list[float] = []
+    for number in range(_WARM_REPEATS + _REPEATS):
+        started = time.perf_counter()
+        work()
+        synchronise(device)
+        elapsed = time.perf_counter() - started
+        if number >= _WARM_REPEATS or elapsed > 4 * _LONGEST_S:
+            seconds.append(elapsed)
+        if elapsed > 4 * _LONGEST_S and len(seconds) >= 2:
+            break
+    return seconds

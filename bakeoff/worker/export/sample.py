@@ -1,0 +1,191 @@
+"""The sample that travels with an artifact: inputs drawn, and what plain eager in high precision gives for them.
+
+A stream is followed for some frames, state being carried as its contract says, so that an artifact can be held against
+eager over a rollout by whoever has the folder alone.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from bakeoff.export.manifest import SAMPLE, Port, Program, Sample
+from bakeoff.export.sample import BLOCK, MOST, every, key, repeated, thinned
+from bakeoff.export.state import State, carry
+from bakeoff.models.component import Stream, TensorSpec
+from bakeoff.models.errors import BakeoffError
+from bakeoff.process.jobs import SampleJob, SampleResult
+from bakeoff.worker.checks import memory
+from bakeoff.worker.reference.error import difference, expected_dtype, limits
+from bakeoff.worker.reference.make import check_outputs, reference_dtype
+from bakeoff.worker.subject import Bench, Report, cast_input, draw, open_bench
+from bakeoff.worker.torch_flags import TORCH_DTYPES, flags
+
+_MOST_FLOPS = {"cpu": 6e12, "cuda": 1e16}
+"""Of the whole sample: about a minute of fp32 on a few cores."""
+_VALUES = {"normal": "drawn from N(0, 1)", "uniform": "drawn from [0, 1)", "binary": "0 or 1"}
+Drawn = dict[tuple[int, str], dict[str, Tensor]]
+"""(frame, program) to what is given, fp32; what is large is a block, to be repeated."""
+Given = Iterator[tuple[int, str, dict[str, Tensor]]]
+
+
+def make_sample(job: SampleJob, report: Report) -> SampleResult:
+    """Write the sample's file. Raises BakeoffError as `open_bench` does, or where eager gives nothing finite."""
+    report("weights", "")
+    benches = _open(job)
+    main = next(iter(benches.values()))
+    subject = job.subjects[0]
+    stream = main.component.stream(main.config, main.workload.name)
+    frames = _frames(job, benches, stream)
+    drawn = _draw(benches, stream, frames, subject.input_seed)
+    flops = sum(benches[name].workload.work.flops for _, name in drawn)
+    elements = sum(bench.workload.work.io_elements for bench in benches.values())
+    dtype = reference_dtype(main.module, elements, flops, subject.device)
+    report("judge", f"eager {dtype}, {frames} frame{'s' if frames > 1 else ''}")
+    wanted = _run(benches, stream, drawn, dtype, job)
+    report("judge", f"noise floor of eager {job.dtype}")
+    own = _run(benches, stream, drawn, job.dtype, job)
+    tensors = {
+        key(frame, name, "in", port): tensor for (frame, name), given in drawn.items() for port, tensor in given.items()
+    }
+    tensors |= {name: tensor.float().contiguous() for name, tensor in wanted.items()}
+    save_file(tensors, job.file)
+    sample = Sample(
+        file=SAMPLE,
+        frames=frames,
+        reference=dtype,
+        every={
+            f"{name}/{spec.name}": every(spec.elements)
+            for name, bench in benches.items()
+            for spec in bench.workload.outputs
+            if every(spec.elements) > 1
+        },
+        limits={
+            f"{name}/{output}": limit
+            for name, bench in benches.items()
+            for output, limit in limits(
+                bench.workload.outputs,
+                _noise(name, bench, wanted, own, frames),
+                bench.component.tolerance_fp32,
+                job.quantisation,
+            ).items()
+        },
+    )
+    programs = tuple(_about(bench, job.dtype, wanted) for bench in benches.values())
+    return SampleResult(sample, programs, stream, asdict(main.config), main.weights, memory.host_peak_bytes())
+
+
+def _open(job: SampleJob) -> dict[str, Bench]:
+    """The modules of all programs by workload, on one set of weights. Raises BakeoffError where they are not one."""
+    benches: dict[str, Bench] = {}
+    for subject in job.subjects:
+        bench = open_bench(subject)
+        for first in list(benches.values())[:1]:
+            if first.weights != bench.weights:
+                raise BakeoffError(f"{subject.workload} has other weights than {first.workload.name}; they are no pair")
+            bench.module.load_state_dict(first.module.state_dict(keep_vars=True), assign=True)
+        benches[subject.workload] = replace(bench, sets=())
+    return benches
+
+
+def _frames(job: SampleJob, benches: Mapping[str, Bench], stream: Stream | None) -> int:
+    if stream is None:
+        return 1
+    flops = sum(benches[name].workload.work.flops for name in stream.each)
+    return max(2, min(job.frames, int(_MOST_FLOPS[job.subjects[0].device] / max(1, flops))))
+
+
+def _draw(benches: Mapping[str, Bench], stream: Stream | None, frames: int, seed: int) -> Drawn:
+    carried = {(one.to, one.input) for one in stream.carries} if stream else set()
+    each = stream.each if stream else tuple(benches)
+    names = [(0, stream.prime)] if stream and stream.prime else []
+    names += [(frame, name) for frame in range(frames) for name in each]
+    drawn: Drawn = {}
+    for frame, name in names:
+        drawn[frame, name] = {}
+        for spec in benches[name].workload.inputs:
+            shared = (name, spec.name) in carried  # programs that read one state are given one
+            if frame == 0 or not shared:
+                asked = f"{seed}:sample:{frame}:{'' if shared else name}:{spec.name}"
+                drawn[frame, name][spec.name] = draw(_block(spec), asked)
+    return drawn
+
+
+def _block(spec: TensorSpec) -> TensorSpec:
+    return spec if spec.elements <= MOST else replace(spec, shape=(BLOCK,))
+
+
+def _run(
+    benches: Mapping[str, Bench], stream: Stream | None, drawn: Drawn, dtype: str, job: SampleJob
+) -> dict[str, Tensor]:
+    """What eager gives in one dtype, thinned, fp64; leaves the modules in that dtype."""
+    subject = job.subjects[0]
+    state: State = {}
+    kept: dict[str, Tensor] = {}
+    with flags(dtype, subject.threads):
+        for (frame, name), given in drawn.items():
+            workload = benches[name].workload
+            module = benches[name].module.to(device=subject.device, dtype=TORCH_DTYPES[dtype])
+            held = {
+                spec.name: cast_input(spec, repeated(given[spec.name], spec.shape), dtype, subject.device)
+                for spec in workload.inputs
+                if spec.name in given
+            }
+            prime = stream is not None and name == stream.prime
+            if stream is not None and frame == 0 and not prime:
+                state.update({(one.to, one.input): held[one.input] for one in stream.carries if one.to == name})
+            inputs = (held[one.name] if one.name in held else state[name, one.name] for one in workload.inputs)
+            outputs = module(*inputs)
+            check_outputs(benches[name], outputs)
+            named = {spec.name: output for spec, output in zip(workload.outputs, outputs, strict=True)}
+            for port, output in named.items():
+                kept[key(frame, name, "out", port)] = thinned(output, every(output.numel())).cpu().double()
+            if stream is not None and not prime:
+                carry(state, stream.carries, name, named)
+    return kept
+
+
+def _noise(
+    name: str, bench: Bench, wanted: Mapping[str, Tensor], own: Mapping[str, Tensor], frames: int
+) -> dict[str, float]:
+    """Relative L2 of eager in the variant's own dtype, of each output, the largest of all frames."""
+    found = {}
+    for spec in bench.workload.outputs:
+        keys = [key(frame, name, "out", spec.name) for frame in range(frames)]
+        errors = [difference(own[one], wanted[one], torch.float64).rel_l2 for one in keys if one in own]
+        found[spec.name] = max((error for error in errors if math.isfinite(error)), default=0.0)
+    return found
+
+
+def _about(bench: Bench, dtype: str, wanted: Mapping[str, Tensor]) -> Program:
+    workload = bench.workload
+    target = TORCH_DTYPES[dtype]
+
+    def ports(specs: Sequence[TensorSpec], values: Mapping[str, str]) -> tuple[Port, ...]:
+        return tuple(
+            Port(
+                spec.name,
+                str(expected_dtype(spec, target)).removeprefix("torch."),  # type: ignore[arg-type]
+                spec.shape,
+                values[spec.name],
+                spec.signal,
+            )
+            for spec in specs
+        )
+
+    first = {spec.name: wanted[key(0, workload.name, "out", spec.name)] for spec in workload.outputs}
+    ranges = {
+        name: f"{float(tensor.min()):.3g} to {float(tensor.max()):.3g} in the sample" for name, tensor in first.items()
+    }
+    return Program(
+        name=workload.name,
+        summary=workload.summary,
+        file="",
+        constants=(),
+        inputs=ports(workload.inputs, {spec.name: _VALUES[spec.draw] for spec in workload.inputs}),
+        outputs=ports(workload.outputs, ranges),
+        frames_per_call=workload.frames_per_call,
+    )

@@ -1,0 +1,152 @@
+"""An artifact opened in a process that has nothing of the lab's but its files, called with its sample and timed."""
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import psutil
+import torch
+from torch import Tensor
+
+from bakeoff.export import Artifact, load
+from bakeoff.export.manifest import Checked
+from bakeoff.export.sample import Reader, calls, carried, limits_of, thinned
+from bakeoff.models.errors import BakeoffError
+from bakeoff.process.jobs import VerifyJob, VerifyResult
+from bakeoff.worker.checks import memory
+from bakeoff.worker.reference.error import Difference, difference, nothing
+from bakeoff.worker.subject import Report, synchronise
+from bakeoff.worker.torch_flags import flags
+
+_COPIES, _BESIDE_BYTES = 1.5, 2 << 30
+"""Memory that an opened program takes, over its files: an engine may pack its weights anew; and what calls take."""
+_WARM_UP, _LEAST, _MOST, _TIMED_S = 3, 10, 200, 10.0
+Differences = dict[tuple[str, str], list[tuple[int, Difference]]]
+"""(program, output) to (frame, difference)."""
+
+
+def verify_artifact(job: VerifyJob, report: Report) -> VerifyResult:
+    """Raises BakeoffError where the folder is not what was exported, or this host is another than it needs."""
+    report("open", "")
+    started = time.perf_counter()
+    artifact = load(job.folder, threads=job.threads, allow_mismatch=job.allow_mismatch)
+    open_s = time.perf_counter() - started
+    passport = artifact.passport
+    reader = Reader(Path(job.folder), passport)
+    found: Differences = {}
+    not_run = _lack(artifact)
+    frames = passport.sample.frames if not not_run else 1
+    with flags(passport.dtype, artifact.threads):
+        _follow(artifact, reader, frames, bool(not_run), found, report)
+        samples_ns = _time(artifact, reader, report) if job.timed else []
+        prime = passport.stream.prime if passport.stream else ""
+        if prime:
+            for name in [program.name for program in passport.programs]:
+                artifact.close(name)
+            report("sample", prime)
+            _compare(artifact, reader, 0, prime, artifact.program(prime)(**_given(artifact, reader, 0, prime)), found)
+    lacking = {(one.name, port.name) for one in passport.programs for port in one.outputs} - found.keys()
+    if lacking:
+        raise BakeoffError(
+            f"the sample calls nothing that gives {'/'.join(min(lacking))}: it says nothing of the artifact"
+        )
+    return VerifyResult(
+        checked=tuple(_worst(artifact, place, entries) for place, entries in found.items()),
+        frames=frames,
+        not_run=not_run,
+        open_s=open_s,
+        samples_ns=tuple(samples_ns),
+        peak_bytes=memory.host_peak_bytes(),
+        mismatches=artifact.mismatches,
+    )
+
+
+def _lack(artifact: Artifact) -> str:
+    """Why the programs of a stream cannot be open together, or ""."""
+    passport = artifact.passport
+    if passport.stream is None or passport.device != "cpu":
+        return ""
+    each = passport.stream.each
+    constants = {file for name in each for file in passport.program(name).constants}
+    others = tuple(f"{one.name}." for one in passport.programs if one.name not in each)
+    size = 0
+    for name, file in passport.files.items():
+        if name == passport.sample.file or (name.startswith(others) and name not in constants):
+            continue
+        whose = name in constants or name.startswith(tuple(f"{one}." for one in each))
+        size += file.bytes * (1 if whose else len(each))  # what has no program's name is read by each of them
+    needed, free = round(size * _COPIES) + _BESIDE_BYTES, psutil.virtual_memory().available
+    if needed <= free:
+        return ""
+    return f"{needed >> 20} MiB for {' and '.join(each)} at once, {free >> 20} MiB are free"
+
+
+def _follow(artifact: Artifact, reader: Reader, frames: int, apart: bool, found: Differences, report: Report) -> None:
+    """Call the programs of each frame in order, state being carried; `apart`: the first frame alone, one at a time."""
+    passport = artifact.passport
+    stream = artifact.stream() if passport.stream else None
+    held = carried(passport)
+    for frame, name in calls(passport, range(frames)):
+        report("sample", f"frame {frame + 1} of {frames}, {name}")
+        given = _given(artifact, reader, frame, name)
+        if stream is None or apart:
+            outputs = artifact.program(name)(**given)
+        else:
+            stream.fill({(name, port): tensor for port, tensor in given.items() if (name, port) in held})
+            outputs = stream.call(name, **{port: tensor for port, tensor in given.items() if (name, port) not in held})
+        _compare(artifact, reader, frame, name, outputs, found)
+        if apart:
+            artifact.close(name)
+
+
+def _given(artifact: Artifact, reader: Reader, frame: int, name: str) -> dict[str, Tensor]:
+    return reader.inputs(frame, name, artifact.passport.device)
+
+
+def _compare(
+    artifact: Artifact, reader: Reader, frame: int, name: str, outputs: Mapping[str, Tensor], found: Differences
+) -> None:
+    wanted = reader.outputs(frame, name)
+    for port in artifact.passport.program(name).outputs:
+        output = outputs[port.name]
+        step = artifact.passport.sample.every.get(f"{name}/{port.name}", 1)
+        if tuple(output.shape) != port.shape or str(output.dtype) != f"torch.{port.dtype}":
+            gave = f"{str(output.dtype).removeprefix('torch.')} {list(output.shape)}"
+            entry = nothing(f"is {gave}, not {port.dtype} {list(port.shape)}")
+        elif not torch.isfinite(output).all():
+            entry = nothing("has values that are not finite")
+        else:
+            entry = difference(thinned(output, step), wanted[port.name].flatten(), output.dtype)
+        found.setdefault((name, port.name), []).append((frame, entry))
+
+
+def _worst(artifact: Artifact, place: tuple[str, str], entries: list[tuple[int, Difference]]) -> Checked:
+    program, output = place
+    limit = limits_of(artifact.passport, program)[output]
+    for frame, entry in entries:
+        if entry.problem:
+            return Checked(program, output, None, limit, False, frame, entry.problem)
+    frame, entry = max(entries, key=lambda one: math.inf if math.isnan(one[1].rel_l2) else one[1].rel_l2)
+    return Checked(program, output, entry.rel_l2, limit, entry.rel_l2 <= limit, frame)
+
+
+def _time(artifact: Artifact, reader: Reader, report: Report) -> list[int]:
+    """Calls of the main program through the loader, synchronised, the first ones not counted."""
+    report("timing", "")
+    main, device = artifact.passport.main, artifact.passport.device
+    program, given = artifact.program(main), _given(artifact, reader, 0, main)
+    for _ in range(_WARM_UP):
+        _timed(lambda: program(**given), device)
+    samples: list[int] = []
+    until = time.monotonic() + _TIMED_S
+    while len(samples) < _LEAST or (len(samples) < _MOST and time.monotonic() < until):
+        samples.append(_timed(lambda: program(**given), device))
+    return samples
+
+
+def _timed(call: Callable[[], object], device: str) -> int:
+    started = time.perf_counter_ns()
+    call()
+    synchronise(device)
+    return time.perf_counter_ns() - started

@@ -1,0 +1,1 @@
+"""Reference outputs: made in high precision, loaded, and the error against them."""

@@ -1,0 +1,74 @@
+"""What a variant's outputs are compared with, read from the judge's folder when a set is compared."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from bakeoff.models.component import Quantisation
+from bakeoff.models.errors import BakeoffError
+from bakeoff.record.schema import OutputParity, Parity
+from bakeoff.worker.checks.outputs import Watch
+from bakeoff.worker.reference.error import Difference, difference, expected_dtype, limits, nothing, worst
+from bakeoff.worker.reference.make import load_reference, read_about, read_eager
+from bakeoff.worker.subject import Bench
+from bakeoff.worker.torch_flags import TORCH_DTYPES
+
+_ROUNDING = 1e-6
+"""Relative L2 that no int8 or fp8 reaches: one layer's weights alone err by a thousandth and more."""
+
+
+class Judged:
+    """The references of one subject, and the limits of one dtype. Raises BakeoffError when the weights differ."""
+
+    def __init__(self, folder: Path, bench: Bench, dtype: str, quantisation: Quantisation = "") -> None:
+        self._folder = folder
+        self._about = read_about(folder)
+        if self._about["weights"] != bench.weights:
+            raise BakeoffError(f"the judge {folder.name} saw other weights than this worker; run the sweep again")
+        self._specs = bench.workload.outputs
+        self._dtype = TORCH_DTYPES[dtype]
+        eager = read_eager(folder, dtype)
+        self.eager = eager.runs
+        self._noise: Mapping[str, float] = eager.noise
+        self._limits = limits(self._specs, eager.noise, bench.component.tolerance_fp32, quantisation)
+
+    def watch(self) -> Watch:
+        """A look between calls that knows the fingerprints of all references."""
+        references = (load_reference(self._folder, index) for index in range(int(self._about["sets"])))
+        return Watch(self._specs, references, self._limits)
+
+    def differences(self, index: int, outputs: object, when: str = "") -> list[Difference]:
+        """Each output of set `index` against its reference; `when` completes the sentence about a wrong one."""
+        where = f"inputs {index}{', ' if when else ''}{when}"
+        return [replace(entry, where=where) for entry in self._compared(index, outputs)]
+
+    def _compared(self, index: int, outputs: object) -> list[Difference]:
+        reference = load_reference(self._folder, index)
+        if not isinstance(outputs, tuple | list) or len(outputs) != len(self._specs):
+            found = f"{len(outputs)} outputs" if isinstance(outputs, tuple | list) else f"a {type(outputs).__name__}"
+            problem = f"is not there to compare: a call gave {found}, the workload states {len(self._specs)}"
+            return [nothing(problem) for _ in self._specs]
+        return [
+            difference(output, reference[spec.name], expected_dtype(spec, self._dtype))
+            for spec, output in zip(self._specs, outputs, strict=True)
+        ]
+
+    def as_exact_as_eager(self, parity: Parity) -> bool:
+        """Whether every output errs no more than plain eager's own rounding lets any engine of the dtype err."""
+        return all(
+            output.rel_l2 is not None and output.rel_l2 <= max(2 * self._noise[output.name], _ROUNDING)
+            for output in parity.outputs
+        )
+
+    def parity(self, rounds: Sequence[Sequence[Difference]]) -> Parity:
+        """The verdict over all comparisons that were made, the worst of each output deciding."""
+        outputs: list[OutputParity] = [
+            worst(spec, [entries[position] for entries in rounds], self._limits[spec.name])
+            for position, spec in enumerate(self._specs)
+        ]
+        return Parity(
+            judge=self._folder.name,
+            judge_dtype=str(self._about["dtype"]),
+            sets=int(self._about["sets"]),
+            outputs=tuple(outputs),
+        )

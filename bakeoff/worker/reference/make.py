@@ -1,0 +1,144 @@
+"""The judge: reference outputs of a subject in fp64 where that is affordable, and eager's own error in each dtype."""
+
+import math
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from bakeoff.models.errors import BakeoffError
+from bakeoff.process.jobs import JudgeJob, JudgeResult, Subject
+from bakeoff.record.store import write_atomically
+from bakeoff.worker.checks.dispatch import Dispatched, dispatched
+from bakeoff.worker.reference.error import difference, expected_dtype
+from bakeoff.worker.subject import Bench, Report, cast_inputs, open_bench
+from bakeoff.worker.torch_flags import TORCH_DTYPES, flags
+
+_FP64_BYTES = 8 << 30
+_FP64_SECONDS = 60.0
+_FP64_FLOPS = {"cpu": 1e10, "cuda": 1e13}
+"""Modest rates, to decide beforehand whether fp64 takes less than a minute."""
+
+
+@dataclass(frozen=True, slots=True)
+class Eager:
+    """Plain eager in one dtype: its own error, and what it runs."""
+
+    noise: dict[str, float]
+    """Relative L2 of each output against the reference."""
+    runs: Dispatched
+    """By one call."""
+
+
+def reference_dtype(module: nn.Module, io_elements: int, flops: int, device: str) -> str:
+    """fp64 where the module, its inputs and outputs fit and all calls together are quick enough; else fp32."""
+    needed = 8 * (sum(p.numel() for p in module.parameters()) + 2 * io_elements)
+    seconds = flops / _FP64_FLOPS[device]
+    return "fp64" if needed <= _FP64_BYTES and seconds <= _FP64_SECONDS else "fp32"
+
+
+def _run(bench: Bench, dtype: str, device: str, threads: int) -> list[tuple[Tensor, ...]]:
+    """Plain eager on every set of inputs; leaves the module in that dtype."""
+    with flags(dtype, threads):
+        module = bench.module.to(device=device, dtype=TORCH_DTYPES[dtype])
+        return [
+            tuple(output.cpu() for output in module(*cast_inputs(bench.workload, inputs, dtype, device).values()))
+            for inputs in bench.sets
+        ]
+
+
+def make_judge(job: JudgeJob, report: Report) -> JudgeResult:
+    """Fill `job.folder` with what is missing of references and noise floors; nothing half-written counts.
+
+    Raises BakeoffError for a wrong checkpoint and when plain eager does not give what the component states.
+    """
+    started = time.monotonic()
+    folder = Path(job.folder)
+    subject = job.subject
+    report("weights", "")
+    bench = open_bench(subject)
+    about_file = folder / "judge.json"
+    reused = about_file.exists()
+    if not reused:
+        work = bench.workload.work
+        dtype = reference_dtype(bench.module, work.io_elements, work.flops * len(bench.sets), subject.device)
+        report("judge", f"eager {dtype}")
+        outputs = _run(bench, dtype, subject.device, subject.threads)
+        check_outputs(bench, outputs[0])
+        names = [spec.name for spec in bench.workload.outputs]
+        folder.mkdir(parents=True, exist_ok=True)
+        for index, tensors in enumerate(outputs):
+            kept = {name: tensor.contiguous() for name, tensor in zip(names, tensors, strict=True)}
+            save_file(kept, folder / f"set{index}.safetensors")
+        made = {"dtype": dtype, "weights": bench.weights, "sets": len(bench.sets), "judge": folder.name}
+        write_atomically(about_file, msgspec.json.encode(made))
+    about = read_about(folder)
+    if about["weights"] != bench.weights:
+        raise BakeoffError(f"the weights changed while the sweep ran (judge {folder.name}); run it again")
+    missing = [dtype for dtype in job.dtypes if not (folder / f"eager-{dtype}.json").exists()]
+    references = [load_reference(folder, index) for index in range(len(bench.sets))] if missing else []
+    rounded = False
+    for dtype in sorted(missing, key=lambda name: TORCH_DTYPES[name].itemsize, reverse=True):
+        report("judge", f"noise floor of eager {dtype}")
+        if rounded:
+            bench = open_bench(subject)  # fp64 and back to fp32 is exact, from half precision there is no way back
+        outputs = _run(bench, dtype, subject.device, subject.threads)
+        rounded = TORCH_DTYPES[dtype].itemsize < 4
+        eager = Eager(_noise(bench, outputs, references, dtype), _operators(bench, dtype, subject))
+        write_atomically(folder / f"eager-{dtype}.json", msgspec.json.encode(eager))
+    return JudgeResult(folder.name, str(about["dtype"]), time.monotonic() - started, reused and not missing)
+
+
+def _noise(
+    bench: Bench, outputs: list[tuple[Tensor, ...]], references: list[dict[str, Tensor]], dtype: str
+) -> dict[str, float]:
+    noise = {}
+    for position, spec in enumerate(bench.workload.outputs):
+        entries = [
+            difference(tensors[position], reference[spec.name], expected_dtype(spec, TORCH_DTYPES[dtype]))
+            for tensors, reference in zip(outputs, references, strict=True)
+        ]
+        largest = max(entry.rel_l2 for entry in entries)  # infinite where eager itself gives nothing comparable
+        noise[spec.name] = largest if math.isfinite(largest) else 0.0
+    return noise
+
+
+def _operators(bench: Bench, dtype: str, subject: Subject) -> Dispatched:
+    """What the module, already in that dtype, runs operator by operator."""
+    inputs = cast_inputs(bench.workload, bench.sets[0], dtype, subject.device)
+    with flags(dtype, subject.threads):
+        return dispatched(lambda: bench.module(*inputs.values()))
+
+
+def check_outputs(bench: Bench, outputs: tuple[Tensor, ...]) -> None:
+    """Raises BakeoffError where eager's own outputs are not of the stated shapes, or not finite."""
+    specs = bench.workload.outputs
+    found, stated = [tuple(tensor.shape) for tensor in outputs], [spec.shape for spec in specs]
+    if found != stated:
+        raise BakeoffError(
+            f"{bench.component.name}.{bench.workload.name} gives shapes {found}, its spec states {stated}"
+        )
+    for spec, tensor in zip(specs, outputs, strict=True):
+        if not torch.isfinite(tensor).all():
+            raise BakeoffError(
+                f"{bench.component.name}.{bench.workload.name}: {spec.name} is not finite even in the judge"
+            )
+
+
+def read_about(folder: Path) -> dict[str, str | int]:
+    about: dict[str, str | int] = msgspec.json.decode((folder / "judge.json").read_bytes())
+    return about
+
+
+def load_reference(folder: Path, index: int) -> dict[str, Tensor]:
+    tensors: dict[str, Tensor] = load_file(folder / f"set{index}.safetensors")
+    return tensors
+
+
+def read_eager(folder: Path, dtype: str) -> Eager:
+    eager: Eager = msgspec.json.decode((folder / f"eager-{dtype}.json").read_bytes(), type=Eager)
+    return eager

@@ -1,0 +1,89 @@
+"""What a host must have for an artifact, and what this one has."""
+
+import platform
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from bakeoff.backends.format import Need
+from bakeoff.machine import host
+
+_LIBRARIES = {
+    "torch": "torch",
+    "onnxruntime": "onnxruntime",
+    "onnxruntime-gpu": "onnxruntime",
+    "openvino": "openvino",
+    "torch-tensorrt": "torch-tensorrt",
+    "tensorrt": "tensorrt",
+    "tensorrt-cu12": "tensorrt",
+    "tensorrt-cu13": "tensorrt",
+}
+_WAYS = {
+    "cpu flags": "export it on a host like this one",
+    "gpu": "export it on a host with this GPU",
+    "compute capability": "export it on a host with such a GPU",
+    "driver": "update the NVIDIA driver",
+    "machine": "export it on a machine of this kind",
+}
+
+
+def facts() -> dict[str, str]:
+    """This host, as needs name it. Versions without what follows a plus sign: a build of torch, not another one."""
+    machine = host.read_host()
+    found = {
+        "machine": platform.machine(),
+        "system": platform.system(),
+        "cpu": machine.cpu,
+        "cpu flags": " ".join(machine.cpu_flags),
+        "python": machine.python,
+    }
+    for distribution, version in host.read_versions().items():
+        if distribution in _LIBRARIES:
+            found[_LIBRARIES[distribution]] = version.partition("+")[0]
+    if machine.gpus:
+        first = machine.gpus[0]
+        found |= {"gpu": str(first["name"]), "driver": str(first["driver"])}
+        found["compute capability"] = str(first["compute_capability"])
+        runtime = host.cuda_runtime()
+        if runtime:
+            found["cuda"] = runtime
+    return found
+
+
+def filled(needs: Iterable[Need], here: Mapping[str, str]) -> tuple[Need, ...]:
+    """The needs with the values of the host that writes, where they name none."""
+    return tuple(dict.fromkeys(need if need.value else replace(need, value=here.get(need.what, "")) for need in needs))
+
+
+def unmet(needs: Iterable[Need], here: Mapping[str, str]) -> tuple[str, ...]:
+    """A sentence for each need that this host does not meet: what was expected, what was found, what to do."""
+    return tuple(
+        f"{need.what}: expected {_wanted(need, here)}, found {here.get(need.what) or 'none'}; {_way(need)}"
+        for need in needs
+        if not _met(need, here.get(need.what, ""))
+    )
+
+
+def _met(need: Need, found: str) -> bool:
+    if need.rule == "is":
+        return found == need.value
+    if need.rule == "has":
+        return set(need.value.split()) <= set(found.split())
+    return bool(found) and _numbers(found) >= _numbers(need.value)
+
+
+def _wanted(need: Need, here: Mapping[str, str]) -> str:
+    if need.rule == "has":
+        return " ".join(sorted(set(need.value.split()) - set(here.get(need.what, "").split())))
+    return f"{need.value} or newer" if need.rule == "at least" else need.value
+
+
+def _way(need: Need) -> str:
+    if need.what in _WAYS:
+        return _WAYS[need.what]
+    sign = ">=" if need.rule == "at least" else "=="
+    return f"pip install '{need.what}{sign}{need.value}', or export it anew"
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version[:64]))

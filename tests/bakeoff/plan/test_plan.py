@@ -1,0 +1,501 @@
+"""What a sweep will run: defaults of a host, what narrows and widens them, and what makes two records comparable."""
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from records import GPU_HOST, HOST
+
+from bakeoff.backends import resolve_backend
+from bakeoff.backends.backend import Backend
+from bakeoff.machine import host, paths
+from bakeoff.models import component_names, resolve_component
+from bakeoff.models.errors import BakeoffError
+from bakeoff.plan.plan import Plan, Request, judge_folder, make_plan
+from bakeoff.record.policy import Policy
+from bakeoff.record.schema import Host
+from bakeoff.report.text import plan
+from bakeoff.variant import DEVICES, parse_variant
+
+TWO = ("eager", "inductor")
+
+
+AMX_HOST = replace(HOST, cpu_flags=("avx2", "avx512f", "amx_bf16"))
+Pretend = Callable[[Host], None]
+
+
+@pytest.fixture
+def pretend(monkeypatch: pytest.MonkeyPatch) -> Pretend:
+    """Makes this host another one, with a compiler and room."""
+    host.read_versions()  # kept for the process, so with the real compiler
+    monkeypatch.setattr(host, "available_bytes", lambda _device: 64 << 30)
+    monkeypatch.setattr(host, "usable_cores", lambda: 4)
+    monkeypatch.setenv("CXX", "sh")  # some program that exists
+    return lambda pretended: monkeypatch.setattr(host, "read_host", lambda: pretended)
+
+
+@pytest.fixture
+def cpu(pretend: Pretend) -> None:
+    """A host without a GPU and without bf16 instructions."""
+    pretend(HOST)
+
+
+def variants(plan: Plan) -> list[str]:
+    return [str(entry.variant) for entry in plan.entries]
+
+
+def planned(**asked: Any) -> list[str]:
+    return variants(make_plan(Request(**{"component": "toy", "backends": TWO, **asked})))
+
+
+ON_CUDA = ("eager", "cudagraph", "inductor", "inductor[mode=reduce-overhead]", "inductor[mode=max-autotune]")
+TENSORRT = ("tensorrt", "tensorrt[cudagraphs]", "tensorrt-aot", "tensorrt-aot[cudagraphs]")
+ORT_ON_CUDA = ("onnxruntime", "onnxruntime[cuda_graph]")
+FP8 = ("fp8[kind=per-row]+inductor", "fp8[kind=per-tensor]+inductor", "fp8+inductor")
+
+
+@pytest.mark.usefixtures("cpu")
+class TestDefaults:
+    def test_cpu_without_bf16(self) -> None:
+        """What is meant for bf16 is taken in fp32 where the CPU would only emulate bf16."""
+        assert planned(backends=()) == [
+            f"toy:tiny.world/{backend}/fp32@cpu"
+            for backend in (
+                "eager",
+                "cudagraph",
+                "inductor",
+                "inductor[freezing]",
+                "aoti",
+                "tensorrt",
+                "tensorrt-aot",
+                "openvino",
+                "onnxruntime",
+                "int8+inductor",
+            )
+        ]
+
+    def test_cpu_with_bf16(self, pretend: Pretend) -> None:
+        pretend(AMX_HOST)
+        assert planned(backends=()) == [
+            *(f"toy:tiny.world/{backend}/fp32@cpu" for backend in ("eager", "onnxruntime")),
+            *(
+                f"toy:tiny.world/{backend}/bf16@cpu"
+                for backend in (
+                    "eager",
+                    "cudagraph",
+                    "inductor",
+                    "inductor[freezing]",
+                    "aoti",
+                    "tensorrt",
+                    "tensorrt-aot",
+                    "openvino",
+                    "int8+inductor",
+                )
+            ),
+        ]
+
+    def test_cuda(self, pretend: Pretend) -> None:
+        pretend(GPU_HOST)
+        assert planned(backends=()) == [
+            f"toy:small.world/{backend}/{dtype}@cuda"
+            for dtype, backends in (
+                ("fp32", (*ON_CUDA, *TENSORRT, *ORT_ON_CUDA)),
+                (
+                    "bf16",
+                    (
+                        *ON_CUDA,
+                        "aoti",
+                        *TENSORRT,
+                        *ORT_ON_CUDA,
+                        "onnxruntime[provider=tensorrt]",
+                        "int8+inductor",
+                        *FP8,
+                    ),
+                ),
+            )
+            for backend in backends
+        ]
+        assert variants(make_plan(Request("toy", backends=TWO, device="cpu")))[0] == "toy:tiny.world/eager/fp32@cpu"
+
+    def test_all_backends_in_the_tables_order_baseline_first(self) -> None:
+        plan = make_plan(Request("toy"))
+        assert plan.entries[0].baseline
+        assert str(plan.entries[0].variant) == "toy:tiny.world/eager/fp32@cpu"
+        assert [entry.baseline for entry in plan.entries].count(True) == 1
+
+    @pytest.mark.parametrize("component", component_names())
+    @pytest.mark.parametrize("device", DEVICES)
+    def test_every_component_has_defaults_on_every_device(self, component: str, device: str, pretend: Pretend) -> None:
+        pretend(GPU_HOST if device == "cuda" else HOST)
+        plan = make_plan(Request(component, device=device))
+        spec = resolve_component(component)
+        assert {entry.variant.preset for entry in plan.entries} == {spec.default_preset[device]}
+        assert {entry.variant.workload for entry in plan.entries} == set(spec.default_workloads[device])
+        assert {entry.variant.device for entry in plan.entries} == {device}
+        for text in variants(plan):
+            assert str(parse_variant(text)) == text
+
+
+@pytest.mark.usefixtures("cpu")
+class TestNarrowing:
+    def test_preset(self) -> None:
+        assert planned(presets=("small",), backends=("eager",)) == ["toy:small.world/eager/fp32@cpu"]
+        assert planned(presets=("small", "tiny"), backends=("eager",)) == [
+            "toy:small.world/eager/fp32@cpu",
+            "toy:tiny.world/eager/fp32@cpu",
+        ]
+
+    def test_workload(self) -> None:
+        assert planned(workloads=("sound", "world"), backends=("eager",)) == [
+            "toy:tiny.sound/eager/fp32@cpu",
+            "toy:tiny.world/eager/fp32@cpu",
+        ]
+
+    def test_a_choice_may_be_for_some_components_alone(self) -> None:
+        def taken(component: str) -> bool:
+            names = planned(component=component, suite="full", backends=())
+            return any("int8-static+inductor[freezing]/fp32" in name for name in names)
+
+        assert taken("image")
+        assert taken("matrix")
+        assert not taken("wm")
+
+    def test_dtype(self) -> None:
+        assert planned(dtypes=("bf16", "fp32"), backends=("eager",)) == [
+            "toy:tiny.world/eager/bf16@cpu",
+            "toy:tiny.world/eager/fp32@cpu",
+        ]
+
+    def test_parametrised_workload_keeps_its_own_name(self) -> None:
+        names = planned(component="matrix", presets=("tiny",), workloads=("steady5",), backends=("eager",))
+        assert names == ["matrix:tiny.steady5/eager/fp32@cpu"]
+
+    @pytest.mark.parametrize(
+        ("written", "uses"),
+        [
+            ("inductor", ["inductor", "inductor[freezing]"]),
+            ("int8", ["int8+inductor"]),
+            ("int8-static", ["int8-static+inductor[freezing]"]),
+            ("inductor[]", ["inductor"]),
+            ("inductor[freezing]", ["inductor[freezing]"]),
+            ("inductor[freezing=true]", ["inductor[freezing]"]),
+            ("inductor[freezing=false]", ["inductor"]),
+            ("inductor[freezing,mode=max-autotune]", ["inductor[mode=max-autotune,freezing]"]),
+            ("eager+inductor[freezing]", ["eager+inductor[freezing]"]),
+            ("eager+inductor", ["eager+inductor"]),
+            ("bakeoff.backends.null:BACKEND", ["null"]),
+            ("eager+bakeoff.backends.inductor:BACKEND[freezing]", ["eager+inductor[freezing]"]),
+        ],
+    )
+    def test_backends_as_written(self, written: str, uses: list[str]) -> None:
+        """A bare name stands for its choices, a bracket for exactly that; options print in the declared order."""
+        assert planned(backends=(written,)) == [f"toy:tiny.world/{use}/fp32@cpu" for use in uses]
+
+    def test_what_is_asked_twice_runs_once(self) -> None:
+        names = planned(backends=("eager", "eager", "inductor", "inductor[freezing]"), dtypes=("fp32", "fp32"))
+        assert len(names) == len(set(names)) == 3
+
+    def test_two_backends_of_one_name_are_refused(self) -> None:
+        with pytest.raises(BakeoffError, match="two different backends are called eager"):
+            planned(backends=("eager", "canaries:FALSE_EAGER"))
+
+
+@pytest.mark.usefixtures("cpu")
+class TestFullSuite:
+    def test_widens_all_but_the_preset(self) -> None:
+        names = planned(suite="full", backends=())
+        found = [parse_variant(name) for name in names]
+        assert {variant.preset for variant in found} == {"tiny"}
+        assert {variant.workload for variant in found} == {"world", "picture", "sound", "stream"}
+        assert {variant.dtype for variant in found} == {"fp32", "bf16"}
+        everything = {variant.backend for variant in found}
+        assert everything >= {"eager", "inductor[mode=max-autotune,freezing]", "aoti[freezing]", "onnxruntime[int8]"}
+        assert everything >= {"int8+aoti", "int8[kind=weight-only]+inductor", "fp8[kind=per-row]+inductor"}
+        assert not any("int8-static" in backend for backend in everything)  # it is for image and matrix
+        assert set(planned(backends=())) < set(names)
+
+    def test_subjects_stay_together(self) -> None:
+        workloads = [parse_variant(name).workload for name in planned(suite="full")]
+        assert [name for index, name in enumerate(workloads) if index == 0 or workloads[index - 1] != name] == [
+            "world",
+            "picture",
+            "sound",
+            "stream",
+        ]
+
+    def test_cuda_has_every_dtype(self, pretend: Pretend) -> None:
+        pretend(GPU_HOST)
+        dtypes = [parse_variant(name).dtype for name in planned(suite="full", workloads=("world",))]
+        assert list(dict.fromkeys(dtypes)) == ["fp32", "tf32", "bf16", "fp16"]
+
+    @pytest.mark.parametrize("component", component_names())
+    def test_never_takes_a_larger_preset(self, component: str) -> None:
+        full = make_plan(Request(component, suite="full"))
+        assert {entry.variant.preset for entry in full.entries} == {resolve_component(component).default_preset["cpu"]}
+
+
+@pytest.mark.usefixtures("cpu")
+class TestSettled:
+    """What is known without running anything."""
+
+    def one(self, backend: str, **asked: Any) -> tuple[str, str] | None:
+        (entry,) = make_plan(Request("toy", backends=(backend,), **{"dtypes": ("fp32",), **asked})).entries
+        return entry.settled
+
+    def test_nothing(self) -> None:
+        assert self.one("eager") is None
+        assert self.one("inductor[freezing]") is None
+
+    def test_unsupported_option(self) -> None:
+        status, reason = self.one("inductor[mode=reduce-overhead]") or ("", "")
+        assert status == "unsupported"
+        assert "CUDA graphs" in reason
+
+    def test_unsupported_dtype(self) -> None:
+        assert self.one("canaries:BF16_ONLY") == ("unsupported", "bf16-only does bf16, not fp32")
+
+    def test_missing_library_comes_first(self) -> None:
+        status, reason = self.one("canaries:MISSING_LIBRARY") or ("", "")
+        assert status == "unavailable"
+        assert reason == "no_such_module_anywhere is not installed; pip install no-such-thing"
+
+    def test_missing_compiler(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("PATH", "")
+        monkeypatch.delenv("CXX")
+        status, reason = self.one("inductor[freezing]") or ("", "")
+        assert status == "unavailable"
+        assert "install g++" in reason
+
+    def test_memory(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(host, "available_bytes", lambda _device: 100 << 20)
+        status, reason = self.one("eager") or ("", "")
+        assert status == "oom"
+        assert reason.startswith("needs an estimated 1024 MiB, 100 MiB are free")
+
+    def test_memory_grows_with_batch_and_copies(self) -> None:
+        def estimate(backend: str, batch: int = 1, dtype: str = "fp32") -> int:
+            (entry,) = make_plan(
+                Request("wm", ("200m",), ("step",), (backend,), (dtype,), batch=batch, device="cpu")
+            ).entries
+            return entry.memory_bytes
+
+        weights = resolve_component("wm").parameters(resolve_component("wm").preset("200m").config) * 4
+        assert estimate("eager") > weights
+        assert estimate("eager", batch=2) > estimate("eager")
+        assert estimate("inductor[]") - estimate("eager") == weights  # two copies of the weights
+        assert estimate("eager", dtype="bf16") == pytest.approx(estimate("eager") + weights / 2, rel=1e-3)  # fp32 first
+
+    def test_large_weights_have_a_longer_build(self) -> None:
+        policy = Policy()
+        deadlines = {
+            preset: make_plan(Request("wm", (preset,), ("step",), ("eager",), ("fp32",), "cpu"))
+            .entries[0]
+            .build_deadline_s
+            for preset in ("tiny", "1b")
+        }
+        assert deadlines == {"tiny": policy.build_deadline_s, "1b": policy.large_build_deadline_s}
+
+
+@pytest.mark.usefixtures("cpu")
+class TestIdentity:
+    def ids(self, **asked: Any) -> list[str]:
+        return [entry.config_id for entry in make_plan(Request("toy", backends=("eager",), **asked)).entries]
+
+    def test_same_request_same_identity(self) -> None:
+        assert make_plan(Request("toy")).key == make_plan(Request("toy")).key
+        assert self.ids() == self.ids()
+
+    @pytest.mark.parametrize(
+        "changed",
+        [
+            {"batch": 2},
+            {"weight_seed": 1},
+            {"input_seed": 1},
+            {"threads": 1},
+            {"presets": ("small",)},
+            {"workloads": ("sound",)},
+            {"dtypes": ("bf16",)},
+        ],
+        ids=lambda changed: next(iter(changed)),
+    )
+    def test_whatever_changes_a_number_changes_it(self, changed: dict[str, Any]) -> None:
+        assert set(self.ids(**changed)).isdisjoint(self.ids())
+
+    def test_checkpoint_changes_it(self, tmp_path: Path) -> None:
+        (tmp_path / "w.pt").write_bytes(b"x")
+        assert set(self.ids(checkpoint=str(tmp_path / "w.pt"))).isdisjoint(self.ids())
+
+    def test_each_variant_has_its_own(self) -> None:
+        plan = make_plan(Request("toy", suite="full"))
+        assert len({entry.config_id for entry in plan.entries}) == len(plan.entries)
+        assert len({entry.cache_folder for entry in plan.entries}) == len(plan.entries)
+
+    def test_threads_are_all_cores_by_default(self) -> None:
+        assert {entry.subject.threads for entry in make_plan(Request("toy")).entries} == {4}
+        assert self.ids() == self.ids(threads=4)
+
+    def test_key_is_of_the_plan_policy_host_versions_and_commit(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        keys = [
+            make_plan(Request("toy", backends=TWO)).key,
+            make_plan(Request("toy", backends=("eager",))).key,
+            make_plan(Request("toy", backends=TWO, policy=Policy(min_s=1.0))).key,
+            make_plan(Request("toy", backends=TWO, batch=2)).key,
+        ]
+        monkeypatch.setattr(host, "read_versions", lambda: {"torch": "9.9"})
+        keys.append(make_plan(Request("toy", backends=TWO)).key)
+        monkeypatch.setattr(paths, "commit", lambda: ("f00d", False))
+        keys.append(make_plan(Request("toy", backends=TWO)).key)
+        monkeypatch.setattr(host, "read_host", lambda: replace(HOST, cores=2))
+        keys.append(make_plan(Request("toy", backends=TWO)).key)
+        assert len(set(keys)) == len(keys)
+
+    def test_judge_is_shared_by_variants_and_not_by_subjects(self) -> None:
+        toy = resolve_component("toy")
+
+        def folders(**asked: Any) -> set[Path]:
+            return {judge_folder(entry, toy) for entry in make_plan(Request("toy", backends=TWO, **asked)).entries}
+
+        base = folders()
+        assert len(base) == 1
+        assert folders(dtypes=("bf16",)) == base
+        for changed in ({"batch": 2}, {"weight_seed": 1}, {"input_seed": 1}, {"threads": 1}, {"presets": ("small",)}):
+            assert folders(**changed).isdisjoint(base)
+        assert all(folder.is_relative_to(paths.cache_folder()) for folder in base)
+
+
+@pytest.mark.usefixtures("cpu")
+class TestRefused:
+    @pytest.mark.parametrize(
+        ("asked", "says"),
+        [
+            ({"component": "nosuch"}, "no component 'nosuch'; known: wm"),
+            ({"presets": ("huge",)}, "toy has no preset 'huge'; it has tiny, small"),
+            ({"workloads": ("dance",)}, "toy has no workload 'dance'"),
+            ({"backends": ("gcc",)}, "no backend 'gcc'; known: eager"),
+            ({"backends": ("eager+",)}, "no backend ''"),
+            ({"backends": ("inductor]",)}, r"no backend 'inductor\]'"),
+            ({"backends": ("inductor[freezing",)}, "bracket is not closed"),
+            ({"backends": ("inductor[freezing]]",)}, r"inductor has no option 'freezing\]'"),
+            ({"backends": ("../x:B",)}, r"no backend '\.\./x:B'"),
+            ({"dtypes": ("fp8",)}, "no dtype 'fp8'; known: fp32, tf32, bf16, fp16"),
+            ({"device": "tpu"}, "no device 'tpu'; known: cpu, cuda"),
+            ({"device": "cuda"}, "--device cuda: no NVIDIA GPU answers"),
+            ({"batch": 0}, "--batch 0: a batch is at least 1"),
+            ({"batch": -3}, "--batch -3"),
+            ({"threads": -1}, "--threads -1"),
+            ({"threads": 4096}, "--threads 4096: give 0 for all cores, or 1 to 1024"),
+            ({"builds": 0}, "--builds 0: give 1 to 20"),
+            ({"builds": 21}, "--builds 21: give 1 to 20"),
+            ({"builds": -1}, "--builds -1: give 1 to 20"),
+            ({"checkpoint": "/no/such/file.pt"}, "--checkpoint /no/such/file.pt: No such file or directory"),
+            ({"checkpoint": "/"}, "--checkpoint /: not a file"),
+        ],
+    )
+    def test_request(self, asked: dict[str, Any], says: str) -> None:
+        with pytest.raises(BakeoffError, match=says):
+            make_plan(Request(**{"component": "toy", **asked}))
+
+    def test_fifo_as_weights_does_not_block(self, tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / "w.pt")
+        with pytest.raises(BakeoffError, match="not a file"):
+            make_plan(Request("toy", checkpoint=str(tmp_path / "w.pt")))
+
+
+@pytest.mark.usefixtures("cpu")
+class TestBuilds:
+    def entries(self, *backends: str, **asked: Any) -> list[tuple[str, int, int]]:
+        plan = make_plan(Request("toy", backends=backends, dtypes=("fp32",), **asked))
+        names = [str(entry.variant).split("/")[1] for entry in plan.entries]
+        return [(name, *entry.key[1:]) for name, entry in zip(names, plan.entries, strict=True)]
+
+    def test_each_process_takes_every_build_before_the_next(self) -> None:
+        assert self.entries("eager", "inductor[]", builds=2, processes=2) == [
+            ("eager", 1, 1),
+            ("inductor", 1, 1),
+            ("inductor", 2, 1),
+            ("eager", 1, 2),
+            ("inductor", 1, 2),
+            ("inductor", 2, 2),
+        ]
+
+    def test_what_builds_nothing_is_taken_once(self) -> None:
+        """By what stands last, since that builds; and what can never run here is not built twice either."""
+        backends = ("int8+eager", "inductor[]", "canaries:BF16_ONLY", "bakeoff.backends.null:BACKEND")
+        numbers = [(name, number) for name, number, _ in self.entries(*backends, builds=3)]
+        assert numbers.count(("int8+eager", 1)) == numbers.count(("bf16-only", 1)) == 1
+        assert len(numbers) == 2 + 2 * 3
+
+    def test_short_memory_does_not_change_the_plan(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        keys = [make_plan(Request("toy", backends=TWO, builds=3)).key]
+        monkeypatch.setattr(host, "available_bytes", lambda _device: 0)
+        keys.append(make_plan(Request("toy", backends=TWO, builds=3)).key)
+        assert keys[0] == keys[1] != make_plan(Request("toy", backends=TWO, builds=2)).key
+
+    def test_each_has_a_cache_of_its_own_beside_the_usual_one(self) -> None:
+        request = Request("toy", backends=("inductor[]",), dtypes=("fp32",))
+        (usual,) = make_plan(request).entries
+        entries = make_plan(replace(request, builds=3)).entries
+        assert [entry.cache_folder.name for entry in entries] == [
+            f"{usual.cache_folder.name}-build{n}" for n in (1, 2, 3)
+        ]
+        assert {entry.cache_folder.parent for entry in entries} == {usual.cache_folder.parent}
+        assert {entry.config_id for entry in entries} == {usual.config_id}
+        for entry in entries:
+            assert dict(entry.environment) == dict(resolve_backend("inductor").environment(entry.cache_folder))
+
+    def test_labels_say_which_of_several(self) -> None:
+        plan = make_plan(Request("toy", backends=("eager", "inductor[]"), dtypes=("fp32",), builds=2))
+        assert [plan.label(entry) for entry in plan.entries] == [
+            "toy:tiny.world/eager/fp32@cpu",
+            "toy:tiny.world/inductor/fp32@cpu, build 1 of 2",
+            "toy:tiny.world/inductor/fp32@cpu, build 2 of 2",
+        ]
+
+    def test_dry_run_counts_them(self, tmp_path: Path) -> None:
+        request = Request("toy", backends=("eager", "inductor[]"), dtypes=("fp32",), final_s=0.0)
+        once = plan.estimate(make_plan(request), tmp_path)
+        often = plan.estimate(make_plan(replace(request, builds=3, processes=2)), tmp_path)
+        assert len(often.lines) == 2 * (1 + 3)
+        eager, inductor = (line.seconds for line in once.lines)
+        assert often.seconds == pytest.approx(2 * (eager + 3 * inductor))
+        compiled_bytes = once.lines[1].disk_bytes
+        assert compiled_bytes > 0
+        assert often.disk_bytes == once.disk_bytes + 2 * compiled_bytes, "processes of a build share its folder"
+        text = plan.render(often)
+        assert "8 rows (3 builds of each compiled variant), about" in text
+        assert re.search(r"inductor/fp32@cpu +3 +2 ", text)
+        assert "build" not in plan.render(once)
+
+
+def test_own_code_is_found_by_workers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The working folder is on a worker's path if the request names own code, and only then."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", "/somewhere")
+
+    def path(*backends: str) -> str:
+        return dict(make_plan(Request("toy", backends=backends, dtypes=("fp32",))).entries[0].environment).get(
+            "PYTHONPATH", ""
+        )
+
+    assert path("bakeoff.backends.null:BACKEND") == f"{tmp_path}{os.pathsep}/somewhere"
+    assert path("eager") == ""
+
+
+def test_caches_of_a_backend_are_below_its_entry() -> None:
+    (entry,) = make_plan(Request("toy", backends=("inductor[]",), dtypes=("fp32",), device="cpu")).entries
+    environment = dict(entry.environment)
+    assert environment == dict(resolve_backend("inductor").environment(entry.cache_folder))
+    assert environment
+    assert entry.caches
+    assert entry.cache_folder.is_relative_to(paths.cache_folder())
+
+
+def test_backends_state_choices_once() -> None:
+    for backend in (resolve_backend(name) for name in TWO):
+        assert isinstance(backend, Backend)
+        shown = [(str(choice.options), choice.devices) for choice in backend.choices]
+        assert len(shown) == len(set(shown))

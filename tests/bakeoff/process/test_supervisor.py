@@ -1,0 +1,350 @@
+"""Whatever ends a sweep or a worker, no process is left, no record is torn, and what was done is kept."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import psutil
+import pytest
+from canaries import ASLEEP, AWAKE
+from lab import FAST, MARKER, Recorder, Swept, command_line, marked_folder, processes_with, sweep, wait_until
+
+from bakeoff.plan.plan import Request, make_plan
+from bakeoff.process import guard, supervisor
+from bakeoff.process.jobs import GoldenJob, GoldenResult
+from bakeoff.process.supervisor import Deadlines, Event, LiveWorker
+from bakeoff.record.schema import Record, decode
+from bakeoff.sweep.run import run_sweep
+
+SLEEPER = "canaries:SLEEPER"
+SETTLED = "canaries:BF16_ONLY"
+
+
+@dataclass(frozen=True)
+class Nest:
+    """A folder where SLEEPER sleeps until told to wake, and the marker of all that runs there."""
+
+    folder: Path
+    marker: str
+
+    @property
+    def runs(self) -> Path:
+        return self.folder / "runs"
+
+    def arguments(self, *backends: str) -> list[str]:
+        return ["sweep", "toy", "--backends", ",".join(backends), "--dtype", "fp32", "--device", "cpu"]
+
+    def wait_until_asleep(self, process: "subprocess.Popen[str]") -> None:
+        def asleep() -> bool:
+            assert process.poll() is None, process.communicate()
+            return (self.folder / "asleep").exists()
+
+        wait_until(asleep, "the sleeper to sleep")
+
+    def wake(self) -> None:
+        (self.folder / "awake").touch()
+
+    def wait_until_empty(self) -> None:
+        wait_until(lambda: not processes_with(self.marker), "the last process to end", 20)
+
+    def records(self) -> dict[str, Record]:
+        """By backend; every file in the folder must be a whole record."""
+        found = {}
+        folder = self.runs / "records"
+        for path in folder.iterdir() if folder.exists() else ():
+            assert path.suffix == ".json"
+            entry = decode(path.read_bytes(), path.name)
+            assert isinstance(entry, Record)
+            found[entry.variant.backend] = entry
+        return found
+
+
+@pytest.fixture
+def nest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Nest]:
+    monkeypatch.setenv(AWAKE, str(tmp_path / "awake"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # a killed sweep cannot remove the folder of its worker
+    monkeypatch.setenv(ASLEEP, str(tmp_path / "asleep"))
+    with marked_folder(tmp_path) as marker:
+        yield Nest(tmp_path, marker)
+        for pid in processes_with(marker):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_a_killed_sweep_leaves_no_process_and_resumes(nest: Nest) -> None:
+    arguments = nest.arguments("eager", SLEEPER)
+    with command_line(arguments) as process:
+        nest.wait_until_asleep(process)
+        assert len(processes_with(nest.marker)) >= 4, "the sweep, its guard, the worker and what that started"
+        process.kill()
+        process.wait()
+        nest.wait_until_empty()
+    before = nest.records()
+    assert {backend: record.status for backend, record in before.items()} == {"eager": "ok"}
+
+    nest.wake()
+    with command_line([*arguments, "--resume"]) as process:
+        output, errors = process.communicate()
+    assert process.returncode == 0, errors
+    after = nest.records()
+    assert {backend: record.status for backend, record in after.items()} == {"eager": "ok", "sleeper": "ok"}
+    assert after["eager"] == before["eager"]
+    assert after["sleeper"].sweep == after["eager"].sweep
+    assert "[2/2]" in errors
+    assert "[1/2]" not in errors
+    assert "2 of 2 variants recorded" in output
+
+    with command_line([*arguments, "--resume"]) as process:
+        _, errors = process.communicate()
+    assert process.returncode == 2
+    assert "no unfinished sweep of toy" in errors
+
+
+def test_ctrl_c_keeps_what_is_done_and_names_the_rest(nest: Nest) -> None:
+    with command_line(nest.arguments(SETTLED, SLEEPER, "eager")) as process:
+        nest.wait_until_asleep(process)
+        os.killpg(process.pid, signal.SIGINT)  # a terminal sends it to the whole group
+        output, errors = process.communicate()
+        nest.wait_until_empty()
+    assert process.returncode == 130
+    assert {backend: record.status for backend, record in nest.records().items()} == {"bf16-only": "unsupported"}
+    assert "1 of 3 variants recorded" in output
+    assert "Traceback" not in errors
+    assert list(nest.folder.glob("bakeoff-*")) == []
+    said = errors.splitlines()[-1]
+    assert "toy:tiny.world/sleeper/fp32@cpu, toy:tiny.world/eager/fp32@cpu" in said
+    assert "bf16-only" not in said
+    assert "--resume" in said
+
+
+def test_a_killed_guard_costs_one_row(nest: Nest) -> None:
+    with command_line(nest.arguments(SLEEPER, "canaries:KILLS_GUARD", "eager")) as process:
+        nest.wait_until_asleep(process)
+        (guarding,) = (
+            child.pid for child in psutil.Process(process.pid).children() if guard.__file__ in child.cmdline()
+        )
+        os.kill(guarding, signal.SIGKILL)
+        _, errors = process.communicate()
+        nest.wait_until_empty()
+    assert process.returncode == 0, errors
+    records = nest.records()
+    assert [records[name].status for name in ("sleeper", "kills-guard", "eager")] == ["crashed", "crashed", "ok"]
+    for name in ("sleeper", "kills-guard"):
+        assert records[name].measurement.reason == "the guard of the worker was killed in phase build"
+
+
+def test_a_second_sweep_waits_for_the_device_and_says_so(nest: Nest) -> None:
+    class Waking(Recorder):
+        def say(self, text: str) -> None:
+            super().say(text)
+            if "Another sweep measures on this cpu" in text:
+                assert nest.records() == {}
+                nest.wake()
+
+    with command_line(nest.arguments(SLEEPER)) as process:
+        nest.wait_until_asleep(process)
+        progress = Waking()
+        plan = make_plan(Request("toy", backends=(SETTLED,), dtypes=("fp32",), device="cpu"))
+        run_sweep(plan, nest.runs, "", resume=False, progress=progress)
+        assert [text for kind, text in progress.told if kind == "say" and "Another sweep" in text]
+        records = nest.records()
+        assert records["sleeper"].created < records["bf16-only"].created
+        assert process.wait() == 0
+
+
+def test_ctrl_c_while_waiting_for_the_device(nest: Nest) -> None:
+    with command_line(nest.arguments(SLEEPER)) as first:
+        nest.wait_until_asleep(first)
+        with command_line(nest.arguments(SETTLED)) as second:
+            assert second.stderr is not None
+            for line in second.stderr:
+                if "waiting for it to end" in line:
+                    break
+            second.send_signal(signal.SIGINT)
+            _, errors = second.communicate()
+            assert second.returncode == 130
+            assert "Traceback" not in errors
+        first.kill()
+    nest.wait_until_empty()
+    assert nest.records() == {}
+
+
+@pytest.fixture(scope="module")
+def late(tmp_path_factory: pytest.TempPathFactory) -> Swept:
+    """A worker that is too slow to import torch, and one that never gets to its phase."""
+    policy = replace(FAST, startup_deadline_s=0.2)
+    request = Request("toy", backends=("eager",), dtypes=("fp32",), device="cpu", policy=policy)
+    return sweep(request, tmp_path_factory.mktemp("late"))
+
+
+def test_a_deadline_holds_for_the_judge_too(late: Swept) -> None:
+    (record,) = late.records().values()
+    assert record.status == "timeout"
+    assert re.fullmatch(
+        r"no reference to compare with: the judge's worker: (start|import) took longer than 0 s",
+        record.measurement.reason,
+    )
+    assert record.wall_s < 20
+    assert late.left_alive == ()
+
+
+def test_each_phase_has_its_own_deadline() -> None:
+    deadlines = Deadlines(5.0, {"build": 60.0})
+    assert [deadlines.of(phase) for phase in ("build", "latency", "")] == [60.0, 5.0, 5.0]
+
+
+def test_a_new_phase_starts_a_new_deadline_and_a_repeated_one_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    again = '{"phase": "latency", "detail": "again"}'
+    lines = ["not json", "[]", '{"phase": "latency"}', again, again]
+    script = "import os, sys, time\n" + "".join(
+        f"os.write(int(sys.argv[1]), {line.encode() + bytes([10])!r}); time.sleep(0.1)\n" for line in lines
+    )
+    monkeypatch.setattr(supervisor, "WORKER", (sys.executable, "-c", script + "time.sleep(60)"))
+    heard: list[Event] = []
+    deadlines = Deadlines(0.6, {"start": 30.0})
+    job = GoldenJob((), 1)
+    with LiveWorker(job, os.environ, deadlines, tmp_path / "worker.log", heard.append) as worker:
+        started = time.monotonic()
+        assert worker.wait() is None
+        assert 0.6 <= time.monotonic() - started < 20
+        outcome = worker.finish(GoldenResult)
+    assert (outcome.kind, outcome.reason) == ("timeout", "latency took longer than 1 s")
+    assert heard == [Event("latency"), Event("latency", "again"), Event("latency", "again")]
+
+
+def test_a_worker_that_lives_hears_what_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = """
+import os, sys
+for line in os.fdopen(int(sys.argv[2])):
+    os.write(int(sys.argv[1]), b'{"phase": "echo", "detail": "%s"}\\n' % line.strip().encode())
+"""
+    monkeypatch.setattr(supervisor, "WORKER", (sys.executable, "-c", script))
+    log = tmp_path / "worker.log"
+    with LiveWorker(GoldenJob((), 1), os.environ, Deadlines(30.0), log, lambda _event: None) as worker:
+        for word in ("one", "two"):
+            worker.tell(word)
+            assert worker.wait("echo") == Event("echo", word)
+        outcome = worker.finish(GoldenResult)
+    assert outcome.kind == "crashed", "it was ended before it left a result"
+    worker.tell("too late")
+
+
+@dataclass
+class Guarded:
+    """A guard around one shell command, without a sweep and without torch."""
+
+    process: "subprocess.Popen[bytes]"
+    control: int
+    status: int
+    log: Path
+
+    def report(self) -> dict[str, object]:
+        assert self.process.wait(20) == 0
+        found: dict[str, object] = json.loads(os.read(self.status, 4096))
+        return found
+
+
+@pytest.fixture
+def guarded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator["GuardStarter"]:
+    starter = GuardStarter(tmp_path, [])
+    monkeypatch.setenv(MARKER, starter.marker)
+    yield starter
+    for started in starter.started:
+        started.process.kill()
+        started.process.wait()
+        for descriptor in (started.control, started.status):
+            if descriptor >= 0:
+                os.close(descriptor)
+    assert processes_with(starter.marker) == []
+
+
+@dataclass
+class GuardStarter:
+    folder: Path
+    started: list[Guarded]
+
+    @property
+    def marker(self) -> str:
+        return f"guard-{self.folder}"
+
+    def __call__(self, script: str, limit: int = 1 << 20) -> Guarded:
+        control_read, control = os.pipe()
+        status, status_write = os.pipe()
+        log = self.folder / "log"
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-I", "-S", guard.__file__),
+                *(str(control_read), str(status_write), str(log), str(limit), "--", "sh", "-c", script),
+            ],
+            pass_fds=(control_read, status_write),
+            start_new_session=True,
+        )
+        os.close(control_read)
+        os.close(status_write)
+        self.started.append(Guarded(process, control, status, log))
+        return self.started[-1]
+
+
+def test_the_guard_reports_how_a_command_ended(guarded: GuardStarter) -> None:
+    assert guarded("echo hello; exit 7").report() == {"code": 7, "leftovers": 0, "log_dropped": 0}
+    assert guarded.started[0].log.read_bytes() == b"hello\n"
+    assert guarded("kill -SEGV $$").report() == {"code": -signal.SIGSEGV, "leftovers": 0, "log_dropped": 0}
+
+
+def test_the_guard_kills_whoever_is_left(guarded: GuardStarter) -> None:
+    report = guarded("setsid sh -c 'trap \"\" TERM; (setsid sleep 600 &) ; sleep 600' & sleep 0.5; exit 0").report()
+    assert report["code"] == 0
+    assert report["leftovers"] == 3
+    assert processes_with(guarded.marker) == []
+
+
+@pytest.mark.parametrize("how", ["the sweep is gone", "SIGTERM"])
+def test_the_guard_ends_when_told(guarded: GuardStarter, how: str) -> None:
+    started = guarded("setsid sleep 600 & echo ready; sleep 600")
+    wait_until(lambda: started.log.exists() and started.log.read_bytes() == b"ready\n", "the command to start")
+    if how == "SIGTERM":
+        started.process.terminate()
+    else:
+        os.close(started.control)
+        started.control = -1
+    assert started.report() == {"code": None, "leftovers": 0, "log_dropped": 0}
+    assert processes_with(guarded.marker) == []
+
+
+def test_a_killed_guard_takes_its_command_along(guarded: GuardStarter) -> None:
+    started = guarded("echo ready; exec sleep 600")
+    wait_until(lambda: started.log.exists() and started.log.read_bytes() == b"ready\n", "the command to start")
+    started.process.kill()
+    wait_until(lambda: not processes_with(guarded.marker), "the command to end", 10)
+
+
+def test_a_log_keeps_its_head_and_its_newest_end(guarded: GuardStarter) -> None:
+    report = guarded("i=10000; while [ $i -lt 40000 ]; do echo $i; i=$((i+1)); done", limit=6000).report()
+    log = guarded.started[0].log.read_bytes()
+    head, _, rest = log.partition(b"\n... ")
+    said, _, tail = rest.partition(b" bytes left out ...\n")
+    written = b"".join(b"%d\n" % number for number in range(10000, 40000))
+    assert report["code"] == 0
+    assert report["log_dropped"] == int(said) > 0
+    assert written.startswith(head)
+    assert written.endswith(tail)
+    assert len(head) == 3000
+    assert len(tail) >= 3000
+    assert len(head) + int(said) + len(tail) == len(written)
+
+
+def test_a_log_that_fits_is_kept_whole(tmp_path: Path) -> None:
+    log = guard.BoundedLog(str(tmp_path / "log"), 100)
+    parts = [b"\xff" * 30, b"b" * 40, b"c" * 30]
+    for part in parts:
+        log.write(part)
+    assert log.finish() == 0
+    assert (tmp_path / "log").read_bytes() == b"".join(parts)

@@ -1,0 +1,134 @@
+"""Floors by hand: what bounds a call, from datasheets and from ceilings, and what is disbelieved."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from records import GPU_HOST, HOST, clock, measurement, record
+
+from bakeoff.machine.datasheets import _SHEETS, find_datasheet
+from bakeoff.record.floor import below_floor, floor, floors, peak_bandwidth, peak_flops, share
+from bakeoff.record.schema import Ceiling, Host, Record
+
+MIB = 1 << 20
+CEILINGS = (
+    Ceiling("copy", "fp32", MIB, 80e9, 70e9),
+    Ceiling("read", "fp32", MIB, 90e9, 70e9),
+    Ceiling("copy", "fp32", 512 * MIB, 10e9, 9e9),
+    Ceiling("read", "fp32", 512 * MIB, 15e9, 14e9),
+    Ceiling("product", "fp32", 10**9, 100e9, 90e9),
+    Ceiling("convolution", "fp32", 10**9, 150e9, 90e9),
+    Ceiling("product", "bf16", 10**9, 300e9, 250e9),
+)
+
+
+def bounded(samples_ms: list[float], **changes: Any) -> Record:
+    """3 GFLOP at 150 GFLOP/s are 20 ms; 600 MiB at 15 GB/s are 41.9 ms."""
+    facts = {"flops": 3 * 10**9, "minimum_bytes": 600 * MIB, "ceilings": CEILINGS, **changes}
+    return record(samples_ms=samples_ms, **facts)
+
+
+def test_traffic_bounds_by_hand() -> None:
+    (found,) = floors(bounded([50.0]))
+    assert (found.bound, found.source) == ("traffic", "measured")
+    assert found.compute_ms == pytest.approx(20.0)
+    assert found.ms == found.traffic_ms == pytest.approx(600 * MIB / 15e9 * 1e3)
+
+
+def test_compute_bounds_what_fits_a_cache() -> None:
+    found = floor(bounded([50.0], minimum_bytes=MIB))
+    assert found is not None
+    assert (found.bound, found.ms) == ("compute", pytest.approx(20.0))
+    assert found.traffic_ms == pytest.approx(MIB / 90e9 * 1e3)
+
+
+def test_bandwidth_is_that_of_the_largest_working_set_that_is_not_larger() -> None:
+    assert peak_bandwidth(CEILINGS, 511 * MIB) == 90e9
+    assert peak_bandwidth(CEILINGS, 512 * MIB) == 15e9
+    assert peak_bandwidth(CEILINGS, 10) == 90e9
+    assert peak_bandwidth((), 10) == 0.0
+
+
+def test_the_best_of_products_and_convolutions_counts() -> None:
+    assert peak_flops(CEILINGS, "fp32") == 150e9
+    assert peak_flops(CEILINGS, "bf16") == 300e9
+    assert peak_flops(CEILINGS, "fp16") == 0.0
+
+
+def test_share_of_the_floor() -> None:
+    assert share(bounded([80.0])) == pytest.approx(600 * MIB / 15e9 * 1e3 / 80)
+    assert share(record(samples_ms=[1.0])) is None
+    assert share(record(status="crashed")) is None
+
+
+@pytest.mark.parametrize("changes", [{"ceilings": ()}, {"minimum_bytes": 0}, {"ceilings": CEILINGS[:4]}])
+def test_no_floor_without_its_facts(changes: dict[str, Any]) -> None:
+    assert floors(bounded([50.0], **changes)) == ()
+    assert below_floor(bounded([0.001], **changes)) == ""
+
+
+def test_a_measured_floor_is_disbelieved_below_seven_tenths() -> None:
+    bound_ms = 600 * MIB / 15e9 * 1e3
+    assert below_floor(bounded([0.71 * bound_ms])) == ""
+    reason = below_floor(bounded([0.69 * bound_ms]))
+    assert reason.startswith("below_floor: ")
+    assert "0.7 of the floor by measured traffic" in reason
+
+
+def test_the_faster_of_two_clocks_decides() -> None:
+    made = measurement([50.0], throughput=clock([1.0]))
+    assert below_floor(bounded([], made=made)) != ""
+    assert below_floor(bounded([50.0])) == ""
+    assert below_floor(bounded([])) == ""
+
+
+def gpu(name: str) -> Host:
+    return replace(GPU_HOST, gpus=({"name": name},))
+
+
+def on_gpu(name: str, samples_ms: list[float], dtype: str) -> Record:
+    made = record(samples_ms=samples_ms, dtype=dtype, host=gpu(name), flops=10**12, minimum_bytes=48 * 10**8)
+    return replace(made, variant=replace(made.variant, device="cuda"))
+
+
+def test_a_datasheet_bounds_known_gpus() -> None:
+    """On an H200 4.8 GB take 1 ms at 4.8 TB/s; a TFLOP takes 1.01 ms in bf16 and 14.9 ms in fp32."""
+    (half,) = floors(on_gpu("NVIDIA H200", [2.0], "bf16"))
+    (full,) = floors(on_gpu("NVIDIA H200", [20.0], "fp32"))
+    assert (half.source, half.traffic_ms) == ("datasheet", pytest.approx(1.0))
+    assert half.ms == pytest.approx(1e12 / 989.5e12 * 1e3)
+    assert (full.bound, full.ms) == ("compute", pytest.approx(1e12 / 67e12 * 1e3))
+    assert below_floor(on_gpu("NVIDIA H200", [0.9], "bf16")).endswith("the floor by datasheet compute")
+    assert below_floor(on_gpu("NVIDIA H200", [1.1], "bf16")) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "sheet"),
+    [
+        ("NVIDIA H100 PCIe", "NVIDIA H100 PCIe"),
+        ("NVIDIA H100 80GB HBM3", "NVIDIA H100 80GB HBM3"),
+        ("NVIDIA L4", "NVIDIA L4"),
+        ("NVIDIA L40S", "NVIDIA L40S"),
+        ("NVIDIA A100-SXM4-80GB", "NVIDIA A100-SXM4-80GB"),
+        ("NVIDIA H200 NVL", "NVIDIA H200"),
+        ("NVIDIA H20", None),
+        ("NVIDIA L40", None),
+        ("Tesla T4", None),
+    ],
+)
+def test_a_gpu_is_known_by_its_name(name: str, sheet: str | None) -> None:
+    found = find_datasheet(gpu(name), "cuda")
+    assert (found.name if found else None) == sheet
+    assert find_datasheet(gpu(name), "cpu") is None
+
+
+def test_no_gpu_has_no_datasheet() -> None:
+    assert find_datasheet(HOST, "cuda") is None
+
+
+@pytest.mark.parametrize("sheet", _SHEETS, ids=lambda sheet: sheet.name)
+def test_rates_are_in_order_and_sourced(sheet: Any) -> None:
+    rates = sheet.flops
+    assert rates["fp32"] <= rates["tf32"] <= rates["bf16"] <= rates["fp16"]
+    assert 1e11 < sheet.bytes_per_s < 1e13
+    assert sheet.source

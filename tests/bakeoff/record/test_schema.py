@@ -1,0 +1,184 @@
+"""A record survives its bytes, the same record gives the same bytes, and what is no record is named and refused."""
+
+import json
+from dataclasses import fields, replace
+from typing import Any, get_args
+
+import msgspec
+import pytest
+from records import GPU_HOST, HOST, measurement, record
+
+from bakeoff.models.errors import BakeoffError
+from bakeoff.record.schema import (
+    MEASURED,
+    SCHEMA,
+    Finding,
+    OutputParity,
+    Parity,
+    Record,
+    Status,
+    Supersede,
+    decode,
+    encode,
+    encode_json,
+    read_as,
+)
+
+FULL = record(
+    "inductor[freezing]",
+    [5.0, 6.0, 7.0],
+    "parity_failed",
+    "y differs",
+    findings=(Finding("busy-host", "load average 3.0"),),
+    note='quotes " and \\ and | and \u00e9 and \U0001f680',
+    host=GPU_HOST,
+    calls_per_frame=None,
+    config={"width": 32, "sizes": [1, 2], "nested": {"a": None}, "ratio": 0.1},
+)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        FULL,
+        record(samples_ms=[1.0]),
+        *(record(status=status, reason="why") for status in get_args(Status)),
+        Supersede(SCHEMA, "2026-01-02T03:04:05.000000Z", "some-id", "measured on a busy host"),
+    ],
+    ids=lambda entry: entry.status if isinstance(entry, Record) else "supersede",
+)
+def test_round_trip(entry: Record | Supersede) -> None:
+    data = encode(entry)
+    assert decode(data, "x") == entry
+    assert encode(decode(data, "x")) == data
+
+
+def test_the_same_record_gives_the_same_bytes() -> None:
+    again = record(
+        "inductor[freezing]",
+        [5.0, 6.0, 7.0],
+        "parity_failed",
+        "y differs",
+        findings=(Finding("busy-host", "load average 3.0"),),
+        note=FULL.note,
+        host=replace(HOST, gpus=GPU_HOST.gpus),
+        calls_per_frame=None,
+        config=dict(FULL.config),
+    )
+    assert encode(again) == encode(FULL)
+    assert encode(replace(FULL, note="other")) != encode(FULL)
+
+
+def test_bytes_are_one_line_of_json_with_every_field() -> None:
+    data = encode(FULL)
+    assert data.endswith(b"}\n")
+    assert data.count(b"\n") == 1
+    plain = json.loads(data)
+    assert list(plain) == [field.name for field in fields(Record)]
+    assert plain["schema"] == SCHEMA
+    assert plain["variant"] == {
+        "component": "toy",
+        "preset": "tiny",
+        "workload": "world",
+        "backends": [{"name": "inductor", "options": [["freezing", True]]}],
+        "dtype": "fp32",
+        "device": "cpu",
+    }
+    assert plain["measurement"]["latency"]["samples_ns"] == [5_000_000, 6_000_000, 7_000_000]
+
+
+def test_no_figure_is_stored() -> None:
+    """Means and intervals are computed from the samples; two places would disagree one day."""
+    text = encode(FULL).decode()
+    assert not [word for word in ("mean", "median", "std_ms", "p90", "speedup", "fps") if word in text]
+
+
+@pytest.mark.parametrize("cut", [0, 1, 100, -2, -40])
+def test_torn_file_is_named(cut: int) -> None:
+    with pytest.raises(BakeoffError, match=r"record torn\.json cannot be read: .*; restore it from version control"):
+        decode(encode(FULL)[:cut], "torn.json")
+
+
+def _with(path: str, value: Any) -> bytes:
+    plain = json.loads(encode(FULL))
+    *parents, last = path.split(".")
+    target = plain
+    for name in parents:
+        target = target[name]
+    target[last] = value
+    return json.dumps(plain).encode()
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("variant", "toy:tiny.world/eager/fp32@cpu"),
+        ("measurement.status", "fine"),
+        ("measurement.latency.samples_ns", ["fast"]),
+        ("measurement.latency.samples_ns", [1.5]),
+        ("batch", "one"),
+        ("host", None),
+        ("policy.min_s", "long"),
+    ],
+)
+def test_wrong_types_are_refused(path: str, value: Any) -> None:
+    with pytest.raises(BakeoffError, match="record x cannot be read"):
+        decode(_with(path, value), "x")
+
+
+@pytest.mark.parametrize("schema", [0, SCHEMA + 1, "1", None, 1.5])
+def test_another_schema_is_named(schema: Any) -> None:
+    with pytest.raises(BakeoffError, match=f"record x has schema {schema}, this version reads {SCHEMA}"):
+        decode(_with("schema", schema), "x")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"null", b"7", b"[]", b'"schema"', b"\xff\xfe", b"{" * 9, b"[" * 100_000, b'{"schema":1,"a":' * 50_000],
+)
+def test_what_is_no_record_is_refused(data: bytes) -> None:
+    with pytest.raises(BakeoffError, match="record x cannot be read"):
+        decode(data, "x")
+
+
+def test_an_object_without_schema_is_no_record() -> None:
+    with pytest.raises(BakeoffError, match="x is not a record: it has no schema"):
+        decode(b'{"name": "package"}', "x")
+
+
+def test_numbers_json_cannot_hold_are_not_written() -> None:
+    """The worker turns an infinite error into None; msgspec would write null for it and reading must accept that."""
+    odd = replace(FULL, load_before=float("inf"))
+    with pytest.raises(BakeoffError, match="cannot be read"):
+        decode(encode(odd), "x")
+    worst = OutputParity("y", None, 1e-4, False, None, None, None, None, "is not finite")
+    kept = replace(FULL, measurement=replace(FULL.measurement, parity=Parity("j", "fp64", 4, (worst,))))
+    assert decode(encode(kept), "x") == kept
+
+
+def test_records_are_immutable() -> None:
+    with pytest.raises(AttributeError):
+        FULL.batch = 2  # type: ignore[misc]
+
+
+def test_statuses_that_keep_numbers() -> None:
+    assert MEASURED == ("ok", "fell_back", "parity_failed", "unstable")
+    assert set(MEASURED) <= set(get_args(Status))
+
+
+@pytest.mark.parametrize(("gpus", "device", "name"), [(0, "cpu", "Test CPU, 4 cores"), (1, "cuda", "Test GPU")])
+def test_name_of_the_machine(gpus: int, device: str, name: str) -> None:
+    assert (GPU_HOST if gpus else HOST).name(device) == name
+    assert GPU_HOST.name("cpu") == "Test CPU, 4 cores"
+
+
+def test_parity_is_that_of_the_worst_output() -> None:
+    good, bad = OutputParity("a", 1e-6, 1e-4, True, sqnr_db=60.0), OutputParity("b", 1.0, 1e-4, False, sqnr_db=3.0)
+    assert Parity("j", "fp64", 4, (good,)).passed
+    assert not Parity("j", "fp64", 4, (good, bad)).passed
+    assert Parity("j", "fp64", 4, (good, bad)).sqnr_db == 3.0
+
+
+def test_everything_a_worker_reports_survives() -> None:
+    made = measurement([1.0, 2.0], findings=(Finding("a", "b"),), traceback="Traceback\n  x")
+    assert read_as(msgspec.json.decode(encode_json(made)), type(made)) == made

@@ -1,0 +1,281 @@
+"""Records are written whole or not at all, found by what a person would type, and never deleted."""
+
+import errno
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from records import record
+
+from bakeoff.models.errors import BakeoffError
+from bakeoff.record.schema import SCHEMA, Comparison, Record, Round, Samples, Supersede, encode
+from bakeoff.record.store import digest, find, load_all, now, save, supersede, write_atomically
+
+KILLED_IN_BETWEEN = """
+import os, signal, sys
+from pathlib import Path
+from bakeoff.record import store
+victim = sys.argv[2]
+real = getattr(os, victim)
+def die(*arguments):
+    if victim != "replace":
+        real(*arguments)
+    os.kill(os.getpid(), signal.SIGKILL)
+setattr(os, victim, die)
+store.write_atomically(Path(sys.argv[1]), b"new " * 1000)
+"""
+
+
+@contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    """Writes past `size` fail with EFBIG, as they fail with ENOSPC on a full disk; Python ignores SIGXFSZ."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def at(second: int, backend: str = "eager", **changes: Any) -> Record:
+    return record(backend, [1.0, 2.0], created=f"2026-01-02T03:04:{second:02}.000000Z", **changes)
+
+
+class TestWriteAtomically:
+    def test_writes_and_replaces(self, tmp_path: Path) -> None:
+        path = tmp_path / "a" / "b" / "page.md"
+        write_atomically(path, b"old")
+        write_atomically(path, b"new")
+        assert path.read_bytes() == b"new"
+        assert path.stat().st_mode & 0o777 == 0o644
+        assert files(tmp_path) == ["a/b/page.md"]
+
+    @pytest.mark.parametrize("victim", ["fsync", "replace"])
+    def test_killed_in_between_leaves_the_old_file(self, tmp_path: Path, victim: str) -> None:
+        path = tmp_path / "records" / "r.json"
+        write_atomically(path, b"old")
+        done = subprocess.run([sys.executable, "-c", KILLED_IN_BETWEEN, str(path), victim], check=False, cwd=tmp_path)
+        assert done.returncode == -signal.SIGKILL
+        assert path.read_bytes() == b"old"
+        assert [name for name in files(tmp_path) if name.endswith(".json")] == ["records/r.json"]
+        assert load_all(tmp_path).current == ()
+        assert len(load_all(tmp_path).problems) == 1  # the old file, which is no record; what was torn is not seen
+        write_atomically(path, b"next")
+        assert path.read_bytes() == b"next"
+
+    def test_full_disk(self, tmp_path: Path) -> None:
+        path = tmp_path / "page.md"
+        write_atomically(path, b"old")
+        with largest_file(1000), pytest.raises(BakeoffError, match=r"page\.md cannot be written to .*: File too large"):
+            write_atomically(path, b"x" * 5000)
+        assert path.read_bytes() == b"old"
+        assert files(tmp_path) == ["page.md"]
+
+    @pytest.mark.parametrize("failing", ["fsync", "chmod", "replace"])
+    @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), KeyboardInterrupt()])
+    def test_any_failure_leaves_no_temporary_file(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str, error: BaseException
+    ) -> None:
+        def fail(*_: object) -> None:
+            raise error
+
+        path = tmp_path / "page.md"
+        path.write_bytes(b"old")
+        monkeypatch.setattr(os, failing, fail)
+        with pytest.raises(BakeoffError if isinstance(error, OSError) else KeyboardInterrupt) as raised:
+            write_atomically(path, b"new")
+        assert isinstance(error, KeyboardInterrupt) or "No space left on device; make room" in str(raised.value)
+        assert path.read_bytes() == b"old"
+        assert files(tmp_path) == ["page.md"]
+
+    def test_folder_that_cannot_be_made(self, tmp_path: Path) -> None:
+        (tmp_path / "file").touch()
+        with pytest.raises(BakeoffError, match=r"page\.md cannot be written to .*file"):
+            write_atomically(tmp_path / "file" / "page.md", b"x")
+        (tmp_path / "page.md").mkdir()
+        with pytest.raises(BakeoffError, match=r"page\.md cannot be written to .*: Is a directory"):
+            write_atomically(tmp_path / "page.md", b"x")
+        assert files(tmp_path) == ["file"]
+
+
+class TestSave:
+    def test_name_tells_time_variant_and_content(self, tmp_path: Path) -> None:
+        made = at(5, "inductor[freezing]")
+        name = save(tmp_path, made)
+        assert name.startswith("20260102T030405Z_toy_tiny.world_inductor_freezing_fp32_cpu_")
+        assert (tmp_path / "records" / f"{name}.json").read_bytes() == encode(made)
+
+    def test_same_record_same_file(self, tmp_path: Path) -> None:
+        assert save(tmp_path, at(5)) == save(tmp_path, at(5))
+        assert len(files(tmp_path)) == 1
+
+    def test_records_of_one_moment_do_not_meet(self, tmp_path: Path) -> None:
+        names = {save(tmp_path, at(5, note=str(index))) for index in range(20)}
+        assert len(names) == len(load_all(tmp_path).current) == 20
+
+    def test_full_disk_loses_that_record_only(self, tmp_path: Path) -> None:
+        save(tmp_path, at(1))
+        before = files(tmp_path)
+        with largest_file(1000), pytest.raises(BakeoffError, match="cannot be written"):
+            save(tmp_path, at(2))
+        assert files(tmp_path) == before
+        assert len(load_all(tmp_path).current) == 1
+
+
+class TestLoadAll:
+    def test_missing_folder_is_empty(self, tmp_path: Path) -> None:
+        found = load_all(tmp_path / "nowhere")
+        assert (found.current, found.superseded, found.problems) == ((), (), ())
+
+    def test_order_is_that_of_making(self, tmp_path: Path) -> None:
+        made = [at(second, backend) for second in range(30) for backend in ("inductor", "eager")]
+        shuffled = random.Random(0).sample(made, len(made))
+        for entry in shuffled:
+            save(tmp_path, entry)
+        found = [entry.record.created for entry in load_all(tmp_path).current]
+        assert found == sorted(found)
+        assert {encode(entry.record) for entry in load_all(tmp_path).current} == {encode(entry) for entry in made}
+        assert [entry.id for entry in load_all(tmp_path).current] == [entry.id for entry in load_all(tmp_path).current]
+
+    def test_order_within_a_second(self, tmp_path: Path) -> None:
+        """A file's name tells seconds; the variant behind them must not decide."""
+        for fraction, backend in ((9, "eager"), (1, "inductor")):
+            save(tmp_path, record(backend, created=f"2026-01-02T03:04:05.{fraction}00000Z"))
+        assert [entry.record.variant.backend for entry in load_all(tmp_path).current] == ["inductor", "eager"]
+
+    def test_other_files_are_left_alone(self, tmp_path: Path) -> None:
+        save(tmp_path, at(1))
+        for name in ("notes.txt", ".hidden.json", "half.json.tmp", ".abc.tmp"):
+            (tmp_path / "records" / name).write_text("{")
+        found = load_all(tmp_path)
+        assert len(found.current) == 1
+        assert found.problems == ()
+
+    def test_unreadable_files_are_problems(self, tmp_path: Path) -> None:
+        whole = save(tmp_path, at(1))
+        (tmp_path / "records" / "folder.json").mkdir()
+        (tmp_path / "records" / "torn.json").write_bytes(encode(at(2))[:200])
+        (tmp_path / "records" / "link.json").symlink_to(tmp_path / "nowhere")
+        found = load_all(tmp_path)
+        assert [entry.id for entry in found.current] == [whole]
+        assert [problem.partition(" cannot be read")[0] for problem in found.problems] == [
+            "record folder.json",
+            "record link.json",
+            "record torn.json",
+        ]
+        assert not [problem for problem in found.problems if "\n" in problem]
+
+    def test_an_edited_or_renamed_record_is_a_problem(self, tmp_path: Path) -> None:
+        name = save(tmp_path, at(1))
+        path = tmp_path / "records" / f"{name}.json"
+        data = path.read_bytes()
+        path.write_bytes(data.replace(b"2000000", b"1000000"))
+        (tmp_path / "records" / f"copy of {name}x.json").write_bytes(data)
+        found = load_all(tmp_path)
+        assert found.current == ()
+        assert len(found.problems) == 2
+        assert all("was edited or renamed" in problem for problem in found.problems)
+        path.write_bytes(data)
+        assert [entry.id for entry in load_all(tmp_path).current] == [name]
+
+    def test_what_is_no_folder(self, tmp_path: Path) -> None:
+        (tmp_path / "records").touch()
+        with pytest.raises(BakeoffError, match=r"records cannot be read from .*records: Not a directory"):
+            load_all(tmp_path)
+        with pytest.raises(BakeoffError, match="File name too long"):
+            load_all(tmp_path / ("x" * 5000))
+
+    def test_a_comparison_is_read_back_and_superseded(self, tmp_path: Path) -> None:
+        round_ = Round(True, Samples([3, 1]), Samples([2, 2]))
+        made = Comparison(SCHEMA, now(), "sweep", "interleaved", 7, at(1), at(2, "inductor"), (round_, round_))
+        name = save(tmp_path, made)
+        found = load_all(tmp_path)
+        assert [(compared.id, compared.comparison) for compared in found.comparisons] == [(name, made)]
+        assert (found.current, found.problems) == ((), ())
+        supersede(tmp_path, name, "another program ran")
+        assert load_all(tmp_path).comparisons == ()
+
+
+class TestFind:
+    def test_by_name_beginning_hash_and_path(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        first, second = save(tmp_path, at(1)), save(tmp_path, at(2, "inductor"))
+        for asked in (first, first[: len("20260102T030401")], first.rpartition("_")[2], first[-12:-4]):
+            assert find(tmp_path, asked).id == first
+        assert find(tmp_path, second).record == at(2, "inductor")
+        assert find(tmp_path / "nowhere", str(tmp_path / "records" / f"{second}.json")).id == second
+        monkeypatch.chdir(tmp_path / "records")
+        assert find(tmp_path / "nowhere", f"{second}.json").id == second
+
+    def test_ambiguous_and_unknown(self, tmp_path: Path) -> None:
+        save(tmp_path, at(1))
+        save(tmp_path, at(2))
+        for asked in ("2026", "20260102T03040"):
+            with pytest.raises(BakeoffError, match=f"'{asked}': 2 of 2 records match in .*; give more of its name"):
+                find(tmp_path, asked)
+        for asked in ("", "zzz", "*", "../records/2026", "missing.json"):
+            with pytest.raises(BakeoffError, match=r"none of 2 records matches in .*; see: bakeoff table"):
+                find(tmp_path, asked)
+
+    def test_superseding_entry_is_no_record(self, tmp_path: Path) -> None:
+        target = save(tmp_path, at(1))
+        entry = supersede(tmp_path, target, "busy host")
+        for asked in (entry, str(tmp_path / "records" / f"{entry}.json")):
+            with pytest.raises(BakeoffError, match=rf"{entry} is no record: it supersedes {target} \(busy host\)"):
+                find(tmp_path, asked)
+
+
+class TestSupersede:
+    def test_takes_a_record_out_and_keeps_its_file(self, tmp_path: Path) -> None:
+        bad, good = save(tmp_path, at(1)), save(tmp_path, at(2))
+        supersede(tmp_path, bad, "  another program ran\n")
+        found = load_all(tmp_path)
+        assert [entry.id for entry in found.current] == [good]
+        assert [(entry.id, reason) for entry, reason in found.superseded] == [(bad, "another program ran")]
+        assert (tmp_path / "records" / f"{bad}.json").read_bytes() == encode(at(1))
+        assert find(tmp_path, bad).id == bad
+
+    @pytest.mark.parametrize("reason", ["", " ", "\n\t"])
+    def test_needs_a_reason(self, tmp_path: Path, reason: str) -> None:
+        bad = save(tmp_path, at(1))
+        with pytest.raises(BakeoffError, match="give --reason"):
+            supersede(tmp_path, bad, reason)
+        assert len(load_all(tmp_path).current) == 1
+
+    def test_needs_a_record_of_that_folder(self, tmp_path: Path) -> None:
+        elsewhere = save(tmp_path / "other", at(1))
+        with pytest.raises(BakeoffError, match=r"is not in .*mine.records; give --runs"):
+            supersede(tmp_path / "mine", str(tmp_path / "other" / "records" / f"{elsewhere}.json"), "bad")
+        with pytest.raises(BakeoffError, match="none of 0 records matches"):
+            supersede(tmp_path / "mine", elsewhere, "bad")
+        assert not (tmp_path / "mine").exists()
+
+    def test_of_a_record_that_is_gone_changes_nothing(self, tmp_path: Path) -> None:
+        save(tmp_path, Supersede(SCHEMA, now(), "20250101T000000Z_gone_0123456789ab", "bad"))
+        save(tmp_path, at(1))
+        found = load_all(tmp_path)
+        assert (len(found.current), found.superseded, found.problems) == (1, (), ())
+
+
+def test_digest_is_of_the_value() -> None:
+    assert digest({"a": 1, "b": (1, 2)}) == digest({"b": [1, 2], "a": 1})
+    assert digest({"a": 1}) != digest({"a": 2})
+    assert digest(at(1)) == digest(replace(at(1)))
+
+
+def test_now_sorts_as_text() -> None:
+    moments = [now() for _ in range(100)]
+    assert moments == sorted(moments)
+    assert all(len(moment) == len("2026-01-02T03:04:05.123456Z") and moment.endswith("Z") for moment in moments)

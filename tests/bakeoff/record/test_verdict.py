@@ -1,0 +1,170 @@
+"""Verdicts on rounds made by hand: an interval that excludes 1, two per cent, enough rounds, and pairs that agree."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from records import record
+from scipy.stats import wilcoxon
+
+from bakeoff.record.schema import SCHEMA, Comparison, Round, Samples
+from bakeoff.record.verdict import (
+    AGREEING_PAIRS,
+    LEAST_ROUNDS,
+    MOST_PAIRS,
+    bootstrap_median,
+    judge,
+    judge_apart,
+    settled,
+)
+
+EQUAL = (1.0,) * AGREEING_PAIRS
+
+
+def compared(
+    ratio: float, rounds: int = 42, noise: float = 0.01, seed: int = 0, pairs: tuple[float, ...] = EQUAL
+) -> Comparison:
+    """B takes `ratio` times as long as A, in each pair of processes so much more; a round's host speed is its own."""
+    random = np.random.default_rng(seed)
+    made = []
+    for index in range(rounds):
+        speed, pair = random.uniform(1, 2), index * len(pairs) // rounds
+        factors = (1.0, ratio * pairs[pair])
+        a, b = (speed * factor * np.exp(noise * random.standard_normal(5)) * 1e6 for factor in factors)
+        made.append(Round(True, Samples(int(value) for value in a), Samples(int(value) for value in b), pair))
+    sides = (record("eager"), record("inductor"))
+    return Comparison(SCHEMA, "2026-01-02T03:04:05.000000Z", "", "interleaved", 7, *sides, tuple(made))
+
+
+@pytest.mark.parametrize(
+    ("ratio", "word"), [(1.2, "faster"), (1 / 1.2, "slower"), (1.05, "faster"), (1.0, "no difference shown")]
+)
+def test_the_word_follows_the_ratio(ratio: float, word: str) -> None:
+    verdict = judge(compared(ratio))
+    assert verdict.word == word
+    assert verdict.ratio == pytest.approx(ratio, rel=0.01)
+    assert verdict.low <= verdict.ratio <= verdict.high
+    assert verdict.low <= ratio <= verdict.high
+    assert (verdict.rounds, verdict.pairs) == (42, AGREEING_PAIRS)
+
+
+def test_a_host_whose_speed_changes_between_rounds_does_not_matter() -> None:
+    verdict = judge(compared(1.05, noise=0.005))
+    assert verdict.high - verdict.low < 0.02, "although the rounds' own times vary by a factor of two"
+
+
+def test_less_than_two_per_cent_is_no_difference_however_sure() -> None:
+    verdict = judge(compared(1.015, noise=1e-4))
+    assert verdict.low > 1
+    assert verdict.word == "no difference shown"
+
+
+def test_too_few_rounds_show_nothing() -> None:
+    assert judge(compared(2.0, rounds=LEAST_ROUNDS - 1)).word == "no difference shown"
+    assert judge(compared(2.0, rounds=LEAST_ROUNDS)).word == "faster"
+    with pytest.raises(ValueError, match="no rounds"):
+        judge(replace(compared(1.0), rounds=()))
+
+
+def test_one_pair_of_processes_shows_nothing_however_many_rounds() -> None:
+    assert judge(compared(1.3, rounds=200, pairs=(1.0,))).word == "no difference shown"
+    assert judge(compared(1.3, rounds=200, pairs=(1.0,) * (AGREEING_PAIRS - 1))).word == "no difference shown"
+    assert judge(compared(1.3, rounds=200, pairs=(1.0,) * AGREEING_PAIRS)).word == "faster"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_luck_of_processes_is_no_difference(seed: int) -> None:
+    """Steady within each pair, and each pair's own: the rounds' interval alone would call it."""
+    luck = (1.08, 1.09, 1.1, 0.97, 1.07, 1.05, 1.06)
+    assert judge(compared(1.0, rounds=100, seed=seed, pairs=luck)).low > 1
+    assert judge(compared(1.0, rounds=100, seed=seed, pairs=luck)).word == "no difference shown"
+
+
+def test_of_the_most_pairs_one_may_disagree() -> None:
+    agreeing, rounds = (1.0,) * (MOST_PAIRS - 1), 20 * MOST_PAIRS
+    assert judge(compared(1.06, rounds, pairs=(0.9, *agreeing))).word == "faster"
+    assert judge(compared(1 / 1.06, rounds, pairs=(1.2, *agreeing))).word == "slower"
+    assert judge(compared(1.06, rounds, pairs=(0.9, 0.9, *agreeing[1:]))).word == "no difference shown"
+    assert judge(compared(1.06, rounds, pairs=(0.9, *agreeing[1:]))).word == "no difference shown", "one pair less"
+
+
+@pytest.mark.parametrize(
+    ("ratio", "pairs", "enough"),
+    [
+        (1.0, (1.0,), True),
+        (1.1, (1.0,), False),
+        (1.1, (1.0,) * (AGREEING_PAIRS - 1), False),
+        (1.1, (1.0,) * AGREEING_PAIRS, True),
+        (1.1, (0.8, *(1.0,) * AGREEING_PAIRS), False),
+        (1.1, (0.8, 0.8, 1.0, 1.0), True),
+        (1.0, (1.1, 1.01, 0.9), True),
+        (1.1, (0.8, *(1.0,) * (MOST_PAIRS - 1)), True),
+        (1.03, (0.9, *(1.3, 0.98) * 5), True),
+    ],
+    ids=[
+        "shown equal",
+        "one pair",
+        "too few",
+        "all agree",
+        "one contrary",
+        "two",
+        "median near 1",
+        "all but one",
+        "end",
+    ],
+)
+def test_pairs_are_added_until_they_settle_it(ratio: float, pairs: tuple[float, ...], enough: bool) -> None:
+    assert settled(compared(ratio, rounds=20 * len(pairs), noise=0.003, pairs=pairs)) is enough
+
+
+def test_the_verdict_is_of_the_rounds_alone() -> None:
+    first = compared(1.03, noise=0.05)
+    assert judge(first) == judge(first) == judge(replace(first, seed=8))
+
+
+@pytest.mark.parametrize("count", [LEAST_ROUNDS, 12, 40, 41, 120])
+@pytest.mark.parametrize("digits", [1, 9], ids=["ties", "none equal"])
+def test_the_interval_is_that_of_all_resamples(count: int, digits: int) -> None:
+    """Of so many draws as there are here, the share below each end is what the confidence says, but for chance."""
+    random = np.random.default_rng(count)
+    values = np.round(random.lognormal(0, 0.1, count), digits)
+    medians = np.median(random.choice(values, (50_000, count)), axis=1)
+    low, high = bootstrap_median(values, 0.98)
+    assert (medians < low).mean() < 0.01 + 0.002
+    assert (medians <= low).mean() > 0.01 - 0.002
+    assert (medians > high).mean() < 0.01 + 0.002
+    assert (medians >= high).mean() > 0.01 - 0.002
+
+
+def test_the_rank_test_is_wilcoxons() -> None:
+    found = compared(1.02, rounds=15, noise=0.02)
+    logs = [np.log(np.median(entry.b_ns) / np.median(entry.a_ns)) for entry in found.rounds]
+    assert judge(found).p == pytest.approx(float(wilcoxon(logs).pvalue))
+
+
+def test_identical_rounds_are_no_difference() -> None:
+    same = tuple(Round(True, Samples([5]), Samples([5]), number // 4) for number in range(20))
+    verdict = judge(replace(compared(1.0), rounds=same))
+    assert (verdict.word, verdict.ratio, verdict.p) == ("no difference shown", 1.0, 1.0)
+
+
+def test_false_alarms_are_rare() -> None:
+    """Of 300 comparisons without a difference about none is called, although processes differ by 3 % between them."""
+    words = []
+    for seed in range(300):
+        luck = np.exp(0.03 * np.random.default_rng(1000 + seed).standard_normal(MOST_PAIRS))
+        taken = 1
+        while not settled(so_far := compared(1.0, 20 * taken, 0.02, seed, tuple(luck[:taken]))):
+            taken += 1
+        words.append(judge(so_far).word)
+    assert sum(word != "no difference shown" for word in words) <= 6, "2 %"
+
+
+def test_two_records_apart() -> None:
+    slow, fast = (record(samples_ms=[base + 0.01 * index for index in range(30)]) for base in (10.0, 5.0))
+    assert judge_apart(fast, slow).word == "faster"
+    assert judge_apart(slow, fast).word == "slower"
+    assert judge_apart(slow, slow).word == "no difference shown"
+    assert judge_apart(fast, slow).ratio == pytest.approx(10.145 / 5.145)
+    with pytest.raises(ValueError, match="no samples"):
+        judge_apart(slow, record(status="crashed"))

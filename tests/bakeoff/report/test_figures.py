@@ -1,0 +1,345 @@
+"""The plots: the same records give the same bytes, show what is in them, and leave no file that is not theirs."""
+
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from browser import look
+from records import HOST, bakeoff, measurement, record
+
+from bakeoff.models.errors import BakeoffError
+from bakeoff.record.floor import floor
+from bakeoff.record.schema import Ceiling, Clock, Record, Samples
+from bakeoff.record.store import Records, Stored, load_all, save, supersede
+from bakeoff.report import figures
+from bakeoff.report.figures.style import backend_colours, envelope, milliseconds, quantiles, readable, shorten
+from bakeoff.variant import BackendUse
+
+HOSTILE = "</text><script>x</script> $\\frac{1}$ _a & \x00\x1b ../../up \u202e 日本"
+CEILINGS = (
+    Ceiling("copy", "fp32", 84 << 20, 10e9, 9e9),
+    Ceiling("product", "fp32", 10**9, 100e9, 90e9),
+    Ceiling("product", "bf16", 10**9, 400e9, 350e9),
+)
+TRAFFIC = 100_000_000
+"""Bytes a call: 10 ms at the ceilings' bandwidth, while 1.5 GFLOP take 15 ms."""
+
+
+def ms(first: float) -> list[float]:
+    return [first + 0.1 * index for index in range(20)]
+
+
+def bounded(backend: str, first: float, **changes: object) -> Record:
+    return record(backend, ms(first), ceilings=CEILINGS, minimum_bytes=TRAFFIC, **changes)
+
+
+def records(*made: Record) -> Records:
+    return Records(tuple(Stored(f"id-{place}", entry) for place, entry in enumerate(made)), (), ())
+
+
+def drawn(kind: str, *made: Record) -> str:
+    """The only plot of this kind."""
+    (data,) = [data for name, data in figures.render(records(*made)).items() if name.startswith(f"{kind}-")]
+    return data.decode()
+
+
+def texts(svg: str) -> list[str]:
+    """What a reader can read; fails where the file is not XML."""
+    return ["".join(node.itertext()) for node in ElementTree.fromstring(svg).iter() if node.tag.endswith("}text")]
+
+
+def identifiers(svg: str) -> list[str]:
+    return [node.attrib["id"] for node in ElementTree.fromstring(svg).iter() if "id" in node.attrib]
+
+
+SEVERAL = (
+    bounded("eager", 30.0),
+    bounded("inductor", 20.0, created="2026-01-02T03:05:00.000000Z"),
+    bounded("tensorrt", 16.0, dtype="bf16"),
+    record("onnxruntime", ms(17.0), "unstable", "too many recompiles"),
+    record("aoti", status="oom", reason="needs 13 GiB, 4 are free"),
+    bounded("eager", 25.0, created="2026-02-02T03:05:00.000000Z", sweep="20260202T030500-aaaaaa"),
+)
+
+
+class TestDeterminism:
+    def test_same_records_same_bytes(self) -> None:
+        first, second = figures.render(records(*SEVERAL)), figures.render(records(*SEVERAL))
+        assert sorted(first) == [
+            f"{kind}-toy-test-cpu-4-cores.svg" for kind in ("history", "latency", "roofline", "samples")
+        ]
+        assert first == second
+
+    def test_another_process_with_other_settings(self, tmp_path: Path) -> None:
+        """Hashes of strings, the time zone and the user's own matplotlibrc change nothing."""
+        for entry in SEVERAL:
+            save(tmp_path / "runs", entry)
+        here = {path.name: path.read_bytes() for path in figures.update(tmp_path / "runs")}
+        (tmp_path / "matplotlibrc").write_text("font.size: 30\naxes.facecolor: red\nsvg.fonttype: path\n")
+        script = "from pathlib import Path; from bakeoff.report import figures; figures.update(Path('runs'))"
+        for path in (tmp_path / "runs" / "plots").iterdir():
+            path.unlink()
+        subprocess.run(
+            [sys.executable, "-c", script],
+            check=True,
+            cwd=tmp_path,
+            env={"PYTHONHASHSEED": "7", "TZ": "Pacific/Kiritimati", "HOME": str(tmp_path), "PATH": ""},
+        )
+        assert {path.name: path.read_bytes() for path in (tmp_path / "runs" / "plots").iterdir()} == here
+
+    def test_no_time_and_no_place_in_them(self) -> None:
+        for data in figures.render(records(*SEVERAL)).values():
+            text = data.decode()
+            assert text.splitlines()[1].encode() + b"\n" == figures.MARK
+            assert "matplotlib v" not in text.lower()
+            assert "<dc:date>" not in text
+            references = set(re.findall(r"https?://[^\"<\s]+", text))
+            assert all(
+                "w3.org" in found or "purl.org" in found or "creativecommons.org" in found for found in references
+            )
+            assert not re.search(r"(?:href|src)=\"(?!#)", text)
+            assert len(identifiers(text)) == len(set(identifiers(text)))
+
+
+class TestLatency:
+    def test_figures_floors_and_reasons(self) -> None:
+        svg = drawn("latency", *SEVERAL)
+        shown = texts(svg)
+        assert "20.95 [20.50, 21.40] ms" in shown
+        assert "17.95 [17.50, 18.40] ms unstable" in shown
+        assert "oom: needs 13 GiB, 4 are free" in shown
+        assert "25.95 [25.50, 26.40] ms" in shown
+        assert not [text for text in shown if text.startswith("30.95")], "an older record of the same variant"
+        names = [text for text in shown if re.fullmatch(r"\w+ (fp32|bf16)", text)]
+        assert names == ["tensorrt bf16", "onnxruntime fp32", "inductor fp32", "eager fp32", "aoti fp32"]
+        assert len([name for name in identifiers(svg) if name.startswith("floor-")]) == 3
+        assert {"floor", "ok", "unstable"} < set(shown)
+
+    def test_floors_stand_where_they_are(self) -> None:
+        """In the drawing's own coordinates: the floor is to the median as their milliseconds are."""
+        made = bounded("eager", 30.0)
+        bound = floor(made)
+        assert bound is not None
+        assert bound.ms == pytest.approx(15.0)
+        svg = drawn("latency", made)
+        (line,) = re.findall(r'<g id="floor-\d+-\d+">\s*<path d="M (\S+) ', svg)
+        labels = [text for text in texts(svg) if text.isdigit()]
+        marks = re.findall(r'<use xlink:href="#\w+" x="(\S+)" y="\S+"', svg)
+        places = {int(label): float(mark) for label, mark in zip(labels, marks, strict=False)}
+        assert {0, 10, 20} < set(places)
+        assert (float(line) - places[0]) / (places[10] - places[0]) == pytest.approx(1.5, abs=0.01)
+
+    def test_no_floor_where_none_is_known(self) -> None:
+        svg = drawn("latency", record("eager", ms(10.0)))
+        assert not [name for name in identifiers(svg) if name.startswith("floor-")]
+        assert "floor" not in texts(svg)
+
+    def test_only_failed_rows(self) -> None:
+        made = figures.render(
+            records(record("inductor", status="crashed", reason="signal 11"), record(status="timeout"))
+        )
+        assert list(made) == ["latency-toy-test-cpu-4-cores.svg"]
+        shown = texts(made["latency-toy-test-cpu-4-cores.svg"].decode())
+        assert "crashed: signal 11" in shown
+        assert "timeout: no reason is stored" in shown
+
+    def test_no_records(self, tmp_path: Path) -> None:
+        assert figures.render(records()) == {}
+        assert figures.update(tmp_path) == []
+        assert list(tmp_path.iterdir()) == []
+
+
+class TestOtherPlots:
+    def test_samples_shade_the_warm_up(self) -> None:
+        svg = drawn("samples", *SEVERAL)
+        assert len([name for name in identifiers(svg) if name.startswith("warm-up-")]) == 4
+        assert "onnxruntime fp32, unstable" in texts(svg)
+
+    def test_samples_are_thinned(self) -> None:
+        many = Clock(Samples([5_000_000 + index for index in range(2000)]), Samples([9_000_000] * 2000))
+        made = record(made=measurement([1.0], latency=many))
+        assert len(drawn("samples", made)) < 40_000
+
+    def test_history_of_one_sweep_and_of_two(self) -> None:
+        one = texts(drawn("history", SEVERAL[0]))
+        assert "2026-01-02" in one
+        two = texts(drawn("history", *SEVERAL))
+        assert [text for text in two if text.startswith("2026-")] == ["2026-01-02", "2026-02-02"]
+        assert two.count("eager fp32") == 1
+
+    def test_history_of_many_sweeps_stays_readable(self) -> None:
+        rows = [
+            record("eager", ms(10.0), created=f"2026-01-{day:02}T03:04:05.000000Z", sweep=f"sweep-{day}")
+            for day in range(1, 29)
+        ]
+        dates = [text for text in texts(drawn("history", *rows)) if text.startswith("2026-")]
+        assert 4 <= len(dates) <= 8
+
+    def test_roofline_has_a_roof_for_each_dtype_and_a_point_for_each_row(self) -> None:
+        shown = texts(drawn("roofline", *SEVERAL))
+        assert "fp32 roof: 100 GFLOP/s, 10 GB/s" in shown
+        assert "bf16 roof: 400 GFLOP/s, 10 GB/s" in shown
+        points = [text for text in shown if re.fullmatch(r"\w+ (fp32|bf16)", text)]
+        assert points == ["eager fp32", "inductor fp32", "tensorrt bf16"]
+
+    def test_roofline_of_a_known_gpu_comes_from_its_datasheet(self) -> None:
+        host = replace(HOST, gpus=({"name": "NVIDIA H200"},))
+        made = record("eager", ms(10.0), host=host, minimum_bytes=TRAFFIC)
+        made = replace(made, variant=replace(made.variant, device="cuda"))
+        assert "fp32 roof: 67 TFLOP/s, 4.8 TB/s" in texts(drawn("roofline", made))
+
+    def test_no_roofline_without_ceilings_or_traffic(self) -> None:
+        for made in (
+            record("eager", ms(10.0)),
+            record("eager", ms(10.0), ceilings=CEILINGS),
+            bounded("eager", 1.0, flops=0),
+        ):
+            assert not [name for name in figures.render(records(made)) if name.startswith("roofline")]
+
+
+class TestHostileNames:
+    @pytest.fixture
+    def hostile(self) -> Record:
+        made = bounded("eager", 30.0, label=HOSTILE, checkpoint=HOSTILE, host=replace(HOST, cpu=HOSTILE), sweep=HOSTILE)
+        variant = replace(made.variant, component=HOSTILE, backends=(BackendUse(HOSTILE),), preset=HOSTILE)
+        return replace(made, variant=variant, note=HOSTILE)
+
+    def test_are_text(self, hostile: Record) -> None:
+        failed = replace(hostile, measurement=measurement(status="crashed", reason=HOSTILE))
+        failed = replace(failed, variant=replace(failed.variant, dtype="bf16"))
+        made = figures.render(records(hostile, failed))
+        assert len(made) == 4
+        for data in made.values():
+            assert b"<script" not in data
+            assert any("</text><script>x</script> $\\frac{1}$ _a" in text for text in texts(data.decode()))
+
+    def test_stay_in_the_folder(self, hostile: Record, tmp_path: Path) -> None:
+        save(tmp_path / "runs", hostile)
+        written = figures.update(tmp_path / "runs")
+        assert all(re.fullmatch(r"[a-z0-9-]+\.svg", path.name) and len(path.name) < 130 for path in written)
+        assert {path.parent for path in written} == {tmp_path / "runs" / "plots"}
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["runs"]
+
+    def test_names_that_read_alike_do_not_overwrite_each_other(self) -> None:
+        made = [record(host=replace(HOST, cpu=cpu), samples_ms=ms(1.0)) for cpu in ("A/B", "a b", "///", "日本")]
+        made = [replace(entry, variant=replace(entry.variant, component="")) for entry in made]
+        names = [name for name in figures.render(records(*made)) if name.startswith("latency-")]
+        assert len(set(names)) == 4
+
+    def test_an_empty_slug_gets_a_hash(self) -> None:
+        assert all(slug.isalnum() for slug in figures._slugs([("日", "本")]).values())
+
+
+class TestUpdate:
+    def test_removes_what_no_record_asks_for(self, tmp_path: Path) -> None:
+        save(tmp_path, record("eager", ms(10.0)))
+        gone = save(tmp_path, record("eager", ms(10.0), host=replace(HOST, cpu="Old CPU")))
+        assert len(figures.update(tmp_path)) == 6
+        folder = tmp_path / "plots"
+        (folder / "mine.svg").write_text("<svg/>")
+        (folder / "notes.txt").write_text("mine")
+        (folder / "link.svg").symlink_to(folder / "latency-toy-test-cpu-4-cores.svg")
+        supersede(tmp_path, gone, "another machine")
+        assert len(figures.update(tmp_path)) == 3
+        kept = sorted(path.name for path in folder.iterdir())
+        assert kept == ["history-toy-test-cpu-4-cores.svg", "latency-toy-test-cpu-4-cores.svg", "link.svg", "mine.svg",
+                        "notes.txt", "samples-toy-test-cpu-4-cores.svg"]  # fmt: skip
+
+    def test_a_folder_that_cannot_be_written_is_one_sentence(self, tmp_path: Path) -> None:
+        save(tmp_path, record("eager", ms(10.0)))
+        (tmp_path / "plots").write_text("a file")
+        with pytest.raises(BakeoffError, match="cannot be written"):
+            figures.update(tmp_path)
+
+    def test_without_matplotlib(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        save(tmp_path, record("eager", ms(10.0)))
+        monkeypatch.setitem(sys.modules, "matplotlib", None)
+        with pytest.raises(BakeoffError, match="pip install matplotlib"):
+            figures.update(tmp_path)
+        assert not (tmp_path / "plots").exists()
+
+
+class TestCommands:
+    def test_plots_are_a_command(self, tmp_path: Path) -> None:
+        save(tmp_path / "runs", record("eager", ms(10.0)))
+        done = bakeoff("plots", "--runs", str(tmp_path / "runs"), cwd=tmp_path)
+        assert done.code == 0, done.err
+        assert f"wrote {tmp_path / 'runs' / 'plots' / 'latency-toy-test-cpu-4-cores.svg'}" in done.out
+        assert load_all(tmp_path / "runs").problems == ()
+
+    def test_a_sweep_without_matplotlib_says_so_and_keeps_everything(self, tmp_path: Path) -> None:
+        """The settled sweep ends with 3, nothing measured, as it does with plots."""
+        from records import SETTLED
+
+        (tmp_path / "lacking").mkdir()
+        (tmp_path / "lacking" / "matplotlib.py").write_text("raise ModuleNotFoundError('gone', name='matplotlib')\n")
+        done = bakeoff(
+            *SETTLED, cwd=tmp_path, PYTHONPATH=str(tmp_path / "lacking"), BAKEOFF_RUNS=str(tmp_path / "runs")
+        )
+        assert done.code == 3, done.err
+        said = [line for line in done.said if "no plots" in line]
+        assert said == ["bakeoff: no plots: plots need matplotlib, which is not installed; run: pip install matplotlib"]
+        assert len(load_all(tmp_path / "runs").current) == 1
+        assert (tmp_path / "runs" / "OPTIMIZATION_HISTORY.md").is_file()
+
+
+class TestThinning:
+    def test_envelope_keeps_spikes_and_order(self) -> None:
+        values = [5_000_000] * 10_000
+        values[7_777] = 90_000_000
+        places, found = envelope(values, 400)
+        assert len(places) == len(found) <= 400
+        assert places == sorted(set(places))
+        assert found[places.index(7_777)] == 90.0
+
+    @pytest.mark.parametrize("count", [0, 1, 2, 399, 400, 401, 4001])
+    def test_never_more_than_asked_for(self, count: int) -> None:
+        values = Samples(range(1_000_000, 1_000_000 + count))
+        places, found = envelope(values, 400)
+        assert len(places) == len(found) <= min(count, 400)
+        assert [values[place] / 1e6 for place in places] == found
+        assert len(quantiles(values, 400)) <= min(count, 400)
+
+    def test_quantiles_are_those_of_all_samples(self) -> None:
+        values = np.random.default_rng(1).integers(1_000_000, 9_000_000, 5000)
+        few = quantiles(values.tolist(), 401)
+        assert (few[0], few[-1]) == (values.min() / 1e6, values.max() / 1e6)
+        assert few[200] == pytest.approx(np.median(values) / 1e6)
+
+    def test_short_names(self) -> None:
+        assert shorten("short", 10) == "short"
+        assert shorten("inductor[mode=max-autotune] fp32", 20) == "inductor[mod…e] fp32"
+        assert len(shorten("x" * 500, 20)) == 20
+        assert readable("a\x00\n b\u202ec\u2028") == "a b c"
+        assert [milliseconds(value) for value in (0.012345, 1.23456, 12.3456)] == ["0.0123", "1.235", "12.35"]
+
+    def test_a_backend_has_one_colour_in_all_dtypes(self) -> None:
+        rows = [Stored("a", record("eager")), Stored("b", record("aoti")), Stored("c", record("eager", dtype="bf16"))]
+        assert len(set(backend_colours(rows).values())) == len(backend_colours(rows)) == 2
+
+
+def test_a_browser_shows_them(tmp_path: Path) -> None:
+    """Text stays inside the picture, and labels of rows do not lie on each other."""
+    (tmp_path / "latency.svg").write_text(drawn("latency", *SEVERAL))
+    page = tmp_path / "page.html"
+    page.write_text(f"<!doctype html><meta charset=utf-8>{drawn('latency', *SEVERAL).partition('<svg')[1]}"
+                    f"{drawn('latency', *SEVERAL).partition('<svg')[2]}")  # fmt: skip
+    found, said = look(
+        page,
+        """const frame = page.querySelector("svg").getBoundingClientRect();
+        const boxes = [...page.querySelectorAll("svg text")].map((text) => text.getBoundingClientRect());
+        const outside = boxes.filter((box) => box.left < frame.left || box.right > frame.right || box.top < frame.top
+          || box.bottom > frame.bottom).length;
+        const overlap = (a, b) => a.left < b.right && b.left < a.right && a.top + 2 < b.bottom && b.top + 2 < a.bottom;
+        let overlaps = 0;
+        boxes.forEach((a, i) => boxes.slice(i + 1).forEach((b) => { overlaps += overlap(a, b); }));
+        return { texts: boxes.length, outside, overlaps };""",
+        tmp_path,
+    )
+    assert found["texts"] > 15
+    assert (found["outside"], found["overlaps"], said) == (0, 0, "")

@@ -1,0 +1,381 @@
+"""The HTML page: the same records give the same bytes, nothing is fetched, no name is executed, tables sort."""
+
+import json
+import os
+import re
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+from browser import chromium, look
+from records import HOST, bakeoff, measurement, record
+
+from bakeoff.models.errors import BakeoffError
+from bakeoff.record.schema import SCHEMA, Ceiling, Clock, Comparison, Finding, Record, Round, Samples
+from bakeoff.record.store import Records, Stored, load_all, save, supersede
+from bakeoff.report import html as page
+from bakeoff.report.html import charts
+from bakeoff.variant import BackendUse
+
+SHOWN = "</script><script>document.title='owned'</script><img src=x onerror=alert(1)> <b>b</b> %{x} &lt; '\""
+HOSTILE = SHOWN.replace(" '", " \u2028 \x00'")
+CEILINGS = (Ceiling("copy", "fp32", 84 << 20, 10e9, 9e9), Ceiling("product", "fp32", 10**9, 100e9, 90e9))
+
+
+def ms(first: float) -> list[float]:
+    return [first + 0.1 * index for index in range(20)]
+
+
+def records(*made: Record) -> Records:
+    return Records(tuple(Stored(f"id-{place}", entry) for place, entry in enumerate(made)), (), ())
+
+
+SEVERAL = (
+    record("eager", ms(30.0), ceilings=CEILINGS, minimum_bytes=100_000_000),
+    record("inductor", ms(9.0), findings=(Finding("busy-host", "load average 3.0 before the sweep"),)),
+    record("tensorrt", ms(20.0), "parity_failed", "y differs by 5.00e-01 relative L2"),
+    record("aoti", status="oom", reason="needs 13 GiB, 4 are free"),
+    record("eager", ms(100.0), dtype="bf16"),
+)
+
+
+def hostile() -> Record:
+    made = record("eager", ms(10.0), label=HOSTILE, checkpoint=HOSTILE, host=replace(HOST, cpu=HOSTILE), note=HOSTILE)
+    made = replace(made, measurement=replace(made.measurement, findings=(Finding(HOSTILE, HOSTILE),)))
+    return replace(made, variant=replace(made.variant, component=HOSTILE, backends=(BackendUse(HOSTILE),)))
+
+
+def comparison(*pairs: tuple[list[int], list[int]]) -> Comparison:
+    sides = [replace(entry, measurement=replace(entry.measurement, latency=None)) for entry in SEVERAL[:2]]
+    rounds = tuple(Round(True, Samples(a), Samples(b)) for a, b in pairs)
+    return Comparison(SCHEMA, "2026-01-02T04:00:00.000000Z", "", "interleaved", 1, sides[0], sides[1], rounds)
+
+
+class Parsed(HTMLParser):
+    """What a browser would make of the page, as far as tests ask."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[str] = []
+        self.data: dict[str, Any] = {}
+        self.words: list[str] = []
+        self._inside: dict[str, str | None] | None = None
+        self._style = False
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._inside = dict(attrs) if tag == "script" else None
+        self._style = tag == "style"
+
+    def handle_endtag(self, _tag: str) -> None:
+        self._inside = None
+        self._style = False
+
+    def handle_data(self, data: str) -> None:
+        if self._inside is not None and "type" in self._inside:
+            self.data[str(self._inside["id"])] = json.loads(data)
+        elif self._inside is not None:
+            self.scripts.append(data)
+        elif not self._style:
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+class TestPureFunction:
+    def test_same_records_same_bytes(self) -> None:
+        assert page.render(records(*SEVERAL)) == page.render(records(*SEVERAL))
+
+    def test_does_not_depend_on_this_host(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        before = page.render(records(*SEVERAL))
+        monkeypatch.setenv("TZ", "Pacific/Kiritimati")
+        monkeypatch.chdir("/")
+        assert page.render(records(*SEVERAL)) == before
+
+    def test_no_records(self) -> None:
+        parsed = Parsed(page.render(records()))
+        assert "No records yet." in parsed.text
+        assert parsed.data == {}
+
+    def test_only_failed_rows(self) -> None:
+        parsed = Parsed(page.render(records(record("aoti", status="oom", reason="needs 13 GiB"))))
+        assert "aoti fp32 : oom: needs 13 GiB" in parsed.text
+        assert "Ship nothing from this table: no row is ok." in parsed.text
+        assert not [tag for tag, _ in parsed.tags if tag == "figure"]
+
+
+class TestContent:
+    @pytest.fixture
+    def parsed(self) -> Parsed:
+        return Parsed(page.render(records(*SEVERAL), "../runs/records"))
+
+    def test_every_row_has_its_cells(self, parsed: Parsed) -> None:
+        columns = len([tag for tag, attributes in parsed.tags if tag == "th" and attributes.get("scope") == "col"])
+        assert columns == 14
+        cells = [attributes for tag, attributes in parsed.tags if tag in ("td", "th") and "data-key" in attributes]
+        assert len(cells) == columns * len(SEVERAL)
+        figures = ("30.95 [30.50, 31.40]", "9.950 [9.500, 10.40]", "15.00", "48 %", "1.0e-06", "500", "12.2/3.5")
+        for text in (*figures, "3.11x"):
+            assert text in parsed.text
+
+    def test_reasons_and_findings(self, parsed: Parsed) -> None:
+        assert "tensorrt fp32 : parity_failed: y differs by 5.00e-01 relative L2" in parsed.text
+        assert "aoti fp32 : oom: needs 13 GiB, 4 are free" in parsed.text
+        assert "busy-host load average 3.0 before the sweep (inductor fp32)" in parsed.text
+
+    def test_links_lead_to_the_records(self, parsed: Parsed) -> None:
+        links = [str(attributes["href"]) for tag, attributes in parsed.tags if tag == "a"]
+        assert links == [f"../runs/records/id-{place}.json" for place in range(len(SEVERAL))]
+
+    def test_figures_show_what_the_records_hold(self, parsed: Parsed) -> None:
+        (figures,) = parsed.data.values()
+        assert set(figures) == {"distribution", "trade", "timeline"}
+        assert [trace["name"] for trace in figures["distribution"]["data"]] == [
+            "inductor fp32", "tensorrt fp32", "eager fp32", "eager bf16",
+        ]  # fmt: skip
+        first = figures["timeline"]["data"][0]
+        assert first["x"] == list(range(21))
+        assert first["y"][:3] == [9.0, 30.0, 30.1]
+        assert [trace["marker"]["symbol"] for trace in figures["trade"]["data"]] == [
+            "circle", "circle", "circle-open", "triangle-up",
+        ]  # fmt: skip
+
+    def test_the_newest_of_each_variant(self) -> None:
+        newer = record("eager", ms(50.0), created="2026-03-02T03:04:05.000000Z", sweep="later")
+        text = Parsed(page.render(records(*SEVERAL, newer))).text
+        assert "50.95 [50.50, 51.40]" in text
+        assert "30.95 [30.50, 31.40]" not in text
+
+    def test_comparisons_by_their_rounds(self, tmp_path: Path) -> None:
+        for entry in SEVERAL[:2]:
+            save(tmp_path, entry)
+        name = save(tmp_path, comparison(([200, 200], [100, 100]), ([100], [120]), ([300], [300])))
+        parsed = Parsed(page.render(load_all(tmp_path)))
+        assert "1.000 [0.500, 1.200]" in parsed.text
+        assert "3 interleaved rounds in 1 pair of fresh processes" in parsed.text
+        assert f"records/{name}.json" in [attributes.get("href") for tag, attributes in parsed.tags if tag == "a"]
+        dots = [float(str(attributes["cx"])) for tag, attributes in parsed.tags if tag == "circle"]
+        assert dots[0] < dots[2] == 50 < dots[1]
+
+    def test_superseded_and_unreadable_are_said(self, tmp_path: Path) -> None:
+        save(tmp_path, SEVERAL[0])
+        bad = save(tmp_path, SEVERAL[1])
+        supersede(tmp_path, bad, "another program ran")
+        (tmp_path / "records" / "torn.json").write_text("{")
+        parsed = Parsed(page.render(load_all(tmp_path)))
+        assert f"{bad} : another program ran" in parsed.text
+        assert "torn.json cannot be read" in parsed.text
+        assert "inductor fp32" not in parsed.text
+
+
+class TestThinning:
+    def test_full_clocks_are_drawn_by_few_points(self) -> None:
+        full = Clock(Samples(range(5_000_000, 5_002_000)), Samples([9_000_000] * 2000))
+        made = Stored("id", record(made=measurement([1.0], latency=full)))
+        timeline, distribution = charts.timeline([made]), charts.distribution([made])
+        assert timeline is not None
+        assert distribution is not None
+        assert len(timeline["data"][0]["x"]) <= 400
+        assert len(distribution["data"][0]["x"]) <= 400
+
+    def test_no_error_at_all_has_a_place(self) -> None:
+        exact = record("eager", ms(1.0))
+        assert exact.measurement.parity is not None
+        outputs = (replace(exact.measurement.parity.outputs[0], rel_l2=0.0),)
+        exact = replace(
+            exact,
+            measurement=replace(exact.measurement, parity=replace(exact.measurement.parity, outputs=outputs)),
+        )
+        found = charts.trade([Stored("a", exact), Stored("b", record("inductor", ms(1.0)))])
+        assert found is not None
+        assert found["layout"]["yaxis"]["ticktext"][0] == "exact"
+        assert charts.trade([Stored("c", record("aoti", status="oom"))]) is None
+
+
+class TestNothingFromOutside:
+    @pytest.mark.parametrize("made", [SEVERAL, (hostile(),)], ids=["plain", "hostile"])
+    def test_no_reference_leaves_the_file(self, made: tuple[Record, ...]) -> None:
+        text = page.render(records(*made))
+        parsed = Parsed(text)
+        for tag, attributes in parsed.tags:
+            assert "src" not in attributes, tag
+            assert not [name for name in attributes if name.startswith("on")], tag
+            target = attributes.get("href")
+            assert target is None or re.fullmatch(r"data:,|#[a-z0-9-]+|records/id-\d+\.json", target), target
+        own = text.replace(max(parsed.scripts, key=len), "")
+        assert not re.search(r"https?:|//cdn|@import|url\(", own)
+        assert {tag for tag, _ in parsed.tags}.isdisjoint({"img", "iframe", "object", "embed", "base", "form", "b"})
+        assert len(parsed.scripts) == 2
+
+    def test_policy_names_the_scripts_that_are_there(self) -> None:
+        parsed = Parsed(page.render(records(*SEVERAL)))
+        (policy,) = [str(attributes["content"]) for tag, attributes in parsed.tags if "http-equiv" in attributes]
+        assert policy.startswith("default-src 'none'; script-src 'sha256-")
+        assert page._policy(*parsed.scripts) == policy
+        assert "unsafe-eval" not in policy
+
+
+class TestHostileText:
+    def test_is_text(self) -> None:
+        made = hostile()
+        failed = replace(made, measurement=measurement(status="crashed", reason=HOSTILE))
+        failed = replace(failed, variant=replace(failed.variant, dtype="bf16"))
+        text = page.render(records(made, failed))
+        assert "<script>document" not in text
+        assert "\u2028" not in text
+        parsed = Parsed(text)
+        assert parsed.text.count(SHOWN) > 5
+        assert f": crashed: {SHOWN}" in parsed.text
+
+    def test_json_cannot_end_its_script(self) -> None:
+        assert page._embedded({"a": "</script>\u2028\u2029<!--&"}) == (
+            '{"a":"\\u003c/script\\u003e\\u2028\\u2029\\u003c!--\\u0026"}'
+        )
+
+    def test_names_of_records_cannot_be_other_addresses(self) -> None:
+        odd = Records((Stored("javascript:alert(1)//<x>", SEVERAL[0]),), (), ())
+        (link,) = [str(attributes["href"]) for tag, attributes in Parsed(page.render(odd)).tags if tag == "a"]
+        assert link == "records/javascript%3Aalert%281%29//%3Cx%3E.json"
+
+
+class TestWriting:
+    def test_links_are_relative_to_the_page(self, tmp_path: Path) -> None:
+        name = save(tmp_path / "my runs", SEVERAL[0])
+        page.write(tmp_path / "pages" / "page.html", load_all(tmp_path / "my runs"), tmp_path / "my runs")
+        parsed = Parsed((tmp_path / "pages" / "page.html").read_text(encoding="utf-8"))
+        (link,) = [str(attributes["href"]) for tag, attributes in parsed.tags if tag == "a"]
+        assert link == f"../my%20runs/records/{name}.json"
+        assert Path(os.path.normpath(tmp_path / "pages" / unquote(link))).is_file()
+
+    def test_overwrites_a_file_and_nothing_else(self, tmp_path: Path) -> None:
+        path = tmp_path / "page.html"
+        path.write_text("old")
+        page.write(path, records(*SEVERAL), tmp_path)
+        assert path.read_text(encoding="utf-8").startswith("<!doctype html>")
+        (tmp_path / "link.html").symlink_to(path)
+        for odd in (tmp_path, tmp_path / "link.html", Path("/dev/null")):
+            with pytest.raises(BakeoffError, match="no regular file"):
+                page.write(odd, records(*SEVERAL), tmp_path)
+
+    @pytest.mark.parametrize("library", ["jinja2", "plotly"])
+    def test_without_a_library(self, library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in [name for name in sys.modules if name.partition(".")[0] == library]:
+            monkeypatch.delitem(sys.modules, name)
+        monkeypatch.setitem(sys.modules, library, None)
+        with pytest.raises(BakeoffError, match=f"run: pip install {library}"):
+            page.render(records(*SEVERAL))
+
+    def test_command(self, tmp_path: Path) -> None:
+        save(tmp_path / "runs", SEVERAL[0])
+        save(tmp_path / "runs", replace(SEVERAL[1], variant=replace(SEVERAL[1].variant, component="other")))
+        runs = ("--runs", str(tmp_path / "runs"))
+        done = bakeoff("report", "--html", "page.html", "toy", *runs, cwd=tmp_path)
+        assert (done.code, done.out) == (0, "wrote page.html\n"), done.err
+        parsed = Parsed((tmp_path / "page.html").read_text(encoding="utf-8"))
+        assert "eager fp32" in parsed.text
+        assert "inductor fp32" not in parsed.text
+        done = bakeoff("report", "--html", "page.html", *runs, "--json", cwd=tmp_path)
+        assert json.loads(done.out) == {"written": ["page.html"]}
+        assert "inductor fp32" in Parsed((tmp_path / "page.html").read_text(encoding="utf-8")).text
+
+    @pytest.mark.parametrize(
+        ("arguments", "said"),
+        [
+            (("report", "--html", "p.html", "nothing"), "no records of nothing"),
+            (("report", "--html", ""), "--html names nothing"),
+            (("report", "--html", "."), "is no regular file"),
+        ],
+    )
+    def test_what_it_refuses(self, arguments: tuple[str, ...], said: str, tmp_path: Path) -> None:
+        save(tmp_path / "runs", SEVERAL[0])
+        done = bakeoff(*arguments, "--runs", str(tmp_path / "runs"), cwd=tmp_path)
+        assert done.code == 2
+        assert said in done.err
+
+
+class TestBrowser:
+    """What a reader sees, in a browser without network."""
+
+    @pytest.fixture
+    def shown(self, tmp_path: Path) -> Path:
+        chromium()
+        path = tmp_path / "page.html"
+        path.write_text(page.render(records(*SEVERAL, hostile())), encoding="utf-8")
+        return path
+
+    def test_tables_sort(self, shown: Path, tmp_path: Path) -> None:
+        script = """const table = page.querySelector("table.sortable");
+        const heads = [...table.tHead.rows[0].cells];
+        const names = () => [...table.tBodies[0].rows].map((row) => row.cells[0].textContent);
+        const answer = [names()];
+        const head = heads.find((cell) => cell.textContent.startsWith("median"));
+        for (let click = 0; click < 2; click += 1) {
+          head.querySelector("button").click();
+          answer.push([head.getAttribute("aria-sort"), names()]);
+        }
+        heads[0].querySelector("button").click();
+        answer.push([head.getAttribute("aria-sort"), heads[0].getAttribute("aria-sort"), names()]);
+        return answer;"""
+        found, said = look(shown, script, tmp_path)
+        start = ["eager fp32", "inductor fp32", "tensorrt fp32", "aoti fp32", "eager bf16"]
+        assert found[0] == start
+        assert found[1] == ["ascending", ["inductor fp32", "tensorrt fp32", "eager fp32", "eager bf16", "aoti fp32"]]
+        assert found[2] == ["descending", ["eager bf16", "eager fp32", "tensorrt fp32", "inductor fp32", "aoti fp32"]]
+        assert found[3] == [None, "ascending", sorted(start)]
+        assert said == ""
+
+    def test_figures_are_drawn_and_names_are_text(self, shown: Path, tmp_path: Path) -> None:
+        script = """for (let turn = 0; turn < 100; turn += 1) {
+          if (page.querySelectorAll(".plot").length === page.querySelectorAll(".plot[data-drawn]").length) break;
+          await painted();  // its clock is virtual: a wait alone may be over before a frame is
+          await wait(100);
+        }
+        return {
+          places: page.querySelectorAll(".plot").length, drawn: page.querySelectorAll(".plot .main-svg").length,
+          violins: page.querySelectorAll(".violin").length,
+          points: page.querySelectorAll(".scatterlayer .point").length,
+          names: [...page.querySelectorAll(".plot text")].map((text) => text.textContent), title: page.title,
+          styled: page.querySelectorAll(".plot tspan[style*=bold]").length,
+          strangers: page.querySelectorAll("img, iframe, .plot a, body b").length,
+          wide: page.documentElement.scrollWidth - page.documentElement.clientWidth,
+        };"""
+        found, said = look(shown, script, tmp_path)
+        assert said == ""
+        assert found["places"] == 6
+        assert found["drawn"] >= 6
+        assert (found["violins"], found["points"]) == (5, 5)
+        assert found["title"] == "bakeoff: which compiler to ship"
+        assert (found["styled"], found["strangers"], found["wide"]) == (0, 0, 0)
+        assert [name for name in found["names"] if name.startswith("</script><script>")]
+        assert "inductor fp32" in found["names"]
+
+    def test_narrow(self, shown: Path, tmp_path: Path) -> None:
+        """On a phone nothing but tables and their like is wider than the screen."""
+        script = "frame.width = 360; await wait(2000); return page.documentElement.scrollWidth;"
+        assert look(shown, script, tmp_path) == (360, "")
+
+    def test_a_hundred_figures_wait_until_they_are_near(self, tmp_path: Path) -> None:
+        chromium()
+        made = [replace(SEVERAL[0], batch=batch) for batch in range(1, 31)]
+        path = tmp_path / "page.html"
+        path.write_text(page.render(records(*made)), encoding="utf-8")
+        script = """await wait(1000);
+        const drawn = page.querySelectorAll(".plot[data-drawn]").length;
+        return [drawn > 2, drawn < 30, page.querySelectorAll(".plot").length];"""
+        found, _ = look(path, script, tmp_path, height=3000)
+        assert found == [True, True, 90]
+
+
+def test_the_package_holds_the_template() -> None:
+    folder = Path(page.__file__).parent
+    assert {path.name for path in folder.iterdir() if path.suffix not in (".py", "")} == {
+        "page.html.j2", "page.css", "page.js",
+    }  # fmt: skip

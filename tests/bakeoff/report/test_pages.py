@@ -1,0 +1,731 @@
+"""Pages are pure functions of records: three fixed ones give exactly these bytes, and no text in them breaks a page."""
+
+import json
+import random
+import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from records import GPU_HOST, HOST, SETTLED, bakeoff, measurement, record
+
+from bakeoff.models import component_names, resolve_component
+from bakeoff.models.errors import BakeoffError
+from bakeoff.process.jobs import TwinResult
+from bakeoff.record.schema import Finding, KernelTime, ProofRecord, Record, TraceRecord
+from bakeoff.record.store import Records, Stored, find, load_all, save, supersede
+from bakeoff.report import groups as rows_of
+from bakeoff.report.markdown import history, readme
+from bakeoff.report.markdown.escape import escape
+from bakeoff.report.recommendation import recommendation
+from bakeoff.report.text import doctor, listing, table
+from bakeoff.report.text import record as one
+from bakeoff.sweep.row import with_twin
+
+PAGES = Path(__file__).parents[2] / "golden" / "pages"
+TEN = [10 + 0.1 * index for index in range(20)]  # median 10.95, interval [10.5, 11.4]
+HOSTILE = "a|b \\| c \\\\| <script>x</script>\n\n# not a heading\n| x | y |\n<!-- end of results -->"
+
+
+def ms(first: float) -> list[float]:
+    """Twenty samples 0.1 ms apart: the median is 0.95 above the first, its interval reaches from 0.5 to 1.4 above."""
+    return [first + 0.1 * index for index in range(20)]
+
+
+def at(second: int, *arguments: Any, **changes: Any) -> Record:
+    return record(*arguments, created=f"2026-01-02T03:04:{second:02}.000000Z", **changes)
+
+
+THREE = (
+    at(1, "eager", ms(10.0), note="first run"),
+    at(2, "inductor", ms(5.0), findings=(Finding("busy-host", "load average 3.0 before the worker started"),)),
+    at(3, "inductor[freezing]", ms(2.0), "parity_failed", "y differs by 5.00e-01 relative L2, over 2.00e-06"),
+)
+
+
+def stored(*records: Record) -> tuple[Stored, ...]:
+    return tuple(Stored(f"id-{index}", entry) for index, entry in enumerate(records))
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    for entry in THREE:
+        save(tmp_path / "runs", entry)
+    return tmp_path / "runs"
+
+
+def cells(line: str) -> int:
+    """Cells of a markdown row as GitHub counts them: a backslash takes the next character with it."""
+    return len(re.findall(r"(?<!\\)\|", re.sub(r"\\\\", "", line.strip()))) - 1
+
+
+def tables(page: str) -> list[list[str]]:
+    """The page's tables, each as its rows."""
+    found: list[list[str]] = []
+    before = ""
+    for line in page.splitlines():
+        if line.startswith("|"):
+            if not before.startswith("|"):
+                found.append([])
+            found[-1].append(line)
+        before = line
+    return found
+
+
+class TestThreeRecords:
+    """Kept as files: what was once written must stay readable and give the same pages."""
+
+    def test_table(self) -> None:
+        assert table.render(load_all(PAGES).current) + "\n" == (PAGES / "table.txt").read_text(encoding="utf-8")
+
+    def test_history(self) -> None:
+        assert history.render(load_all(PAGES)) == (PAGES / "history.md").read_text(encoding="utf-8")
+
+    def test_readme_block(self) -> None:
+        assert readme.render(load_all(PAGES).current) + "\n" == (PAGES / "readme.md").read_text(encoding="utf-8")
+
+    def test_no_row_vanishes(self) -> None:
+        records = load_all(PAGES)
+        assert (len(records.current), records.problems) == (3, ())
+        for page in (table.render(records.current), history.render(records), readme.render(records.current)):
+            for name in ("eager fp32", "inductor fp32", "inductor[freezing] fp32"):
+                assert name in page
+            assert "parity_failed" in page
+        for page in (table.render(records.current), history.render(records)):
+            assert "y differs by 5.00e-01 relative L2, over 2.00e-06" in page
+
+
+class TestPureFunctions:
+    def test_same_records_same_bytes(self, runs: Path, tmp_path: Path) -> None:
+        first = load_all(runs)
+        other = tmp_path / "other" / "records"
+        other.mkdir(parents=True)
+        names = [path.name for path in (runs / "records").iterdir()]
+        for name in random.Random(1).sample(names, len(names)):
+            shutil.copy(runs / "records" / name, other / name)
+        second = load_all(tmp_path / "other")
+        assert history.render(second) == history.render(first) == history.render(first)
+        assert readme.render(second.current) == readme.render(first.current)
+        assert table.render(second.current) == table.render(first.current)
+
+    def test_pages_do_not_depend_on_this_host(self, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        before = history.render(load_all(runs)), readme.render(load_all(runs).current)
+        monkeypatch.setenv("TZ", "Pacific/Kiritimati")
+        monkeypatch.setenv("LC_ALL", "C")
+        monkeypatch.chdir("/")
+        assert (history.render(load_all(runs)), readme.render(load_all(runs).current)) == before
+
+    def test_no_records(self, tmp_path: Path) -> None:
+        empty = load_all(tmp_path)
+        assert "No records yet." in history.render(empty)
+        assert readme.render(empty.current) == f"{readme.BEGIN}\n{readme.END}"
+        assert table.render(empty.current) == ""
+
+
+class TestGroups:
+    def test_what_must_not_be_compared_is_apart(self) -> None:
+        base = record("eager", TEN)
+        others = [
+            replace(base, batch=2),
+            replace(base, threads=1),
+            replace(base, weight_seed=1),
+            replace(base, input_seed=1),
+            replace(base, checkpoint="w.pt"),
+            replace(base, host=replace(HOST, cpu="Other CPU")),
+            replace(base, config={"width": 64, "length": 16}),
+            replace(base, variant=replace(base.variant, preset="small")),
+            replace(base, variant=replace(base.variant, workload="sound")),
+        ]
+        assert len(rows_of.groups(stored(base, *others))) == len(others) + 1
+        assert len(rows_of.groups(stored(base, replace(base, note="x", sweep="y"), record("inductor", TEN)))) == 1
+
+    def test_a_config_is_the_same_after_json(self) -> None:
+        """In memory a config holds tuples, from a file lists."""
+        fresh, read = record(config={"sizes": (1, 2)}), record(config={"sizes": [1, 2]})
+        assert rows_of.group_key(fresh) == rows_of.group_key(read)
+
+    def test_titles_tell_what_and_where(self) -> None:
+        assert rows_of.title(record()) == (
+            "toy:tiny.world (toy), batch 1, Test CPU, 4 cores, 4 threads, random weights, seed 0"
+        )
+        made = record(checkpoint="ema.pt", label="", batch=2, host=GPU_HOST)
+        made = replace(made, variant=replace(made.variant, device="cuda"))
+        assert rows_of.title(made) == "toy:tiny.world, batch 2, Test GPU, 4 threads, ema.pt"
+
+    def test_newest_of_each_variant(self) -> None:
+        old, new = at(1, "eager", ms(10.0)), at(9, "eager", ms(20.0))
+        other = at(5, "inductor", ms(5.0))
+        for order in ((old, other, new), (new, other, old), (old, new, other)):
+            kept = {entry.record.created for entry in rows_of.newest(stored(*order))}
+            assert kept == {new.created, other.created}
+
+
+class TestSeveralBuilds:
+    """A best build of 5.95 ms, whose processes lie 4 ms apart; another of 9.95 ms, whose processes lie level."""
+
+    BUILDS = (
+        at(1, "inductor", ms(3.0)),
+        at(2, "inductor", ms(9.0), build_number=2),
+        at(3, "inductor", ms(5.0), process=2),
+        at(4, "inductor", ms(9.0), build_number=2, process=2),
+        at(5, "inductor", ms(7.0), process=3),
+        at(6, "inductor", ms(9.0), build_number=2, process=3),
+    )
+
+    def test_the_best_build_stands_for_all_by_its_middle_process(self) -> None:
+        for order in (self.BUILDS, self.BUILDS[::-1]):
+            (row,) = rows_of.newest(stored(*order))
+            assert (row.record.build_number, row.record.process) == (1, 2)
+
+    def test_one_lucky_process_does_not_make_a_build_the_best(self) -> None:
+        lucky = at(7, "inductor", ms(1.0), build_number=2, process=4)
+        (row,) = rows_of.newest(stored(*self.BUILDS, lucky))
+        assert (row.record.build_number, row.record.process) == (1, 2)
+
+    @pytest.mark.parametrize("status", ["unstable", "crashed", "parity_failed"])
+    def test_a_build_that_is_not_ok_stands_for_all(self, status: str) -> None:
+        samples = () if status == "crashed" else ms(20.0)
+        bad = at(7, "inductor", samples, status, "why", build_number=3)
+        (row,) = rows_of.newest(stored(*self.BUILDS, bad))
+        assert (row.record.build_number, row.record.status) == (3, status)
+
+    def test_an_older_sweep_does_not_count(self) -> None:
+        older = at(0, "inductor", ms(0.5), build_number=3, sweep="older")
+        (row,) = rows_of.newest(stored(older, *self.BUILDS))
+        assert row.record.build_number == 1
+
+    def test_spread_between_builds_is_apart_from_that_within(self) -> None:
+        every = stored(*self.BUILDS)
+        ((_, spread),) = rows_of.spreads(rows_of.newest(every), every)
+        assert (spread.builds, spread.processes) == (2, 6)
+        assert (spread.low_ms, spread.high_ms) == pytest.approx((5.95, 9.95))
+        assert spread.between == pytest.approx(4.0 / 7.95)
+        assert spread.between_processes == pytest.approx((4.0 / 5.95) / 2)
+        assert spread.within == pytest.approx((0.95 / 9.95 + 0.95 / 7.95) / 2)
+
+    def test_one_process_a_build_has_no_spread_between_processes(self) -> None:
+        every = stored(*self.BUILDS[:2])
+        ((_, spread),) = rows_of.spreads(rows_of.newest(every), every)
+        assert (spread.builds, spread.between_processes) == (2, None)
+        assert spread.between == pytest.approx(6.0 / 6.95)
+
+    def test_pages_say_it_with_the_rule(self) -> None:
+        every = stored(*self.BUILDS)
+        text = (
+            "inductor fp32 in 2 builds: medians 5.95 to 9.95 ms, 50.3% apart; within a build those of its processes "
+            "lie 33.6% apart; within a process the middle half of the samples spans 10.7%"
+        )
+        assert f"{text}\n{rows_of.BUILDS_LEGEND}\n" in table.render(rows_of.newest(every), (), every)
+        page = history.render(Records(every, (), ()))
+        assert f"- {text}\n- {escape(rows_of.BUILDS_LEGEND)}\n" in page
+        assert page.count("](records/id-") == len(every), "a line for every build"
+
+    def test_processes_of_one_build_need_no_rule(self) -> None:
+        every = stored(*(entry for entry in self.BUILDS if entry.build_number == 1))
+        text = table.render(rows_of.newest(every), (), every)
+        assert "inductor fp32 in 3 processes: medians 3.95 to 7.95 ms, 67.2% apart; within a process" in text
+        assert rows_of.BUILDS_LEGEND not in text
+
+    def test_one_record_says_which_build_it_is(self) -> None:
+        assert "build 2, process 3, " in one.render(stored(*self.BUILDS)[5])
+
+    def test_records_from_before_are_of_the_first_build(self) -> None:
+        assert {entry.record.build_number for entry in load_all(PAGES).current} == {1}
+
+
+class TestSpeedups:
+    def test_against_the_same_dtype_and_fp32(self) -> None:
+        rows = stored(
+            record("eager", ms(20.0)),
+            record("inductor", ms(10.0)),
+            record("eager", ms(15.0), dtype="bf16"),
+            record("inductor", ms(5.0), dtype="bf16"),
+        )
+        found = {row["variant"]: (row["vs_eager"], row["vs_eager_fp32"]) for row in table.as_rows(rows)}
+        assert found["toy:tiny.world/inductor/bf16@cpu"] == (pytest.approx(15.95 / 5.95), pytest.approx(20.95 / 5.95))
+        assert found["toy:tiny.world/inductor/fp32@cpu"] == (pytest.approx(20.95 / 10.95),) * 2
+        assert found["toy:tiny.world/eager/fp32@cpu"] == (1.0, 1.0)
+
+    def test_overlap_is_marked(self) -> None:
+        eager = record("eager", TEN)
+        assert rows_of.speedup(record("inductor", ms(9.8)), eager) == "1.02x ~"
+        assert rows_of.speedup(record("inductor", ms(5.0)), eager) == "1.84x"
+        assert rows_of.speedup(record("inductor", ms(20.0)), eager) == "0.52x"
+        assert rows_of.speedup(eager, eager) == "1.00x"
+        assert rows_of.speedup(eager, None) == rows_of.speedup(record(status="oom"), eager) == ""
+
+    @pytest.mark.parametrize("status", ["parity_failed", "fell_back", "unstable"])
+    def test_only_ok_rows_are_ranked_or_compared_with(self, status: str) -> None:
+        rows = stored(record("eager", TEN, status, "why"), record("inductor", ms(5.0)))
+        assert [row["vs_eager"] for row in table.as_rows(rows)] == [None, None]
+        assert rows_of.baselines(rows) == {}
+        rows = stored(record("eager", TEN), record("inductor", ms(5.0), status, "why"))
+        assert [row["vs_eager"] for row in table.as_rows(rows)] == [1.0, None]
+        assert "inductor" not in recommendation(rows)
+        assert table.row(rows[1].record, rows_of.baselines(rows))[2:8] == ["5.95", "6.88", "5.00", "", "", "168.07"]
+
+
+class TestRecommendation:
+    @pytest.mark.parametrize(
+        ("rows", "sentence"),
+        [
+            ((), "Ship nothing from this table: no row is ok."),
+            (
+                (record("eager", TEN, "unstable", "x"), record("inductor", status="crashed")),
+                "Ship nothing from this table: no row is ok.",
+            ),
+            (
+                (record("inductor", TEN), record("eager", status="oom")),
+                "Ship inductor fp32: it is the only row that is ok (10.95 ms).",
+            ),
+            (
+                (record("eager", TEN), record("inductor", ms(9.8))),
+                "No difference shown between inductor fp32, eager fp32; ship eager fp32, it needs no build.",
+            ),
+            (
+                (record("inductor", TEN), record("inductor[freezing]", ms(10.1)), record("eager", ms(20.0))),
+                "No difference shown between inductor fp32, inductor[freezing] fp32; ship inductor fp32: the lowest "
+                "median, 10.95 ms, 1.91x eager fp32.",
+            ),
+            (
+                (record("inductor", TEN), record("inductor[freezing]", ms(10.1))),
+                "No difference shown between inductor fp32, inductor[freezing] fp32; ship inductor fp32: the lowest "
+                "median, 10.95 ms.",
+            ),
+            (
+                (record("eager", TEN), record("inductor", ms(5.0)), record("inductor[freezing]", ms(20.0))),
+                "Ship inductor fp32: 5.95 ms [5.50, 6.40], 1.84x eager fp32; next is eager fp32 with 10.95 ms "
+                "[10.50, 11.40], intervals apart, not interleaved.",
+            ),
+            (
+                (record("eager", TEN), record("inductor", ms(20.0))),
+                "Ship eager fp32: 10.95 ms [10.50, 11.40]; next is inductor fp32 with 20.95 ms [20.50, 21.40], "
+                "intervals apart, not interleaved.",
+            ),
+        ],
+        ids=[
+            "no rows",
+            "no ok row",
+            "single ok row",
+            "tie with the baseline",
+            "tie above the baseline",
+            "tie without a baseline",
+            "clear winner",
+            "baseline wins",
+        ],
+    )
+    def test_sentence(self, rows: Sequence[Record], sentence: str) -> None:
+        assert recommendation(stored(*rows)) == sentence
+
+    def test_is_the_last_line_of_each_table(self) -> None:
+        rows = stored(record("eager", TEN), replace(record("eager", ms(5.0)), batch=2))
+        parts = table.render(rows).split("\n\ntoy:")
+        assert len(parts) == 2
+        assert [part.splitlines()[-1].partition(":")[0] for part in parts] == ["Ship eager fp32"] * 2
+
+
+class TestRowsWithoutNumbers:
+    @pytest.mark.parametrize("status", ["unavailable", "timeout", "oom", "crashed", "build_failed", "call_failed"])
+    def test_stay_with_their_reason(self, status: str, tmp_path: Path) -> None:
+        save(tmp_path, record("eager", TEN))
+        save(tmp_path, record("inductor", status=status, reason="said so itself"))
+        records = load_all(tmp_path)
+        assert f"inductor fp32: {status}: said so itself" in table.render(records.current)
+        assert "- inductor fp32: said so itself" in history.render(records)
+        assert f"| inductor fp32 | {status} | | | | |" in re.sub(" +", " ", history.render(records))
+        assert f"| inductor fp32 | {status} | said so itself |" in re.sub(" +", " ", readme.render(records.current))
+
+    def test_findings_name_their_rows_unless_all_have_them(self) -> None:
+        both, lone = Finding("busy", "the host was busy"), Finding("cold", "caches were cold")
+        rows = stored(record("eager", TEN, findings=(both,)), record("inductor", TEN, findings=(both, lone)))
+        lines = table.render(rows).splitlines()
+        assert "note: the host was busy" in lines
+        assert "note: caches were cold (inductor fp32)" in lines
+
+
+class TestHostileText:
+    @pytest.fixture
+    def hostile(self, tmp_path: Path) -> Path:
+        base = record("eager", TEN, note=HOSTILE, label=HOSTILE, checkpoint=HOSTILE, config={HOSTILE: HOSTILE})
+        spoilt = replace(base, host=replace(HOST, cpu=HOSTILE), versions={HOSTILE: HOSTILE}, commit=HOSTILE)
+        odd = replace(spoilt.variant, component=HOSTILE)
+        save(tmp_path / "runs", spoilt)
+        save(
+            tmp_path / "runs",
+            replace(spoilt, measurement=measurement(status="crashed", reason=HOSTILE), note="two\nlines"),
+        )
+        save(tmp_path / "runs", replace(spoilt, variant=odd, measurement=measurement([1.0], "parity_failed", HOSTILE)))
+        supersede(tmp_path / "runs", save(tmp_path / "runs", at(9, "inductor", TEN)), HOSTILE)
+        return tmp_path / "runs"
+
+    def test_history_and_readme_keep_their_shape(self, hostile: Path) -> None:
+        records = load_all(hostile)
+        assert (len(records.current), len(records.superseded)) == (3, 1)
+        for page in (history.render(records), readme.render(records.current)):
+            found = tables(page)
+            assert len(found) == 2
+            for rows in found:
+                assert {cells(line) for line in rows} == {cells(rows[0])}
+                assert all(line.endswith("|") for line in rows)
+            assert "<script" not in page
+            assert page.count(readme.END) == page.count(readme.BEGIN) == (1 if page.startswith(readme.BEGIN) else 0)
+            headings = [line for line in page.splitlines() if line.startswith("#")]
+            assert not [line for line in headings if line.startswith("# ") and line != "# Optimization history"]
+
+    def test_pages_survive_their_own_check(self, hostile: Path) -> None:
+        (hostile.parent / "README.md").write_text(f"# mine\n\n{readme.BEGIN}\n{readme.END}\n\nafter\n")
+        history.update(hostile)
+        readme.update(hostile)
+        readme.update(hostile)
+        assert history.check(hostile) == readme.check(hostile) == ""
+        text = (hostile.parent / "README.md").read_text()
+        assert text.startswith("# mine\n\n")
+        assert text.endswith(f"{readme.END}\n\nafter\n")
+
+    @pytest.mark.parametrize(
+        ("text", "escaped"),
+        [
+            ("plain [a, b] `c` 5 > 4", "plain [a, b] `c` 5 > 4"),
+            ("a|b", "a\\|b"),
+            ("a\\|b", "a\\\\\\|b"),
+            ("<b>", "&lt;b>"),
+            ("two\n\n  lines\t.", "two lines ."),
+            ("\u2028\u2029\x0b\x0c\x1c", ""),
+        ],
+    )
+    def test_escape(self, text: str, escaped: str) -> None:
+        assert escape(text) == escaped
+
+
+class TestHistoryPage:
+    def test_superseded_records_are_listed_and_not_shown(self, runs: Path) -> None:
+        bad = load_all(runs).current[1]
+        supersede(runs, bad.id, "another program ran")
+        page = history.render(load_all(runs))
+        assert f"- `{bad.id}`: another program ran" in page.partition("## Superseded")[2]
+        assert f"(records/{bad.id}.json)" not in page
+        assert bad.id not in readme.render(load_all(runs).current)
+
+    def test_check(self, runs: Path) -> None:
+        assert "does not exist; run: make history" in history.check(runs)
+        path = history.update(runs)
+        assert path == runs / "OPTIMIZATION_HISTORY.md"
+        assert history.check(runs) == ""
+        text = path.read_text()
+        path.write_text(text.replace("10.95", "9.95"))
+        assert "edited by hand or stale" in history.check(runs)
+        path.write_text(text)
+        save(runs, at(9, "inductor", ms(4.0)))
+        assert "edited by hand or stale" in history.check(runs)
+        history.update(runs)
+        assert history.check(runs) == ""
+        victim = next((runs / "records").glob("*freezing*.json"))
+        victim.unlink()
+        assert f"cites 1 records that are missing, first {victim.stem}; restore it" in history.check(runs)
+        (runs / "records" / "torn.json").write_text("{")
+        assert "torn.json cannot be read" in history.check(runs)
+
+    def test_superseding_a_cited_record_is_stale_not_missing(self, runs: Path) -> None:
+        history.update(runs)
+        supersede(runs, load_all(runs).current[0].id, "busy")
+        assert "edited by hand or stale" in history.check(runs)
+
+    def test_each_sweep_is_an_entry_of_its_component_and_machine(self, runs: Path) -> None:
+        save(
+            runs, replace(at(30, "eager", ms(9.0), note="after the change"), sweep="20260103T000000-fedcba", commit="")
+        )
+        save(runs, replace(at(40, "eager", ms(9.0)), host=replace(HOST, cpu="Another CPU")))
+        page = history.render(load_all(runs))
+        assert [line for line in page.splitlines() if line.startswith("## ")] == [
+            "## toy on Another CPU, 4 cores",
+            "## toy on Test CPU, 4 cores",
+        ]
+        assert page.count("\n#### ") == 3
+        assert "sweep 20260103T000000-fedcba, outside a checkout" in page
+        assert "> after the change\n" in page
+
+    def test_figures_are_those_of_the_samples(self, runs: Path) -> None:
+        """Mean, Min, Max, Std and calls a second as written in the table, against the record itself."""
+        page = history.render(load_all(runs))
+        for entry in load_all(runs).current:
+            (line,) = [line for line in page.splitlines() if f"(records/{entry.id}.json)" in line]
+            found = [cell.strip() for cell in line.strip("|").split("|")]
+            figures = entry.record.latency
+            assert figures is not None
+            wanted = (figures.mean_ms, figures.min_ms, figures.max_ms, figures.std_ms)
+            assert found[2:6] == [f"{value:.2f}" for value in wanted]
+            assert found[9] == f"{1000 / figures.mean_ms:.2f}"
+
+
+class TestReadmeBlock:
+    def test_only_the_block_is_written(self, runs: Path) -> None:
+        page = runs.parent / "README.md"
+        assert readme.update(runs) == []
+        page.write_text("no block here\n")
+        assert readme.update(runs) == []
+        assert readme.check(runs) == ""
+        page.write_text(f"before\n{readme.BEGIN}\nold\n{readme.END}\nafter \\1 \\g<0>\n")
+        assert "is not what the records give; run: make history" in readme.check(runs)
+        assert readme.update(runs) == [page]
+        assert readme.check(runs) == ""
+        text = page.read_text()
+        assert text.startswith(f"before\n{readme.BEGIN}\n**toy:tiny.world")
+        assert text.endswith(f"{readme.END}\nafter \\1 \\g<0>\n")
+        page.write_text(text.replace("10.95 [10.50, 11.40]", "9.95 [9.50, 10.40]"))
+        assert "is not what the records give" in readme.check(runs)
+
+    @pytest.mark.parametrize("text", [f"{readme.BEGIN}\n", f"{readme.END}\n{readme.BEGIN}\n"])
+    def test_block_without_an_end(self, runs: Path, text: str) -> None:
+        (runs.parent / "README.md").write_text(text)
+        for action in (readme.check, readme.update):
+            with pytest.raises(BakeoffError, match="the results block has a beginning and no end"):
+                action(runs)
+        assert (runs.parent / "README.md").read_text() == text
+
+    def test_cites_existing_records_only(self, runs: Path) -> None:
+        save(runs, at(50, "eager", ms(11.0)))
+        cited = re.findall(r"\(runs/records/(.+?)\.json\)", readme.render(load_all(runs).current))
+        assert len(cited) == 3  # the newest of each variant
+        for name in cited:
+            find(runs, name)
+
+
+class TestOneRecord:
+    def test_shows_what_the_record_holds(self, runs: Path) -> None:
+        entry = load_all(runs).current[2]
+        text = one.render(entry)
+        for part in (
+            "toy:tiny.world/inductor[freezing]/fp32@cpu",
+            entry.id,
+            "status    parity_failed: y differs by 5.00e-01",
+            "latency   median 2.950 ms [2.500, 3.400], mean 2.950, min 2.000",
+            "20 samples; 1 calls each, stopped: narrow",
+            "build     12.2/3.5 s cold/warm, peak 300 MiB, no compiler process above 200 MiB",
+            "memory    weights 50 MiB, inputs 1 MiB, host peak 500 MiB, calls add 10 MiB",
+            "judge     judge-1, eager fp64, 4 sets of inputs",
+            "y: relative L2 5.00e-01, limit 2.00e-06",
+            "captured calls 12",
+            "versions  bakeoff 0.1.0, torch 2.13.0",
+            "not on this machine (was logs/20260102T030400-abcdef/toy.log in the cache folder)",
+        ):
+            assert part in text
+
+    @pytest.mark.parametrize("status", ["unavailable", "crashed", "build_failed"])
+    def test_of_a_row_without_numbers(self, status: str) -> None:
+        made = record(made=measurement(status=status, reason="why", traceback="Traceback\n  ValueError: x\n"))
+        text = one.render(Stored("id", made))
+        assert f"status    {status}: why" in text
+        assert text.endswith("Traceback\n  ValueError: x")
+
+    def test_log_on_this_machine(self, tmp_path: Path) -> None:
+        made = record()
+        path = tmp_path / "cache" / made.log
+        path.parent.mkdir(parents=True)
+        path.touch()
+        assert one.log_place(made) == str(path)
+
+
+class TestCertificate:
+    """What `show` says of how a row was built and where its time goes."""
+
+    PROOF = ProofRecord(
+        graphs=1,
+        graph_breaks=0,
+        recompiles=("guard failed: x.size(0) == 1",),
+        operators_inside={f"aten.op{index}": index for index in range(1, 16)},
+        operators_outside={"mm": 3},
+        facts={"kernels_generated": 7},
+        quantised={f"layer.{index}": "int8 dynamic" for index in range(6)},
+        skipped={"gate": "128 elements, fewer than 65536"},
+        trace=TraceRecord(
+            (KernelTime("cpp_fused_add_0", 2.0, 600_000, True), KernelTime("aten::mm", 1.0, 250_000, False)),
+            12,
+            1_000_000,
+            900_000,
+            600_000,
+        ),
+        incomplete="the traced twin is another graph (aa, measured bb)",
+    )
+
+    @pytest.fixture
+    def row(self) -> Record:
+        return replace(record("inductor", TEN, made=measurement(TEN, proof=self.PROOF)), quantisation="dynamic")
+
+    def test_says_what_it_certifies(self, row: Record) -> None:
+        text = one.render(Stored("id", row))
+        for line in (
+            "proof     graphs 1, graph breaks 0, recompiles 1, kernels_generated 7",
+            "  inductor ran means: dynamo captured one graph without a break and inductor compiled it",
+            "  incomplete: the traced twin is another graph (aa, measured bb)",
+            "  recompiled: guard failed: x.size(0) == 1",
+            "  operators outside: mm 3",
+            "  quantised: 6, int8 dynamic: layer.0, layer.1, layer.2, layer.3 and 2 more",
+            "  left: 1, 128 elements, fewer than 65536: gate",
+            "  a traced call took 1.000 ms, 90% in named kernels, 60% in the compiler's own (*); the 2 longest of 12:",
+        ):
+            assert line in text.splitlines()
+        (inside,) = (line for line in text.splitlines() if line.startswith("  operators inside: "))
+        assert inside.startswith("  operators inside: aten.op15 15, aten.op14 14,")
+        assert inside.endswith("aten.op4 4 and 3 more")
+        kernels = [line.split() for line in text.splitlines() if line.startswith(("    cpp_fused", "    aten::mm"))]
+        assert kernels == [["cpp_fused_add_0", "*", "2", "0.6000", "60%"], ["aten::mm", "1", "0.2500", "25%"]]
+
+    def test_what_ran_instead_is_said(self) -> None:
+        made = measurement(TEN, "fell_back", "what ran is eager", proof=ProofRecord(fell_back="eager"))
+        assert "  fell back: what ran is eager" in one.render(Stored("id", record("inductor", made=made))).splitlines()
+
+    def test_of_a_backend_that_is_not_in_the_table(self) -> None:
+        text = one.render(Stored("id", record("canary", TEN)))
+        assert "canary ran means" not in text
+        assert "proof     graphs 1" in text
+
+    def test_a_trace_of_no_time_is_shown(self) -> None:
+        proof = ProofRecord(trace=TraceRecord((), 0, 0, 0, 0))
+        assert "a traced call took 0.000 ms, 0% in named" in one.render(
+            Stored("id", record("inductor", made=measurement(TEN, proof=proof)))
+        )
+
+    @pytest.mark.parametrize(
+        ("quantisation", "says"),
+        [
+            ("", "inductor bf16"),
+            ("dynamic", "inductor bf16 (dynamic int8)"),
+            ("weight-only", "inductor bf16 (int8 weights)"),
+            ("static", "inductor bf16 (static int8)"),
+            ("fp8", "inductor bf16 (fp8)"),
+        ],
+    )
+    def test_tables_name_the_class_of_a_quantised_row(self, quantisation: Any, says: str) -> None:
+        made = record("inductor", TEN, dtype="bf16", quantisation=quantisation)
+        assert rows_of.name_of(made) == says
+        assert table.row(made, {})[0] == says
+        assert f"Ship {says}:" in table.render(stored(made))
+
+    def test_a_table_notes_an_incomplete_certificate(self) -> None:
+        made = measurement(TEN, proof=ProofRecord(graph_hash="bb"))
+        assert self.PROOF.trace
+        trace = replace(self.PROOF.trace, graph_hash="aa")
+        made = with_twin(made, TwinResult(None, trace, {}, {}), True)
+        text = table.render(stored(record("eager", TEN), record("inductor", made=made)))
+        assert (
+            "note: incomplete certificate: the traced twin is another graph (aa, measured bb) (inductor fp32)"
+        ) in text.splitlines()
+
+    def test_a_page_lists_the_longest_kernels(self, row: Record) -> None:
+        page_of = pytest.importorskip("bakeoff.report.html")
+        text = page_of.render(Records((Stored("id", row),), (), (), ()))
+        assert "cpp_fused_add_0 60%, aten::mm 25%" in text
+
+
+class TestListing:
+    def test_says_what_counts_as_having_run(self) -> None:
+        text = listing.render(listing.read())
+        assert "inductor: dynamo captured one graph without a break and inductor compiled it" in text.splitlines()
+
+    def test_holds_every_component_preset_and_backend(self) -> None:
+        found = listing.read()
+        assert list(found.components) == list(component_names())
+        text = listing.render(found)
+        for name in component_names():
+            for preset in resolve_component(name).presets:
+                assert preset.name in text
+        assert "{:,}".format(resolve_component("wm").parameters(resolve_component("wm").preset("1b").config)) in text
+
+    def test_of_one_component(self) -> None:
+        assert list(listing.read("toy").components) == ["toy"]
+
+    def test_every_backend_is_ready_or_says_why_not(self) -> None:
+        for line in listing.read_backends():
+            assert "\n" not in line.gap
+            assert line.option_sets or line.gap
+
+    def test_doctor_says_what_misleads(self) -> None:
+        text = doctor.render(doctor.read())
+        for word in ("CPU ", "bf16 ", "memory ", "load ", "versions ", "records ", "caches "):
+            assert f"\n{word}" in f"\n{text}"
+        spoilt = replace(doctor.read(), versions={"bakeoff": "0"}, known_bad=("cuDNN x is bad",), load=1e3)
+        text = doctor.render(spoilt)
+        assert "torch is not installed: pip install 'bakeoff[cpu]'" in text
+        assert "beware    cuDNN x is bad" in text
+        assert "busy, numbers will say so" in text
+
+
+class TestJson:
+    """With --json stdout is one JSON value and nothing else, under keys that scripts can rely on."""
+
+    def json(self, *arguments: str, cwd: Path, code: int = 0) -> Any:
+        ran = bakeoff(*arguments, "--json", cwd=cwd)
+        assert ran.code == code, ran.err
+        assert ran.out.endswith("}\n")
+        return json.loads(ran.out)
+
+    def test_list(self, tmp_path: Path) -> None:
+        found = self.json("list", "toy", cwd=tmp_path)
+        assert list(found) == ["components", "presets", "backends", "really_ran"]
+        assert found["presets"][0] == {
+            "component": "toy",
+            "preset": "tiny",
+            "label": "toy",
+            "parameters": 24451,
+            "workloads": ["world", "picture", "sound", "stream"],
+            "default_on": ["cpu"],
+        }
+        assert list(found["backends"][0]) == ["backend", "summary", "device", "gap", "option_sets"]
+
+    def test_doctor(self, tmp_path: Path) -> None:
+        found = self.json("doctor", cwd=tmp_path)
+        assert list(found) == [
+            "host", "versions", "load", "available_bytes", "native_bf16", "known_bad", "backends", "runs", "cache",
+        ]  # fmt: skip
+        assert found["cache"] == str(tmp_path / "cache")
+        assert found["runs"] == str(tmp_path / "runs")
+
+    def test_show_and_table(self, runs: Path) -> None:
+        first = load_all(runs).current[0]
+        found = self.json("show", first.id, cwd=runs)
+        assert list(found) == ["id", "log", "record"]
+        assert found["record"]["measurement"]["latency"]["samples_ns"] == list(
+            first.record.measurement.latency.samples_ns  # type: ignore[union-attr]
+        )
+        found = self.json("table", "toy", cwd=runs)
+        assert list(found) == ["records", "rows", "problems"]
+        assert found["records"] == [row["record"] for row in found["rows"]]
+        assert list(found["rows"][1]) == [
+            "record", "variant", "quantisation", "status", "reason", "latency", "video_fps",
+            "floor", "of_floor", "vs_eager", "vs_eager_fp32", "peak_mib", "sqnr_db", "build",
+        ]  # fmt: skip
+        assert found["rows"][1]["vs_eager"] == pytest.approx(10.95 / 5.95)
+        assert found["rows"][1]["latency"]["median_ms"] == pytest.approx(5.95)
+
+    def test_history(self, runs: Path) -> None:
+        written = self.json("history", cwd=runs)["written"]
+        assert written == [str(runs / history.NAME)]
+        assert self.json("history", "--check", cwd=runs) == {"problem": ""}
+        (runs / history.NAME).write_text("mine")
+        assert "edited by hand" in self.json("history", "--check", cwd=runs, code=1)["problem"]
+
+    def test_dry_run_and_sweep(self, tmp_path: Path) -> None:
+        found = self.json(*SETTLED, "--dry-run", cwd=tmp_path)
+        assert list(found) == ["lines", "builds", "processes", "seconds", "disk_bytes"]
+        assert list(found["lines"][0]) == [
+            "variant", "build_number", "process", "settled", "seconds", "seconds_from", "memory_bytes", "disk_bytes",
+        ]  # fmt: skip
+        assert not (tmp_path / "runs").exists()
+        found = self.json(*SETTLED, cwd=tmp_path, code=3)
+        assert list(found) == ["sweep", "records", "finals", "interrupted"]
+        assert found["interrupted"] == []
+        assert [entry.id for entry in load_all(tmp_path / "runs").current] == found["records"]
+
+
+def test_text_of_a_sweep(tmp_path: Path) -> None:
+    """The table on stdout, progress on stderr; the history is there afterwards."""
+    ran = bakeoff(*SETTLED, "--note", "try", cwd=tmp_path)
+    assert ran.code == 3
+    assert "Ship nothing from this table: no row is ok." in ran.out
+    assert "variants recorded in" in ran.out.splitlines()[-1]
+    assert "[1/1] toy:tiny.world/inductor[mode=reduce-overhead]/fp32@cpu  unsupported" in ran.err
+    assert "> try\n" in (tmp_path / "runs" / history.NAME).read_text()
+    assert history.check(tmp_path / "runs") == ""

@@ -1,0 +1,164 @@
+"""One sweep over backends that are wrong, or odd but right: a wrong row is found out, and an odd one is not harmed."""
+
+import re
+from pathlib import Path
+
+import pytest
+from lab import FAST, Swept, check_sweep, sweep
+
+from bakeoff.machine import host, paths
+from bakeoff.plan.plan import Request
+from bakeoff.process.supervisor import LOG_LIMIT_BYTES
+from bakeoff.record.schema import MEASURED, Record, Status
+
+pytestmark = pytest.mark.timeout(900)  # two dozen workers, each of which imports torch
+
+NULL = "bakeoff.backends.null:BACKEND"
+
+LYING: dict[str, tuple[Status, str]] = {
+    "canaries:RAISES_AT_CALL": ("call_failed", r"^RuntimeError: only once$"),
+    "canaries:RAISES_AT_PROOF": ("unsupported", r"^canaries have no convolutions; use a bird$"),
+    "canaries:NAN": ("parity_failed", r"^velocity has 512 of 512 values that are not finite"),
+    "canaries:WRONG_SHAPE": ("parity_failed", r"^velocity has shape \[1, 16, 31\], not \[1, 16, 32\]"),
+    "canaries:WRONG_DTYPE": ("parity_failed", r"^velocity is torch.float16, not torch.float32"),
+    "canaries:NO_OUTPUT": ("parity_failed", r"a call gave 0 outputs, the workload states 1 \("),
+    "canaries:EXTRA_OUTPUT": ("parity_failed", r"a call gave 2 outputs, the workload states 1 \("),
+    "canaries:BARE_TENSOR": ("parity_failed", r"a call gave a Tensor, the workload states 1 \("),
+    "canaries:CACHED_OUTPUT": ("parity_failed", r"^velocity differs by .* relative L2, over 1.00e-04 \(inputs \d"),
+    "canaries:STALE": ("parity_failed", r"^velocity differs by .* relative L2, over 1.00e-04 \(inputs \d"),
+    "canaries:HALF_PRECISION": ("parity_failed", r"^velocity differs by .* relative L2, over 1.00e-04 \(inputs \d"),
+    NULL: ("parity_failed", r"^velocity has 512 of 512 values .* \(inputs 0, after the caller overwrote what it gave"),
+    "canaries:SILENT_EAGER": ("fell_back", r"^what ran is eager: all \d+ operators of plain eager, one by one$"),
+    "canaries:RECOMPILES": ("unstable", r"^compiled in the timed window \(compiles\)$"),
+    "canaries:WRONG_AND_RECOMPILES": ("parity_failed", r"not finite"),
+    "canaries:ALL_WRONG": ("fell_back", r"^what ran is eager$"),
+    "canaries:GRANDCHILD": ("ok", r"^$"),
+    "canaries:NOISY": ("ok", r"^$"),
+    "canaries:NONSENSE": ("ok", r"^$"),
+    "canaries:WANDERS": ("ok", r"^$"),
+    "canaries:PREPARES+eager": ("ok", r"^$"),
+    "canaries:PREPARES": ("unsupported", r"^prepares only prepares a module; name what builds it, as in prepares\+"),
+    "eager+eager": ("unsupported", r"^eager builds engines and prepares nothing; it can only stand last$"),
+    "eager": ("ok", r"^$"),
+}
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> Swept:
+    request = Request("toy", backends=tuple(LYING), dtypes=("fp32",), device="cpu", threads=1, policy=FAST)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCH_CANARY", f"{Path.home()}/canary")
+        return sweep(request, tmp_path_factory.mktemp("lies"), note="about canaries")
+
+
+@pytest.fixture
+def record(swept: Swept) -> Record:
+    """Plain eager's."""
+    return swept.records()["eager"]
+
+
+@pytest.mark.parametrize("backend", LYING)
+def test_what_lies_is_found_out(swept: Swept, backend: str) -> None:
+    status, reason = LYING[backend]
+    measurement = swept.records()[backend].measurement
+    assert measurement.status == status, measurement.reason
+    assert re.search(reason, measurement.reason), measurement.reason
+    assert (measurement.latency is not None) == (status in MEASURED)
+    assert (measurement.parity is not None) == (status in MEASURED)
+
+
+def test_the_sweep_is_complete_and_leaves_nothing_behind(swept: Swept) -> None:
+    check_sweep(swept)
+
+
+def test_a_process_left_behind_is_killed_and_named(swept: Swept) -> None:
+    findings = {finding.code: finding.text for finding in swept.records()["canaries:GRANDCHILD"].measurement.findings}
+    assert findings["leftovers"].endswith("outlived the worker and were killed: 1")
+    assert "leftovers" not in {finding.code for finding in swept.records()["eager"].measurement.findings}
+
+
+def test_a_log_is_bounded_and_says_so(swept: Swept) -> None:
+    noisy = swept.records()["canaries:NOISY"]
+    log = swept.cache / noisy.log
+    dropped = (1 << 30) - LOG_LIMIT_BYTES
+    assert LOG_LIMIT_BYTES / 2 < log.stat().st_size < LOG_LIMIT_BYTES + (1 << 17)
+    said = {finding.code: finding.text for finding in noisy.measurement.findings}["log"]
+    assert abs(int(said.split()[0]) - dropped) < 1 << 17
+    assert b" bytes left out ...\n" in log.read_bytes()
+
+
+def test_numbers_of_a_wrong_row_are_kept(swept: Swept) -> None:
+    for backend, (status, _) in LYING.items():
+        measurement = swept.records()[backend].measurement
+        if status in MEASURED:
+            assert measurement.latency is not None
+            assert len(measurement.latency.samples_ns) >= FAST.min_samples
+            assert measurement.memory is not None
+            assert measurement.proof is not None
+
+
+def test_facts_of_a_preparation_are_merged(swept: Swept) -> None:
+    prepared = swept.records()["canaries:PREPARES+eager"]
+    assert prepared.measurement.proof is not None
+    assert prepared.measurement.proof.facts["layers_prepared"] == 3
+    assert str(prepared.variant) == "toy:tiny.world/prepares+eager/fp32@cpu"
+    assert not prepared.baseline
+
+
+def test_a_record_says_what_was_measured(record: Record, swept: Swept) -> None:
+    entry = next(entry for entry in swept.plan.entries if str(entry.variant) == str(record.variant))
+    assert str(record.variant) == "toy:tiny.world/eager/fp32@cpu"
+    assert record.config_id == entry.config_id
+    assert record.config == {"width": 32, "length": 16}
+    assert (record.batch, record.weight_seed, record.input_seed, record.threads) == (1, 0, 0, 1)
+    assert (record.label, record.checkpoint, record.note, record.baseline) == ("toy", "", "about canaries", True)
+    assert record.parameters == swept.plan.component.parameters(swept.plan.component.preset("tiny").config)
+    assert record.policy == FAST
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", record.created)
+    assert record.measurement.weights
+    assert len({kept.config_id for kept in swept.records().values()}) == len(LYING)
+
+
+def test_a_record_says_where_and_with_what(record: Record, swept: Swept) -> None:
+    assert record.load_before >= 0
+    assert record.environment["OMP_NUM_THREADS"] == record.environment["MKL_NUM_THREADS"] == "1"
+    assert record.environment["MALLOC_MMAP_MAX_"] == "0", "a call does not pay for pages that the one before gave back"
+    assert record.environment["TORCH_CANARY"] == ".../canary"
+    assert record.versions == host.read_versions()
+    assert {"torch", "bakeoff", "numpy"} <= set(record.versions)
+    assert (record.commit, record.dirty) == paths.commit()
+    assert record.host == host.read_host()
+    assert record.measurement.settings["threads"] == 1
+    assert record.measurement.settings["float32_matmul_precision"] == "highest"
+    assert "other_cpu_share" in record.measurement.device_state
+    assert (swept.cache / record.log).is_file()
+    assert record.wall_s > 0
+
+
+def test_samples_are_whole_nanoseconds(record: Record) -> None:
+    latency, throughput = record.measurement.latency, record.measurement.throughput
+    assert latency is not None
+    assert throughput is not None
+    for samples in (latency.samples_ns, latency.warmup_ns, throughput.samples_ns):
+        assert samples
+        assert all(type(sample) is int and sample > 0 for sample in samples)
+    assert throughput.calls_per_sample >= 2
+    assert latency.stopped in ("narrow", "cap", "samples")
+
+
+def test_a_record_has_parity_memory_and_build_cost(record: Record) -> None:
+    parity, memory, build = record.measurement.parity, record.measurement.memory, record.measurement.build
+    assert parity is not None
+    assert (parity.judge_dtype, parity.sets, parity.passed) == ("fp64", 4, True)
+    (velocity,) = parity.outputs
+    assert velocity.name == "velocity"
+    assert velocity.rel_l2 is not None
+    assert 0 < velocity.rel_l2 < velocity.limit == 1e-4
+    assert memory is not None
+    assert memory.weights_bytes == 4 * record.parameters
+    assert memory.io_bytes == 4 * 4 * (16 * 32 + 1 + 2 * 64 * 32)
+    assert memory.host_peak_bytes is not None
+    assert memory.host_peak_bytes > memory.weights_bytes
+    assert memory.device_peak_bytes is None
+    assert build is not None
+    assert (build.cache, build.warm_s) == ("none", None)

@@ -1,0 +1,229 @@
+"""Two live variants in interleaved blocks: what is kept, what is refused, and that nobody is left."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from lab import FAST, Recorder, marked_folder, processes_with
+from records import bakeoff
+
+from bakeoff.machine import host, paths
+from bakeoff.models.errors import BakeoffError
+from bakeoff.plan.plan import Plan, Request, make_plan
+from bakeoff.record.difference import differences
+from bakeoff.record.store import Compared, Stored, find, find_comparison, load_all
+from bakeoff.record.verdict import AGREEING_PAIRS, judge
+from bakeoff.report.recommendation import recommendation
+from bakeoff.report.text.comparison import final_of, render, render_apart, sentence
+from bakeoff.sweep import compare as comparing
+from bakeoff.sweep.compare import compare, plan_of_two
+from bakeoff.sweep.run import run_sweep
+
+pytestmark = pytest.mark.timeout(600)
+
+REPEATS = "bakeoff.selftest.faulty:REPEATS"
+
+
+def plan_of(*backends: str, final_s: float = 0.3) -> Plan:
+    return make_plan(
+        Request(
+            "toy",
+            workloads=("picture",),
+            backends=backends,
+            dtypes=("fp32",),
+            device="cpu",
+            threads=1,
+            policy=FAST,
+            final_s=final_s,
+            ceilings=False,
+        )
+    )
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Compared, Recorder, Path]:
+    """A runs the toy once a call, B three times."""
+    folder = tmp_path_factory.mktemp("compare")
+    progress = Recorder()
+    with marked_folder(folder) as marker:
+        found = compare(plan_of(REPEATS, f"{REPEATS}[times=3]"), paths.runs_folder(), "why", progress, seed=5)
+        assert list(processes_with(marker)) == []
+    return found, progress, folder / "runs"
+
+
+def test_the_faster_one_is_called_faster(kept: tuple[Compared, Recorder, Path]) -> None:
+    verdict = judge(kept[0].comparison)
+    assert verdict.word == "faster"
+    assert 1.5 < verdict.ratio < 6
+    assert sentence(kept[0].comparison).startswith("repeats fp32 is faster than repeats[times=3] fp32: ")
+
+
+def test_rounds_are_kept_in_random_order(kept: tuple[Compared, Recorder, Path]) -> None:
+    comparison = kept[0].comparison
+    assert comparison.how == "interleaved"
+    assert len(comparison.rounds) >= 60
+    assert {entry.pair for entry in comparison.rounds} == set(range(AGREEING_PAIRS))
+    assert {entry.a_first for entry in comparison.rounds} == {True, False}
+    assert all(entry.a_ns and entry.b_ns and min(*entry.a_ns, *entry.b_ns) > 0 for entry in comparison.rounds)
+    assert (comparison.seed, comparison.sweep) == (5, "")
+
+
+def test_both_sides_are_checked_and_told(kept: tuple[Compared, Recorder, Path]) -> None:
+    for side in (kept[0].comparison.a, kept[0].comparison.b):
+        assert (side.status, side.note) == ("ok", "why")
+        assert side.latency is None
+        assert side.measurement.parity is not None
+        assert side.measurement.parity.passed
+        assert side.measurement.overhead is not None
+        assert side.measurement.proof is not None
+    text = render(kept[0])
+    assert "  backend: repeats | repeats[times=3]" in text
+    assert kept[0].id in text
+
+
+def test_it_is_stored_beside_the_records_and_found_again(kept: tuple[Compared, Recorder, Path]) -> None:
+    found, _, runs = kept
+    records = load_all(runs)
+    assert (records.current, records.problems) == ((), ())
+    assert [entry.id for entry in records.comparisons] == [found.id]
+    again = find_comparison(runs, found.id.rpartition("_")[2])
+    assert judge(again.comparison) == judge(found.comparison)
+    with pytest.raises(BakeoffError, match="see: bakeoff compare"):
+        find(runs, found.id)
+
+
+def test_what_does_not_fit_together_is_measured_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, progress = plan_of(REPEATS, f"{REPEATS}[times=3]"), Recorder()
+    monkeypatch.setattr(comparing, "_IN_TURN", 2)
+    monkeypatch.setattr(host, "available_bytes", lambda _device: 0)
+    comparison = compare(plan, tmp_path / "runs", "", progress).comparison
+    assert comparison.how == "in turn"
+    assert len(comparison.rounds) == 2
+    assert ("say", "Both do not fit in memory at once: fresh processes in turn.") in progress.told
+    assert judge(comparison).word == "no difference shown", "two pairs show nothing, however far apart"
+    assert "2 pairs of fresh processes in turn" in sentence(comparison)
+
+
+@pytest.mark.parametrize(
+    ("backend", "reason"),
+    [
+        ("bakeoff.selftest.faulty:SEGFAULT", "crashed: SIGSEGV in phase build"),
+        ("bakeoff.selftest.faulty:NAN", "parity_failed: image has "),
+        ("bakeoff.selftest.faulty:RAISES_AT_BUILD", "build_failed: RuntimeError: no kernel"),
+        ("canaries:MISSING_LIBRARY", "unavailable: no_such_module_anywhere is not installed"),
+    ],
+)
+def test_what_cannot_be_measured_is_not_compared(tmp_path: Path, backend: str, reason: str) -> None:
+    with (
+        marked_folder(tmp_path) as marker,
+        pytest.raises(BakeoffError, match=r"cannot be compared: ") as refused,
+    ):
+        compare(plan_of("eager", backend), tmp_path / "runs", "", Recorder())
+    assert reason in str(refused.value)
+    assert list(processes_with(marker)) == []
+    assert load_all(tmp_path / "runs").comparisons == ()
+
+
+def test_a_sweep_ends_with_a_final_on_which_it_recommends(tmp_path: Path) -> None:
+    plan = plan_of(f"{REPEATS}[times=4]", REPEATS, "bakeoff.selftest.faulty:NAN")
+    with marked_folder(tmp_path):
+        done = run_sweep(plan, tmp_path / "runs", "", resume=False, progress=Recorder())
+        (final,) = done.finals
+        assert final.comparison.sweep == done.sweep
+        assert {str(side.variant) for side in (final.comparison.a, final.comparison.b)} == {
+            str(entry.variant) for entry in plan.entries[:2]
+        }
+        text = recommendation(done.stored, done.finals)
+    assert text.startswith("Ship repeats fp32: in the final against repeats[times=4] fp32 it was faster (")
+    assert "interleaved rounds" in text
+
+
+def test_a_final_is_of_the_same_machine_and_subject(kept: tuple[Compared, Recorder, Path]) -> None:
+    found = kept[0]
+    a, b = found.comparison.a, found.comparison.b
+    assert final_of(a, b, [found]) == final_of(b, a, [found]) == found.comparison
+    assert final_of(a, a, [found]) is None
+    assert final_of(replace(a, threads=a.threads + 1), b, [found]) is None
+    failed = replace(b, measurement=replace(b.measurement, status="parity_failed"))
+    undecided = Compared("x", replace(found.comparison, b=failed))
+    assert final_of(a, b, [undecided]) is None
+    assert "no verdict" in sentence(undecided.comparison)
+
+
+def test_two_variants_from_their_strings() -> None:
+    plan = plan_of_two("toy:tiny.world/eager/fp32@cpu", "toy:tiny.world/inductor[freezing]/bf16@cpu")
+    assert [str(entry.variant) for entry in plan.entries] == [
+        "toy:tiny.world/eager/fp32@cpu",
+        "toy:tiny.world/inductor[freezing]/bf16@cpu",
+    ]
+    with pytest.raises(BakeoffError, match="do not compute the same"):
+        plan_of_two("toy:tiny.world/eager/fp32@cpu", "toy:tiny.picture/eager/fp32@cpu")
+    with pytest.raises(BakeoffError, match="is given twice"):
+        plan_of_two("toy:tiny.world/eager/fp32@cpu", "toy:tiny.world/eager/fp32@cpu")
+
+
+def test_differences_are_facts_and_not_figures(kept: tuple[Compared, Recorder, Path]) -> None:
+    a, b = kept[0].comparison.a, kept[0].comparison.b
+    assert differences(a, a) == ()
+    found = {entry.what: (entry.a, entry.b) for entry in differences(a, b)}
+    assert found.pop("backend") == ("repeats", "repeats[times=3]")
+    assert set(found) <= {"proof facts operators_dispatched", "proof facts elementwise_dispatched"}
+    changed = replace(a, threads=7, versions={**a.versions, "torch": "9"})
+    assert [entry.what for entry in differences(a, changed)] == ["threads", "version of torch"]
+
+
+def test_records_side_by_side_say_that_they_are_not_interleaved(tmp_path: Path) -> None:
+    plan = plan_of(REPEATS, f"{REPEATS}[times=4]", final_s=0)
+    with marked_folder(tmp_path):
+        first, second = run_sweep(plan, tmp_path / "runs", "", resume=False, progress=Recorder()).stored
+    text = render_apart(first.record, second.record)
+    assert text.startswith("repeats fp32 is faster than repeats[times=4] fp32: ")
+    assert "NOT interleaved" in text
+    shown = bakeoff("compare", first.id, second.id, "--runs", str(tmp_path / "runs"), cwd=tmp_path)
+    assert (shown.code, shown.out.strip()) == (0, text)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["toy:tiny.world/eager/fp32@cpu", "20260101"], "takes two variants"),
+        (["20260101", "20260102"], "none of 0 records matches"),
+        (["nonsense"], "none of 0 records matches"),
+        (["toy:tiny.world/eager/fp32@cpu", "toy:tiny.world/eager/fp32@nowhere/x@"], "is not a variant"),
+        (["toy:tiny.world/eager/fp32@cpu", "toy:tiny.world/eager/bf16@cpu", "--seconds", "0"], "--seconds 0"),
+        (["toy:tiny.world/eager/fp32@cpu", "toy:tiny.world/nobody/fp32@cpu"], "no backend 'nobody'"),
+    ],
+)
+def test_what_cannot_be_meant_is_one_sentence(tmp_path: Path, arguments: list[str], said: str) -> None:
+    ran = bakeoff("compare", *arguments, "--runs", str(tmp_path / "runs"), cwd=tmp_path)
+    assert ran.code == 2
+    assert len(ran.said) == 1
+    assert said in ran.said[0]
+
+
+def test_stored_rows_of_several_processes_stand_in_one_row(tmp_path: Path) -> None:
+    plan = make_plan(
+        Request(
+            "toy", backends=("eager",), dtypes=("fp32",), device="cpu", threads=1, policy=FAST, processes=3, final_s=0,
+            ceilings=False,
+        )
+    )  # fmt: skip
+    with marked_folder(tmp_path):
+        done = run_sweep(plan, tmp_path / "runs", "", resume=False, progress=Recorder())
+    assert [entry.record.process for entry in done.stored] == [1, 2, 3]
+    assert len({entry.record.config_id for entry in done.stored}) == 1
+    from bakeoff.report.groups import newest, spreads
+    from bakeoff.report.text.table import render as table
+
+    (row,) = newest(done.stored)
+    medians = sorted(_median(entry) for entry in done.stored)
+    assert _median(row) == medians[1]
+    ((_, spread),) = spreads([row], done.stored)
+    assert (spread.processes, spread.low_ms, spread.high_ms) == (3, medians[0], medians[2])
+    assert spread.between == pytest.approx((medians[2] - medians[0]) / medians[1])
+    assert f"eager fp32 in 3 processes: medians {medians[0]:.2f} to" in table([row], (), done.stored)
+
+
+def _median(entry: Stored) -> float:
+    assert entry.record.latency is not None
+    return entry.record.latency.median_ms

@@ -1,0 +1,292 @@
+"""What a sweep does before, beside and without its workers; test_deaths.py and test_lies.py have the workers."""
+
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from lab import FAST, TORCHLESS, Recorder, marked_folder, sweep
+
+from bakeoff.machine import build_cache, host, paths
+from bakeoff.models.errors import BakeoffError
+from bakeoff.plan.plan import Plan, Request, make_plan
+from bakeoff.process import supervisor
+from bakeoff.record.schema import Record
+from bakeoff.record.store import Stored, load_all
+from bakeoff.report.groups import newest
+from bakeoff.sweep.run import Done, run_sweep
+
+EAGER = "eager"
+NEAR = 0.02
+"""Of two builds whose slowness is as near as this, either may be the better one."""
+
+
+def test_a_component_that_raises_leaves_a_record_for_every_variant(tmp_path: Path) -> None:
+    swept = sweep(Request("broken:RAISES", backends=(EAGER, "canaries:NAN"), dtypes=("fp32",), device="cpu"), tmp_path)
+    for record in swept.records().values():
+        assert record.status == "crashed"
+        assert record.measurement.reason.startswith("no reference to compare with: the judge's worker: exit code 1")
+        assert record.measurement.reason.endswith("in phase judge: RuntimeError: this component never worked")
+    assert len(swept.done.stored) == 2
+
+
+def test_a_judge_without_memory_is_oom(tmp_path: Path) -> None:
+    swept = sweep(Request("broken:GREEDY", backends=(EAGER,), dtypes=("fp32",), device="cpu"), tmp_path)
+    (record,) = swept.records().values()
+    assert record.status == "oom"
+    assert "the judge's worker" in record.measurement.reason
+    assert "can't allocate memory" in record.measurement.reason
+
+
+def test_a_component_that_contradicts_its_spec_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BakeoffError, match=r"toy.world gives shapes \[\(1, 16, 31\)\], its spec states"):
+        sweep(Request("broken:MISSHAPEN", backends=(EAGER,), dtypes=("fp32",), device="cpu"), tmp_path)
+    assert list((tmp_path / "runs" / "records").iterdir()) == []
+
+
+def test_rows_after_an_edit_of_the_component_have_a_judge_of_their_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = tmp_path / "own"
+    folder.mkdir()
+    (folder / "edited.py").write_text(
+        "from dataclasses import replace\n"
+        "from bakeoff.models.toy.spec import SPEC\n"
+        "SPEC = replace(SPEC, network='edited_network')\n"
+    )
+    network = folder / "edited_network.py"
+    network.write_text("from bakeoff.models.toy.network import build\n")
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
+
+    class Editing(Recorder):
+        def finish(self, status: str, text: str) -> None:
+            super().finish(status, text)
+            network.write_text(network.read_text() + "# another line\n")
+
+    progress = Editing()
+    backends = ("canaries:UNAVAILABLE", "canaries:BF16_ONLY", EAGER)
+    plan = make_plan(Request("edited:SPEC", backends=backends, dtypes=("fp32",), device="cpu", policy=FAST))
+    done = run_sweep(plan, tmp_path / "runs", "", resume=False, progress=progress)
+    assert [stored.record.status for stored in done.stored] == ["unavailable", "unsupported", "ok"]
+    assert progress.told.count(("event", "judge")) == 2 * 2, "a reference and a noise floor each"
+
+
+def test_what_cannot_fit_is_not_started(monkeypatch: pytest.MonkeyPatch, progress: Recorder, tmp_path: Path) -> None:
+    monkeypatch.setattr(host, "available_bytes", lambda _device: 100 << 20)
+    plan = make_plan(Request("toy", backends=(EAGER,), dtypes=("fp32",), device="cpu"))
+    done = run_sweep(plan, tmp_path / "runs", "", resume=False, progress=progress)
+    (record,) = (stored.record for stored in done.stored)
+    assert record.status == "oom"
+    assert re.fullmatch(r"needs an estimated 10\d\d MiB, 100 MiB are free; not started", record.measurement.reason)
+    assert progress.phases(str(record.variant)) == []
+
+
+def test_what_is_missing_comes_before_what_cannot_be_and_that_before_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "available_bytes", lambda _device: 0)
+    backends = ("canaries:MISSING_LIBRARY", "canaries:BF16_ONLY", EAGER)
+    plan = make_plan(Request("toy", backends=backends, dtypes=("fp32",), device="cpu"))
+    settled = [entry.settled[0] for entry in plan.entries if entry.settled is not None]
+    assert settled == ["unavailable", "unsupported", "oom"]
+
+
+def test_two_backends_of_one_name_are_refused() -> None:
+    with pytest.raises(BakeoffError, match="two different backends are called eager"):
+        make_plan(Request("toy", backends=(EAGER, "canaries:FALSE_EAGER"), dtypes=("fp32",), device="cpu"))
+
+
+def test_a_variant_asked_for_twice_is_run_once() -> None:
+    plan = make_plan(Request("toy", backends=(EAGER, EAGER), dtypes=("fp32", "fp32"), device="cpu"))
+    assert [str(entry.variant) for entry in plan.entries] == ["toy:tiny.world/eager/fp32@cpu"]
+
+
+@pytest.mark.parametrize("backend", ["nobody", "inductor[speed=11]", "inductor[freezing=maybe]", "inductor[freezing"])
+def test_a_backend_that_does_not_exist_is_refused(backend: str) -> None:
+    with pytest.raises(BakeoffError, match=re.escape(backend.partition("[")[0])):
+        make_plan(Request("toy", backends=(backend,), device="cpu"))
+
+
+def test_records_that_cannot_be_written_are_refused_before_anything_runs(progress: Recorder, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    plan = make_plan(Request("toy", backends=(EAGER,), dtypes=("fp32",), device="cpu"))
+    with pytest.raises(BakeoffError, match="records cannot be written to"):
+        run_sweep(plan, tmp_path / "file", "", resume=False, progress=progress)
+    assert progress.told == []
+
+
+@pytest.mark.timeout(900)
+def test_inductor_compiles_one_graph_and_the_second_build_is_warm(tmp_path: Path) -> None:
+    request = Request("toy", backends=("inductor[mode=default]",), dtypes=("fp32",), device="cpu", policy=FAST)
+    first = sweep(request, tmp_path)
+    (record,) = first.records().values()
+    measurement = record.measurement
+    assert (measurement.status, measurement.reason) == ("ok", "")
+    assert str(record.variant) == "toy:tiny.world/inductor/fp32@cpu"
+    assert measurement.proof is not None
+    assert (measurement.proof.graphs, measurement.proof.graph_breaks, measurement.proof.recompiles) == (1, 0, ())
+    assert measurement.proof.fell_back == ""
+    assert int(str(measurement.proof.facts["kernels_generated"])) >= 1
+    assert measurement.build is not None
+    assert measurement.build.cache == "cold"
+    assert measurement.build.warm_s is not None
+    assert 0 < measurement.build.warm_s < measurement.build.build_s
+    assert "twin" in first.progress.phases(str(record.variant))
+    assert {finding.code for finding in measurement.findings} <= {"busy-host", "contention", "warm-up"}
+    assert first.left_alive == ()
+
+    second = sweep(request, tmp_path)
+    (again,) = second.records().values()
+    assert again.status == "ok"
+    assert again.measurement.build is not None
+    assert (again.measurement.build.cache, again.measurement.build.warm_s) == ("warm", None)
+    assert "judge" not in second.progress.phases(str(again.variant))
+    assert again.measurement.parity is not None
+    assert again.measurement.weights == measurement.weights
+    assert len(load_all(tmp_path / "runs").current) == 2
+
+
+@pytest.mark.timeout(900)
+def test_inductor_finds_the_best_build_in_the_usual_place(tmp_path: Path) -> None:
+    """What it compiled in one folder serves it after that was renamed."""
+    policy = replace(FAST, build_deadline_s=300.0)
+    request = Request("toy", backends=("inductor[]",), dtypes=("fp32",), device="cpu", policy=policy)
+    with marked_folder(tmp_path):
+        plan = make_plan(replace(request, builds=2, final_s=0, ceilings=False))
+        done = run_sweep(plan, paths.runs_folder(), "", resume=False, progress=Recorder())
+    assert [cache_state(entry.record) for entry in done.stored] == ["cold", "cold"]
+    compiled_before = {path.name for path in (tmp_path / "cache/compiled").rglob("*.so")}
+    assert compiled_before
+    later = sweep(request, tmp_path)
+    (record,) = later.records().values()
+    assert (record.status, cache_state(record)) == ("ok", "warm")
+    assert record.measurement.proof is not None
+    assert record.measurement.proof.facts["graph_cache_hits"] == 1
+    assert {path.name for path in (tmp_path / "cache/compiled").rglob("*.so")} == compiled_before
+
+
+class TestBuilds:
+    """By workers that draw, when they find nothing in their cache, how slow what they build is."""
+
+    @pytest.fixture(autouse=True)
+    def _torchless(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(supervisor, "WORKER", TORCHLESS)
+        monkeypatch.setattr(paths, "commit", lambda: ("", False))  # somebody may edit meanwhile
+        monkeypatch.setenv("BAKEOFF_TEST_SURE", "1")
+
+    def plan(self, builds: int = 3, processes: int = 1, final_s: float = 0.0, backends: tuple[str, ...] = ()) -> Plan:
+        return make_plan(
+            Request(
+                "toy", backends=backends or ("inductor[]",), dtypes=("fp32",), device="cpu", policy=FAST,
+                processes=processes, builds=builds, final_s=final_s, ceilings=False,
+            )
+        )  # fmt: skip
+
+    def run(self, plan: Plan, resume: bool = False, progress: Recorder | None = None) -> Done:
+        return run_sweep(plan, paths.runs_folder(), "", resume, progress or Recorder())
+
+    def folder(self) -> Path:
+        """The variant's usual one."""
+        (entry,) = self.plan(1).entries
+        return entry.cache_folder
+
+    def slowness(self, folder: Path) -> float:
+        return float((folder / "slowness").read_text())
+
+    def test_each_is_compiled_anew_and_the_best_one_is_kept(self) -> None:
+        self.run(self.plan(1))  # leaves something in the usual folder
+        before = self.slowness(self.folder())
+        done = self.run(self.plan(3, 2))
+        assert [entry.record.build_number for entry in done.stored] == [1, 2, 3, 1, 2, 3]
+        assert [cache_state(entry.record) for entry in done.stored] == ["cold"] * 3 + ["warm"] * 3
+        assert len({entry.record.log for entry in done.stored}) == 6
+        medians = [median_ms(entry) for entry in done.stored]
+        best = min(range(3), key=lambda index: min(medians[index], medians[index + 3])) + 1
+        (row,) = newest(done.stored)
+        assert row.record.build_number == best
+
+        usual = self.folder()
+        left = sorted(path.name for path in usual.parent.iterdir())
+        assert left == [usual.name, *(f"{usual.name}-build{number}" for number in (1, 2, 3) if number != best)]
+        assert self.slowness(usual) != before
+        assert self.slowness(usual) < min(self.slowness(path) for path in usual.parent.glob("*-build*")) + NEAR
+        about = build_cache.read_about(usual)
+        assert about is not None
+        assert (about.variant, about.build_number) == ("toy:tiny.world/inductor/fp32@cpu", best)
+
+        (later,) = self.run(self.plan(1)).stored
+        assert cache_state(later.record) == "warm"
+        assert median_ms(later) == pytest.approx(median_ms(row), rel=0.05)
+
+        again = self.run(self.plan(3))
+        assert [cache_state(entry.record) for entry in again.stored] == ["cold"] * 3, "whatever lay in their folders"
+
+    def test_one_that_is_not_ok_stands_for_all_and_none_is_kept(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("BAKEOFF_TEST_UNSTABLE", "-build2")
+        done = self.run(self.plan(3, final_s=0.1, backends=(EAGER, "inductor[]")))
+        assert [entry.record.status for entry in done.stored] == ["ok", "ok", "unstable", "ok"]
+        rows = [entry.record for entry in newest(done.stored)]
+        assert [(record.status, record.build_number) for record in rows] == [("ok", 1), ("unstable", 2)]
+        assert done.finals == (), "there is one row that is ok"
+        assert not self.folder().exists()
+
+    def test_the_final_is_with_the_best_build(self) -> None:
+        done = self.run(self.plan(3, final_s=0.1, backends=(EAGER, "inductor[]")))
+        (row,) = (entry for entry in newest(done.stored) if not entry.record.baseline)
+        (final,) = done.finals
+        assert final.comparison.a.build_number == row.record.build_number
+        rounds = final.comparison.rounds
+        fastest = min(min(each.a_ns) for each in rounds) / 1e6
+        assert fastest == pytest.approx(self.slowness(self.folder()), abs=0.05)
+
+    def test_resuming_takes_up_the_builds(self) -> None:
+        class Stopping(Recorder):
+            def finish(self, status: str, text: str) -> None:
+                super().finish(status, text)
+                if self.told.count(("finish", "ok")) == 4:
+                    raise KeyboardInterrupt
+
+        plan = self.plan(3, 2)
+        first = self.run(plan, progress=Stopping())
+        assert len(first.stored) == 4
+        assert first.interrupted == tuple(plan.label(entry) for entry in plan.entries[4:])
+        assert first.interrupted[0].endswith("inductor/fp32@cpu, build 2 of 3, process 2 of 2")
+        with pytest.raises(BakeoffError, match="--resume: the unfinished sweep had another plan"):
+            self.run(self.plan(2, 2), resume=True)
+        kept = [self.slowness(entry.cache_folder) for entry in plan.entries[:3]]
+        done = self.run(plan, resume=True)
+        assert [entry.id for entry in done.stored[:4]] == [entry.id for entry in first.stored]
+        assert [entry.record.build_number for entry in done.stored] == [1, 2, 3, 1, 2, 3]
+        assert [cache_state(entry.record) for entry in done.stored[3:]] == ["warm"] * 3
+        assert self.slowness(self.folder()) < min(kept) + NEAR
+        assert (done.interrupted, len(load_all(paths.runs_folder()).current)) == ((), 6)
+
+    def test_a_build_that_was_cut_off_begins_anew(self) -> None:
+        plan = self.plan(2)
+        folder = plan.entries[1].cache_folder
+        folder.mkdir(parents=True)
+        (folder / "slowness").write_text("0.001")
+        (folder / "half.part").write_text("")
+        done = self.run(plan)
+        assert [cache_state(entry.record) for entry in done.stored] == ["cold", "cold"]
+        assert not list(paths.cache_folder().rglob("half.part"))
+
+    def test_a_best_build_that_cannot_be_kept_is_said(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def rename(path: Path, _target: Path) -> None:
+            raise PermissionError(13, "Permission denied", str(path))
+
+        monkeypatch.setattr(Path, "rename", rename)
+        progress = Recorder()
+        done = self.run(self.plan(2), progress=progress)
+        assert [entry.record.status for entry in done.stored] == ["ok", "ok"]
+        assert any(kind == "say" and "cannot become the usual" in text for kind, text in progress.told)
+
+
+def cache_state(record: Record) -> str:
+    assert record.measurement.build is not None
+    return record.measurement.build.cache
+
+
+def median_ms(entry: Stored) -> float:
+    assert entry.record.latency is not None
+    return entry.record.latency.median_ms

@@ -1,0 +1,153 @@
+"""Right and wrong outputs, with values worked out by hand."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from bakeoff.models.component import TensorSpec
+from bakeoff.worker.reference.error import Difference, difference, expected_dtype, limits, worst
+
+FP32 = torch.float32
+PLAIN = TensorSpec("y", (2,))
+
+
+def of(found: list[float], wanted: list[float]) -> Difference:
+    return difference(torch.tensor(found), torch.tensor(wanted, dtype=torch.float64), FP32)
+
+
+def test_a_difference_by_hand() -> None:
+    # found - wanted = (0, 3), |wanted| = 5, found . wanted = 9 + 28, |found| = sqrt(9 + 49)
+    entry = of([3.0, 7.0], [3.0, 4.0])
+    assert entry.problem == ""
+    assert entry.rel_l2 == pytest.approx(3 / 5)
+    assert entry.max_abs == pytest.approx(3.0)
+    assert entry.cosine == pytest.approx(37 / (math.sqrt(58) * 5))
+    assert entry.mean_square_error == pytest.approx(9 / 2)
+    assert entry.mean_square == pytest.approx(25 / 2)
+
+
+def test_no_difference_at_all() -> None:
+    entry = of([3.0, 4.0], [3.0, 4.0])
+    assert (entry.rel_l2, entry.max_abs, entry.mean_square_error) == (0.0, 0.0, 0.0)
+    assert entry.cosine == pytest.approx(1.0)
+    verdict = worst(PLAIN, [entry], 0.0)
+    assert verdict.passed
+    assert (verdict.rel_l2, verdict.sqnr_db, verdict.problem) == (0.0, None, "")
+
+
+def test_the_opposite_has_cosine_minus_one() -> None:
+    entry = of([-3.0, -4.0], [3.0, 4.0])
+    assert entry.rel_l2 == pytest.approx(2.0)
+    assert entry.cosine == pytest.approx(-1.0)
+
+
+@pytest.mark.parametrize(("found", "rel_l2", "passed"), [([0.0, 0.0], 0.0, True), ([0.0, 1e-9], math.inf, False)])
+def test_a_reference_of_zeros_allows_zeros_only(found: list[float], rel_l2: float, passed: bool) -> None:
+    entry = of(found, [0.0, 0.0])
+    assert entry.rel_l2 == rel_l2
+    verdict = worst(PLAIN, [entry], 1.0)
+    assert verdict.passed is passed
+    assert verdict.rel_l2 == (0.0 if passed else None), "JSON has no infinity"
+    assert verdict.sqnr_db is None
+
+
+def test_differences_are_computed_in_double_precision() -> None:
+    wanted = torch.tensor([1.0, 1e-12], dtype=torch.float64)
+    entry = difference(torch.tensor([1.0, 0.0]), wanted, FP32)
+    assert entry.max_abs == pytest.approx(1e-12)
+    assert entry.rel_l2 == pytest.approx(1e-12)
+
+
+def test_half_precision_does_not_overflow_the_comparison() -> None:
+    found = torch.full((1000,), 60000.0, dtype=torch.float16)
+    entry = difference(found, torch.full((1000,), 30000.0, dtype=torch.float64), torch.float16)
+    assert entry.rel_l2 == pytest.approx(60000.0 / 30000.0 - 1, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("output", "problem"),
+    [
+        (torch.tensor([1.0, math.nan]), "has 1 of 2 values that are not finite"),
+        (torch.tensor([math.inf, -math.inf]), "has 2 of 2 values that are not finite"),
+        (torch.ones(1, 2), "has shape [1, 2], not [2]"),
+        (torch.ones(3), "has shape [3], not [2]"),
+        (torch.ones(2).half(), "is torch.float16, not torch.float32"),
+        (torch.ones(2).double(), "is torch.float64, not torch.float32"),
+        (torch.ones(2).long(), "is torch.int64, not torch.float32"),
+        (None, "is a NoneType, not a plain tensor"),
+        ([1.0, 1.0], "is a list, not a plain tensor"),
+    ],
+)
+def test_what_is_not_comparable_is_a_problem(output: object, problem: str) -> None:
+    entry = difference(output, torch.ones(2, dtype=torch.float64), FP32)
+    assert entry.problem == problem
+    assert worst(PLAIN, [entry], math.inf).problem == f"y {problem}"
+    verdict = worst(PLAIN, [of([1.0, 1.0], [1.0, 1.0]), replace(entry, where="inputs 1")], math.inf)
+    assert not verdict.passed
+    assert verdict.problem == f"y {problem} (inputs 1)"
+    assert (verdict.rel_l2, verdict.max_abs, verdict.sqnr_db) == (None, None, None)
+
+
+def test_a_shape_that_would_broadcast_is_a_problem() -> None:
+    assert difference(torch.ones(2, 1), torch.ones(1, 2), FP32).problem
+    assert difference(torch.ones(1), torch.ones(2), FP32).problem
+
+
+def test_the_worst_set_decides() -> None:
+    entries = [of([1.0, 0.0], [1.0, 0.0]), of([1.0, 0.2], [1.0, 0.0]), of([1.0, 0.1], [1.0, 0.0])]
+    verdict = worst(PLAIN, entries, 0.15)
+    assert not verdict.passed
+    assert verdict.rel_l2 == pytest.approx(0.2)
+    assert verdict.max_abs == pytest.approx(0.2)
+    assert verdict.problem == "y differs by 2.00e-01 relative L2, over 1.50e-01"
+    assert worst(PLAIN, entries, 0.21).passed
+
+
+def test_the_limit_itself_passes() -> None:
+    entry = of([1.25, 0.0], [1.0, 0.0])
+    assert entry.rel_l2 == 0.25
+    assert worst(PLAIN, [entry], 0.25).passed
+    assert not worst(PLAIN, [entry], 0.2499).passed
+
+
+def test_decibels_by_hand() -> None:
+    # signal (1 + 1) / 2, noise (0.1^2 + 0.1^2) / 2: 20 dB; a picture spans 2, so its peak is 4: 10 log10(4 / 0.01)
+    entry = of([1.1, -0.9], [1.0, -1.0])
+    plain = worst(PLAIN, [entry], 1.0)
+    picture = worst(TensorSpec("y", (2,), signal="picture"), [entry], 1.0)
+    audio = worst(TensorSpec("y", (2,), signal="audio"), [entry], 1.0)
+    assert plain.signal_db is None
+    for verdict in (plain, picture, audio):
+        assert verdict.sqnr_db == pytest.approx(20.0, abs=1e-4)
+    assert picture.signal_db == pytest.approx(10 * math.log10(400), abs=1e-4)
+    assert audio.signal_db == pytest.approx(20.0, abs=1e-4)
+
+
+def test_limits_are_twice_eager_and_at_least_the_components_own() -> None:
+    specs = [TensorSpec("exact", (1,)), TensorSpec("coarse", (1,))]
+    found = limits(specs, {"exact": 1e-7, "coarse": 3e-3}, 1e-4)
+    assert found == {"exact": 1e-4, "coarse": 6e-3}
+
+
+@pytest.mark.parametrize(
+    ("keep", "dtype", "expected"),
+    [
+        (False, torch.bfloat16, torch.bfloat16),
+        (True, torch.bfloat16, torch.float32),
+        (True, torch.float16, torch.float32),
+        (True, torch.float64, torch.float64),
+        (False, torch.float32, torch.float32),
+    ],
+)
+def test_an_output_that_stays_fp32(keep: bool, dtype: torch.dtype, expected: torch.dtype) -> None:
+    assert expected_dtype(TensorSpec("y", (1,), keep_fp32=keep), dtype) == expected
+
+
+def test_an_output_that_needs_a_gradient_or_is_strided_compares_alike() -> None:
+    wanted = torch.arange(6.0).reshape(2, 3)
+    found: Tensor = torch.arange(6.0).reshape(2, 3).t().contiguous().t().requires_grad_()
+    assert not found.is_contiguous()
+    assert difference(found, wanted, FP32).rel_l2 == 0.0

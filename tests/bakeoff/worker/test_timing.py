@@ -1,0 +1,273 @@
+"""The instrument itself: a call that takes 5 ms reads 5 ms, and every rule of the two clocks, by ratios in one run."""
+
+import itertools
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from statistics import median
+
+import pytest
+import torch
+from torch import Tensor
+
+from bakeoff.backends.backend import Call, Outputs
+from bakeoff.record.policy import Policy
+from bakeoff.worker.clocks.timing import Course, Timing, time_calls
+
+MILLISECOND = 1_000_000
+EVER = 1e9
+
+
+def busy(milliseconds: float) -> Call:
+    """A call that keeps the processor for so long, by the clock that is measured with."""
+
+    def call() -> Outputs:
+        until = time.perf_counter_ns() + milliseconds * MILLISECOND
+        while time.perf_counter_ns() < until:
+            pass
+        return (torch.ones(1),)
+
+    return call
+
+
+def idle(milliseconds: float) -> Call:
+    def call() -> Outputs:
+        time.sleep(milliseconds / 1000)
+        return (torch.ones(1),)
+
+    return call
+
+
+def no_counters() -> Mapping[str, int]:
+    return {}
+
+
+def timed(
+    policy: Policy,
+    *calls: Call,
+    activity: Callable[[], Mapping[str, int]] = no_counters,
+    report: Callable[[str, str], None] = lambda _phase, _detail: None,
+    flush: Callable[[], None] | None = None,
+) -> Timing:
+    course = Course("cpu", policy, lambda _index, _outputs: None, flush, report=report)
+    return time_calls(calls, activity, course)
+
+
+def test_five_milliseconds_read_as_five_milliseconds(fast: Policy) -> None:
+    own: list[int] = []  # what each call took by its own account: other processes delay both alike
+    five = busy(5)
+
+    def call() -> Outputs:
+        started = time.perf_counter_ns()
+        outputs = five()
+        own.append(time.perf_counter_ns() - started)
+        return outputs
+
+    ratios = []
+    for _ in range(5):
+        own.clear()
+        timing = timed(fast, call, call)
+        latency, throughput = timing.latency, timing.throughput
+        taken = own[len(latency.warmup_ns) :]
+        ended = len(latency.samples_ns) - 2  # then for each of the two an untimed call and the last timed one
+        assert len(taken) == ended + 4 + len(throughput.samples_ns) * throughput.calls_per_sample
+        assert min(*latency.samples_ns, *throughput.samples_ns) >= 5 * MILLISECOND
+        ratios = [
+            min(latency.samples_ns) / (5 * MILLISECOND),
+            median(latency.samples_ns[:ended]) / median(taken[:ended]),
+            sum(throughput.samples_ns) * throughput.calls_per_sample / sum(taken[ended + 4 :]),
+        ]
+        if max(ratios) < 1.2:
+            break
+    assert max(ratios) < 1.2
+    assert min(ratios) >= 1.0
+
+
+def test_what_takes_twice_as_long_reads_as_twice_as_long(fast: Policy) -> None:
+    ratios = []
+    for _ in range(5):
+        once, twice = (median(timed(fast, idle(length)).latency.samples_ns) for length in (5, 10))
+        ratios.append(twice / once)
+        if 1.6 < ratios[-1] < 2.4:
+            break
+    assert 1.6 < ratios[-1] < 2.4, ratios
+
+
+def test_a_narrow_interval_ends_the_clock_but_not_before_the_least_samples(fast: Policy) -> None:
+    policy = replace(fast, min_samples=30, min_s=0.001, cap_s=EVER, narrow_ratio=EVER)
+    latency = timed(policy, idle(2)).latency
+    assert latency.stopped == "narrow"
+    assert len(latency.samples_ns) >= 30
+
+
+def test_the_clock_runs_for_the_least_time(fast: Policy) -> None:
+    policy = replace(fast, min_samples=1, min_s=0.3, cap_s=EVER, narrow_ratio=EVER)
+    latency = timed(policy, idle(10)).latency
+    assert latency.stopped == "narrow"
+    assert sum(latency.samples_ns) >= 0.25e9
+
+
+def test_the_cap_ends_the_clock_after_five_samples(fast: Policy) -> None:
+    policy = replace(fast, min_samples=1000, min_s=0.0, cap_s=0.01, narrow_ratio=0.0)
+    latency = timed(policy, idle(20), idle(20)).latency
+    assert latency.stopped == "cap"
+    assert len(latency.samples_ns) == 5 + 2, "and one more for each set of inputs"
+
+
+def test_a_drifting_interval_runs_into_the_cap(fast: Policy) -> None:
+    policy = replace(fast, min_samples=5, min_s=0.01, cap_s=0.3, narrow_ratio=0.0)
+    latency = timed(policy, idle(5)).latency
+    assert latency.stopped == "cap"
+    assert sum(latency.samples_ns) >= 0.25e9
+
+
+def test_samples_are_bounded_with_the_closing_round(fast: Policy) -> None:
+    policy = replace(fast, min_s=0.3, cap_s=EVER, narrow_ratio=0.0, max_samples=40)
+    calls = itertools.count()
+
+    def fast_call() -> Outputs:
+        next(calls)
+        return (torch.ones(1),)
+
+    timing = timed(policy, fast_call, fast_call, fast_call)
+    assert timing.latency.stopped == "samples"
+    assert len(timing.latency.samples_ns) == 40
+    assert len(timing.latency.warmup_ns) <= 40
+    assert len(timing.throughput.samples_ns) <= 40
+    assert next(calls) > 200, "of fast calls, every n-th is kept"
+
+
+def test_outputs_are_copies_of_what_the_last_timed_call_of_each_set_gave(fast: Policy) -> None:
+    buffer = torch.zeros(3)
+    clocks: list[str] = []
+
+    def bound(index: int) -> Call:
+        return lambda: (buffer.fill_(index + (100 if clocks[-1] == "throughput" else 0)), index)  # type: ignore[return-value]
+
+    timing = timed(
+        fast, bound(0), bound(1), bound(2), report=lambda phase, _detail: clocks.append(phase) if phase else None
+    )
+    assert [entry[1] for entry in timing.outputs] == [0, 1, 2]
+    for index, (output, _) in enumerate(timing.outputs):
+        assert isinstance(output, Tensor)
+        assert output.tolist() == [index] * 3, "the throughput clock overwrote it"
+        assert output.data_ptr() != buffer.data_ptr()
+    assert float(buffer[0]) >= 100
+
+
+@pytest.mark.parametrize(("window", "moved"), [("latency", ("compiles",)), ("throughput", ("compiles",)), ("", ())])
+def test_counters_that_move_in_the_window_are_named(fast: Policy, window: str, moved: tuple[str, ...]) -> None:
+    counters = {"compiles": 3, "steady": 1}
+
+    def report(phase: str, detail: str) -> None:
+        if phase == window and not detail:
+            counters["compiles"] += 1
+
+    assert timed(fast, idle(1), activity=lambda: counters, report=report).moved == moved
+
+
+def test_a_counter_that_appears_in_the_window_is_named(fast: Policy) -> None:
+    counters: dict[str, int] = {}
+    timing = timed(fast, idle(1), activity=lambda: counters, report=lambda phase, _: counters.update({phase: 1}))
+    assert set(timing.moved) == {"latency", "throughput"}
+
+
+def test_warm_up_lasts_until_no_counter_moves(fast: Policy) -> None:
+    policy = replace(fast, warmup_s=0.0, warmup_cap_s=EVER, settle_ratio=EVER)
+    calls = itertools.count(1)
+    seen = [0]
+
+    def call() -> Outputs:
+        seen[0] = next(calls)
+        return idle(1)()
+
+    still = timed(policy, call, call)
+    calls = itertools.count(1)
+    moving = timed(policy, call, call, activity=lambda: {"tuned": min(seen[0], 50)})
+    assert len(still.latency.warmup_ns) < 50
+    assert len(moving.latency.warmup_ns) > 50
+    assert moving.moved == ()
+    assert moving.findings == ()
+
+
+def test_warm_up_lasts_until_samples_agree(fast: Policy) -> None:
+    policy = replace(fast, warmup_s=0.0, warmup_cap_s=EVER, settle_ratio=0.5)
+    calls = itertools.count()
+
+    def slow_at_first() -> Outputs:
+        return idle(20 if next(calls) < 4 else 1)()
+
+    timing = timed(policy, slow_at_first)
+    assert timing.findings == ()
+    assert len(timing.latency.warmup_ns) > 6
+    assert min(timing.latency.warmup_ns[:4]) > 10 * MILLISECOND, "warm-up's samples are kept, the first ones too"
+    assert median(timing.latency.samples_ns) < 10 * MILLISECOND
+
+
+def test_endless_drift_is_a_finding(fast: Policy) -> None:
+    policy = replace(fast, warmup_s=0.0, warmup_cap_s=0.2, settle_ratio=0.05)
+    calls = itertools.count(1)
+    timing = timed(policy, lambda: idle(1.3 ** min(next(calls), 15))())
+    assert [finding.code for finding in timing.findings] == ["warm-up"]
+    assert sum(timing.latency.warmup_ns) >= 0.2e9
+
+
+def test_every_set_is_warmed_however_slow(fast: Policy) -> None:
+    policy = replace(fast, warmup_s=0.0, warmup_cap_s=0.001, min_s=0.0, cap_s=0.0)
+    called = [0, 0, 0, 0]
+
+    def bound(index: int) -> Call:
+        def call() -> Outputs:
+            called[index] += 1
+            return idle(2)()
+
+        return call
+
+    timing = timed(policy, *(bound(index) for index in range(4)))
+    assert len(timing.latency.warmup_ns) >= 4
+    assert max(called) - min(called) <= 2, "sets take turns"
+
+
+def test_caches_are_flushed_before_each_call_and_outside_the_clock(fast: Policy) -> None:
+    happened: list[str] = []
+
+    def call() -> Outputs:
+        happened.append("call")
+        return idle(4)()
+
+    def flush() -> None:
+        happened.append("flush")
+        time.sleep(0.02)
+
+    timing = timed(fast, call, call, flush=flush)
+    assert happened == ["flush", "call"] * (len(happened) // 2)
+    for clock in (timing.latency, timing.throughput):
+        assert median(clock.samples_ns) < 20 * MILLISECOND
+
+
+def test_throughput_takes_calls_in_blocks(fast: Policy) -> None:
+    quick, slow = timed(fast, idle(1)).throughput, timed(fast, idle(40)).throughput
+    assert 8 <= quick.calls_per_sample <= 50, "blocks of some 50 ms"
+    assert slow.calls_per_sample == 2, "never a single call"
+    assert len(slow.samples_ns) >= 3
+    assert min(quick.samples_ns) >= 1 * MILLISECOND, "a sample is of one call"
+    assert median(slow.samples_ns) < 80 * MILLISECOND
+
+
+def test_the_phases_are_reported_in_order(fast: Policy) -> None:
+    phases: list[str] = []
+    timed(fast, idle(1), report=lambda phase, _detail: phases.append(phase) if phase not in phases[-1:] else None)
+    assert phases == ["warm-up", "latency", "throughput"]
+
+
+def test_other_processes_are_seen(fast: Policy) -> None:
+    spinner = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        shared = timed(fast, idle(5)).others
+    finally:
+        spinner.kill()
+        spinner.wait()
+    assert shared > 0.2 / (os.cpu_count() or 1)

@@ -28,7 +28,7 @@ from bakeoff.backends.exported import (
     save_apart,
     tensors_of,
 )
-from bakeoff.backends.format import Form, Need, Opening, Run, Written
+from bakeoff.backends.format import ArtifactFormat, Need, Opening, Run, Written
 from bakeoff.backends.inductor import compiler_environment, compiler_gap
 from bakeoff.backends.pt2_files import check_package
 from bakeoff.backends.tracing import OWN_KERNELS, Trace, trace_operators
@@ -253,7 +253,7 @@ BACKEND = Backend(
     environment=compiler_environment,
     host_gap=compiler_gap,
     objection=_objection,
-    form=Form(
+    form=ArtifactFormat(
         name="aoti",
         summary="AOTInductor package (.pt2); from a gigabyte of weights on they lie beside it",
         loads_in="Python with torch; C++ with libtorch and no Python",

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from bakeoff.backends.format import Form
+from bakeoff.backends.format import ArtifactFormat
 from bakeoff.backends.tracing import Trace, trace_operators
 from bakeoff.models.component import Quantisation
 from bakeoff.models.errors import BakeoffError
@@ -194,7 +194,7 @@ class Backend:
     """(options, device) to what this host lacks, or ""; runs in the parent, so it imports no framework."""
     objection: Callable[[Any, str, str], str] = _anything
     """(options, device, dtype) to why this cannot be, or ""."""
-    form: Form | None = None
+    form: ArtifactFormat | None = None
     """How its engines are exported; None: they live in one process alone."""
 
     def unavailable(self, options: Any, device: str) -> str:

@@ -1,7 +1,7 @@
-"""Engines as files: what a back end leaves in a folder for another host, what that host must have, how it is opened.
+"""Artifact formats: what a backend writes into a folder, what a host must have to open it, and how it is opened.
 
-A back end that can be deployed has a `Form`. Writing happens in a worker of the lab, with the module at hand; checking
-and opening happen wherever the folder lies, with nothing but the files and what the manifest says of them.
+A backend whose engines can be deployed has an `ArtifactFormat`. Writing happens in a worker of the lab, with the module
+at hand; checking and opening need only the files and the manifest, on any host.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -60,7 +60,7 @@ class Opening:
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class ArtifactFormat:
     """How what a back end builds is kept in files and opened elsewhere."""
 
     name: str

@@ -31,7 +31,7 @@ from bakeoff.backends.backend import (
     Unsupported,
 )
 from bakeoff.backends.exported import TORCH, export, forms, graph_hash, program_key, refuse_others, refuse_quantised
-from bakeoff.backends.format import Form, Need, Opening, Run, Written
+from bakeoff.backends.format import ArtifactFormat, Need, Opening, Run, Written
 from bakeoff.backends.onnx_files import check_model, lay_out
 from bakeoff.backends.tracing import TRACED_CALLS, Kernel, Trace
 from bakeoff.models.component import Quantisation
@@ -516,7 +516,7 @@ BACKEND = Backend(
     weight_copies=3.0,
     host_gap=_host_gap,
     objection=_objection,
-    form=Form(
+    form=ArtifactFormat(
         name="onnx",
         summary="ONNX (.onnx), the weights of all its models in one file beside them",
         loads_in="any ONNX Runtime",

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from bakeoff.backends.backend import Backend, BuildContext, Call, Choice, Engine, Proof, Requirement, Unsupported
 from bakeoff.backends.exported import TORCH, export, forms, refuse_others, refuse_quantised
-from bakeoff.backends.format import BadArtifact, Form, Need, Opening, Run, Written
+from bakeoff.backends.format import ArtifactFormat, BadArtifact, Need, Opening, Run, Written
 from bakeoff.backends.tracing import TRACED_CALLS, Kernel, Trace
 
 if TYPE_CHECKING:
@@ -330,7 +330,7 @@ BACKEND = Backend(
     keeps_module=False,
     weight_copies=3.0,
     objection=_objection,
-    form=Form(
+    form=ArtifactFormat(
         name="openvino",
         summary="OpenVINO IR (.xml and .bin)",
         loads_in="any OpenVINO runtime",

@@ -29,7 +29,7 @@ from bakeoff.backends.exported import (
     refuse_others,
     refuse_quantised,
 )
-from bakeoff.backends.format import Form, Need, Opening, Run, Written
+from bakeoff.backends.format import ArtifactFormat, Need, Opening, Run, Written
 from bakeoff.backends.pt2_files import check_program
 from bakeoff.backends.torchtrt import (
     REQUIRES,
@@ -320,7 +320,7 @@ BACKEND = Backend(
     caches=True,
     weight_copies=3.0,
     objection=_objection,
-    form=Form(
+    form=ArtifactFormat(
         name="tensorrt",
         summary="torch_tensorrt program (.ep), and the raw engine (.engine) where the graph is one",
         loads_in="Python with torch_tensorrt; the engine in C++ and trtexec",

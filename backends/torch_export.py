@@ -20,7 +20,7 @@ from bakeoff.backends.backend import (
     Proof,
 )
 from bakeoff.backends.exported import TORCH, export, forms, graph_hash, operators, refuse_others, refuse_quantised
-from bakeoff.backends.format import Form, Need, Opening, Run, Written
+from bakeoff.backends.format import ArtifactFormat, Need, Opening, Run, Written
 from bakeoff.backends.pt2_files import check_program
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ BACKEND = Backend(
     interprets=True,
     keeps_module=False,
     weight_copies=2.0,
-    form=Form(
+    form=ArtifactFormat(
         name="torch.export",
         summary="torch.export program (.pt2): graph and weights, not compiled",
         loads_in="Python with torch",

@@ -56,8 +56,8 @@ def main() -> None:
     rows = []
     for folder in asked.artifacts:
         artifact = load(folder)
-        main_name = artifact.passport.main
-        inputs = Reader(folder, artifact.passport).inputs(0, main_name, artifact.passport.device)
+        main_name = artifact.manifest.main
+        inputs = Reader(folder, artifact.manifest).inputs(0, main_name, artifact.manifest.device)
         with torch.no_grad():
             engine, added, alone = overhead(artifact.program(main_name), inputs, asked.calls)
         within = alone <= max(_LIMIT_NS, _LIMIT_SHARE * engine)

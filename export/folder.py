@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from bakeoff.backends import backend_names, resolve_backend
-from bakeoff.backends.format import BadArtifact, Form
-from bakeoff.export.manifest import LARGEST_MANIFEST, MANIFEST, File, Passport, Port, unseal
+from bakeoff.backends.format import ArtifactFormat, BadArtifact
+from bakeoff.export.manifest import LARGEST_MANIFEST, MANIFEST, File, Manifest, Port, unseal
 from bakeoff.models.errors import BakeoffError
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.=-]{0,120}")
@@ -19,7 +19,7 @@ _CHUNK = 4 << 20
 _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
-def read_passport(folder: Path) -> Passport:
+def read_manifest(folder: Path) -> Manifest:
     """The manifest of a folder, and what can be said of it without looking at any other file's content.
 
     Raises BadArtifact where there is none, it cannot be read, names a place outside of the folder, or is not what lies
@@ -35,22 +35,22 @@ def read_passport(folder: Path) -> Passport:
     if size > LARGEST_MANIFEST:
         raise BadArtifact(f"{MANIFEST} has {size} bytes; no manifest has more than {LARGEST_MANIFEST}")
     with _opened(folder, MANIFEST) as file:
-        passport = unseal(file.read(LARGEST_MANIFEST + 1))
-    for name in passport.files:
+        manifest = unseal(file.read(LARGEST_MANIFEST + 1))
+    for name in manifest.files:
         if not _NAME.fullmatch(name) or name == MANIFEST:
             raise BadArtifact(f"{MANIFEST} names the file '{name}'; files of an artifact lie in its folder, by name")
-    missing = sorted(passport.files.keys() - set(found))
+    missing = sorted(manifest.files.keys() - set(found))
     if missing:
         raise BadArtifact(f"{missing[0]} is not there; copy the whole folder again")
-    strangers = sorted(set(found) - passport.files.keys() - {MANIFEST})
+    strangers = sorted(set(found) - manifest.files.keys() - {MANIFEST})
     if strangers:
         raise BadArtifact(f"'{strangers[0]}' is no file of the artifact; remove it, or copy the folder again")
-    for name, file in passport.files.items():
+    for name, file in manifest.files.items():
         size = _plain(folder, name)
         if size != file.bytes:
             raise BadArtifact(f"{name} has {size} bytes and should have {file.bytes}; copy the folder again")
-    _refuse_nonsense(passport)
-    return passport
+    _refuse_nonsense(manifest)
+    return manifest
 
 
 def is_artifact(folder: Path) -> bool:
@@ -63,14 +63,14 @@ def is_artifact(folder: Path) -> bool:
         return False
 
 
-def _refuse_nonsense(passport: Passport) -> None:
+def _refuse_nonsense(manifest: Manifest) -> None:
     """What a manifest says of its own parts must fit together, and be of a size that a host can hold."""
-    programs = {program.name: program for program in passport.programs}
-    if len(programs) != len(passport.programs) or passport.main not in programs:
-        raise BadArtifact(f"{MANIFEST} names the program '{passport.main}', and has {', '.join(programs) or 'none'}")
-    for program in passport.programs:
+    programs = {program.name: program for program in manifest.programs}
+    if len(programs) != len(manifest.programs) or manifest.main not in programs:
+        raise BadArtifact(f"{MANIFEST} names the program '{manifest.main}', and has {', '.join(programs) or 'none'}")
+    for program in manifest.programs:
         for name in (program.file, *program.constants):
-            if name not in passport.files:
+            if name not in manifest.files:
                 raise BadArtifact(f"{MANIFEST} has {program.name} in '{name}', which is no file of the artifact")
         for ports in (program.inputs, program.outputs):
             if not ports or len({port.name for port in ports}) != len(ports):
@@ -78,11 +78,11 @@ def _refuse_nonsense(passport: Passport) -> None:
         needed, free = sum(map(port_bytes, program.inputs + program.outputs)), _memory_bytes()
         if needed > free:
             raise BadArtifact(f"{MANIFEST}: {program.name} takes and gives {needed} bytes, this host has {free}")
-    if passport.sample.file not in passport.files:
-        raise BadArtifact(f"{MANIFEST} has its sample in '{passport.sample.file}', which is no file of the artifact")
-    if passport.stream is None:
+    if manifest.sample.file not in manifest.files:
+        raise BadArtifact(f"{MANIFEST} has its sample in '{manifest.sample.file}', which is no file of the artifact")
+    if manifest.stream is None:
         return
-    stream = passport.stream
+    stream = manifest.stream
     unknown = {*stream.each, *filter(None, (stream.prime,))} - programs.keys()
     if not stream.each or unknown:
         raise BadArtifact(f"{MANIFEST} has a stream of {', '.join(sorted(unknown)) or 'nothing'}, which is no program")
@@ -124,27 +124,27 @@ def _memory_bytes() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def form_of(passport: Passport) -> Form:
+def form_of(manifest: Manifest) -> ArtifactFormat:
     """How the artifact is opened. Raises BadArtifact for a back end that this version does not bring or cannot open."""
-    if passport.backend not in backend_names():
-        raise BadArtifact(f"{MANIFEST} wants the back end '{passport.backend}'; known: {', '.join(backend_names())}")
-    form = resolve_backend(passport.backend).form
-    if form is None or form.name != passport.artifact:
-        raise BadArtifact(f"{MANIFEST}: {passport.backend} opens no artifact of the format '{passport.artifact}'")
+    if manifest.backend not in backend_names():
+        raise BadArtifact(f"{MANIFEST} wants the back end '{manifest.backend}'; known: {', '.join(backend_names())}")
+    form = resolve_backend(manifest.backend).form
+    if form is None or form.name != manifest.artifact:
+        raise BadArtifact(f"{MANIFEST}: {manifest.backend} opens no artifact of the format '{manifest.artifact}'")
     return form
 
 
-def check_content(folder: Path, passport: Passport, on_file: Callable[[str], None] = lambda _name: None) -> None:
+def check_content(folder: Path, manifest: Manifest, on_file: Callable[[str], None] = lambda _name: None) -> None:
     """Hash every file, then have the format look into each program. Raises BadArtifact for the first mismatch."""
-    form = form_of(passport)
-    for name, file in passport.files.items():
+    form = form_of(manifest)
+    for name, file in manifest.files.items():
         on_file(name)
         found = hash_file(folder, name)
         if found != file:
             text = f"{name} is not what was exported: its SHA-256 is {found.sha256[:16]}..., {MANIFEST} says "
             raise BadArtifact(f"{text}{file.sha256[:16]}...; copy the folder again")
-    sizes: Mapping[str, int] = {name: file.bytes for name, file in passport.files.items()}
-    for program in passport.programs:
+    sizes: Mapping[str, int] = {name: file.bytes for name, file in manifest.files.items()}
+    for program in manifest.programs:
         try:
             form.check(folder / program.file, sizes)
         except ImportError as error:

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bakeoff.backends import resolve_backend
-from bakeoff.backends.format import BadArtifact, Form, Opening, Run
+from bakeoff.backends.format import ArtifactFormat, BadArtifact, Opening, Run
 from bakeoff.export import requirements
-from bakeoff.export.folder import check_content, form_of, read_passport
-from bakeoff.export.manifest import MANIFEST, Passport, Port
+from bakeoff.export.folder import check_content, form_of, read_manifest
+from bakeoff.export.manifest import MANIFEST, Manifest, Port
 from bakeoff.export.manifest import Program as About
 from bakeoff.export.state import State, carry
 from bakeoff.machine import host
@@ -41,17 +41,17 @@ def load(folder: str | Path, *, threads: int = 0, allow_mismatch: bool = False) 
     if find_spec("torch") is None:
         raise BakeoffError("tensors are handed over as torch's: pip install torch (an ONNX artifact runs without it)")
     place = Path(folder).absolute()
-    passport = read_passport(place)
-    check_content(place, passport)
-    found = requirements.unmet(passport.needs, requirements.facts())
-    if passport.device == "cuda" and host.device_gap("cuda"):
+    manifest = read_manifest(place)
+    check_content(place, manifest)
+    found = requirements.unmet(manifest.needs, requirements.facts())
+    if manifest.device == "cuda" and host.device_gap("cuda"):
         found = (host.device_gap("cuda"), *found)
     if found and not allow_mismatch:
         raise Mismatch(f"{place.name} was made for another host: {'. '.join(found)}")
     for one in found:
         warnings.warn(f"{place.name} is opened on a host that it was not made for: {one}", MismatchWarning, 2)
-    opened = Artifact(place, passport, form_of(passport), threads or host.usable_cores(), found)
-    opened.program(passport.main)
+    opened = Artifact(place, manifest, form_of(manifest), threads or host.usable_cores(), found)
+    opened.program(manifest.main)
     return opened
 
 
@@ -125,23 +125,23 @@ class Artifact:
     """An artifact whose files were checked. Called, it runs the program that it is named after."""
 
     folder: Path
-    passport: Passport
-    form: Form
+    manifest: Manifest
+    form: ArtifactFormat
     threads: int
     mismatches: tuple[str, ...]
     """In what this host is not one that it was made for; only where that was allowed."""
     _opened: dict[str, Program] = field(default_factory=dict, repr=False)
 
     def __call__(self, **inputs: "Tensor") -> "dict[str, Tensor]":
-        return self.program(self.passport.main)(**inputs)
+        return self.program(self.manifest.main)(**inputs)
 
     def program(self, name: str) -> Program:
         """One of the artifact's programs, opened when it is first asked for. Raises BakeoffError for an unknown one."""
         if name not in self._opened:
-            known = [program.name for program in self.passport.programs]
+            known = [program.name for program in self.manifest.programs]
             if name not in known:
                 raise BakeoffError(f"{self.folder.name} has no program '{name}'; it has {', '.join(known)}")
-            self._opened[name] = self._open(self.passport.program(name))
+            self._opened[name] = self._open(self.manifest.program(name))
         return self._opened[name]
 
     def close(self, name: str) -> None:
@@ -150,19 +150,19 @@ class Artifact:
 
     def stream(self) -> "Stream":
         """A stream that has not begun. Raises BakeoffError where calls of this artifact know nothing of each other."""
-        if self.passport.stream is None:
-            raise BakeoffError(f"{self.passport.variant} carries no state: call it")
+        if self.manifest.stream is None:
+            raise BakeoffError(f"{self.manifest.variant} carries no state: call it")
         return Stream(self)
 
     def _open(self, about: About) -> Program:
         import msgspec
 
-        passport = self.passport
+        manifest = self.manifest
         try:
-            options: Any = msgspec.convert(passport.options, type=resolve_backend(passport.backend).options)
+            options: Any = msgspec.convert(manifest.options, type=resolve_backend(manifest.backend).options)
         except msgspec.ValidationError as error:
-            raise BadArtifact(f"{MANIFEST}: options of {passport.backend}: {error}") from error
-        opening = Opening(passport.device, passport.dtype, self.threads, options)
+            raise BadArtifact(f"{MANIFEST}: options of {manifest.backend}: {error}") from error
+        opening = Opening(manifest.device, manifest.dtype, self.threads, options)
         constants = [self.folder / name for name in about.constants]
         try:
             run = self.form.read(self.folder / about.file, constants, opening)
@@ -171,14 +171,14 @@ class Artifact:
         except Exception as error:  # whatever a library says of a file that it cannot open
             said = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise BakeoffError(f"{self.folder.name}: {about.file} cannot be opened: {said}") from error
-        return Program(about, passport.device, run)
+        return Program(about, manifest.device, run)
 
 
 class Stream:
     """One stream of frames through an artifact: state that is carried is held here, and given to each call."""
 
     def __init__(self, artifact: Artifact) -> None:
-        contract = artifact.passport.stream
+        contract = artifact.manifest.stream
         assert contract is not None
         self._artifact, self._contract = artifact, contract
         self.state: State = {}
@@ -201,9 +201,9 @@ class Stream:
         return outputs
 
     def _port(self, program: str, name: str) -> Port:
-        return next(port for port in self._artifact.passport.program(program).inputs if port.name == name)
+        return next(port for port in self._artifact.manifest.program(program).inputs if port.name == name)
 
     def _zeros(self, port: Port) -> "Tensor":
         import torch
 
-        return torch.zeros(port.shape, dtype=getattr(torch, port.dtype), device=self._artifact.passport.device)
+        return torch.zeros(port.shape, dtype=getattr(torch, port.dtype), device=self._artifact.manifest.device)

@@ -116,10 +116,10 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Passport:
+class Manifest:
     schema: int
     artifact: str
-    """Name of the format (bakeoff.backends.format.Form)."""
+    """Name of the format (bakeoff.backends.format.ArtifactFormat)."""
     variant: str
     component: str
     preset: str
@@ -161,17 +161,17 @@ class Passport:
         return next(program for program in self.programs if program.name == name)
 
 
-def seal(passport: Passport) -> Passport:
+def seal(manifest: Manifest) -> Manifest:
     """The same with its own digest."""
-    return replace(passport, digest=_digest(passport))
+    return replace(manifest, digest=_digest(manifest))
 
 
-def encode(passport: Passport) -> bytes:
+def encode(manifest: Manifest) -> bytes:
     """The manifest's bytes."""
-    return msgspec.json.format(msgspec.json.encode(passport), indent=1) + b"\n"
+    return msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
 
 
-def unseal(data: bytes) -> Passport:
+def unseal(data: bytes) -> Manifest:
     """Read a manifest. Raises BadArtifact where it is no manifest, of another schema, or not as it was sealed."""
     try:
         head = msgspec.json.decode(data, type=_Head)
@@ -180,14 +180,14 @@ def unseal(data: bytes) -> Passport:
         if head.schema != SCHEMA:
             newer = "a newer bakeoff wrote it: update yours" if head.schema > SCHEMA else "export it anew"
             raise BadArtifact(f"{MANIFEST} has schema {head.schema}, this version reads {SCHEMA}; {newer}")
-        passport = msgspec.json.decode(data, type=Passport)
+        manifest = msgspec.json.decode(data, type=Manifest)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError) as error:
         raise BadArtifact(f"{MANIFEST} cannot be read: {error}; copy or export the artifact again") from error
-    if _digest(passport) != passport.digest or encode(passport) != data:
+    if _digest(manifest) != manifest.digest or encode(manifest) != data:
         raise BadArtifact(f"{MANIFEST} was edited: it is not what it was sealed as; copy or export the artifact again")
-    if not all(text.isprintable() for text in _texts(msgspec.to_builtins(passport))):
+    if not all(text.isprintable() for text in _texts(msgspec.to_builtins(manifest))):
         raise BadArtifact(f"{MANIFEST} holds letters that cannot be printed; export writes none")
-    return passport
+    return manifest
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -203,11 +203,11 @@ class _Head(msgspec.Struct):
     schema: int | None = None
 
 
-def _digest(passport: Passport) -> str:
-    return hashlib.sha256(msgspec.json.encode(replace(passport, digest=""))).hexdigest()
+def _digest(manifest: Manifest) -> str:
+    return hashlib.sha256(msgspec.json.encode(replace(manifest, digest=""))).hexdigest()
 
 
 def json_schema() -> bytes:
     """JSON Schema (2020-12) of a manifest."""
-    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(Passport)}
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(Manifest)}
     return msgspec.json.format(msgspec.json.encode(schema), indent=1) + b"\n"

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bakeoff.backends.format import BadArtifact
-from bakeoff.export.manifest import SAMPLE, Passport, Port
+from bakeoff.export.manifest import SAMPLE, Manifest, Port
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -41,22 +41,22 @@ def thinned(tensor: "Tensor", step: int) -> "Tensor":
 class Reader:
     """sample.safetensors of an artifact whose files were checked."""
 
-    def __init__(self, folder: Path, passport: Passport) -> None:
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
         """Raises BadArtifact where it does not hold what the manifest's programs need."""
         from safetensors import SafetensorError, safe_open
 
-        self._passport = passport
+        self._manifest = manifest
         try:
-            self._file = safe_open(folder / passport.sample.file, framework="pt")
+            self._file = safe_open(folder / manifest.sample.file, framework="pt")
         except (SafetensorError, OSError) as error:
-            raise BadArtifact(f"{passport.sample.file} is no safetensors file: {error}") from error
+            raise BadArtifact(f"{manifest.sample.file} is no safetensors file: {error}") from error
         self._keys = set(self._file.keys())
         for name, way, port in self._first():
             if key(0, name, way, port.name) not in self._keys:
-                raise BadArtifact(f"{passport.sample.file} lacks {key(0, name, way, port.name)}")
+                raise BadArtifact(f"{manifest.sample.file} lacks {key(0, name, way, port.name)}")
 
     def _first(self) -> Iterator[tuple[str, str, Port]]:
-        for program in self._passport.programs:
+        for program in self._manifest.programs:
             yield from ((program.name, "in", port) for port in program.inputs)
             yield from ((program.name, "out", port) for port in program.outputs)
 
@@ -64,7 +64,7 @@ class Reader:
         """What is given in a frame, in the dtypes and shapes of the program's inputs."""
         import torch
 
-        ports = self._passport.program(program).inputs
+        ports = self._manifest.program(program).inputs
         return {
             port.name: repeated(self._tensor(frame, program, "in", port), port.shape).to(
                 device, getattr(torch, port.dtype)
@@ -75,7 +75,7 @@ class Reader:
 
     def outputs(self, frame: int, program: str) -> "dict[str, Tensor]":
         """What the judge's eager gave, fp32, thinned as `Sample.every` says."""
-        ports = self._passport.program(program).outputs
+        ports = self._manifest.program(program).outputs
         return {port.name: self._tensor(frame, program, "out", port) for port in ports}
 
     def _tensor(self, frame: int, program: str, way: str, port: Port) -> "Tensor":
@@ -86,20 +86,20 @@ class Reader:
         return tensor
 
 
-def carried(passport: Passport) -> frozenset[tuple[str, str]]:
+def carried(manifest: Manifest) -> frozenset[tuple[str, str]]:
     """(program, input) of all that a stream carries."""
-    stream = passport.stream
+    stream = manifest.stream
     return frozenset((one.to, one.input) for one in stream.carries) if stream else frozenset()
 
 
-def calls(passport: Passport, frames: Iterable[int]) -> Iterator[tuple[int, str]]:
+def calls(manifest: Manifest, frames: Iterable[int]) -> Iterator[tuple[int, str]]:
     """(frame, program) in the order of the sample, without the prime."""
-    each = passport.stream.each if passport.stream else (passport.main,)
+    each = manifest.stream.each if manifest.stream else (manifest.main,)
     for frame in frames:
         for program in each:
             yield frame, program
 
 
-def limits_of(passport: Passport, program: str) -> Mapping[str, float]:
+def limits_of(manifest: Manifest, program: str) -> Mapping[str, float]:
     """Output to the relative L2 that it may differ by."""
-    return {port.name: passport.sample.limits[f"{program}/{port.name}"] for port in passport.program(program).outputs}
+    return {port.name: manifest.sample.limits[f"{program}/{port.name}"] for port in manifest.program(program).outputs}

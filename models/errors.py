@@ -1,5 +1,41 @@
 """The one exception of the project; it lives here because every layer may raise it and none may import upward."""
 
+from typing import Literal
+
+ErrorCode = Literal[
+    "",
+    "unknown-name",  # a component, backend, preset, workload, dtype, device or cache kind that does not exist
+    "bad-option",  # a command-line option or a backend's option with a value it does not take
+    "bad-variant",  # text that is not component:preset.workload/backend/dtype@device
+    "bad-user-code",  # package.module:ATTRIBUTE that cannot be loaded
+    "bad-config",  # a component's config with unknown or invalid fields
+    "bad-checkpoint",  # a weights file that is missing, unreadable or does not fit the module
+    "bad-golden",  # a golden file that is missing or malformed
+    "bad-record",  # a record file that is torn, edited or of another schema
+    "no-record",  # no record, or several, match
+    "bad-artifact",  # an artifact folder that is not what its manifest says, or not an artifact
+    "host-mismatch",  # an artifact made for another host
+    "wrong-output",  # an artifact or engine that does not compute what was asked
+    "not-exportable",  # a variant whose backend has no artifact format, or that cannot run here
+    "not-composable",  # backends that cannot be combined, or two that share a name
+    "not-comparable",  # variants or records that cannot be compared
+    "target-exists",  # a folder that would be overwritten
+    "not-readable",  # a folder or file of the lab that cannot be read
+    "not-writable",  # a folder or file that cannot be written: full disk, permissions
+    "missing-library",
+    "missing-device",
+    "unsupported",  # a backend that cannot do this dtype, device or component
+    "worker-failed",  # a worker process that ended without a result
+    "busy",  # a device that another process measures on
+    "nothing-to-resume",
+    "bad-page",  # a generated page without its markers
+]
+"""What kind of error it is: stable, for tests and callers; the message is free to improve."""
+
 
 class BakeoffError(Exception):
     """Bad input or a bad environment. The message says what was asked, what was found and what to do next."""
+
+    def __init__(self, message: str, code: ErrorCode = "") -> None:
+        super().__init__(message)
+        self.code: ErrorCode = code

@@ -1,4 +1,4 @@
-"""From a variant to a folder that loads elsewhere: its sample, its programs, its passport, and a first verification."""
+"""From a variant to a folder that loads elsewhere: its sample, its programs, its manifest, and a first verification."""
 
 import shutil
 from collections.abc import Mapping
@@ -10,10 +10,10 @@ import numpy as np
 
 from bakeoff.artifact.staging import staged
 from bakeoff.backends import backend_names, resolve_backend
-from bakeoff.backends.format import Form
+from bakeoff.backends.format import ArtifactFormat
 from bakeoff.export import requirements
 from bakeoff.export.folder import hash_file, is_artifact
-from bakeoff.export.manifest import MANIFEST, SAMPLE, SCHEMA, Measured, Passport, Program, Weights, encode, seal
+from bakeoff.export.manifest import MANIFEST, SAMPLE, SCHEMA, Manifest, Measured, Program, Weights, encode, seal
 from bakeoff.machine import host, paths
 from bakeoff.models.errors import BakeoffError
 from bakeoff.plan.plan import (
@@ -52,7 +52,7 @@ class Exported:
     """What an export left at `folder`."""
 
     folder: Path
-    passport: Passport
+    manifest: Manifest
     verified: VerifyResult
 
 
@@ -83,7 +83,7 @@ def _how(entry: Entry) -> tuple[str, str]:
     return entry.variant.backend, entry.variant.dtype
 
 
-def _form(entry: Entry) -> Form | None:
+def _form(entry: Entry) -> ArtifactFormat | None:
     reference = entry.steps[-1].backend
     return resolve_backend(reference).form if reference in backend_names() else None
 
@@ -110,16 +110,16 @@ def export(plan: Plan, target: Path, force: bool, runs: Path, command: str, prog
         work = _Work(plan, part, cache, progress)
         sampled = work.sample()
         written = [work.write(number, entry) for number, entry in enumerate(plan.entries, 1)]
-        passport = seal(_passport(plan, part, sampled, written, _measured(plan.entries[0], runs), command))
-        (part / MANIFEST).write_bytes(encode(passport))
+        manifest = seal(_manifest(plan, part, sampled, written, _measured(plan.entries[0], runs), command))
+        (part / MANIFEST).write_bytes(encode(manifest))
         verified = work.verify()
-        passport = seal(replace(passport, parity=verified.checked))
-        (part / MANIFEST).write_bytes(encode(passport))
+        manifest = seal(replace(manifest, parity=verified.checked))
+        (part / MANIFEST).write_bytes(encode(manifest))
         wrong = next((one for one in verified.checked if not one.passed), None)
         if wrong is not None:
             problem = wrong.problem or f"differs by {wrong.rel_l2:.2e} relative L2, over {wrong.limit:.2e}"
             raise BakeoffError(f"{wrong.program}'s {wrong.output} {problem}; nothing was exported")
-    return Exported(target, passport, verified)
+    return Exported(target, manifest, verified)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class _Work:
                 steps=entry.steps,
                 dtype=entry.variant.dtype,
                 policy=self.plan.request.policy,
-                judge_folder="",
+                reference_folder="",
                 cache_folder=str(entry.cache_folder),
                 quantisation=entry.quantisation,
             ),
@@ -195,9 +195,9 @@ def _refuse_little_room(plan: Plan, part: Path) -> None:
         )
 
 
-def _passport(
+def _manifest(
     plan: Plan, part: Path, sampled: SampleResult, written: list[WriteResult], measured: Measured | None, command: str
-) -> Passport:
+) -> Manifest:
     entry = plan.entries[0]
     variant, subject = entry.variant, entry.subject
     last = resolve_backend(entry.steps[-1].backend)
@@ -205,7 +205,7 @@ def _passport(
     here = requirements.facts()
     wanted = [need for result in written for need in result.written.needs]
     commit, dirty = paths.commit()
-    return Passport(
+    return Manifest(
         schema=SCHEMA,
         artifact=last.form.name,
         variant=str(variant),
@@ -278,18 +278,18 @@ def _figures(stored: Stored) -> Measured:
 
 
 def verify(
-    folder: Path, passport: Passport, allow_mismatch: bool, seconds: float, memory_bytes: int, progress: Progress
+    folder: Path, manifest: Manifest, allow_mismatch: bool, seconds: float, memory_bytes: int, progress: Progress
 ) -> VerifyResult:
     """Open the artifact in a fresh process, within limits, and hold it against its sample.
 
     Raises BakeoffError where it is refused, or its process does not come back with an answer.
     """
-    threads = min(passport.threads, host.usable_cores())
-    job = VerifyJob(str(folder.absolute()), passport.device, threads, allow_mismatch, True, memory_bytes)
+    threads = min(manifest.threads, host.usable_cores())
+    job = VerifyJob(str(folder.absolute()), manifest.device, threads, allow_mismatch, True, memory_bytes)
     cache = paths.ensure_writable(paths.cache_folder(), "caches")
-    log = cache / "logs" / "verify" / f"{folder.absolute().name}-{passport.digest[:12]}.log"
-    with device_lock(cache, passport.device, progress):
-        progress.start(0, 0, passport.variant)
+    log = cache / "logs" / "verify" / f"{folder.absolute().name}-{manifest.digest[:12]}.log"
+    with device_lock(cache, manifest.device, progress):
+        progress.start(0, 0, manifest.variant)
         outcome = run_job(job, VerifyResult, worker_environment(threads), Deadlines(seconds), log, progress.event)
         progress.finish("ok" if outcome.kind == "result" else outcome.kind, f"{outcome.wall_s:.0f} s")
     value: VerifyResult = _value(outcome, "verification", log)

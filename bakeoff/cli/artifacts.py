@@ -70,23 +70,23 @@ def export(
     with TerminalProgress(Console(stderr=True)) as progress:
         done = export.export(plan, target, force, records_folder(runs), command, progress)
     if as_json:
-        print_json({"folder": str(done.folder), "manifest": done.passport})
+        print_json({"folder": str(done.folder), "manifest": done.manifest})
     else:
-        print(f"\n{artifact.exported(done.folder, done.passport, done.verified)}")
+        print(f"\n{artifact.exported(done.folder, done.manifest, done.verified)}")
 
 
 @app.command()
 def inspect(folder: Folder, as_json: Json = False) -> None:
     """What an artifact is, takes, gives and needs; no file of it but the manifest is read."""
-    from bakeoff.export import read_passport, requirements
+    from bakeoff.export import read_manifest, requirements
     from bakeoff.report.text import artifact
 
-    passport = read_passport(folder)
-    unmet = requirements.unmet(passport.needs, requirements.facts())
+    manifest = read_manifest(folder)
+    unmet = requirements.unmet(manifest.needs, requirements.facts())
     if as_json:
-        print_json({"manifest": passport, "unmet": unmet})
+        print_json({"manifest": manifest, "unmet": unmet})
     else:
-        print(artifact.inspect(passport, unmet))
+        print(artifact.inspect(manifest, unmet))
 
 
 @app.command()
@@ -103,7 +103,7 @@ def verify(
     from rich.console import Console
 
     from bakeoff.artifact import export
-    from bakeoff.export import read_passport
+    from bakeoff.export import read_manifest
     from bakeoff.report.text import artifact
     from bakeoff.sweep.progress import TerminalProgress
 
@@ -111,13 +111,13 @@ def verify(
         raise BakeoffError(f"--seconds {seconds:g}: give more than 0 and at most 86400")
     if not 0 <= memory <= 1 << 20:
         raise BakeoffError(f"--memory {memory:g}: give GiB, or 0 for what is free")
-    passport = read_passport(folder)
+    manifest = read_manifest(folder)
     with TerminalProgress(Console(stderr=True)) as progress:
-        result = export.verify(folder, passport, allow_mismatch, seconds, round(memory * 2**30), progress)
+        result = export.verify(folder, manifest, allow_mismatch, seconds, round(memory * 2**30), progress)
     if as_json:
-        print_json({"variant": passport.variant, "digest": passport.digest, "result": result})
+        print_json({"variant": manifest.variant, "digest": manifest.digest, "result": result})
     else:
-        print(f"\n{artifact.verified(passport, result)}")
+        print(f"\n{artifact.verified(manifest, result)}")
     wrong = [f"{one.program}/{one.output}" for one in result.checked if not one.passed]
     if wrong:
         fail(f"{folder} does not compute what was exported: {', '.join(wrong)}", 1)

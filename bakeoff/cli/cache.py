@@ -40,7 +40,7 @@ def clear(
     kinds: Annotated[
         list[str] | None,
         typer.Argument(
-            help="compiled, judges, logs (these three if none is named), ceilings, sweeps, selftest.",
+            help="compiled, references, logs (these three if none is named), ceilings, sweeps, selftest.",
             show_default=False,
         ),
     ] = None,

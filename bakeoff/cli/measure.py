@@ -124,7 +124,7 @@ def compare(
     from rich.console import Console
 
     from bakeoff.record.store import find, find_comparison
-    from bakeoff.record.verdict import judge, judge_apart
+    from bakeoff.record.verdict import decide_unpaired, judge
     from bakeoff.report.markdown import history
     from bakeoff.report.text import comparison
     from bakeoff.sweep.compare import compare as compare_now
@@ -143,7 +143,7 @@ def compare(
             empty = first if first.record.latency is None else second
             raise BakeoffError(f"{empty.id} has no samples: it is {empty.record.status}; give a record that has")
         if as_json:
-            verdict = judge_apart(first.record, second.record)
+            verdict = decide_unpaired(first.record, second.record)
             print_json({"a": first.id, "b": second.id, "interleaved": False, "verdict": verdict})
         else:
             print(comparison.render_apart(first.record, second.record))

@@ -28,7 +28,7 @@ class Kind:
 
 KINDS = (
     Kind("compiled", "what compilers keep, of each variant", large=True),
-    Kind("judges", "reference outputs, and eager's own error", large=True),
+    Kind("references", "reference outputs, and eager's own error", large=True),
     Kind("logs", "what workers printed, of each sweep", large=True),
     Kind("ceilings", "the best this machine does"),
     Kind("sweeps", "what --resume needs"),

@@ -25,7 +25,7 @@ T = TypeVar("T")
 _DTYPE_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
 _LARGE_WEIGHTS_BYTES = 1 << 30
 _JUDGED = 2
-"""Form of a judge's files: another one makes them anew."""
+"""ArtifactFormat of a judge's files: another one makes them anew."""
 FINAL_S = 30.0
 """Seconds of calls in the final of a sweep."""
 _PROCESS_BYTES = 1 << 30
@@ -413,7 +413,7 @@ def element_bytes(dtype: str) -> int:
     return _DTYPE_BYTES[dtype]
 
 
-def judge_folder(entry: Entry, component: Component) -> Path:
+def reference_folder(entry: Entry, component: Component) -> Path:
     """Where the references of an entry's subject are cached: by all that decides them, and the component's source."""
     subject = entry.subject
     weights: list[object] = ["random", subject.weight_seed]
@@ -440,7 +440,7 @@ def judge_folder(entry: Entry, component: Component) -> Path:
             _JUDGED,
         ]
     )
-    return paths.cache_folder() / "judges" / f"{component.name}-{subject.preset}-{subject.workload}-{key}"
+    return paths.cache_folder() / "references" / f"{component.name}-{subject.preset}-{subject.workload}-{key}"
 
 
 def _source_hash(component: Component) -> str:

@@ -38,7 +38,7 @@ class BackendStep:
 
 
 @dataclass(frozen=True, slots=True)
-class JudgeJob:
+class ReferenceJob:
     """Make the reference outputs of a subject, and the error of plain eager in each dtype."""
 
     subject: Subject
@@ -47,7 +47,7 @@ class JudgeJob:
 
 
 @dataclass(frozen=True, slots=True)
-class JudgeResult:
+class ReferenceResult:
     judge: str
     """Id of the reference: hash of all that decides it."""
     dtype: str
@@ -64,13 +64,13 @@ class MeasureJob:
     steps: tuple[BackendStep, ...]
     dtype: str
     policy: Policy
-    judge_folder: str
+    reference_folder: str
     cache_folder: str
     quantisation: Quantisation = ""
 
 
 @dataclass(frozen=True, slots=True)
-class TwinJob:
+class TraceJob:
     """In a fresh process: build a measured variant once more where its caches were cold, then trace a twin of it."""
 
     measure: MeasureJob
@@ -78,7 +78,7 @@ class TwinJob:
 
 
 @dataclass(frozen=True, slots=True)
-class TwinResult:
+class TraceResult:
     warm_s: float | None
     """Seconds of the second build; None where none was asked for."""
     trace: TraceRecord | None
@@ -249,5 +249,14 @@ class Answer:
 
 
 Job = (
-    JudgeJob | MeasureJob | TwinJob | CompareJob | CeilingsJob | ClockJob | GoldenJob | SampleJob | WriteJob | VerifyJob
+    ReferenceJob
+    | MeasureJob
+    | TraceJob
+    | CompareJob
+    | CeilingsJob
+    | ClockJob
+    | GoldenJob
+    | SampleJob
+    | WriteJob
+    | VerifyJob
 )

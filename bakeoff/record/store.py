@@ -21,7 +21,7 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class StoredComparison:
     """A comparison with the name it is kept under."""
 
     id: str
@@ -36,7 +36,7 @@ class Records:
     superseded: tuple[tuple[Stored, str], ...]
     problems: tuple[str, ...]
     """One sentence for each file that could not be read."""
-    comparisons: tuple[Compared, ...] = ()
+    comparisons: tuple[StoredComparison, ...] = ()
 
 
 def now() -> str:
@@ -96,7 +96,7 @@ def load_all(runs: Path) -> Records:
     """
     records: list[Stored] = []
     reasons: dict[str, str] = {}
-    comparisons: list[Compared] = []
+    comparisons: list[StoredComparison] = []
     problems: list[str] = []
     for path in _files(runs):
         try:
@@ -108,7 +108,7 @@ def load_all(runs: Path) -> Records:
             case Supersede():
                 reasons[entry.supersedes] = entry.reason
             case Comparison():
-                comparisons.append(Compared(path.stem, entry))
+                comparisons.append(StoredComparison(path.stem, entry))
             case Record():
                 records.append(Stored(path.stem, entry))
     comparisons.sort(key=lambda compared: (compared.comparison.created, compared.id))
@@ -167,12 +167,12 @@ def find(runs: Path, asked: str) -> Stored:
             raise BakeoffError(f"{name} is no record: it supersedes {entry.supersedes} ({entry.reason})")
 
 
-def find_comparison(runs: Path, asked: str) -> Compared:
+def find_comparison(runs: Path, asked: str) -> StoredComparison:
     """The comparison of an id or a unique part of one. Raises BakeoffError when none or several match."""
     name, entry = _find(runs, asked)
     if not isinstance(entry, Comparison):
         raise BakeoffError(f"{name} is no comparison; give two records, or see: bakeoff show {name}")
-    return Compared(name, entry)
+    return StoredComparison(name, entry)
 
 
 def _find(runs: Path, asked: str) -> tuple[str, Entry]:

@@ -125,7 +125,7 @@ def bootstrap_median(values: Nanoseconds, confidence: float = CONFIDENCE) -> tup
     return float(low), float(high)
 
 
-def judge_apart(a: Record, b: Record, seed: int = 0) -> Verdict:
+def decide_unpaired(a: Record, b: Record, seed: int = 0) -> Verdict:
     """The verdict on two records made at different times: what the host did meanwhile is in it.
 
     Raises ValueError where one has no samples.

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 
 from bakeoff.record.schema import Comparison, Record
-from bakeoff.record.store import Compared, Stored
+from bakeoff.record.store import Stored, StoredComparison
 from bakeoff.record.verdict import judge
 from bakeoff.report.groups import baselines, name_of, shown_faster
 from bakeoff.report.text.comparison import figures, final_of, how
 
 
-def recommendation(rows: Sequence[Stored], comparisons: Sequence[Compared] = ()) -> str:
+def recommendation(rows: Sequence[Stored], comparisons: Sequence[StoredComparison] = ()) -> str:
     """One sentence; a baseline wins a tie, since it needs no build."""
     ranked = sorted(
         (entry.record for entry in rows if entry.record.status == "ok" and entry.record.latency), key=_median

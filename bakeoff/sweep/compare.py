@@ -13,15 +13,15 @@ from pathlib import Path
 
 from bakeoff.machine import host, paths
 from bakeoff.models.errors import BakeoffError
-from bakeoff.plan.plan import Entry, Plan, Request, judge_folder, make_plan, request_of
+from bakeoff.plan.plan import Entry, Plan, Request, make_plan, reference_folder, request_of
 from bakeoff.process.jobs import CompareJob
 from bakeoff.process.supervisor import Event, LiveWorker
 from bakeoff.record.schema import MEASURED, SCHEMA, Comparison, Finding, Measurement, Record, Round, Samples
-from bakeoff.record.store import Compared, digest, now, save
+from bakeoff.record.store import StoredComparison, digest, now, save
 from bakeoff.record.verdict import AGREEING_PAIRS, LEAST_ROUNDS, MOST_PAIRS, settled
 from bakeoff.sweep.progress import Progress
 from bakeoff.sweep.row import (
-    Occasion,
+    Session,
     begin,
     deadlines,
     device_lock,
@@ -53,18 +53,18 @@ class _Block:
 class _Side:
     """One of the two: a live worker that runs blocks of calls."""
 
-    def __init__(self, occasion: Occasion, entry: Entry, name: str, shift: int) -> None:
-        self.occasion, self.entry = occasion, entry
-        job = CompareJob(measure_job(occasion, entry), shift)
-        log = occasion.log_of(entry).with_suffix(f".{name}.log")
-        limits = deadlines(occasion.plan, entry)
+    def __init__(self, session: Session, entry: Entry, name: str, shift: int) -> None:
+        self.session, self.entry = session, entry
+        job = CompareJob(measure_job(session, entry), shift)
+        log = session.log_of(entry).with_suffix(f".{name}.log")
+        limits = deadlines(session.plan, entry)
         self.worker = LiveWorker(job, entry_environment(entry), limits, log, self._heard)
         self.call_ns = 0.0
         self.idle_s = 0.0
 
     def _heard(self, event: Event) -> None:
         if event.phase != "block":
-            self.occasion.progress.event(Event(event.phase, f"{self.entry.variant.backend} {self.entry.variant.dtype}"))
+            self.session.progress.event(Event(event.phase, f"{self.entry.variant.backend} {self.entry.variant.dtype}"))
 
     def wait_until_ready(self) -> None:
         """Raises BakeoffError when the variant does not come so far."""
@@ -82,20 +82,20 @@ class _Side:
         return _Block(Samples(found["ns"]), found["idle_s"])
 
     def failure(self) -> BakeoffError:
-        record = make_record(self.occasion, self.entry, self.worker.finish(Measurement))
+        record = make_record(self.session, self.entry, self.worker.finish(Measurement))
         return BakeoffError(f"{self.entry.variant} cannot be compared: {record.status}: {record.measurement.reason}")
 
     def end(self) -> Record:
         """Stop, and say what was measured on, as a record without clocks."""
         self.worker.tell("stop")
         self.worker.wait()
-        return make_record(self.occasion, self.entry, self.worker.finish(Measurement))
+        return make_record(self.session, self.entry, self.worker.finish(Measurement))
 
     def calls_a_block(self) -> int:
         return max(1, min(_LONGEST_BLOCK, round(BLOCK_S * 1e9 / max(self.call_ns, 1.0))))
 
 
-def race(occasion: Occasion, a: Entry, b: Entry, seed: int | None = None) -> Comparison:
+def race(session: Session, a: Entry, b: Entry, seed: int | None = None) -> Comparison:
     """Measure two entries of one subject against each other; the caller holds the device's lock.
 
     Raises BakeoffError when one of them does not get as far as being measured.
@@ -104,26 +104,26 @@ def race(occasion: Occasion, a: Entry, b: Entry, seed: int | None = None) -> Com
     for entry in (a, b):
         if entry.settled is not None:
             raise BakeoffError(f"{entry.variant} cannot be compared: {entry.settled[0]}: {entry.settled[1]}")
-        outcome = judge(occasion, entry, judge_folder(entry, occasion.plan.component))
+        outcome = judge(session, entry, reference_folder(entry, session.plan.component))
         if outcome.kind != "result":
             raise BakeoffError(f"{entry.variant} cannot be compared: {outcome.kind}: {outcome.reason}")
     together = a.memory_bytes + b.memory_bytes <= host.available_bytes(a.subject.device)
     order = random.Random(seed)
     if together:
-        return _interleaved(occasion, a, b, seed, order)
-    occasion.progress.say("Both do not fit in memory at once: fresh processes in turn.")
-    return _in_turn(occasion, a, b, seed, order)
+        return _interleaved(session, a, b, seed, order)
+    session.progress.say("Both do not fit in memory at once: fresh processes in turn.")
+    return _in_turn(session, a, b, seed, order)
 
 
-def _interleaved(occasion: Occasion, a: Entry, b: Entry, seed: int, order: random.Random) -> Comparison:
+def _interleaved(session: Session, a: Entry, b: Entry, seed: int, order: random.Random) -> Comparison:
     """Pair after pair of fresh processes, until more would not change the verdict."""
     rounds: list[Round] = []
     findings: list[Finding] = []
     for number in range(MOST_PAIRS):
-        met = _meet(occasion, a, b, number, order)
+        met = _meet(session, a, b, number, order)
         rounds += met.rounds
         findings += met.findings
-        so_far = _comparison(occasion, "interleaved", seed, met.records, rounds, findings)
+        so_far = _comparison(session, "interleaved", seed, met.records, rounds, findings)
         if settled(so_far):
             break
     return so_far
@@ -138,24 +138,24 @@ class _Meeting:
     findings: list[Finding]
 
 
-def _meet(occasion: Occasion, a: Entry, b: Entry, number: int, order: random.Random) -> _Meeting:
+def _meet(session: Session, a: Entry, b: Entry, number: int, order: random.Random) -> _Meeting:
     """A fresh process each, started in random order; blocks of calls in random order."""
     with ExitStack() as stack:
         made: dict[str, _Side] = {}
         for name in order.sample(("a", "b"), 2):
-            made[name] = _Side(occasion, a if name == "a" else b, name, order.randrange(0, _LARGEST_SHIFT, 16))
+            made[name] = _Side(session, a if name == "a" else b, name, order.randrange(0, _LARGEST_SHIFT, 16))
             stack.enter_context(made[name].worker)
         for side in made.values():
             side.wait_until_ready()
         sides = first, second = made["a"], made["b"]
         counts = (first.calls_a_block(), second.calls_a_block())
         round_s = sum((count + 1) * side.call_ns / 1e9 for count, side in zip(counts, sides, strict=True))
-        wanted = max(_LEAST, min(_MOST, int(occasion.plan.request.final_s / AGREEING_PAIRS / round_s)))
+        wanted = max(_LEAST, min(_MOST, int(session.plan.request.final_s / AGREEING_PAIRS / round_s)))
         rounds: list[Round] = []
         idle_s, taken_s = 0.0, 0.0
         for index in range(wanted):
             told = f"{index + 1} of {wanted}, pair {number + 1} of up to {MOST_PAIRS}"
-            occasion.progress.event(Event("rounds", told))
+            session.progress.event(Event("rounds", told))
             a_first = order.random() < 0.5
             pairs = list(zip(sides, counts, strict=True))
             found = {side: side.run(count) for side, count in (pairs if a_first else reversed(pairs))}
@@ -169,25 +169,25 @@ def _meet(occasion: Occasion, a: Entry, b: Entry, number: int, order: random.Ran
         return _Meeting(rounds, [side.end() for side in sides], findings)
 
 
-def _in_turn(occasion: Occasion, a: Entry, b: Entry, seed: int, order: random.Random) -> Comparison:
+def _in_turn(session: Session, a: Entry, b: Entry, seed: int, order: random.Random) -> Comparison:
     rounds: list[Round] = []
     records: dict[str, Record] = {}
     for number in range(_IN_TURN):
-        occasion.progress.event(Event("rounds", f"{number + 1} of {_IN_TURN}, a fresh process each"))
+        session.progress.event(Event("rounds", f"{number + 1} of {_IN_TURN}, a fresh process each"))
         a_first = order.random() < 0.5
         found: dict[str, Samples] = {}
         for entry, name in ((a, "a"), (b, "b")) if a_first else ((b, "b"), (a, "a")):
-            side = _Side(occasion, entry, name, order.randrange(0, _LARGEST_SHIFT, 16))
+            side = _Side(session, entry, name, order.randrange(0, _LARGEST_SHIFT, 16))
             with side.worker:
                 side.wait_until_ready()
                 found[name] = side.run(max(3, side.calls_a_block())).samples
                 records[name] = side.end()
         rounds.append(Round(a_first, found["a"], found["b"], number))
-    return _comparison(occasion, "in turn", seed, [records["a"], records["b"]], rounds, [])
+    return _comparison(session, "in turn", seed, [records["a"], records["b"]], rounds, [])
 
 
 def _comparison(
-    occasion: Occasion, how: str, seed: int, records: list[Record], rounds: list[Round], findings: list[Finding]
+    session: Session, how: str, seed: int, records: list[Record], rounds: list[Round], findings: list[Finding]
 ) -> Comparison:
     for record in records:
         if record.status not in MEASURED:
@@ -196,7 +196,7 @@ def _comparison(
     return Comparison(
         schema=SCHEMA,
         created=now(),
-        sweep=occasion.sweep,
+        sweep=session.sweep,
         how="interleaved" if how == "interleaved" else "in turn",
         seed=seed,
         a=records[0],
@@ -223,7 +223,7 @@ def plan_of_two(a: str, b: str, shape: Callable[[Request], Request] = lambda req
     return replace(plan, entries=tuple(entries))
 
 
-def compare(plan: Plan, runs: Path, note: str, progress: Progress, seed: int | None = None) -> Compared:
+def compare(plan: Plan, runs: Path, note: str, progress: Progress, seed: int | None = None) -> StoredComparison:
     """Measure the two entries of a plan against each other and keep what came out.
 
     Raises BakeoffError when one does not get as far as being measured, or nothing can be kept.
@@ -233,10 +233,10 @@ def compare(plan: Plan, runs: Path, note: str, progress: Progress, seed: int | N
     cache = paths.ensure_writable(paths.cache_folder(), "caches")
     load = host.load_average()
     with device_lock(cache, a.subject.device, progress):
-        occasion = begin(plan, "", note, cache, load, progress)
-        occasion = replace(occasion, sweep=f"compare-{digest([plan.key, now()])[:8]}")
+        session = begin(plan, "", note, cache, load, progress)
+        session = replace(session, sweep=f"compare-{digest([plan.key, now()])[:8]}")
         progress.start(0, 0, f"{a.variant} against {b.variant}")
-        comparison = replace(race(occasion, a, b, seed), sweep="")
-        kept = Compared(save(runs, comparison), comparison)
+        comparison = replace(race(session, a, b, seed), sweep="")
+        kept = StoredComparison(save(runs, comparison), comparison)
         progress.finish("ok", f"{len(comparison.rounds)} rounds, {comparison.how}")
     return kept

@@ -12,9 +12,9 @@ from filelock import FileLock, Timeout
 
 from bakeoff.machine import build_cache, host, paths
 from bakeoff.models.errors import BakeoffError
-from bakeoff.plan.plan import Entry, Plan, checkpoint_label, element_bytes, judge_folder, user_code_environment
+from bakeoff.plan.plan import Entry, Plan, checkpoint_label, element_bytes, reference_folder, user_code_environment
 from bakeoff.process.environment import worker_environment
-from bakeoff.process.jobs import Job, JudgeJob, JudgeResult, MeasureJob, TwinJob, TwinResult
+from bakeoff.process.jobs import Job, MeasureJob, ReferenceJob, ReferenceResult, TraceJob, TraceResult
 from bakeoff.process.supervisor import Deadlines, Event, Outcome, run_job
 from bakeoff.record.floor import below_floor
 from bakeoff.record.provenance import code_hash, read_stamp
@@ -45,7 +45,7 @@ _PLACES = ("_DIR", "_PATH", "_HOME", "_PRELOAD")
 
 
 @dataclass(frozen=True, slots=True)
-class Occasion:
+class Session:
     """What all records of one sweep, or of one comparison, share."""
 
     plan: Plan
@@ -65,30 +65,30 @@ class Occasion:
         return self.cache / "logs" / self.sweep / name
 
 
-def begin(plan: Plan, sweep: str, note: str, cache: Path, load: float, progress: Progress) -> Occasion:
+def begin(plan: Plan, sweep: str, note: str, cache: Path, load: float, progress: Progress) -> Session:
     """Measure this machine's ceilings if that was not done before, and read what the last selftest said."""
     subject = plan.entries[0].subject if plan.entries else None
     ceilings: tuple[Ceiling, ...] = ()
     if plan.request.ceilings and subject is not None and any(entry.settled is None for entry in plan.entries):
         ceilings = known_ceilings(subject.device, subject.threads, cache, progress)
-    return Occasion(plan, sweep, note, load, cache, ceilings, read_stamp(), progress)
+    return Session(plan, sweep, note, load, cache, ceilings, read_stamp(), progress)
 
 
-def judge(occasion: Occasion, entry: Entry, folder: Path) -> Outcome:
+def judge(session: Session, entry: Entry, folder: Path) -> Outcome:
     """Have the references of the entry's subject made where they are not cached.
 
     Raises BakeoffError when the request itself is wrong (a bad checkpoint).
     """
     paths.mark_used(folder)
-    entries = occasion.plan.entries
+    entries = session.plan.entries
     dtypes = {other.variant.dtype for other in entries if other.subject == entry.subject and not other.settled}
     if not entry.subject.checkpoint and all((folder / name).exists() for name in _judge_files(dtypes)):
         return Outcome("result")
-    job = JudgeJob(entry.subject, tuple(sorted(dtypes)), str(folder))
+    job = ReferenceJob(entry.subject, tuple(sorted(dtypes)), str(folder))
     # Not the entry's own environment: a judge has no compiler, and must not leave anything in a compiler's cache.
-    environment = worker_environment(entry.subject.threads, user_code_environment(occasion.plan.request))
-    log = occasion.log_of(entry).with_suffix(".judge.log")
-    outcome = _work(job, JudgeResult, occasion, entry, environment, log)
+    environment = worker_environment(entry.subject.threads, user_code_environment(session.plan.request))
+    log = session.log_of(entry).with_suffix(".judge.log")
+    outcome = _work(job, ReferenceResult, session, entry, environment, log)
     if outcome.kind == "refused":
         raise BakeoffError(outcome.reason)
     if outcome.kind != "result":
@@ -97,28 +97,28 @@ def judge(occasion: Occasion, entry: Entry, folder: Path) -> Outcome:
 
 
 def _judge_files(dtypes: set[str]) -> list[str]:
-    return ["judge.json", *(f"eager-{dtype}.json" for dtype in dtypes)]
+    return ["reference.json", *(f"eager-{dtype}.json" for dtype in dtypes)]
 
 
-def measure_job(occasion: Occasion, entry: Entry) -> MeasureJob:
+def measure_job(session: Session, entry: Entry) -> MeasureJob:
     return MeasureJob(
         subject=entry.subject,
         variant=str(entry.variant),
         steps=entry.steps,
         dtype=entry.variant.dtype,
-        policy=occasion.plan.request.policy,
-        judge_folder=str(judge_folder(entry, occasion.plan.component)),
+        policy=session.plan.request.policy,
+        reference_folder=str(reference_folder(entry, session.plan.component)),
         cache_folder=str(entry.cache_folder),
         quantisation=entry.quantisation,
     )
 
 
-def measure(occasion: Occasion, entry: Entry) -> Outcome:
+def measure(session: Session, entry: Entry) -> Outcome:
     """Measure one entry in a worker of its own; then, in another, build it again where the caches were cold, and trace
     a twin of it."""
-    job, log = measure_job(occasion, entry), occasion.log_of(entry)
+    job, log = measure_job(session, entry), session.log_of(entry)
     environment = entry_environment(entry)
-    outcome = _work(job, Measurement, occasion, entry, environment, log)
+    outcome = _work(job, Measurement, session, entry, environment, log)
     if outcome.kind == "refused":
         raise BakeoffError(outcome.reason)
     measurement: Measurement = outcome.value
@@ -127,17 +127,17 @@ def measure(occasion: Occasion, entry: Entry) -> Outcome:
     rebuild = measurement.build.cache == "cold"
     if not rebuild and not job.policy.trace:
         return outcome
-    occasion.progress.event(Event("twin"))
-    again = _work(TwinJob(job, rebuild), TwinResult, occasion, entry, environment, log.with_suffix(".twin.log"))
-    twin = again.value if again.kind == "result" else TwinResult(None, None, {}, {}, again.reason)
-    measurement = with_twin(measurement, twin, job.policy.trace)
+    session.progress.event(Event("twin"))
+    again = _work(TraceJob(job, rebuild), TraceResult, session, entry, environment, log.with_suffix(".twin.log"))
+    twin = again.value if again.kind == "result" else TraceResult(None, None, {}, {}, again.reason)
+    measurement = with_trace(measurement, twin, job.policy.trace)
     if rebuild and twin.warm_s is None:
         findings = (*measurement.findings, Finding("rebuild", f"no warm build: {twin.problem}"))
         measurement = replace(measurement, findings=findings)
     return replace(outcome, value=measurement)
 
 
-def with_twin(measurement: Measurement, twin: TwinResult, traced: bool) -> Measurement:
+def with_trace(measurement: Measurement, twin: TraceResult, traced: bool) -> Measurement:
     """The measurement with what its twin showed: warm seconds, kernels, and operators that ran elsewhere than asked."""
     made = measurement
     if made.build is not None and twin.warm_s is not None:
@@ -166,7 +166,7 @@ def with_twin(measurement: Measurement, twin: TwinResult, traced: bool) -> Measu
     return replace(made, proof=proof, findings=tuple(findings))
 
 
-def _lacking(proof: ProofRecord, twin: TwinResult) -> str:
+def _lacking(proof: ProofRecord, twin: TraceResult) -> str:
     """What a certificate needs and this one has not; "" if it is complete."""
     trace = twin.trace
     if trace is None:
@@ -179,10 +179,8 @@ def _lacking(proof: ProofRecord, twin: TwinResult) -> str:
     return ""
 
 
-def _work(
-    job: Job, result: type, occasion: Occasion, entry: Entry, environment: Mapping[str, str], log: Path
-) -> Outcome:
-    return run_job(job, result, environment, deadlines(occasion.plan, entry), log, occasion.progress.event)
+def _work(job: Job, result: type, session: Session, entry: Entry, environment: Mapping[str, str], log: Path) -> Outcome:
+    return run_job(job, result, environment, deadlines(session.plan, entry), log, session.progress.event)
 
 
 def entry_environment(entry: Entry) -> dict[str, str]:
@@ -215,9 +213,9 @@ def deadlines(plan: Plan, entry: Entry) -> Deadlines:
     )
 
 
-def make_record(occasion: Occasion, entry: Entry, outcome: Outcome) -> Record:
+def make_record(session: Session, entry: Entry, outcome: Outcome) -> Record:
     """The record of one try, whatever came of it."""
-    plan, component, subject = occasion.plan, occasion.plan.component, entry.subject
+    plan, component, subject = session.plan, session.plan.component, entry.subject
     preset = component.preset(subject.preset)
     workload = component.workload(preset.config, subject.workload, subject.batch)
     environment = worker_environment(subject.threads, dict(entry.environment))
@@ -225,7 +223,7 @@ def make_record(occasion: Occasion, entry: Entry, outcome: Outcome) -> Record:
     record = Record(
         schema=SCHEMA,
         created=now(),
-        sweep=occasion.sweep,
+        sweep=session.sweep,
         variant=entry.variant,
         config_id=entry.config_id,
         label=preset.label,
@@ -240,9 +238,9 @@ def make_record(occasion: Occasion, entry: Entry, outcome: Outcome) -> Record:
         parameters=component.parameters(preset.config),
         flops=workload.work.flops,
         policy=plan.request.policy,
-        measurement=_measurement(outcome, occasion.load, entry),
+        measurement=_measurement(outcome, session.load, entry),
         host=host.read_host(),
-        load_before=round(occasion.load, 2),
+        load_before=round(session.load, 2),
         environment={
             name: _without_places(value)
             for name, value in sorted(environment.items())
@@ -252,16 +250,16 @@ def make_record(occasion: Occasion, entry: Entry, outcome: Outcome) -> Record:
         commit=commit,
         dirty=dirty,
         wall_s=round(outcome.wall_s, 3),
-        log=str(occasion.log_of(entry).relative_to(occasion.cache)),
-        note=occasion.note,
+        log=str(session.log_of(entry).relative_to(session.cache)),
+        note=session.note,
         baseline=entry.baseline,
         quantisation=entry.quantisation,
         minimum_bytes=workload.minimum_bytes(
             1 if entry.quantisation else element_bytes(entry.variant.dtype), element_bytes(entry.variant.dtype)
         ),
-        ceilings=occasion.ceilings,
+        ceilings=session.ceilings,
         code=code_hash(),
-        selftest=occasion.selftest,
+        selftest=session.selftest,
         process=entry.process,
         build_number=entry.build_number,
     )

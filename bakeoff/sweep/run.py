@@ -10,14 +10,14 @@ import msgspec
 
 from bakeoff.machine import build_cache, host, paths
 from bakeoff.models.errors import BakeoffError
-from bakeoff.plan.plan import Entry, Plan, judge_folder
+from bakeoff.plan.plan import Entry, Plan, reference_folder
 from bakeoff.process.supervisor import Outcome
 from bakeoff.record.representative import representative
 from bakeoff.record.schema import Measurement, Record
-from bakeoff.record.store import Compared, Stored, digest, load_all, now, save, write_atomically
+from bakeoff.record.store import Stored, StoredComparison, digest, load_all, now, save, write_atomically
 from bakeoff.sweep.compare import race
 from bakeoff.sweep.progress import Progress
-from bakeoff.sweep.row import Occasion, begin, device_lock, judge, make_record, measure
+from bakeoff.sweep.row import Session, begin, device_lock, judge, make_record, measure
 
 Key = tuple[str, int, int]
 """A variant, which of its builds, and which of that build's processes."""
@@ -31,7 +31,7 @@ class Done:
     stored: tuple[Stored, ...]
     interrupted: tuple[str, ...]
     """Variants that were not run to an end: `--resume` runs them."""
-    finals: tuple[Compared, ...] = ()
+    finals: tuple[StoredComparison, ...] = ()
     """The two best rows of each subject, measured against each other."""
 
 
@@ -58,18 +58,18 @@ def run_sweep(plan: Plan, runs: Path, note: str, resume: bool, progress: Progres
     cache = paths.ensure_writable(paths.cache_folder(), "caches")
     load = host.load_average()
     interrupted = False
-    finals: list[Compared] = []
+    finals: list[StoredComparison] = []
     with device_lock(cache, plan.entries[0].subject.device if plan.entries else "cpu", progress):
         # Read now: the sweep that was waited for may have been this one, resumed twice.
         state, stored = _continue(plan, runs, cache) if resume else (_begin(plan, runs, cache), {})
         if load > host.usable_cores() / 2:
             progress.say(f"This host is busy (load {load:.1f}): numbers will say so.")
         try:
-            occasion = begin(plan, state.sweep, note, cache, load, progress)
-            for key, record in _run(occasion, set(stored)):
+            session = begin(plan, state.sweep, note, cache, load, progress)
+            for key, record in _run(session, set(stored)):
                 stored[key] = Stored(save(runs, record), record)
                 progress.finish(record.status, _line(record))  # what is said to be finished is kept
-            finals = [*_finals(occasion, stored, runs)] if plan.request.final_s else []
+            finals = [*_finals(session, stored, runs)] if plan.request.final_s else []
             _keep_best_builds(plan, stored, progress)
         except KeyboardInterrupt:
             interrupted = True
@@ -83,12 +83,12 @@ def run_sweep(plan: Plan, runs: Path, note: str, resume: bool, progress: Progres
     return Done(state.sweep, rows, left, tuple(finals))
 
 
-def _run(occasion: Occasion, done: set[Key]) -> Iterator[tuple[Key, Record]]:
+def _run(session: Session, done: set[Key]) -> Iterator[tuple[Key, Record]]:
     """Records of the entries not in `done`, in order, a judge being made when the first worker needs it.
 
     Judges are known by their folders: when somebody edits a component meanwhile, the rows that follow get a new one.
     """
-    plan, progress = occasion.plan, occasion.progress
+    plan, progress = session.plan, session.progress
     judged: dict[Path, Outcome] = {}
     for position, entry in enumerate(plan.entries, 1):
         if entry.key in done:
@@ -97,23 +97,23 @@ def _run(occasion: Occasion, done: set[Key]) -> Iterator[tuple[Key, Record]]:
         if entry.settled is not None:
             outcome = Outcome("result", value=Measurement(*entry.settled))
         else:
-            folder = judge_folder(entry, plan.component)
+            folder = reference_folder(entry, plan.component)
             if folder not in judged:
-                judged[folder] = judge(occasion, entry, folder)
+                judged[folder] = judge(session, entry, folder)
             outcome = judged[folder]
             if outcome.kind == "result":
                 if entry.builds > 1 and entry.process == 1:
                     build_cache.begin_anew(entry.cache_folder)
-                outcome = measure(occasion, entry)
-        yield entry.key, make_record(occasion, entry, outcome)
+                outcome = measure(session, entry)
+        yield entry.key, make_record(session, entry, outcome)
 
 
-def _finals(occasion: Occasion, stored: Mapping[Key, Stored], runs: Path) -> Iterator[Compared]:
+def _finals(session: Session, stored: Mapping[Key, Stored], runs: Path) -> Iterator[StoredComparison]:
     """Measure the two best rows of each subject against each other, unless that was done before an interruption."""
-    known = [entry for entry in load_all(runs).comparisons if entry.comparison.sweep == occasion.sweep]
-    subjects = dict.fromkeys(entry.subject for entry in occasion.plan.entries)
+    known = [entry for entry in load_all(runs).comparisons if entry.comparison.sweep == session.sweep]
+    subjects = dict.fromkeys(entry.subject for entry in session.plan.entries)
     for subject in subjects:
-        of_subject = [entry for entry in occasion.plan.entries if entry.subject == subject]
+        of_subject = [entry for entry in session.plan.entries if entry.subject == subject]
         before = [entry for entry in known if entry.comparison.a.variant.subject == of_subject[0].variant.subject]
         if before:
             yield before[0]
@@ -121,19 +121,19 @@ def _finals(occasion: Occasion, stored: Mapping[Key, Stored], runs: Path) -> Ite
         best = _two_best(of_subject, stored)
         if len(best) < 2:
             continue
-        occasion.progress.start(
+        session.progress.start(
             0,
             0,
             f"final: {best[0].variant.backend} {best[0].variant.dtype} against "
             f"{best[1].variant.backend} {best[1].variant.dtype}",
         )
         try:
-            comparison = race(occasion, best[0], best[1])
+            comparison = race(session, best[0], best[1])
         except BakeoffError as error:
-            occasion.progress.finish("no final", str(error))
+            session.progress.finish("no final", str(error))
             continue
-        kept = Compared(save(runs, comparison), comparison)
-        occasion.progress.finish("ok", f"{len(comparison.rounds)} rounds, {comparison.how}")
+        kept = StoredComparison(save(runs, comparison), comparison)
+        session.progress.finish("ok", f"{len(comparison.rounds)} rounds, {comparison.how}")
         yield kept
 
 

@@ -28,10 +28,10 @@ from bakeoff.process.jobs import (
     CompareJob,
     GoldenJob,
     Job,
-    JudgeJob,
     MeasureJob,
+    ReferenceJob,
     SampleJob,
-    TwinJob,
+    TraceJob,
     VerifyJob,
     WriteJob,
 )
@@ -75,16 +75,16 @@ def _do(job: Job, report: Reporter) -> Any:
 
             _limit_memory(job.subject.device)
             return measure(job, report)
-        case TwinJob():
-            from bakeoff.worker.trace import build_twin
+        case TraceJob():
+            from bakeoff.worker.trace import trace_build
 
             _limit_memory(job.measure.subject.device)
-            return build_twin(job, report)
-        case JudgeJob():
-            from bakeoff.worker.reference.make import make_judge
+            return trace_build(job, report)
+        case ReferenceJob():
+            from bakeoff.worker.reference.make import make_reference
 
             _limit_memory(job.subject.device)
-            return make_judge(job, report)
+            return make_reference(job, report)
         case CompareJob():
             from bakeoff.worker.compare import serve_blocks
 

@@ -23,7 +23,7 @@ from bakeoff.worker.clocks.trend import LEAST_GROWTH, climb, leak, least_leak
 from bakeoff.worker.device import DeviceState, cache_flush, context_bytes, device_state, held_bytes
 from bakeoff.worker.failures import encodable
 from bakeoff.worker.reference.error import Difference, nothing
-from bakeoff.worker.reference.load import Judged
+from bakeoff.worker.reference.load import Reference
 from bakeoff.worker.subject import Bench, Report, cast_inputs, open_bench, synchronise
 from bakeoff.worker.torch_flags import TORCH_DTYPES, flags, settings
 
@@ -43,7 +43,7 @@ class Stand:
     sets: tuple[dict[str, Tensor], ...]
     built: Built
     proof: Proof
-    judged: Judged
+    judged: Reference
     watch: Watch
     checked: list[list[Difference]]
 
@@ -83,7 +83,7 @@ def stand_up(job: MeasureJob, bench: Bench, report: Report) -> Stand:
     report("prove", "")
     proof = call_stage(built.engine.prove)
     report("check", "")
-    judged = Judged(Path(job.judge_folder), bench, dtype, job.quantisation)
+    judged = Reference(Path(job.reference_folder), bench, dtype, job.quantisation)
     inputs = [tensor for inputs in sets for tensor in inputs.values()]
     checked = [
         differences
@@ -93,7 +93,7 @@ def stand_up(job: MeasureJob, bench: Bench, report: Report) -> Stand:
     return Stand(bench, sets, built, proof, judged, judged.watch(), checked)
 
 
-def _check(judged: Judged, index: int, call: Call, device: str, inputs: Sequence[Tensor]) -> list[list[Difference]]:
+def _check(judged: Reference, index: int, call: Call, device: str, inputs: Sequence[Tensor]) -> list[list[Difference]]:
     """Two calls of one set. What the first gave must stay as it is, and be of no use to the second."""
     outputs = call_stage(call)
     synchronise(device)

@@ -8,7 +8,7 @@ import gc
 import re
 
 from bakeoff.backends.tracing import Trace
-from bakeoff.process.jobs import MeasureJob, TwinJob, TwinResult
+from bakeoff.process.jobs import MeasureJob, TraceJob, TraceResult
 from bakeoff.record.schema import KernelTime, TraceRecord
 from bakeoff.worker.build import Built, StageError, build, call_stage
 from bakeoff.worker.measure import as_variant
@@ -20,7 +20,7 @@ _FP8 = re.compile("e4m3|e5m2|f8f8|fp8|float8|scaled_mm", re.IGNORECASE)
 _SHOWN = 10
 
 
-def build_twin(job: TwinJob, report: Report) -> TwinResult:
+def trace_build(job: TraceJob, report: Report) -> TraceResult:
     """Raises BakeoffError only where the request itself is wrong (a bad checkpoint)."""
     measured = job.measure
     warm_s: float | None = None
@@ -30,15 +30,15 @@ def build_twin(job: TwinJob, report: Report) -> TwinResult:
                 warm_s = _build(measured, report, trace=False).cost.build_s
                 gc.collect()
             if not measured.policy.trace:
-                return TwinResult(warm_s, None, {}, {})
+                return TraceResult(warm_s, None, {}, {})
             report("trace", "")
             built = _build(measured, report, trace=True)
             trace = call_stage(lambda: built.engine.trace(built.calls[0]))
             hashed = call_stage(built.engine.prove).graph_hash
             call_stage(built.engine.close)
         except StageError as stage:
-            return TwinResult(warm_s, None, {}, {}, f"{stage.status}: {stage.reason}")
-    return TwinResult(warm_s, _kept(trace, hashed), dict(trace.operators_outside), dict(trace.operators_inside))
+            return TraceResult(warm_s, None, {}, {}, f"{stage.status}: {stage.reason}")
+    return TraceResult(warm_s, _kept(trace, hashed), dict(trace.operators_outside), dict(trace.operators_inside))
 
 
 def _build(job: MeasureJob, report: Report, trace: bool) -> Built:

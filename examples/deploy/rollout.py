@@ -43,8 +43,8 @@ def drawer(program: Program) -> Callable[[str], Tensor]:
 
 def refuse_misfits(wm: Artifact, image: Artifact, audio: Artifact) -> None:
     """Raises SystemExit where a decoder does not take what the world model gives."""
-    gives = {port.name: port.shape for port in wm.program(wm.passport.main).about.outputs}
-    picture, sound = (one.program(one.passport.main).about.inputs[0].shape for one in (image, audio))
+    gives = {port.name: port.shape for port in wm.program(wm.manifest.main).about.outputs}
+    picture, sound = (one.program(one.manifest.main).about.inputs[0].shape for one in (image, audio))
     if gives["video"][2:] != picture[1:]:
         raise SystemExit(
             f"{image.folder.name} takes latents of {picture[1:]}, {wm.folder.name} gives {gives['video'][2:]}"
@@ -56,11 +56,11 @@ def refuse_misfits(wm: Artifact, image: Artifact, audio: Artifact) -> None:
 def follow(wm: Artifact, image: Artifact, audio: Artifact, frames: int, steps: int) -> Times:
     """Milliseconds of each part of each frame."""
     times: Times = {}
-    step = wm.program(wm.passport.main)
+    step = wm.program(wm.manifest.main)
     draw = drawer(step)
-    sound = next(port for port in audio.program(audio.passport.main).about.inputs if port.name == "z")
+    sound = next(port for port in audio.program(audio.manifest.main).about.inputs if port.name == "z")
     heard = torch.zeros(sound.shape, dtype=getattr(torch, sound.dtype), device=step.device)
-    contract = wm.passport.stream
+    contract = wm.manifest.stream
     assert contract is not None
     for name in contract.each:
         wm.program(name)  # opened now, not in the first frame
@@ -75,7 +75,7 @@ def follow(wm: Artifact, image: Artifact, audio: Artifact, frames: int, steps: i
         with clocked(times, "denoise"):
             for index in range(steps):  # rectified flow: the velocity points from data to noise (owl.md 1)
                 t = torch.full_like(draw("t"), 1 - index / steps)
-                out = stream.call(wm.passport.main, x=x, audio=a, t=t, mouse=mouse, btn=btn)
+                out = stream.call(wm.manifest.main, x=x, audio=a, t=t, mouse=mouse, btn=btn)
                 x, a = x - out["video"] / steps, a - out["audio"] / steps
         with clocked(times, "append"):
             stream.call(append, x=x, audio=a, t=torch.zeros_like(draw("t")), mouse=mouse, btn=btn)

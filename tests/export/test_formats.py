@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("torch", reason="artifacts are opened with torch")
 
 import torch
-from artifacts import copy, exported, manifest
+from artifacts import copy, exported, manifest_of
 from lab import Recorder
 from toys import LIBRARY_WARNINGS
 
@@ -77,14 +77,14 @@ def test_computes_what_eager_does(component: str, backend: str, tmp_path: Path) 
     done = exported(variant(component, backend), tmp_path / "artifact", tmp_path / "runs")
     checked = {f"{one.program}/{one.output}": one for one in done.verified.checked}
     assert all(one.passed for one in checked.values())
-    assert set(checked) == {f"{one.name}/{port.name}" for one in done.passport.programs for port in one.outputs}
-    assert done.verified.frames == (10 if done.passport.stream else 1)
+    assert set(checked) == {f"{one.name}/{port.name}" for one in done.manifest.programs for port in one.outputs}
+    assert done.verified.frames == (10 if done.manifest.stream else 1)
     if backend != "torch.export":
         assert any(one.rel_l2 for one in checked.values()), "another compiler is not exact to the bit"
-    assert sorted(os.listdir(tmp_path / "artifact")) == sorted([*done.passport.files, MANIFEST])
-    assert manifest(tmp_path / "artifact") == done.passport
+    assert sorted(os.listdir(tmp_path / "artifact")) == sorted([*done.manifest.files, MANIFEST])
+    assert manifest_of(tmp_path / "artifact") == done.manifest
     if component == "matrix":
-        assert [one.name for one in done.passport.programs] == ["steady1", "prime"], "a pair is one artifact"
+        assert [one.name for one in done.manifest.programs] == ["steady1", "prime"], "a pair is one artifact"
     assert not [name for name in os.listdir(tmp_path) if name.startswith(".")]
 
 
@@ -102,7 +102,7 @@ def opened(small: Exported) -> Artifact:
 
 
 def given(artifact: Artifact) -> dict[str, torch.Tensor]:
-    return Reader(artifact.folder, artifact.passport).inputs(0, artifact.passport.main, "cpu")
+    return Reader(artifact.folder, artifact.manifest).inputs(0, artifact.manifest.main, "cpu")
 
 
 class TestCalls:
@@ -157,7 +157,7 @@ class TestCalls:
 class TestStream:
     def test_primes_and_goes_on(self, opened: Artifact) -> None:
         """The window after an append: the oldest frame is gone, the new one is behind."""
-        reader = Reader(opened.folder, opened.passport)
+        reader = Reader(opened.folder, opened.manifest)
         stream = opened.stream()
         stream.begin(**reader.inputs(0, "context4", "cpu"))
         before = stream.state["step4", "cache_k.0"]
@@ -199,7 +199,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Exported:
 def test_programs_share_weights_that_are_the_same(models: Exported, tmp_path: Path) -> None:
     """They lie in the folder once."""
     single = exported("wm:tiny.single/onnxruntime/fp32@cpu", tmp_path / "single", tmp_path / "runs")
-    assert models.passport.files["weights.data"].bytes < 1.5 * single.passport.files["weights.data"].bytes
+    assert models.manifest.files["weights.data"].bytes < 1.5 * single.manifest.files["weights.data"].bytes
 
 
 def test_onnx_runtime_alone_follows_the_frames(models: Exported, tmp_path: Path) -> None:
@@ -235,8 +235,8 @@ def test_weights_apart_are_stored_once(tmp_path: Path, monkeypatch: pytest.Monke
     skip_without("aoti")
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "support" / "small_apart"))
     done = exported("wm:tiny.step/aoti/fp32@cpu", tmp_path / "artifact", tmp_path / "runs")
-    assert all(one.constants[-1] == "step.constants.safetensors" for one in done.passport.programs)
-    sizes = [file.bytes for name, file in done.passport.files.items() if name.endswith(".constants.safetensors")]
+    assert all(one.constants[-1] == "step.constants.safetensors" for one in done.manifest.programs)
+    sizes = [file.bytes for name, file in done.manifest.files.items() if name.endswith(".constants.safetensors")]
     assert sum(sizes) < 1.1 * max(sizes), "only a table of positions is another in each program"
     build_and_run_rollout(tmp_path)
 
@@ -264,7 +264,7 @@ def test_quantised_layers_are_exported(tmp_path: Path) -> None:
     if importlib.util.find_spec("torchao") is None:
         pytest.skip("torchao is not installed")
     done = exported("toy:small.world/int8[least=1]+aoti/fp32@cpu", tmp_path / "artifact", tmp_path / "runs")
-    assert done.passport.quantisation == "dynamic"
+    assert done.manifest.quantisation == "dynamic"
 
 
 def test_pickled_weights_are_not_written(tmp_path: Path) -> None:
@@ -296,12 +296,12 @@ def test_a_wrong_artifact_is_not_published(tmp_path: Path, monkeypatch: pytest.M
 def test_an_export_is_replaced_only_when_that_is_asked_for(tmp_path: Path) -> None:
     text = "toy:tiny.picture/torch.export/fp32@cpu"
     exported(text, tmp_path / "artifact", tmp_path / "runs")
-    before = manifest(tmp_path / "artifact")
+    before = manifest_of(tmp_path / "artifact")
     with pytest.raises(BakeoffError, match="is there already"):
         exported(text, tmp_path / "artifact", tmp_path / "runs")
-    assert manifest(tmp_path / "artifact") == before
+    assert manifest_of(tmp_path / "artifact") == before
     exported(text, tmp_path / "artifact", tmp_path / "runs", force=True)
-    assert manifest(tmp_path / "artifact").created > before.created
+    assert manifest_of(tmp_path / "artifact").created > before.created
 
 
 def test_a_copy_elsewhere_is_the_same_artifact(small: Exported, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ pytest.importorskip("torch", reason="artifacts are opened with torch")
 pytest.importorskip("onnx", reason="one of the artifacts is ONNX")
 pytest.importorskip("openvino", reason="one of the artifacts is OpenVINO's")
 
-from artifacts import copy, exported, manifest, rewrite
+from artifacts import copy, exported, manifest_of, rewrite
 
 from bakeoff.backends.format import Need
 from bakeoff.export import BadArtifact, Mismatch, load
@@ -48,12 +48,12 @@ def folder(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
         raise Opened
 
     known = load.form_of
-    monkeypatch.setattr(load, "form_of", lambda passport: replace(known(passport), read=opened))
+    monkeypatch.setattr(load, "form_of", lambda manifest: replace(known(manifest), read=opened))
     return copy(whole, tmp_path / "artifact")
 
 
 def program(folder: Path) -> Path:
-    return folder / manifest(folder).programs[0].file
+    return folder / manifest_of(folder).programs[0].file
 
 
 def reseal(folder: Path) -> None:
@@ -80,7 +80,7 @@ def test_whole_it_is_opened(folder: Path) -> None:
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.7, 1.0])
 def test_one_bit_in_any_file(folder: Path, share: float) -> None:
-    for name in manifest(folder).files:
+    for name in manifest_of(folder).files:
         flip(folder / name, share)
         refused(folder, f"{name} is not what was exported: its SHA-256 is")
         flip(folder / name, share)
@@ -90,7 +90,7 @@ def test_one_bit_in_any_file(folder: Path, share: float) -> None:
 
 @pytest.mark.parametrize("left", [0.0, 0.5, 0.999])
 def test_truncation_of_any_file(folder: Path, left: float) -> None:
-    for name in (*manifest(folder).files, MANIFEST):
+    for name in (*manifest_of(folder).files, MANIFEST):
         data = (folder / name).read_bytes()
         (folder / name).write_bytes(data[: int(len(data) * left)])
         refused(folder, MANIFEST if name == MANIFEST else f"{name} has .* bytes and should have")
@@ -121,7 +121,7 @@ def fifo(folder: Path) -> None:
 
 
 def program_name(folder: Path) -> Path:
-    return folder / manifest(folder).programs[0].file
+    return folder / manifest_of(folder).programs[0].file
 
 
 def subfolder(folder: Path) -> None:
@@ -143,19 +143,19 @@ def named(name: str) -> Callable[[Path], None]:
     """A manifest that has its program somewhere else."""
 
     def change(folder: Path) -> None:
-        passport = manifest(folder)
-        first = passport.programs[0]
-        files = dict(passport.files)
+        manifest = manifest_of(folder)
+        first = manifest.programs[0]
+        files = dict(manifest.files)
         files[name] = files.pop(first.file)
-        rewrite(folder, files=files, programs=(replace(first, file=name), *passport.programs[1:]))
+        rewrite(folder, files=files, programs=(replace(first, file=name), *manifest.programs[1:]))
 
     return change
 
 
 def with_program(**changes: object) -> Callable[[Path], None]:
     def change(folder: Path) -> None:
-        passport = manifest(folder)
-        rewrite(folder, programs=(replace(passport.programs[0], **changes), *passport.programs[1:]))  # type: ignore[arg-type]
+        manifest = manifest_of(folder)
+        rewrite(folder, programs=(replace(manifest.programs[0], **changes), *manifest.programs[1:]))  # type: ignore[arg-type]
 
     return change
 
@@ -165,7 +165,7 @@ def resealed(**changes: object) -> Callable[[Path], None]:
 
 
 def with_sample(**changes: object) -> Callable[[Path], None]:
-    return lambda folder: rewrite(folder, sample=replace(manifest(folder).sample, **changes))  # type: ignore[arg-type]
+    return lambda folder: rewrite(folder, sample=replace(manifest_of(folder).sample, **changes))  # type: ignore[arg-type]
 
 
 def need(what: str, rule: str, value: str) -> Callable[[Path], None]:
@@ -180,14 +180,14 @@ def stranger(name: str) -> Callable[[Path], None]:
 
 
 def huge(folder: Path) -> None:
-    passport = manifest(folder)
-    port = replace(passport.programs[0].inputs[0], shape=(2**40, 2**10))
-    with_program(inputs=(port, *passport.programs[0].inputs[1:]))(folder)
+    manifest = manifest_of(folder)
+    port = replace(manifest.programs[0].inputs[0], shape=(2**40, 2**10))
+    with_program(inputs=(port, *manifest.programs[0].inputs[1:]))(folder)
 
 
 def twice(folder: Path) -> None:
-    passport = manifest(folder)
-    rewrite(folder, programs=passport.programs * 2)
+    manifest = manifest_of(folder)
+    rewrite(folder, programs=manifest.programs * 2)
 
 
 @dataclass(frozen=True)
@@ -299,7 +299,7 @@ class TestZip:
 
     @pytest.fixture(autouse=True)
     def _only_archives(self, folder: Path) -> None:
-        if manifest(folder).artifact != "torch.export":
+        if manifest_of(folder).artifact != "torch.export":
             pytest.skip("is about archives")
 
     def add(self, folder: Path, name: str, data: bytes = b"x", **options: int) -> None:
@@ -390,7 +390,7 @@ class TestExternalData:
 
     @pytest.fixture(autouse=True)
     def _only_onnx(self, folder: Path) -> None:
-        if manifest(folder).artifact != "onnx":
+        if manifest_of(folder).artifact != "onnx":
             pytest.skip("is about ONNX")
 
     def point(self, folder: Path, key: str, value: str) -> None:
@@ -443,7 +443,7 @@ class TestIr:
 
     @pytest.fixture(autouse=True)
     def _only_ir(self, folder: Path) -> None:
-        if manifest(folder).artifact != "openvino":
+        if manifest_of(folder).artifact != "openvino":
             pytest.skip("is about OpenVINO's IR")
 
     def edit(self, folder: Path, old: str, new: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from lab import Recorder
 
 from bakeoff.artifact.export import Exported, export, plan_export
-from bakeoff.export.manifest import MANIFEST, Passport, encode, seal, unseal
+from bakeoff.export.manifest import MANIFEST, Manifest, encode, seal, unseal
 from bakeoff.plan.plan import Request, request_of
 from bakeoff.variant import parse_variant
 
@@ -24,10 +24,10 @@ def copy(folder: Path, target: Path) -> Path:
     return target
 
 
-def manifest(folder: Path) -> Passport:
+def manifest_of(folder: Path) -> Manifest:
     return unseal((folder / MANIFEST).read_bytes())
 
 
 def rewrite(folder: Path, **changes: Any) -> None:
     """A manifest that was changed by somebody who can seal it."""
-    (folder / MANIFEST).write_bytes(encode(seal(replace(manifest(folder), **changes))))
+    (folder / MANIFEST).write_bytes(encode(seal(replace(manifest_of(folder), **changes))))

@@ -38,7 +38,7 @@ def judge(job: dict[str, Any]) -> dict[str, Any]:
     folder = Path(job["folder"])
     folder.mkdir(parents=True, exist_ok=True)
     work("import", "weights", "judge")
-    for name in ("judge.json", *(f"eager-{dtype}.json" for dtype in job["dtypes"])):
+    for name in ("reference.json", *(f"eager-{dtype}.json" for dtype in job["dtypes"])):
         (folder / name).write_text("{}")
         time.sleep(0.01)
     return {"judge": folder.name, "dtype": "fp64", "seconds": 0.1, "reused": False}
@@ -117,9 +117,9 @@ def main() -> None:
     started = time.monotonic()
     asked = json.loads(Path("job.json").read_bytes())
     answers = {
-        "JudgeJob": judge,
+        "ReferenceJob": judge,
         "MeasureJob": measure,
-        "TwinJob": twin,
+        "TraceJob": twin,
         "CompareJob": compare,
         "CeilingsJob": ceilings,
     }

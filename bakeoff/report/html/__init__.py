@@ -19,7 +19,7 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.record.floor import floor, share
 from bakeoff.record.schema import Comparison, Record, encode_json
 from bakeoff.record.statistics import Summary
-from bakeoff.record.store import Compared, Records, Stored, write_atomically
+from bakeoff.record.store import Records, Stored, StoredComparison, write_atomically
 from bakeoff.report.figures.style import milliseconds, readable, shorten, status_colour
 from bakeoff.report.groups import (
     MIB,
@@ -210,7 +210,7 @@ def _summary(records: Records, rows: Sequence[Stored]) -> str:
     )
 
 
-def _section(number: int, group: Group, comparisons: Sequence[Compared], folder: str) -> Section:
+def _section(number: int, group: Group, comparisons: Sequence[StoredComparison], folder: str) -> Section:
     first = group.rows[0].record
     bases = baselines(group.rows)
     drawn = [(name, heading, caption, figure(group.rows)) for name, heading, caption, figure in _FIGURES]
@@ -304,9 +304,9 @@ def _embedded(value: Any) -> str:
     return text
 
 
-def _duels(comparisons: Sequence[Compared], folder: str) -> list[Duel]:
+def _duels(comparisons: Sequence[StoredComparison], folder: str) -> list[Duel]:
     """The newest comparison of each pair on each machine."""
-    kept: dict[tuple[object, ...], Compared] = {}
+    kept: dict[tuple[object, ...], StoredComparison] = {}
     for compared in comparisons:
         a, b = compared.comparison.a, compared.comparison.b
         kept[group_key(a), str(a.variant), str(b.variant)] = compared

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bakeoff.record.schema import Record
 from bakeoff.record.statistics import Summary
-from bakeoff.record.store import Compared, Records, Stored, load_all, write_atomically
+from bakeoff.record.store import Records, Stored, StoredComparison, load_all, write_atomically
 from bakeoff.report.groups import (
     baselines,
     build_seconds,
@@ -48,7 +48,7 @@ _COLUMNS = (
 def render(records: Records) -> str:
     """The whole history; equal records give equal text. Superseded records are listed at the end with their reason."""
     parts = [_INTRODUCTION]
-    by_key: dict[object, list[Compared]] = {}
+    by_key: dict[object, list[StoredComparison]] = {}
     for compared in records.comparisons:
         by_key.setdefault(group_key(compared.comparison.a), []).append(compared)
     ordered = sorted(records.current, key=lambda entry: _place(entry.record))
@@ -81,7 +81,7 @@ def _parameters(record: Record) -> str:
     return f"{record.parameters:,} parameters, {record.flops / 1e9:.2f} GFLOP a call. {config}."
 
 
-def _apart(compared: Sequence[Compared]) -> list[str]:
+def _apart(compared: Sequence[StoredComparison]) -> list[str]:
     """Comparisons that were asked for by themselves."""
     alone = [entry for entry in compared if not entry.comparison.sweep]
     lines = [
@@ -92,11 +92,11 @@ def _apart(compared: Sequence[Compared]) -> list[str]:
     return ["#### Comparisons\n\n" + "\n".join(lines) + "\n"] if lines else []
 
 
-def _cited(entry: Compared) -> str:
+def _cited(entry: StoredComparison) -> str:
     return f"{escape(sentence(entry.comparison))} [{entry.id.rpartition('_')[2]}](records/{entry.id}.json)"
 
 
-def _entry(rows: Sequence[Stored], compared: Sequence[Compared]) -> str:
+def _entry(rows: Sequence[Stored], compared: Sequence[StoredComparison]) -> str:
     first = rows[0].record
     finals = [entry for entry in compared if entry.comparison.sweep == first.sweep]
     bases = baselines(rows)

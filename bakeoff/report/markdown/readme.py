@@ -8,7 +8,7 @@ from tabulate import tabulate
 
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record.schema import Record
-from bakeoff.record.store import Compared, Records, Stored, load_all, write_atomically
+from bakeoff.record.store import Records, Stored, StoredComparison, load_all, write_atomically
 from bakeoff.report.groups import Group, baselines, build_seconds, groups, name_of, newest, peak_mib, speedup, title
 from bakeoff.report.markdown.escape import escape
 from bakeoff.report.recommendation import recommendation
@@ -32,7 +32,7 @@ _HEADERS = (
 )
 
 
-def render(rows: Sequence[Stored], comparisons: Sequence[Compared] = ()) -> str:
+def render(rows: Sequence[Stored], comparisons: Sequence[StoredComparison] = ()) -> str:
     """The newest record of every variant, a table for each subject, on the machine that swept it last."""
     parts = [BEGIN]
     for group in _last_machines(groups(newest(rows))):

@@ -7,43 +7,43 @@ from pathlib import Path
 from tabulate import tabulate
 
 from bakeoff.export.folder import port_bytes
-from bakeoff.export.manifest import Checked, Passport, Port, Program
+from bakeoff.export.manifest import Checked, Manifest, Port, Program
 from bakeoff.process.jobs import VerifyResult
 
 _SHOWN = 8
 MIB = 1 << 20
 
 
-def inspect(passport: Passport, unmet: Sequence[str]) -> str:
+def inspect(manifest: Manifest, unmet: Sequence[str]) -> str:
     """All that a manifest says; `unmet` are the needs that this host does not meet."""
-    measured = passport.measured
+    measured = manifest.measured
     figures = "no record: it was never measured on the host that exported it; see bakeoff sweep"
     if measured is not None:
         figures = (
             f"{measured.median_ms:.2f} ms ({measured.p1_ms:.2f} to {measured.p99_ms:.2f} ms, 1st to 99th percentile), "
             f"{measured.calls_per_s:.1f} calls/s with {measured.threads} threads on {measured.host} ({measured.record})"
         )
-    size = sum(file.bytes for file in passport.files.values())
-    label = f" ({passport.label})" if passport.label else ""
-    files = f"{len(passport.files)} files, {size / MIB:.0f} MiB"
+    size = sum(file.bytes for file in manifest.files.values())
+    label = f" ({manifest.label})" if manifest.label else ""
+    files = f"{len(manifest.files)} files, {size / MIB:.0f} MiB"
     lines = [
-        f"variant   {passport.variant}{label}",
-        f"format    {passport.artifact}, opened by {passport.backend}; {files}",
-        f"model     {passport.credit}; weights {passport.weights.source}, {passport.weights.fingerprint[:16]}",
-        f"made      {passport.created} by: {passport.command}",
+        f"variant   {manifest.variant}{label}",
+        f"format    {manifest.artifact}, opened by {manifest.backend}; {files}",
+        f"model     {manifest.credit}; weights {manifest.weights.source}, {manifest.weights.fingerprint[:16]}",
+        f"made      {manifest.created} by: {manifest.command}",
         f"measured  {figures}",
-        f"parity    {_parity(passport.parity)}",
-        "needs     " + "; ".join(f"{need.what} {need.rule} {need.value}" for need in passport.needs),
+        f"parity    {_parity(manifest.parity)}",
+        "needs     " + "; ".join(f"{need.what} {need.rule} {need.value}" for need in manifest.needs),
         "here      " + ("; ".join(unmet) if unmet else "this host meets all of them"),
     ]
-    for program in passport.programs:
+    for program in manifest.programs:
         lines += ["", *_program(program)]
-    if passport.stream is not None:
-        lines += ["", *_stream(passport)]
+    if manifest.stream is not None:
+        lines += ["", *_stream(manifest)]
     lines += [
         "",
         tabulate(
-            [(name, f"{file.bytes / MIB:.1f}", file.sha256) for name, file in passport.files.items()],
+            [(name, f"{file.bytes / MIB:.1f}", file.sha256) for name, file in manifest.files.items()],
             headers=("file", "MiB", "SHA-256"),
             disable_numparse=True,
         ),
@@ -75,8 +75,8 @@ def _row(port: Port) -> tuple[str, str, str, str, str]:
     return port.name, port.dtype, "x".join(map(str, port.shape)), f"{port_bytes(port) / MIB:.2f}", port.values
 
 
-def _stream(passport: Passport) -> list[str]:
-    stream = passport.stream
+def _stream(manifest: Manifest) -> list[str]:
+    stream = manifest.stream
     assert stream is not None
     first = f"{stream.prime} once, then " if stream.prime else ""
     zeros = f"; {len(stream.zeros)} inputs begin as zeros" if stream.zeros else ""
@@ -91,16 +91,16 @@ def _stream(passport: Passport) -> list[str]:
     return lines
 
 
-def exported(folder: Path, passport: Passport, result: VerifyResult) -> str:
+def exported(folder: Path, manifest: Manifest, result: VerifyResult) -> str:
     """Where it is, how good it is, and what to do next."""
-    size = sum(file.bytes for file in passport.files.values())
-    frames = f", {result.frames} frames of its stream followed" if passport.stream is not None else ""
+    size = sum(file.bytes for file in manifest.files.values())
+    frames = f", {result.frames} frames of its stream followed" if manifest.stream is not None else ""
     return "\n".join(
         (
-            f"{folder}: {passport.variant}",
-            f"format    {passport.artifact}, {len(passport.programs)} programs, {size / MIB:.0f} MiB",
+            f"{folder}: {manifest.variant}",
+            f"format    {manifest.artifact}, {len(manifest.programs)} programs, {size / MIB:.0f} MiB",
             f"parity    {_parity(result.checked)}{frames}",
-            f"memory    {passport.export_peak_bytes / MIB:.0f} MiB at its peak while exporting",
+            f"memory    {manifest.export_peak_bytes / MIB:.0f} MiB at its peak while exporting",
             f"next      bakeoff verify {folder}",
         )
     )
@@ -116,7 +116,7 @@ def _parity(checked: Sequence[Checked]) -> str:
     return f"{passed} of {len(checked)} outputs within their limits; {nearest}"
 
 
-def verified(passport: Passport, result: VerifyResult) -> str:
+def verified(manifest: Manifest, result: VerifyResult) -> str:
     """What came of opening an artifact: parity, frames, time against the record, peak memory."""
     shown = sorted(result.checked, key=lambda one: (one.passed, -(one.rel_l2 or 0) / one.limit))
     rows = [
@@ -133,24 +133,24 @@ def verified(passport: Passport, result: VerifyResult) -> str:
     if len(shown) > _SHOWN:
         lines.append(f"and {len(shown) - _SHOWN} more, further from their limits")
     lines.append("")
-    if passport.stream is not None:
+    if manifest.stream is not None:
         skipped = f"; the others were not: {result.not_run}" if result.not_run else ""
-        lines.append(f"frames    {result.frames} of {passport.sample.frames} followed{skipped}")
+        lines.append(f"frames    {result.frames} of {manifest.sample.frames} followed{skipped}")
     lines.append(f"parity    {_parity(result.checked)}")
     lines.append(f"opened    in {result.open_s:.1f} s, hashes included; peak {result.peak_bytes / MIB:.0f} MiB")
     if result.samples_ns:
-        lines.append(f"time      {timing(passport, result)}")
+        lines.append(f"time      {timing(manifest, result)}")
     lines += [f"mismatch  allowed: {one}" for one in result.mismatches]
     if all(one.passed for one in result.checked):
         lines.append("verified: it computes what was exported")
     return "\n".join(lines)
 
 
-def timing(passport: Passport, result: VerifyResult) -> str:
+def timing(manifest: Manifest, result: VerifyResult) -> str:
     """The median of the calls made now, and whether it lies within the spread of the record's."""
     median = statistics.median(result.samples_ns) / 1e6
     text = f"{median:.2f} ms a call, median of {len(result.samples_ns)}"
-    measured = passport.measured
+    measured = manifest.measured
     if measured is None:
         return f"{text}; no record to hold it against"
     within = "no, slower" if median > measured.p99_ms else "no, faster" if median < measured.p1_ms else "yes"

@@ -4,15 +4,15 @@ from collections.abc import Sequence
 
 from bakeoff.record.difference import differences
 from bakeoff.record.schema import MEASURED, Comparison, Record
-from bakeoff.record.store import Compared
+from bakeoff.record.store import StoredComparison
 from bakeoff.record.verdict import (
     AGREEING_PAIRS,
     CONFIDENCE,
     LEAST_DIFFERENCE,
     MOST_PAIRS,
     Verdict,
+    decide_unpaired,
     judge,
-    judge_apart,
 )
 from bakeoff.report.groups import group_key, name_of
 
@@ -28,7 +28,7 @@ RULE = (
 _SHOWN = 40
 
 
-def final_of(a: Record, b: Record, comparisons: Sequence[Compared]) -> Comparison | None:
+def final_of(a: Record, b: Record, comparisons: Sequence[StoredComparison]) -> Comparison | None:
     """The newest comparison between the variants of two records on the same machine and subject, whichever came first.
 
     One in which a side did not stay ok decides nothing.
@@ -68,7 +68,7 @@ def how(comparison: Comparison) -> str:
     return f"{len(comparison.rounds)} interleaved rounds in {pairs} pair{'s' * (pairs > 1)} of fresh processes"
 
 
-def render(compared: Compared) -> str:
+def render(compared: StoredComparison) -> str:
     """A comparison in full: verdict, both sides, and what differs between them."""
     comparison = compared.comparison
     lines = [
@@ -91,7 +91,7 @@ def render(compared: Compared) -> str:
 
 def render_apart(a: Record, b: Record) -> str:
     """Two records made at different times, which is said. Raises ValueError where one has no samples."""
-    verdict = judge_apart(a, b)
+    verdict = decide_unpaired(a, b)
     lines = [
         f"{name_of(a)} {_WORDS[verdict.word]} {name_of(b)}: {figures(verdict)}"
         + (f": {verdict.word}" if verdict.word == "no difference shown" else ""),

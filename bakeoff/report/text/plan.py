@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from bakeoff.plan.plan import Entry, Plan, judge_folder
+from bakeoff.plan.plan import Entry, Plan, reference_folder
 from bakeoff.process.jobs import Subject
 from bakeoff.record.store import load_all
 
@@ -88,7 +88,7 @@ def _compiled_bytes(entry: Entry, seen: set[Path]) -> int:
 
 
 def _judge_bytes(plan: Plan, entry: Entry, seen: set[Path]) -> int:
-    folder = judge_folder(entry, plan.component)
+    folder = reference_folder(entry, plan.component)
     if folder in seen or folder.exists():
         return 0
     seen.add(folder)

@@ -6,7 +6,7 @@ from tabulate import tabulate
 
 from bakeoff.record.floor import floor, floors, share
 from bakeoff.record.schema import Record
-from bakeoff.record.store import Compared, Stored
+from bakeoff.record.store import Stored, StoredComparison
 from bakeoff.report.groups import (
     baselines,
     build_seconds,
@@ -107,7 +107,7 @@ def row(record: Record, bases: Mapping[str, Record]) -> list[str]:
     ]
 
 
-def render(rows: Sequence[Stored], comparisons: Sequence[Compared] = (), every: Sequence[Stored] = ()) -> str:
+def render(rows: Sequence[Stored], comparisons: Sequence[StoredComparison] = (), every: Sequence[Stored] = ()) -> str:
     """One table per group with its failed rows' reasons, findings, and the recommendation as its last line.
 
     `every` holds the other builds and processes of rows that were measured in several.

@@ -32,21 +32,21 @@ def verify_artifact(job: VerifyJob, report: Report) -> VerifyResult:
     started = time.perf_counter()
     artifact = load(job.folder, threads=job.threads, allow_mismatch=job.allow_mismatch)
     open_s = time.perf_counter() - started
-    passport = artifact.passport
-    reader = Reader(Path(job.folder), passport)
+    manifest = artifact.manifest
+    reader = Reader(Path(job.folder), manifest)
     found: Differences = {}
     not_run = _lack(artifact)
-    frames = passport.sample.frames if not not_run else 1
-    with flags(passport.dtype, artifact.threads):
+    frames = manifest.sample.frames if not not_run else 1
+    with flags(manifest.dtype, artifact.threads):
         _follow(artifact, reader, frames, bool(not_run), found, report)
         samples_ns = _time(artifact, reader, report) if job.timed else []
-        prime = passport.stream.prime if passport.stream else ""
+        prime = manifest.stream.prime if manifest.stream else ""
         if prime:
-            for name in [program.name for program in passport.programs]:
+            for name in [program.name for program in manifest.programs]:
                 artifact.close(name)
             report("sample", prime)
             _compare(artifact, reader, 0, prime, artifact.program(prime)(**_given(artifact, reader, 0, prime)), found)
-    lacking = {(one.name, port.name) for one in passport.programs for port in one.outputs} - found.keys()
+    lacking = {(one.name, port.name) for one in manifest.programs for port in one.outputs} - found.keys()
     if lacking:
         raise BakeoffError(
             f"the sample calls nothing that gives {'/'.join(min(lacking))}: it says nothing of the artifact"
@@ -64,15 +64,15 @@ def verify_artifact(job: VerifyJob, report: Report) -> VerifyResult:
 
 def _lack(artifact: Artifact) -> str:
     """Why the programs of a stream cannot be open together, or ""."""
-    passport = artifact.passport
-    if passport.stream is None or passport.device != "cpu":
+    manifest = artifact.manifest
+    if manifest.stream is None or manifest.device != "cpu":
         return ""
-    each = passport.stream.each
-    constants = {file for name in each for file in passport.program(name).constants}
-    others = tuple(f"{one.name}." for one in passport.programs if one.name not in each)
+    each = manifest.stream.each
+    constants = {file for name in each for file in manifest.program(name).constants}
+    others = tuple(f"{one.name}." for one in manifest.programs if one.name not in each)
     size = 0
-    for name, file in passport.files.items():
-        if name == passport.sample.file or (name.startswith(others) and name not in constants):
+    for name, file in manifest.files.items():
+        if name == manifest.sample.file or (name.startswith(others) and name not in constants):
             continue
         whose = name in constants or name.startswith(tuple(f"{one}." for one in each))
         size += file.bytes * (1 if whose else len(each))  # what has no program's name is read by each of them
@@ -84,10 +84,10 @@ def _lack(artifact: Artifact) -> str:
 
 def _follow(artifact: Artifact, reader: Reader, frames: int, apart: bool, found: Differences, report: Report) -> None:
     """Call the programs of each frame in order, state being carried; `apart`: the first frame alone, one at a time."""
-    passport = artifact.passport
-    stream = artifact.stream() if passport.stream else None
-    held = carried(passport)
-    for frame, name in calls(passport, range(frames)):
+    manifest = artifact.manifest
+    stream = artifact.stream() if manifest.stream else None
+    held = carried(manifest)
+    for frame, name in calls(manifest, range(frames)):
         report("sample", f"frame {frame + 1} of {frames}, {name}")
         given = _given(artifact, reader, frame, name)
         if stream is None or apart:
@@ -101,16 +101,16 @@ def _follow(artifact: Artifact, reader: Reader, frames: int, apart: bool, found:
 
 
 def _given(artifact: Artifact, reader: Reader, frame: int, name: str) -> dict[str, Tensor]:
-    return reader.inputs(frame, name, artifact.passport.device)
+    return reader.inputs(frame, name, artifact.manifest.device)
 
 
 def _compare(
     artifact: Artifact, reader: Reader, frame: int, name: str, outputs: Mapping[str, Tensor], found: Differences
 ) -> None:
     wanted = reader.outputs(frame, name)
-    for port in artifact.passport.program(name).outputs:
+    for port in artifact.manifest.program(name).outputs:
         output = outputs[port.name]
-        step = artifact.passport.sample.every.get(f"{name}/{port.name}", 1)
+        step = artifact.manifest.sample.every.get(f"{name}/{port.name}", 1)
         if tuple(output.shape) != port.shape or str(output.dtype) != f"torch.{port.dtype}":
             gave = f"{str(output.dtype).removeprefix('torch.')} {list(output.shape)}"
             entry = nothing(f"is {gave}, not {port.dtype} {list(port.shape)}")
@@ -123,7 +123,7 @@ def _compare(
 
 def _worst(artifact: Artifact, place: tuple[str, str], entries: list[tuple[int, Difference]]) -> Checked:
     program, output = place
-    limit = limits_of(artifact.passport, program)[output]
+    limit = limits_of(artifact.manifest, program)[output]
     for frame, entry in entries:
         if entry.problem:
             return Checked(program, output, None, limit, False, frame, entry.problem)
@@ -134,7 +134,7 @@ def _worst(artifact: Artifact, place: tuple[str, str], entries: list[tuple[int, 
 def _time(artifact: Artifact, reader: Reader, report: Report) -> list[int]:
     """Calls of the main program through the loader, synchronised, the first ones not counted."""
     report("timing", "")
-    main, device = artifact.passport.main, artifact.passport.device
+    main, device = artifact.manifest.main, artifact.manifest.device
     program, given = artifact.program(main), _given(artifact, reader, 0, main)
     for _ in range(_WARM_UP):
         _timed(lambda: program(**given), device)

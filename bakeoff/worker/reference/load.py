@@ -17,7 +17,7 @@ _ROUNDING = 1e-6
 """Relative L2 that no int8 or fp8 reaches: one layer's weights alone err by a thousandth and more."""
 
 
-class Judged:
+class Reference:
     """The references of one subject, and the limits of one dtype. Raises BakeoffError when the weights differ."""
 
     def __init__(self, folder: Path, bench: Bench, dtype: str, quantisation: Quantisation = "") -> None:

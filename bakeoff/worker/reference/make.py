@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from bakeoff.models.errors import BakeoffError
-from bakeoff.process.jobs import JudgeJob, JudgeResult, Subject
+from bakeoff.process.jobs import ReferenceJob, ReferenceResult, Subject
 from bakeoff.record.store import write_atomically
 from bakeoff.worker.checks.dispatch import Dispatched, dispatched
 from bakeoff.worker.reference.error import difference, expected_dtype
@@ -51,7 +51,7 @@ def _run(bench: Bench, dtype: str, device: str, threads: int) -> list[tuple[Tens
         ]
 
 
-def make_judge(job: JudgeJob, report: Report) -> JudgeResult:
+def make_reference(job: ReferenceJob, report: Report) -> ReferenceResult:
     """Fill `job.folder` with what is missing of references and noise floors; nothing half-written counts.
 
     Raises BakeoffError for a wrong checkpoint and when plain eager does not give what the component states.
@@ -61,7 +61,7 @@ def make_judge(job: JudgeJob, report: Report) -> JudgeResult:
     subject = job.subject
     report("weights", "")
     bench = open_bench(subject)
-    about_file = folder / "judge.json"
+    about_file = folder / "reference.json"
     reused = about_file.exists()
     if not reused:
         work = bench.workload.work
@@ -90,7 +90,7 @@ def make_judge(job: JudgeJob, report: Report) -> JudgeResult:
         rounded = TORCH_DTYPES[dtype].itemsize < 4
         eager = Eager(_noise(bench, outputs, references, dtype), _operators(bench, dtype, subject))
         write_atomically(folder / f"eager-{dtype}.json", msgspec.json.encode(eager))
-    return JudgeResult(folder.name, str(about["dtype"]), time.monotonic() - started, reused and not missing)
+    return ReferenceResult(folder.name, str(about["dtype"]), time.monotonic() - started, reused and not missing)
 
 
 def _noise(
@@ -130,7 +130,7 @@ def check_outputs(bench: Bench, outputs: tuple[Tensor, ...]) -> None:
 
 
 def read_about(folder: Path) -> dict[str, str | int]:
-    about: dict[str, str | int] = msgspec.json.decode((folder / "judge.json").read_bytes())
+    about: dict[str, str | int] = msgspec.json.decode((folder / "reference.json").read_bytes())
     return about
 
 

@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("torch", reason="artifacts are opened with torch")
 
-from artifacts import copy, manifest, rewrite
+from artifacts import copy, manifest_of, rewrite
 
 from bakeoff.backends.format import Need
 
@@ -51,14 +51,14 @@ def artifact(whole: Path, tmp_path: Path) -> Path:
 
 
 def test_a_whole_variant_names_the_same_artifact(whole: Path, tmp_path: Path) -> None:
-    variant = manifest(whole).variant
+    variant = manifest_of(whole).variant
     assert variant == "toy:tiny.stream/torch.export/fp32@cpu"
     done = bakeoff("export", variant, "--threads", "1", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["folder"] == "artifacts/toy-tiny-torch.export-fp32"
-    assert manifest(tmp_path / found["folder"]).parity == manifest(whole).parity
-    assert manifest(whole).command == f"bakeoff export '{variant}' --threads 1"
+    assert manifest_of(tmp_path / found["folder"]).parity == manifest_of(whole).parity
+    assert manifest_of(whole).command == f"bakeoff export '{variant}' --threads 1"
 
 
 class TestVerify:
@@ -74,12 +74,12 @@ class TestVerify:
         found = json.loads(done.stdout)
         assert [one["passed"] for one in found["result"]["checked"]] == [True, True]
         assert len(found["result"]["samples_ns"]) >= 10
-        assert found["digest"] == manifest(artifact).digest
+        assert found["digest"] == manifest_of(artifact).digest
 
     def test_a_wrong_answer_is_exit_code_1(self, artifact: Path) -> None:
         """Nothing but computing it can tell: here the limits are closer than any fp32."""
-        passport = manifest(artifact)
-        tight = dict.fromkeys(passport.sample.limits, 1e-12)
+        manifest = manifest_of(artifact)
+        tight = dict.fromkeys(manifest.sample.limits, 1e-12)
         rewrite(artifact, sample=replace(manifest.sample, limits=tight))
         done = bakeoff("verify", str(artifact))
         assert done.returncode == 1
@@ -132,7 +132,7 @@ class TestInspect:
     def test_json_is_the_manifest(self, artifact: Path) -> None:
         found = json.loads(bakeoff("inspect", str(artifact), "--json").stdout)
         assert found["unmet"] == []
-        assert found["manifest"]["digest"] == manifest(artifact).digest
+        assert found["manifest"]["digest"] == manifest_of(artifact).digest
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_a_disk_that_takes_nothing_keeps_nothing(options: str, said: str, tmp_pa
 
 
 def test_the_published_schema_is_the_passports() -> None:
-    """Write `json_schema()` to the file again when the passport changed; SCHEMA tells readers of it."""
+    """Write `json_schema()` to the file again when the manifest changed; SCHEMA tells readers of it."""
     from bakeoff.export import manifest
 
     assert (Path(manifest.__file__).parent / "manifest.schema.json").read_bytes() == manifest.json_schema()

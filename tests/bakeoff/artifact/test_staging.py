@@ -18,7 +18,7 @@ _MAKER = """
 import signal, sys, time
 from pathlib import Path
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
-from bakeoff.staging import staged
+from bakeoff.artifact.staging import staged
 with staged(Path(sys.argv[1]), True, lambda folder: (folder / "marker").is_file()) as part:
     (part / "marker").write_text("new")
     print("filling", flush=True)

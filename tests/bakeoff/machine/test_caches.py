@@ -40,7 +40,7 @@ def folder() -> Path:
     put(root / "compiled/bbbb-build2/inductor/deep/y.so", 3 * MIB, days=40)
     build_cache.open_folder(root / "compiled/bbbb-build2", INDUCTOR)
     put(root / "compiled/cccc/old.so", MIB // 2, days=60)
-    put(root / "judges/toy-tiny-world-1234/set0.safetensors", 2 * MIB, days=5)
+    put(root / "references/toy-tiny-world-1234/set0.safetensors", 2 * MIB, days=5)
     put(root / "logs/20260102T030400-abcdef/toy.log", 1000, days=5)
     put(root / "logs/ceilings.log", 10, days=50)
     put(root / "ceilings/cpu-1234.json", 100, days=50)
@@ -80,7 +80,7 @@ LARGE = {
     "compiled/aaaa",
     "compiled/bbbb-build2",
     "compiled/cccc",
-    "judges/toy-tiny-world-1234",
+    "references/toy-tiny-world-1234",
     "logs/20260102T030400-abcdef",
     "logs/ceilings.log",
 }
@@ -93,10 +93,11 @@ class TestShowing:
             (folder / "compiled" / name / build_cache.ABOUT).stat().st_size for name in ("aaaa", "bbbb-build2")
         )
         assert {kind: line.entries for kind, line in found.items()} == {
-            "compiled": 3, "judges": 1, "logs": 2, "ceilings": 1, "sweeps": 1, "selftest": 1, "locks": 1, "other": 1,
+            "compiled": 3, "references": 1, "logs": 2, "ceilings": 1,
+            "sweeps": 1, "selftest": 1, "locks": 1, "other": 1,
         }  # fmt: skip
         assert found["compiled"].bytes == 4 * MIB + MIB // 2 + about_bytes
-        assert found["judges"].bytes == 2 * MIB
+        assert found["references"].bytes == 2 * MIB
         assert found["compiled"].used_s == NOW_S - DAY_S
         assert found["logs"].used_s == NOW_S - 5 * DAY_S
         text = cache.render(cache.survey(folder, caches.read(folder)), verbose=False)
@@ -156,7 +157,7 @@ class TestClearing:
         before = all_files(folder)
         assert clear(folder) == LARGE
         assert all_files(folder) == {
-            name for name in before if name.split("/")[0] not in ("compiled", "judges", "logs")
+            name for name in before if name.split("/")[0] not in ("compiled", "references", "logs")
         }
 
     @pytest.mark.parametrize("kind", [kind.name for kind in caches.KINDS])
@@ -184,11 +185,17 @@ class TestClearing:
     @pytest.mark.parametrize(
         ("choice", "says"),
         [
-            ({"kinds": ("everything",)}, "no kind 'everything' is cleared; known: compiled, judges, logs, ceilings"),
+            (
+                {"kinds": ("everything",)},
+                "no kind 'everything' is cleared; known: compiled, references, logs, ceilings",
+            ),
             ({"kinds": ("other",)}, "no kind 'other'"),
             ({"kinds": ("compiled", "locks")}, "locks are never cleared"),
             ({"kinds": ("../..",)}, r"no kind '\.\./\.\.'"),
-            ({"kinds": ("judges",), "variant": "toy"}, "--variant tells compiled variants apart, judges are not"),
+            (
+                {"kinds": ("references",), "variant": "toy"},
+                "--variant tells compiled variants apart, references are not",
+            ),
             ({"older_than_days": -1}, "--older-than -1: give days"),
             ({"older_than_days": float("nan")}, "--older-than nan: give days"),
         ],
@@ -213,29 +220,29 @@ class TestLinks:
         assert (outside / "thesis.txt").exists()
 
     def test_an_entry_itself(self, folder: Path, outside: Path) -> None:
-        (folder / "judges/elsewhere").symlink_to(outside)
-        (item,) = (item for item in caches.read(folder) if item.place == "judges/elsewhere")
+        (folder / "references/elsewhere").symlink_to(outside)
+        (item,) = (item for item in caches.read(folder) if item.place == "references/elsewhere")
         assert item.bytes < 1000
-        assert "judges/elsewhere" in clear(folder)
-        assert not (folder / "judges/elsewhere").is_symlink()
+        assert "references/elsewhere" in clear(folder)
+        assert not (folder / "references/elsewhere").is_symlink()
         assert (outside / "thesis.txt").exists()
 
     def test_a_kind_itself(self, folder: Path, outside: Path) -> None:
-        shutil.rmtree(folder / "judges")
-        (folder / "judges").symlink_to(outside)
-        (item,) = (item for item in caches.read(folder) if item.place == "judges")
+        shutil.rmtree(folder / "references")
+        (folder / "references").symlink_to(outside)
+        (item,) = (item for item in caches.read(folder) if item.place == "references")
         assert item.kind == "other"
         clear(folder)
-        assert (folder / "judges").is_symlink()
+        assert (folder / "references").is_symlink()
         assert (outside / "thesis.txt").exists()
 
     def test_a_kind_that_becomes_one_meanwhile(self, folder: Path, outside: Path) -> None:
         (outside / "toy-tiny-world-1234").mkdir()
         items = caches.read(folder)
-        shutil.rmtree(folder / "judges")
-        (folder / "judges").symlink_to(outside)
-        cleared = caches.remove(folder, caches.choose(items, Choice(kinds=("judges",)), NOW_S))
-        assert (places_of(cleared.removed), places_of(cleared.kept)) == (set(), {"judges/toy-tiny-world-1234"})
+        shutil.rmtree(folder / "references")
+        (folder / "references").symlink_to(outside)
+        cleared = caches.remove(folder, caches.choose(items, Choice(kinds=("references",)), NOW_S))
+        assert (places_of(cleared.removed), places_of(cleared.kept)) == (set(), {"references/toy-tiny-world-1234"})
         assert (outside / "toy-tiny-world-1234").is_dir()
 
     def test_an_entry_that_becomes_one_meanwhile(self, folder: Path, outside: Path) -> None:
@@ -253,7 +260,7 @@ class TestLinks:
 def test_what_vanished_meanwhile_is_gone(folder: Path) -> None:
     items = caches.read(folder)
     shutil.rmtree(folder / "compiled")
-    shutil.rmtree(folder / "judges/toy-tiny-world-1234")
+    shutil.rmtree(folder / "references/toy-tiny-world-1234")
     (folder / "logs/ceilings.log").unlink()
     assert caches.remove(folder, caches.choose(items, Choice(), NOW_S)).kept == ()
 
@@ -267,7 +274,7 @@ def test_files_that_vanish_and_come_while_a_folder_is_removed(folder: Path, monk
         unlink(path, **more)  # gone by now
 
     monkeypatch.setattr(os, "unlink", racing)
-    (item,) = (item for item in caches.read(folder) if item.place == "judges/toy-tiny-world-1234")
+    (item,) = (item for item in caches.read(folder) if item.place == "references/toy-tiny-world-1234")
     assert caches.remove(folder, [item]).removed == (item,)
 
 
@@ -286,12 +293,12 @@ class TestUse:
         for _ in range(2):
             run_sweep(plan, paths.runs_folder(), "", resume=False, progress=Recorder())
             items = {item.kind: item for item in caches.read(root)}
-            assert set(items) == {"compiled", "judges", "logs", "sweeps", "locks"}
+            assert set(items) == {"compiled", "references", "logs", "sweeps", "locks"}
             assert items["compiled"].name == "toy:tiny.world/inductor/fp32@cpu"
             assert items["compiled"].about is not None
             assert items["compiled"].about.versions == host.read_versions()
             assert items["compiled"].about.threads == 1
-            for kind in ("compiled", "judges"):
+            for kind in ("compiled", "references"):
                 assert time.time() - items[kind].used_s < 60
             for path in root.rglob("*"):  # long ago, when the second sweep begins
                 os.utime(path, (NOW_S - 900 * DAY_S,) * 2)
@@ -336,11 +343,11 @@ class TestCommand:
         assert ran.out.splitlines()[-1] == "removed 5 entries, 4.5 MiB"
         assert self.run("clear", "compiled").out == "nothing to remove\n"
         assert {item.kind for item in caches.read(folder)} == {
-            "judges", "ceilings", "sweeps", "selftest", "locks", "other",
+            "references", "ceilings", "sweeps", "selftest", "locks", "other",
         }  # fmt: skip
-        found = json.loads(self.run("clear", "judges", "--json").out)
+        found = json.loads(self.run("clear", "references", "--json").out)
         assert ([item["place"] for item in found["removed"]], found["kept"], found["bytes"]) == (
-            ["judges/toy-tiny-world-1234"], [], 2 * MIB,
+            ["references/toy-tiny-world-1234"], [], 2 * MIB,
         )  # fmt: skip
 
     def test_refuses_while_somebody_measures(self, folder: Path) -> None:
@@ -364,7 +371,7 @@ class TestCommand:
 
     def test_what_was_typed_wrong(self, folder: Path) -> None:
         before = all_files(folder)
-        self.refuses("clear", "all", says="no kind 'all' is cleared; known: compiled, judges")
+        self.refuses("clear", "all", says="no kind 'all' is cleared; known: compiled, references")
         self.refuses("clear", "locks", says="locks are never cleared")
         self.refuses("clear", "--variant", "", says="--variant names nothing")
         self.refuses("clear", "--older-than", "-3", says="--older-than -3: give days, 0 to 36500")

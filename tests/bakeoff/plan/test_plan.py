@@ -15,7 +15,7 @@ from bakeoff.backends.backend import Backend
 from bakeoff.machine import host, paths
 from bakeoff.models import component_names, resolve_component
 from bakeoff.models.errors import BakeoffError
-from bakeoff.plan.plan import Plan, Request, judge_folder, make_plan
+from bakeoff.plan.plan import Plan, Request, make_plan, reference_folder
 from bakeoff.record.policy import Policy
 from bakeoff.record.schema import Host
 from bakeoff.report.text import plan
@@ -357,7 +357,7 @@ class TestIdentity:
         toy = resolve_component("toy")
 
         def folders(**asked: Any) -> set[Path]:
-            return {judge_folder(entry, toy) for entry in make_plan(Request("toy", backends=TWO, **asked)).entries}
+            return {reference_folder(entry, toy) for entry in make_plan(Request("toy", backends=TWO, **asked)).entries}
 
         base = folders()
         assert len(base) == 1

@@ -13,8 +13,8 @@ from bakeoff.record.verdict import (
     LEAST_ROUNDS,
     MOST_PAIRS,
     bootstrap_median,
+    decide_unpaired,
     judge,
-    judge_apart,
     settled,
 )
 
@@ -162,9 +162,9 @@ def test_false_alarms_are_rare() -> None:
 
 def test_two_records_apart() -> None:
     slow, fast = (record(samples_ms=[base + 0.01 * index for index in range(30)]) for base in (10.0, 5.0))
-    assert judge_apart(fast, slow).word == "faster"
-    assert judge_apart(slow, fast).word == "slower"
-    assert judge_apart(slow, slow).word == "no difference shown"
-    assert judge_apart(fast, slow).ratio == pytest.approx(10.145 / 5.145)
+    assert decide_unpaired(fast, slow).word == "faster"
+    assert decide_unpaired(slow, fast).word == "slower"
+    assert decide_unpaired(slow, slow).word == "no difference shown"
+    assert decide_unpaired(fast, slow).ratio == pytest.approx(10.145 / 5.145)
     with pytest.raises(ValueError, match="no samples"):
-        judge_apart(slow, record(status="crashed"))
+        decide_unpaired(slow, record(status="crashed"))

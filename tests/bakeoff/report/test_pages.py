@@ -14,7 +14,7 @@ from records import GPU_HOST, HOST, SETTLED, bakeoff, measurement, record
 
 from bakeoff.models import component_names, resolve_component
 from bakeoff.models.errors import BakeoffError
-from bakeoff.process.jobs import TwinResult
+from bakeoff.process.jobs import TraceResult
 from bakeoff.record.schema import Finding, KernelTime, ProofRecord, Record, TraceRecord
 from bakeoff.record.store import Records, Stored, find, load_all, save, supersede
 from bakeoff.report import groups as rows_of
@@ -23,7 +23,7 @@ from bakeoff.report.markdown.escape import escape
 from bakeoff.report.recommendation import recommendation
 from bakeoff.report.text import doctor, listing, table
 from bakeoff.report.text import record as one
-from bakeoff.sweep.row import with_twin
+from bakeoff.sweep.row import with_trace
 
 PAGES = Path(__file__).parents[2] / "golden" / "pages"
 TEN = [10 + 0.1 * index for index in range(20)]  # median 10.95, interval [10.5, 11.4]
@@ -608,7 +608,7 @@ class TestCertificate:
         made = measurement(TEN, proof=ProofRecord(graph_hash="bb"))
         assert self.PROOF.trace
         trace = replace(self.PROOF.trace, graph_hash="aa")
-        made = with_twin(made, TwinResult(None, trace, {}, {}), True)
+        made = with_trace(made, TraceResult(None, trace, {}, {}), True)
         text = table.render(stored(record("eager", TEN), record("inductor", made=made)))
         assert (
             "note: incomplete certificate: the traced twin is another graph (aa, measured bb) (inductor fp32)"

@@ -11,7 +11,7 @@ from bakeoff.machine import host, paths
 from bakeoff.models.errors import BakeoffError
 from bakeoff.plan.plan import Plan, Request, make_plan
 from bakeoff.record.difference import differences
-from bakeoff.record.store import Compared, Stored, find, find_comparison, load_all
+from bakeoff.record.store import Stored, StoredComparison, find, find_comparison, load_all
 from bakeoff.record.verdict import AGREEING_PAIRS, judge
 from bakeoff.report.recommendation import recommendation
 from bakeoff.report.text.comparison import final_of, render, render_apart, sentence
@@ -41,7 +41,7 @@ def plan_of(*backends: str, final_s: float = 0.3) -> Plan:
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Compared, Recorder, Path]:
+def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[StoredComparison, Recorder, Path]:
     """A runs the toy once a call, B three times."""
     folder = tmp_path_factory.mktemp("compare")
     progress = Recorder()
@@ -51,14 +51,14 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Compared, Recorder, 
     return found, progress, folder / "runs"
 
 
-def test_the_faster_one_is_called_faster(kept: tuple[Compared, Recorder, Path]) -> None:
+def test_the_faster_one_is_called_faster(kept: tuple[StoredComparison, Recorder, Path]) -> None:
     verdict = judge(kept[0].comparison)
     assert verdict.word == "faster"
     assert 1.5 < verdict.ratio < 6
     assert sentence(kept[0].comparison).startswith("repeats fp32 is faster than repeats[times=3] fp32: ")
 
 
-def test_rounds_are_kept_in_random_order(kept: tuple[Compared, Recorder, Path]) -> None:
+def test_rounds_are_kept_in_random_order(kept: tuple[StoredComparison, Recorder, Path]) -> None:
     comparison = kept[0].comparison
     assert comparison.how == "interleaved"
     assert len(comparison.rounds) >= 60
@@ -68,7 +68,7 @@ def test_rounds_are_kept_in_random_order(kept: tuple[Compared, Recorder, Path]) 
     assert (comparison.seed, comparison.sweep) == (5, "")
 
 
-def test_both_sides_are_checked_and_told(kept: tuple[Compared, Recorder, Path]) -> None:
+def test_both_sides_are_checked_and_told(kept: tuple[StoredComparison, Recorder, Path]) -> None:
     for side in (kept[0].comparison.a, kept[0].comparison.b):
         assert (side.status, side.note) == ("ok", "why")
         assert side.latency is None
@@ -81,7 +81,7 @@ def test_both_sides_are_checked_and_told(kept: tuple[Compared, Recorder, Path]) 
     assert kept[0].id in text
 
 
-def test_it_is_stored_beside_the_records_and_found_again(kept: tuple[Compared, Recorder, Path]) -> None:
+def test_it_is_stored_beside_the_records_and_found_again(kept: tuple[StoredComparison, Recorder, Path]) -> None:
     found, _, runs = kept
     records = load_all(runs)
     assert (records.current, records.problems) == ((), ())
@@ -138,14 +138,14 @@ def test_a_sweep_ends_with_a_final_on_which_it_recommends(tmp_path: Path) -> Non
     assert "interleaved rounds" in text
 
 
-def test_a_final_is_of_the_same_machine_and_subject(kept: tuple[Compared, Recorder, Path]) -> None:
+def test_a_final_is_of_the_same_machine_and_subject(kept: tuple[StoredComparison, Recorder, Path]) -> None:
     found = kept[0]
     a, b = found.comparison.a, found.comparison.b
     assert final_of(a, b, [found]) == final_of(b, a, [found]) == found.comparison
     assert final_of(a, a, [found]) is None
     assert final_of(replace(a, threads=a.threads + 1), b, [found]) is None
     failed = replace(b, measurement=replace(b.measurement, status="parity_failed"))
-    undecided = Compared("x", replace(found.comparison, b=failed))
+    undecided = StoredComparison("x", replace(found.comparison, b=failed))
     assert final_of(a, b, [undecided]) is None
     assert "no verdict" in sentence(undecided.comparison)
 
@@ -162,7 +162,7 @@ def test_two_variants_from_their_strings() -> None:
         plan_of_two("toy:tiny.world/eager/fp32@cpu", "toy:tiny.world/eager/fp32@cpu")
 
 
-def test_differences_are_facts_and_not_figures(kept: tuple[Compared, Recorder, Path]) -> None:
+def test_differences_are_facts_and_not_figures(kept: tuple[StoredComparison, Recorder, Path]) -> None:
     a, b = kept[0].comparison.a, kept[0].comparison.b
     assert differences(a, a) == ()
     found = {entry.what: (entry.a, entry.b) for entry in differences(a, b)}

@@ -33,8 +33,9 @@ def export(
 
     from rich.console import Console
 
-    from bakeoff.artifact import export
-    from bakeoff.plan.plan import Request, request_of
+    from bakeoff.artifact.export import export as write_artifact
+    from bakeoff.artifact.plan import default_folder, plan_export
+    from bakeoff.plan.request import Request, request_of
     from bakeoff.report.text import artifact
     from bakeoff.sweep.progress import TerminalProgress
     from bakeoff.variant import parse_variant
@@ -61,14 +62,14 @@ def export(
         )
     weights = named("--checkpoint", checkpoint)
     request = replace(request, threads=threads, weight_seed=seed, checkpoint=weights)
-    plan = export.plan_export(request)
-    target = export.default_folder(plan) if to is None else to
-    command = f"bakeoff export '{plan.entries[0].variant}'"
+    plan = plan_export(request)
+    target = default_folder(plan) if to is None else to
+    command = f"bakeoff export '{plan.rows[0].variant}'"
     command += f" --checkpoint {shlex.quote(Path(checkpoint).name)}" if checkpoint else ""
     command += f" --threads {threads}" if threads else ""
     command += f" --seed {seed}" if seed else ""
     with TerminalProgress(Console(stderr=True)) as progress:
-        done = export.export(plan, target, force, records_folder(runs), command, progress)
+        done = write_artifact(plan, target, force, records_folder(runs), command, progress)
     if as_json:
         print_json({"folder": str(done.folder), "manifest": done.manifest})
     else:
@@ -102,7 +103,7 @@ def verify(
     """Open an artifact in a fresh process, call it with its sample, compare and time it; exit 1 if it is wrong."""
     from rich.console import Console
 
-    from bakeoff.artifact import export
+    from bakeoff.artifact.verify import verify as verify_artifact
     from bakeoff.export import read_manifest
     from bakeoff.report.text import artifact
     from bakeoff.sweep.progress import TerminalProgress
@@ -113,7 +114,7 @@ def verify(
         raise BakeoffError(f"--memory {memory:g}: give GiB, or 0 for what is free")
     manifest = read_manifest(folder)
     with TerminalProgress(Console(stderr=True)) as progress:
-        result = export.verify(folder, manifest, allow_mismatch, seconds, round(memory * 2**30), progress)
+        result = verify_artifact(folder, manifest, allow_mismatch, seconds, round(memory * 2**30), progress)
     if as_json:
         print_json({"variant": manifest.variant, "digest": manifest.digest, "result": result})
     else:

@@ -51,15 +51,15 @@ def clear(
     """Remove what can be made again, without asking, and say what it was; never while something is measured."""
     from bakeoff.machine import paths
     from bakeoff.machine.caches import Choice, choose, read, remove
+    from bakeoff.machine.locks import all_devices_lock
     from bakeoff.report.text import cache
-    from bakeoff.sweep.row import nobody_measures
 
     folder = paths.cache_folder()
     choice = Choice(tuple(kinds or ()), named("--variant", variant), older_than)
     choose((), choice, 0.0)  # what cannot be meant is said before anything is looked at
     read(folder)
     paths.ensure_writable(folder, "caches")
-    with nobody_measures(folder):
+    with all_devices_lock(folder):
         cleared = remove(folder, choose(read(folder), choice, time.time()))
     if as_json:
         print_json({"removed": cleared.removed, "kept": cleared.kept, "bytes": cleared.bytes})

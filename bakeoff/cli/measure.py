@@ -38,7 +38,9 @@ def sweep(
     from rich.console import Console
 
     from bakeoff.cli.reports import update_plots
-    from bakeoff.plan.plan import FINAL_S, Request, make_plan
+    from bakeoff.plan.cost import estimate
+    from bakeoff.plan.plan import make_plan
+    from bakeoff.plan.request import FINAL_S, Request
     from bakeoff.record.schema import MEASURED
     from bakeoff.record.store import load_all
     from bakeoff.report.groups import newest
@@ -73,11 +75,11 @@ def sweep(
     plan = make_plan(request)
     warn(load_all(folder).problems)
     if dry_run:
-        estimate = plan_page.estimate(plan, folder)
+        costs = estimate(plan, folder)
         if as_json:
-            print_json(estimate)
+            print_json(costs)
         else:
-            print(plan_page.render(estimate))
+            print(plan_page.render(costs))
         return
     with TerminalProgress(Console(stderr=True)) as progress:
         done = run_sweep(plan, folder, note, resume, progress)
@@ -93,9 +95,7 @@ def sweep(
     else:
         if done.stored:
             print(f"\n{table.render(newest(done.stored), done.finals, done.stored)}\n")
-        print(
-            f"sweep {done.sweep}: {len(done.stored)} of {len(plan.entries)} variants recorded in {folder / 'records'}"
-        )
+        print(f"sweep {done.sweep}: {len(done.stored)} of {len(plan.rows)} variants recorded in {folder / 'records'}")
     history.update(folder)
     update_plots(folder, plan.component.name)
     if done.interrupted:
@@ -205,10 +205,10 @@ def ceilings(
     from rich.console import Console
 
     from bakeoff.machine import host, paths
+    from bakeoff.machine.locks import device_lock
     from bakeoff.report.text import selftest
     from bakeoff.sweep.ceilings import known_ceilings
     from bakeoff.sweep.progress import TerminalProgress
-    from bakeoff.sweep.row import device_lock
     from bakeoff.variant import DEVICES
 
     asked = named("--device", device) or host.default_device()
@@ -217,7 +217,7 @@ def ceilings(
     if not 0 <= threads <= 1024:
         raise BakeoffError(f"--threads {threads}: give 0 for all cores, or 1 to 1024")
     cache = paths.ensure_writable(paths.cache_folder(), "caches")
-    with TerminalProgress(Console(stderr=True)) as progress, device_lock(cache, asked, progress):
+    with TerminalProgress(Console(stderr=True)) as progress, device_lock(cache, asked, progress.say):
         found = known_ceilings(asked, threads or host.usable_cores(), cache, progress, again)
     if as_json:
         print_json(found)

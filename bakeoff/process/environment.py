@@ -20,3 +20,8 @@ def worker_environment(threads: int, extra: Mapping[str, str] | None = None) -> 
     environment = _KEPT_MEMORY | {**os.environ, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
     environment["PYTHONUNBUFFERED"] = "1"
     return environment | dict(extra or {})
+
+
+def user_code_path() -> dict[str, str]:
+    """PYTHONPATH with the working folder first: workers find a user's package.module:ATTRIBUTE where the parent did."""
+    return {"PYTHONPATH": os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH", "")]))}

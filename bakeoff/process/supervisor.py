@@ -66,20 +66,28 @@ class Deadlines:
         return self.phases.get(phase, self.default)
 
 
-def run_job(
-    job: Job,
-    result_type: type,
-    environment: Mapping[str, str],
-    deadlines: Deadlines,
-    log: Path,
-    on_event: Callable[[Event], None],
-) -> Outcome:
+def _ignore(_event: Event) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How a worker is started and watched."""
+
+    environment: Mapping[str, str]
+    deadlines: Deadlines
+    log: Path
+    """Where its output goes; the folder is made."""
+    on_event: Callable[[Event], None] = _ignore
+
+
+def run_job(job: Job, result_type: type, launch: Launch) -> Outcome:
     """Run `job` in a worker of its own and wait for it without polling.
 
     KeyboardInterrupt passes through after the worker and all it started are dead. Raises BakeoffError when no worker
     can be started at all (no room for its folder, no permission).
     """
-    with LiveWorker(job, environment, deadlines, log, on_event) as worker:
+    with LiveWorker(job, launch) as worker:
         worker.wait()
         return worker.finish(result_type)
 
@@ -90,22 +98,14 @@ class LiveWorker:
     A context manager: leaving it, however that happens, kills the worker and all it started and removes its folder.
     """
 
-    def __init__(
-        self,
-        job: Job,
-        environment: Mapping[str, str],
-        deadlines: Deadlines,
-        log: Path,
-        on_event: Callable[[Event], None],
-    ) -> None:
+    def __init__(self, job: Job, launch: Launch) -> None:
         """Raises BakeoffError when no worker can be started at all."""
         if sys.platform != "linux":
             raise BakeoffError(f"bakeoff isolates workers with Linux's prctl and pidfd; this is {sys.platform}")
-        self._deadlines, self._log, self._on_event = deadlines, log, on_event
-        self._environment = environment
+        self._launch, self._deadlines, self._log = launch, launch.deadlines, launch.log
         folder = None
         try:
-            log.parent.mkdir(parents=True, exist_ok=True)
+            launch.log.parent.mkdir(parents=True, exist_ok=True)
             folder = Path(tempfile.mkdtemp(prefix="bakeoff-"))
             (folder / "job.json").write_bytes(msgspec.json.encode({"kind": type(job).__name__, "job": job}))
             self._folder = folder
@@ -138,7 +138,7 @@ class LiveWorker:
                 *(*WORKER, str(events_write), str(commands_read)),
             ],
             cwd=self._folder,
-            env={**self._environment, "BAKEOFF_WORKER_FDS": f"{events_write},{commands_read}"},
+            env={**self._launch.environment, "BAKEOFF_WORKER_FDS": f"{events_write},{commands_read}"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -195,7 +195,7 @@ class LiveWorker:
                 continue
             if event.phase != self.phase:
                 self.phase, self._deadline = event.phase, time.monotonic() + self._deadlines.of(event.phase)
-            self._on_event(event)
+            self._launch.on_event(event)
             if event.phase == until:
                 found = event
         return found

@@ -7,7 +7,8 @@ import signal
 import sys
 
 from bakeoff.machine import paths
-from bakeoff.plan.plan import Request, make_plan
+from bakeoff.plan.plan import make_plan
+from bakeoff.plan.request import Request
 from bakeoff.process import guard
 from bakeoff.process.supervisor import Event
 from bakeoff.record.schema import encode_json

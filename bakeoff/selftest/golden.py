@@ -10,7 +10,7 @@ from bakeoff.machine import host
 from bakeoff.models.errors import BakeoffError
 from bakeoff.process.environment import worker_environment
 from bakeoff.process.jobs import GoldenFile, GoldenJob, GoldenResult
-from bakeoff.process.supervisor import Deadlines, run_job
+from bakeoff.process.supervisor import Deadlines, Launch, run_job
 
 _DEADLINE_S = 600.0
 
@@ -24,9 +24,8 @@ def run(files: Sequence[Path]) -> GoldenResult:
     job = GoldenJob(tuple(str(file.absolute()) for file in files), threads)
     with tempfile.TemporaryDirectory(prefix="bakeoff-golden-") as folder:
         log = Path(folder) / "worker.log"
-        outcome = run_job(
-            job, GoldenResult, worker_environment(threads), Deadlines(_DEADLINE_S), log, lambda _event: None
-        )
+        launch = Launch(worker_environment(threads), Deadlines(_DEADLINE_S), log)
+        outcome = run_job(job, GoldenResult, launch)
     if outcome.kind != "result":
         raise BakeoffError(f"the worker that replays golden files ended with {outcome.kind}: {outcome.reason}")
     result: GoldenResult = outcome.value

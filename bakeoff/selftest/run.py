@@ -22,7 +22,7 @@ from bakeoff.machine import host
 from bakeoff.models.errors import BakeoffError
 from bakeoff.process.environment import worker_environment
 from bakeoff.process.jobs import ClockJob, ClockResult
-from bakeoff.process.supervisor import LOG_LIMIT_BYTES, Deadlines, run_job
+from bakeoff.process.supervisor import LOG_LIMIT_BYTES, Deadlines, Launch, run_job
 from bakeoff.record.provenance import code_hash, write_stamp
 from bakeoff.record.schema import Record, SelftestStamp
 from bakeoff.record.store import load_all, now
@@ -234,14 +234,9 @@ def _left_alive(marker: str) -> list[int]:
 
 
 def _clock(device: str, folder: Path) -> ClockResult:
-    outcome = run_job(
-        ClockJob(device),
-        ClockResult,
-        worker_environment(host.usable_cores()),
-        Deadlines(_CLOCK_DEADLINE_S),
-        folder / "clock.log",
-        lambda _event: None,
-    )
+    environment = worker_environment(host.usable_cores())
+    launch = Launch(environment, Deadlines(_CLOCK_DEADLINE_S), folder / "clock.log")
+    outcome = run_job(ClockJob(device), ClockResult, launch)
     if outcome.kind != "result":
         raise BakeoffError(f"selftest: the clock's worker ended with {outcome.kind}: {outcome.reason}")
     result: ClockResult = outcome.value

@@ -9,7 +9,7 @@ from bakeoff.machine import host, paths
 from bakeoff.models.errors import BakeoffError
 from bakeoff.process.environment import worker_environment
 from bakeoff.process.jobs import CeilingsJob, CeilingsResult
-from bakeoff.process.supervisor import Deadlines, run_job
+from bakeoff.process.supervisor import Deadlines, Launch, run_job
 from bakeoff.record.schema import Ceiling, encode_json
 from bakeoff.record.store import digest, write_atomically
 from bakeoff.sweep.progress import Progress
@@ -35,7 +35,8 @@ def known_ceilings(
     progress.start(0, 0, f"ceilings of this {device}, measured once")
     job = CeilingsJob(device, threads)
     log = cache / "logs" / "ceilings.log"
-    outcome = run_job(job, CeilingsResult, worker_environment(threads), Deadlines(_DEADLINE_S), log, progress.event)
+    launch = Launch(worker_environment(threads), Deadlines(_DEADLINE_S), log, progress.event)
+    outcome = run_job(job, CeilingsResult, launch)
     if outcome.kind != "result":
         progress.finish("unknown", f"{outcome.kind}: {outcome.reason}; tables have no measured floors")
         return ()

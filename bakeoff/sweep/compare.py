@@ -1,136 +1,97 @@
-"""Two variants against each other, now: two live workers, blocks of calls in random order, one idle while one works.
+"""Two variants measured against each other: two live workers, blocks of calls in random order, one idle meanwhile.
 
-Then two fresh ones, and so on, until the pairs of processes agree or plainly do not.
+Then two fresh workers, and so on, until the pairs of processes agree or plainly do not.
 """
 
-import json
 import random
 import secrets
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from bakeoff.machine import host, paths
+from bakeoff.machine.locks import device_lock
 from bakeoff.models.errors import BakeoffError
-from bakeoff.plan.plan import Entry, Plan, Request, make_plan, reference_folder, request_of
-from bakeoff.process.jobs import CompareJob
-from bakeoff.process.supervisor import Event, LiveWorker
-from bakeoff.record.schema import MEASURED, SCHEMA, Comparison, Finding, Measurement, Record, Round, Samples
+from bakeoff.plan.plan import Plan, make_plan
+from bakeoff.plan.request import Request, request_of
+from bakeoff.plan.rows import Row
+from bakeoff.process.supervisor import Event
+from bakeoff.record.schema import MEASURED, SCHEMA, Comparison, Finding, Record, Round, Samples
 from bakeoff.record.store import StoredComparison, digest, now, save
 from bakeoff.record.verdict import AGREEING_PAIRS, LEAST_ROUNDS, MOST_PAIRS, settled
 from bakeoff.sweep.progress import Progress
-from bakeoff.sweep.row import (
-    Session,
-    begin,
-    deadlines,
-    device_lock,
-    entry_environment,
-    judge,
-    make_record,
-    measure_job,
-)
+from bakeoff.sweep.row import make_reference
+from bakeoff.sweep.session import Session, open_session
+from bakeoff.sweep.side import Side
 from bakeoff.variant import parse_variant
 
-BLOCK_S = 0.06
-_LONGEST_BLOCK = 200
 _LEAST = LEAST_ROUNDS + 1
 _MOST = 60
 _IN_TURN = LEAST_ROUNDS + 1
-_LARGEST_SHIFT = 2**20
-"""Bytes: where a process's memory lies is drawn anew, else one variant may be unlucky each time (Mytkowicz et al.)."""
+_LARGEST_OFFSET = 2**20
+"""Bytes: each process's heap begins at another offset, else memory layout may slow one variant each time (Mytkowicz et
+al., ASPLOS 2009)."""
 _IDLE = 0.05
 """Of a core: a side that takes more while the other is measured is not idle."""
+Name = Literal["a", "b"]
+_NAMES: tuple[Name, Name] = ("a", "b")
 
 
 @dataclass(frozen=True, slots=True)
-class _Block:
-    samples: Samples
-    idle_s: float
-    """Processor time that the side took since its last block."""
+class _Race:
+    """Two rows that are measured against each other, and the random order in which everything is done."""
+
+    session: Session
+    a: Row
+    b: Row
+    reference: Path
+    seed: int
+    order: random.Random
+
+    def side(self, name: Name) -> Side:
+        """A fresh process for one of the two, with a heap offset of its own."""
+        row = self.a if name == "a" else self.b
+        return Side(self.session, row, self.reference, name, self.order.randrange(0, _LARGEST_OFFSET, 16))
 
 
-class _Side:
-    """One of the two: a live worker that runs blocks of calls."""
+def race(session: Session, a: Row, b: Row, seed: int | None = None) -> Comparison:
+    """Measure two rows of one subject against each other; the caller holds the device's lock.
 
-    def __init__(self, session: Session, entry: Entry, name: str, shift: int) -> None:
-        self.session, self.entry = session, entry
-        job = CompareJob(measure_job(session, entry), shift)
-        log = session.log_of(entry).with_suffix(f".{name}.log")
-        limits = deadlines(session.plan, entry)
-        self.worker = LiveWorker(job, entry_environment(entry), limits, log, self._heard)
-        self.call_ns = 0.0
-        self.idle_s = 0.0
-
-    def _heard(self, event: Event) -> None:
-        if event.phase != "block":
-            self.session.progress.event(Event(event.phase, f"{self.entry.variant.backend} {self.entry.variant.dtype}"))
-
-    def wait_until_ready(self) -> None:
-        """Raises BakeoffError when the variant does not come so far."""
-        ready = self.worker.wait("ready")
-        if ready is None:
-            raise self.failure()
-        self.call_ns = float(json.loads(ready.detail))
-
-    def run(self, calls: int) -> _Block:
-        self.worker.tell(str(calls))
-        told = self.worker.wait("block")
-        if told is None:
-            raise self.failure()
-        found = json.loads(told.detail)
-        return _Block(Samples(found["ns"]), found["idle_s"])
-
-    def failure(self) -> BakeoffError:
-        record = make_record(self.session, self.entry, self.worker.finish(Measurement))
-        return BakeoffError(f"{self.entry.variant} cannot be compared: {record.status}: {record.measurement.reason}")
-
-    def end(self) -> Record:
-        """Stop, and say what was measured on, as a record without clocks."""
-        self.worker.tell("stop")
-        self.worker.wait()
-        return make_record(self.session, self.entry, self.worker.finish(Measurement))
-
-    def calls_a_block(self) -> int:
-        return max(1, min(_LONGEST_BLOCK, round(BLOCK_S * 1e9 / max(self.call_ns, 1.0))))
-
-
-def race(session: Session, a: Entry, b: Entry, seed: int | None = None) -> Comparison:
-    """Measure two entries of one subject against each other; the caller holds the device's lock.
-
-    Raises BakeoffError when one of them does not get as far as being measured.
+    Raises BakeoffError when one of them cannot be built and checked.
     """
+    for row in (a, b):
+        if row.precheck is not None:
+            raise BakeoffError(f"{row.variant} cannot be compared: {row.precheck}", "not-comparable")
+    outcome, reference = make_reference(session, a)
+    if outcome.kind != "result":
+        text = f"{a.variant} cannot be compared: {outcome.kind}: {outcome.reason}"
+        raise BakeoffError(text, "not-comparable")
     seed = secrets.randbits(32) if seed is None else seed
-    for entry in (a, b):
-        if entry.settled is not None:
-            raise BakeoffError(f"{entry.variant} cannot be compared: {entry.settled[0]}: {entry.settled[1]}")
-        outcome = judge(session, entry, reference_folder(entry, session.plan.component))
-        if outcome.kind != "result":
-            raise BakeoffError(f"{entry.variant} cannot be compared: {outcome.kind}: {outcome.reason}")
-    together = a.memory_bytes + b.memory_bytes <= host.available_bytes(a.subject.device)
-    order = random.Random(seed)
-    if together:
-        return _interleaved(session, a, b, seed, order)
-    session.progress.say("Both do not fit in memory at once: fresh processes in turn.")
-    return _in_turn(session, a, b, seed, order)
+    both = _Race(session, a, b, reference, seed, random.Random(seed))
+    if a.memory_bytes + b.memory_bytes <= host.available_bytes(a.subject.device):
+        return _interleaved(both)
+    session.progress.say("Both variants do not fit in memory at once; measuring fresh processes in turn.")
+    return _in_turn(both)
 
 
-def _interleaved(session: Session, a: Entry, b: Entry, seed: int, order: random.Random) -> Comparison:
+def _interleaved(both: _Race) -> Comparison:
     """Pair after pair of fresh processes, until more would not change the verdict."""
     rounds: list[Round] = []
     findings: list[Finding] = []
     for number in range(MOST_PAIRS):
-        met = _meet(session, a, b, number, order)
-        rounds += met.rounds
-        findings += met.findings
-        so_far = _comparison(session, "interleaved", seed, met.records, rounds, findings)
+        pair = _run_pair(both, number)
+        rounds += pair.rounds
+        findings += pair.findings
+        so_far = _comparison(both, "interleaved", pair.records, rounds, findings)
         if settled(so_far):
             break
     return so_far
 
 
 @dataclass(frozen=True, slots=True)
-class _Meeting:
+class _Pair:
     """What two processes that lived side by side gave."""
 
     rounds: list[Round]
@@ -138,25 +99,24 @@ class _Meeting:
     findings: list[Finding]
 
 
-def _meet(session: Session, a: Entry, b: Entry, number: int, order: random.Random) -> _Meeting:
+def _run_pair(both: _Race, number: int) -> _Pair:
     """A fresh process each, started in random order; blocks of calls in random order."""
     with ExitStack() as stack:
-        made: dict[str, _Side] = {}
-        for name in order.sample(("a", "b"), 2):
-            made[name] = _Side(session, a if name == "a" else b, name, order.randrange(0, _LARGEST_SHIFT, 16))
-            stack.enter_context(made[name].worker)
+        made: dict[Name, Side] = {}
+        for name in both.order.sample(_NAMES, 2):
+            made[name] = stack.enter_context(both.side(name))
         for side in made.values():
             side.wait_until_ready()
         sides = first, second = made["a"], made["b"]
         counts = (first.calls_a_block(), second.calls_a_block())
         round_s = sum((count + 1) * side.call_ns / 1e9 for count, side in zip(counts, sides, strict=True))
-        wanted = max(_LEAST, min(_MOST, int(session.plan.request.final_s / AGREEING_PAIRS / round_s)))
+        wanted = max(_LEAST, min(_MOST, int(both.session.plan.request.final_s / AGREEING_PAIRS / round_s)))
         rounds: list[Round] = []
         idle_s, taken_s = 0.0, 0.0
         for index in range(wanted):
-            told = f"{index + 1} of {wanted}, pair {number + 1} of up to {MOST_PAIRS}"
-            session.progress.event(Event("rounds", told))
-            a_first = order.random() < 0.5
+            detail = f"{index + 1} of {wanted}, pair {number + 1} of up to {MOST_PAIRS}"
+            both.session.progress.event(Event("rounds", detail))
+            a_first = both.order.random() < 0.5
             pairs = list(zip(sides, counts, strict=True))
             found = {side: side.run(count) for side, count in (pairs if a_first else reversed(pairs))}
             rounds.append(Round(a_first, found[first].samples, found[second].samples, number))
@@ -166,39 +126,44 @@ def _meet(session: Session, a: Entry, b: Entry, number: int, order: random.Rando
         if idle_s > _IDLE * taken_s:
             text = f"pair {number + 1}: the idle side took {idle_s / taken_s:.0%} of a core meanwhile"
             findings.append(Finding("not-idle", text))
-        return _Meeting(rounds, [side.end() for side in sides], findings)
+        return _Pair(rounds, [side.end() for side in sides], findings)
 
 
-def _in_turn(session: Session, a: Entry, b: Entry, seed: int, order: random.Random) -> Comparison:
+def _in_turn(both: _Race) -> Comparison:
+    """One fresh process after the other, where both do not fit in memory at once."""
     rounds: list[Round] = []
-    records: dict[str, Record] = {}
+    records: dict[Name, Record] = {}
     for number in range(_IN_TURN):
-        session.progress.event(Event("rounds", f"{number + 1} of {_IN_TURN}, a fresh process each"))
-        a_first = order.random() < 0.5
-        found: dict[str, Samples] = {}
-        for entry, name in ((a, "a"), (b, "b")) if a_first else ((b, "b"), (a, "a")):
-            side = _Side(session, entry, name, order.randrange(0, _LARGEST_SHIFT, 16))
-            with side.worker:
+        both.session.progress.event(Event("rounds", f"{number + 1} of {_IN_TURN}, a fresh process each"))
+        a_first = both.order.random() < 0.5
+        found: dict[Name, Samples] = {}
+        for name in _NAMES if a_first else reversed(_NAMES):
+            with both.side(name) as side:
                 side.wait_until_ready()
                 found[name] = side.run(max(3, side.calls_a_block())).samples
                 records[name] = side.end()
         rounds.append(Round(a_first, found["a"], found["b"], number))
-    return _comparison(session, "in turn", seed, [records["a"], records["b"]], rounds, [])
+    return _comparison(both, "in turn", [records["a"], records["b"]], rounds, [])
 
 
 def _comparison(
-    session: Session, how: str, seed: int, records: list[Record], rounds: list[Round], findings: list[Finding]
+    both: _Race,
+    how: Literal["interleaved", "in turn"],
+    records: list[Record],
+    rounds: list[Round],
+    findings: list[Finding],
 ) -> Comparison:
     for record in records:
         if record.status not in MEASURED:
             reason = record.measurement.reason
-            raise BakeoffError(f"{record.variant} did not last through the comparison: {record.status}: {reason}")
+            text = f"{record.variant} failed during the comparison: {record.status}: {reason}"
+            raise BakeoffError(text, "not-comparable")
     return Comparison(
         schema=SCHEMA,
         created=now(),
-        sweep=session.sweep,
-        how="interleaved" if how == "interleaved" else "in turn",
-        seed=seed,
+        sweep=both.session.sweep,
+        how=how,
+        seed=both.seed,
         a=records[0],
         b=records[1],
         rounds=tuple(rounds),
@@ -207,34 +172,35 @@ def _comparison(
 
 
 def plan_of_two(a: str, b: str, shape: Callable[[Request], Request] = lambda request: request) -> Plan:
-    """A plan with exactly two entries, from two variants' strings; `shape` sets what a string does not say.
+    """A plan with exactly two rows, from two variants' strings; `shape` sets what a string does not say.
 
     Raises BakeoffError when they do not compute the same thing on the same device.
     """
     first, second = (parse_variant(text) for text in (a, b))
     if (first.subject, first.device) != (second.subject, second.device):
-        raise BakeoffError(f"{first} and {second} do not compute the same on the same device: nothing to compare")
+        text = f"{first} and {second} do not compute the same on the same device; give variants of one subject"
+        raise BakeoffError(text, "not-comparable")
     if str(first) == str(second):
-        raise BakeoffError(f"{first} is given twice; its spread between processes: bakeoff sweep ... --processes 5")
-    entries: list[Entry] = []
+        text = f"{first} is given twice; for its spread between processes run: bakeoff sweep ... --processes 5"
+        raise BakeoffError(text, "not-comparable")
+    rows: list[Row] = []
     for variant in (first, second):
         plan = make_plan(shape(request_of(variant)))
-        entries += plan.entries
-    return replace(plan, entries=tuple(entries))
+        rows += plan.rows
+    return replace(plan, rows=tuple(rows))
 
 
 def compare(plan: Plan, runs: Path, note: str, progress: Progress, seed: int | None = None) -> StoredComparison:
-    """Measure the two entries of a plan against each other and keep what came out.
+    """Measure the two rows of a plan against each other and store the comparison.
 
-    Raises BakeoffError when one does not get as far as being measured, or nothing can be kept.
+    Raises BakeoffError when one cannot be built and checked, or the comparison cannot be written.
     """
-    a, b = plan.entries
+    a, b = plan.rows
     paths.ensure_writable(runs / "records", "records")
     cache = paths.ensure_writable(paths.cache_folder(), "caches")
     load = host.load_average()
-    with device_lock(cache, a.subject.device, progress):
-        session = begin(plan, "", note, cache, load, progress)
-        session = replace(session, sweep=f"compare-{digest([plan.key, now()])[:8]}")
+    with device_lock(cache, a.subject.device, progress.say):
+        session = open_session(plan, f"compare-{digest([plan.key, now()])[:8]}", note, cache, load, progress)
         progress.start(0, 0, f"{a.variant} against {b.variant}")
         comparison = replace(race(session, a, b, seed), sweep="")
         kept = StoredComparison(save(runs, comparison), comparison)

@@ -24,7 +24,7 @@ from bakeoff.export import Artifact, load
 from bakeoff.export.manifest import MANIFEST
 from bakeoff.export.sample import Reader
 from bakeoff.models.errors import BakeoffError
-from bakeoff.plan.plan import request_of
+from bakeoff.plan.request import request_of
 from bakeoff.variant import parse_variant
 
 pytestmark = LIBRARY_WARNINGS

@@ -9,7 +9,7 @@ from lab import Recorder
 
 from bakeoff.artifact.export import Exported, export, plan_export
 from bakeoff.export.manifest import MANIFEST, Manifest, encode, seal, unseal
-from bakeoff.plan.plan import Request, request_of
+from bakeoff.plan.request import Request, request_of
 from bakeoff.variant import parse_variant
 
 

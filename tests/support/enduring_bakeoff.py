@@ -15,7 +15,7 @@ from lab import FAST, TORCHLESS
 
 from bakeoff import cli
 from bakeoff.machine import paths
-from bakeoff.plan import plan
+from bakeoff.plan import request
 from bakeoff.process import supervisor
 
 
@@ -39,8 +39,8 @@ def _no_commit() -> tuple[str, bool]:
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background has it ignored
     torchless = bool(os.environ.get("BAKEOFF_TEST_TORCHLESS"))
-    plan.FINAL_S = 0.1 if torchless else 0.0
-    plan.Request = functools.partial(plan.Request, policy=FAST, ceilings=torchless)  # type: ignore[misc, assignment]
+    request.FINAL_S = 0.1 if torchless else 0.0
+    request.Request = functools.partial(request.Request, policy=FAST, ceilings=torchless)  # type: ignore[misc, assignment]
     paths.commit = _no_commit
     if torchless:
         supervisor.WORKER = TORCHLESS  # type: ignore[assignment]

@@ -6,10 +6,10 @@ import signal
 from lab import FAST
 
 from bakeoff import cli
-from bakeoff.plan import plan
+from bakeoff.plan import request
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background has it ignored
-    plan.FINAL_S = 0.0
-    plan.Request = functools.partial(plan.Request, policy=FAST, ceilings=False)  # type: ignore[misc, assignment]
+    request.FINAL_S = 0.0
+    request.Request = functools.partial(request.Request, policy=FAST, ceilings=False)  # type: ignore[misc, assignment]
     cli.main()

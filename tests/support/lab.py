@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from bakeoff.machine import paths
-from bakeoff.plan.plan import Plan, Request, make_plan
+from bakeoff.plan.plan import Plan, make_plan
+from bakeoff.plan.request import Request
 from bakeoff.process.supervisor import Event
 from bakeoff.record.policy import Policy
 from bakeoff.record.schema import Record
@@ -88,7 +89,7 @@ class Swept:
 
     def records(self) -> dict[str, Record]:
         """By the reference a backend was asked by."""
-        references = ["+".join(step.backend for step in entry.steps) for entry in self.plan.entries]
+        references = ["+".join(step.backend for step in entry.steps) for entry in self.plan.rows]
         return dict(zip(references, (stored.record for stored in self.done.stored), strict=True))
 
 
@@ -114,7 +115,7 @@ def sweep(request: Request, folder: Path, note: str = "") -> Swept:
 
 def check_sweep(swept: Swept) -> None:
     """What holds of every sweep that ran to its end, whatever its backends did."""
-    asked = [str(entry.variant) for entry in swept.plan.entries]
+    asked = [str(entry.variant) for entry in swept.plan.rows]
     assert len(set(asked)) == len(swept.plan.request.backends)
     assert [str(stored.record.variant) for stored in swept.done.stored] == asked
     assert swept.done.interrupted == ()

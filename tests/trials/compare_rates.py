@@ -22,7 +22,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 from lab import Recorder, marked_folder
 
-from bakeoff.plan.plan import Plan, Request, make_plan
+from bakeoff.plan.plan import Plan, make_plan
+from bakeoff.plan.request import Request
 from bakeoff.record.policy import Policy
 from bakeoff.record.verdict import Verdict, judge
 from bakeoff.sweep.compare import compare

@@ -20,7 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 from lab import marked_folder
 
 from bakeoff.machine import paths
-from bakeoff.plan.plan import Request, make_plan
+from bakeoff.plan.plan import make_plan
+from bakeoff.plan.request import Request
 from bakeoff.record.policy import Policy
 from bakeoff.record.schema import Record
 from bakeoff.sweep.progress import TerminalProgress

@@ -17,7 +17,8 @@ from records import Ran, bakeoff
 from bakeoff.machine import build_cache, caches, host, paths
 from bakeoff.machine.caches import Choice, Item
 from bakeoff.models.errors import BakeoffError
-from bakeoff.plan.plan import Request, make_plan
+from bakeoff.plan.plan import make_plan
+from bakeoff.plan.request import Request
 from bakeoff.process import supervisor
 from bakeoff.report.groups import MIB
 from bakeoff.report.text import cache

@@ -15,7 +15,9 @@ from bakeoff.backends.backend import Backend
 from bakeoff.machine import host, paths
 from bakeoff.models import component_names, resolve_component
 from bakeoff.models.errors import BakeoffError
-from bakeoff.plan.plan import Plan, Request, make_plan, reference_folder
+from bakeoff.plan.plan import Plan, make_plan
+from bakeoff.plan.reference import reference_folder
+from bakeoff.plan.request import Request
 from bakeoff.record.policy import Policy
 from bakeoff.record.schema import Host
 from bakeoff.report.text import plan
@@ -45,7 +47,7 @@ def cpu(pretend: Pretend) -> None:
 
 
 def variants(plan: Plan) -> list[str]:
-    return [str(entry.variant) for entry in plan.entries]
+    return [str(entry.variant) for entry in plan.rows]
 
 
 def planned(**asked: Any) -> list[str]:
@@ -123,9 +125,9 @@ class TestDefaults:
 
     def test_all_backends_in_the_tables_order_baseline_first(self) -> None:
         plan = make_plan(Request("toy"))
-        assert plan.entries[0].baseline
-        assert str(plan.entries[0].variant) == "toy:tiny.world/eager/fp32@cpu"
-        assert [entry.baseline for entry in plan.entries].count(True) == 1
+        assert plan.rows[0].baseline
+        assert str(plan.rows[0].variant) == "toy:tiny.world/eager/fp32@cpu"
+        assert [entry.baseline for entry in plan.rows].count(True) == 1
 
     @pytest.mark.parametrize("component", component_names())
     @pytest.mark.parametrize("device", DEVICES)
@@ -133,9 +135,9 @@ class TestDefaults:
         pretend(GPU_HOST if device == "cuda" else HOST)
         plan = make_plan(Request(component, device=device))
         spec = resolve_component(component)
-        assert {entry.variant.preset for entry in plan.entries} == {spec.default_preset[device]}
-        assert {entry.variant.workload for entry in plan.entries} == set(spec.default_workloads[device])
-        assert {entry.variant.device for entry in plan.entries} == {device}
+        assert {entry.variant.preset for entry in plan.rows} == {spec.default_preset[device]}
+        assert {entry.variant.workload for entry in plan.rows} == set(spec.default_workloads[device])
+        assert {entry.variant.device for entry in plan.rows} == {device}
         for text in variants(plan):
             assert str(parse_variant(text)) == text
 
@@ -235,16 +237,16 @@ class TestFullSuite:
     @pytest.mark.parametrize("component", component_names())
     def test_never_takes_a_larger_preset(self, component: str) -> None:
         full = make_plan(Request(component, suite="full"))
-        assert {entry.variant.preset for entry in full.entries} == {resolve_component(component).default_preset["cpu"]}
+        assert {entry.variant.preset for entry in full.rows} == {resolve_component(component).default_preset["cpu"]}
 
 
 @pytest.mark.usefixtures("cpu")
-class TestSettled:
+class TestPrecheck:
     """What is known without running anything."""
 
     def one(self, backend: str, **asked: Any) -> tuple[str, str] | None:
-        (entry,) = make_plan(Request("toy", backends=(backend,), **{"dtypes": ("fp32",), **asked})).entries
-        return entry.settled
+        (entry,) = make_plan(Request("toy", backends=(backend,), **{"dtypes": ("fp32",), **asked})).rows
+        return (entry.precheck.status, entry.precheck.reason) if entry.precheck else None
 
     def test_nothing(self) -> None:
         assert self.one("eager") is None
@@ -280,7 +282,7 @@ class TestSettled:
         def estimate(backend: str, batch: int = 1, dtype: str = "fp32") -> int:
             (entry,) = make_plan(
                 Request("wm", ("200m",), ("step",), (backend,), (dtype,), batch=batch, device="cpu")
-            ).entries
+            ).rows
             return entry.memory_bytes
 
         weights = resolve_component("wm").parameters(resolve_component("wm").preset("200m").config) * 4
@@ -293,7 +295,7 @@ class TestSettled:
         policy = Policy()
         deadlines = {
             preset: make_plan(Request("wm", (preset,), ("step",), ("eager",), ("fp32",), "cpu"))
-            .entries[0]
+            .rows[0]
             .build_deadline_s
             for preset in ("tiny", "1b")
         }
@@ -303,7 +305,7 @@ class TestSettled:
 @pytest.mark.usefixtures("cpu")
 class TestIdentity:
     def ids(self, **asked: Any) -> list[str]:
-        return [entry.config_id for entry in make_plan(Request("toy", backends=("eager",), **asked)).entries]
+        return [entry.config_id for entry in make_plan(Request("toy", backends=("eager",), **asked)).rows]
 
     def test_same_request_same_identity(self) -> None:
         assert make_plan(Request("toy")).key == make_plan(Request("toy")).key
@@ -331,11 +333,11 @@ class TestIdentity:
 
     def test_each_variant_has_its_own(self) -> None:
         plan = make_plan(Request("toy", suite="full"))
-        assert len({entry.config_id for entry in plan.entries}) == len(plan.entries)
-        assert len({entry.cache_folder for entry in plan.entries}) == len(plan.entries)
+        assert len({entry.config_id for entry in plan.rows}) == len(plan.rows)
+        assert len({entry.cache_folder for entry in plan.rows}) == len(plan.rows)
 
     def test_threads_are_all_cores_by_default(self) -> None:
-        assert {entry.subject.threads for entry in make_plan(Request("toy")).entries} == {4}
+        assert {entry.subject.threads for entry in make_plan(Request("toy")).rows} == {4}
         assert self.ids() == self.ids(threads=4)
 
     def test_key_is_of_the_plan_policy_host_versions_and_commit(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,7 +359,9 @@ class TestIdentity:
         toy = resolve_component("toy")
 
         def folders(**asked: Any) -> set[Path]:
-            return {reference_folder(entry, toy) for entry in make_plan(Request("toy", backends=TWO, **asked)).entries}
+            return {
+                reference_folder(entry.subject, toy) for entry in make_plan(Request("toy", backends=TWO, **asked)).rows
+            }
 
         base = folders()
         assert len(base) == 1
@@ -409,8 +413,8 @@ class TestRefused:
 class TestBuilds:
     def entries(self, *backends: str, **asked: Any) -> list[tuple[str, int, int]]:
         plan = make_plan(Request("toy", backends=backends, dtypes=("fp32",), **asked))
-        names = [str(entry.variant).split("/")[1] for entry in plan.entries]
-        return [(name, *entry.key[1:]) for name, entry in zip(names, plan.entries, strict=True)]
+        names = [str(entry.variant).split("/")[1] for entry in plan.rows]
+        return [(name, *entry.key[1:]) for name, entry in zip(names, plan.rows, strict=True)]
 
     def test_each_process_takes_every_build_before_the_next(self) -> None:
         assert self.entries("eager", "inductor[]", builds=2, processes=2) == [
@@ -437,19 +441,21 @@ class TestBuilds:
 
     def test_each_has_a_cache_of_its_own_beside_the_usual_one(self) -> None:
         request = Request("toy", backends=("inductor[]",), dtypes=("fp32",))
-        (usual,) = make_plan(request).entries
-        entries = make_plan(replace(request, builds=3)).entries
+        (usual,) = make_plan(request).rows
+        entries = make_plan(replace(request, builds=3)).rows
         assert [entry.cache_folder.name for entry in entries] == [
             f"{usual.cache_folder.name}-build{n}" for n in (1, 2, 3)
         ]
         assert {entry.cache_folder.parent for entry in entries} == {usual.cache_folder.parent}
         assert {entry.config_id for entry in entries} == {usual.config_id}
         for entry in entries:
-            assert dict(entry.environment) == dict(resolve_backend("inductor").environment(entry.cache_folder))
+            assert (
+                dict(entry.environment).items() >= resolve_backend("inductor").environment(entry.cache_folder).items()
+            )
 
     def test_labels_say_which_of_several(self) -> None:
         plan = make_plan(Request("toy", backends=("eager", "inductor[]"), dtypes=("fp32",), builds=2))
-        assert [plan.label(entry) for entry in plan.entries] == [
+        assert [plan.label(entry) for entry in plan.rows] == [
             "toy:tiny.world/eager/fp32@cpu",
             "toy:tiny.world/inductor/fp32@cpu, build 1 of 2",
             "toy:tiny.world/inductor/fp32@cpu, build 2 of 2",
@@ -477,7 +483,7 @@ def test_own_code_is_found_by_workers(monkeypatch: pytest.MonkeyPatch, tmp_path:
     monkeypatch.setenv("PYTHONPATH", "/somewhere")
 
     def path(*backends: str) -> str:
-        return dict(make_plan(Request("toy", backends=backends, dtypes=("fp32",))).entries[0].environment).get(
+        return dict(make_plan(Request("toy", backends=backends, dtypes=("fp32",))).rows[0].environment).get(
             "PYTHONPATH", ""
         )
 
@@ -486,7 +492,7 @@ def test_own_code_is_found_by_workers(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 
 def test_caches_of_a_backend_are_below_its_entry() -> None:
-    (entry,) = make_plan(Request("toy", backends=("inductor[]",), dtypes=("fp32",), device="cpu")).entries
+    (entry,) = make_plan(Request("toy", backends=("inductor[]",), dtypes=("fp32",), device="cpu")).rows
     environment = dict(entry.environment)
     assert environment == dict(resolve_backend("inductor").environment(entry.cache_folder))
     assert environment

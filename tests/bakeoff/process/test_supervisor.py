@@ -16,10 +16,11 @@ import pytest
 from canaries import ASLEEP, AWAKE
 from lab import FAST, MARKER, Recorder, Swept, command_line, marked_folder, processes_with, sweep, wait_until
 
-from bakeoff.plan.plan import Request, make_plan
+from bakeoff.plan.plan import make_plan
+from bakeoff.plan.request import Request
 from bakeoff.process import guard, supervisor
 from bakeoff.process.jobs import GoldenJob, GoldenResult
-from bakeoff.process.supervisor import Deadlines, Event, LiveWorker
+from bakeoff.process.supervisor import Deadlines, Event, Launch, LiveWorker
 from bakeoff.record.schema import Record, decode
 from bakeoff.sweep.run import run_sweep
 
@@ -211,7 +212,7 @@ def test_a_new_phase_starts_a_new_deadline_and_a_repeated_one_does_not(
     heard: list[Event] = []
     deadlines = Deadlines(0.6, {"start": 30.0})
     job = GoldenJob((), 1)
-    with LiveWorker(job, os.environ, deadlines, tmp_path / "worker.log", heard.append) as worker:
+    with LiveWorker(job, Launch(os.environ, deadlines, tmp_path / "worker.log", heard.append)) as worker:
         started = time.monotonic()
         assert worker.wait() is None
         assert 0.6 <= time.monotonic() - started < 20
@@ -228,7 +229,7 @@ for line in os.fdopen(int(sys.argv[2])):
 """
     monkeypatch.setattr(supervisor, "WORKER", (sys.executable, "-c", script))
     log = tmp_path / "worker.log"
-    with LiveWorker(GoldenJob((), 1), os.environ, Deadlines(30.0), log, lambda _event: None) as worker:
+    with LiveWorker(GoldenJob((), 1), Launch(os.environ, Deadlines(30.0), log)) as worker:
         for word in ("one", "two"):
             worker.tell(word)
             assert worker.wait("echo") == Event("echo", word)

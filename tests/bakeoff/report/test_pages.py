@@ -23,7 +23,7 @@ from bakeoff.report.markdown.escape import escape
 from bakeoff.report.recommendation import recommendation
 from bakeoff.report.text import doctor, listing, table
 from bakeoff.report.text import record as one
-from bakeoff.sweep.row import with_trace
+from bakeoff.sweep.trace import with_trace
 
 PAGES = Path(__file__).parents[2] / "golden" / "pages"
 TEN = [10 + 0.1 * index for index in range(20)]  # median 10.95, interval [10.5, 11.4]

@@ -7,7 +7,7 @@ from lab import FAST, Swept, check_sweep, sweep
 
 from bakeoff.backends import resolve_backend
 from bakeoff.backends.backend import NoOptions
-from bakeoff.plan.plan import Request
+from bakeoff.plan.request import Request
 
 pytestmark = pytest.mark.timeout(900)  # a C++ compiler works for most of them
 

@@ -7,7 +7,7 @@ import pytest
 from lab import FAST, Swept, check_sweep, sweep
 
 from bakeoff.machine import host, paths
-from bakeoff.plan.plan import Request
+from bakeoff.plan.request import Request
 from bakeoff.process.supervisor import LOG_LIMIT_BYTES
 from bakeoff.record.schema import MEASURED, Record, Status
 
@@ -106,7 +106,7 @@ def test_facts_of_a_preparation_are_merged(swept: Swept) -> None:
 
 
 def test_a_record_says_what_was_measured(record: Record, swept: Swept) -> None:
-    entry = next(entry for entry in swept.plan.entries if str(entry.variant) == str(record.variant))
+    entry = next(entry for entry in swept.plan.rows if str(entry.variant) == str(record.variant))
     assert str(record.variant) == "toy:tiny.world/eager/fp32@cpu"
     assert record.config_id == entry.config_id
     assert record.config == {"width": 32, "length": 16}

@@ -9,7 +9,8 @@ from records import bakeoff
 
 from bakeoff.machine import host, paths
 from bakeoff.models.errors import BakeoffError
-from bakeoff.plan.plan import Plan, Request, make_plan
+from bakeoff.plan.plan import Plan, make_plan
+from bakeoff.plan.request import Request
 from bakeoff.record.difference import differences
 from bakeoff.record.store import Stored, StoredComparison, find, find_comparison, load_all
 from bakeoff.record.verdict import AGREEING_PAIRS, judge
@@ -131,7 +132,7 @@ def test_a_sweep_ends_with_a_final_on_which_it_recommends(tmp_path: Path) -> Non
         (final,) = done.finals
         assert final.comparison.sweep == done.sweep
         assert {str(side.variant) for side in (final.comparison.a, final.comparison.b)} == {
-            str(entry.variant) for entry in plan.entries[:2]
+            str(entry.variant) for entry in plan.rows[:2]
         }
         text = recommendation(done.stored, done.finals)
     assert text.startswith("Ship repeats fp32: in the final against repeats[times=4] fp32 it was faster (")
@@ -152,7 +153,7 @@ def test_a_final_is_of_the_same_machine_and_subject(kept: tuple[StoredComparison
 
 def test_two_variants_from_their_strings() -> None:
     plan = plan_of_two("toy:tiny.world/eager/fp32@cpu", "toy:tiny.world/inductor[freezing]/bf16@cpu")
-    assert [str(entry.variant) for entry in plan.entries] == [
+    assert [str(entry.variant) for entry in plan.rows] == [
         "toy:tiny.world/eager/fp32@cpu",
         "toy:tiny.world/inductor[freezing]/bf16@cpu",
     ]

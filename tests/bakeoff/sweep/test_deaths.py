@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from lab import FAST, Swept, check_sweep, sweep
 
-from bakeoff.plan.plan import Request
+from bakeoff.plan.request import Request
 from bakeoff.record.schema import Status
 
 pytestmark = pytest.mark.timeout(900)  # more than a dozen workers, each of which imports torch

@@ -10,7 +10,8 @@ from lab import FAST, TORCHLESS, Recorder, marked_folder, sweep
 
 from bakeoff.machine import build_cache, host, paths
 from bakeoff.models.errors import BakeoffError
-from bakeoff.plan.plan import Plan, Request, make_plan
+from bakeoff.plan.plan import Plan, make_plan
+from bakeoff.plan.request import Request
 from bakeoff.process import supervisor
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Stored, load_all
@@ -87,8 +88,7 @@ def test_what_is_missing_comes_before_what_cannot_be_and_that_before_memory(monk
     monkeypatch.setattr(host, "available_bytes", lambda _device: 0)
     backends = ("canaries:MISSING_LIBRARY", "canaries:BF16_ONLY", EAGER)
     plan = make_plan(Request("toy", backends=backends, dtypes=("fp32",), device="cpu"))
-    settled = [entry.settled[0] for entry in plan.entries if entry.settled is not None]
-    assert settled == ["unavailable", "unsupported", "oom"]
+    assert [row.precheck.status for row in plan.rows if row.precheck] == ["unavailable", "unsupported", "oom"]
 
 
 def test_two_backends_of_one_name_are_refused() -> None:
@@ -98,7 +98,7 @@ def test_two_backends_of_one_name_are_refused() -> None:
 
 def test_a_variant_asked_for_twice_is_run_once() -> None:
     plan = make_plan(Request("toy", backends=(EAGER, EAGER), dtypes=("fp32", "fp32"), device="cpu"))
-    assert [str(entry.variant) for entry in plan.entries] == ["toy:tiny.world/eager/fp32@cpu"]
+    assert [str(entry.variant) for entry in plan.rows] == ["toy:tiny.world/eager/fp32@cpu"]
 
 
 @pytest.mark.parametrize("backend", ["nobody", "inductor[speed=11]", "inductor[freezing=maybe]", "inductor[freezing"])
@@ -187,7 +187,7 @@ class TestBuilds:
 
     def folder(self) -> Path:
         """The variant's usual one."""
-        (entry,) = self.plan(1).entries
+        (entry,) = self.plan(1).rows
         return entry.cache_folder
 
     def slowness(self, folder: Path) -> float:
@@ -249,11 +249,11 @@ class TestBuilds:
         plan = self.plan(3, 2)
         first = self.run(plan, progress=Stopping())
         assert len(first.stored) == 4
-        assert first.interrupted == tuple(plan.label(entry) for entry in plan.entries[4:])
+        assert first.interrupted == tuple(row.label for row in plan.rows[4:])
         assert first.interrupted[0].endswith("inductor/fp32@cpu, build 2 of 3, process 2 of 2")
         with pytest.raises(BakeoffError, match="--resume: the unfinished sweep had another plan"):
             self.run(self.plan(2, 2), resume=True)
-        kept = [self.slowness(entry.cache_folder) for entry in plan.entries[:3]]
+        kept = [self.slowness(entry.cache_folder) for entry in plan.rows[:3]]
         done = self.run(plan, resume=True)
         assert [entry.id for entry in done.stored[:4]] == [entry.id for entry in first.stored]
         assert [entry.record.build_number for entry in done.stored] == [1, 2, 3, 1, 2, 3]
@@ -263,7 +263,7 @@ class TestBuilds:
 
     def test_a_build_that_was_cut_off_begins_anew(self) -> None:
         plan = self.plan(2)
-        folder = plan.entries[1].cache_folder
+        folder = plan.rows[1].cache_folder
         folder.mkdir(parents=True)
         (folder / "slowness").write_text("0.001")
         (folder / "half.part").write_text("")

@@ -1,0 +1,55 @@
+"""What an export writes: the variant that is asked for, and the other programs of its stream."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from bakeoff.backends import backend_names, resolve_backend
+from bakeoff.backends.format import ArtifactFormat
+from bakeoff.models.errors import BakeoffError
+from bakeoff.plan.plan import Plan, make_plan
+from bakeoff.plan.request import Request
+from bakeoff.plan.rows import Row
+
+
+def plan_export(request: Request) -> Plan:
+    """The exported variant's row first, then those of the other programs of its stream.
+
+    Raises BakeoffError where the request names no single variant, or one that cannot run here or has no artifact
+    format.
+    """
+    plan = make_plan(request)
+    if not plan.rows:
+        raise BakeoffError(f"{request.component}: nothing to export; name a backend", "not-exportable")
+    main = plan.rows[0]
+    if artifact_format(main) is None:
+        known = ", ".join(name for name in backend_names() if resolve_backend(name).form is not None)
+        text = f"{main.variant.backends[-1].name} has no artifact format; backends that have one: {known}"
+        raise BakeoffError(text, "not-exportable")
+    stream = plan.component.stream(plan.component.preset(main.variant.preset).config, main.variant.workload)
+    others = tuple(name for name in (stream.workloads if stream else ()) if name != main.variant.workload)
+    whole = make_plan(replace(request, workloads=(main.variant.workload, *others)))
+    chosen = tuple(row for row in whole.rows if _built_alike(row, main))
+    for row in chosen:
+        if row.precheck is not None:
+            raise BakeoffError(f"{row.variant}: {row.precheck}", "not-exportable")
+    return replace(whole, rows=chosen)
+
+
+def artifact_format(row: Row) -> ArtifactFormat | None:
+    """That of the row's last backend; None for a user's own backend, which another host could not open."""
+    reference = row.steps[-1].backend
+    return resolve_backend(reference).form if reference in backend_names() else None
+
+
+def default_folder(plan: Plan) -> Path:
+    """artifacts/COMPONENT-PRESET-BACKEND-DTYPE of the working folder."""
+    variant = plan.rows[0].variant
+    return Path("artifacts") / f"{variant.component}-{variant.preset}-{_safe(variant.backend)}-{variant.dtype}"
+
+
+def _built_alike(row: Row, other: Row) -> bool:
+    return (row.variant.backend, row.variant.dtype) == (other.variant.backend, other.variant.dtype)
+
+
+def _safe(text: str) -> str:
+    return "".join(letter if letter.isalnum() or letter in "._=" else "-" for letter in text).strip("-")

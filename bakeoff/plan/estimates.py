@@ -1,0 +1,33 @@
+"""Memory of a row, estimated from its component's formulas before anything is built."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from bakeoff.models.component import Component, Workload
+from bakeoff.plan.suites import Step
+
+LARGE_WEIGHTS_BYTES = 1 << 30
+"""From here on a build gets the longer deadline."""
+_DTYPE_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
+_PROCESS_BYTES = 1 << 30
+"""Of torch and a compiler, without any weights."""
+_DRAWN_BYTES = 4
+"""Weights are drawn as fp32."""
+_SETS = 4
+"""Sets of inputs and outputs that a worker holds."""
+
+
+def element_bytes(dtype: str) -> int:
+    """Bytes of one weight, and of one element of an input or output that follows the dtype."""
+    return _DTYPE_BYTES[dtype]
+
+
+def weights_bytes(component: Component, config: Any, dtype: str) -> int:
+    return component.parameters(config) * element_bytes(dtype)
+
+
+def memory_bytes(component: Component, config: Any, workload: Workload, steps: Sequence[Step], dtype: str) -> int:
+    """Weights as drawn (fp32) and as built, inputs and outputs of all sets, and the process itself."""
+    built = weights_bytes(component, config, dtype) * max(step.backend.weight_copies for step in steps)
+    drawn = 0 if element_bytes(dtype) == _DRAWN_BYTES else component.parameters(config) * _DRAWN_BYTES
+    return round(drawn + built + workload.work.io_elements * 4 * _SETS) + _PROCESS_BYTES

@@ -1,0 +1,114 @@
+"""What a user asks of a sweep, and the checks that need no backend."""
+
+import os
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from bakeoff.machine import host
+from bakeoff.models.errors import BakeoffError
+from bakeoff.record.policy import Policy
+from bakeoff.variant import DEVICES, DTYPES, Variant
+
+FINAL_S = 30.0
+"""Seconds of calls in the final of a sweep."""
+MOST_PROCESSES, MOST_BUILDS, MOST_THREADS = 100, 20, 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a user asked for; an empty field means this host's default."""
+
+    component: str
+    presets: tuple[str, ...] = ()
+    workloads: tuple[str, ...] = ()
+    backends: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ()
+    device: str = ""
+    suite: Literal["default", "full"] = "default"
+    batch: int = 1
+    weight_seed: int = 0
+    input_seed: int = 0
+    threads: int = 0
+    checkpoint: str = ""
+    processes: int = 1
+    """Fresh processes in which each build of a variant is measured."""
+    builds: int = 1
+    """Fresh builds of each variant that is built at all."""
+    policy: Policy = field(default_factory=Policy)
+    final_s: float = FINAL_S
+    """About how long the two best rows are measured against each other at the end; 0 for no final."""
+    ceilings: bool = True
+    """Measure this machine's ceilings where they are not known yet."""
+
+    @property
+    def user_code(self) -> bool:
+        """Whether the component or a backend is a user's own `package.module:ATTRIBUTE`."""
+        return any(":" in reference for reference in (self.component, *self.backends))
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The checked parts of a request that do not depend on its component."""
+
+    device: str
+    threads: int
+    checkpoint: str
+    """Absolute path of the weights file; "" for random weights."""
+    dtypes: tuple[str, ...]
+    """Those asked for; empty where none is."""
+
+
+def request_of(variant: Variant) -> Request:
+    """The request for exactly this variant."""
+    return Request(
+        component=variant.component,
+        presets=(variant.preset,),
+        workloads=(variant.workload,),
+        backends=("+".join(str(use) if use.options else f"{use.name}[]" for use in variant.backends),),
+        dtypes=(variant.dtype,),
+        device=variant.device,
+    )
+
+
+def check_request(request: Request) -> Settings:
+    """Check device, dtypes, counts and the weights file. Raises BakeoffError naming the option that is wrong."""
+    device = _one_of(request.device or host.default_device(), DEVICES, "device")
+    missing = host.device_gap(device)
+    if missing:
+        raise BakeoffError(f"--device {device}: {missing}", "missing-device")
+    if request.batch < 1:
+        raise BakeoffError(f"--batch {request.batch}: a batch is at least 1", "bad-option")
+    if not 1 <= request.processes <= MOST_PROCESSES:
+        raise BakeoffError(f"--processes {request.processes}: give 1 to {MOST_PROCESSES}", "bad-option")
+    if not 1 <= request.builds <= MOST_BUILDS:
+        raise BakeoffError(f"--builds {request.builds}: give 1 to {MOST_BUILDS}", "bad-option")
+    if not 0 <= request.threads <= MOST_THREADS:
+        raise BakeoffError(f"--threads {request.threads}: give 0 for all cores, or 1 to {MOST_THREADS}", "bad-option")
+    return Settings(
+        device=device,
+        threads=request.threads or host.usable_cores(),
+        checkpoint=_checkpoint(request.checkpoint),
+        dtypes=tuple(_one_of(dtype, DTYPES, "dtype") for dtype in request.dtypes),
+    )
+
+
+def _one_of(name: str, known: Sequence[str], what: str) -> str:
+    if name not in known:
+        raise BakeoffError(f"no {what} '{name}'; known: {', '.join(known)}", "unknown-name")
+    return name
+
+
+def _checkpoint(asked: str) -> str:
+    """The absolute path of a weights file that exists; a worker checks its content."""
+    if not asked:
+        return ""
+    try:
+        if not stat.S_ISREG(os.stat(asked).st_mode):
+            raise BakeoffError(f"--checkpoint {asked}: not a file; give the weights file itself", "bad-checkpoint")
+    except OSError as error:
+        text = f"--checkpoint {asked}: {error.strerror}; give the path of the weights file"
+        raise BakeoffError(text, "bad-checkpoint") from error
+    return str(Path(asked).absolute())

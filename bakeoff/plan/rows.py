@@ -1,0 +1,173 @@
+"""The rows of a plan: one try of one variant each, with everything that is known before it runs."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from bakeoff.machine import build_cache, host
+from bakeoff.models.component import Component, Quantisation, Workload
+from bakeoff.plan.estimates import LARGE_WEIGHTS_BYTES, memory_bytes, weights_bytes
+from bakeoff.plan.request import Request
+from bakeoff.plan.suites import Step
+from bakeoff.process.environment import user_code_path, worker_environment
+from bakeoff.process.jobs import BackendStep, Subject
+from bakeoff.record.schema import Status
+from bakeoff.record.store import digest
+from bakeoff.variant import Variant, use_of
+
+
+@dataclass(frozen=True, slots=True)
+class Precheck:
+    """A status that is known without running anything, and why."""
+
+    status: Status
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.status}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One try of one variant: what a sweep makes one record of."""
+
+    variant: Variant
+    subject: Subject
+    steps: tuple[BackendStep, ...]
+    config_id: str
+    precheck: Precheck | None
+    """None: it can run."""
+    memory_bytes: int
+    build_deadline_s: float
+    caches: bool
+    baseline: bool
+    quantisation: Quantisation
+    cache_folder: Path
+    environment: Mapping[str, str]
+    """Of its worker: this process's own, with what must be set before torch is imported."""
+    checkpoint: str
+    """Name and size of the weights file; "" for random weights."""
+    known_issues: tuple[tuple[str, str], ...]
+    """(code, text) of version combinations that are known to mislead rows of this dtype and device."""
+    label: str = ""
+    """The variant and, where there are several, which build and which process; set once the plan is whole."""
+    builds: int = 1
+    """How many fresh builds its variant gets."""
+    build_number: int = 1
+    """Which of them this is, from 1."""
+    process: int = 1
+    """Which of the fresh processes this is, from 1."""
+
+    @property
+    def key(self) -> tuple[str, int, int]:
+        """Identifies the row, and its record, within a sweep."""
+        return str(self.variant), self.build_number, self.process
+
+    @property
+    def slug(self) -> str:
+        """Identifies the row in names of files."""
+        build = f"-build{self.build_number}" if self.build_number > 1 else ""
+        process = f"-{self.process}" if self.process > 1 else ""
+        return f"{self.variant.slug}-{digest(str(self.variant))[:6]}{build}{process}"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What the rows of one workload share."""
+
+    request: Request
+    component: Component
+    config: Any
+    workload: Workload
+    subject: Subject
+
+
+def rows_of(target: Target, steps: Sequence[Step], dtype: str) -> Iterator[Row]:
+    """A variant's row, or one for each of the builds asked for, each with a cache folder of its own.
+
+    A variant that runs eagerly, or that can never run here, is not built several times. Too little free memory does not
+    count: memory may be free when the sweep is resumed, and the plan must be the same then.
+    """
+    row = _row(target, tuple(steps), dtype)
+    last = steps[-1].backend
+    never = row.precheck is not None and row.precheck.status != "oom"
+    if target.request.builds == 1 or never or last.interprets or last.baseline:
+        yield row
+        return
+    for number in range(1, target.request.builds + 1):
+        folder = build_cache.build_folder(row.cache_folder, number)
+        yield replace(
+            row,
+            builds=target.request.builds,
+            build_number=number,
+            cache_folder=folder,
+            environment=_environment(target, steps, folder),
+        )
+
+
+def _row(target: Target, steps: tuple[Step, ...], dtype: str) -> Row:
+    request, component, config, subject = target.request, target.component, target.config, target.subject
+    uses = tuple(use_of(step.backend, step.options) for step in steps)
+    variant = Variant(component.name, subject.preset, target.workload.name, uses, dtype, subject.device)
+    checkpoint = _checkpoint_label(subject.checkpoint)
+    seeds = [subject.batch, subject.weight_seed, subject.input_seed, checkpoint, subject.threads]
+    config_id = digest([str(variant), config, *seeds])
+    memory = memory_bytes(component, config, target.workload, steps, dtype)
+    folder = build_cache.usual_folder([str(variant), config_id, host.read_versions(), host.read_host()])
+    large = weights_bytes(component, config, dtype) >= LARGE_WEIGHTS_BYTES
+    return Row(
+        variant=variant,
+        subject=subject,
+        steps=tuple(BackendStep(step.reference, dict(use.options)) for step, use in zip(steps, uses, strict=True)),
+        config_id=config_id,
+        precheck=_precheck(steps, subject.device, dtype, memory),
+        memory_bytes=memory,
+        build_deadline_s=request.policy.large_build_deadline_s if large else request.policy.build_deadline_s,
+        caches=any(step.backend.caches for step in steps),
+        baseline=all(step.backend.baseline for step in steps),
+        quantisation=next(filter(None, (step.backend.quantises(step.options) for step in steps)), ""),
+        cache_folder=folder,
+        environment=_environment(target, steps, folder),
+        checkpoint=checkpoint,
+        known_issues=tuple(host.known_bad(host.read_versions(), subject.device, [dtype])),
+    )
+
+
+def _environment(target: Target, steps: Sequence[Step], folder: Path) -> dict[str, str]:
+    """A worker's environment, with its compilers' caches in `folder`."""
+    extra = user_code_path() if target.request.user_code else {}
+    for step in steps:
+        extra.update(step.backend.environment(folder))
+    return worker_environment(target.subject.threads, extra)
+
+
+def _checkpoint_label(checkpoint: str) -> str:
+    if not checkpoint:
+        return ""
+    path = Path(checkpoint)
+    return f"{path.name}, {path.stat().st_size if path.exists() else 0} bytes"
+
+
+def _precheck(steps: Sequence[Step], device: str, dtype: str, needed_bytes: int) -> Precheck | None:
+    for step in steps:
+        missing = step.backend.unavailable(step.options, device)
+        if missing:
+            return Precheck("unavailable", missing)
+    for step in steps[:-1]:
+        if step.backend.prepare is None:
+            text = f"{step.backend.name} builds engines and prepares nothing; it can only stand last"
+            return Precheck("unsupported", text)
+    last = steps[-1].backend
+    if last.build is None:
+        text = f"{last.name} only prepares a module; add the backend that builds it, as in {last.name}+inductor"
+        return Precheck("unsupported", text)
+    for step in steps:
+        reason = step.backend.unsupported(step.options, device, dtype)
+        if reason:
+            return Precheck("unsupported", reason)
+    free = host.available_bytes(device)
+    if needed_bytes > free:
+        text = f"needs an estimated {needed_bytes >> 20} MiB, {free >> 20} MiB are free; not started"
+        return Precheck("oom", text)
+    return None

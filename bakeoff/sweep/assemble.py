@@ -1,0 +1,99 @@
+"""The record of a row, from what its worker reported, or from how that ended, and the facts of this machine."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+
+from bakeoff.machine import host, paths
+from bakeoff.plan.estimates import element_bytes
+from bakeoff.plan.rows import Row
+from bakeoff.process.supervisor import Outcome
+from bakeoff.record.floor import below_floor
+from bakeoff.record.provenance import code_hash
+from bakeoff.record.redact import recorded_environment, without_folders
+from bakeoff.record.schema import SCHEMA, Finding, Measurement, Record, Status
+from bakeoff.record.store import now
+from bakeoff.sweep.session import Session
+
+_STATUS: dict[str, Status] = {"timeout": "timeout", "oom": "oom", "crashed": "crashed"}
+"""By how a worker ended without a result."""
+
+
+def make_record(session: Session, row: Row, outcome: Outcome) -> Record:
+    """The record of one try, whatever came of it."""
+    plan, component, subject = session.plan, session.plan.component, row.subject
+    preset = component.preset(subject.preset)
+    workload = component.workload(preset.config, subject.workload, subject.batch)
+    io_bytes = element_bytes(row.variant.dtype)
+    commit, dirty = paths.commit()
+    record = Record(
+        schema=SCHEMA,
+        created=now(),
+        sweep=session.sweep,
+        variant=row.variant,
+        config_id=row.config_id,
+        label=preset.label,
+        config=asdict(preset.config),
+        batch=subject.batch,
+        weight_seed=subject.weight_seed,
+        input_seed=subject.input_seed,
+        checkpoint=row.checkpoint,
+        threads=subject.threads,
+        frames_per_call=workload.frames_per_call,
+        calls_per_frame=workload.calls_per_frame,
+        parameters=component.parameters(preset.config),
+        flops=workload.work.flops,
+        policy=plan.request.policy,
+        measurement=_measurement(session, row, outcome),
+        host=host.read_host(),
+        load_before=round(session.load, 2),
+        environment=recorded_environment(row.environment),
+        versions=host.read_versions(),
+        commit=commit,
+        dirty=dirty,
+        wall_s=round(outcome.wall_s, 3),
+        log=str(session.log_of(row).relative_to(session.cache)),
+        note=session.note,
+        baseline=row.baseline,
+        quantisation=row.quantisation,
+        minimum_bytes=workload.minimum_bytes(1 if row.quantisation else io_bytes, io_bytes),
+        ceilings=session.ceilings,
+        code=code_hash(),
+        selftest=session.selftest,
+        process=row.process,
+        build_number=row.build_number,
+    )
+    return _checked_against_floor(record)
+
+
+def _checked_against_floor(record: Record) -> Record:
+    """A row that is faster than its floor allows is `unstable` and not ranked."""
+    reason = below_floor(record) if record.status == "ok" else ""
+    if not reason:
+        return record
+    made = record.measurement
+    findings = (*made.findings, Finding("below_floor", reason))
+    return replace(record, measurement=replace(made, status="unstable", reason=reason, findings=findings))
+
+
+def _measurement(session: Session, row: Row, outcome: Outcome) -> Measurement:
+    """The worker's report, or the status that its end means, with the parent's own findings and no local folders."""
+    status = _STATUS.get(outcome.kind)
+    made = Measurement(status, outcome.reason) if status is not None else outcome.value
+    findings = (*made.findings, *_findings(session, row, outcome))
+    return replace(
+        made,
+        reason=without_folders(made.reason),
+        traceback=without_folders(made.traceback),
+        findings=tuple(replace(finding, text=without_folders(finding.text)) for finding in findings),
+    )
+
+
+def _findings(session: Session, row: Row, outcome: Outcome) -> Iterator[Finding]:
+    if session.load > row.subject.threads / 2:
+        yield Finding("busy-host", f"load average {session.load:.1f} before the sweep started")
+    if outcome.leftovers:
+        yield Finding("leftovers", f"{outcome.leftovers} processes outlived the worker and were killed")
+    if outcome.log_dropped:
+        yield Finding("log", f"{outcome.log_dropped} bytes of output are not in the log")
+    for code, text in row.known_issues:
+        yield Finding(code, text)

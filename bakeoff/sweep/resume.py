@@ -1,0 +1,70 @@
+"""The state of an unfinished sweep, kept in the cache folder, so that `--resume` can go on with it."""
+
+import contextlib
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from bakeoff.models.errors import BakeoffError
+from bakeoff.plan.plan import Plan
+from bakeoff.record.schema import Record
+from bakeoff.record.store import Stored, digest, load_all, now, write_atomically
+
+Key = tuple[str, int, int]
+"""A variant, which of its builds, and which of that build's processes."""
+
+
+@dataclass(frozen=True, slots=True)
+class SweepState:
+    """What `--resume` needs to recognise a sweep."""
+
+    sweep: str
+    key: str
+    """Of the plan."""
+    runs: str
+    component: str
+    finished: bool
+
+
+def key_of(record: Record) -> Key:
+    """Identifies a record within its sweep, as `Row.key` does a row."""
+    return str(record.variant), record.build_number, record.process
+
+
+def begin(plan: Plan, runs: Path, cache: Path) -> SweepState:
+    """A new sweep. Raises BakeoffError when its state cannot be written."""
+    created = now()
+    sweep = f"{created[:19].replace('-', '').replace(':', '')}-{digest([plan.key, created, os.getpid()])[:6]}"
+    state = SweepState(sweep, plan.key, str(runs.resolve()), plan.component.name, finished=False)
+    _save(cache, state)
+    return state
+
+
+def mark_finished(cache: Path, state: SweepState) -> None:
+    """Mark the sweep as complete. Raises BakeoffError when that cannot be written."""
+    _save(cache, replace(state, finished=True))
+
+
+def continue_unfinished(plan: Plan, runs: Path, cache: Path) -> tuple[SweepState, dict[Key, Stored]]:
+    """The newest unfinished sweep of the same plan, and its records so far. Raises BakeoffError when there is none."""
+    states = []
+    for path in sorted((cache / "sweeps").glob("*.json"), reverse=True):
+        with contextlib.suppress(msgspec.MsgspecError, OSError):
+            states.append(msgspec.json.decode(path.read_bytes(), type=SweepState))
+    unfinished = [state for state in states if not state.finished and state.runs == str(runs.resolve())]
+    for state in unfinished:
+        if state.key == plan.key:
+            kept = [stored for stored in load_all(runs).current if stored.record.sweep == state.sweep]
+            return state, {key_of(stored.record): stored for stored in kept}
+    name = plan.component.name
+    if any(state.component == name for state in unfinished):
+        text = "--resume: the unfinished sweep had another plan, host, version or commit; run without --resume"
+    else:
+        text = f"--resume: no unfinished sweep of {name} writes to {runs}; run without --resume"
+    raise BakeoffError(text, "nothing-to-resume")
+
+
+def _save(cache: Path, state: SweepState) -> None:
+    write_atomically(cache / "sweeps" / f"{state.sweep}.json", msgspec.json.encode(state))

@@ -1,0 +1,82 @@
+"""One side of a comparison: a live worker that has built its variant and runs blocks of calls when it is told to."""
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from bakeoff.models.errors import BakeoffError
+from bakeoff.plan.rows import Row
+from bakeoff.process.jobs import CompareJob
+from bakeoff.process.supervisor import Event, LiveWorker
+from bakeoff.record.schema import Measurement, Record, Samples
+from bakeoff.sweep.assemble import make_record
+from bakeoff.sweep.row import launch_of, measure_job, open_cache
+from bakeoff.sweep.session import Session
+
+BLOCK_S = 0.06
+_LONGEST_BLOCK = 200
+"""Calls; a block's samples are sent as one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    samples: Samples
+    idle_s: float
+    """Processor time that the side took since its last block."""
+
+
+class Side:
+    """A context manager: leaving it kills the worker."""
+
+    def __init__(self, session: Session, row: Row, reference: Path, name: str, heap_offset: int) -> None:
+        """`reference` is the folder of the subject's references; `name` tells the two sides' logs apart."""
+        self._session, self._row = session, row
+        open_cache(row)
+        job = CompareJob(measure_job(row, session.plan.request.policy, reference), heap_offset)
+        launch = launch_of(session, row)
+        log = launch.log.with_suffix(f".{name}.log")
+        self._worker = LiveWorker(job, replace(launch, log=log, on_event=self._on_event))
+        self.call_ns = 0.0
+        """About how long one call takes, known when the side is ready."""
+
+    def __enter__(self) -> "Side":
+        self._worker.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._worker.__exit__(None, None, None)
+
+    def _on_event(self, event: Event) -> None:
+        if event.phase != "block":
+            variant = self._row.variant
+            self._session.progress.event(Event(event.phase, f"{variant.backend} {variant.dtype}"))
+
+    def wait_until_ready(self) -> None:
+        """Raises BakeoffError when the variant cannot be built or fails its checks."""
+        self.call_ns = float(self._expect("ready"))
+
+    def run(self, calls: int) -> Block:
+        """Time a block of `calls`. Raises BakeoffError when the worker ends instead."""
+        self._worker.tell(str(calls))
+        found = json.loads(self._expect("block"))
+        return Block(Samples(found["ns"]), found["idle_s"])
+
+    def calls_a_block(self) -> int:
+        return max(1, min(_LONGEST_BLOCK, round(BLOCK_S * 1e9 / max(self.call_ns, 1.0))))
+
+    def end(self) -> Record:
+        """Stop the worker, and return what was measured on as a record without clocks."""
+        self._worker.tell("stop")
+        self._worker.wait()
+        return self._record()
+
+    def _expect(self, phase: str) -> str:
+        event = self._worker.wait(phase)
+        if event is None:
+            record = self._record()
+            text = f"{self._row.variant} cannot be compared: {record.status}: {record.measurement.reason}"
+            raise BakeoffError(text, "not-comparable")
+        return event.detail
+
+    def _record(self) -> Record:
+        return make_record(self._session, self._row, self._worker.finish(Measurement))

@@ -1,0 +1,63 @@
+"""What a traced build adds to a measurement: the warm build, kernels, and whether the proof is complete."""
+
+import re
+from dataclasses import replace
+
+from bakeoff.process.jobs import TraceResult
+from bakeoff.record.schema import Finding, Measurement, ProofRecord
+
+LEAST_NAMED = 0.8
+"""Share of a traced call that must be in named kernels."""
+_SLOW_CONV = re.compile("slow_conv_dilated|vol2col")
+"""Kernels that run where no library takes a convolution (aten/src/ATen/native/NaiveDilatedConvolution.cpp)."""
+
+
+def with_trace(measurement: Measurement, traced: TraceResult, wanted: bool) -> Measurement:
+    """The measurement with the seconds of a warm build and, where a trace is `wanted`, its kernels.
+
+    Operators that ran elsewhere than in the asked compiler or provider make it `fell_back`.
+    """
+    made = measurement
+    if made.build is not None and traced.warm_s is not None:
+        made = replace(made, build=replace(made.build, warm_s=traced.warm_s))
+    if not wanted or made.proof is None:
+        return made
+    incomplete = _incomplete(made.proof, traced)
+    proof = replace(
+        made.proof,
+        trace=traced.trace,
+        incomplete=incomplete,
+        operators_inside=traced.inside or made.proof.operators_inside,
+        operators_outside=traced.outside or made.proof.operators_outside,
+    )
+    if traced.outside and made.status != "fell_back":
+        elsewhere = ", ".join(f"{count} {name}" for name, count in traced.outside.items())
+        proof = replace(proof, fell_back=f"partly another compiler or provider: {elsewhere}")
+        made = replace(made, status="fell_back", reason=f"what ran is {proof.fell_back}")
+    findings = [*made.findings, *_findings(traced, incomplete)]
+    return replace(made, proof=proof, findings=tuple(findings))
+
+
+def _findings(traced: TraceResult, incomplete: str) -> list[Finding]:
+    found = []
+    if incomplete:
+        found.append(Finding("proof.incomplete", f"incomplete certificate: {incomplete}"))
+    slow = [kernel.name for kernel in traced.trace.kernels if _SLOW_CONV.search(kernel.name)] if traced.trace else []
+    if slow:
+        text = f"{slow[0]} is ATen's own slow convolution: cuDNN or oneDNN refused its shape, dtype or layout"
+        found.append(Finding("slow-conv", text))
+    return found
+
+
+def _incomplete(proof: ProofRecord, traced: TraceResult) -> str:
+    """What the certificate needs and lacks; "" if it is complete."""
+    trace = traced.trace
+    if trace is None:
+        return f"no traced build: {traced.problem}"
+    named = trace.named_ns / trace.total_ns if trace.total_ns else 0.0
+    if named < LEAST_NAMED:
+        return f"the trace names {named:.0%} of the time, at least {LEAST_NAMED:.0%} are required"
+    if proof.graph_hash != trace.graph_hash:
+        hashes = f"{trace.graph_hash or 'none'}, measured {proof.graph_hash or 'none'}"
+        return f"the traced build is another graph ({hashes})"
+    return ""

@@ -13,9 +13,6 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from bakeoff.backends.backend import Backend
 from bakeoff.models.errors import BakeoffError
 
-DTYPES = ("fp32", "tf32", "bf16", "fp16")
-DEVICES = ("cpu", "cuda")
-
 _NAME = r"[A-Za-z0-9][A-Za-z0-9_-]*"
 _OPTIONS = r"(?:\[[A-Za-z0-9_.,=-]*\])?"
 _USE = rf"[A-Za-z0-9][A-Za-z0-9_.-]*{_OPTIONS}"

@@ -174,10 +174,10 @@ def selftest(
     from rich.console import Console
 
     from bakeoff.machine import host
+    from bakeoff.models.types import DEVICES
     from bakeoff.report.text import selftest
     from bakeoff.selftest.run import run
     from bakeoff.sweep.progress import TerminalProgress
-    from bakeoff.variant import DEVICES
 
     asked = named("--device", device) or host.default_device()
     if asked not in DEVICES or host.device_gap(asked):
@@ -205,11 +205,11 @@ def ceilings(
     from rich.console import Console
 
     from bakeoff.machine import host, paths
+    from bakeoff.models.types import DEVICES
     from bakeoff.report.text import selftest
     from bakeoff.sweep.ceilings import known_ceilings
     from bakeoff.sweep.progress import TerminalProgress
     from bakeoff.sweep.row import device_lock
-    from bakeoff.variant import DEVICES
 
     asked = named("--device", device) or host.default_device()
     if asked not in DEVICES or host.device_gap(asked):

@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 
 from bakeoff.machine import paths
+from bakeoff.machine.files import digest
 from bakeoff.models.errors import BakeoffError
-from bakeoff.record.store import digest
 
 ABOUT = "about.json"
 _BUILD = "-build"

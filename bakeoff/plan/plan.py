@@ -12,14 +12,15 @@ from typing import Any, Literal, TypeVar
 from bakeoff.backends import backend_names, resolve_backend
 from bakeoff.backends.backend import Backend, Choice
 from bakeoff.machine import build_cache, host, paths
+from bakeoff.machine.files import digest
 from bakeoff.models import resolve_component
 from bakeoff.models.component import Component, Quantisation, Workload
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.types import DEVICES, DTYPES
 from bakeoff.process.jobs import BackendStep, Subject
 from bakeoff.record.policy import Policy
 from bakeoff.record.schema import Status
-from bakeoff.record.store import digest
-from bakeoff.variant import DEVICES, DTYPES, BackendUse, Variant, options_of, parse_use, split_outside_brackets, use_of
+from bakeoff.variant import BackendUse, Variant, options_of, parse_use, split_outside_brackets, use_of
 
 T = TypeVar("T")
 _DTYPE_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}

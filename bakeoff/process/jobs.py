@@ -5,9 +5,10 @@ from typing import Any
 
 from bakeoff.backends.format import Written
 from bakeoff.export.manifest import Checked, Program, Sample
+from bakeoff.machine.floors import Ceiling
 from bakeoff.models.component import Quantisation, Stream
 from bakeoff.record.policy import Policy
-from bakeoff.record.schema import Ceiling, TraceRecord
+from bakeoff.record.schema import TraceRecord
 from bakeoff.variant import OptionValue
 
 

@@ -1,15 +1,15 @@
 """The folder of records: one file each, named by time, variant and content hash, written whole or not at all."""
 
-import contextlib
 import hashlib
 import os
-import tempfile
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from bakeoff.machine.files import write_atomically
 from bakeoff.models.errors import BakeoffError
-from bakeoff.record.schema import SCHEMA, Comparison, Entry, Record, Supersede, decode, encode, encode_json
+from bakeoff.record.codec import decode, encode
+from bakeoff.record.schema import SCHEMA, Comparison, Entry, Record, Supersede
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,36 +41,6 @@ class Records:
 
 def now() -> str:
     return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write `path` whole or not at all: temporary file, fsync, rename, fsync of the folder.
-
-    Raises BakeoffError on a full disk or a folder that cannot be written; nothing half-written stays.
-    """
-    temporary = ""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-        temporary = ""
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    except OSError as error:
-        reason = f"{path.name} cannot be written to {path.parent}: {error.strerror}"
-        raise BakeoffError(f"{reason}; make room or choose another folder") from error
-    finally:  # Ctrl-C too
-        if temporary:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
 
 
 def save(runs: Path, entry: Entry) -> str:
@@ -198,8 +168,3 @@ def supersede(runs: Path, asked: str, reason: str) -> str:
     if not (runs / "records" / f"{name}.json").is_file():
         raise BakeoffError(f"{name} is not in {runs / 'records'}; give --runs the folder that it is in")
     return save(runs, Supersede(SCHEMA, now(), name, reason.strip()))
-
-
-def digest(value: object) -> str:
-    """Short hash of anything msgspec encodes; equal values give equal hashes."""
-    return hashlib.sha256(encode_json(value, order="sorted")).hexdigest()[:16]

@@ -10,7 +10,7 @@ from bakeoff.machine import paths
 from bakeoff.plan.plan import Request, make_plan
 from bakeoff.process import guard
 from bakeoff.process.supervisor import Event
-from bakeoff.record.schema import encode_json
+from bakeoff.record.codec import encode_json
 from bakeoff.selftest.expected import lane_named
 from bakeoff.sweep.run import run_sweep
 

@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bakeoff.machine import host, paths
+from bakeoff.machine.files import digest
 from bakeoff.models.errors import BakeoffError
 from bakeoff.plan.plan import Entry, Plan, Request, make_plan, reference_folder, request_of
 from bakeoff.process.jobs import CompareJob
 from bakeoff.process.supervisor import Event, LiveWorker
 from bakeoff.record.schema import MEASURED, SCHEMA, Comparison, Finding, Measurement, Record, Round, Samples
-from bakeoff.record.store import StoredComparison, digest, now, save
+from bakeoff.record.store import StoredComparison, now, save
 from bakeoff.record.verdict import AGREEING_PAIRS, LEAST_ROUNDS, MOST_PAIRS, settled
 from bakeoff.sweep.progress import Progress
 from bakeoff.sweep.row import (

@@ -11,6 +11,9 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from bakeoff.machine import build_cache, host, paths
+from bakeoff.machine.files import digest
+from bakeoff.machine.floors import Ceiling
+from bakeoff.machine.known_issues import known_issues
 from bakeoff.models.errors import BakeoffError
 from bakeoff.plan.plan import Entry, Plan, checkpoint_label, element_bytes, reference_folder, user_code_environment
 from bakeoff.process.environment import worker_environment
@@ -18,18 +21,8 @@ from bakeoff.process.jobs import Job, MeasureJob, ReferenceJob, ReferenceResult,
 from bakeoff.process.supervisor import Deadlines, Event, Outcome, run_job
 from bakeoff.record.floor import below_floor
 from bakeoff.record.provenance import code_hash, read_stamp
-from bakeoff.record.schema import (
-    MEASURED,
-    SCHEMA,
-    Ceiling,
-    Finding,
-    Measurement,
-    ProofRecord,
-    Record,
-    SelftestStamp,
-    Status,
-)
-from bakeoff.record.store import digest, now
+from bakeoff.record.schema import MEASURED, SCHEMA, Finding, Measurement, ProofRecord, Record, SelftestStamp, Status
+from bakeoff.record.store import now
 from bakeoff.sweep.ceilings import known_ceilings
 from bakeoff.sweep.progress import Progress
 
@@ -291,7 +284,7 @@ def _measurement(outcome: Outcome, load: float, entry: Entry) -> Measurement:
         findings.append(Finding("log", f"{outcome.log_dropped} bytes of output are not in the log"))
     findings += [
         Finding(code, text)
-        for code, text in host.known_bad(host.read_versions(), entry.subject.device, [entry.variant.dtype])
+        for code, text in known_issues(host.read_versions(), entry.subject.device, [entry.variant.dtype])
     ]
     return replace(
         measurement,

@@ -9,12 +9,13 @@ from pathlib import Path
 import msgspec
 
 from bakeoff.machine import build_cache, host, paths
+from bakeoff.machine.files import digest, write_atomically
 from bakeoff.models.errors import BakeoffError
 from bakeoff.plan.plan import Entry, Plan, reference_folder
 from bakeoff.process.supervisor import Outcome
 from bakeoff.record.representative import representative
 from bakeoff.record.schema import Measurement, Record
-from bakeoff.record.store import Stored, StoredComparison, digest, load_all, now, save, write_atomically
+from bakeoff.record.store import Stored, StoredComparison, load_all, now, save
 from bakeoff.sweep.compare import race
 from bakeoff.sweep.progress import Progress
 from bakeoff.sweep.row import Session, begin, device_lock, judge, make_record, measure

@@ -11,8 +11,8 @@ from statistics import median
 import torch
 import torch.nn.functional as F
 
+from bakeoff.machine.floors import Ceiling
 from bakeoff.process.jobs import CeilingsJob, CeilingsResult
-from bakeoff.record.schema import Ceiling
 from bakeoff.worker.clocks.timing import processor_use
 from bakeoff.worker.subject import Report, synchronise
 from bakeoff.worker.torch_flags import TORCH_DTYPES, flags

@@ -13,13 +13,14 @@ from records import GPU_HOST, HOST
 from bakeoff.backends import resolve_backend
 from bakeoff.backends.backend import Backend
 from bakeoff.machine import host, paths
+from bakeoff.machine.host import Host
 from bakeoff.models import component_names, resolve_component
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.types import DEVICES
 from bakeoff.plan.plan import Plan, Request, make_plan, reference_folder
 from bakeoff.record.policy import Policy
-from bakeoff.record.schema import Host
 from bakeoff.report.text import plan
-from bakeoff.variant import DEVICES, parse_variant
+from bakeoff.variant import parse_variant
 
 TWO = ("eager", "inductor")
 

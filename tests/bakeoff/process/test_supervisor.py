@@ -20,7 +20,8 @@ from bakeoff.plan.plan import Request, make_plan
 from bakeoff.process import guard, supervisor
 from bakeoff.process.jobs import GoldenJob, GoldenResult
 from bakeoff.process.supervisor import Deadlines, Event, LiveWorker
-from bakeoff.record.schema import Record, decode
+from bakeoff.record.codec import decode
+from bakeoff.record.schema import Record
 from bakeoff.sweep.run import run_sweep
 
 SLEEPER = "canaries:SLEEPER"

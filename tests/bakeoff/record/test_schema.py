@@ -9,20 +9,8 @@ import pytest
 from records import GPU_HOST, HOST, measurement, record
 
 from bakeoff.models.errors import BakeoffError
-from bakeoff.record.schema import (
-    MEASURED,
-    SCHEMA,
-    Finding,
-    OutputParity,
-    Parity,
-    Record,
-    Status,
-    Supersede,
-    decode,
-    encode,
-    encode_json,
-    read_as,
-)
+from bakeoff.record.codec import decode, encode, encode_json, read_as
+from bakeoff.record.schema import MEASURED, SCHEMA, Finding, OutputParity, Parity, Record, Status, Supersede
 
 FULL = record(
     "inductor[freezing]",

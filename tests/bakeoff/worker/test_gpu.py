@@ -11,8 +11,8 @@ from records import bakeoff
 
 from bakeoff.machine import host, paths
 from bakeoff.machine.datasheets import find_datasheet
+from bakeoff.machine.floors import peak_bandwidth, peak_flops
 from bakeoff.plan.plan import Request, make_plan
-from bakeoff.record.floor import peak_bandwidth, peak_flops
 from bakeoff.record.schema import Measurement
 from bakeoff.sweep.ceilings import known_ceilings
 from bakeoff.sweep.compare import compare

@@ -5,10 +5,11 @@
 """
 
 import re
-import types
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import msgspec
 
 from bakeoff.backends.backend import Backend
 from bakeoff.models.errors import BakeoffError
@@ -128,37 +129,29 @@ def use_of(backend: Backend, options: Any) -> BackendUse:
 
 
 def options_of(backend: Backend, pairs: Mapping[str, OptionValue]) -> Any:
-    """The options dataclass from names and values, text being read by the field's type.
+    """The options dataclass from names and values; text is converted to the field's type.
 
-    Raises BakeoffError for an unknown option or a value the field's type does not take, naming what it takes.
+    Raises BakeoffError for an unknown option or a value that the field's type does not take.
     """
     hints = get_type_hints(backend.options)
     values = {}
     for name, value in pairs.items():
         if name not in hints:
             known = ", ".join(hints) or "none"
-            raise BakeoffError(f"{backend.name} has no option '{name}'; it has: {known}")
-        values[name] = _read(value, hints[name], f"{backend.name}[{_written(name, value)}]")
+            raise BakeoffError(f"{backend.name} has no option '{name}'; it has: {known}", code="bad-option")
+        try:
+            values[name] = msgspec.convert(value, type=hints[name], strict=False)
+        except msgspec.ValidationError as error:
+            asked = f"{backend.name}[{_written(name, value)}]"
+            raise BakeoffError(f"{asked}: takes {_accepted(hints[name])}", code="bad-option") from error
     return backend.options(**values)
 
 
-def _read(value: OptionValue, kind: Any, asked: str) -> OptionValue:
-    if get_origin(kind) in (Union, types.UnionType):
-        kind = next(part for part in get_args(kind) if part is not type(None))
+def _accepted(kind: Any) -> str:
+    """The values of an option's type, for errors."""
     if get_origin(kind) is Literal:
-        for allowed in get_args(kind):
-            if str(allowed) == str(value):
-                return allowed
-        raise BakeoffError(f"{asked}: takes {', '.join(str(allowed) for allowed in get_args(kind))}")
-    if kind is bool:
-        readings = {"true": True, "false": False}
-        if str(value).lower() in readings:
-            return readings[str(value).lower()]
-        raise BakeoffError(f"{asked}: takes true or false")
-    if value is True:
-        raise BakeoffError(f"{asked}: takes a value, as in {asked.removesuffix(']')}=...]")
-    try:
-        result: OptionValue = kind(value)
-    except ValueError as error:
-        raise BakeoffError(f"{asked}: takes {kind.__name__}") from error
-    return result
+        return ", ".join(str(value) for value in get_args(kind))
+    if get_args(kind):
+        return " or ".join(_accepted(part) for part in get_args(kind) if part is not type(None))
+    names = {bool: "true or false", int: "an integer", float: "a number", str: "text"}
+    return names.get(kind, str(kind))

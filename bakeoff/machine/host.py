@@ -1,4 +1,4 @@
-"""Facts of this machine that decide a number, read without torch: CPU, GPUs memory, versions, load."""
+"""Facts of this machine that decide a number, read without torch: CPU, GPUs, memory, versions, load."""
 
 import contextlib
 import os

@@ -2,6 +2,8 @@
 
 from collections.abc import Collection, Mapping
 
+from packaging.version import Version
+
 from bakeoff.machine.host import has_native_bf16
 
 
@@ -10,7 +12,7 @@ def known_issues(versions: Mapping[str, str], device: str, dtypes: Collection[st
     found = []
     cudnn = versions.get("nvidia-cudnn-cu13") or versions.get("nvidia-cudnn-cu12", "")
     half = {"bf16", "fp16"} & set(dtypes)
-    if device == "cuda" and half and cudnn and (9, 8) <= _numbers(cudnn)[:2] < (9, 15):
+    if device == "cuda" and half and cudnn and (9, 8) <= _release(cudnn) < (9, 15):
         found.append(
             (
                 "cudnn-conv3d",
@@ -18,7 +20,7 @@ def known_issues(versions: Mapping[str, str], device: str, dtypes: Collection[st
                 "(pytorch#166122, #166643); install nvidia-cudnn >= 9.15",
             )
         )
-    if device == "cpu" and "bf16" in dtypes and _numbers(versions.get("torch", "0"))[:2] == (2, 13):
+    if device == "cpu" and "bf16" in dtypes and _release(versions.get("torch", "0")) == (2, 13):
         found.append(
             (
                 "cpu-bf16-conv2d",
@@ -32,5 +34,7 @@ def known_issues(versions: Mapping[str, str], device: str, dtypes: Collection[st
     return found
 
 
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.partition("+")[0].split(".") if part.isdigit())
+def _release(version: str) -> tuple[int, int]:
+    """Major and minor number."""
+    parsed = Version(version)
+    return parsed.major, parsed.minor

@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import msgspec
 
 from bakeoff.backends.backend import Backend
+from bakeoff.models import current_name
 from bakeoff.models.errors import BakeoffError
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9_-]*"
@@ -75,7 +76,9 @@ def parse_variant(text: str) -> Variant:
         )
     parts = match.groupdict()
     uses = tuple(_parse_use(use) for use in split_outside_brackets(parts["backends"], "+"))
-    return Variant(parts["component"], parts["preset"], parts["workload"], uses, parts["dtype"], parts["device"])
+    return Variant(
+        current_name(parts["component"]), parts["preset"], parts["workload"], uses, parts["dtype"], parts["device"]
+    )
 
 
 def split_outside_brackets(text: str, separator: str) -> list[str]:

@@ -12,7 +12,7 @@ from bakeoff.models.errors import BakeoffError
 
 @app.command()
 def sweep(
-    component: Annotated[str, typer.Argument(help="wm, image, audio, matrix, toy, or package.module:SPEC.")],
+    component: Annotated[str, typer.Argument(help="wm, image, audio, matrix-vae, toy, or package.module:SPEC.")],
     preset: Annotated[list[str] | None, typer.Option(help="Presets, comma-separated.")] = None,
     workload: Annotated[list[str] | None, typer.Option(help="Workloads, comma-separated.")] = None,
     backends: Annotated[list[str] | None, typer.Option(help="As in eager,inductor[freezing],a+b.")] = None,

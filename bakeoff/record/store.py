@@ -2,11 +2,12 @@
 
 import hashlib
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from bakeoff.machine.files import write_atomically
+from bakeoff.models import ALIASES, current_name
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record.codec import decode, encode
 from bakeoff.record.schema import SCHEMA, Comparison, Entry, Record, Supersede
@@ -110,7 +111,24 @@ def _read(path: Path) -> Entry:
     entry = decode(data, path.name)
     if _hash(data) != _ending(path):
         raise BakeoffError(f"record {path.name} was edited or renamed: its content is {_hash(data)}; restore it")
-    return entry
+    return _renamed(entry)
+
+
+def _renamed(entry: Entry) -> Entry:
+    """The entry with present names of components, so that old and new records stand in one table."""
+    match entry:
+        case Record():
+            return _with_current_name(entry)
+        case Comparison():
+            return replace(entry, a=_with_current_name(entry.a), b=_with_current_name(entry.b))
+        case Supersede():
+            return entry
+
+
+def _with_current_name(record: Record) -> Record:
+    if record.variant.component not in ALIASES:
+        return record
+    return replace(record, variant=replace(record.variant, component=current_name(record.variant.component)))
 
 
 def _ending(path: Path) -> str:

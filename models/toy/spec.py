@@ -1,7 +1,7 @@
 """Four small workloads with the signatures of the real components, milliseconds on a CPU: to try and test the lab.
 
 `world` takes a frame and a KV cache like `wm`, `picture` a latent like `image`, `sound` like `audio`, `stream` a latent
-and explicit caches like `matrix`. Nothing here is a published model and no figure of it means anything.
+and explicit caches like `matrix-vae`. Nothing here is a published model and no figure of it means anything.
 """
 
 from dataclasses import dataclass

@@ -41,7 +41,7 @@ BACKEND = Backend("mine", "a test's own", options=Options)
         "wm:200m.step/eager/fp32@cpu",
         "wm:200m.step/inductor[freezing]/bf16@cpu",
         "wm:1b.step/int8+aoti[freezing,level=3]/bf16@cpu",
-        "matrix:full.steady5/inductor[mode=max-autotune,freezing]/tf32@cuda",
+        "matrix-vae:full.steady5/inductor[mode=max-autotune,freezing]/tf32@cuda",
         "own-thing:a_b.c-d/x[ratio=0.5]+y+z[a=-1]/fp16@cuda",
     ],
 )
@@ -62,6 +62,10 @@ def test_parts() -> None:
     variant = parse_variant("wm:1b.step/int8+aoti[level=3]/bf16@cpu")
     assert variant.subject == "wm:1b.step"
     assert variant.backend == "int8+aoti[level=3]"
+
+
+def test_a_former_component_name_is_read_as_the_present_one() -> None:
+    assert str(parse_variant("matrix:cpu.steady1/eager/fp32@cpu")) == "matrix-vae:cpu.steady1/eager/fp32@cpu"
 
 
 @pytest.mark.parametrize(

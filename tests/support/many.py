@@ -53,7 +53,7 @@ _SUBJECTS = (
     ("wm", "1b", "cache"),
     ("image", "128x", "decode"),
     ("audio", "full", "decode"),
-    ("matrix", "vae", "decode"),
+    ("matrix-vae", "vae", "decode"),
 )
 _BACKENDS = (
     "eager", "inductor", "inductor[freezing]", "inductor[mode=max-autotune]", "aoti", "aoti[freezing]", "onnxruntime",

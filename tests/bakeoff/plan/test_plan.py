@@ -162,7 +162,7 @@ class TestNarrowing:
             return any("int8-static+inductor[freezing]/fp32" in name for name in names)
 
         assert taken("image")
-        assert taken("matrix")
+        assert taken("matrix-vae")
         assert not taken("wm")
 
     def test_dtype(self) -> None:
@@ -172,8 +172,8 @@ class TestNarrowing:
         ]
 
     def test_parametrised_workload_keeps_its_own_name(self) -> None:
-        names = planned(component="matrix", presets=("tiny",), workloads=("steady5",), backends=("eager",))
-        assert names == ["matrix:tiny.steady5/eager/fp32@cpu"]
+        names = planned(component="matrix-vae", presets=("tiny",), workloads=("steady5",), backends=("eager",))
+        assert names == ["matrix-vae:tiny.steady5/eager/fp32@cpu"]
 
     @pytest.mark.parametrize(
         ("written", "uses"),
@@ -216,7 +216,7 @@ class TestFullSuite:
         everything = {variant.backend for variant in found}
         assert everything >= {"eager", "inductor[mode=max-autotune,freezing]", "aoti[freezing]", "onnxruntime[int8]"}
         assert everything >= {"int8+aoti", "int8[kind=weight-only]+inductor", "fp8[kind=per-row]+inductor"}
-        assert not any("int8-static" in backend for backend in everything)  # it is for image and matrix
+        assert not any("int8-static" in backend for backend in everything)  # it is for image and matrix-vae
         assert set(planned(backends=())) < set(names)
 
     def test_subjects_stay_together(self) -> None:

@@ -4,6 +4,7 @@ import random
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from records import record
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record.codec import encode
 from bakeoff.record.schema import SCHEMA, Comparison, Record, Round, Samples, Supersede
-from bakeoff.record.store import find, load_all, now, save, supersede
+from bakeoff.record.store import find, find_comparison, load_all, now, save, supersede
 
 
 @contextmanager
@@ -191,6 +192,18 @@ class TestSupersede:
         save(tmp_path, at(1))
         found = load_all(tmp_path)
         assert (len(found.current), found.superseded, found.problems) == (1, (), ())
+
+
+def test_a_record_with_a_former_component_name_is_read_with_the_present_one(tmp_path: Path) -> None:
+    former = at(1)
+    former = replace(former, variant=replace(former.variant, component="matrix"))
+    name = save(tmp_path, former)
+    compared = save(tmp_path, Comparison(SCHEMA, now(), "", "interleaved", 7, former, former, ()))
+    assert find(tmp_path, name).record.variant.component == "matrix-vae"
+    (row,) = load_all(tmp_path).current
+    assert row.record.variant.component == "matrix-vae"
+    found = find_comparison(tmp_path, compared).comparison
+    assert (found.a.variant.component, found.b.variant.component) == ("matrix-vae", "matrix-vae")
 
 
 def test_now_sorts_as_text() -> None:

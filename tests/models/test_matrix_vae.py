@@ -187,7 +187,7 @@ def test_state_dict_is_that_of_the_published_file(name: str) -> None:
     with torch.device("meta"):
         module = build(FULL, name)
     assert {key: list(tensor.shape) for key, tensor in module.state_dict().items()} == published["state_dict"]
-    assert config_from(Config, published["config"], "matrix") == FULL
+    assert config_from(Config, published["config"], "matrix-vae") == FULL
 
 
 def test_parameters_by_part() -> None:

@@ -1,4 +1,4 @@
-"""Record files as JSON: encoding, decoding, and telling the kinds of record apart."""
+"""Records as JSON: encoding, decoding, and telling records, comparisons and supersede entries apart."""
 
 from typing import Any, Literal
 
@@ -9,7 +9,7 @@ from bakeoff.record.schema import SCHEMA, Comparison, Entry, Record, Samples, Su
 
 
 def encode_json(value: Any, order: Literal["sorted"] | None = None) -> bytes:
-    """JSON of anything the lab stores or sends; with `order`, dicts that are equal give equal bytes."""
+    """JSON of dataclasses and plain values, samples included; with `order`, equal dicts give equal bytes."""
     return msgspec.json.encode(value, enc_hook=_plain, order=order)
 
 
@@ -30,35 +30,56 @@ def _typed(kind: type, value: Any) -> Any:
     raise ValueError(f"expected {kind.__name__}, found {type(value).__name__}")
 
 
+_KINDS: dict[str, type[Entry]] = {"record": Record, "comparison": Comparison, "supersede": Supersede}
+"""Kinds of entry by the tag that a file may carry in its field `kind`."""
+_FIELD_OF = {"supersede": "supersedes", "comparison": "rounds"}
+"""Files of schema 1 have no tag: a field that one kind alone has tells it; a file with neither field is a record.
+To write tags, give each entry type of the next schema a first field `kind: Literal["..."] = "..."`."""
+
+
 class _Head(msgspec.Struct):
-    """What tells entries apart; the rest of a file is not looked at."""
+    """The fields that tell what a file holds; the rest is skipped."""
 
     schema: Any = msgspec.UNSET
-    supersedes: str | None = None
-    rounds: msgspec.Raw = msgspec.Raw()
+    kind: str | msgspec.UnsetType = msgspec.UNSET
+    supersedes: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    rounds: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
 _HEAD = msgspec.json.Decoder(_Head)
-_READERS: dict[type, msgspec.json.Decoder[Any]] = {
-    kind: msgspec.json.Decoder(kind, dec_hook=_typed) for kind in (Record, Supersede, Comparison)
+_READERS: dict[str, msgspec.json.Decoder[Entry]] = {
+    kind: msgspec.json.Decoder(entry_type, dec_hook=_typed) for kind, entry_type in _KINDS.items()
 }
 
 
 def encode(entry: Entry) -> bytes:
-    """Stable JSON: the same entry gives the same bytes."""
+    """One line of JSON; the same entry gives the same bytes."""
     return encode_json(entry) + b"\n"
 
 
 def decode(data: bytes, name: str) -> Entry:
-    """Read a record file. Raises BakeoffError naming the file when it is torn, of another schema or not a record."""
+    """Read a record file; component names stay as they are stored.
+
+    Raises BakeoffError naming the file when it is torn, of another schema or not a record.
+    """
     try:
         head = _HEAD.decode(data)
         if head.schema is msgspec.UNSET:
-            raise BakeoffError(f"{name} is not a record: it has no schema; move it elsewhere")
+            raise BakeoffError(f"{name} is not a record: it has no schema; move it elsewhere", code="bad-record")
         if head.schema != SCHEMA:
-            raise BakeoffError(f"record {name} has schema {head.schema}, this version reads {SCHEMA}; update it")
-        kind = Supersede if head.supersedes is not None else Comparison if head.rounds else Record
-        entry: Entry = _READERS[kind].decode(data)
-        return entry
+            text = f"record {name} has schema {head.schema}, this version reads {SCHEMA}; update bakeoff"
+            raise BakeoffError(text, code="bad-record")
+        kind = _kind(head)
+        if kind not in _READERS:
+            known = ", ".join(_READERS)
+            raise BakeoffError(f"record {name} is of kind '{kind}', known: {known}; update bakeoff", code="bad-record")
+        return _READERS[kind].decode(data)
     except (msgspec.MsgspecError, OverflowError, RecursionError, UnicodeDecodeError) as error:
-        raise BakeoffError(f"record {name} cannot be read: {error}; restore it from version control") from error
+        text = f"record {name} cannot be read: {error}; restore it from version control"
+        raise BakeoffError(text, code="bad-record") from error
+
+
+def _kind(head: _Head) -> str:
+    if head.kind is not msgspec.UNSET:
+        return head.kind
+    return next((kind for kind, field in _FIELD_OF.items() if getattr(head, field) is not msgspec.UNSET), "record")

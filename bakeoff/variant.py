@@ -14,6 +14,7 @@ import msgspec
 from bakeoff.backends.backend import Backend
 from bakeoff.models import current_name
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.types import Device, Dtype, parse_device, parse_dtype
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9_-]*"
 _OPTIONS = r"(?:\[[A-Za-z0-9_.,=-]*\])?"
@@ -46,8 +47,8 @@ class Variant:
     preset: str
     workload: str
     backends: tuple[BackendUse, ...]
-    dtype: str
-    device: str
+    dtype: Dtype
+    device: Device
 
     def __str__(self) -> str:
         return f"{self.subject}/{self.backend}/{self.dtype}@{self.device}"
@@ -68,16 +69,24 @@ class Variant:
 
 
 def parse_variant(text: str) -> Variant:
-    """Read a variant's string; options are kept as written, unchecked. Raises BakeoffError with the form it wants."""
+    """Read a variant's string; options are kept as written and not checked.
+
+    Raises BakeoffError for text of another form, or for an unknown dtype or device.
+    """
     match = _VARIANT.fullmatch(text.strip())
     if match is None:
         raise BakeoffError(
-            f"'{text}' is not a variant; the form is component:preset.workload/backend[options]/dtype@device"
+            f"'{text}' is not a variant; the form is component:preset.workload/backend[options]/dtype@device",
+            code="bad-variant",
         )
     parts = match.groupdict()
-    uses = tuple(_parse_use(use) for use in split_outside_brackets(parts["backends"], "+"))
     return Variant(
-        current_name(parts["component"]), parts["preset"], parts["workload"], uses, parts["dtype"], parts["device"]
+        current_name(parts["component"]),
+        parts["preset"],
+        parts["workload"],
+        tuple(_parse_use(use) for use in split_outside_brackets(parts["backends"], "+")),
+        parse_dtype(parts["dtype"]),
+        parse_device(parts["device"]),
     )
 
 
@@ -100,14 +109,18 @@ def parse_use(text: str) -> tuple[str, dict[str, OptionValue] | None]:
     if not bracket:
         return name, None
     if not rest.endswith("]"):
-        raise BakeoffError(f"'{text}': the options' bracket is not closed; write {name}[option,option=value]")
+        raise BakeoffError(
+            f"'{text}': the options' bracket is not closed; write {name}[option,option=value]", code="bad-option"
+        )
     pairs: dict[str, OptionValue] = {}
     for item in filter(None, rest[:-1].split(",")):
         option, equals, value = item.partition("=")
         if not option:
-            raise BakeoffError(f"'{text}': '{item}' has no option's name; write {name}[option={value}]")
+            raise BakeoffError(
+                f"'{text}': '{item}' has no option's name; write {name}[option={value}]", code="bad-option"
+            )
         if option in pairs:
-            raise BakeoffError(f"'{text}': option '{option}' is given twice; keep one")
+            raise BakeoffError(f"'{text}': option '{option}' is given twice; keep one", code="bad-option")
         pairs[option] = value if equals else True
     return name, pairs
 

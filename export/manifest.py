@@ -9,7 +9,7 @@ import msgspec
 
 from bakeoff.backends.format import BadArtifact, Need
 from bakeoff.models.component import Quantisation, Stream
-from bakeoff.models.types import Scalar
+from bakeoff.models.types import Device, Dtype, Scalar
 
 SCHEMA = 1
 MANIFEST = "manifest.json"
@@ -130,8 +130,8 @@ class Manifest:
     backend: str
     """The one that opens it."""
     options: dict[str, Scalar]
-    device: Literal["cpu", "cuda"]
-    dtype: Literal["fp32", "tf32", "bf16", "fp16"]
+    device: Device
+    dtype: Dtype
     quantisation: Quantisation
     batch: int
     threads: int

@@ -216,8 +216,8 @@ def _manifest(
         credit=plan.component.credit,
         backend=last.name,
         options=dict(entry.steps[-1].options),
-        device="cuda" if variant.device == "cuda" else "cpu",
-        dtype=variant.dtype,  # type: ignore[arg-type]  # the plan lets no other pass
+        device=variant.device,
+        dtype=variant.dtype,
         quantisation=entry.quantisation,
         batch=subject.batch,
         threads=subject.threads,

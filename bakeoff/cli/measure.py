@@ -174,14 +174,15 @@ def selftest(
     from rich.console import Console
 
     from bakeoff.machine import host
-    from bakeoff.models.types import DEVICES
+    from bakeoff.models.types import parse_device
     from bakeoff.report.text import selftest
     from bakeoff.selftest.run import run
     from bakeoff.sweep.progress import TerminalProgress
 
-    asked = named("--device", device) or host.default_device()
-    if asked not in DEVICES or host.device_gap(asked):
-        raise BakeoffError(f"--device {asked}: {host.device_gap(asked) or 'known: ' + ', '.join(DEVICES)}")
+    asked = parse_device(named("--device", device) or host.default_device())
+    gap = host.device_gap(asked)
+    if gap:
+        raise BakeoffError(f"--device {asked}: {gap}", code="missing-device")
     with TerminalProgress(Console(stderr=True)) as progress:
         found = run(quick, asked, progress)
     if as_json:
@@ -205,15 +206,16 @@ def ceilings(
     from rich.console import Console
 
     from bakeoff.machine import host, paths
-    from bakeoff.models.types import DEVICES
+    from bakeoff.models.types import parse_device
     from bakeoff.report.text import selftest
     from bakeoff.sweep.ceilings import known_ceilings
     from bakeoff.sweep.progress import TerminalProgress
     from bakeoff.sweep.row import device_lock
 
-    asked = named("--device", device) or host.default_device()
-    if asked not in DEVICES or host.device_gap(asked):
-        raise BakeoffError(f"--device {asked}: {host.device_gap(asked) or 'known: ' + ', '.join(DEVICES)}")
+    asked = parse_device(named("--device", device) or host.default_device())
+    gap = host.device_gap(asked)
+    if gap:
+        raise BakeoffError(f"--device {asked}: {gap}", code="missing-device")
     if not 0 <= threads <= 1024:
         raise BakeoffError(f"--threads {threads}: give 0 for all cores, or 1 to 1024")
     cache = paths.ensure_writable(paths.cache_folder(), "caches")

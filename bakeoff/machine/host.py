@@ -13,7 +13,7 @@ import psutil
 
 from bakeoff.machine import gpus
 from bakeoff.models.errors import BakeoffError
-from bakeoff.models.types import Scalar
+from bakeoff.models.types import Device, Scalar
 
 DISTRIBUTIONS = (
     "torch",
@@ -102,7 +102,7 @@ def has_native_bf16() -> bool:
     return bool(_BF16_FLAGS & set(read_host().cpu_flags))
 
 
-def default_device() -> str:
+def default_device() -> Device:
     return "cuda" if read_host().gpus else "cpu"
 
 

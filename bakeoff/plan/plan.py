@@ -3,7 +3,7 @@
 import hashlib
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,7 +16,7 @@ from bakeoff.machine.files import digest
 from bakeoff.models import resolve_component
 from bakeoff.models.component import Component, Quantisation, Workload
 from bakeoff.models.errors import BakeoffError
-from bakeoff.models.types import DEVICES, DTYPES
+from bakeoff.models.types import DTYPES, Dtype, parse_device, parse_dtype
 from bakeoff.process.jobs import BackendStep, Subject
 from bakeoff.record.policy import Policy
 from bakeoff.record.schema import Status
@@ -121,7 +121,7 @@ def request_of(variant: Variant) -> Request:
 def make_plan(request: Request) -> Plan:
     """Resolve a request. Raises BakeoffError for any name, size or combination of them that does not exist."""
     component = resolve_component(request.component)
-    device = _one_of(request.device or host.default_device(), DEVICES, "device")
+    device = parse_device(request.device or host.default_device())
     gap = host.device_gap(device)
     if gap:
         raise BakeoffError(f"--device {device}: {gap}")
@@ -136,7 +136,7 @@ def make_plan(request: Request) -> Plan:
     threads = request.threads or host.usable_cores()
     checkpoint = _checkpoint(request.checkpoint)
     presets = request.presets or (_default(component.default_preset, component, device, "--preset"),)
-    asked = tuple(_one_of(dtype, DTYPES, "dtype") for dtype in request.dtypes)
+    asked = tuple(parse_dtype(dtype) for dtype in request.dtypes)
     compositions = _compositions(request, component, device)
     entries: list[Entry] = []
     for preset_name in presets:
@@ -186,12 +186,6 @@ def _plan(request: Request, component: Component, entries: Iterable[Entry]) -> P
         ]
     )
     return Plan(request, component, ordered, key)
-
-
-def _one_of(name: str, known: Sequence[str], what: str) -> str:
-    if name not in known:
-        raise BakeoffError(f"no {what} '{name}'; known: {', '.join(known)}")
-    return name
 
 
 def _default_dtypes(device: str, suite: str) -> tuple[str, ...]:
@@ -286,7 +280,7 @@ def _builds(
     workload: Workload,
     subject: Subject,
     steps: tuple[tuple[Backend, str, Any], ...],
-    dtype: str,
+    dtype: Dtype,
 ) -> Iterator[Entry]:
     """A variant's entry, or one for each of the builds asked for, each with a cache folder of its own.
 
@@ -322,7 +316,7 @@ def _entry(
     workload: Workload,
     subject: Subject,
     steps: tuple[tuple[Backend, str, Any], ...],
-    dtype: str,
+    dtype: Dtype,
 ) -> Entry:
     uses: tuple[BackendUse, ...] = tuple(use_of(backend, options) for backend, _, options in steps)
     variant = Variant(component.name, subject.preset, workload.name, uses, dtype, subject.device)

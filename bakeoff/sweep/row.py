@@ -4,7 +4,7 @@ import contextlib
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -89,7 +89,7 @@ def judge(session: Session, entry: Entry, folder: Path) -> Outcome:
     return outcome
 
 
-def _judge_files(dtypes: set[str]) -> list[str]:
+def _judge_files(dtypes: Collection[str]) -> list[str]:
     return ["reference.json", *(f"eager-{dtype}.json" for dtype in dtypes)]
 
 

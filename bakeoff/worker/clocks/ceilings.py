@@ -7,6 +7,7 @@ is kept beside it and says how quiet the host was.
 import time
 from collections.abc import Callable, Iterator
 from statistics import median
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -92,9 +93,8 @@ def _convolutions(dtype: str, device: str) -> Iterator[Ceiling]:
             return
 
 
-def _rate(kind: str, dtype: str, flops: int, seconds: list[float]) -> Ceiling:
-    assert kind in ("product", "convolution")
-    return Ceiling(kind, dtype, flops, flops / min(seconds), flops / median(seconds))  # type: ignore[arg-type]
+def _rate(kind: Literal["product", "convolution"], dtype: str, flops: int, seconds: list[float]) -> Ceiling:
+    return Ceiling(kind, dtype, flops, flops / min(seconds), flops / median(seconds))
 
 
 def _repeat(work: Callable[[], object], device: str) -> list[float]:

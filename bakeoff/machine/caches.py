@@ -179,8 +179,8 @@ def remove(folder: Path, items: Sequence[Item]) -> Cleared:
 def _remove(cache: Path, place: str) -> bool:
     """Delete one entry and return whether it is gone.
 
-    Each step starts from an open folder descriptor (as in `rmtree`), so that replacing a folder by a link meanwhile cannot
-    make this delete anything outside the cache folder.
+    Each step starts from an open folder descriptor (as in `rmtree`): replacing a folder by a link meanwhile cannot make
+    this delete anything outside the cache folder.
     """
     parent, _, name = place.rpartition("/")
     opened = []

@@ -34,7 +34,7 @@ def write_atomically(path: Path, data: bytes) -> None:
             os.close(folder)
     except OSError as error:
         reason = f"{path.name} cannot be written to {path.parent}: {error.strerror}"
-        raise BakeoffError(f"{reason}; make room or choose another folder") from error
+        raise BakeoffError(f"{reason}; make room or choose another folder", code="not-writable") from error
     finally:  # Ctrl-C too
         if temporary:
             with contextlib.suppress(OSError):

@@ -68,7 +68,9 @@ def ensure_writable(folder: Path, what: str) -> Path:
         finally:
             probe.unlink(missing_ok=True)  # a full disk takes the name and not the byte
     except OSError as error:
-        raise BakeoffError(f"{what} cannot be written to {folder}: {error.strerror}; choose another folder") from error
+        raise BakeoffError(
+            f"{what} cannot be written to {folder}: {error.strerror}; choose another folder", code="not-writable"
+        ) from error
     return folder
 
 

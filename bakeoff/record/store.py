@@ -99,7 +99,9 @@ def _files(runs: Path) -> list[Path]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise BakeoffError(f"records cannot be read from {folder}: {error.strerror}; choose another folder") from error
+        raise BakeoffError(
+            f"records cannot be read from {folder}: {error.strerror}; choose another folder", code="not-readable"
+        ) from error
 
 
 def _read(path: Path) -> Entry:
@@ -107,10 +109,12 @@ def _read(path: Path) -> Entry:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise BakeoffError(f"record {path.name} cannot be read: {error.strerror}") from error
+        raise BakeoffError(f"record {path.name} cannot be read: {error.strerror}", code="bad-record") from error
     entry = decode(data, path.name)
     if _hash(data) != _ending(path):
-        raise BakeoffError(f"record {path.name} was edited or renamed: its content is {_hash(data)}; restore it")
+        raise BakeoffError(
+            f"record {path.name} was edited or renamed: its content is {_hash(data)}; restore it", code="bad-record"
+        )
     return _renamed(entry)
 
 
@@ -150,16 +154,21 @@ def find(runs: Path, asked: str) -> Stored:
         case Record():
             return Stored(name, entry)
         case Comparison():
-            raise BakeoffError(f"{name} compares {entry.a.variant} with {entry.b.variant}; see: bakeoff compare {name}")
+            raise BakeoffError(
+                f"{name} compares {entry.a.variant} with {entry.b.variant}; see: bakeoff compare {name}",
+                code="no-record",
+            )
         case Supersede():
-            raise BakeoffError(f"{name} is no record: it supersedes {entry.supersedes} ({entry.reason})")
+            raise BakeoffError(
+                f"{name} is no record: it supersedes {entry.supersedes} ({entry.reason})", code="no-record"
+            )
 
 
 def find_comparison(runs: Path, asked: str) -> StoredComparison:
     """The comparison of an id or a unique part of one. Raises BakeoffError when none or several match."""
     name, entry = _find(runs, asked)
     if not isinstance(entry, Comparison):
-        raise BakeoffError(f"{name} is no comparison; give two records, or see: bakeoff show {name}")
+        raise BakeoffError(f"{name} is no comparison; give two records, or see: bakeoff show {name}", code="no-record")
     return StoredComparison(name, entry)
 
 
@@ -172,17 +181,19 @@ def _find(runs: Path, asked: str) -> tuple[str, Entry]:
         if len(hits) != 1:
             found = f"{len(hits)} of {len(files)} records match" if hits else f"none of {len(files)} records matches"
             advice = "give more of its name" if hits else "see: bakeoff table --json"
-            raise BakeoffError(f"'{asked}': {found} in {runs / 'records'}; {advice}")
+            raise BakeoffError(f"'{asked}': {found} in {runs / 'records'}; {advice}", code="no-record")
     return hits[0].stem, _read(hits[0])
 
 
 def supersede(runs: Path, asked: str, reason: str) -> str:
     """Say that a record is not to be shown any more. Raises BakeoffError without a reason or a unique record."""
     if not reason.strip():
-        raise BakeoffError("a record is superseded with a reason; give --reason")
+        raise BakeoffError("a record is superseded with a reason; give --reason", code="bad-option")
     name, entry = _find(runs, asked)
     if isinstance(entry, Supersede):
-        raise BakeoffError(f"{name} is no record: it supersedes {entry.supersedes} ({entry.reason})")
+        raise BakeoffError(f"{name} is no record: it supersedes {entry.supersedes} ({entry.reason})", code="no-record")
     if not (runs / "records" / f"{name}.json").is_file():
-        raise BakeoffError(f"{name} is not in {runs / 'records'}; give --runs the folder that it is in")
+        raise BakeoffError(
+            f"{name} is not in {runs / 'records'}; give --runs the folder that it is in", code="no-record"
+        )
     return save(runs, Supersede(SCHEMA, now(), name, reason.strip()))

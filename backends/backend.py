@@ -11,11 +11,11 @@ from bakeoff.backends.format import ArtifactFormat
 from bakeoff.backends.tracing import Trace, trace_operators
 from bakeoff.models.component import Quantisation
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.types import Device
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-Device = Literal["cpu", "cuda"]
 Outputs = tuple["Tensor", ...]
 Call = Callable[[], Outputs]
 

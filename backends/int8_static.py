@@ -117,7 +117,7 @@ BACKEND = Backend(
             dtypes=("fp32",),
             then="inductor[freezing]",
             suite="full",
-            components=("image", "matrix"),
+            components=("image", "matrix-vae"),
         ),
     ),
     really_ran="at least one convolution or product reads a dequantised activation in the graph that is compiled",

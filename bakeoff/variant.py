@@ -5,16 +5,16 @@
 """
 
 import re
-import types
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import msgspec
 
 from bakeoff.backends.backend import Backend
+from bakeoff.models import current_name
 from bakeoff.models.errors import BakeoffError
-
-DTYPES = ("fp32", "tf32", "bf16", "fp16")
-DEVICES = ("cpu", "cuda")
+from bakeoff.models.types import Device, Dtype, parse_device, parse_dtype
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9_-]*"
 _OPTIONS = r"(?:\[[A-Za-z0-9_.,=-]*\])?"
@@ -47,8 +47,8 @@ class Variant:
     preset: str
     workload: str
     backends: tuple[BackendUse, ...]
-    dtype: str
-    device: str
+    dtype: Dtype
+    device: Device
 
     def __str__(self) -> str:
         return f"{self.subject}/{self.backend}/{self.dtype}@{self.device}"
@@ -69,15 +69,25 @@ class Variant:
 
 
 def parse_variant(text: str) -> Variant:
-    """Read a variant's string; options are kept as written, unchecked. Raises BakeoffError with the form it wants."""
+    """Read a variant's string; options are kept as written and not checked.
+
+    Raises BakeoffError for text of another form, or for an unknown dtype or device.
+    """
     match = _VARIANT.fullmatch(text.strip())
     if match is None:
         raise BakeoffError(
-            f"'{text}' is not a variant; the form is component:preset.workload/backend[options]/dtype@device"
+            f"'{text}' is not a variant; the form is component:preset.workload/backend[options]/dtype@device",
+            code="bad-variant",
         )
     parts = match.groupdict()
-    uses = tuple(_parse_use(use) for use in split_outside_brackets(parts["backends"], "+"))
-    return Variant(parts["component"], parts["preset"], parts["workload"], uses, parts["dtype"], parts["device"])
+    return Variant(
+        current_name(parts["component"]),
+        parts["preset"],
+        parts["workload"],
+        tuple(_parse_use(use) for use in split_outside_brackets(parts["backends"], "+")),
+        parse_dtype(parts["dtype"]),
+        parse_device(parts["device"]),
+    )
 
 
 def split_outside_brackets(text: str, separator: str) -> list[str]:
@@ -99,14 +109,18 @@ def parse_use(text: str) -> tuple[str, dict[str, OptionValue] | None]:
     if not bracket:
         return name, None
     if not rest.endswith("]"):
-        raise BakeoffError(f"'{text}': the options' bracket is not closed; write {name}[option,option=value]")
+        raise BakeoffError(
+            f"'{text}': the options' bracket is not closed; write {name}[option,option=value]", code="bad-option"
+        )
     pairs: dict[str, OptionValue] = {}
     for item in filter(None, rest[:-1].split(",")):
         option, equals, value = item.partition("=")
         if not option:
-            raise BakeoffError(f"'{text}': '{item}' has no option's name; write {name}[option={value}]")
+            raise BakeoffError(
+                f"'{text}': '{item}' has no option's name; write {name}[option={value}]", code="bad-option"
+            )
         if option in pairs:
-            raise BakeoffError(f"'{text}': option '{option}' is given twice; keep one")
+            raise BakeoffError(f"'{text}': option '{option}' is given twice; keep one", code="bad-option")
         pairs[option] = value if equals else True
     return name, pairs
 
@@ -131,37 +145,29 @@ def use_of(backend: Backend, options: Any) -> BackendUse:
 
 
 def options_of(backend: Backend, pairs: Mapping[str, OptionValue]) -> Any:
-    """The options dataclass from names and values, text being read by the field's type.
+    """The options dataclass from names and values; text is converted to the field's type.
 
-    Raises BakeoffError for an unknown option or a value the field's type does not take, naming what it takes.
+    Raises BakeoffError for an unknown option or a value that the field's type does not take.
     """
     hints = get_type_hints(backend.options)
     values = {}
     for name, value in pairs.items():
         if name not in hints:
             known = ", ".join(hints) or "none"
-            raise BakeoffError(f"{backend.name} has no option '{name}'; it has: {known}")
-        values[name] = _read(value, hints[name], f"{backend.name}[{_written(name, value)}]")
+            raise BakeoffError(f"{backend.name} has no option '{name}'; it has: {known}", code="bad-option")
+        try:
+            values[name] = msgspec.convert(value, type=hints[name], strict=False)
+        except msgspec.ValidationError as error:
+            asked = f"{backend.name}[{_written(name, value)}]"
+            raise BakeoffError(f"{asked}: takes {_accepted(hints[name])}", code="bad-option") from error
     return backend.options(**values)
 
 
-def _read(value: OptionValue, kind: Any, asked: str) -> OptionValue:
-    if get_origin(kind) in (Union, types.UnionType):
-        kind = next(part for part in get_args(kind) if part is not type(None))
+def _accepted(kind: Any) -> str:
+    """The values of an option's type, for errors."""
     if get_origin(kind) is Literal:
-        for allowed in get_args(kind):
-            if str(allowed) == str(value):
-                return allowed
-        raise BakeoffError(f"{asked}: takes {', '.join(str(allowed) for allowed in get_args(kind))}")
-    if kind is bool:
-        readings = {"true": True, "false": False}
-        if str(value).lower() in readings:
-            return readings[str(value).lower()]
-        raise BakeoffError(f"{asked}: takes true or false")
-    if value is True:
-        raise BakeoffError(f"{asked}: takes a value, as in {asked.removesuffix(']')}=...]")
-    try:
-        result: OptionValue = kind(value)
-    except ValueError as error:
-        raise BakeoffError(f"{asked}: takes {kind.__name__}") from error
-    return result
+        return ", ".join(str(value) for value in get_args(kind))
+    if get_args(kind):
+        return " or ".join(_accepted(part) for part in get_args(kind) if part is not type(None))
+    names = {bool: "true or false", int: "an integer", float: "a number", str: "text"}
+    return names.get(kind, str(kind))

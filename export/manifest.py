@@ -9,6 +9,7 @@ import msgspec
 
 from bakeoff.backends.format import BadArtifact, Need
 from bakeoff.models.component import Quantisation, Stream
+from bakeoff.models.types import Device, Dtype, Scalar
 
 SCHEMA = 1
 MANIFEST = "manifest.json"
@@ -18,7 +19,6 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 48)]
 Shape = Annotated[tuple[Count, ...], msgspec.Meta(max_length=16)]
 Limit = Annotated[float, msgspec.Meta(gt=0, le=1)]
 """Relative L2 that an output may differ by; what differs by 1 is another output."""
-Scalar = str | int | float | bool | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +130,8 @@ class Manifest:
     backend: str
     """The one that opens it."""
     options: dict[str, Scalar]
-    device: Literal["cpu", "cuda"]
-    dtype: Literal["fp32", "tf32", "bf16", "fp16"]
+    device: Device
+    dtype: Dtype
     quantisation: Quantisation
     batch: int
     threads: int

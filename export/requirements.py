@@ -1,9 +1,10 @@
 """What a host must have for an artifact, and what this one has."""
 
 import platform
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+
+from packaging.version import Version
 
 from bakeoff.backends.format import Need
 from bakeoff.machine import host
@@ -69,7 +70,10 @@ def _met(need: Need, found: str) -> bool:
         return found == need.value
     if need.rule == "has":
         return set(need.value.split()) <= set(found.split())
-    return bool(found) and _numbers(found) >= _numbers(need.value)
+    try:
+        return Version(found) >= Version(need.value)
+    except ValueError:  # not a version, or a number of more digits than Python reads
+        return False
 
 
 def _wanted(need: Need, here: Mapping[str, str]) -> str:
@@ -83,7 +87,3 @@ def _way(need: Need) -> str:
         return _WAYS[need.what]
     sign = ">=" if need.rule == "at least" else "=="
     return f"pip install '{need.what}{sign}{need.value}', or export it anew"
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", version[:64]))

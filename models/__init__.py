@@ -7,18 +7,25 @@ _TABLE = {
     "wm": "bakeoff.models.wm.spec:SPEC",
     "image": "bakeoff.models.image.spec:SPEC",
     "audio": "bakeoff.models.audio.spec:SPEC",
-    "matrix": "bakeoff.models.matrix_vae.spec:SPEC",
+    "matrix-vae": "bakeoff.models.matrix_vae.spec:SPEC",
     "toy": "bakeoff.models.toy.spec:SPEC",
 }
+ALIASES = {"matrix": "matrix-vae"}
+"""Former names of components, which old records, commands and scripts still use."""
 
 
 def component_names() -> tuple[str, ...]:
     return tuple(_TABLE)
 
 
+def current_name(name: str) -> str:
+    """The present name of a component; a name that is not a former one is returned as it is."""
+    return ALIASES.get(name, name)
+
+
 def resolve_component(reference: str) -> Component:
-    """The component of a name in the table, or of a user's own `package.module:ATTRIBUTE`.
+    """The component of a name in the table, of a former name, or of a user's own `package.module:ATTRIBUTE`.
 
     Raises BakeoffError when the name is unknown, the module cannot be imported or holds no Component.
     """
-    return look_up(reference, _TABLE, Component, "SPEC")
+    return look_up(current_name(reference), _TABLE, Component, "SPEC")

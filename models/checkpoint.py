@@ -55,14 +55,16 @@ def load_checkpoint(path: Path, module: nn.Module, component: Component) -> None
     found = _read(path, component)
     wanted: dict[str, Tensor] = module.state_dict()
     if any(tensor.is_meta for tensor in wanted.values()):
-        raise BakeoffError(f"{_asked(path)}: the module is on the meta device; call to_empty(device=...) first")
+        raise BakeoffError(
+            f"{_asked(path)}: the module is on the meta device; call to_empty(device=...) first", code="bad-checkpoint"
+        )
     _compare(path, component, found, wanted)
     for key, tensor in found.items():
         _check_values(path, key, tensor, wanted[key])
     try:
         module.load_state_dict(found)
     except BakeoffError as error:  # a module's own check of its tables
-        raise BakeoffError(f"{_asked(path)}: {error}") from error
+        raise BakeoffError(f"{_asked(path)}: {error}", code="bad-checkpoint") from error
 
 
 def keys_of(path: Path, component: Component) -> dict[str, tuple[int, ...]]:
@@ -86,7 +88,9 @@ def adapt_config(config: Any, component: Component, path: Path) -> Any:
 def _read(path: Path, component: Component) -> dict[str, Tensor]:
     content = _load(path)
     if not isinstance(content, Mapping):
-        raise BakeoffError(f"{_asked(path)}: it holds a {type(content).__name__}; save a dict of tensors")
+        raise BakeoffError(
+            f"{_asked(path)}: it holds a {type(content).__name__}; save a dict of tensors", code="bad-checkpoint"
+        )
     for entry in ("ema", "model"):
         if isinstance(content.get(entry), Mapping):
             content = content[entry]
@@ -99,37 +103,47 @@ def _read(path: Path, component: Component) -> dict[str, Tensor]:
         content = {key: value for key, value in content.items() if key.startswith(component.checkpoint_prefixes)}
     if not content:
         kind = f" under {' or '.join(component.checkpoint_prefixes)}" if component.checkpoint_prefixes else ""
-        raise BakeoffError(f"{_asked(path)}: it holds nothing{kind}; give a checkpoint of {component.name}")
+        raise BakeoffError(
+            f"{_asked(path)}: it holds nothing{kind}; give a checkpoint of {component.name}", code="bad-checkpoint"
+        )
     for key, value in content.items():
         if not isinstance(value, Tensor) or value.layout != torch.strided or value.is_meta or value.is_quantized:
             what = "a tensor without plain values" if isinstance(value, Tensor) else f"a {type(value).__name__}"
-            raise BakeoffError(f"{_asked(path)}: its entry '{_line(key)}' is {what}; save a dict of plain tensors")
+            raise BakeoffError(
+                f"{_asked(path)}: its entry '{_line(key)}' is {what}; save a dict of plain tensors",
+                code="bad-checkpoint",
+            )
     return {key: tensor.detach() for key, tensor in content.items()}
 
 
 def _load(path: Path) -> Any:
     suffix = path.suffix.lower()
     if suffix not in (".safetensors", *_TORCH_SUFFIXES):
-        raise BakeoffError(f"{_asked(path)}: '{path.suffix}' is not accepted; convert it to .safetensors, .pt or .pth")
+        raise BakeoffError(
+            f"{_asked(path)}: '{path.suffix}' is not accepted; convert it to .safetensors, .pt or .pth",
+            code="bad-checkpoint",
+        )
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
             what = "a folder" if stat.S_ISDIR(status.st_mode) else "no regular file"
-            raise BakeoffError(f"{_asked(path)}: it is {what}; give the checkpoint file itself")
+            raise BakeoffError(f"{_asked(path)}: it is {what}; give the checkpoint file itself", code="bad-checkpoint")
         if status.st_size == 0:
-            raise BakeoffError(f"{_asked(path)}: the file is empty; fetch it again")
+            raise BakeoffError(f"{_asked(path)}: the file is empty; fetch it again", code="bad-checkpoint")
         if suffix == ".safetensors":
             return load_file(path, device="cpu")
         return _load_torch(path)
     except OSError as error:
-        raise BakeoffError(f"{_asked(path)}: {_reason(error)}; check the path and its permissions") from error
+        raise BakeoffError(
+            f"{_asked(path)}: {_reason(error)}; check the path and its permissions", code="bad-checkpoint"
+        ) from error
     except _UNREADABLE as error:
         foreign = re.search(r"GLOBAL ([\w.]+)", str(error)) if isinstance(error, pickle.UnpicklingError) else None
         if foreign:
             found = f"it asks to run {foreign[1]}, which is refused; save a dict of plain tensors"
         else:
             found = f"truncated, damaged or no checkpoint ({_reason(error)}); fetch it or save it again"
-        raise BakeoffError(f"{_asked(path)}: {found}") from error
+        raise BakeoffError(f"{_asked(path)}: {found}", code="bad-checkpoint") from error
 
 
 def _load_torch(path: Path) -> Any:
@@ -147,10 +161,13 @@ def _check_archive(path: Path) -> None:
     with zipfile.ZipFile(path) as archive:
         records = archive.infolist()
     if any(record.compress_type != zipfile.ZIP_STORED for record in records):
-        raise BakeoffError(f"{_asked(path)}: a compressed archive; save it with torch.save")
+        raise BakeoffError(f"{_asked(path)}: a compressed archive; save it with torch.save", code="bad-checkpoint")
     claimed, size = sum(record.file_size for record in records), path.stat().st_size
     if claimed > size:
-        raise BakeoffError(f"{_asked(path)}: its records claim {claimed} bytes in a file of {size}; fetch it again")
+        raise BakeoffError(
+            f"{_asked(path)}: its records claim {claimed} bytes in a file of {size}; fetch it again",
+            code="bad-checkpoint",
+        )
 
 
 def _compare(path: Path, component: Component, found: dict[str, Tensor], wanted: dict[str, Tensor]) -> None:
@@ -168,23 +185,32 @@ def _compare(path: Path, component: Component, found: dict[str, Tensor], wanted:
     ]
     if parts:
         raise BakeoffError(
-            f"{_asked(path)}: keys do not fit {component.name}: {', '.join(parts)}; choose its own preset"
+            f"{_asked(path)}: keys do not fit {component.name}: {', '.join(parts)}; choose its own preset",
+            code="bad-checkpoint",
         )
 
 
 def _check_values(path: Path, key: str, tensor: Tensor, target: Tensor) -> None:
     if not target.is_floating_point():
         if tensor.dtype != target.dtype:
-            raise BakeoffError(f"{_asked(path)}: '{key}' is {tensor.dtype}, not {target.dtype}; save it in that type")
+            raise BakeoffError(
+                f"{_asked(path)}: '{key}' is {tensor.dtype}, not {target.dtype}; save it in that type",
+                code="bad-checkpoint",
+            )
         return
     if tensor.dtype not in _FLOATING:
-        raise BakeoffError(f"{_asked(path)}: '{key}' is {tensor.dtype}; save it as float32, bfloat16 or float16")
+        raise BakeoffError(
+            f"{_asked(path)}: '{key}' is {tensor.dtype}; save it as float32, bfloat16 or float16", code="bad-checkpoint"
+        )
     if tensor.numel() == 0:
         return
     low, high = tensor.aminmax()
     limit = torch.finfo(target.dtype).max
     if not -limit <= float(low) <= float(high) <= limit:
-        raise BakeoffError(f"{_asked(path)}: '{key}' has values that are not finite in {target.dtype}; save it again")
+        raise BakeoffError(
+            f"{_asked(path)}: '{key}' has values that are not finite in {target.dtype}; save it again",
+            code="bad-checkpoint",
+        )
 
 
 def _asked(path: Path) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from importlib import import_module
 from math import prod
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from bakeoff.models.errors import BakeoffError
 
@@ -158,11 +158,33 @@ class Component:
             if preset.name == name:
                 return preset
         known = ", ".join(preset.name for preset in self.presets)
-        raise BakeoffError(f"{self.name} has no preset '{name}'; it has {known}")
+        raise BakeoffError(f"{self.name} has no preset '{name}'; it has {known}", code="unknown-name")
 
     def network_module(self) -> Any:
         """Import the torch side. Workers only."""
         return import_module(self.network)
+
+
+def require_positive_integers(config: Any, component: str) -> None:
+    """Check the fields of a config dataclass that are declared `int`, `tuple[int, int]` or `tuple[int, ...]`.
+
+    Each must be an integer of at least 1, or a tuple of such: of the declared length, or not empty where it is open.
+    Raises BakeoffError naming the field.
+    """
+    for name, kind in get_type_hints(type(config)).items():
+        value, parts = getattr(config, name), get_args(kind)
+        if kind is int:
+            values, fits, wanted = (value,), True, "a whole number"
+        elif get_origin(kind) is tuple and parts[0] is int:
+            values, open_ended = value, parts[-1] is Ellipsis
+            fits = isinstance(value, tuple) and (bool(value) if open_ended else len(value) == len(parts))
+            wanted = "one or more whole numbers" if open_ended else f"{len(parts)} whole numbers"
+        else:
+            continue
+        # type() and not isinstance(), since True is an int
+        if not (fits and all(type(entry) is int and entry >= 1 for entry in values)):
+            text = f"{component} config: {name} is {value!r}; it must be {wanted} of at least 1"
+            raise BakeoffError(text, code="bad-config")
 
 
 def config_from(config_type: type, values: Mapping[str, Any], component: str) -> Any:
@@ -173,9 +195,12 @@ def config_from(config_type: type, values: Mapping[str, Any], component: str) ->
     known = {field.name for field in fields(config_type)}
     unknown = sorted(set(values) - known)
     if unknown:
-        raise BakeoffError(f"{component} config: unknown field {', '.join(unknown)}; it has {', '.join(sorted(known))}")
+        raise BakeoffError(
+            f"{component} config: unknown field {', '.join(unknown)}; it has {', '.join(sorted(known))}",
+            code="bad-config",
+        )
     clean = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
     try:
         return config_type(**clean)
     except TypeError as error:
-        raise BakeoffError(f"{component} config: {error}") from error
+        raise BakeoffError(f"{component} config: {error}", code="bad-config") from error

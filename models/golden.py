@@ -37,12 +37,17 @@ def _keep(inside: dict[str, Tensor], key: str, _module: nn.Module, _args: Any, r
 def _require(component: str, what: str, expected: Mapping[str, tuple[int, ...]], given: Mapping[str, Tensor]) -> None:
     for name, shape in expected.items():
         if name not in given:
-            raise BakeoffError(f"{component} golden: {what} {name} of shape {list(shape)} is missing")
+            raise BakeoffError(
+                f"{component} golden: {what} {name} of shape {list(shape)} is missing", code="bad-golden"
+            )
         if tuple(given[name].shape) != shape:
             found = list(given[name].shape)
-            raise BakeoffError(f"{component} golden: {what} {name} is {found}; the config makes it {list(shape)}")
+            raise BakeoffError(
+                f"{component} golden: {what} {name} is {found}; the config makes it {list(shape)}", code="bad-golden"
+            )
     unknown = sorted(given.keys() - expected.keys())
     if unknown:
         raise BakeoffError(
-            f"{component} golden: {len(unknown)} {what}s are unknown to this config, {unknown[0]} the first"
+            f"{component} golden: {len(unknown)} {what}s are unknown to this config, {unknown[0]} the first",
+            code="bad-golden",
         )

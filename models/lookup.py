@@ -20,15 +20,21 @@ def look_up(reference: str, table: Mapping[str, str], kind: type[T], attribute: 
     target = table.get(reference, reference)
     if not _PATH.fullmatch(target):
         raise BakeoffError(
-            f"no {what} '{reference}'; known: {', '.join(table)}, or package.module:{attribute} for your own"
+            f"no {what} '{reference}'; known: {', '.join(table)}, or package.module:{attribute} for your own",
+            code="unknown-name",
         )
     module_name, _, name = target.partition(":")
     try:
         found = getattr(import_module(module_name), name)
     except (ImportError, AttributeError, BakeoffError) as error:
-        raise BakeoffError(f"{what} '{reference}' cannot be loaded: {error}") from error
+        raise BakeoffError(f"{what} '{reference}' cannot be loaded: {error}", code="bad-user-code") from error
     except (Exception, SystemExit) as error:  # a module may do anything when it is imported
-        raise BakeoffError(f"{what} '{reference}' cannot be loaded: {type(error).__name__}: {error}") from error
+        raise BakeoffError(
+            f"{what} '{reference}' cannot be loaded: {type(error).__name__}: {error}", code="bad-user-code"
+        ) from error
     if not isinstance(found, kind):
-        raise BakeoffError(f"'{reference}' is of type {type(found).__name__}, not {kind.__module__}.{kind.__name__}")
+        raise BakeoffError(
+            f"'{reference}' is of type {type(found).__name__}, not {kind.__module__}.{kind.__name__}",
+            code="bad-user-code",
+        )
     return found

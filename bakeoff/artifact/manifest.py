@@ -36,8 +36,8 @@ def make_manifest(plan: Plan, part: Path, sampled: SampleResult, written: list[W
         credit=plan.component.credit,
         backend=last.name,
         options=dict(row.steps[-1].options),
-        device="cuda" if variant.device == "cuda" else "cpu",
-        dtype=variant.dtype,  # type: ignore[arg-type]  # the plan lets no other pass
+        device=variant.device,
+        dtype=variant.dtype,
         quantisation=row.quantisation,
         batch=subject.batch,
         threads=subject.threads,

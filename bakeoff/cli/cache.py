@@ -50,17 +50,17 @@ def clear(
 ) -> None:
     """Remove what can be made again, without asking, and say what it was; never while something is measured."""
     from bakeoff.machine import paths
-    from bakeoff.machine.caches import Choice, choose, read, remove
+    from bakeoff.machine.caches import Selection, read, remove, select
     from bakeoff.machine.locks import all_devices_lock
     from bakeoff.report.text import cache
 
     folder = paths.cache_folder()
-    choice = Choice(tuple(kinds or ()), named("--variant", variant), older_than)
-    choose((), choice, 0.0)  # what cannot be meant is said before anything is looked at
+    choice = Selection(tuple(kinds or ()), named("--variant", variant), older_than)
+    select((), choice, 0.0)  # validate arguments before reading the cache
     read(folder)
     paths.ensure_writable(folder, "caches")
     with all_devices_lock(folder):
-        cleared = remove(folder, choose(read(folder), choice, time.time()))
+        cleared = remove(folder, select(read(folder), choice, time.time()))
     if as_json:
         print_json({"removed": cleared.removed, "kept": cleared.kept, "bytes": cleared.bytes})
     else:

@@ -28,7 +28,7 @@ Runs = Annotated[str | None, typer.Option("--runs", help="Folder of records (def
 def print_json(value: Any) -> None:
     import msgspec
 
-    from bakeoff.record.schema import encode_json
+    from bakeoff.record.codec import encode_json
 
     sys.stdout.write(msgspec.json.format(encode_json(value), indent=1).decode() + "\n")
 

@@ -12,7 +12,7 @@ from bakeoff.models.errors import BakeoffError
 
 @app.command()
 def sweep(
-    component: Annotated[str, typer.Argument(help="wm, image, audio, matrix, toy, or package.module:SPEC.")],
+    component: Annotated[str, typer.Argument(help="wm, image, audio, matrix-vae, toy, or package.module:SPEC.")],
     preset: Annotated[list[str] | None, typer.Option(help="Presets, comma-separated.")] = None,
     workload: Annotated[list[str] | None, typer.Option(help="Workloads, comma-separated.")] = None,
     backends: Annotated[list[str] | None, typer.Option(help="As in eager,inductor[freezing],a+b.")] = None,
@@ -177,11 +177,8 @@ def selftest(
     from bakeoff.report.text import selftest
     from bakeoff.selftest.run import run
     from bakeoff.sweep.progress import TerminalProgress
-    from bakeoff.variant import DEVICES
 
-    asked = named("--device", device) or host.default_device()
-    if asked not in DEVICES or host.device_gap(asked):
-        raise BakeoffError(f"--device {asked}: {host.device_gap(asked) or 'known: ' + ', '.join(DEVICES)}")
+    asked = host.usable_device(named("--device", device))
     with TerminalProgress(Console(stderr=True)) as progress:
         found = run(quick, asked, progress)
     if as_json:
@@ -209,11 +206,8 @@ def ceilings(
     from bakeoff.report.text import selftest
     from bakeoff.sweep.ceilings import known_ceilings
     from bakeoff.sweep.progress import TerminalProgress
-    from bakeoff.variant import DEVICES
 
-    asked = named("--device", device) or host.default_device()
-    if asked not in DEVICES or host.device_gap(asked):
-        raise BakeoffError(f"--device {asked}: {host.device_gap(asked) or 'known: ' + ', '.join(DEVICES)}")
+    asked = host.usable_device(named("--device", device))
     if not 0 <= threads <= 1024:
         raise BakeoffError(f"--threads {threads}: give 0 for all cores, or 1 to 1024")
     cache = paths.ensure_writable(paths.cache_folder(), "caches")

@@ -34,11 +34,12 @@ def table(
     as_json: Json = False,
 ) -> None:
     """Print the tables of the newest sweeps from their records."""
+    from bakeoff.models import current_name
     from bakeoff.record.store import load_all
     from bakeoff.report.groups import newest
     from bakeoff.report.text import table as tables
 
-    folder = records_folder(runs)
+    component, folder = current_name(component), records_folder(runs)
     records = load_all(folder)
     warn(records.problems)
     every = [entry for entry in records.current if component in ("", entry.record.variant.component)]
@@ -61,9 +62,11 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Write one offline HTML page of the newest records: tables that sort, figures that zoom."""
+    from bakeoff.models import current_name
     from bakeoff.record.store import load_all
     from bakeoff.report import html as page
 
+    component = current_name(component)
     path, folder = Path(named("--html", html)), records_folder(runs)
     records = page.of_component(load_all(folder), component)
     warn(records.problems)

@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 
 from bakeoff.machine import paths
+from bakeoff.machine.files import digest
 from bakeoff.models.errors import BakeoffError
-from bakeoff.record.store import digest
 
 ABOUT = "about.json"
 _BUILD = "-build"
@@ -75,7 +75,7 @@ def begin_anew(folder: Path) -> None:
         pass
     except OSError as error:
         text = f"{error.filename} of an earlier build cannot be removed: {error.strerror}"
-        raise BakeoffError(f"{text}; remove {folder} by hand") from error
+        raise BakeoffError(f"{text}; remove {folder} by hand", code="not-writable") from error
 
 
 def take_usual_place(folder: Path) -> None:
@@ -96,4 +96,6 @@ def take_usual_place(folder: Path) -> None:
         folder.rename(usual)
         shutil.rmtree(before, ignore_errors=True)
     except OSError as error:
-        raise BakeoffError(f"{folder} cannot become the usual {usual.name}: {error.strerror}") from error
+        raise BakeoffError(
+            f"{folder} cannot become the usual {usual.name}: {error.strerror}", code="not-writable"
+        ) from error

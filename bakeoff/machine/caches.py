@@ -1,4 +1,4 @@
-"""What lies in the lab's cache folder, and how it is cleared. All of it can be made again; records lie elsewhere."""
+"""The contents of the cache folder by kind, and clearing them. All of it can be rebuilt; records are kept elsewhere."""
 
 import os
 import shutil
@@ -16,44 +16,47 @@ DAY_S = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One of the folders in the cache, or a file that is one by itself."""
+    """A folder of the cache whose entries are alike, or a single file."""
 
     name: str
     holds: str
     place: str = ""
-    """The file, where it is no folder."""
+    """Name of the file, for a kind that is one file."""
     large: bool = False
-    """Cleared when no kind is named; the others take no room, and time to make again."""
+    """Cleared when no kind is named. The others are small and cost time to rebuild."""
+    former: str = ""
+    """What the kind and its folder were called before; such a folder is listed and cleared with the kind."""
 
 
 KINDS = (
     Kind("compiled", "what compilers keep, of each variant", large=True),
-    Kind("references", "reference outputs, and eager's own error", large=True),
+    Kind("references", "reference outputs, and eager's own error", large=True, former="judges"),
     Kind("logs", "what workers printed, of each sweep", large=True),
     Kind("ceilings", "the best this machine does"),
     Kind("sweeps", "what --resume needs"),
     Kind("selftest", "what the last selftest said", place="selftest.json"),
 )
 LOCKS, OTHER = "locks", "other"
-"""Kinds that are shown and never cleared: a lock that is removed while it is waited for keeps nobody out, and what the
-lab did not put there is not its own."""
+"""Kinds that are listed and never cleared: deleting a lock file in use breaks mutual exclusion, and other files are not
+bakeoff's."""
+_PRESENT = {kind.former: kind.name for kind in KINDS if kind.former}
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A file or folder of the cache, with all that is in it."""
+    """One file or folder of the cache; sizes and times cover all that is in it."""
 
     kind: str
     place: str
     """Relative to the cache folder."""
     bytes: int
     used_s: float
-    """When it was written or used last, in seconds since 1970."""
+    """Time of last write or use, seconds since 1970."""
     about: About | None = None
 
     @property
     def name(self) -> str:
-        """What it is called in lists: a compiled variant by what it says of itself, else the last part of its place."""
+        """Name in lists: the variant for compiled entries with an about file, else the last part of the path."""
         if self.about is None:
             return self.place.rpartition("/")[2]
         build = f", build {self.about.build_number}" if self.about.build_number > 1 else ""
@@ -61,34 +64,33 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """What is to be cleared."""
+class Selection:
+    """Which entries to clear."""
 
     kinds: tuple[str, ...] = ()
-    """Empty: those that are large."""
+    """Empty: the large ones."""
     variant: str = ""
-    """Only compiled variants whose name holds this."""
+    """Only compiled variants whose name contains this text."""
     older_than_days: float = 0.0
-    """Only what was last used before that."""
+    """Only entries not used for so many days."""
 
 
 def read(folder: Path) -> tuple[Item, ...]:
-    """All that lies in the cache folder, links not followed.
-
-    Raises BakeoffError when it is absent or cannot be read.
-    """
+    """List the cache folder without following links. Raises BakeoffError when it is absent or cannot be read."""
     try:
         names = sorted(os.listdir(folder))
     except FileNotFoundError as error:
-        raise BakeoffError(f"there is no cache folder {folder}: nothing was measured with it yet") from error
+        text = f"there is no cache folder {folder}: nothing was measured with it yet"
+        raise BakeoffError(text, code="not-readable") from error
     except OSError as error:
-        raise BakeoffError(f"the cache folder {folder} cannot be read: {error.strerror}") from error
+        text = f"the cache folder {folder} cannot be read: {error.strerror}"
+        raise BakeoffError(text, code="not-readable") from error
     files = {kind.place: kind.name for kind in KINDS if kind.place}
-    folders = {LOCKS, *(kind.name for kind in KINDS if not kind.place)}
+    folders = {LOCKS, *_PRESENT, *(kind.name for kind in KINDS if not kind.place)}
     items = []
     for name in names:
         if name in folders and (folder / name).is_dir() and not (folder / name).is_symlink():
-            items += [_item(name, folder, f"{name}/{inner}") for inner in _inside(folder / name)]
+            items += [_item(_PRESENT.get(name, name), folder, f"{name}/{inner}") for inner in _inside(folder / name)]
         else:
             items.append(_item(files.get(name, OTHER), folder, name))
     return tuple(item for item in items if item is not None)
@@ -101,7 +103,7 @@ def _inside(folder: Path) -> list[str]:
 
 
 def _item(kind: str, cache: Path, place: str) -> Item | None:
-    """None for what has vanished meanwhile. A name that cannot be printed is not one that the lab gave."""
+    """None when the entry has been deleted meanwhile. A name that is not printable is of kind `other`."""
     path = cache / place
     found = list(_stats(path))
     if not found:
@@ -124,33 +126,38 @@ def _stats(path: Path) -> Iterator[os.stat_result]:
                         yield os.lstat(os.path.join(parent, name))
 
 
-def choose(items: Collection[Item], choice: Choice, now_s: float) -> tuple[Item, ...]:
-    """The items that a choice means. Raises BakeoffError for a choice that means nothing."""
+def select(items: Collection[Item], choice: Selection, now_s: float) -> tuple[Item, ...]:
+    """The items of a selection. Raises BakeoffError for an unknown kind, or values out of range."""
     kinds = _kinds(choice)
     if not 0 <= choice.older_than_days <= 36_500:
-        raise BakeoffError(f"--older-than {choice.older_than_days:g}: give days, 0 to 36500")
+        raise BakeoffError(f"--older-than {choice.older_than_days:g}: give days, 0 to 36500", code="bad-option")
     newest_s = now_s - choice.older_than_days * DAY_S if choice.older_than_days else float("inf")
     return tuple(
         item for item in items if item.kind in kinds and item.used_s <= newest_s and choice.variant in item.name
     )
 
 
-def _kinds(choice: Choice) -> tuple[str, ...]:
+def _kinds(choice: Selection) -> tuple[str, ...]:
     known = [kind.name for kind in KINDS]
-    for name in choice.kinds:
+    kinds = tuple(_PRESENT.get(name, name) for name in choice.kinds)
+    for name in kinds:
         if name == LOCKS:
-            raise BakeoffError("locks are never cleared: one that is removed keeps no second sweep out")
+            text = "locks are never cleared: without its lock a second sweep could start beside a running one"
+            raise BakeoffError(text, code="bad-option")
         if name not in known:
-            raise BakeoffError(f"no kind '{name}' is cleared; known: {', '.join(known)}")
+            raise BakeoffError(f"no kind '{name}' is cleared; known: {', '.join(known)}", code="unknown-name")
         if choice.variant and name != "compiled":
-            raise BakeoffError(f"--variant tells compiled variants apart, {name} are not told apart by it")
+            text = f"--variant applies to compiled variants, not to {name}; leave one of them out"
+            raise BakeoffError(text, code="bad-option")
     if choice.variant:
         return ("compiled",)
-    return choice.kinds or tuple(kind.name for kind in KINDS if kind.large)
+    return kinds or tuple(kind.name for kind in KINDS if kind.large)
 
 
 @dataclass(frozen=True, slots=True)
 class Cleared:
+    """The result of clearing."""
+
     removed: tuple[Item, ...]
     kept: tuple[Item, ...]
     """What could not be removed."""
@@ -161,7 +168,7 @@ class Cleared:
 
 
 def remove(folder: Path, items: Sequence[Item]) -> Cleared:
-    """Remove items of the cache folder. The caller holds the devices' locks."""
+    """Remove items of the cache folder. The caller must hold the devices' locks."""
     gone = [_remove(folder, item.place) for item in items]
     return Cleared(
         tuple(item for item, done in zip(items, gone, strict=True) if done),
@@ -170,8 +177,11 @@ def remove(folder: Path, items: Sequence[Item]) -> Cleared:
 
 
 def _remove(cache: Path, place: str) -> bool:
-    """Whether it is gone. Whatever becomes a link meanwhile, nothing is removed that is not below the cache folder:
-    each step is taken from an open folder, and `rmtree` does the same."""
+    """Delete one entry and return whether it is gone.
+
+    Each step starts from an open folder descriptor (as in `rmtree`): replacing a folder by a link meanwhile cannot make
+    this delete anything outside the cache folder.
+    """
     parent, _, name = place.rpartition("/")
     opened = []
     try:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from bakeoff.record.schema import Host
+from bakeoff.machine.host import Host
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,19 +1,19 @@
-"""Facts of this machine that decide a number, read without torch: CPU, GPUs by NVML, memory, versions, load."""
+"""Facts of this machine that decide a number, read without torch: CPU, GPUs, memory, versions, load."""
 
 import contextlib
 import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
-from typing import Any
 
 import psutil
 
+from bakeoff.machine import gpus
 from bakeoff.models.errors import BakeoffError
-from bakeoff.record.schema import Host, Scalar
+from bakeoff.models.types import Device, Scalar, parse_device
 
 DISTRIBUTIONS = (
     "torch",
@@ -47,6 +47,26 @@ _FLAGS = (
 _BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
 
 
+@dataclass(frozen=True, slots=True)
+class Host:
+    """The machine as far as it decides a number; no name of it."""
+
+    cpu: str
+    cores: int
+    logical_cores: int
+    cpu_flags: tuple[str, ...]
+    memory_bytes: int
+    system: str
+    python: str
+    gpus: tuple[dict[str, Scalar], ...] = ()
+
+    def name(self, device: str) -> str:
+        """How history and tables call the machine."""
+        if device == "cuda" and self.gpus:
+            return str(self.gpus[0]["name"])
+        return f"{self.cpu}, {self.cores} cores"
+
+
 def _cpuinfo(key: str) -> str:
     with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
         for line in file:
@@ -54,43 +74,6 @@ def _cpuinfo(key: str) -> str:
             if name.strip() == key:
                 return value.strip()
     return ""
-
-
-@contextlib.contextmanager
-def nvml() -> Iterator[Any]:
-    """The initialised NVML binding, or None where there is no driver."""
-    import pynvml
-
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        yield None
-        return
-    try:
-        yield pynvml
-    finally:
-        pynvml.nvmlShutdown()
-
-
-def _gpus() -> tuple[dict[str, Scalar], ...]:
-    with nvml() as library:
-        if library is None:
-            return ()
-        driver = library.nvmlSystemGetDriverVersion()
-        found: list[dict[str, Scalar]] = []
-        for index in range(library.nvmlDeviceGetCount()):
-            handle = library.nvmlDeviceGetHandleByIndex(index)
-            major, minor = library.nvmlDeviceGetCudaComputeCapability(handle)
-            found.append(
-                {
-                    "name": library.nvmlDeviceGetName(handle),
-                    "uuid": library.nvmlDeviceGetUUID(handle),
-                    "driver": driver,
-                    "memory_bytes": int(library.nvmlDeviceGetMemoryInfo(handle).total),
-                    "compute_capability": f"{major}.{minor}",
-                }
-            )
-        return tuple(found)
 
 
 @cache
@@ -105,7 +88,7 @@ def read_host() -> Host:
         memory_bytes=psutil.virtual_memory().total,
         system=f"{platform.system()} {platform.release()} {platform.machine()}",
         python=platform.python_version(),
-        gpus=_gpus(),
+        gpus=gpus.read_gpus(),
     )
 
 
@@ -119,8 +102,17 @@ def has_native_bf16() -> bool:
     return bool(_BF16_FLAGS & set(read_host().cpu_flags))
 
 
-def default_device() -> str:
+def default_device() -> Device:
     return "cuda" if read_host().gpus else "cpu"
+
+
+def usable_device(asked: str) -> Device:
+    """`asked`, or this host's default where it is empty. Raises BakeoffError when it is unknown or not here."""
+    device = parse_device(asked or default_device())
+    missing = device_gap(device)
+    if missing:
+        raise BakeoffError(f"--device {device}: {missing}", "missing-device")
+    return device
 
 
 def device_gap(device: str) -> str:
@@ -169,37 +161,6 @@ def _version(distribution: str) -> str:
         return ""
 
 
-def known_bad(versions: Mapping[str, str], device: str, dtypes: Collection[str]) -> list[tuple[str, str]]:
-    """Combinations that are known to mislead variants of these dtypes, as (code, sentence) pairs."""
-    found = []
-    cudnn = versions.get("nvidia-cudnn-cu13") or versions.get("nvidia-cudnn-cu12", "")
-    half = {"bf16", "fp16"} & set(dtypes)
-    if device == "cuda" and half and cudnn and (9, 8) <= _numbers(cudnn)[:2] < (9, 15):
-        found.append(
-            (
-                "cudnn-conv3d",
-                f"cuDNN {cudnn}: half-precision conv3d in contiguous layout falls to slow_conv_dilated3d "
-                "(pytorch#166122, #166643); install nvidia-cudnn >= 9.15",
-            )
-        )
-    if device == "cpu" and "bf16" in dtypes and _numbers(versions.get("torch", "0"))[:2] == (2, 13):
-        found.append(
-            (
-                "cpu-bf16-conv2d",
-                "torch 2.13 has a known bf16 conv2d problem on CPUs (pytorch#183815); compare with fp32",
-            )
-        )
-    if device == "cpu" and "bf16" in dtypes and not has_native_bf16():
-        found.append(
-            ("bf16-emulated", "this CPU has no bf16 instructions: bf16 is emulated and says little about others")
-        )
-    return found
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.partition("+")[0].split(".") if part.isdigit())
-
-
 def load_average() -> float:
     return os.getloadavg()[0]
 
@@ -207,8 +168,8 @@ def load_average() -> float:
 def available_bytes(device: str) -> int:
     """Memory a build could take now: the host's on a CPU, the device's on CUDA."""
     if device == "cuda":
-        with nvml() as library:
-            if library is None:
-                raise BakeoffError(device_gap("cuda"))
-            return int(library.nvmlDeviceGetMemoryInfo(library.nvmlDeviceGetHandleByIndex(0)).free)
+        free = gpus.free_bytes()
+        if free is None:
+            raise BakeoffError(device_gap("cuda"), code="missing-device")
+        return free
     return psutil.virtual_memory().available

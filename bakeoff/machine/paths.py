@@ -3,7 +3,10 @@
 import contextlib
 import os
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
+
+import platformdirs
 
 from bakeoff.models.errors import BakeoffError
 
@@ -28,22 +31,22 @@ def runs_folder(asked: Path | None = None) -> Path:
     root = checkout()
     if root is not None:
         return root / "runs"
-    data = os.environ.get("XDG_DATA_HOME") or _home("BAKEOFF_RUNS") / ".local" / "share"
-    return Path(data) / "bakeoff" / "runs"
+    return _user_folder(platformdirs.user_data_path, "BAKEOFF_RUNS") / "runs"
 
 
 def cache_folder() -> Path:
     """$BAKEOFF_CACHE, else bakeoff/ in the user's cache folder. Everything in it can be deleted at any time."""
     if os.environ.get("BAKEOFF_CACHE"):
         return Path(os.environ["BAKEOFF_CACHE"]).absolute()
-    return Path(os.environ.get("XDG_CACHE_HOME") or _home("BAKEOFF_CACHE") / ".cache") / "bakeoff"
+    return _user_folder(platformdirs.user_cache_path, "BAKEOFF_CACHE")
 
 
-def _home(instead: str) -> Path:
+def _user_folder(find: Callable[[str], Path], variable: str) -> Path:
+    """bakeoff's folder by a function of platformdirs; `variable` is what replaces it for a user without a home."""
     try:
-        return Path.home()
+        return find("bakeoff").expanduser()  # releases before 4.14 return ~/... where there is no home folder
     except RuntimeError as error:
-        raise BakeoffError(f"this user has no home folder; set HOME or {instead}") from error
+        raise BakeoffError(f"this user has no home folder; set HOME or {variable}", code="not-writable") from error
 
 
 def mark_used(path: Path) -> None:
@@ -65,7 +68,9 @@ def ensure_writable(folder: Path, what: str) -> Path:
         finally:
             probe.unlink(missing_ok=True)  # a full disk takes the name and not the byte
     except OSError as error:
-        raise BakeoffError(f"{what} cannot be written to {folder}: {error.strerror}; choose another folder") from error
+        raise BakeoffError(
+            f"{what} cannot be written to {folder}: {error.strerror}; choose another folder", code="not-writable"
+        ) from error
     return folder
 
 

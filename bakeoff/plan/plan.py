@@ -4,15 +4,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from bakeoff.machine import host, paths
+from bakeoff.machine.files import digest
 from bakeoff.models import resolve_component
 from bakeoff.models.component import Component
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.types import DTYPES
 from bakeoff.plan.request import Request, Settings, check_request
 from bakeoff.plan.rows import Row, Target, rows_of
 from bakeoff.plan.suites import compositions, default_preset, default_workloads
 from bakeoff.process.jobs import Subject
-from bakeoff.record.store import digest
-from bakeoff.variant import DTYPES
 
 
 @dataclass(frozen=True, slots=True)

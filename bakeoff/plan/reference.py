@@ -6,10 +6,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from bakeoff.machine import host, paths
+from bakeoff.machine.files import digest
 from bakeoff.models.component import Component
 from bakeoff.models.errors import BakeoffError
 from bakeoff.process.jobs import Subject
-from bakeoff.record.store import digest
 
 _VERSION = 2
 """Of the files' format: another one makes them anew."""

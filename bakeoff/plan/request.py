@@ -2,15 +2,15 @@
 
 import os
 import stat
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from bakeoff.machine import host
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.types import Device, Dtype, parse_dtype
 from bakeoff.record.policy import Policy
-from bakeoff.variant import DEVICES, DTYPES, Variant
+from bakeoff.variant import Variant
 
 FINAL_S = 30.0
 """Seconds of calls in the final of a sweep."""
@@ -53,11 +53,11 @@ class Request:
 class Settings:
     """The checked parts of a request that do not depend on its component."""
 
-    device: str
+    device: Device
     threads: int
     checkpoint: str
     """Absolute path of the weights file; "" for random weights."""
-    dtypes: tuple[str, ...]
+    dtypes: tuple[Dtype, ...]
     """Those asked for; empty where none is."""
 
 
@@ -75,10 +75,7 @@ def request_of(variant: Variant) -> Request:
 
 def check_request(request: Request) -> Settings:
     """Check device, dtypes, counts and the weights file. Raises BakeoffError naming the option that is wrong."""
-    device = _one_of(request.device or host.default_device(), DEVICES, "device")
-    missing = host.device_gap(device)
-    if missing:
-        raise BakeoffError(f"--device {device}: {missing}", "missing-device")
+    device = host.usable_device(request.device)
     if request.batch < 1:
         raise BakeoffError(f"--batch {request.batch}: a batch is at least 1", "bad-option")
     if not 1 <= request.processes <= MOST_PROCESSES:
@@ -91,14 +88,8 @@ def check_request(request: Request) -> Settings:
         device=device,
         threads=request.threads or host.usable_cores(),
         checkpoint=_checkpoint(request.checkpoint),
-        dtypes=tuple(_one_of(dtype, DTYPES, "dtype") for dtype in request.dtypes),
+        dtypes=tuple(parse_dtype(dtype) for dtype in request.dtypes),
     )
-
-
-def _one_of(name: str, known: Sequence[str], what: str) -> str:
-    if name not in known:
-        raise BakeoffError(f"no {what} '{name}'; known: {', '.join(known)}", "unknown-name")
-    return name
 
 
 def _checkpoint(asked: str) -> str:

@@ -6,14 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from bakeoff.machine import build_cache, host
+from bakeoff.machine.files import digest
+from bakeoff.machine.known_issues import known_issues
 from bakeoff.models.component import Component, Quantisation, Workload
+from bakeoff.models.types import Dtype
 from bakeoff.plan.estimates import LARGE_WEIGHTS_BYTES, memory_bytes, weights_bytes
 from bakeoff.plan.request import Request
 from bakeoff.plan.suites import Step
 from bakeoff.process.environment import user_code_path, worker_environment
 from bakeoff.process.jobs import BackendStep, Subject
 from bakeoff.record.schema import Status
-from bakeoff.record.store import digest
 from bakeoff.variant import Variant, use_of
 
 
@@ -83,7 +85,7 @@ class Target:
     subject: Subject
 
 
-def rows_of(target: Target, steps: Sequence[Step], dtype: str) -> Iterator[Row]:
+def rows_of(target: Target, steps: Sequence[Step], dtype: Dtype) -> Iterator[Row]:
     """A variant's row, or one for each of the builds asked for, each with a cache folder of its own.
 
     A variant that runs eagerly, or that can never run here, is not built several times. Too little free memory does not
@@ -106,7 +108,7 @@ def rows_of(target: Target, steps: Sequence[Step], dtype: str) -> Iterator[Row]:
         )
 
 
-def _row(target: Target, steps: tuple[Step, ...], dtype: str) -> Row:
+def _row(target: Target, steps: tuple[Step, ...], dtype: Dtype) -> Row:
     request, component, config, subject = target.request, target.component, target.config, target.subject
     uses = tuple(use_of(step.backend, step.options) for step in steps)
     variant = Variant(component.name, subject.preset, target.workload.name, uses, dtype, subject.device)
@@ -130,7 +132,7 @@ def _row(target: Target, steps: tuple[Step, ...], dtype: str) -> Row:
         cache_folder=folder,
         environment=_environment(target, steps, folder),
         checkpoint=checkpoint,
-        known_issues=tuple(host.known_bad(host.read_versions(), subject.device, [dtype])),
+        known_issues=tuple(known_issues(host.read_versions(), subject.device, [dtype])),
     )
 
 

@@ -5,9 +5,11 @@ from typing import Any
 
 from bakeoff.backends.format import Written
 from bakeoff.export.manifest import Checked, Program, Sample
+from bakeoff.machine.floors import Ceiling
 from bakeoff.models.component import Quantisation, Stream
+from bakeoff.models.types import Device, Dtype
 from bakeoff.record.policy import Policy
-from bakeoff.record.schema import Ceiling, TraceRecord
+from bakeoff.record.schema import TraceRecord
 from bakeoff.variant import OptionValue
 
 
@@ -24,7 +26,7 @@ class Subject:
     input_seed: int
     checkpoint: str
     """Path of a weights' file, or empty for seeded random weights."""
-    device: str
+    device: Device
     threads: int
 
 
@@ -62,7 +64,7 @@ class MeasureJob:
     subject: Subject
     variant: str
     steps: tuple[BackendStep, ...]
-    dtype: str
+    dtype: Dtype
     policy: Policy
     reference_folder: str
     cache_folder: str

@@ -22,7 +22,7 @@ import msgspec
 from bakeoff.models.errors import BakeoffError
 from bakeoff.process import guard
 from bakeoff.process.jobs import Answer, Job
-from bakeoff.record.schema import read_as
+from bakeoff.record.codec import read_as
 
 WORKER = (sys.executable, "-P", "-m", "bakeoff.worker")
 """The command of a worker; the descriptors of its events and of what it is told follow."""

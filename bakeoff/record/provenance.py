@@ -9,8 +9,9 @@ from pathlib import Path
 import msgspec
 
 from bakeoff.machine import paths
-from bakeoff.record.schema import SelftestStamp, encode_json
-from bakeoff.record.store import write_atomically
+from bakeoff.machine.files import write_atomically
+from bakeoff.record.codec import encode_json
+from bakeoff.record.schema import SelftestStamp
 
 _PAGES = {"report", "cli", "progress.py"}
 """Only show what was measured."""

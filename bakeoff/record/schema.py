@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
-import msgspec
-
+from bakeoff.machine.floors import Ceiling
+from bakeoff.machine.host import Host
 from bakeoff.models.component import Quantisation
-from bakeoff.models.errors import BakeoffError
+from bakeoff.models.types import Scalar
 from bakeoff.record.policy import Policy
 from bakeoff.record.statistics import Summary, summarise_ns
 from bakeoff.variant import Variant
@@ -34,8 +34,6 @@ Status = Literal[
 ]
 MEASURED: tuple[Status, ...] = ("ok", "fell_back", "parity_failed", "unstable")
 """Statuses that keep their numbers; only `ok` is ranked."""
-
-Scalar = str | int | float | bool | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,20 +75,6 @@ class Overhead:
 
     latency_ns: int
     throughput_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class Ceiling:
-    """The best a device did of plain work: bytes a second for `copy` and `read`, FLOP a second for the others."""
-
-    kind: Literal["copy", "read", "product", "convolution"]
-    dtype: str
-    size: int
-    """Bytes of the working set, or FLOP of one repeat."""
-    best: float
-    """Per second, of the fastest repeat."""
-    median: float
-    """Per second, of the median repeat: how far the best can be trusted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,26 +238,6 @@ class Measurement:
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
-    """The machine as far as it decides a number; no name of it."""
-
-    cpu: str
-    cores: int
-    logical_cores: int
-    cpu_flags: tuple[str, ...]
-    memory_bytes: int
-    system: str
-    python: str
-    gpus: tuple[dict[str, Scalar], ...] = ()
-
-    def name(self, device: str) -> str:
-        """How history and tables call the machine."""
-        if device == "cuda" and self.gpus:
-            return str(self.gpus[0]["name"])
-        return f"{self.cpu}, {self.cores} cores"
-
-
-@dataclass(frozen=True, slots=True)
 class Record:
     """One try of one variant, whatever came of it."""
 
@@ -389,59 +353,3 @@ class Comparison:
 
 
 Entry = Record | Supersede | Comparison
-
-
-def encode_json(value: Any, order: Literal["sorted"] | None = None) -> bytes:
-    """JSON of anything the lab stores or sends; with `order`, dicts that are equal give equal bytes."""
-    return msgspec.json.encode(value, enc_hook=_plain, order=order)
-
-
-def read_as(value: Any, kind: type) -> Any:
-    """A value of plain JSON as `kind`. Raises msgspec.ValidationError."""
-    return msgspec.convert(value, type=kind, dec_hook=_typed)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Samples):
-        return value.tolist()
-    raise NotImplementedError(f"{type(value).__name__} is not stored")
-
-
-def _typed(kind: type, value: Any) -> Any:
-    if kind is Samples and isinstance(value, list):
-        return Samples(value)  # raises TypeError for what is not an integer
-    raise ValueError(f"expected {kind.__name__}, found {type(value).__name__}")
-
-
-class _Head(msgspec.Struct):
-    """What tells entries apart; the rest of a file is not looked at."""
-
-    schema: Any = msgspec.UNSET
-    supersedes: str | None = None
-    rounds: msgspec.Raw = msgspec.Raw()
-
-
-_HEAD = msgspec.json.Decoder(_Head)
-_READERS: dict[type, msgspec.json.Decoder[Any]] = {
-    kind: msgspec.json.Decoder(kind, dec_hook=_typed) for kind in (Record, Supersede, Comparison)
-}
-
-
-def encode(entry: Entry) -> bytes:
-    """Stable JSON: the same entry gives the same bytes."""
-    return encode_json(entry) + b"\n"
-
-
-def decode(data: bytes, name: str) -> Entry:
-    """Read a record file. Raises BakeoffError naming the file when it is torn, of another schema or not a record."""
-    try:
-        head = _HEAD.decode(data)
-        if head.schema is msgspec.UNSET:
-            raise BakeoffError(f"{name} is not a record: it has no schema; move it elsewhere")
-        if head.schema != SCHEMA:
-            raise BakeoffError(f"record {name} has schema {head.schema}, this version reads {SCHEMA}; update it")
-        kind = Supersede if head.supersedes is not None else Comparison if head.rounds else Record
-        entry: Entry = _READERS[kind].decode(data)
-        return entry
-    except (msgspec.MsgspecError, OverflowError, RecursionError, UnicodeDecodeError) as error:
-        raise BakeoffError(f"record {name} cannot be read: {error}; restore it from version control") from error

@@ -1,15 +1,16 @@
 """The folder of records: one file each, named by time, variant and content hash, written whole or not at all."""
 
-import contextlib
 import hashlib
 import os
-import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from bakeoff.machine.files import write_atomically
+from bakeoff.models import ALIASES, current_name
 from bakeoff.models.errors import BakeoffError
-from bakeoff.record.schema import SCHEMA, Comparison, Entry, Record, Supersede, decode, encode, encode_json
+from bakeoff.record.codec import decode, encode
+from bakeoff.record.schema import SCHEMA, Comparison, Entry, Record, Supersede
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,36 +42,6 @@ class Records:
 
 def now() -> str:
     return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write `path` whole or not at all: temporary file, fsync, rename, fsync of the folder.
-
-    Raises BakeoffError on a full disk or a folder that cannot be written; nothing half-written stays.
-    """
-    temporary = ""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-        temporary = ""
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    except OSError as error:
-        reason = f"{path.name} cannot be written to {path.parent}: {error.strerror}"
-        raise BakeoffError(f"{reason}; make room or choose another folder") from error
-    finally:  # Ctrl-C too
-        if temporary:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
 
 
 def save(runs: Path, entry: Entry) -> str:
@@ -128,7 +99,9 @@ def _files(runs: Path) -> list[Path]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise BakeoffError(f"records cannot be read from {folder}: {error.strerror}; choose another folder") from error
+        raise BakeoffError(
+            f"records cannot be read from {folder}: {error.strerror}; choose another folder", code="not-readable"
+        ) from error
 
 
 def _read(path: Path) -> Entry:
@@ -136,11 +109,30 @@ def _read(path: Path) -> Entry:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise BakeoffError(f"record {path.name} cannot be read: {error.strerror}") from error
+        raise BakeoffError(f"record {path.name} cannot be read: {error.strerror}", code="bad-record") from error
     entry = decode(data, path.name)
     if _hash(data) != _ending(path):
-        raise BakeoffError(f"record {path.name} was edited or renamed: its content is {_hash(data)}; restore it")
-    return entry
+        raise BakeoffError(
+            f"record {path.name} was edited or renamed: its content is {_hash(data)}; restore it", code="bad-record"
+        )
+    return _renamed(entry)
+
+
+def _renamed(entry: Entry) -> Entry:
+    """The entry with present names of components, so that old and new records stand in one table."""
+    match entry:
+        case Record():
+            return _with_current_name(entry)
+        case Comparison():
+            return replace(entry, a=_with_current_name(entry.a), b=_with_current_name(entry.b))
+        case Supersede():
+            return entry
+
+
+def _with_current_name(record: Record) -> Record:
+    if record.variant.component not in ALIASES:
+        return record
+    return replace(record, variant=replace(record.variant, component=current_name(record.variant.component)))
 
 
 def _ending(path: Path) -> str:
@@ -162,16 +154,21 @@ def find(runs: Path, asked: str) -> Stored:
         case Record():
             return Stored(name, entry)
         case Comparison():
-            raise BakeoffError(f"{name} compares {entry.a.variant} with {entry.b.variant}; see: bakeoff compare {name}")
+            raise BakeoffError(
+                f"{name} compares {entry.a.variant} with {entry.b.variant}; see: bakeoff compare {name}",
+                code="no-record",
+            )
         case Supersede():
-            raise BakeoffError(f"{name} is no record: it supersedes {entry.supersedes} ({entry.reason})")
+            raise BakeoffError(
+                f"{name} is no record: it supersedes {entry.supersedes} ({entry.reason})", code="no-record"
+            )
 
 
 def find_comparison(runs: Path, asked: str) -> StoredComparison:
     """The comparison of an id or a unique part of one. Raises BakeoffError when none or several match."""
     name, entry = _find(runs, asked)
     if not isinstance(entry, Comparison):
-        raise BakeoffError(f"{name} is no comparison; give two records, or see: bakeoff show {name}")
+        raise BakeoffError(f"{name} is no comparison; give two records, or see: bakeoff show {name}", code="no-record")
     return StoredComparison(name, entry)
 
 
@@ -184,22 +181,19 @@ def _find(runs: Path, asked: str) -> tuple[str, Entry]:
         if len(hits) != 1:
             found = f"{len(hits)} of {len(files)} records match" if hits else f"none of {len(files)} records matches"
             advice = "give more of its name" if hits else "see: bakeoff table --json"
-            raise BakeoffError(f"'{asked}': {found} in {runs / 'records'}; {advice}")
+            raise BakeoffError(f"'{asked}': {found} in {runs / 'records'}; {advice}", code="no-record")
     return hits[0].stem, _read(hits[0])
 
 
 def supersede(runs: Path, asked: str, reason: str) -> str:
     """Say that a record is not to be shown any more. Raises BakeoffError without a reason or a unique record."""
     if not reason.strip():
-        raise BakeoffError("a record is superseded with a reason; give --reason")
+        raise BakeoffError("a record is superseded with a reason; give --reason", code="bad-option")
     name, entry = _find(runs, asked)
     if isinstance(entry, Supersede):
-        raise BakeoffError(f"{name} is no record: it supersedes {entry.supersedes} ({entry.reason})")
+        raise BakeoffError(f"{name} is no record: it supersedes {entry.supersedes} ({entry.reason})", code="no-record")
     if not (runs / "records" / f"{name}.json").is_file():
-        raise BakeoffError(f"{name} is not in {runs / 'records'}; give --runs the folder that it is in")
+        raise BakeoffError(
+            f"{name} is not in {runs / 'records'}; give --runs the folder that it is in", code="no-record"
+        )
     return save(runs, Supersede(SCHEMA, now(), name, reason.strip()))
-
-
-def digest(value: object) -> str:
-    """Short hash of anything msgspec encodes; equal values give equal hashes."""
-    return hashlib.sha256(encode_json(value, order="sorted")).hexdigest()[:16]

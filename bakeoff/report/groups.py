@@ -5,10 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bakeoff.machine.files import digest
 from bakeoff.models.component import Quantisation
 from bakeoff.record.representative import representative
 from bakeoff.record.schema import Record
-from bakeoff.record.store import Stored, digest
+from bakeoff.record.store import Stored
 
 MIB = 1 << 20
 BUILDS_LEGEND = (

@@ -11,7 +11,7 @@ from bakeoff.plan.plan import make_plan
 from bakeoff.plan.request import Request
 from bakeoff.process import guard
 from bakeoff.process.supervisor import Event
-from bakeoff.record.schema import encode_json
+from bakeoff.record.codec import encode_json
 from bakeoff.selftest.expected import lane_named
 from bakeoff.sweep.run import run_sweep
 

@@ -6,12 +6,13 @@ from pathlib import Path
 import msgspec
 
 from bakeoff.machine import host, paths
+from bakeoff.machine.files import digest, write_atomically
+from bakeoff.machine.floors import Ceiling
 from bakeoff.models.errors import BakeoffError
 from bakeoff.process.environment import worker_environment
 from bakeoff.process.jobs import CeilingsJob, CeilingsResult
 from bakeoff.process.supervisor import Deadlines, Launch, run_job
-from bakeoff.record.schema import Ceiling, encode_json
-from bakeoff.record.store import digest, write_atomically
+from bakeoff.record.codec import encode_json
 from bakeoff.sweep.progress import Progress
 
 _DEADLINE_S = 600.0

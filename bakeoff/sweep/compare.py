@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from bakeoff.machine import host, paths
+from bakeoff.machine.files import digest
 from bakeoff.machine.locks import device_lock
 from bakeoff.models.errors import BakeoffError
 from bakeoff.plan.plan import Plan, make_plan
@@ -19,7 +20,7 @@ from bakeoff.plan.request import Request, request_of
 from bakeoff.plan.rows import Row
 from bakeoff.process.supervisor import Event
 from bakeoff.record.schema import MEASURED, SCHEMA, Comparison, Finding, Record, Round, Samples
-from bakeoff.record.store import StoredComparison, digest, now, save
+from bakeoff.record.store import StoredComparison, now, save
 from bakeoff.record.verdict import AGREEING_PAIRS, LEAST_ROUNDS, MOST_PAIRS, settled
 from bakeoff.sweep.progress import Progress
 from bakeoff.sweep.row import make_reference

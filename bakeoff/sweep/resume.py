@@ -7,10 +7,11 @@ from pathlib import Path
 
 import msgspec
 
+from bakeoff.machine.files import digest, write_atomically
 from bakeoff.models.errors import BakeoffError
 from bakeoff.plan.plan import Plan
 from bakeoff.record.schema import Record
-from bakeoff.record.store import Stored, digest, load_all, now, write_atomically
+from bakeoff.record.store import Stored, load_all, now
 
 Key = tuple[str, int, int]
 """A variant, which of its builds, and which of that build's processes."""

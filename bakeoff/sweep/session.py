@@ -3,11 +3,12 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bakeoff.machine.floors import Ceiling
 from bakeoff.plan.plan import Plan
 from bakeoff.plan.rows import Row
 from bakeoff.process.supervisor import Outcome
 from bakeoff.record.provenance import read_stamp
-from bakeoff.record.schema import Ceiling, SelftestStamp
+from bakeoff.record.schema import SelftestStamp
 from bakeoff.sweep.ceilings import known_ceilings
 from bakeoff.sweep.progress import Progress
 

@@ -35,7 +35,7 @@ from bakeoff.process.jobs import (
     VerifyJob,
     WriteJob,
 )
-from bakeoff.record.schema import encode_json
+from bakeoff.record.codec import encode_json
 from bakeoff.worker.failures import first_line, is_out_of_memory
 
 _RESERVE_BYTES = 256 << 20

@@ -111,7 +111,7 @@ def build_context(job: MeasureJob, bench: Bench, trace: bool = False) -> BuildCo
     """For what and where this worker builds."""
     return BuildContext(
         variant=job.variant,
-        device="cuda" if job.subject.device == "cuda" else "cpu",
+        device=job.subject.device,
         dtype=job.dtype,
         threads=job.subject.threads,
         work_dir=Path.cwd(),

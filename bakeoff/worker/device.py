@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 import psutil
 import torch
 
-from bakeoff.machine.host import nvml
-from bakeoff.record.schema import Finding, Scalar
+from bakeoff.machine.gpus import nvml
+from bakeoff.models.types import Scalar
+from bakeoff.record.schema import Finding
 from bakeoff.worker.checks import memory
 from bakeoff.worker.subject import synchronise
 

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from bakeoff.backends.backend import Call, Engine, Outputs, Proof
+from bakeoff.models.types import Scalar
 from bakeoff.process.jobs import MeasureJob
-from bakeoff.record.schema import Finding, Measurement, Parity, ProofRecord, Scalar, Status
+from bakeoff.record.schema import Finding, Measurement, Parity, ProofRecord, Status
 from bakeoff.worker.build import Built, StageError, build, call_stage
 from bakeoff.worker.checks import memory
 from bakeoff.worker.checks.dispatch import Dispatched, dispatched, one_by_one

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import torch
 
-from bakeoff.record.schema import Scalar
+from bakeoff.models.types import Scalar
 
 TORCH_DTYPES = {
     "fp64": torch.float64,

@@ -22,7 +22,9 @@ def replay(about: Mapping[str, Any], weights: dict[str, Tensor], inputs: dict[st
     z = inputs.get("z")
     if z is None or z.ndim != 3 or not z.numel():
         found = "is missing" if z is None else f"is {list(z.shape)}"
-        raise BakeoffError(f"audio golden: input z {found}; it must be [batch, latent channels, latents]")
+        raise BakeoffError(
+            f"audio golden: input z {found}; it must be [batch, latent channels, latents]", code="bad-golden"
+        )
     config = config_from(Config, {"latents": z.shape[2], **about["config"]}, "audio")
     stated = workload(config, "decode", z.shape[0])
     require_inputs("audio", stated.inputs, inputs)

@@ -6,11 +6,11 @@ norms average over time, so every sample depends on the whole window and decodin
 decodes a window and keeps the last frame's samples (owl.md 3).
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 
-from bakeoff.models.component import Component, Preset, TensorSpec, Work, Workload
+from bakeoff.models.component import Component, Preset, TensorSpec, Work, Workload, require_positive_integers
 from bakeoff.models.errors import BakeoffError
 
 WORKLOADS = ("decode",)
@@ -38,26 +38,18 @@ class Config:
     """Latents in one call."""
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.type is int and (type(value) is not int or value < 1):
-                raise BakeoffError(f"audio config: {field.name} is {value!r}; it must be a whole number of at least 1")
-        if (
-            not isinstance(self.strides, tuple)
-            or not self.strides
-            or not all(type(stride) is int and stride >= 1 for stride in self.strides)
-        ):
-            raise BakeoffError(
-                f"audio config: strides is {self.strides!r}; it must be one or more whole numbers of at least 1"
-            )
+        require_positive_integers(self, "audio")
         for name, width in (("ch_0", self.ch_0), ("ch_max", self.ch_max)):
             if 2 * width % GROUP_WIDTH:
-                raise BakeoffError(f"audio config: {name} is {width}; it must be a multiple of {GROUP_WIDTH // 2}")
+                raise BakeoffError(
+                    f"audio config: {name} is {width}; it must be a multiple of {GROUP_WIDTH // 2}", code="bad-config"
+                )
         widest = self.ch_0 * 2 ** (len(self.strides) - 1)
         if not self.ch_0 <= self.ch_max <= widest:
             raise BakeoffError(
                 f"audio config: ch_max is {self.ch_max}; ch_0 {self.ch_0} doubling over {len(self.strides)} stages "
-                f"makes widths from {self.ch_0} to {widest}: take one in this range, or more strides"
+                f"makes widths from {self.ch_0} to {widest}: take one in this range, or more strides",
+                code="bad-config",
             )
 
     @property
@@ -121,9 +113,9 @@ def parameters(config: Config) -> int:
 def workload(config: Config, name: str, batch: int) -> Workload:
     """Raises BakeoffError for an unknown name or a batch below one."""
     if name not in WORKLOADS:
-        raise BakeoffError(f"audio has no workload '{name}'; it has {', '.join(WORKLOADS)}")
+        raise BakeoffError(f"audio has no workload '{name}'; it has {', '.join(WORKLOADS)}", code="unknown-name")
     if batch < 1:
-        raise BakeoffError(f"audio workload '{name}': batch is {batch}; it must be at least 1")
+        raise BakeoffError(f"audio workload '{name}': batch is {batch}; it must be at least 1", code="bad-option")
     latents, samples = config.latents, config.samples_per_latent
     z = TensorSpec("z", (batch, config.latent_channels, latents))
     audio = TensorSpec("audio", (batch, config.channels, latents * samples), signal="audio")

@@ -5,11 +5,11 @@ times 0.13, becomes a picture. Training pictures span -1 to 1; the output is not
 itself, so several frames are a batch (owl.md 2).
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import pairwise
 from math import isfinite
 
-from bakeoff.models.component import Component, Preset, TensorSpec, Work, Workload
+from bakeoff.models.component import Component, Preset, TensorSpec, Work, Workload, require_positive_integers
 from bakeoff.models.errors import BakeoffError
 
 WORKLOADS = ("decode",)
@@ -41,26 +41,28 @@ class Config:
     """Noise on latents in training; without effect in decoding."""
 
     def __post_init__(self) -> None:
-        _require_whole("sample_size", self.sample_size, count=2)
-        _require_whole("decoder_blocks_per_stage", self.decoder_blocks_per_stage, count=0)
-        for field in fields(self):
-            if field.type is int:
-                _require_whole(field.name, getattr(self, field.name))
+        require_positive_integers(self, "image")
         noise = self.noise_decoder_inputs
         if type(noise) not in (int, float) or not isfinite(noise):
-            raise BakeoffError(f"image config: noise_decoder_inputs is {noise!r}; it must be a number, 0.0 will do")
+            raise BakeoffError(
+                f"image config: noise_decoder_inputs is {noise!r}; it must be a number, 0.0 will do", code="bad-config"
+            )
         if self.ch_0 % OUT_GROUPS:
-            raise BakeoffError(f"image config: ch_0 is {self.ch_0}; it must be a multiple of {OUT_GROUPS}")
+            raise BakeoffError(
+                f"image config: ch_0 is {self.ch_0}; it must be a multiple of {OUT_GROUPS}", code="bad-config"
+            )
         reachable = [self.ch_0 * 2**doublings for doublings in range(len(self.decoder_blocks_per_stage))]
         if self.ch_max not in reachable:
             raise BakeoffError(
                 f"image config: ch_max is {self.ch_max}; ch_0 {self.ch_0} doubling over {len(reachable)} stages makes "
-                f"{', '.join(map(str, reachable))}: take one of these, or other stages"
+                f"{', '.join(map(str, reachable))}: take one of these, or other stages",
+                code="bad-config",
             )
         if self.ch_max % self.latent_channels:
             raise BakeoffError(
                 f"image config: latent_channels is {self.latent_channels}; they are repeated to fill ch_max "
-                f"{self.ch_max}, so they must divide it"
+                f"{self.ch_max}, so they must divide it",
+                code="bad-config",
             )
 
     @property
@@ -135,9 +137,9 @@ def parameters(config: Config) -> int:
 def workload(config: Config, name: str, batch: int) -> Workload:
     """Raises BakeoffError for an unknown name or a batch below one."""
     if name not in WORKLOADS:
-        raise BakeoffError(f"image has no workload '{name}'; it has {', '.join(WORKLOADS)}")
+        raise BakeoffError(f"image has no workload '{name}'; it has {', '.join(WORKLOADS)}", code="unknown-name")
     if batch < 1:
-        raise BakeoffError(f"image workload '{name}': batch is {batch}; it must be at least 1")
+        raise BakeoffError(f"image workload '{name}': batch is {batch}; it must be at least 1", code="bad-option")
     z = TensorSpec("z", (batch, config.latent_channels, config.latent_size, config.latent_size))
     image = TensorSpec("image", (batch, config.channels, *config.picture_size), signal="picture")
     height, width = config.picture_size
@@ -158,19 +160,6 @@ def workload(config: Config, name: str, batch: int) -> Workload:
 def _block_weights(width: int) -> int:
     """1x1 to twice the width, 3x3 in groups, 1x1 back."""
     return 4 * width**2 + 2 * width * GROUP_WIDTH * 9
-
-
-def _require_whole(field: str, value: object, count: int | None = None) -> None:
-    """A whole number of at least 1, or with `count` that many, or with `count` 0 one or more."""
-    values = (value,) if count is None else value
-    if (
-        not isinstance(values, tuple)
-        or not values
-        or (count and len(values) != count)
-        or not all(type(one) is int and one >= 1 for one in values)
-    ):
-        wanted = {None: "a whole number", 0: "one or more whole numbers"}.get(count, f"{count} whole numbers")
-        raise BakeoffError(f"image config: {field} is {value!r}; it must be {wanted} of at least 1")
 
 
 _PRESET_128X = Config(

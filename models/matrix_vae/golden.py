@@ -23,7 +23,7 @@ def replay(about: Mapping[str, Any], weights: dict[str, Tensor], inputs: dict[st
     Inputs `latent_chunkN` [B, n, 16, h, w] are consecutive chunks of one stream, of any lengths. Raises BakeoffError
     when config, weights and inputs do not fit each other.
     """
-    config = config_from(Config, about["config"], "matrix")
+    config = config_from(Config, about["config"], "matrix-vae")
     chunks = _chunks(config, inputs)
     batch, _, _, height, width = chunks[0].shape
     config = replace(config, latent_height=height, latent_width=width)
@@ -31,7 +31,7 @@ def replay(about: Mapping[str, Any], weights: dict[str, Tensor], inputs: dict[st
 
     unclamped: list[Tensor] = []
     for model in (first, later):
-        load_weights("matrix", model, weights)
+        load_weights("matrix-vae", model, weights)
         model.decoder.register_forward_hook(lambda _module, _args, video: unclamped.append(video))
 
     state = [torch.zeros(cache.shape, dtype=chunks[0].dtype) for cache in workload(config, "prime", batch).inputs[1:]]
@@ -53,10 +53,16 @@ def replay(about: Mapping[str, Any], weights: dict[str, Tensor], inputs: dict[st
 def _chunks(config: Config, inputs: dict[str, Tensor]) -> list[Tensor]:
     numbers = sorted(int(match[1]) for match in map(_CHUNK.fullmatch, inputs) if match)
     if not numbers or numbers != list(range(len(numbers))):
-        raise BakeoffError(f"matrix golden: inputs are {', '.join(sorted(inputs))}; they must be latent_chunk0, 1, ...")
+        raise BakeoffError(
+            f"matrix-vae golden: inputs are {', '.join(sorted(inputs))}; they must be latent_chunk0, 1, ...",
+            code="bad-golden",
+        )
     chunks = [inputs[f"latent_chunk{number}"] for number in numbers]
     for number, chunk in enumerate(chunks):
         expected = [chunks[0].shape[0], "n", config.z_dim, *chunks[0].shape[3:]]
         if chunk.ndim != 5 or not chunk.shape[1] or [chunk.shape[0], "n", *chunk.shape[2:]] != expected:
-            raise BakeoffError(f"matrix golden: latent_chunk{number} is {list(chunk.shape)}; it must be {expected}")
+            raise BakeoffError(
+                f"matrix-vae golden: latent_chunk{number} is {list(chunk.shape)}; it must be {expected}",
+                code="bad-golden",
+            )
     return chunks

@@ -9,9 +9,18 @@ pass. The first caches of a stream are zeros.
 """
 
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
-from bakeoff.models.component import Carry, Component, Preset, Stream, TensorSpec, Work, Workload
+from bakeoff.models.component import (
+    Carry,
+    Component,
+    Preset,
+    Stream,
+    TensorSpec,
+    Work,
+    Workload,
+    require_positive_integers,
+)
 from bakeoff.models.errors import BakeoffError
 
 LATENT_MEAN = (
@@ -44,28 +53,28 @@ class Config:
     latent_width: int = 80
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.type is int and (type(value) is not int or value < 1):
-                raise BakeoffError(f"matrix config: {field.name} is {value!r}; it must be a whole number of at least 1")
-        if not self.dim_mult or any(type(factor) is not int or factor < 1 for factor in self.dim_mult):
-            raise BakeoffError(f"matrix config: dim_mult is {self.dim_mult!r}; it must be whole numbers of at least 1")
+        require_positive_integers(self, "matrix-vae")
         gaps = len(self.dim_mult) - 1
         if len(self.temporal_upsample) != gaps or any(type(flag) is not bool for flag in self.temporal_upsample):
             raise BakeoffError(
-                f"matrix config: temporal_upsample is {self.temporal_upsample!r}; {gaps + 1} stages take {gaps} flags, "
-                "each true or false"
+                f"matrix-vae config: temporal_upsample is {self.temporal_upsample!r}; {gaps + 1} stages take "
+                f"{gaps} flags, each true or false",
+                code="bad-config",
             )
         odd = [self.dim * factor for factor in self.dim_mult[1:] if self.dim * factor % 2]
         if odd:
-            raise BakeoffError(f"matrix config: {odd[0]} channels of a stage cannot be halved; make dim even")
+            raise BakeoffError(
+                f"matrix-vae config: {odd[0]} channels of a stage cannot be halved; make dim even", code="bad-config"
+            )
         if self.z_dim != len(LATENT_MEAN):
             raise BakeoffError(
-                f"matrix config: z_dim is {self.z_dim}; latents are normalised in {len(LATENT_MEAN)} channels"
+                f"matrix-vae config: z_dim is {self.z_dim}; latents are normalised in {len(LATENT_MEAN)} channels",
+                code="bad-config",
             )
         if self.attn_scales:
             raise BakeoffError(
-                f"matrix config: attn_scales is {self.attn_scales!r}; only () is known, attention in the middle"
+                f"matrix-vae config: attn_scales is {self.attn_scales!r}; only () is known, attention in the middle",
+                code="bad-config",
             )
 
     @property
@@ -181,7 +190,10 @@ def latent_frames(name: str) -> int:
         return 1
     steady = _STEADY.fullmatch(name)
     if not steady:
-        raise BakeoffError(f"matrix has no workload '{name}'; it has prime and steady{{n}}, such as steady1 or steady3")
+        raise BakeoffError(
+            f"matrix-vae has no workload '{name}'; it has prime and steady{{n}}, such as steady1 or steady3",
+            code="unknown-name",
+        )
     return int(steady[1])
 
 
@@ -234,7 +246,7 @@ _REDUCED = Config(24, (1, 2, 4, 4), 2, (True, True, False), latent_height=6, lat
 _TINY = Config(6, (1, 2, 4, 4), 2, (True, True, False), latent_height=3, latent_width=5)
 
 SPEC = Component(
-    name="matrix",
+    name="matrix-vae",
     summary="streaming video decoder: causal convolutions over time with their past in explicit caches",
     credit="Matrix-Game-2, Skywork AI; Self-Forcing; Wan 2.1",
     config_type=Config,

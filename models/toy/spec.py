@@ -1,7 +1,7 @@
 """Four small workloads with the signatures of the real components, milliseconds on a CPU: to try and test the lab.
 
 `world` takes a frame and a KV cache like `wm`, `picture` a latent like `image`, `sound` like `audio`, `stream` a latent
-and explicit caches like `matrix`. Nothing here is a published model and no figure of it means anything.
+and explicit caches like `matrix-vae`. Nothing here is a published model and no figure of it means anything.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,8 @@ class Config:
     def __post_init__(self) -> None:
         if self.width < 4 or self.width % 4 or self.length < 2:
             raise BakeoffError(
-                f"toy config: width {self.width} must be a multiple of 4, length {self.length} at least 2"
+                f"toy config: width {self.width} must be a multiple of 4, length {self.length} at least 2",
+                code="bad-config",
             )
 
 
@@ -65,7 +66,7 @@ def workload(config: Config, name: str, batch: int) -> Workload:
         flops = batch * 2 * length**2 * width * 3 * 27
         weights = 81 * width + 3
     else:
-        raise BakeoffError(f"toy has no workload '{name}'; it has {', '.join(WORKLOADS)}")
+        raise BakeoffError(f"toy has no workload '{name}'; it has {', '.join(WORKLOADS)}", code="unknown-name")
     inputs, outputs = io
     elements = sum(tensor.elements for tensor in inputs + outputs)
     return Workload(name, f"toy with the signature of {name}", inputs, outputs, Work(flops, weights, elements))

@@ -10,7 +10,7 @@ from bakeoff.models.component import config_from
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.golden import load_weights, require_inputs, watch
 from bakeoff.models.wm.network import WorldModel
-from bakeoff.models.wm.spec import Config, plan, workload
+from bakeoff.models.wm.spec import Config, read_window, workload
 
 
 def replay(about: Mapping[str, Any], weights: dict[str, Tensor], inputs: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -40,7 +40,9 @@ def replay(about: Mapping[str, Any], weights: dict[str, Tensor], inputs: dict[st
 def _size(inputs: dict[str, Tensor]) -> tuple[int, int]:
     """Batch and frames."""
     if "x" not in inputs or inputs["x"].ndim != 5:
-        raise BakeoffError("wm golden: there is no input x of shape [batch, frames, channels, side, side]")
+        raise BakeoffError(
+            "wm golden: there is no input x of shape [batch, frames, channels, side, side]", code="bad-golden"
+        )
     return inputs["x"].shape[0], inputs["x"].shape[1]
 
 
@@ -49,7 +51,7 @@ def _run(
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Outputs by name, and what passed inside by the names of golden files."""
     stated = workload(config, name, _size(inputs)[0])
-    model = WorldModel(config, plan(config, name)).eval()
+    model = WorldModel(config, read_window(config, name)).eval()
     require_inputs("wm", stated.inputs, inputs)
     load_weights("wm", model, weights)
     watched = {"control": model.control_embed, "timestep": model.t_embed, "aux.tokens": model.pos_enc}

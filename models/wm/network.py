@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.tables import FixedTable
-from bakeoff.models.wm.spec import Config, Plan, plan, workload
+from bakeoff.models.wm.spec import Config, Window, read_window, workload
 
 
 def build(config: Config, workload_name: str, batch: int = 1) -> nn.Module:
@@ -29,7 +29,7 @@ def build(config: Config, workload_name: str, batch: int = 1) -> nn.Module:
     Raises BakeoffError for an unknown workload or a batch below one; `batch` changes no module.
     """
     workload(config, workload_name, batch)
-    return WorldModel(config, plan(config, workload_name)).eval()
+    return WorldModel(config, read_window(config, workload_name)).eval()
 
 
 def initial_std(name: str, _shape: tuple[int, ...]) -> float | None:
@@ -47,7 +47,8 @@ def rotate_context(config: Config, keys: Tensor) -> Tensor:
     if rest or not 1 <= cached < config.n_frames or keys.shape[-1] != config.head_dim:
         raise BakeoffError(
             f"cached keys of shape {tuple(keys.shape)} do not fit: the last two sizes must be the tokens of 1 to "
-            f"{config.n_frames - 1} frames, {config.tokens_per_frame} each, and the head width {config.head_dim}"
+            f"{config.n_frames - 1} frames, {config.tokens_per_frame} each, and the head width {config.head_dim}",
+            code="bad-config",
         )
     working = torch.promote_types(keys.dtype, torch.float32)
     cosines, sines = (
@@ -271,7 +272,8 @@ def _check_frequencies(
     if not any(torch.allclose(stored, one.to(torch.float64), rtol=1e-5, atol=0.0) for one in rounded):
         raise BakeoffError(
             f"{key} of the checkpoint runs from {stored[0]:.6g} to {stored[-1]:.6g}; this model's frequencies are "
-            f"evenly spaced from {frequencies[0]:.6g} to {frequencies[-1]:.6g}: take a checkpoint made with those"
+            f"evenly spaced from {frequencies[0]:.6g} to {frequencies[-1]:.6g}: take a checkpoint made with those",
+            code="bad-checkpoint",
         )
     state_dict[key] = expected.to(table.get_buffer("freqs").dtype)
 
@@ -377,12 +379,12 @@ class Head(nn.Module):
 
 
 class WorldModel(nn.Module):
-    """The whole model, its forward that of one workload: the tables and the branches are fixed by the plan."""
+    """The whole model, its forward that of one workload: the tables and the branches are fixed by the window."""
 
-    def __init__(self, config: Config, asked: Plan) -> None:
+    def __init__(self, config: Config, window: Window) -> None:
         super().__init__()
         width = config.d_model
-        self.asked = asked
+        self.window = window
         self.control_embed = ControlEmbedding(config)
         self.t_embed = TimestepEmbedding(config)
         self.proj_in = nn.Linear(config.channels, width, bias=False)
@@ -392,13 +394,13 @@ class WorldModel(nn.Module):
         self.proj_out = Head(width, config.channels)
         self.audio_proj_out = Head(width, config.audio_channels)
 
-        first = asked.cached * config.tokens_per_frame if asked.keys_rotated else 0
-        cosines, sines = rotary_tables(config, asked.frames)
+        first = window.cached * config.tokens_per_frame if window.keys_rotated else 0
+        cosines, sines = rotary_tables(config, window.frames)
         self.rotary_cosines = FixedTable(cosines[first:])
         self.rotary_sines = FixedTable(sines[first:])
         self.mask = None
-        if config.causal and asked.new > 1:
-            frame = np.arange(asked.new * config.tokens_per_frame) // config.tokens_per_frame
+        if config.causal and window.new > 1:
+            frame = np.arange(window.new * config.tokens_per_frame) // config.tokens_per_frame
             self.mask = FixedTable(np.where(frame[None, :] > frame[:, None], -np.inf, 0.0))
 
     def forward(
@@ -415,10 +417,10 @@ class WorldModel(nn.Module):
             self.rotary_cosines().to(dtype),
             self.rotary_sines().to(dtype),
             None if self.mask is None else self.mask().to(dtype),
-            self.asked.keys_rotated,
+            self.window.keys_rotated,
         )
-        results: tuple[Tensor, ...] = self.transformer(tokens, scene, cache, self.asked.fills_cache)
-        if self.asked.fills_cache:
+        results: tuple[Tensor, ...] = self.transformer(tokens, scene, cache, self.window.fills_cache)
+        if self.window.fills_cache:
             return results
         (u,) = results
         video = self.proj_out(u[:, :, :-1], condition).transpose(2, 3).reshape(x.shape)

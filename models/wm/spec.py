@@ -11,10 +11,19 @@ frames in the window, so it is rotated in the step (`step`), or once a frame by 
 """
 
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Literal
 
-from bakeoff.models.component import Carry, Component, Preset, Stream, TensorSpec, Work, Workload
+from bakeoff.models.component import (
+    Carry,
+    Component,
+    Preset,
+    Stream,
+    TensorSpec,
+    Work,
+    Workload,
+    require_positive_integers,
+)
 from bakeoff.models.errors import BakeoffError
 
 _NAME = re.compile(r"(single)|(step|step-prepared|context|append|full)([1-9][0-9]*)?")
@@ -45,28 +54,32 @@ class Config:
     """Steps a sampler takes for one frame."""
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.type is int and (type(value) is not int or value < 1):
-                raise BakeoffError(f"wm config: {field.name} is {value!r}; it must be a whole number of at least 1")
+        require_positive_integers(self, "wm")
         if type(self.causal) is not bool:
-            raise BakeoffError(f"wm config: causal is {self.causal!r}; it must be true or false")
+            raise BakeoffError(f"wm config: causal is {self.causal!r}; it must be true or false", code="bad-config")
         if self.backbone not in ("dit", "uvit"):
-            raise BakeoffError(f"wm config: no backbone {self.backbone!r}; known: dit, uvit")
+            raise BakeoffError(f"wm config: no backbone {self.backbone!r}; known: dit, uvit", code="bad-config")
         if self.tokens_per_frame != self.sample_size**2 + 1:
             raise BakeoffError(
                 f"wm config: tokens_per_frame is {self.tokens_per_frame}; sample_size {self.sample_size} makes "
-                f"{self.sample_size**2} video tokens and one audio token"
+                f"{self.sample_size**2} video tokens and one audio token",
+                code="bad-config",
             )
         if self.d_model % self.n_heads or self.head_dim % 8 or self.head_dim < 16:
             raise BakeoffError(
                 f"wm config: d_model {self.d_model} over n_heads {self.n_heads}; the width of a head must be whole, "
-                "a multiple of 8 and at least 16"
+                "a multiple of 8 and at least 16",
+                code="bad-config",
             )
         if self.control_dim % 4 or self.control_dim < 8:
-            raise BakeoffError(f"wm config: control_dim is {self.control_dim}; it must be a multiple of 4, at least 8")
+            raise BakeoffError(
+                f"wm config: control_dim is {self.control_dim}; it must be a multiple of 4, at least 8",
+                code="bad-config",
+            )
         if self.timestep_dim % 2 or self.timestep_dim < 4:
-            raise BakeoffError(f"wm config: timestep_dim is {self.timestep_dim}; it must be even and at least 4")
+            raise BakeoffError(
+                f"wm config: timestep_dim is {self.timestep_dim}; it must be even and at least 4", code="bad-config"
+            )
 
     @property
     def head_dim(self) -> int:
@@ -84,8 +97,8 @@ class Config:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What a workload's name means for one config."""
+class Window:
+    """The frames of one workload: how many are computed, and how many come from the cache."""
 
     kind: str
     new: int
@@ -112,7 +125,7 @@ class Plan:
         return self.kind in ("single", "step", "step-prepared")
 
 
-def plan(config: Config, name: str) -> Plan:
+def read_window(config: Config, name: str) -> Window:
     """Read a workload's name, which may end in a number of frames: those cached (`step4`) or computed (`full3`).
 
     Raises BakeoffError for an unknown name, or more frames than the window holds.
@@ -121,21 +134,23 @@ def plan(config: Config, name: str) -> Plan:
     if match is None:
         raise BakeoffError(
             f"wm has no workload '{name}'; it has single, step, step-prepared, context, append, full, and all but "
-            "single also with a number of frames, as in step4 or full3"
+            "single also with a number of frames, as in step4 or full3",
+            code="unknown-name",
         )
     kind, number = match[1] or match[2], match[3]
     if kind == "single":
-        return Plan(kind, new=1, cached=0)
+        return Window(kind, new=1, cached=0)
     limit = config.n_frames if kind == "full" else config.n_frames - 1
     frames = int(number) if number else limit
     if not 1 <= frames <= limit:
         raise BakeoffError(
             f"wm workload '{name}' does not fit a window of {config.n_frames} frames: at most {config.n_frames} can be "
-            f"computed or {config.n_frames - 1} be context; ask for {kind}N with fewer"
+            f"computed or {config.n_frames - 1} be context; ask for {kind}N with fewer",
+            code="unknown-name",
         )
     if kind in ("full", "context"):
-        return Plan(kind, new=frames, cached=0)
-    return Plan(kind, new=1, cached=frames)
+        return Window(kind, new=frames, cached=0)
+    return Window(kind, new=1, cached=frames)
 
 
 def workload_names(config: Config) -> tuple[str, ...]:
@@ -145,40 +160,40 @@ def workload_names(config: Config) -> tuple[str, ...]:
 
 
 def workload(config: Config, name: str, batch: int) -> Workload:
-    """Guidance doubles the batch; it makes no other workload. Raises BakeoffError as `plan` does."""
+    """Guidance doubles the batch; it makes no other workload. Raises BakeoffError as `read_window` does."""
     if batch < 1:
-        raise BakeoffError(f"wm workload '{name}': batch is {batch}; it must be at least 1")
-    asked = plan(config, name)
+        raise BakeoffError(f"wm workload '{name}': batch is {batch}; it must be at least 1", code="bad-option")
+    window = read_window(config, name)
     pixels = (config.channels, config.sample_size, config.sample_size)
-    frames = (batch, asked.new)
+    frames = (batch, window.new)
     # The layer that stops at its keys and values attends to nothing, so its cache is no input.
-    layers_attending = config.n_layers - asked.fills_cache
+    layers_attending = config.n_layers - window.fills_cache
     inputs = (
         TensorSpec("x", (*frames, *pixels)),
         TensorSpec("audio", (*frames, config.audio_channels)),
         TensorSpec("t", frames, "uniform", keep_fp32=True),
         TensorSpec("mouse", (*frames, 2), keep_fp32=True),
         TensorSpec("btn", (*frames, config.n_buttons), "binary"),
-        *(_keys_values(config, batch, asked.cached, layers_attending, "cache") if asked.cached else ()),
+        *(_keys_values(config, batch, window.cached, layers_attending, "cache") if window.cached else ()),
     )
     outputs: tuple[TensorSpec, ...]
-    if asked.fills_cache:
-        prefix = "new" if asked.cached else "cache"
-        outputs = _keys_values(config, batch, asked.new, config.n_layers, prefix)
+    if window.fills_cache:
+        prefix = "new" if window.cached else "cache"
+        outputs = _keys_values(config, batch, window.new, config.n_layers, prefix)
     else:
         outputs = (TensorSpec("video", (*frames, *pixels)), TensorSpec("audio", (*frames, config.audio_channels)))
     return Workload(
         name,
-        _summary(asked),
+        _summary(window),
         inputs,
         outputs,
         Work(
-            flops=_flops(config, asked, batch),
-            weight_elements=_weight_elements(config, asked),
+            flops=_flops(config, window, batch),
+            weight_elements=_weight_elements(config, window),
             io_elements=sum(tensor.elements for tensor in inputs + outputs),
         ),
-        frames_per_call=asked.new,
-        calls_per_frame=config.denoising_steps + 1 if asked.denoises_one_frame else None,
+        frames_per_call=window.new,
+        calls_per_frame=config.denoising_steps + 1 if window.denoises_one_frame else None,
     )
 
 
@@ -186,7 +201,7 @@ def stream(config: Config, name: str) -> Stream | None:
     """`context` fills the cache; then `step` denoises a frame, as often as the sampler wants, and `append` adds its
     keys and values to the window, from which the oldest frame's fall out. Only `step` keeps such a cache.
     """
-    if plan(config, name).kind != "step":
+    if read_window(config, name).kind != "step":
         return None
     number = name.removeprefix("step")
     prime, append = f"context{number}", f"append{number}"
@@ -227,17 +242,17 @@ def _keys_values(config: Config, batch: int, frames: int, layers: int, prefix: s
     return tuple(TensorSpec(f"{prefix}_{kind}.{layer}", shape) for layer in range(layers) for kind in ("k", "v"))
 
 
-def _summary(asked: Plan) -> str:
-    if asked.fills_cache and asked.cached:
-        return f"keys and values of one clean frame against {asked.cached} cached frames"
-    if asked.fills_cache:
-        return f"keys and values of {asked.new} frames, to fill the cache"
-    if asked.cached:
-        rotated = ", their keys already rotated" if asked.keys_rotated else ""
-        return f"one denoising step of one frame against {asked.cached} cached frames{rotated}"
-    if asked.new == 1:
+def _summary(window: Window) -> str:
+    if window.fills_cache and window.cached:
+        return f"keys and values of one clean frame against {window.cached} cached frames"
+    if window.fills_cache:
+        return f"keys and values of {window.new} frames, to fill the cache"
+    if window.cached:
+        rotated = ", their keys already rotated" if window.keys_rotated else ""
+        return f"one denoising step of one frame against {window.cached} cached frames{rotated}"
+    if window.new == 1:
         return "one denoising step of one frame, no context"
-    return f"one denoising step of {asked.new} frames, no cache"
+    return f"one denoising step of {window.new} frames, no cache"
 
 
 def _linear(inputs: int, outputs: int) -> int:
@@ -253,23 +268,23 @@ def _heads(config: Config) -> int:
     return 2 * _linear(width, 2 * width) + _linear(width, config.channels) + _linear(width, config.audio_channels)
 
 
-def _weight_elements(config: Config, asked: Plan) -> int:
+def _weight_elements(config: Config, window: Window) -> int:
     """Parameters read: all but position rows of other frames, an unused skip map and what follows the last keys."""
     width = config.d_model
-    unused = (config.n_frames - asked.new) * config.tokens_per_frame * width
+    unused = (config.n_frames - window.new) * config.tokens_per_frame * width
     unused += (config.skips_stored - config.skips_used) * _linear(2 * width, width)
-    if asked.fills_cache:
+    if window.fills_cache:
         # Of the last block the modulation before attention, the key and value maps and the key gain are read.
         unused += 14 * width**2 + 11 * width + config.head_dim + _heads(config)
     return parameters(config) - unused
 
 
-def _flops(config: Config, asked: Plan, batch: int) -> int:
+def _flops(config: Config, window: Window, batch: int) -> int:
     width, control = config.d_model, config.control_dim
-    frames = batch * asked.new
+    frames = batch * window.new
     tokens = frames * config.tokens_per_frame
-    keys = asked.frames * config.tokens_per_frame
-    blocks = config.n_layers - asked.fills_cache
+    keys = window.frames * config.tokens_per_frame
+    blocks = config.n_layers - window.fills_cache
 
     mouse = control + 4 * control * (control + width)
     button = 4 * control * (config.n_buttons + width)
@@ -280,7 +295,7 @@ def _flops(config: Config, asked: Plan, batch: int) -> int:
     # Of a block's 18 width^2, 12 act on every token and 6 once a frame; attention is q k^T and its product with v.
     products += blocks * (tokens * (12 * width**2 + 2 * keys * width) + frames * 6 * width**2)
     products += config.skips_used * tokens * 2 * width**2
-    if asked.fills_cache:
+    if window.fills_cache:
         products += tokens * 2 * width**2 + frames * 2 * width**2
     else:
         products += frames * (4 * width**2 + input_maps)  # the output maps mirror the input maps

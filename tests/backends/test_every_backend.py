@@ -9,7 +9,8 @@ import pytest
 
 from bakeoff.backends import backend_names, resolve_backend
 from bakeoff.models.errors import BakeoffError
-from bakeoff.variant import DEVICES, DTYPES, options_of, parse_use, parse_variant, split_outside_brackets, use_of
+from bakeoff.models.types import DEVICES, DTYPES
+from bakeoff.variant import options_of, parse_use, parse_variant, split_outside_brackets, use_of
 
 BACKENDS = [resolve_backend(name) for name in backend_names()]
 

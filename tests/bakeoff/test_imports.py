@@ -70,6 +70,12 @@ def test_imports_go_one_way(file: Path) -> None:
     assert bare == [], "a bare import is a second copy of the registry"
 
 
+@pytest.mark.parametrize("file", [file for file in FILES if file.parts[:2] == ("bakeoff", "machine")], ids=str)
+def test_machine_imports_only_itself_and_models(file: Path) -> None:
+    own = [name for name in imports(file) if belongs(name, "bakeoff") and name != "bakeoff"]
+    assert [name for name in own if not (belongs(name, "bakeoff.machine") or belongs(name, "bakeoff.models"))] == []
+
+
 @pytest.mark.parametrize("file", FILES, ids=str)
 def test_only_workers_and_networks_import_torch(file: Path) -> None:
     heavy = {name.partition(".")[0] for name in imports(file, everywhere=False)} & set(HEAVY)

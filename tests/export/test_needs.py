@@ -15,7 +15,9 @@ HERE = {"torch": "2.13.0", "cpu flags": "avx2 avx512f", "gpu": "NVIDIA H200", "d
         (Need("torch", "is", "2.13.1"), False),
         (Need("torch", "at least", "2.9.1"), True),
         (Need("torch", "at least", "2.13"), True),
+        (Need("torch", "at least", "2.13.0a0"), True),
         (Need("torch", "at least", "2.14"), False),
+        (Need("torch", "at least", "newest"), False),
         (Need("cpu flags", "has", "avx2"), True),
         (Need("cpu flags", "has", ""), True),
         (Need("cpu flags", "has", "avx2 amx_bf16"), False),
@@ -47,3 +49,10 @@ def test_this_host_meets_its_own_needs() -> None:
     here = facts()
     rules = {name: "has" if name == "cpu flags" else "is" for name in here}
     assert unmet(filled([Need(name, rule) for name, rule in rules.items()], here), here) == ()  # type: ignore[arg-type]
+
+
+def test_a_prerelease_is_older_than_its_release() -> None:
+    need = Need("torch", "at least", "2.14.0")
+    assert unmet([need], {"torch": "2.14.0a0"}) != ()
+    assert unmet([need], {"torch": "2.14.0"}) == ()
+    assert unmet([need], {"torch": "2.14.0.post1"}) == ()

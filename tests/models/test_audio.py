@@ -2,12 +2,15 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import decoders
 import pytest
 import torch
-from safetensors.torch import load_file
+from decoders import assert_published_keys, decode, error
+from golden_files import GOLDEN, assert_golden, read_golden
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
@@ -20,7 +23,6 @@ from bakeoff.models.component import config_from
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.weights import randomize
 
-GOLDEN = Path(__file__).parents[1] / "golden"
 FULL, CPU, TINY = (SPEC.preset(name).config for name in ("cod", "cpu", "tiny"))
 
 MONO = Config(channels=1, latent_channels=3, ch_0=8, ch_max=24, strides=(1, 4, 6, 5), latents=3)
@@ -29,48 +31,15 @@ ONE_LATENT = replace(TINY, latents=1)
 ODD = {"mono": MONO, "no stages": NO_STAGES, "one latent": ONE_LATENT}
 
 
-def golden() -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]:
-    about = json.loads((GOLDEN / "owl_audio_decoder_tiny.json").read_text())
-    groups: dict[str, dict[str, Tensor]] = {"weights": {}, "inputs": {}, "outputs": {}}
-    for key, tensor in load_file(GOLDEN / "owl_audio_decoder_tiny.safetensors").items():
-        group, _, name = key.partition(".")
-        groups[group][name] = tensor
-    return about, groups["weights"], groups["inputs"], groups["outputs"]
-
-
-def drawn(config: Config, seed: int = 0) -> nn.Module:
-    module = build(config, "decode")
-    randomize(module, seed, initial_std)
-    return module
-
-
-def latents(config: Config, batch: int = 1, seed: int = 1) -> Tensor:
-    shape = SPEC.workload(config, "decode", batch).inputs[0].shape
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
-
-
-def decode(module: nn.Module, z: Tensor) -> Tensor:
-    with torch.no_grad():
-        (audio,) = module(z)
-    return audio
-
-
-def error(found: Tensor, wanted: Tensor) -> float:
-    return float(((found.double() - wanted).norm() / wanted.norm()).detach())
-
-
-def on_meta(config: Config, batch: int = 1) -> tuple[nn.Module, Tensor]:
-    with torch.device("meta"):
-        return build(config, "decode", batch), torch.empty(SPEC.workload(config, "decode", batch).inputs[0].shape)
+golden = partial(read_golden, "owl_audio_decoder_tiny")
+drawn = partial(decoders.drawn, SPEC)
+latents = partial(decoders.latent, SPEC)
+on_meta = partial(decoders.on_meta, SPEC)
 
 
 def test_golden_outputs_and_all_that_passes_inside() -> None:
     about, weights, inputs, outputs = golden()
-    found = replay(about, weights, inputs)
-    assert found.keys() == outputs.keys() == about["tensors"]["outputs"].keys()
-    tolerance = about["suggested_tolerance_fp32"]
-    for name, expected in outputs.items():
-        torch.testing.assert_close(found[name], expected, **tolerance, msg=lambda text, name=name: f"{name}: {text}")
+    assert_golden(replay(about, weights, inputs), about, outputs)
 
 
 @pytest.mark.parametrize(
@@ -104,9 +73,8 @@ def test_golden_refuses_what_does_not_fit(group: str, key: str, value: Any, mess
 def test_state_dict_is_the_published_one() -> None:
     published = json.loads((GOLDEN / "keys" / "owl_audio_decoder_cod.keys.json").read_text())
     assert config_from(Config, published["config"], "audio") == FULL
-    module, _ = on_meta(FULL)
-    assert {key: list(tensor.shape) for key, tensor in module.state_dict().items()} == published["state_dict"]
-    assert SPEC.parameters(FULL) == published["parameters"] == 20_950_528
+    assert_published_keys(SPEC, FULL, "owl_audio_decoder_cod")
+    assert SPEC.parameters(FULL) == 20_950_528
 
 
 @pytest.mark.parametrize("config", [FULL, CPU, TINY, *ODD.values()], ids=["cod", "cpu", "tiny", *ODD])

@@ -3,12 +3,11 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from golden_files import GOLDEN, read_golden
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -17,9 +16,8 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.models.weights import randomize
 from bakeoff.models.wm import network
 from bakeoff.models.wm.golden import replay
-from bakeoff.models.wm.spec import SPEC, Config, parameters, plan, workload, workload_names
+from bakeoff.models.wm.spec import SPEC, Config, parameters, read_window, workload, workload_names
 
-GOLDEN = Path(__file__).parents[1] / "golden"
 FILES = ("full", "single", "step", "uvit")
 TINY: Config = SPEC.preset("tiny").config
 UVIT = replace(TINY, backbone="uvit", n_layers=5, n_frames=4)
@@ -36,13 +34,7 @@ KINDS = ("single", "step", "step-prepared", "context", "append", "full")
 
 
 def golden(name: str) -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]:
-    about = json.loads((GOLDEN / f"owl_wm_{name}_tiny.json").read_text())
-    tensors = load_file(GOLDEN / f"owl_wm_{name}_tiny.safetensors")
-
-    def of(group: str) -> dict[str, Tensor]:
-        return {key.removeprefix(group): tensor for key, tensor in tensors.items() if key.startswith(group)}
-
-    return about, of("weights."), of("inputs."), of("outputs.")
+    return read_golden(f"owl_wm_{name}_tiny")
 
 
 def built(config: Config, name: str, dtype: torch.dtype = torch.float32, batch: int = 1) -> network.WorldModel:
@@ -536,7 +528,7 @@ def test_unknown_workload_is_refused_with_the_known_ones(name: str) -> None:
     with pytest.raises(
         BakeoffError, match=f"no workload '{name}'; it has single, step, step-prepared, context, append"
     ):
-        plan(TINY, name)
+        read_window(TINY, name)
     with pytest.raises(BakeoffError, match="no workload"):
         network.build(TINY, name)
 

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 from records import HOST, record
 
+from bakeoff.machine.files import digest
+from bakeoff.machine.floors import Ceiling
 from bakeoff.record import store
 from bakeoff.record.schema import (
     SCHEMA,
     BuildCost,
-    Ceiling,
     Clock,
     Comparison,
     Finding,
@@ -52,7 +53,7 @@ _SUBJECTS = (
     ("wm", "1b", "cache"),
     ("image", "128x", "decode"),
     ("audio", "full", "decode"),
-    ("matrix", "vae", "decode"),
+    ("matrix-vae", "vae", "decode"),
 )
 _BACKENDS = (
     "eager", "inductor", "inductor[freezing]", "inductor[mode=max-autotune]", "aoti", "aoti[freezing]", "onnxruntime",
@@ -121,7 +122,7 @@ def _iso(moment: datetime) -> str:
 
 
 def hash_of(variant: Variant) -> int:
-    return int(store.digest(str(variant)), 16)
+    return int(digest(str(variant)), 16)
 
 
 def _uses(backend: str) -> tuple[BackendUse, ...]:

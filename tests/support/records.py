@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from bakeoff.machine.host import Host
 from bakeoff.record.policy import Policy
 from bakeoff.record.schema import (
     SCHEMA,
     BuildCost,
     Clock,
     Finding,
-    Host,
     Measurement,
     Memory,
     OutputParity,

@@ -58,7 +58,7 @@ def main() -> int:
         policy=SHORT,
         final_s=0,
     )
-    components = [Request(name, final_s=0) for name in ("wm", "image", "audio", "matrix")] if asked.full else []
+    components = [Request(name, final_s=0) for name in ("wm", "image", "audio", "matrix-vae")] if asked.full else []
     with tempfile.TemporaryDirectory(prefix="bakeoff-honest-") as folder, marked_folder(Path(folder)):
         if ceilings.is_dir():  # they are the machine's, not this folder's
             (Path(folder) / "cache").mkdir()

@@ -4,9 +4,10 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from bakeoff.machine.files import digest, write_atomically
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record.schema import Record
-from bakeoff.record.store import Records, Stored, digest, load_all, write_atomically
+from bakeoff.record.store import Records, Stored, load_all
 from bakeoff.report.figures import history, latency, roofline, samples
 from bakeoff.report.figures.canvas import MARK, settings
 from bakeoff.report.groups import Group, groups, newest

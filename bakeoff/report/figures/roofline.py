@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bakeoff.machine.datasheets import find_datasheet
-from bakeoff.record.floor import peak_bandwidth, peak_flops
+from bakeoff.machine.floors import peak_bandwidth, peak_flops
+from bakeoff.models.types import DTYPES
 from bakeoff.record.schema import Record
 from bakeoff.report.figures.canvas import INK, TOP, sheet, svg
 from bakeoff.report.figures.style import DASHES, MARKERS, backend_colours, shorten
 from bakeoff.report.groups import Group, name_of
-from bakeoff.variant import DTYPES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

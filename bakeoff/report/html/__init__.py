@@ -15,11 +15,13 @@ from statistics import median
 from typing import Any
 from urllib.parse import quote
 
+from bakeoff.machine.files import write_atomically
 from bakeoff.models.errors import BakeoffError
+from bakeoff.record.codec import encode_json
 from bakeoff.record.floor import floor, share
-from bakeoff.record.schema import Comparison, Record, encode_json
+from bakeoff.record.schema import Comparison, Record
 from bakeoff.record.statistics import Summary
-from bakeoff.record.store import Records, Stored, StoredComparison, write_atomically
+from bakeoff.record.store import Records, Stored, StoredComparison
 from bakeoff.report.figures.style import milliseconds, readable, shorten, status_colour
 from bakeoff.report.groups import (
     MIB,

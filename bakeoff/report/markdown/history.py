@@ -5,9 +5,10 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
+from bakeoff.machine.files import write_atomically
 from bakeoff.record.schema import Record
 from bakeoff.record.statistics import Summary
-from bakeoff.record.store import Records, Stored, StoredComparison, load_all, write_atomically
+from bakeoff.record.store import Records, Stored, StoredComparison, load_all
 from bakeoff.report.groups import (
     baselines,
     build_seconds,

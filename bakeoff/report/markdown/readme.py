@@ -6,9 +6,10 @@ from pathlib import Path
 
 from tabulate import tabulate
 
+from bakeoff.machine.files import write_atomically
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record.schema import Record
-from bakeoff.record.store import Records, Stored, StoredComparison, load_all, write_atomically
+from bakeoff.record.store import Records, Stored, StoredComparison, load_all
 from bakeoff.report.groups import Group, baselines, build_seconds, groups, name_of, newest, peak_mib, speedup, title
 from bakeoff.report.markdown.escape import escape
 from bakeoff.report.recommendation import recommendation

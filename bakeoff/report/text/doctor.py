@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 
 from bakeoff.machine import host, paths
-from bakeoff.record.schema import Host
+from bakeoff.machine.host import Host
+from bakeoff.machine.known_issues import known_issues
+from bakeoff.models.types import DEVICES, DTYPES
 from bakeoff.report.groups import MIB
 from bakeoff.report.text.listing import BackendLine, read_backends
-from bakeoff.variant import DEVICES, DTYPES
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ def read() -> Diagnosis:
         load=host.load_average(),
         available_bytes=host.available_bytes("cpu"),
         native_bf16=host.has_native_bf16(),
-        known_bad=tuple(text for device in devices for _, text in host.known_bad(versions, device, DTYPES)),
+        known_bad=tuple(text for device in devices for _, text in known_issues(versions, device, DTYPES)),
         backends=read_backends(),
         runs=str(paths.runs_folder()),
         cache=str(paths.cache_folder()),

@@ -7,7 +7,8 @@ from tabulate import tabulate
 from bakeoff.backends import backend_names, resolve_backend
 from bakeoff.machine import host
 from bakeoff.models import component_names, resolve_component
-from bakeoff.variant import DEVICES, use_of
+from bakeoff.models.types import DEVICES
+from bakeoff.variant import use_of
 
 
 @dataclass(frozen=True, slots=True)

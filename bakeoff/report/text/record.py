@@ -1,7 +1,8 @@
 """One record, for reading."""
 
 from bakeoff.machine import paths
-from bakeoff.record.floor import Floor, floors
+from bakeoff.machine.floors import Floor
+from bakeoff.record.floor import floors
 from bakeoff.record.schema import Record
 from bakeoff.record.statistics import Summary
 from bakeoff.record.store import Stored

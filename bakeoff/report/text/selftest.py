@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from tabulate import tabulate
 
-from bakeoff.record.schema import Ceiling
+from bakeoff.machine.floors import Ceiling
 from bakeoff.report.groups import MIB
 from bakeoff.selftest.run import Check, Selftest
 

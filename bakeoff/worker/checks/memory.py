@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from bakeoff.machine.host import nvml
+from bakeoff.machine.gpus import nvml
 from bakeoff.record.schema import Memory
 
 _M_TRIM_THRESHOLD = -1

@@ -7,12 +7,13 @@ is kept beside it and says how quiet the host was.
 import time
 from collections.abc import Callable, Iterator
 from statistics import median
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 
+from bakeoff.machine.floors import Ceiling
 from bakeoff.process.jobs import CeilingsJob, CeilingsResult
-from bakeoff.record.schema import Ceiling
 from bakeoff.worker.clocks.timing import processor_use
 from bakeoff.worker.subject import Report, synchronise
 from bakeoff.worker.torch_flags import TORCH_DTYPES, flags
@@ -92,9 +93,8 @@ def _convolutions(dtype: str, device: str) -> Iterator[Ceiling]:
             return
 
 
-def _rate(kind: str, dtype: str, flops: int, seconds: list[float]) -> Ceiling:
-    assert kind in ("product", "convolution")
-    return Ceiling(kind, dtype, flops, flops / min(seconds), flops / median(seconds))  # type: ignore[arg-type]
+def _rate(kind: Literal["product", "convolution"], dtype: str, flops: int, seconds: list[float]) -> Ceiling:
+    return Ceiling(kind, dtype, flops, flops / min(seconds), flops / median(seconds))
 
 
 def _repeat(work: Callable[[], object], device: str) -> list[float]:

@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from bakeoff.machine.files import write_atomically
 from bakeoff.models.errors import BakeoffError
 from bakeoff.process.jobs import ReferenceJob, ReferenceResult, Subject
-from bakeoff.record.store import write_atomically
 from bakeoff.worker.checks.dispatch import Dispatched, dispatched
 from bakeoff.worker.reference.error import difference, expected_dtype
 from bakeoff.worker.subject import Bench, Report, cast_inputs, open_bench

@@ -103,7 +103,7 @@ def lab(tmp_path: Path) -> Lab:
 
 
 NAMES = [
-    ("unknown", "nosuch", ["no component 'nosuch'", "known: wm, image, audio, matrix, toy", "package.module:SPEC"]),
+    ("unknown", "nosuch", ["no component 'nosuch'", "known: wm, image, audio, matrix-vae, toy", "package.module:SPEC"]),
     ("path", "../../etc", ["no component '../../etc'"]),
     ("path-after-colon", "wm:../x", ["no component 'wm:../x'"]),
     ("relative-module", "..x:SPEC", ["no component '..x:SPEC'"]),

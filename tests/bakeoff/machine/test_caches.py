@@ -15,7 +15,7 @@ from lab import FAST, TORCHLESS, Recorder
 from records import Ran, bakeoff
 
 from bakeoff.machine import build_cache, caches, host, paths
-from bakeoff.machine.caches import Choice, Item
+from bakeoff.machine.caches import Item, Selection
 from bakeoff.models.errors import BakeoffError
 from bakeoff.plan.plan import make_plan
 from bakeoff.plan.request import Request
@@ -72,7 +72,7 @@ def all_files(root: Path) -> set[str]:
 
 
 def clear(root: Path, **choice: Any) -> set[str]:
-    cleared = caches.remove(root, caches.choose(caches.read(root), Choice(**choice), NOW_S))
+    cleared = caches.remove(root, caches.select(caches.read(root), Selection(**choice), NOW_S))
     assert cleared.kept == ()
     return places_of(cleared.removed)
 
@@ -184,26 +184,22 @@ class TestClearing:
         assert clear(folder, variant="toy:", kinds=("compiled",)) == {"compiled/aaaa"}
 
     @pytest.mark.parametrize(
-        ("choice", "says"),
+        ("choice", "code", "named"),
         [
-            (
-                {"kinds": ("everything",)},
-                "no kind 'everything' is cleared; known: compiled, references, logs, ceilings",
-            ),
-            ({"kinds": ("other",)}, "no kind 'other'"),
-            ({"kinds": ("compiled", "locks")}, "locks are never cleared"),
-            ({"kinds": ("../..",)}, r"no kind '\.\./\.\.'"),
-            (
-                {"kinds": ("references",), "variant": "toy"},
-                "--variant tells compiled variants apart, references are not",
-            ),
-            ({"older_than_days": -1}, "--older-than -1: give days"),
-            ({"older_than_days": float("nan")}, "--older-than nan: give days"),
+            ({"kinds": ("everything",)}, "unknown-name", "compiled, references, logs, ceilings"),
+            ({"kinds": ("other",)}, "unknown-name", "'other'"),
+            ({"kinds": ("compiled", "locks")}, "bad-option", "locks"),
+            ({"kinds": ("../..",)}, "unknown-name", "'../..'"),
+            ({"kinds": ("references",), "variant": "toy"}, "bad-option", "references"),
+            ({"older_than_days": -1}, "bad-option", "--older-than -1"),
+            ({"older_than_days": float("nan")}, "bad-option", "--older-than nan"),
         ],
     )
-    def test_what_cannot_be_meant(self, folder: Path, choice: dict[str, Any], says: str) -> None:
-        with pytest.raises(BakeoffError, match=says):
-            caches.choose(caches.read(folder), Choice(**choice), NOW_S)
+    def test_an_invalid_selection_is_refused(self, folder: Path, choice: dict[str, Any], code: str, named: str) -> None:
+        with pytest.raises(BakeoffError) as error:
+            caches.select(caches.read(folder), Selection(**choice), NOW_S)
+        assert error.value.code == code
+        assert named in str(error.value)
 
 
 class TestLinks:
@@ -242,7 +238,7 @@ class TestLinks:
         items = caches.read(folder)
         shutil.rmtree(folder / "references")
         (folder / "references").symlink_to(outside)
-        cleared = caches.remove(folder, caches.choose(items, Choice(kinds=("references",)), NOW_S))
+        cleared = caches.remove(folder, caches.select(items, Selection(kinds=("references",)), NOW_S))
         assert (places_of(cleared.removed), places_of(cleared.kept)) == (set(), {"references/toy-tiny-world-1234"})
         assert (outside / "toy-tiny-world-1234").is_dir()
 
@@ -250,7 +246,7 @@ class TestLinks:
         items = caches.read(folder)
         shutil.rmtree(folder / "compiled/aaaa")
         (folder / "compiled/aaaa").symlink_to(outside)
-        caches.remove(folder, caches.choose(items, Choice(kinds=("compiled",)), NOW_S))
+        caches.remove(folder, caches.select(items, Selection(kinds=("compiled",)), NOW_S))
         assert (outside / "thesis.txt").exists()
 
     def test_the_cache_folder_may_be_one(self, folder: Path, tmp_path: Path) -> None:
@@ -258,12 +254,21 @@ class TestLinks:
         assert clear(tmp_path / "link") == LARGE
 
 
+def test_the_former_folder_of_a_kind_is_listed_and_cleared_with_it(folder: Path) -> None:
+    put(folder / "judges/toy-tiny-world-9999/set0.safetensors", MIB, days=5)
+    found = {line.kind: line for line in cache.survey(folder, caches.read(folder)).kinds}
+    assert (found["references"].entries, found["references"].bytes) == (2, 3 * MIB)
+    both = {"references/toy-tiny-world-1234", "judges/toy-tiny-world-9999"}
+    assert places_of(caches.select(caches.read(folder), Selection(("references",)), NOW_S)) == both
+    assert clear(folder, kinds=("judges",)) == both
+
+
 def test_what_vanished_meanwhile_is_gone(folder: Path) -> None:
     items = caches.read(folder)
     shutil.rmtree(folder / "compiled")
     shutil.rmtree(folder / "references/toy-tiny-world-1234")
     (folder / "logs/ceilings.log").unlink()
-    assert caches.remove(folder, caches.choose(items, Choice(), NOW_S)).kept == ()
+    assert caches.remove(folder, caches.select(items, Selection(), NOW_S)).kept == ()
 
 
 def test_files_that_vanish_and_come_while_a_folder_is_removed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

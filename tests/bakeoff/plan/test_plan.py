@@ -13,15 +13,16 @@ from records import GPU_HOST, HOST
 from bakeoff.backends import resolve_backend
 from bakeoff.backends.backend import Backend
 from bakeoff.machine import host, paths
+from bakeoff.machine.host import Host
 from bakeoff.models import component_names, resolve_component
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.types import DEVICES
 from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.reference import reference_folder
 from bakeoff.plan.request import Request
 from bakeoff.record.policy import Policy
-from bakeoff.record.schema import Host
 from bakeoff.report.text import plan
-from bakeoff.variant import DEVICES, parse_variant
+from bakeoff.variant import parse_variant
 
 TWO = ("eager", "inductor")
 
@@ -163,7 +164,7 @@ class TestNarrowing:
             return any("int8-static+inductor[freezing]/fp32" in name for name in names)
 
         assert taken("image")
-        assert taken("matrix")
+        assert taken("matrix-vae")
         assert not taken("wm")
 
     def test_dtype(self) -> None:
@@ -173,8 +174,8 @@ class TestNarrowing:
         ]
 
     def test_parametrised_workload_keeps_its_own_name(self) -> None:
-        names = planned(component="matrix", presets=("tiny",), workloads=("steady5",), backends=("eager",))
-        assert names == ["matrix:tiny.steady5/eager/fp32@cpu"]
+        names = planned(component="matrix-vae", presets=("tiny",), workloads=("steady5",), backends=("eager",))
+        assert names == ["matrix-vae:tiny.steady5/eager/fp32@cpu"]
 
     @pytest.mark.parametrize(
         ("written", "uses"),
@@ -217,7 +218,7 @@ class TestFullSuite:
         everything = {variant.backend for variant in found}
         assert everything >= {"eager", "inductor[mode=max-autotune,freezing]", "aoti[freezing]", "onnxruntime[int8]"}
         assert everything >= {"int8+aoti", "int8[kind=weight-only]+inductor", "fp8[kind=per-row]+inductor"}
-        assert not any("int8-static" in backend for backend in everything)  # it is for image and matrix
+        assert not any("int8-static" in backend for backend in everything)  # it is for image and matrix-vae
         assert set(planned(backends=())) < set(names)
 
     def test_subjects_stay_together(self) -> None:
@@ -455,7 +456,7 @@ class TestBuilds:
 
     def test_labels_say_which_of_several(self) -> None:
         plan = make_plan(Request("toy", backends=("eager", "inductor[]"), dtypes=("fp32",), builds=2))
-        assert [plan.label(entry) for entry in plan.rows] == [
+        assert [row.label for row in plan.rows] == [
             "toy:tiny.world/eager/fp32@cpu",
             "toy:tiny.world/inductor/fp32@cpu, build 1 of 2",
             "toy:tiny.world/inductor/fp32@cpu, build 2 of 2",

@@ -1,12 +1,7 @@
 """Records are written whole or not at all, found by what a person would type, and never deleted."""
 
-import errno
-import os
 import random
 import resource
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,22 +12,9 @@ import pytest
 from records import record
 
 from bakeoff.models.errors import BakeoffError
-from bakeoff.record.schema import SCHEMA, Comparison, Record, Round, Samples, Supersede, encode
-from bakeoff.record.store import digest, find, load_all, now, save, supersede, write_atomically
-
-KILLED_IN_BETWEEN = """
-import os, signal, sys
-from pathlib import Path
-from bakeoff.record import store
-victim = sys.argv[2]
-real = getattr(os, victim)
-def die(*arguments):
-    if victim != "replace":
-        real(*arguments)
-    os.kill(os.getpid(), signal.SIGKILL)
-setattr(os, victim, die)
-store.write_atomically(Path(sys.argv[1]), b"new " * 1000)
-"""
+from bakeoff.record.codec import encode
+from bakeoff.record.schema import SCHEMA, Comparison, Record, Round, Samples, Supersede
+from bakeoff.record.store import find, find_comparison, load_all, now, save, supersede
 
 
 @contextmanager
@@ -52,63 +34,6 @@ def files(folder: Path) -> list[str]:
 
 def at(second: int, backend: str = "eager", **changes: Any) -> Record:
     return record(backend, [1.0, 2.0], created=f"2026-01-02T03:04:{second:02}.000000Z", **changes)
-
-
-class TestWriteAtomically:
-    def test_writes_and_replaces(self, tmp_path: Path) -> None:
-        path = tmp_path / "a" / "b" / "page.md"
-        write_atomically(path, b"old")
-        write_atomically(path, b"new")
-        assert path.read_bytes() == b"new"
-        assert path.stat().st_mode & 0o777 == 0o644
-        assert files(tmp_path) == ["a/b/page.md"]
-
-    @pytest.mark.parametrize("victim", ["fsync", "replace"])
-    def test_killed_in_between_leaves_the_old_file(self, tmp_path: Path, victim: str) -> None:
-        path = tmp_path / "records" / "r.json"
-        write_atomically(path, b"old")
-        done = subprocess.run([sys.executable, "-c", KILLED_IN_BETWEEN, str(path), victim], check=False, cwd=tmp_path)
-        assert done.returncode == -signal.SIGKILL
-        assert path.read_bytes() == b"old"
-        assert [name for name in files(tmp_path) if name.endswith(".json")] == ["records/r.json"]
-        assert load_all(tmp_path).current == ()
-        assert len(load_all(tmp_path).problems) == 1  # the old file, which is no record; what was torn is not seen
-        write_atomically(path, b"next")
-        assert path.read_bytes() == b"next"
-
-    def test_full_disk(self, tmp_path: Path) -> None:
-        path = tmp_path / "page.md"
-        write_atomically(path, b"old")
-        with largest_file(1000), pytest.raises(BakeoffError, match=r"page\.md cannot be written to .*: File too large"):
-            write_atomically(path, b"x" * 5000)
-        assert path.read_bytes() == b"old"
-        assert files(tmp_path) == ["page.md"]
-
-    @pytest.mark.parametrize("failing", ["fsync", "chmod", "replace"])
-    @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), KeyboardInterrupt()])
-    def test_any_failure_leaves_no_temporary_file(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str, error: BaseException
-    ) -> None:
-        def fail(*_: object) -> None:
-            raise error
-
-        path = tmp_path / "page.md"
-        path.write_bytes(b"old")
-        monkeypatch.setattr(os, failing, fail)
-        with pytest.raises(BakeoffError if isinstance(error, OSError) else KeyboardInterrupt) as raised:
-            write_atomically(path, b"new")
-        assert isinstance(error, KeyboardInterrupt) or "No space left on device; make room" in str(raised.value)
-        assert path.read_bytes() == b"old"
-        assert files(tmp_path) == ["page.md"]
-
-    def test_folder_that_cannot_be_made(self, tmp_path: Path) -> None:
-        (tmp_path / "file").touch()
-        with pytest.raises(BakeoffError, match=r"page\.md cannot be written to .*file"):
-            write_atomically(tmp_path / "file" / "page.md", b"x")
-        (tmp_path / "page.md").mkdir()
-        with pytest.raises(BakeoffError, match=r"page\.md cannot be written to .*: Is a directory"):
-            write_atomically(tmp_path / "page.md", b"x")
-        assert files(tmp_path) == ["file"]
 
 
 class TestSave:
@@ -269,10 +194,16 @@ class TestSupersede:
         assert (len(found.current), found.superseded, found.problems) == (1, (), ())
 
 
-def test_digest_is_of_the_value() -> None:
-    assert digest({"a": 1, "b": (1, 2)}) == digest({"b": [1, 2], "a": 1})
-    assert digest({"a": 1}) != digest({"a": 2})
-    assert digest(at(1)) == digest(replace(at(1)))
+def test_a_record_with_a_former_component_name_is_read_with_the_present_one(tmp_path: Path) -> None:
+    former = at(1)
+    former = replace(former, variant=replace(former.variant, component="matrix"))
+    name = save(tmp_path, former)
+    compared = save(tmp_path, Comparison(SCHEMA, now(), "", "interleaved", 7, former, former, ()))
+    assert find(tmp_path, name).record.variant.component == "matrix-vae"
+    (row,) = load_all(tmp_path).current
+    assert row.record.variant.component == "matrix-vae"
+    found = find_comparison(tmp_path, compared).comparison
+    assert (found.a.variant.component, found.b.variant.component) == ("matrix-vae", "matrix-vae")
 
 
 def test_now_sorts_as_text() -> None:

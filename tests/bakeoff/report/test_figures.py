@@ -12,9 +12,10 @@ import pytest
 from browser import look
 from records import HOST, bakeoff, measurement, record
 
+from bakeoff.machine.floors import Ceiling
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record.floor import floor
-from bakeoff.record.schema import Ceiling, Clock, Record, Samples
+from bakeoff.record.schema import Clock, Record, Samples
 from bakeoff.record.store import Records, Stored, load_all, save, supersede
 from bakeoff.report import figures
 from bakeoff.report.figures.style import backend_colours, envelope, milliseconds, quantiles, readable, shorten

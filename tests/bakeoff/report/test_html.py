@@ -14,8 +14,9 @@ import pytest
 from browser import chromium, look
 from records import HOST, bakeoff, measurement, record
 
+from bakeoff.machine.floors import Ceiling
 from bakeoff.models.errors import BakeoffError
-from bakeoff.record.schema import SCHEMA, Ceiling, Clock, Comparison, Finding, Record, Round, Samples
+from bakeoff.record.schema import SCHEMA, Clock, Comparison, Finding, Record, Round, Samples
 from bakeoff.record.store import Records, Stored, load_all, save, supersede
 from bakeoff.report import html as page
 from bakeoff.report.html import charts

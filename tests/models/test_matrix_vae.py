@@ -3,13 +3,13 @@
 import json
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from golden_files import GOLDEN, read_golden
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -21,7 +21,6 @@ from bakeoff.models.matrix_vae.network import RMSNorm, build
 from bakeoff.models.matrix_vae.spec import SPEC, Config, Layer, layer_flops, layers, parameters, workload
 from bakeoff.models.weights import randomize
 
-GOLDEN = Path(__file__).parents[1] / "golden"
 FULL, CPU, TINY = (SPEC.preset(name).config for name in ("full", "cpu", "tiny"))
 ODD = {
     "one stage": Config(8, (2,), 1, (), latent_height=2, latent_width=3),
@@ -43,15 +42,7 @@ def _small_work_on_one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-@cache
-def golden() -> tuple[dict[str, Any], dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]:
-    about = json.loads((GOLDEN / "matrix_game_vae_decoder_tiny.json").read_text())
-    tensors = load_file(GOLDEN / "matrix_game_vae_decoder_tiny.safetensors")
-
-    def under(prefix: str) -> dict[str, Tensor]:
-        return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-
-    return about, under("weights."), under("inputs."), under("outputs.")
+golden = cache(partial(read_golden, "matrix_game_vae_decoder_tiny"))
 
 
 def drawn(config: Config, name: str, dtype: torch.dtype = torch.float32) -> nn.Module:
@@ -187,7 +178,7 @@ def test_state_dict_is_that_of_the_published_file(name: str) -> None:
     with torch.device("meta"):
         module = build(FULL, name)
     assert {key: list(tensor.shape) for key, tensor in module.state_dict().items()} == published["state_dict"]
-    assert config_from(Config, published["config"], "matrix") == FULL
+    assert config_from(Config, published["config"], "matrix-vae") == FULL
 
 
 def test_parameters_by_part() -> None:

@@ -1,0 +1,46 @@
+"""Writing files whole, and the short hashes that name cache entries."""
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from bakeoff.models.errors import BakeoffError
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write `path` whole or not at all: temporary file, fsync, rename, fsync of the folder.
+
+    Raises BakeoffError on a full disk or a folder that cannot be written; nothing half-written stays.
+    """
+    temporary = ""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+        temporary = ""
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        reason = f"{path.name} cannot be written to {path.parent}: {error.strerror}"
+        raise BakeoffError(f"{reason}; make room or choose another folder", code="not-writable") from error
+    finally:  # Ctrl-C too
+        if temporary:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+
+
+def digest(value: object) -> str:
+    """Short hash of anything msgspec encodes; equal values give equal hashes."""
+    return hashlib.sha256(msgspec.json.encode(value, order="sorted")).hexdigest()[:16]

@@ -1,0 +1,40 @@
+"""Combinations of versions and hardware that are known to mislead."""
+
+from collections.abc import Collection, Mapping
+
+from packaging.version import Version
+
+from bakeoff.machine.host import has_native_bf16
+
+
+def known_issues(versions: Mapping[str, str], device: str, dtypes: Collection[str]) -> list[tuple[str, str]]:
+    """Combinations that are known to mislead variants of these dtypes, as (code, sentence) pairs."""
+    found = []
+    cudnn = versions.get("nvidia-cudnn-cu13") or versions.get("nvidia-cudnn-cu12", "")
+    half = {"bf16", "fp16"} & set(dtypes)
+    if device == "cuda" and half and cudnn and (9, 8) <= _release(cudnn) < (9, 15):
+        found.append(
+            (
+                "cudnn-conv3d",
+                f"cuDNN {cudnn}: half-precision conv3d in contiguous layout falls to slow_conv_dilated3d "
+                "(pytorch#166122, #166643); install nvidia-cudnn >= 9.15",
+            )
+        )
+    if device == "cpu" and "bf16" in dtypes and _release(versions.get("torch", "0")) == (2, 13):
+        found.append(
+            (
+                "cpu-bf16-conv2d",
+                "torch 2.13 has a known bf16 conv2d problem on CPUs (pytorch#183815); compare with fp32",
+            )
+        )
+    if device == "cpu" and "bf16" in dtypes and not has_native_bf16():
+        found.append(
+            ("bf16-emulated", "this CPU has no bf16 instructions: bf16 is emulated and says little about others")
+        )
+    return found
+
+
+def _release(version: str) -> tuple[int, int]:
+    """Major and minor number."""
+    parsed = Version(version)
+    return parsed.major, parsed.minor

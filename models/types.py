@@ -1,0 +1,32 @@
+"""Types that every layer shares: what a variant runs in and on, and plain values that are stored as facts."""
+
+from collections.abc import Sequence
+from typing import Literal, TypeVar, get_args
+
+from bakeoff.models.errors import BakeoffError
+
+Dtype = Literal["fp32", "tf32", "bf16", "fp16"]
+Device = Literal["cpu", "cuda"]
+DTYPES: tuple[Dtype, ...] = get_args(Dtype)
+DEVICES: tuple[Device, ...] = get_args(Device)
+
+Scalar = str | int | float | bool | None
+
+T = TypeVar("T", bound=str)
+
+
+def parse_dtype(name: str) -> Dtype:
+    """Raises BakeoffError for a name that is not a dtype."""
+    return _one_of(name, DTYPES, "dtype")
+
+
+def parse_device(name: str) -> Device:
+    """Raises BakeoffError for a name that is not a device."""
+    return _one_of(name, DEVICES, "device")
+
+
+def _one_of(name: str, known: Sequence[T], what: str) -> T:
+    for value in known:
+        if value == name:
+            return value
+    raise BakeoffError(f"no {what} '{name}'; known: {', '.join(known)}", code="unknown-name")

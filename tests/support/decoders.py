@@ -1,0 +1,52 @@
+"""What the tests of the image and the audio decoder share: drawn modules, latents and checks."""
+
+import json
+from typing import Any
+
+import torch
+from golden_files import GOLDEN
+from torch import Tensor, nn
+
+from bakeoff.models.component import Component
+from bakeoff.models.weights import randomize
+
+
+def drawn(component: Component, config: Any, seed: int = 0) -> nn.Module:
+    """The decoder with random weights."""
+    network = component.network_module()
+    module: nn.Module = network.build(config, "decode")
+    randomize(module, seed, getattr(network, "initial_std", None))
+    return module
+
+
+def latent(component: Component, config: Any, batch: int = 1, seed: int = 1) -> Tensor:
+    """Normal latents of the shape that the spec states."""
+    shape = component.workload(config, "decode", batch).inputs[0].shape
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def on_meta(component: Component, config: Any, batch: int = 1) -> tuple[nn.Module, Tensor]:
+    """The decoder and an input on the meta device: shapes and counts without memory."""
+    with torch.device("meta"):
+        module = component.network_module().build(config, "decode", batch)
+        return module, torch.empty(component.workload(config, "decode", batch).inputs[0].shape)
+
+
+def decode(module: nn.Module, z: Tensor) -> Tensor:
+    with torch.no_grad():
+        (output,) = module(z)
+    result: Tensor = output
+    return result
+
+
+def error(found: Tensor, wanted: Tensor) -> float:
+    """Relative L2."""
+    return float(((found.double() - wanted).norm() / wanted.norm()).detach())
+
+
+def assert_published_keys(component: Component, config: Any, name: str) -> None:
+    """The state dict has the keys and shapes of the published checkpoint, and as many parameters."""
+    published = json.loads((GOLDEN / "keys" / f"{name}.keys.json").read_text())
+    module, _ = on_meta(component, config)
+    assert {key: list(tensor.shape) for key, tensor in module.state_dict().items()} == published["state_dict"]
+    assert component.parameters(config) == published["parameters"]

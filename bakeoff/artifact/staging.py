@@ -31,7 +31,8 @@ def staged(target: Path, force: bool, ours: Callable[[Path], bool]) -> Iterator[
         target.parent.mkdir(parents=True, exist_ok=True)
         part = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
     except OSError as error:
-        raise BakeoffError(f"{target} cannot be written: {error.strerror}; choose another folder") from error
+        text = f"{target} cannot be written: {error.strerror}; choose another folder"
+        raise BakeoffError(text, "not-writable") from error
     janitor = subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", _JANITOR, str(part)],
         stdin=subprocess.PIPE,
@@ -43,7 +44,8 @@ def staged(target: Path, force: bool, ours: Callable[[Path], bool]) -> Iterator[
         yield part
         _publish(part, target, force, ours)
     except OSError as error:
-        raise BakeoffError(f"{target} cannot be written: {error.strerror}; make room or choose another") from error
+        text = f"{target} cannot be written: {error.strerror}; make room or choose another folder"
+        raise BakeoffError(text, "not-writable") from error
     finally:
         assert janitor.stdin is not None
         janitor.stdin.close()
@@ -54,9 +56,10 @@ def _refuse(target: Path, force: bool, ours: Callable[[Path], bool]) -> None:
     if not os.path.lexists(target):
         return
     if not force:
-        raise BakeoffError(f"{target} is there already; choose another folder, or --force to replace it")
+        raise BakeoffError(f"{target} exists; choose another folder, or --force to replace it", "target-exists")
     if target.is_symlink() or not target.is_dir() or (any(target.iterdir()) and not ours(target)):
-        raise BakeoffError(f"{target} is no artifact, or holds more than one: --force replaces nothing else; remove it")
+        text = f"{target} is not an artifact alone, and --force replaces nothing else; remove it by hand"
+        raise BakeoffError(text, "target-exists")
 
 
 def _publish(part: Path, target: Path, force: bool, ours: Callable[[Path], bool]) -> None:

@@ -1,4 +1,6 @@
-"""The command line: reads what was typed, calls the library, prints. Only this file prints.
+"""The command line: reads what was typed, calls the library, prints. Only this folder prints.
+
+An error is one line on stderr that ends with its code in brackets.
 
 Exit codes: 0 something was measured or the check passed, 1 a check failed, 2 usage or bad input, 3 nothing measured,
 130 interrupted. Heavy imports are inside the commands, so that --help answers at once.
@@ -7,11 +9,11 @@ Exit codes: 0 something was measured or the check passed, 1 a check failed, 2 us
 import os
 import sys
 
-from bakeoff.cli import artifacts, cache, measure, reports
+from bakeoff.cli import artifacts, cache, check, compare, reports, sweep
 from bakeoff.cli.common import app, say
 from bakeoff.models.errors import BakeoffError
 
-__all__ = ["app", "artifacts", "cache", "main", "measure", "reports"]
+__all__ = ["app", "artifacts", "cache", "check", "compare", "main", "reports", "sweep"]
 
 
 def main() -> None:
@@ -19,14 +21,14 @@ def main() -> None:
     try:
         for argument in sys.argv[1:]:
             if any("\udc80" <= letter <= "\udcff" for letter in argument):
-                raise BakeoffError(f"argument {argument!a} is not UTF-8; what goes into records must be")
+                raise BakeoffError(f"argument {argument!a} is not UTF-8; type it as UTF-8", "bad-option")
         try:
             app(standalone_mode=True)
         finally:
             if sys.stdout is not None:
                 sys.stdout.flush()
     except BakeoffError as error:
-        say(str(error))
+        say(f"{error} [{error.code}]" if error.code else str(error))
         code = 2
     except KeyboardInterrupt:
         say("interrupted")

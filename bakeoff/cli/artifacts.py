@@ -14,11 +14,11 @@ Folder = Annotated[Path, typer.Argument(help="An artifact's folder.")]
 @app.command()
 def export(
     what: Annotated[str, typer.Argument(help="A component (wm), or a whole variant (wm:200m.step/aoti/bf16@cpu).")],
-    backend: Annotated[str | None, typer.Option(help="Back end, options in brackets; composed with +.")] = None,
+    backend: Annotated[str | None, typer.Option(help="Backend, options in brackets; composed with +.")] = None,
     to: Annotated[Path | None, typer.Option(help="Folder to make (default: artifacts/...).")] = None,
     preset: Annotated[str | None, typer.Option(help="Default: the device's.")] = None,
     workload: Annotated[str | None, typer.Option(help="Default: the device's.")] = None,
-    dtype: Annotated[str | None, typer.Option(help="Default: the back end's.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="Default: the backend's.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda where there is one).")] = None,
     checkpoint: Annotated[str | None, typer.Option(help="Weights' file (default: random weights).")] = None,
     threads: Annotated[int, typer.Option(help="CPU threads (default: all cores).")] = 0,
@@ -45,13 +45,12 @@ def export(
     if "/" in what:
         doubled = [option for option, value in given.items() if value]
         if doubled:
-            raise BakeoffError(
-                f"{what} is a whole variant; leave {', '.join(doubled)} out, or name the component alone"
-            )
+            text = f"{what} is a whole variant; omit {', '.join(doubled)}, or name the component alone"
+            raise BakeoffError(text, "bad-option")
         request = request_of(parse_variant(what))
     else:
         if not given["--backend"]:
-            raise BakeoffError(f"which back end of {what}? give --backend, as in --backend aoti")
+            raise BakeoffError(f"{what}: no backend given; add --backend, as in --backend aoti", "bad-option")
         request = Request(
             component=what,
             backends=(given["--backend"],),
@@ -109,9 +108,9 @@ def verify(
     from bakeoff.sweep.progress import TerminalProgress
 
     if not 0 < seconds <= 86400:
-        raise BakeoffError(f"--seconds {seconds:g}: give more than 0 and at most 86400")
+        raise BakeoffError(f"--seconds {seconds:g}: give more than 0 and at most 86400", "bad-option")
     if not 0 <= memory <= 1 << 20:
-        raise BakeoffError(f"--memory {memory:g}: give GiB, or 0 for what is free")
+        raise BakeoffError(f"--memory {memory:g}: give GiB, or 0 for what is free", "bad-option")
     manifest = read_manifest(folder)
     with TerminalProgress(Console(stderr=True)) as progress:
         result = verify_artifact(folder, manifest, allow_mismatch, seconds, round(memory * 2**30), progress)

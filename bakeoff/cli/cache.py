@@ -25,7 +25,8 @@ def cache(
 
     if context.invoked_subcommand is not None:
         if verbose or as_json:
-            raise BakeoffError(f"options of cache {context.invoked_subcommand} are written behind it")
+            text = f"options of cache {context.invoked_subcommand} are written after it"
+            raise BakeoffError(text, "bad-option")
         return
     folder = paths.cache_folder()
     found = cache.survey(folder, read(folder))

@@ -1,4 +1,4 @@
-"""What the commands share: how options are read, and how a person is told something."""
+"""What the commands share: reading options, printing JSON, warnings and errors."""
 
 import sys
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ import typer
 from bakeoff.models.errors import BakeoffError
 
 app = typer.Typer(
-    help="Compare compiler back ends for real-time world models: built, proved, judged, timed and recorded.",
+    help="Compare compiler backends for real-time world models: built, proved, checked, timed and recorded.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -41,9 +41,9 @@ def names(option: str, values: list[str] | None) -> tuple[str, ...]:
 
 
 def named(option: str, value: str | None) -> str:
-    """An option's value, "" where it is left out; a variable that a script left empty must not mean the default."""
+    """An option's value, "" where it is omitted. Raises BakeoffError for an empty one (a script's unset variable)."""
     if value == "":
-        raise BakeoffError(f"{option} names nothing; give a name or leave it out")
+        raise BakeoffError(f"{option} is empty; pass a name or omit the option", "bad-option")
     return value or ""
 
 

@@ -45,7 +45,10 @@ def table(
     every = [entry for entry in records.current if component in ("", entry.record.variant.component)]
     rows = newest(every)
     if not rows:
-        raise BakeoffError(f"no records of {component or 'anything'} in {folder / 'records'}; run: bakeoff sweep wm")
+        text = (
+            f"no records of {component or 'anything'} in {folder / 'records'}; run: bakeoff sweep {component or 'wm'}"
+        )
+        raise BakeoffError(text, "no-record")
     if as_json:
         print_json(
             {"records": [entry.id for entry in rows], "rows": tables.as_rows(rows), "problems": records.problems}
@@ -71,7 +74,10 @@ def report(
     records = page.of_component(load_all(folder), component)
     warn(records.problems)
     if not records.current:
-        raise BakeoffError(f"no records of {component or 'anything'} in {folder / 'records'}; run: bakeoff sweep wm")
+        text = (
+            f"no records of {component or 'anything'} in {folder / 'records'}; run: bakeoff sweep {component or 'wm'}"
+        )
+        raise BakeoffError(text, "no-record")
     page.write(path, records, folder)
     if as_json:
         print_json({"written": [str(path)]})

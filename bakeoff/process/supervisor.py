@@ -101,7 +101,8 @@ class LiveWorker:
     def __init__(self, job: Job, launch: Launch) -> None:
         """Raises BakeoffError when no worker can be started at all."""
         if sys.platform != "linux":
-            raise BakeoffError(f"bakeoff isolates workers with Linux's prctl and pidfd; this is {sys.platform}")
+            text = f"workers need Linux (prctl, pidfd); this is {sys.platform}"
+            raise BakeoffError(text, "unsupported")
         self._launch, self._deadlines, self._log = launch, launch.deadlines, launch.log
         folder = None
         try:
@@ -113,7 +114,7 @@ class LiveWorker:
             if folder is not None:
                 shutil.rmtree(folder, ignore_errors=True)
             text = f"no worker can be started: {error.strerror} ({error.filename}); free some space"
-            raise BakeoffError(text) from error
+            raise BakeoffError(text, "not-writable") from error
         self.phase = "start"
         """The last phase it announced."""
         self._late = False

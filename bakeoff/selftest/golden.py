@@ -27,7 +27,8 @@ def run(files: Sequence[Path]) -> GoldenResult:
         launch = Launch(worker_environment(threads), Deadlines(_DEADLINE_S), log)
         outcome = run_job(job, GoldenResult, launch)
     if outcome.kind != "result":
-        raise BakeoffError(f"the worker that replays golden files ended with {outcome.kind}: {outcome.reason}")
+        text = f"the worker that replays golden files ended with {outcome.kind}: {outcome.reason}"
+        raise BakeoffError(text, "worker-failed")
     result: GoldenResult = outcome.value
     return result
 

@@ -155,7 +155,8 @@ def _run_beside(group: Sequence[Lane], folder: Path, quick: bool, device: str, m
                 process.stdout.close()
                 if process.wait() != 0:
                     tail = (folder / lane.name / "errors.log").read_text(errors="replace").strip().splitlines()[-1:]
-                    raise BakeoffError(f"selftest: lane {lane.name} broke: {''.join(tail) or process.returncode}")
+                    text = f"selftest: the process of lane {lane.name} failed: {''.join(tail) or process.returncode}"
+                    raise BakeoffError(text, "worker-failed")
     finally:
         for _, process, _ in running.values():
             process.send_signal(signal.SIGINT)
@@ -238,7 +239,8 @@ def _clock(device: str, folder: Path) -> ClockResult:
     launch = Launch(environment, Deadlines(_CLOCK_DEADLINE_S), folder / "clock.log")
     outcome = run_job(ClockJob(device), ClockResult, launch)
     if outcome.kind != "result":
-        raise BakeoffError(f"selftest: the clock's worker ended with {outcome.kind}: {outcome.reason}")
+        text = f"selftest: the worker that checks the clock ended with {outcome.kind}: {outcome.reason}"
+        raise BakeoffError(text, "worker-failed")
     result: ClockResult = outcome.value
     return result
 

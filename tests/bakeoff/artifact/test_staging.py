@@ -56,8 +56,9 @@ def test_leaves_nothing_when_its_maker_fails(tmp_path: Path) -> None:
 
 def test_is_not_replaced_unless_that_is_asked_for(tmp_path: Path) -> None:
     fill(tmp_path / "target", content="old")
-    with pytest.raises(BakeoffError, match="is there already; choose another folder, or --force"):
+    with pytest.raises(BakeoffError, match="--force") as refused:
         fill(tmp_path / "target")
+    assert refused.value.code == "target-exists"
     fill(tmp_path / "target", force=True)
     assert (tmp_path / "target" / MARKER).read_text() == "new"
     assert os.listdir(tmp_path) == ["target"]
@@ -93,15 +94,17 @@ def test_what_is_no_artifact_is_never_replaced(tmp_path: Path, kind: str) -> Non
         target.write_text("years")
     else:
         target.symlink_to(precious)
-    with pytest.raises(BakeoffError, match="is no artifact"):
+    with pytest.raises(BakeoffError, match="artifact") as refused:
         fill(target, force=True)
+    assert refused.value.code == "target-exists"
     assert list(tmp_path.rglob("thesis")) or target.read_text() == "years"
 
 
 def test_says_so_where_nothing_can_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(BakeoffError, match=r"cannot be written: (Not a directory|File exists)"):
+    with pytest.raises(BakeoffError, match=r"(Not a directory|File exists)") as refused:
         fill(tmp_path / "file" / "target")
+    assert refused.value.code == "not-writable"
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])

@@ -17,6 +17,7 @@ from bakeoff.machine.host import Host
 from bakeoff.models import component_names, resolve_component
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.types import DEVICES
+from bakeoff.plan.cost import estimate
 from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.reference import reference_folder
 from bakeoff.plan.request import Request
@@ -464,8 +465,8 @@ class TestBuilds:
 
     def test_dry_run_counts_them(self, tmp_path: Path) -> None:
         request = Request("toy", backends=("eager", "inductor[]"), dtypes=("fp32",), final_s=0.0)
-        once = plan.estimate(make_plan(request), tmp_path)
-        often = plan.estimate(make_plan(replace(request, builds=3, processes=2)), tmp_path)
+        once = estimate(make_plan(request), tmp_path)
+        often = estimate(make_plan(replace(request, builds=3, processes=2)), tmp_path)
         assert len(often.lines) == 2 * (1 + 3)
         eager, inductor = (line.seconds for line in once.lines)
         assert often.seconds == pytest.approx(2 * (eager + 3 * inductor))
@@ -484,19 +485,18 @@ def test_own_code_is_found_by_workers(monkeypatch: pytest.MonkeyPatch, tmp_path:
     monkeypatch.setenv("PYTHONPATH", "/somewhere")
 
     def path(*backends: str) -> str:
-        return dict(make_plan(Request("toy", backends=backends, dtypes=("fp32",))).rows[0].environment).get(
-            "PYTHONPATH", ""
-        )
+        (row,) = make_plan(Request("toy", backends=backends, dtypes=("fp32",))).rows
+        return row.environment["PYTHONPATH"]
 
     assert path("bakeoff.backends.null:BACKEND") == f"{tmp_path}{os.pathsep}/somewhere"
-    assert path("eager") == ""
+    assert path("eager") == "/somewhere"
 
 
 def test_caches_of_a_backend_are_below_its_entry() -> None:
     (entry,) = make_plan(Request("toy", backends=("inductor[]",), dtypes=("fp32",), device="cpu")).rows
-    environment = dict(entry.environment)
-    assert environment == dict(resolve_backend("inductor").environment(entry.cache_folder))
-    assert environment
+    own = resolve_backend("inductor").environment(entry.cache_folder)
+    assert own
+    assert dict(entry.environment).items() >= own.items()
     assert entry.caches
     assert entry.cache_folder.is_relative_to(paths.cache_folder())
 

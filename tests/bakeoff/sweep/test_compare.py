@@ -1,5 +1,6 @@
 """Two live variants in interleaved blocks: what is kept, what is refused, and that nobody is left."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -108,18 +109,19 @@ def test_what_does_not_fit_together_is_measured_in_turn(tmp_path: Path, monkeypa
 @pytest.mark.parametrize(
     ("backend", "reason"),
     [
-        ("bakeoff.selftest.faulty:SEGFAULT", "crashed: SIGSEGV in phase build"),
-        ("bakeoff.selftest.faulty:NAN", "parity_failed: image has "),
+        ("bakeoff.selftest.faulty:SEGFAULT", "crashed: SIGSEGV"),
+        ("bakeoff.selftest.faulty:NAN", "parity_failed: image "),
         ("bakeoff.selftest.faulty:RAISES_AT_BUILD", "build_failed: RuntimeError: no kernel"),
-        ("canaries:MISSING_LIBRARY", "unavailable: no_such_module_anywhere is not installed"),
+        ("canaries:MISSING_LIBRARY", "unavailable: no_such_module_anywhere "),
     ],
 )
 def test_what_cannot_be_measured_is_not_compared(tmp_path: Path, backend: str, reason: str) -> None:
     with (
         marked_folder(tmp_path) as marker,
-        pytest.raises(BakeoffError, match=r"cannot be compared: ") as refused,
+        pytest.raises(BakeoffError) as refused,
     ):
         compare(plan_of("eager", backend), tmp_path / "runs", "", Recorder())
+    assert refused.value.code == "not-comparable"
     assert reason in str(refused.value)
     assert list(processes_with(marker)) == []
     assert load_all(tmp_path / "runs").comparisons == ()
@@ -157,10 +159,10 @@ def test_two_variants_from_their_strings() -> None:
         "toy:tiny.world/eager/fp32@cpu",
         "toy:tiny.world/inductor[freezing]/bf16@cpu",
     ]
-    with pytest.raises(BakeoffError, match="do not compute the same"):
-        plan_of_two("toy:tiny.world/eager/fp32@cpu", "toy:tiny.picture/eager/fp32@cpu")
-    with pytest.raises(BakeoffError, match="is given twice"):
-        plan_of_two("toy:tiny.world/eager/fp32@cpu", "toy:tiny.world/eager/fp32@cpu")
+    for other in ("toy:tiny.picture/eager/fp32@cpu", "toy:tiny.world/eager/fp32@cpu"):
+        with pytest.raises(BakeoffError, match=re.escape(other)) as refused:
+            plan_of_two("toy:tiny.world/eager/fp32@cpu", other)
+        assert refused.value.code == "not-comparable"
 
 
 def test_differences_are_facts_and_not_figures(kept: tuple[StoredComparison, Recorder, Path]) -> None:

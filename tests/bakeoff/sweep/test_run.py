@@ -27,26 +27,26 @@ def test_a_component_that_raises_leaves_a_record_for_every_variant(tmp_path: Pat
     swept = sweep(Request("broken:RAISES", backends=(EAGER, "canaries:NAN"), dtypes=("fp32",), device="cpu"), tmp_path)
     for record in swept.records().values():
         assert record.status == "crashed"
-        assert record.measurement.reason.startswith("no reference to compare with: the judge's worker: exit code 1")
-        assert record.measurement.reason.endswith("in phase judge: RuntimeError: this component never worked")
+        assert "RuntimeError: this component never worked" in record.measurement.reason
+        assert "reference" in record.measurement.reason, "the row's own worker was never started"
     assert len(swept.done.stored) == 2
 
 
-def test_a_judge_without_memory_is_oom(tmp_path: Path) -> None:
+def test_a_reference_without_memory_is_oom(tmp_path: Path) -> None:
     swept = sweep(Request("broken:GREEDY", backends=(EAGER,), dtypes=("fp32",), device="cpu"), tmp_path)
     (record,) = swept.records().values()
     assert record.status == "oom"
-    assert "the judge's worker" in record.measurement.reason
+    assert "reference" in record.measurement.reason
     assert "can't allocate memory" in record.measurement.reason
 
 
 def test_a_component_that_contradicts_its_spec_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BakeoffError, match=r"toy.world gives shapes \[\(1, 16, 31\)\], its spec states"):
+    with pytest.raises(BakeoffError, match=re.escape("(1, 16, 31)")):
         sweep(Request("broken:MISSHAPEN", backends=(EAGER,), dtypes=("fp32",), device="cpu"), tmp_path)
     assert list((tmp_path / "runs" / "records").iterdir()) == []
 
 
-def test_rows_after_an_edit_of_the_component_have_a_judge_of_their_own(
+def test_rows_after_an_edit_of_the_component_have_a_reference_of_their_own(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     folder = tmp_path / "own"
@@ -80,7 +80,7 @@ def test_what_cannot_fit_is_not_started(monkeypatch: pytest.MonkeyPatch, progres
     done = run_sweep(plan, tmp_path / "runs", "", resume=False, progress=progress)
     (record,) = (stored.record for stored in done.stored)
     assert record.status == "oom"
-    assert re.fullmatch(r"needs an estimated 10\d\d MiB, 100 MiB are free; not started", record.measurement.reason)
+    assert re.search(r"\b10\d\d MiB.*\b100 MiB", record.measurement.reason), "needed and free"
     assert progress.phases(str(record.variant)) == []
 
 
@@ -92,8 +92,9 @@ def test_what_is_missing_comes_before_what_cannot_be_and_that_before_memory(monk
 
 
 def test_two_backends_of_one_name_are_refused() -> None:
-    with pytest.raises(BakeoffError, match="two different backends are called eager"):
+    with pytest.raises(BakeoffError, match="eager") as refused:
         make_plan(Request("toy", backends=(EAGER, "canaries:FALSE_EAGER"), dtypes=("fp32",), device="cpu"))
+    assert refused.value.code == "not-composable"
 
 
 def test_a_variant_asked_for_twice_is_run_once() -> None:
@@ -110,8 +111,9 @@ def test_a_backend_that_does_not_exist_is_refused(backend: str) -> None:
 def test_records_that_cannot_be_written_are_refused_before_anything_runs(progress: Recorder, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     plan = make_plan(Request("toy", backends=(EAGER,), dtypes=("fp32",), device="cpu"))
-    with pytest.raises(BakeoffError, match="records cannot be written to"):
+    with pytest.raises(BakeoffError, match=re.escape(str(tmp_path / "file"))) as refused:
         run_sweep(plan, tmp_path / "file", "", resume=False, progress=progress)
+    assert refused.value.code == "not-writable"
     assert progress.told == []
 
 
@@ -251,7 +253,7 @@ class TestBuilds:
         assert len(first.stored) == 4
         assert first.interrupted == tuple(row.label for row in plan.rows[4:])
         assert first.interrupted[0].endswith("inductor/fp32@cpu, build 2 of 3, process 2 of 2")
-        with pytest.raises(BakeoffError, match="--resume: the unfinished sweep had another plan"):
+        with pytest.raises(BakeoffError, match="--resume"):
             self.run(self.plan(2, 2), resume=True)
         kept = [self.slowness(entry.cache_folder) for entry in plan.rows[:3]]
         done = self.run(plan, resume=True)

@@ -1,0 +1,85 @@
+"""The commands that check the lab itself and this machine: selftest, ceilings, golden."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bakeoff.cli.common import Json, app, fail, named, print_json
+from bakeoff.models.errors import BakeoffError
+
+
+@app.command()
+def selftest(
+    quick: Annotated[bool, typer.Option("--quick", help="A few faulty backends, in under 30 s.")] = False,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda where there is one).")] = None,
+    as_json: Json = False,
+) -> None:
+    """Test the lab: faulty backends must be caught and correct ones left alone; exit 1 if one check fails."""
+    from rich.console import Console
+
+    from bakeoff.machine import host
+    from bakeoff.report.text import selftest
+    from bakeoff.selftest.run import run
+    from bakeoff.sweep.progress import TerminalProgress
+
+    asked = host.usable_device(named("--device", device))
+    with TerminalProgress(Console(stderr=True)) as progress:
+        found = run(quick, asked, progress)
+    if as_json:
+        print_json(found)
+    else:
+        print(selftest.render(found))
+    if not found.stamp.passed:
+        fail("the selftest failed: do not trust this host's numbers before it passes", 1)
+
+
+@app.command()
+def ceilings(
+    device: Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda where there is one).")] = None,
+    threads: Annotated[int, typer.Option(help="CPU threads (default: all cores).")] = 0,
+    again: Annotated[
+        bool, typer.Option("--again", help="Measure them anew; records keep what they were made with.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Measure this machine's ceilings once: copies, reads, products and convolutions. Floors are derived from them."""
+    from rich.console import Console
+
+    from bakeoff.machine import host, paths
+    from bakeoff.machine.locks import device_lock
+    from bakeoff.report.text import selftest
+    from bakeoff.sweep.ceilings import known_ceilings
+    from bakeoff.sweep.progress import TerminalProgress
+
+    asked = host.usable_device(named("--device", device))
+    if not 0 <= threads <= 1024:
+        raise BakeoffError(f"--threads {threads}: give 0 for all cores, or 1 to 1024", "bad-option")
+    cache = paths.ensure_writable(paths.cache_folder(), "caches")
+    with TerminalProgress(Console(stderr=True)) as progress, device_lock(cache, asked, progress.say):
+        found = known_ceilings(asked, threads or host.usable_cores(), cache, progress, again)
+    if as_json:
+        print_json(found)
+    else:
+        print(selftest.render_ceilings(found))
+    if not found:
+        fail("no ceilings were measured; the worker's log is in the cache folder", 3)
+
+
+@app.command()
+def golden(
+    files: Annotated[list[Path], typer.Argument(help="Golden .safetensors files, each with its .json beside it.")],
+    as_json: Json = False,
+) -> None:
+    """Replay golden files through their components; exit 1 past a tolerance."""
+    from bakeoff.selftest import golden as replays
+
+    result = replays.run(files)
+    if as_json:
+        print_json(result)
+    else:
+        print(replays.render(result))
+    problems = [replays.verdict(file) for file in result.files if file.problem]
+    failures = [replays.verdict(file) for file in result.files if not all(output.passed for output in file.outputs)]
+    if problems or failures:
+        fail("; ".join(problems or failures), 2 if problems else 1)

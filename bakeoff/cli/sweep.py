@@ -1,0 +1,118 @@
+"""The command that measures every variant of a component."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bakeoff.cli.common import Json, Runs, app, fail, named, names, print_json, records_folder, warn
+from bakeoff.models.errors import BakeoffError
+
+if TYPE_CHECKING:
+    from bakeoff.sweep.run import Done
+
+
+@app.command()
+def sweep(
+    component: Annotated[str, typer.Argument(help="wm, image, audio, matrix-vae, toy, or package.module:SPEC.")],
+    preset: Annotated[list[str] | None, typer.Option(help="Presets, comma-separated.")] = None,
+    workload: Annotated[list[str] | None, typer.Option(help="Workloads, comma-separated.")] = None,
+    backends: Annotated[list[str] | None, typer.Option(help="As in eager,inductor[freezing],a+b.")] = None,
+    dtype: Annotated[list[str] | None, typer.Option(help="fp32, tf32, bf16, fp16.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda where there is one).")] = None,
+    suite: Annotated[str, typer.Option(help="default or full: every workload, option set and dtype.")] = "default",
+    batch: Annotated[int, typer.Option(help="2 for classifier-free guidance.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of the random weights.")] = 0,
+    input_seed: Annotated[int, typer.Option(help="Seed of the inputs.")] = 0,
+    threads: Annotated[int, typer.Option(help="CPU threads (default: all cores).")] = 0,
+    checkpoint: Annotated[str | None, typer.Option(help="Weights: .safetensors, or .pt as weights only.")] = None,
+    processes: Annotated[int, typer.Option(help="Fresh processes for each variant: spread within and between.")] = 1,
+    builds: Annotated[int, typer.Option(help="Fresh builds of each compiled variant, the best one shown.")] = 1,
+    final: Annotated[bool, typer.Option(help="Measure the two best rows against each other at the end.")] = True,
+    runs: Runs = None,
+    note: Annotated[str, typer.Option(help="Goes into the records and the history.")] = "",
+    resume: Annotated[bool, typer.Option("--resume", help="Finish the newest unfinished sweep of this plan.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit 1 if any row is not ok.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Build, prove, judge, time and record every variant of a component."""
+    from rich.console import Console
+
+    from bakeoff.cli.reports import update_plots
+    from bakeoff.plan.cost import estimate
+    from bakeoff.plan.plan import make_plan
+    from bakeoff.plan.request import FINAL_S, Request
+    from bakeoff.record.store import load_all
+    from bakeoff.report.groups import newest
+    from bakeoff.report.markdown import history
+    from bakeoff.report.text import plan as plan_page
+    from bakeoff.report.text import table
+    from bakeoff.sweep.progress import TerminalProgress
+    from bakeoff.sweep.run import run_sweep
+
+    if suite not in ("default", "full"):
+        raise BakeoffError(f"no suite '{suite}'; known: default, full", "unknown-name")
+    if ":" in component or any(":" in name for name in backends or []):
+        sys.path.insert(0, str(Path.cwd()))
+    request = Request(
+        component=component,
+        presets=names("--preset", preset),
+        workloads=names("--workload", workload),
+        backends=names("--backends", backends),
+        dtypes=names("--dtype", dtype),
+        device=named("--device", device),
+        suite="full" if suite == "full" else "default",
+        batch=batch,
+        weight_seed=seed,
+        input_seed=input_seed,
+        threads=threads,
+        checkpoint=named("--checkpoint", checkpoint),
+        processes=processes,
+        builds=builds,
+        final_s=FINAL_S if final else 0.0,
+    )
+    folder = records_folder(runs)
+    plan = make_plan(request)
+    warn(load_all(folder).problems)
+    if dry_run:
+        costs = estimate(plan, folder)
+        if as_json:
+            print_json(costs)
+        else:
+            print(plan_page.render(costs))
+        return
+    with TerminalProgress(Console(stderr=True)) as progress:
+        done = run_sweep(plan, folder, note, resume, progress)
+    if as_json:
+        print_json(_summary(done))
+    else:
+        if done.stored:
+            print(f"\n{table.render(newest(done.stored), done.finals, done.stored)}\n")
+        print(f"sweep {done.sweep}: {len(done.stored)} of {len(plan.rows)} variants recorded in {folder / 'records'}")
+    history.update(folder)
+    update_plots(folder, plan.component.name)
+    _exit(done, strict)
+
+
+def _summary(done: "Done") -> dict[str, object]:
+    return {
+        "sweep": done.sweep,
+        "records": [stored.id for stored in done.stored],
+        "finals": [stored.id for stored in done.finals],
+        "interrupted": done.interrupted,
+    }
+
+
+def _exit(done: "Done", strict: bool) -> None:
+    """Exit with 130 where it was interrupted, 3 where nothing was measured, 1 for `strict` and a row that is not ok."""
+    from bakeoff.record.schema import MEASURED
+
+    if done.interrupted:
+        fail(f"interrupted; not run: {', '.join(done.interrupted)}; the same command with --resume runs them", 130)
+    statuses = [stored.record.status for stored in done.stored]
+    if not any(status in MEASURED for status in statuses):
+        raise typer.Exit(3)
+    if strict and any(status != "ok" for status in statuses):
+        raise typer.Exit(1)

@@ -1,4 +1,4 @@
-"""What a component states about itself without torch: configs, presets, workloads, shapes, parameters and work.
+"""Description of a component without torch: configs, presets, workloads, shapes, parameters and work.
 
 The parent process plans, estimates and reports from these facts alone; `network.py` beside each `spec.py` holds the
 modules and is imported in workers only.
@@ -31,7 +31,7 @@ class TensorSpec:
     keep_fp32: bool = False
     """Feeds a sine or a cosine: stays fp32 in half-precision variants (owl.md 1.9)."""
     signal: Signal = ""
-    """Pictures are also judged by PSNR, audio by SNR."""
+    """Pictures are also compared by PSNR, audio by SNR."""
 
     @property
     def elements(self) -> int:
@@ -40,7 +40,7 @@ class TensorSpec:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What one call cannot avoid doing; floors are derived from it."""
+    """The least work of one call; floors are derived from it."""
 
     flops: int
     """Two for each multiply-add of linear maps, convolutions and attention; nothing elementwise."""
@@ -85,19 +85,19 @@ class Carry:
     to: str
     input: str
     axis: int | None = None
-    """None: the output takes the input's place. Else the input is a window along this axis: its oldest part falls out
-    at the beginning, and the output goes behind the rest."""
+    """None: the output replaces the input. Otherwise a sliding window along `axis`: drop the oldest entries and append
+    the output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """How workloads follow one another while frames are made one after the other: the state contract."""
+    """The order of workloads when a stream of frames is made, and the state that passes between them."""
 
     each: tuple[str, ...]
-    """Those of every frame, in order."""
+    """Workloads called for every frame, in order."""
     carries: tuple[Carry, ...]
     prime: str = ""
-    """What is called once before the first frame, to have a state at all; "" where zeros are one."""
+    """Workload called once before the first frame to make the initial state; "" where zeros are the initial state."""
     zeros: tuple[str, ...] = ()
     """Inputs that are zeros in the first call of a stream."""
 

@@ -1,4 +1,4 @@
-"""What compilers keep: a folder for each variant, and one for each of its builds where it is built several times."""
+"""Folders for compiler caches: one per variant, and one per build where a variant is built several times."""
 
 import contextlib
 import os
@@ -18,32 +18,32 @@ _BUILD = "-build"
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What a folder says of itself, since its name is a hash."""
+    """Description stored in a cache folder, since the folder's name is a hash."""
 
     variant: str
     build_number: int
     batch: int
     threads: int
     checkpoint: str
-    """Name and size of the weights' file; empty for random weights."""
+    """Name and size of the weights file; empty for random weights."""
     versions: dict[str, str]
     created: str
 
 
 def usual_folder(decides: object) -> Path:
-    """Where a variant's compilers keep what they made, by all that decides what they make."""
+    """The cache folder of a variant; `decides` is everything that its content depends on."""
     return paths.cache_folder() / "compiled" / digest(decides)
 
 
 def build_folder(usual: Path, number: int) -> Path:
-    """Where one of several builds is, beside the variant's usual folder."""
+    """The folder of one of several builds, beside the variant's usual folder."""
     return usual.with_name(f"{usual.name}{_BUILD}{number}")
 
 
 def open_folder(folder: Path, about: About) -> None:
-    """Make `folder` and leave `about` in it; one that says so already is marked as used now.
+    """Create `folder` with its description; where there is one already, set its time of last use.
 
-    A disk that takes neither is no reason to measure nothing: a compiler that needs the folder says so itself.
+    Write errors are ignored here: a compiler that needs the cache fails with its own error.
     """
     path = folder / ABOUT
     with contextlib.suppress(OSError):
@@ -54,7 +54,7 @@ def open_folder(folder: Path, about: About) -> None:
 
 
 def read_about(folder: Path) -> About | None:
-    """None for a folder that says nothing: made by an earlier version, or a link."""
+    """The description of a folder; None where there is none (an earlier version made it) or it is a link."""
     with contextlib.suppress(OSError, msgspec.MsgspecError):
         descriptor = os.open(folder / ABOUT, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with os.fdopen(descriptor, "rb") as file:
@@ -63,12 +63,12 @@ def read_about(folder: Path) -> About | None:
 
 
 def is_warm(folder: Path) -> bool:
-    """Whether a build left anything there."""
+    """Whether an earlier build left anything in the folder."""
     return folder.is_dir() and any(name != ABOUT for name in os.listdir(folder))
 
 
 def begin_anew(folder: Path) -> None:
-    """Leave nothing that an earlier build made. Raises BakeoffError where it cannot be removed."""
+    """Delete the folder of an earlier build. Raises BakeoffError where it cannot be removed."""
     try:
         shutil.rmtree(folder)
     except FileNotFoundError:
@@ -79,11 +79,11 @@ def begin_anew(folder: Path) -> None:
 
 
 def take_usual_place(folder: Path) -> None:
-    """Make one build's folder the variant's usual one, so that what is measured later finds it warm.
+    """Make one build's folder the variant's usual one, so that later measurements start with a warm cache.
 
-    Two renames under the device's lock, since no folder can be renamed onto one that is not empty: killed between them,
-    the variant's next build is cold, and nothing else is lost. Inductor finds what it compiled by content and not by
-    place; a compiler that does otherwise compiles once more.
+    Takes two renames under the device's lock, since a folder cannot replace one that is not empty. If the process is
+    killed between them, the variant's next build is cold. Inductor finds its cache entries by content and not by path;
+    a compiler that uses paths compiles once more.
     """
     usual = folder.with_name(folder.name.partition(_BUILD)[0])
     before = usual.with_name(f"{usual.name}-replaced")

@@ -1,4 +1,4 @@
-"""Peaks of known GPUs as their makers state them, at boost clock: dense rates, without sparsity."""
+"""Peak rates of known GPUs by their datasheets, at boost clock and without sparsity."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ class Datasheet:
     """Rates a second. `flops` holds the highest that the device reaches in a dtype, whatever it accumulates in."""
 
     name: str
-    """How NVML begins the device's name."""
+    """Beginning of the device's name in NVML."""
     bytes_per_s: float
     flops: Mapping[str, float]
     source: str

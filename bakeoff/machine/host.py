@@ -49,7 +49,7 @@ _BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """The machine as far as it decides a number; no name of it."""
+    """Facts of a machine that affect measurements; its host name is not among them."""
 
     cpu: str
     cores: int
@@ -61,7 +61,7 @@ class Host:
     gpus: tuple[dict[str, Scalar], ...] = ()
 
     def name(self, device: str) -> str:
-        """How history and tables call the machine."""
+        """The machine's name in history and tables."""
         if device == "cuda" and self.gpus:
             return str(self.gpus[0]["name"])
         return f"{self.cpu}, {self.cores} cores"
@@ -78,7 +78,7 @@ def _cpuinfo(key: str) -> str:
 
 @cache
 def read_host() -> Host:
-    """This machine; read once a process."""
+    """Facts of this machine, read once per process."""
     flags = set((_cpuinfo("flags") or _cpuinfo("Features")).split())
     return Host(
         cpu=_cpuinfo("model name") or platform.processor() or platform.machine(),
@@ -123,7 +123,7 @@ def device_gap(device: str) -> str:
 
 
 def lock_name(device: str) -> str:
-    """What sweeps on this machine must not measure on at the same time."""
+    """Name of the lock that keeps two sweeps from measuring on one device: a GPU's UUID, or `cpu`."""
     if device == "cuda" and read_host().gpus:
         return str(read_host().gpus[0]["uuid"])
     return device
@@ -131,7 +131,7 @@ def lock_name(device: str) -> str:
 
 @cache
 def read_versions() -> dict[str, str]:
-    """Versions of everything that decides a number and is installed; the C++ compiler too."""
+    """Versions of the installed libraries that affect measurements, and of the C++ compiler."""
     versions = {"bakeoff": _version("bakeoff") or "0"}
     for name in DISTRIBUTIONS:
         version = _version(name)
@@ -148,7 +148,7 @@ def read_versions() -> dict[str, str]:
 
 
 def cuda_runtime() -> str:
-    """Version of the CUDA runtime that torch's wheel brought; "" where it brought none."""
+    """Version of the CUDA runtime installed with torch's wheel; "" where there is none."""
     return (
         _version("nvidia-cuda-runtime") or _version("nvidia-cuda-runtime-cu12") or _version("nvidia-cuda-runtime-cu13")
     )
@@ -166,7 +166,7 @@ def load_average() -> float:
 
 
 def available_bytes(device: str) -> int:
-    """Memory a build could take now: the host's on a CPU, the device's on CUDA."""
+    """Free memory now: of the host for cpu, of the first GPU for cuda."""
     if device == "cuda":
         free = gpus.free_bytes()
         if free is None:

@@ -1,4 +1,4 @@
-"""Combinations of versions and hardware that are known to mislead."""
+"""Versions and hardware with known upstream problems that distort measurements."""
 
 from collections.abc import Collection, Mapping
 
@@ -8,7 +8,7 @@ from bakeoff.machine.host import has_native_bf16
 
 
 def known_issues(versions: Mapping[str, str], device: str, dtypes: Collection[str]) -> list[tuple[str, str]]:
-    """Combinations that are known to mislead variants of these dtypes, as (code, sentence) pairs."""
+    """Known problems that affect variants of these dtypes on `device`, as (code, sentence) pairs."""
     found = []
     cudnn = versions.get("nvidia-cudnn-cu13") or versions.get("nvidia-cudnn-cu12", "")
     half = {"bf16", "fp16"} & set(dtypes)

@@ -1,4 +1,4 @@
-"""Where things are kept: records in a checkout's runs/ or the user's data folder, everything derivable in a cache."""
+"""Folders: records in runs/ of a checkout or in the user's data folder, everything that can be rebuilt in a cache."""
 
 import contextlib
 import os
@@ -50,7 +50,7 @@ def _user_folder(find: Callable[[str], Path], variable: str) -> Path:
 
 
 def mark_used(path: Path) -> None:
-    """Give what is used again this moment as its time, by which `bakeoff cache` tells when it was used last."""
+    """Set the modification time of a cache entry to now; `bakeoff cache` shows it as the time of last use."""
     with contextlib.suppress(OSError):
         os.utime(path)
 

@@ -1,11 +1,12 @@
-"""What differs between two records besides the time: versions, flags, threads, clocks, graph, operators, host."""
+"""Differences between two records other than times: versions, flags, threads, clocks, graph, operators, host."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 
 from bakeoff.record.schema import Record
 
-_NOT_SET_BY_ANYONE = {"other_cpu_share", "cores_busy"}
+_MEASURED_STATE = {"other_cpu_share", "cores_busy"}
+"""Device facts that vary from run to run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,7 @@ class Difference:
 
 
 def differences(a: Record, b: Record) -> tuple[Difference, ...]:
-    """Each fact that the two do not share, in a fixed order; empty for two runs of the same."""
+    """Each fact that differs, in a fixed order; empty for two runs of the same configuration."""
     return tuple(Difference(what, left, right) for what, left, right in _pairs(a, b) if left != right)
 
 
@@ -37,7 +38,7 @@ def _pairs(a: Record, b: Record) -> Iterator[tuple[str, str, str]]:
     yield from _mappings("environment", a.environment, b.environment)
     yield from _mappings("setting", a.measurement.settings, b.measurement.settings)
     states = (
-        {name: value for name, value in made.device_state.items() if name not in _NOT_SET_BY_ANYONE}
+        {name: value for name, value in made.device_state.items() if name not in _MEASURED_STATE}
         for made in (a.measurement, b.measurement)
     )
     yield from _mappings("device", *states)

@@ -4,7 +4,7 @@ from bakeoff.machine.floors import Floor, find_floors
 from bakeoff.record.schema import Record
 
 DISBELIEVED = 0.7
-"""A figure below this share of a measured floor is not ranked."""
+"""A median below this share of a measured floor makes a row unstable."""
 
 
 def floors(record: Record) -> tuple[Floor, ...]:
@@ -21,19 +21,19 @@ def floors(record: Record) -> tuple[Floor, ...]:
 
 
 def floor(record: Record) -> Floor | None:
-    """The floor that tables show: the measured one, which is nearer to what can be had, else the datasheet's."""
+    """The floor that tables show: the measured one, which is the higher, else the datasheet's."""
     found = floors(record)
     return found[-1] if found else None
 
 
 def share(record: Record) -> float | None:
-    """The floor over the median of the latency clock: 1 means that nothing is left to gain."""
+    """Floor divided by median latency: 1 means that the call takes the least possible time."""
     bound = floor(record)
     return bound.ms / record.latency.median_ms if bound is not None and record.latency is not None else None
 
 
 def below_floor(record: Record) -> str:
-    """Why a record's figures cannot be believed, or ""; the lower of its two clocks' medians decides."""
+    """Why a record's times are too short to be right, or "" where they are not; the faster clock's median decides."""
     medians = [figures.median_ms for figures in (record.latency, record.throughput) if figures is not None]
     if not medians:
         return ""

@@ -1,4 +1,4 @@
-"""The lab as an instrument: which code measures, and what its last selftest on this machine said."""
+"""Which code measured: its hash, and the result of its last selftest on this machine."""
 
 import contextlib
 import hashlib
@@ -14,12 +14,12 @@ from bakeoff.record.codec import encode_json
 from bakeoff.record.schema import SelftestStamp
 
 _PAGES = {"report", "cli", "progress.py"}
-"""Only show what was measured."""
+"""Parts of the package that only show results; left out of the hash."""
 
 
 @cache
 def code_hash() -> str:
-    """Hash of the code that decides a number or a status: this package without its pages, and the back ends."""
+    """Hash of the code that decides numbers and statuses: this package without reports and commands, and backends."""
     files: list[Path] = []
     for name in ("bakeoff", "bakeoff.backends"):
         spec = find_spec(name)
@@ -34,12 +34,12 @@ def _stamp_file() -> Path:
 
 
 def read_stamp() -> SelftestStamp | None:
-    """The newest selftest on this machine; None where there was none, or it cannot be read."""
+    """The newest selftest result on this machine; None where there is none or it cannot be read."""
     with contextlib.suppress(OSError, msgspec.MsgspecError):
         return msgspec.json.decode(_stamp_file().read_bytes(), type=SelftestStamp)
     return None
 
 
 def write_stamp(stamp: SelftestStamp) -> None:
-    """Raises BakeoffError when it cannot be kept."""
+    """Store a selftest result. Raises BakeoffError when it cannot be written."""
     write_atomically(_stamp_file(), encode_json(stamp))

@@ -1,4 +1,4 @@
-"""Several tries of one variant in one sweep, in fresh builds and fresh processes: which of them stands for it."""
+"""Which of several runs of one variant in one sweep (fresh builds, fresh processes) represents it in tables."""
 
 from collections.abc import Sequence
 
@@ -6,10 +6,10 @@ from bakeoff.record.store import Stored
 
 
 def representative(tries: Sequence[Stored]) -> Stored:
-    """The best build's process with the median of that build's medians.
+    """The middle process of the best build; if any run is not ok, the last one that is not.
 
-    A build is as good as the median of its processes' medians (of an even number the lower one in the middle), and the
-    best is the lowest. One try that is not ok stands for all, since a variant that fails sometimes fails.
+    Processes of a build are ranked by their median latency, and the middle one (the lower of two) represents the build.
+    The build with the lowest such latency represents the variant.
     """
     failed = [entry for entry in tries if entry.record.status != "ok"]
     if failed:

@@ -1,4 +1,4 @@
-"""The record: everything about one try of one variant. Immutable, schema-versioned JSON; the only truth of the lab.
+"""The record: everything about one run of one variant, as immutable, versioned data.
 
 Bytes and integer nanoseconds are stored; means, medians and intervals are computed from the samples and never stored.
 """
@@ -38,7 +38,7 @@ MEASURED: tuple[Status, ...] = ("ok", "fell_back", "parity_failed", "unstable")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something noticed that does not decide the status. `code` is stable, `text` is for people."""
+    """An observation that does not decide the status. `code` is stable, `text` is for people."""
 
     code: str
     text: str
@@ -55,13 +55,13 @@ class Samples(array):  # type: ignore[type-arg]
 
 @dataclass(frozen=True)
 class Clock:
-    """Samples of one clock, nanoseconds a call."""
+    """Samples of one clock, nanoseconds per call."""
 
     samples_ns: Samples
     warmup_ns: Samples = field(default_factory=Samples)
     calls_per_sample: int = 1
     stopped: str = ""
-    """Why it ended: narrow, cap, or samples (the 2,000 that are kept at most)."""
+    """Why sampling ended: narrow (interval), cap (time), or samples (2,000, the most that are kept)."""
 
     @cached_property
     def figures(self) -> Summary | None:
@@ -71,7 +71,7 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class Overhead:
-    """What the lab's own clocks cost a call: the median over calls that do nothing and return as many tensors."""
+    """Cost of the clocks themselves per call: the median over calls that do nothing and return as many tensors."""
 
     latency_ns: int
     throughput_ns: int
@@ -79,53 +79,53 @@ class Overhead:
 
 @dataclass(frozen=True, slots=True)
 class SelftestStamp:
-    """What the newest selftest on this machine said when a record was made."""
+    """Result of the newest selftest on this machine when a record was made."""
 
     passed: bool
     quick: bool
     created: str
     code: str
-    """Hash of the lab's code that it tested."""
+    """Hash of the code that it tested; see bakeoff.record.provenance."""
 
 
 @dataclass(frozen=True, slots=True)
 class BuildCost:
-    """What it took to get an engine. `build_s` runs from the start of the build until the first call returned."""
+    """Cost of building an engine. `build_s` runs from the start of the build until the first call returned."""
 
     cache: Literal["none", "cold", "warm"]
     build_s: float
     warm_s: float | None = None
-    """The same in a fresh process that found the caches of a cold build."""
+    """The same in a fresh process with the caches of a cold build."""
     peak_bytes: int | None = None
-    """Host peak of the worker above where it stood before the build."""
+    """Peak resident size of the worker minus its resident size before the build."""
     children_peak_bytes: int | None = None
-    """No compiler process was larger. An upper bound: Linux carries the high-water mark of the process that forked over
-    exec, so that with large weights it is the worker's own."""
+    """Upper bound of the resident size of any compiler process: Linux keeps the high-water mark of the process that
+    forked over exec, so that with large weights it is the worker's own."""
     artifact_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Peaks of a pass of its own, in bytes. None: this host has no such meter."""
+    """Peaks in bytes, measured in a separate pass. None: this host has no such meter."""
 
     weights_bytes: int
     io_bytes: int
     host_peak_bytes: int | None = None
-    """Peak resident size of the worker while it calls."""
+    """Peak resident size of the worker during the calls."""
     host_call_bytes: int | None = None
-    """The same above where it stood before the calls."""
+    """The same minus the resident size before the calls."""
     allocated_peak_bytes: int | None = None
     reserved_peak_bytes: int | None = None
     device_peak_bytes: int | None = None
-    """By the device's own meter; the only figure that sees allocations outside torch's allocator."""
+    """As the device reports it; the only figure that includes allocations outside torch's allocator."""
     device_meter: str = ""
     unexplained_bytes: int | None = None
-    """Device peak less what torch reserved and the context took at start."""
+    """Device peak minus what torch reserved and what the context took at start."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutputParity:
-    """One output against the judge, the worst over all sets of inputs."""
+    """One output against the reference, the worst over all input sets."""
 
     name: str
     rel_l2: float | None
@@ -152,14 +152,14 @@ class Parity:
 
     @property
     def sqnr_db(self) -> float | None:
-        """The worst output's signal-to-quantisation-noise ratio, dB; None if there is none to give."""
+        """The worst output's signal-to-quantisation-noise ratio in dB; None where it is not defined."""
         if any(output.rel_l2 is None for output in self.outputs):
             return None
         return min((output.sqnr_db for output in self.outputs if output.sqnr_db is not None), default=None)
 
     @property
     def sqnr_text(self) -> str:
-        """The same for tables; an output without any difference is `exact`."""
+        """The same as text for tables; `exact` where every output equals the reference."""
         if self.sqnr_db is not None:
             return f"{self.sqnr_db:.1f}"
         return "exact" if all(output.rel_l2 == 0 for output in self.outputs) else ""
@@ -167,36 +167,36 @@ class Parity:
 
 @dataclass(frozen=True, slots=True)
 class KernelTime:
-    """A kernel, an operator or a node of a traced twin; of one call."""
+    """Time of one kernel, operator or node in one call of a traced build."""
 
     name: str
     calls: float
     ns: int
     own: bool
-    """The compiler's own code, not an operator of the framework or a vendor's library."""
+    """Generated by the compiler: not an operator of the framework or of a vendor's library."""
 
 
 @dataclass(frozen=True, slots=True)
 class TraceRecord:
-    """Where a call's time goes, by a twin that was built to be traced; it is never timed for a table."""
+    """Time of a call by kernel, from a traced build; its times are never used in tables."""
 
     kernels: tuple[KernelTime, ...]
     """The ten longest."""
     kernel_count: int
     total_ns: int
-    """Of one traced call: the wall on a CPU, the device's busy time on CUDA."""
+    """Of one traced call: wall time on a CPU, busy time of the device on CUDA."""
     named_ns: int
-    """In all kernels that have a name."""
+    """Total of all kernels that have a name."""
     own_ns: int
-    """In the compiler's own."""
+    """Total of the compiler's own kernels."""
     graph_hash: str = ""
     fp8_ns: int = 0
-    """In kernels that take float8 operands, by their names; weights alone in float8 are multiplied in the dtype."""
+    """Total of kernels with float8 operands, recognised by name; float8 weights alone are multiplied in the dtype."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProofRecord:
-    """The certificate: what the engine stated about itself (bakeoff.backends.backend.Proof), and its traced twin."""
+    """The certificate: facts that the engine reported (bakeoff.backends.backend.Proof), and its traced build."""
 
     fell_back: str = ""
     graphs: int | None = None
@@ -207,17 +207,17 @@ class ProofRecord:
     facts: dict[str, Scalar] = field(default_factory=dict)
     graph_hash: str = ""
     quantised: dict[str, str] = field(default_factory=dict)
-    """Layers or nodes that compute or store less than the dtype, each with how."""
+    """Layers or nodes that compute or store in less than the dtype, each with the method."""
     skipped: dict[str, str] = field(default_factory=dict)
-    """Those that were left, each with why."""
+    """Layers or nodes that were not quantised, each with the reason."""
     trace: TraceRecord | None = None
     incomplete: str = ""
-    """What this certificate lacks; empty if nothing."""
+    """What this certificate lacks; empty if it is complete."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What a worker reports of one variant; the parent makes a record of it."""
+    """A worker's report on one variant; the parent makes a record from it."""
 
     status: Status
     reason: str = ""
@@ -231,7 +231,7 @@ class Measurement:
     overhead: Overhead | None = None
     settings: dict[str, Scalar] = field(default_factory=dict)
     device_state: dict[str, Scalar] = field(default_factory=dict)
-    """Clocks, power and throttle reasons of the device in the timed window; other processes' share of the CPU."""
+    """Clocks, power and throttle reasons of the device, and the share of the CPU that other processes took."""
     weights: str = ""
     """Fingerprint of the weights."""
     traceback: str = ""
@@ -239,7 +239,7 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One try of one variant, whatever came of it."""
+    """One run of one variant, whatever its outcome."""
 
     schema: int
     created: str
@@ -249,13 +249,13 @@ class Record:
     config_id: str
     """Hash of the variant, the config, batch, seeds, weights and threads: what makes two records comparable."""
     label: str
-    """What tables print beside a preset that is not the published size."""
+    """Text that tables print beside a preset that is not the published size."""
     config: dict[str, Any]
     batch: int
     weight_seed: int
     input_seed: int
     checkpoint: str
-    """Name and size of the weights' file, whose content `measurement.weights` tells; empty for random weights."""
+    """Name and size of the weights file (its content hash is `measurement.weights`); empty for random weights."""
     threads: int
     frames_per_call: int
     calls_per_frame: int | None
@@ -265,7 +265,7 @@ class Record:
     measurement: Measurement
     host: Host
     load_before: float
-    """One-minute load average before the sweep started; later it is the sweep's own."""
+    """One-minute load average before the sweep started (during the sweep it would include the sweep itself)."""
     environment: dict[str, str]
     versions: dict[str, str]
     commit: str
@@ -276,18 +276,18 @@ class Record:
     note: str = ""
     baseline: bool = False
     quantisation: Quantisation = ""
-    """Class of a variant that computes in less than its dtype; each class has a budget of its own."""
+    """Class of a variant that computes in less than its dtype; each class has its own error budget."""
     minimum_bytes: int = 0
-    """Compulsory traffic of a call: weights, inputs and outputs, each once; 0 where it is not stated."""
+    """Least memory traffic of a call: weights, inputs and outputs, each once; 0 where it is not stated."""
     ceilings: tuple[Ceiling, ...] = ()
-    """What this machine was measured to do at best."""
+    """Best rates that were measured on this machine."""
     code: str = ""
-    """Hash of the lab's code that measured this; see bakeoff.record.provenance."""
+    """Hash of the code that measured this; see bakeoff.record.provenance."""
     selftest: SelftestStamp | None = None
     process: int = 1
-    """Which of the fresh processes that `--processes` asked for, from 1; of each build, where there are several."""
+    """Number of the fresh process (`--processes`), from 1; counted within each build where there are several."""
     build_number: int = 1
-    """Which of the fresh builds that `--builds` asked for, from 1."""
+    """Number of the fresh build (`--builds`), from 1."""
 
     @property
     def status(self) -> Status:
@@ -306,7 +306,7 @@ class Record:
 
     @property
     def video_fps(self) -> float | None:
-        """Frames a second that a player gets from this component alone; None where a call makes no frame."""
+        """Video frames per second if only this component ran; None where a call delivers no frame."""
         if self.latency is None or self.calls_per_frame is None:
             return None
         return self.frames_per_call * 1000.0 / self.latency.median_ms / self.calls_per_frame
@@ -314,7 +314,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Supersede:
-    """Says that a record is not to be shown any more, and why. Records themselves are never deleted."""
+    """Withdraws a record from tables, with the reason. Records themselves are never deleted."""
 
     schema: int
     created: str
@@ -324,13 +324,13 @@ class Supersede:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One block of calls of each side, back to back, in random order; nanoseconds a call."""
+    """One block of calls of each side, back to back, in random order; nanoseconds per call."""
 
     a_first: bool
     a_ns: Samples
     b_ns: Samples
     pair: int = 0
-    """Which pair of processes it was measured in."""
+    """Number of the pair of processes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,13 +340,13 @@ class Comparison:
     schema: int
     created: str
     sweep: str
-    """The sweep whose final this was; empty for one asked for by itself."""
+    """The sweep that made this comparison; empty for `bakeoff compare`."""
     how: Literal["interleaved", "in turn"]
-    """Two live workers in blocks of calls, or fresh processes in turn where both did not fit."""
+    """Two live workers in alternating blocks of calls, or fresh processes in turn where both do not fit in memory."""
     seed: int
-    """Of the order of the blocks."""
+    """Seed of the random order of blocks."""
     a: Record
-    """Without clocks: what ran, where and how it was built and judged."""
+    """Without samples: what ran, where, how it was built and checked."""
     b: Record
     rounds: tuple[Round, ...]
     findings: tuple[Finding, ...] = ()

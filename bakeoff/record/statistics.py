@@ -1,4 +1,4 @@
-"""Figures computed from samples; never stored."""
+"""Statistics computed from samples; they are never stored."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Milliseconds a call."""
+    """Statistics of one clock, in milliseconds per call."""
 
     count: int
     mean_ms: float
@@ -38,7 +38,7 @@ def interval_ranks(count: int, confidence: float = 0.95) -> tuple[int, int]:
 
 
 def summarise_ns(samples_ns: Sequence[int]) -> Summary:
-    """Raises ValueError where there are no samples."""
+    """Statistics of samples in nanoseconds. Raises ValueError where there are none."""
     if not samples_ns:
         raise ValueError("no samples")
     ordered = np.sort(np.asarray(samples_ns, dtype=np.float64)) / 1e6

@@ -19,13 +19,13 @@ from bakeoff.record.schema import Comparison, Record, Round
 CONFIDENCE = 0.999
 LEAST_DIFFERENCE = 0.02
 LEAST_ROUNDS = 11
-"""Of fewer pairs not even all on one side would be as rare as 0.1 % by chance: 2 / 2**10."""
+"""With fewer rounds even full agreement has a chance probability above 0.1 %: 2 / 2**10."""
 AGREEING_PAIRS = 7
-"""Pairs of processes of which all must lie on one side of 1: by chance alone they do once in 64 times."""
+"""Number of process pairs whose ratios must all agree in sign; chance probability 1/64."""
 MOST_PAIRS = 11
-"""Of so many, one may lie on the other side: by chance alone that happens once in 85 times."""
+"""With this many pairs, one may disagree; chance probability 1/85."""
 _FUTILE = 3
-"""Pairs; when the median of so many lies within 2 %, more are not taken."""
+"""Number of pairs after which no more are taken if their median ratio is within 2 %."""
 _RESAMPLES = 2_000
 Nanoseconds = NDArray[Any]
 Word = Literal["faster", "slower", "no difference shown"]
@@ -33,7 +33,7 @@ Word = Literal["faster", "slower", "no difference shown"]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How A stands against B."""
+    """The result of comparing A with B."""
 
     word: Word
     ratio: float
@@ -48,7 +48,7 @@ class Verdict:
     """Median of the rounds' medians, milliseconds a call."""
     b_ms: float
     pairs: int = 0
-    """Of fresh processes; none where two records are held against each other."""
+    """Pairs of fresh processes; 0 where two records are compared."""
 
 
 def judge(comparison: Comparison) -> Verdict:
@@ -68,7 +68,7 @@ def judge(comparison: Comparison) -> Verdict:
 
 
 def settled(comparison: Comparison) -> bool:
-    """Whether more pairs of processes would not change the word, or would hardly."""
+    """Whether more pairs of processes are unlikely to change the verdict."""
     if judge(comparison).word != "no difference shown":
         return True
     pairs = _ratios_of_pairs(comparison.rounds)
@@ -95,7 +95,7 @@ def _ratios_of_pairs(rounds: Sequence[Round]) -> Nanoseconds:
 
 
 def _contrary(pairs: Nanoseconds) -> int:
-    """How many pairs do not lie on the side of 1 where most lie."""
+    """How many pairs disagree in sign with the majority."""
     return int(min(np.sum(pairs <= 1), np.sum(pairs >= 1)))
 
 
@@ -126,7 +126,7 @@ def bootstrap_median(values: Nanoseconds, confidence: float = CONFIDENCE) -> tup
 
 
 def decide_unpaired(a: Record, b: Record, seed: int = 0) -> Verdict:
-    """The verdict on two records made at different times: what the host did meanwhile is in it.
+    """The verdict on two records made at different times: changes of the host's speed between them are part of it.
 
     Raises ValueError where one has no samples.
     """

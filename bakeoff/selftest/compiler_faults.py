@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bakeoff.backends import onnxruntime, openvino
+from bakeoff.backends import openvino
 from bakeoff.backends.backend import (
     Backend,
     BuildContext,
@@ -24,6 +24,8 @@ from bakeoff.backends.backend import (
 )
 from bakeoff.backends.exported import TORCH, export, operators
 from bakeoff.backends.inductor import compiler_environment, compiler_gap
+from bakeoff.backends.onnxruntime.backend import BACKEND as ONNXRUNTIME
+from bakeoff.backends.onnxruntime.options import Options as OnnxruntimeOptions
 from bakeoff.machine import host
 from bakeoff.selftest.faulty import Inputs
 from bakeoff.selftest.unusual import delegate
@@ -47,17 +49,17 @@ def _run_decomposed(module: "nn.Module", inputs: Inputs, _options: NoOptions, _c
 # and a session on the CPU. The back end asks first what there is; here that answer is wrong, as it is where the
 # provider's library is listed and cannot be loaded.
 def _lose_provider(module: "nn.Module", inputs: Inputs, _options: NoOptions, context: BuildContext) -> Engine:
-    import onnxruntime as runtime
+    import onnxruntime
 
-    known = runtime.get_available_providers
+    known = onnxruntime.get_available_providers
     has_cuda = "CUDAExecutionProvider" in known()
-    runtime.get_available_providers = lambda: [*known(), "CUDAExecutionProvider", "TensorrtExecutionProvider"]
+    onnxruntime.get_available_providers = lambda: [*known(), "CUDAExecutionProvider", "TensorrtExecutionProvider"]
     try:
-        options = onnxruntime.Options(provider="tensorrt" if has_cuda else "cuda")
-        assert onnxruntime.BACKEND.build is not None
-        return onnxruntime.BACKEND.build(module, inputs, options, context)
+        options = OnnxruntimeOptions(provider="tensorrt" if has_cuda else "cuda")
+        assert ONNXRUNTIME.build is not None
+        return ONNXRUNTIME.build(module, inputs, options, context)
     finally:
-        runtime.get_available_providers = known
+        onnxruntime.get_available_providers = known
 
 
 # LIE: a compiler that catches its own exception and has inductor compile.
@@ -179,7 +181,7 @@ LOST_PROVIDER = Backend(
     "lost-provider",
     "asks for a GPU's provider and gets the CPU's",
     _lose_provider,
-    requires=onnxruntime.BACKEND.requires,
+    requires=ONNXRUNTIME.requires,
     devices=("cpu",),
 )
 FALLS_TO_INDUCTOR = _compiling("falls-to-inductor", "catches its error and has inductor compile", _fall_to_inductor)

@@ -13,19 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from bakeoff.backends.backend import Backend, BuildContext, Choice, Engine, ModuleEngine, Proof
 from bakeoff.backends.exported import TORCH, graph_hash, operators, refuse_quantised
-from bakeoff.backends.torchtrt import (
-    REQUIRES,
-    Converted,
-    Told,
-    cache_settings,
-    listening,
-    load_library,
-    objection,
-    prove,
-    read_converted,
-    settings,
-    trace_engines,
-)
+from bakeoff.backends.torch_tensorrt.library import REQUIRES, load_library
+from bakeoff.backends.torch_tensorrt.partitions import Told, listening
+from bakeoff.backends.torch_tensorrt.proof import Converted, prove, read_converted, trace_engines
+from bakeoff.backends.torch_tensorrt.settings import cache_settings, settings, settings_objection
 from bakeoff.backends.tracing import Trace
 
 if TYPE_CHECKING:
@@ -45,7 +36,7 @@ class Options:
 
 
 def _objection(options: Options, _device: str, _dtype: str) -> str:
-    return objection(options.optimization_level, options.min_block_size)
+    return settings_objection(options.optimization_level, options.min_block_size)
 
 
 @dataclass(slots=True)

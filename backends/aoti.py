@@ -16,7 +16,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bakeoff.backends.backend import Backend, BuildContext, Call, Choice, Engine, Proof, Unsupported
+from bakeoff.backends.backend import (
+    Backend,
+    BuildContext,
+    Call,
+    Capability,
+    DefaultOptions,
+    Engine,
+    Evidence,
+    Footprint,
+    Proof,
+    Unsupported,
+)
 from bakeoff.backends.exported import (
     TORCH,
     export,
@@ -29,7 +40,7 @@ from bakeoff.backends.exported import (
     tensors_of,
 )
 from bakeoff.backends.format import ArtifactFormat, Need, Opening, Run, Written
-from bakeoff.backends.inductor import compiler_environment, compiler_gap
+from bakeoff.backends.inductor import FREEZING_ON_CUDA, compiler_environment, missing_compiler
 from bakeoff.backends.pt2_files import check_package
 from bakeoff.backends.tracing import OWN_KERNELS, Trace, trace_operators
 
@@ -48,8 +59,8 @@ class Options:
     max_autotune: bool = False
 
 
-def _objection(options: Options, device: str, _dtype: str) -> str:
-    return "freezing is for CPU: weight packing is what it buys there" if options.freezing and device != "cpu" else ""
+def _unsupported(options: Options, device: str, _dtype: str) -> str | None:
+    return FREEZING_ON_CUDA if options.freezing and device != "cpu" else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,24 +250,20 @@ BACKEND = Backend(
     summary="AOTInductor: torch.export, compiled into a package that is loaded back",
     build=_build,
     options=Options,
-    requires=(TORCH,),
-    choices=(
-        Choice(Options(), dtypes=("bf16",)),
-        Choice(Options(freezing=True), devices=("cpu",), suite="full"),
-        Choice(Options(max_autotune=True), suite="full"),
+    defaults=(
+        DefaultOptions(Options(), dtypes=("bf16",)),
+        DefaultOptions(Options(freezing=True), devices=("cpu",), suite="full"),
+        DefaultOptions(Options(max_autotune=True), suite="full"),
     ),
-    really_ran="the package loaded from disk holds the compiled library whose wrapper makes every call",
-    through_inductor=True,
-    keeps_module=False,
-    caches=True,
-    weight_copies=3.0,
-    environment=compiler_environment,
-    host_gap=compiler_gap,
-    objection=_objection,
-    form=ArtifactFormat(
+    capability=Capability(requires=(TORCH,), missing=missing_compiler, unsupported=_unsupported),
+    evidence=Evidence(
+        checks="the package loaded from disk holds the compiled library whose wrapper makes every call",
+        uses_inductor=True,
+    ),
+    footprint=Footprint(keeps_module_weights=False, caches=True, weight_copies=3.0, environment=compiler_environment),
+    artifact=ArtifactFormat(
         name="aoti",
         summary="AOTInductor package (.pt2); from a gigabyte of weights on they lie beside it",
-        loads_in="Python with torch; C++ with libtorch and no Python",
         write=_write,
         check=_check,
         read=_read,

@@ -65,8 +65,6 @@ class ArtifactFormat:
 
     name: str
     summary: str
-    loads_in: str
-    """Who can open it, for the table of formats."""
     write: "Callable[[nn.Module, Mapping[str, Tensor], Any, BuildContext, Path, str], Written]"
     """(module, inputs, options, context, folder, program's name): leave the program in the folder, whose other files
     are earlier programs of the same artifact."""

@@ -16,6 +16,11 @@ LEAST_ELEMENTS = 1 << 16
 """A smaller weight costs less to read than its activations cost to quantise."""
 
 
+def negative_least(least: int) -> str | None:
+    """Why `least` is no number of elements; None if it is one."""
+    return None if least >= 0 else f"least={least} is negative; give 0 or more elements"
+
+
 def quantise_linear(module: "nn.Module", config: Any, how: str, layers: str, least: int) -> Prepared:
     """Let torchao quantise each linear layer with `layers` in its name and `least` elements in its weight.
 

@@ -74,7 +74,6 @@ def _read(path: Path, _constants: Sequence[Path], opening: Opening) -> Run:
 FORMAT = ArtifactFormat(
     name="onnx",
     summary="ONNX (.onnx), the weights of all its models in one file beside them",
-    loads_in="any ONNX Runtime",
     write=_write,
     check=check_model,
     read=_read,

@@ -12,7 +12,18 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-from bakeoff.backends.backend import Backend, BuildContext, Choice, Engine, Proof, Requirement, Unsupported
+from bakeoff.backends.backend import (
+    Backend,
+    BuildContext,
+    Capability,
+    DefaultOptions,
+    Engine,
+    Evidence,
+    Footprint,
+    Proof,
+    Requirement,
+    Unsupported,
+)
 from bakeoff.backends.exported import TORCH, forms
 from bakeoff.backends.onnxruntime.artifact import FORMAT
 from bakeoff.backends.onnxruntime.export import ExportedModel, export_model
@@ -26,9 +37,9 @@ if TYPE_CHECKING:
 _PRODUCTS = ("MatMul", "Gemm", "Conv", "ConvTranspose")
 
 
-def _host_gap(options: Options, device: str) -> str:
+def _missing(options: Options, device: str) -> str | None:
     if provider_of(options, device) == PROVIDERS["cpu"]:
-        return ""
+        return None
     try:
         version("onnxruntime-gpu")
     except PackageNotFoundError:
@@ -36,10 +47,10 @@ def _host_gap(options: Options, device: str) -> str:
             f"the onnxruntime installed here has no {provider_of(options, device)}; "
             "pip uninstall onnxruntime, then pip install onnxruntime-gpu: they share a folder"
         )
-    return ""
+    return None
 
 
-def _objection(options: Options, device: str, dtype: str) -> str:
+def _unsupported(options: Options, device: str, dtype: str) -> str | None:
     wanted = provider_of(options, device)
     if device == "cuda" and wanted == PROVIDERS["cpu"]:
         return "the CPU provider on a CUDA variant would measure copies; write @cpu"
@@ -53,7 +64,7 @@ def _objection(options: Options, device: str, dtype: str) -> str:
         return "cuda_graph is the CUDA provider's; take provider=cuda on @cuda"
     if wanted == PROVIDERS["tensorrt"] and dtype == "fp32":
         return "the TensorRT provider multiplies fp32 in TF32 (onnxruntime#26029); write tf32"
-    return ""
+    return None
 
 
 def _quantises(options: Options) -> Quantisation:
@@ -107,21 +118,22 @@ BACKEND = Backend(
     summary="ONNX Runtime: exported by torch.onnx, inputs and outputs bound in place",
     build=_build,
     options=Options,
-    requires=(TORCH, Requirement("onnxruntime", INSTALL), Requirement("onnxscript", INSTALL)),
-    dtypes=("fp32", "tf32", "fp16", "bf16"),
-    choices=(
-        Choice(Options(), devices=("cpu",), dtypes=("fp32",)),
-        Choice(Options(), devices=("cuda",)),
-        Choice(Options(int8=True), devices=("cpu",), suite="full", dtypes=("fp32",)),
-        Choice(Options(cuda_graph=True), devices=("cuda",), dtypes=("fp32", "bf16")),
-        Choice(Options(provider="tensorrt"), devices=("cuda",), dtypes=("bf16",)),
+    defaults=(
+        DefaultOptions(Options(), devices=("cpu",), dtypes=("fp32",)),
+        DefaultOptions(Options(), devices=("cuda",)),
+        DefaultOptions(Options(int8=True), devices=("cpu",), suite="full", dtypes=("fp32",)),
+        DefaultOptions(Options(cuda_graph=True), devices=("cuda",), dtypes=("fp32", "bf16")),
+        DefaultOptions(Options(provider="tensorrt"), devices=("cuda",), dtypes=("bf16",)),
     ),
-    really_ran="the session's first provider is the one asked for, and every node is placed on it",
-    keeps_module=False,
-    quantises=_quantises,
-    caches=True,
-    weight_copies=3.0,
-    host_gap=_host_gap,
-    objection=_objection,
-    form=FORMAT,
+    capability=Capability(
+        requires=(TORCH, Requirement("onnxruntime", INSTALL), Requirement("onnxscript", INSTALL)),
+        dtypes=("fp32", "tf32", "fp16", "bf16"),
+        missing=_missing,
+        unsupported=_unsupported,
+    ),
+    evidence=Evidence(
+        checks="the session's first provider is the one asked for, and every node is placed on it", quantises=_quantises
+    ),
+    footprint=Footprint(keeps_module_weights=False, caches=True, weight_copies=3.0),
+    artifact=FORMAT,
 )

@@ -9,13 +9,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from bakeoff.backends.backend import Backend, BuildContext, Call, Choice, Engine, Proof
+from bakeoff.backends.backend import (
+    Backend,
+    BuildContext,
+    Call,
+    Capability,
+    DefaultOptions,
+    Engine,
+    Evidence,
+    Footprint,
+    Proof,
+)
 from bakeoff.backends.exported import TORCH, forms, refuse_others
 from bakeoff.backends.torch_tensorrt.artifact import FORMAT
 from bakeoff.backends.torch_tensorrt.library import REQUIRES
 from bakeoff.backends.torch_tensorrt.program import Options, digest, save_program, set_up
 from bakeoff.backends.torch_tensorrt.proof import prove, read_converted, trace_engines
-from bakeoff.backends.torch_tensorrt.settings import settings_objection
+from bakeoff.backends.torch_tensorrt.settings import unsupported_settings
 from bakeoff.backends.tracing import Trace
 
 if TYPE_CHECKING:
@@ -42,10 +52,10 @@ class _Loaded(Engine):
         return trace_engines(call)
 
 
-def _objection(options: Options, _device: str, _dtype: str) -> str:
+def _unsupported(options: Options, _device: str, _dtype: str) -> str | None:
     if options.weight_streaming and options.cudagraphs:
-        return "weights that are streamed cannot be captured in a CUDA graph"
-    return settings_objection(options.optimization_level, options.min_block_size)
+        return "weight_streaming cannot be combined with cudagraphs: a CUDA graph needs its weights in place; drop one"
+    return unsupported_settings(options.optimization_level, options.min_block_size)
 
 
 def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext) -> Engine:
@@ -68,19 +78,16 @@ BACKEND = Backend(
     summary="TensorRT engines made ahead of time by torch_tensorrt, saved and loaded back",
     build=_build,
     options=Options,
-    requires=(TORCH, *REQUIRES),
-    devices=("cuda",),
-    choices=(
-        Choice(Options(), devices=("cpu",), dtypes=("bf16",)),  # a row that says what it lacks
-        Choice(Options(), devices=("cuda",)),
-        Choice(Options(cudagraphs=True), devices=("cuda",)),
-        Choice(Options(optimization_level=5), devices=("cuda",), suite="full"),
-        Choice(Options(require_full_compilation=False), devices=("cuda",), suite="full"),
+    defaults=(
+        DefaultOptions(Options(), devices=("cuda",)),
+        DefaultOptions(Options(cudagraphs=True), devices=("cuda",)),
+        DefaultOptions(Options(optimization_level=5), devices=("cuda",), suite="full"),
+        DefaultOptions(Options(require_full_compilation=False), devices=("cuda",), suite="full"),
     ),
-    really_ran="the program loaded from disk holds at least one TensorRT engine; operators beside it are named",
-    keeps_module=False,
-    caches=True,
-    weight_copies=3.0,
-    objection=_objection,
-    form=FORMAT,
+    capability=Capability(requires=(TORCH, *REQUIRES), devices=("cuda",), unsupported=_unsupported),
+    evidence=Evidence(
+        checks="the program loaded from disk holds at least one TensorRT engine; operators beside it are named"
+    ),
+    footprint=Footprint(keeps_module_weights=False, caches=True, weight_copies=3.0),
+    artifact=FORMAT,
 )

@@ -57,7 +57,6 @@ def _read(path: Path, _constants: Sequence[Path], opening: Opening) -> Run:
 FORMAT = ArtifactFormat(
     name="tensorrt",
     summary="torch_tensorrt program (.ep), and the raw engine (.engine) where the graph is one",
-    loads_in="Python with torch_tensorrt; the engine in C++ and trtexec",
     write=_write,
     check=_check,
     read=_read,

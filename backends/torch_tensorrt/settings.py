@@ -49,7 +49,8 @@ def cache_settings(cache_dir: Path) -> dict[str, Any]:
     }
 
 
-def settings_objection(level: int, min_block_size: int) -> str:
+def unsupported_settings(level: int, min_block_size: int) -> str | None:
+    """Why TensorRT has no such optimisation level or block size; None if it has."""
     if level not in LEVELS:
-        return f"optimization_level={level}: TensorRT has {LEVELS[0]} to {LEVELS[-1]}"
-    return "" if min_block_size >= 1 else f"min_block_size={min_block_size}: give 1 or more operators"
+        return f"TensorRT has no optimization_level={level}; give {LEVELS[0]} to {LEVELS[-1]}"
+    return None if min_block_size >= 1 else f"min_block_size={min_block_size} is too small; give 1 or more operators"

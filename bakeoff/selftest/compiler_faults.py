@@ -14,7 +14,10 @@ from bakeoff.backends.backend import (
     Backend,
     BuildContext,
     BuildFunction,
+    Capability,
     Engine,
+    Evidence,
+    Footprint,
     ModuleEngine,
     NoOptions,
     Outputs,
@@ -23,7 +26,7 @@ from bakeoff.backends.backend import (
     Proof,
 )
 from bakeoff.backends.exported import TORCH, export, operators
-from bakeoff.backends.inductor import compiler_environment, compiler_gap
+from bakeoff.backends.inductor import compiler_environment, missing_compiler
 from bakeoff.backends.onnxruntime.backend import BACKEND as ONNXRUNTIME
 from bakeoff.backends.onnxruntime.options import Options as OnnxruntimeOptions
 from bakeoff.machine import host
@@ -151,7 +154,13 @@ def _keep_full(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _conte
 
 
 def _quantiser(name: str, summary: str, prepare: PrepareFunction) -> Backend:
-    return Backend(name, summary, prepare=prepare, quantises=lambda _options: "dynamic", dtypes=("fp32",))
+    return Backend(
+        name,
+        summary,
+        prepare=prepare,
+        capability=Capability(dtypes=("fp32",)),
+        evidence=Evidence(quantises=lambda _options: "dynamic"),
+    )
 
 
 def _shared_cache(cache_dir: Path) -> Mapping[str, str]:
@@ -159,16 +168,15 @@ def _shared_cache(cache_dir: Path) -> Mapping[str, str]:
     return compiler_environment(cache_dir.parent / "canaries")
 
 
-def _compiling(name: str, summary: str, build: BuildFunction, through_inductor: bool = False) -> Backend:
+def _compiling(name: str, summary: str, build: BuildFunction, uses_inductor: bool = False) -> Backend:
     """A back end that has inductor compile."""
     return Backend(
         name,
         summary,
         build,
-        requires=(TORCH,),
-        through_inductor=through_inductor,
-        environment=_shared_cache,
-        host_gap=compiler_gap,
+        capability=Capability(requires=(TORCH,), missing=missing_compiler),
+        evidence=Evidence(uses_inductor=uses_inductor),
+        footprint=Footprint(environment=_shared_cache),
     )
 
 
@@ -181,8 +189,7 @@ LOST_PROVIDER = Backend(
     "lost-provider",
     "asks for a GPU's provider and gets the CPU's",
     _lose_provider,
-    requires=ONNXRUNTIME.requires,
-    devices=("cpu",),
+    capability=Capability(requires=ONNXRUNTIME.capability.requires, devices=("cpu",)),
 )
 FALLS_TO_INDUCTOR = _compiling("falls-to-inductor", "catches its error and has inductor compile", _fall_to_inductor)
 FALLS_AGAIN = _compiling("falls-again", "does so, and inductor takes the graph from its cache", _fall_to_inductor)

@@ -9,16 +9,15 @@ pytest.importorskip("torch", reason="AOTInductor is a part of torch")
 
 import torch
 from torch import nn
-from toys import LIBRARY_WARNINGS, Toy, build_toy, misfits
+from toys import LIBRARY_WARNINGS, NEEDS_COMPILER, Toy, build_toy, misfits
 
 from bakeoff.backends import aoti
-from bakeoff.backends.aoti import BACKEND, Options
 from bakeoff.backends.backend import Unsupported
 from bakeoff.worker.build import StageError
 
 pytestmark = [
     LIBRARY_WARNINGS,
-    pytest.mark.skipif(bool(BACKEND.host_gap(Options(), "cpu")), reason=BACKEND.host_gap(Options(), "cpu")),
+    NEEDS_COMPILER,
 ]
 
 

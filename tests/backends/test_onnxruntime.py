@@ -192,13 +192,14 @@ def test_a_twin_tells_which_nodes_ran_on_which_provider(tmp_path: Path) -> None:
 
 
 def test_a_cpu_has_no_bf16() -> None:
-    assert BACKEND.unsupported(Options(), "cpu", "bf16").startswith("ONNX Runtime's CPU provider has no bf16 kernels")
-    assert BACKEND.unsupported(Options(int8=True), "cpu", "fp16") == "dynamic int8 quantises an fp32 graph; use fp32"
+    assert "bf16" in BACKEND.unsupported(Options(), "cpu", "bf16")
+    assert "fp32" in BACKEND.unsupported(Options(int8=True), "cpu", "fp16")
+    assert BACKEND.unsupported(Options(), "cpu", "fp16") is BACKEND.unsupported(Options(), "cpu", "fp32") is None
 
 
 def test_a_gpus_provider_is_for_cuda() -> None:
-    assert BACKEND.unsupported(Options(provider="cuda"), "cpu", "fp32").endswith("runs on a GPU; write @cuda")
-    assert "write @cpu" in BACKEND.unsupported(Options(provider="cpu"), "cuda", "fp32")
+    assert "@cuda" in BACKEND.unsupported(Options(provider="cuda"), "cpu", "fp32")
+    assert "@cpu" in BACKEND.unsupported(Options(provider="cpu"), "cuda", "fp32")
 
 
 def test_without_the_gpus_package_its_provider_is_unavailable() -> None:
@@ -206,9 +207,11 @@ def test_without_the_gpus_package_its_provider_is_unavailable() -> None:
         version("onnxruntime-gpu")
     except PackageNotFoundError:
         said = BACKEND.unavailable(Options(), "cuda")
-        assert "has no CUDAExecutionProvider; pip uninstall onnxruntime, then pip install onnxruntime-gpu" in said
+        assert said is not None
+        assert "CUDAExecutionProvider" in said
+        assert "pip uninstall onnxruntime" in said
     else:
-        assert BACKEND.unavailable(Options(), "cuda") == ""
+        assert BACKEND.unavailable(Options(), "cuda") is None
 
 
 def test_a_lost_provider_is_said() -> None:
@@ -235,9 +238,9 @@ class TestOnCuda:
         assert asked["trt_engine_cache_path"] == asked["trt_timing_cache_path"] == str(tmp_path / "tensorrt")
 
     def test_captured_graphs_are_the_cuda_providers(self) -> None:
-        assert "provider=cuda" in BACKEND.objection(Options(cuda_graph=True), "cpu", "fp32")
-        assert "provider=cuda" in BACKEND.objection(Options(provider="tensorrt", cuda_graph=True), "cuda", "bf16")
-        assert BACKEND.objection(Options(cuda_graph=True), "cuda", "bf16") == ""
+        assert "cuda_graph" in BACKEND.unsupported(Options(cuda_graph=True), "cpu", "fp32")
+        assert "provider=cuda" in BACKEND.unsupported(Options(provider="tensorrt", cuda_graph=True), "cuda", "bf16")
+        assert BACKEND.unsupported(Options(cuda_graph=True), "cuda", "bf16") is None
 
     def test_each_bound_set_has_a_graph_of_its_own(self, toy: Toy) -> None:
         """A captured graph replays the addresses of the set that it was captured with."""
@@ -270,17 +273,15 @@ class TestOnCuda:
         monkeypatch.setattr(session, "runner", runner)
         monkeypatch.setattr(artifact, "runner", runner)
         toy.engine.bind(toy.sets[0])()
-        assert BACKEND.form is not None
-        run = BACKEND.form.read(model_of(folder) / "model.onnx", (), Opening("cpu", "fp32", 1, Options()))
+        assert BACKEND.artifact is not None
+        run = BACKEND.artifact.read(model_of(folder) / "model.onnx", (), Opening("cpu", "fp32", 1, Options()))
         run(list(toy.sets[0].values()))
         assert asked == ["cpu", "cpu"]
 
     def test_tensorrt_has_no_fp32_but_tf32(self) -> None:
         options = Options(provider="tensorrt")
-        assert BACKEND.unsupported(options, "cuda", "fp32") == (
-            "the TensorRT provider multiplies fp32 in TF32 (onnxruntime#26029); write tf32"
-        )
-        assert BACKEND.unsupported(options, "cuda", "tf32") == BACKEND.unsupported(options, "cuda", "bf16") == ""
+        assert "tf32" in BACKEND.unsupported(options, "cuda", "fp32")
+        assert BACKEND.unsupported(options, "cuda", "tf32") is BACKEND.unsupported(options, "cuda", "bf16") is None
 
     @pytest.mark.parametrize("absent", [False, True])
     def test_tensorrts_libraries_are_loaded_from_its_wheel(

@@ -60,7 +60,7 @@ def _cache(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_back_end_with_a_form_is_tried() -> None:
-    forms = {name for name in backend_names() if resolve_backend(name).form is not None}
+    forms = {name for name in backend_names() if resolve_backend(name).artifact is not None}
     assert forms == {*DTYPES, "tensorrt-aot"}, "tensorrt-aot needs a GPU"
 
 

@@ -20,7 +20,7 @@ def write_program(job: WriteJob, report: Report) -> WriteResult:
     bench = open_bench(asked.subject)
     steps = [(resolve_backend(step.backend), step.options) for step in asked.steps]
     last, options = steps[-1]
-    assert last.form is not None, "the parent refuses a back end without a form"
+    assert last.artifact is not None, "the parent refuses a back end without a form"
     with flags(asked.dtype, asked.subject.threads):
         inputs = as_variant(bench, asked)[0]
         report("build", "")
@@ -29,7 +29,7 @@ def write_program(job: WriteJob, report: Report) -> WriteResult:
         if asked.quantisation and len(steps) > 1 and not prepared.quantised:
             raise BakeoffError(f"{asked.variant}: not one layer was quantised; nothing is exported under that name")
         try:
-            written = last.form.write(
+            written = last.artifact.write(
                 prepared.module, inputs, options_of(last, options), context, Path(job.folder), asked.subject.workload
             )
         except OSError as error:

@@ -35,7 +35,7 @@ from bakeoff.backends.backend import (
     Unsupported,
 )
 from bakeoff.backends.exported import TORCH, export, forms, refuse_others, refuse_quantised
-from bakeoff.backends.format import ArtifactFormat, BadArtifact, Need, Opening, Run, Written
+from bakeoff.backends.format import ArtifactFormat, BadArtifact, Need, Opening, Run, WriteRequest, Written
 from bakeoff.backends.tracing import TRACED_CALLS, Kernel, Trace
 
 if TYPE_CHECKING:
@@ -241,20 +241,14 @@ def _prove(compiled: "openvino.CompiledModel", model: "openvino.Model", dtype: s
     )
 
 
-def _write(
-    module: "nn.Module",
-    inputs: "Mapping[str, Tensor]",
-    _options: Options,
-    _context: BuildContext,
-    folder: Path,
-    name: str,
-) -> Written:
-    model = _convert(module, inputs)
+def _write(request: WriteRequest) -> Written:
+    model = _convert(request.module, request.inputs)
     import openvino
 
-    openvino.save_model(model, folder / f"{name}.xml", compress_to_fp16=False)
+    path = request.folder / f"{request.name}.xml"
+    openvino.save_model(model, path, compress_to_fp16=False)
     needs = (Need("openvino", "at least"),)  # it reads what earlier versions wrote
-    return Written(f"{name}.xml", (), needs, {"ir_version": _read_ir(folder / f"{name}.xml")[0][0]})
+    return Written(path.name, (), needs, {"ir_version": _read_ir(path)[0][0]})
 
 
 def _check(path: Path, files: Mapping[str, int]) -> None:

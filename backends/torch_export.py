@@ -23,7 +23,7 @@ from bakeoff.backends.backend import (
     Proof,
 )
 from bakeoff.backends.exported import TORCH, export, forms, graph_hash, operators, refuse_others, refuse_quantised
-from bakeoff.backends.format import ArtifactFormat, Need, Opening, Run, Written
+from bakeoff.backends.format import ArtifactFormat, Need, Opening, Run, WriteRequest, Written
 from bakeoff.backends.pt2_files import check_program
 
 if TYPE_CHECKING:
@@ -84,16 +84,9 @@ def _open(path: Path) -> Run:
     return run
 
 
-def _write(
-    module: "nn.Module",
-    inputs: "Mapping[str, Tensor]",
-    _options: NoOptions,
-    _context: BuildContext,
-    folder: Path,
-    name: str,
-) -> Written:
-    _save(module, inputs, folder / f"{name}.pt2")
-    return Written(f"{name}.pt2", needs=(Need("torch", "at least"),))
+def _write(request: WriteRequest) -> Written:
+    _save(request.module, request.inputs, request.folder / f"{request.name}.pt2")
+    return Written(f"{request.name}.pt2", needs=(Need("torch", "at least"),))
 
 
 def _check(path: Path, _files: Mapping[str, int]) -> None:

@@ -1,15 +1,15 @@
 """The ONNX artifact format: models in one folder that share one file of weights."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bakeoff.backends.backend import BuildContext, Unavailable, Unsupported
-from bakeoff.backends.format import ArtifactFormat, Need, Opening, Run, Written
+from bakeoff.backends.backend import Unavailable, Unsupported
+from bakeoff.backends.format import ArtifactFormat, Need, Opening, Run, WriteRequest, Written
 from bakeoff.backends.onnxruntime.binding import bind_tensors, runner
 from bakeoff.backends.onnxruntime.export import export_model
 from bakeoff.backends.onnxruntime.onnx_files import check_model, lay_out
-from bakeoff.backends.onnxruntime.options import INSTALL, Options, provider_of
+from bakeoff.backends.onnxruntime.options import INSTALL, provider_of
 from bakeoff.backends.onnxruntime.session import (
     lost_provider,
     open_session,
@@ -21,32 +21,25 @@ from bakeoff.backends.onnxruntime.session import (
 )
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
 
 _LEAST_RUNTIME = "1.18"
 """The first that reads opset 20 and IR version 10 (onnxruntime.ai/docs/reference/compatibility.html)."""
 
 
-def _write(
-    module: "nn.Module",
-    inputs: "Mapping[str, Tensor]",
-    options: Options,
-    context: BuildContext,
-    folder: Path,
-    name: str,
-) -> Written:
+def _write(request: WriteRequest) -> Written:
     import onnx
 
-    if options.cuda_graph:
+    if request.options.cuda_graph:
         raise Unsupported("a captured CUDA graph lives in one process; export it without cuda_graph and capture there")
-    made = export_model(module, inputs, options, context)
-    lay_out(made.path, folder, name)
-    model = onnx.load(str(folder / f"{name}.onnx"), load_external_data=False)
+    made = export_model(request.module, request.inputs, request.options, request.context)
+    lay_out(made.path, request.folder, request.name)
+    model = onnx.load(str(request.folder / f"{request.name}.onnx"), load_external_data=False)
     opset = next(entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
     needs = [Need("onnxruntime", "at least", _LEAST_RUNTIME)]
-    if context.device == "cuda":
+    if request.context.device == "cuda":
         needs.append(Need("driver", "at least"))
-    return Written(f"{name}.onnx", (), tuple(needs), {"opset": opset, "ir_version": model.ir_version})
+    return Written(f"{request.name}.onnx", (), tuple(needs), {"opset": opset, "ir_version": model.ir_version})
 
 
 def _read(path: Path, _constants: Sequence[Path], opening: Opening) -> Run:

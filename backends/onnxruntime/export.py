@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bakeoff.backends.artifact_cache import load_or_build
 from bakeoff.backends.backend import BuildContext, Unavailable, Unsupported
 from bakeoff.backends.exported import export, graph_hash, program_key, refuse_quantised
 from bakeoff.backends.onnxruntime.options import INSTALL, Options, provider_of
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 _OPSET = 20
+_MODEL = "model.onnx"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,32 +47,23 @@ def export_model(
     program = export(module, inputs)
     hashed = graph_hash([program.graph])
     folder = context.cache_dir / f"onnx-{program_key(program, hashed, options.int8)}"
-    path = folder / "model.onnx"
     settings = session_options(options, context.threads, context.work_dir / "profile" if context.trace else None)
     provided = provider_options(options, context.device, context.dtype, context.cache_dir)
-    session = _cached(path, provider, settings, provided)
-    cached = session is not None
-    if session is None:
-        _convert(program, list(inputs), options, folder)
-        session = open_session(path, provider, settings, provided)
-    return ExportedModel(path, session, provider, hashed, cached)
-
-
-def _cached(
-    path: Path, provider: str, settings: "onnxruntime.SessionOptions", provided: Mapping[str, str]
-) -> "onnxruntime.InferenceSession | None":
-    """A session of the model in the cache; None where there is none, or its files are not what was written."""
-    if not path.exists():
-        return None
-    try:
-        return open_session(path, provider, settings, provided)
-    except refusals():
-        shutil.rmtree(path.parent)
-        return None
+    stored = load_or_build(
+        folder,
+        lambda saved: open_session(saved / _MODEL, provider, settings, provided),
+        lambda target: _convert(program, list(inputs), options, target),
+        context.work_dir / "onnx",
+        refusals(),
+    )
+    return ExportedModel(folder / _MODEL, stored.loaded, provider, hashed, stored.from_cache)
 
 
 def _convert(program: "torch.export.ExportedProgram", names: list[str], options: Options, folder: Path) -> None:
-    """Leave the whole folder, with model.onnx and its weights beside it, or nothing."""
+    """Write a new folder with model.onnx and its weights beside it.
+
+    Raises Unsupported, naming them, where torch.onnx has no translation of operators.
+    """
     import torch
 
     try:
@@ -79,20 +72,15 @@ def _convert(program: "torch.export.ExportedProgram", names: list[str], options:
         missing = re.findall(r"No ONNX function found for <OpOverload\(op='([\w.:]+)'", str(error))
         if not missing:
             raise
-        raise Unsupported(f"torch.onnx has no form of {', '.join(dict.fromkeys(missing))}") from error
+        raise Unsupported(f"torch.onnx cannot translate {', '.join(dict.fromkeys(missing))}") from error
     assert made is not None
-    part = folder.with_name(f".{folder.name}.part")
-    shutil.rmtree(part, ignore_errors=True)
-    part.mkdir(parents=True)
-    full = part / "full" if options.int8 else part
-    full.mkdir(exist_ok=True)
-    made.save(str(full / "model.onnx"), external_data=True)
+    full = folder / "full" if options.int8 else folder
+    full.mkdir(parents=True)
+    made.save(str(full / _MODEL), external_data=True)
     del made
     if options.int8:
-        _quantise(full / "model.onnx", part / "model.onnx")
+        _quantise(full / _MODEL, folder / _MODEL)
         shutil.rmtree(full)
-    shutil.rmtree(folder, ignore_errors=True)
-    part.rename(folder)
 
 
 def _quantise(full: Path, small: Path) -> None:

@@ -5,7 +5,6 @@ import gc
 import hashlib
 import inspect
 import operator
-import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -13,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bakeoff.backends.artifact_cache import load_or_build
 from bakeoff.backends.backend import BuildContext, Unsupported
 from bakeoff.backends.exported import export, graph_hash, operators, program_key, refuse_quantised
 from bakeoff.backends.torch_tensorrt.library import load_library
@@ -72,15 +72,21 @@ def save_program(
     known = inspect.signature(library.dynamo.compile).parameters
     chosen = settings(_wanted(options, context), known, context)
     path = context.cache_dir / f"{program_key(program, hashed, sorted(asdict(options).items()))}.ep"
-    loaded, told = _load(library, path), Told()
-    cached = loaded is not None
-    if loaded is None:
-        told = _compile(library, program, inputs, chosen, path, context.work_dir)
-        del program
+    told = Told()
+
+    def build(target: Path) -> None:
+        told.text = _compile(library, program, inputs, chosen, path, target).text
         gc.collect()  # graphs hold themselves: the engine that was saved would be metered beside the one loaded back
         torch.cuda.empty_cache()
-        loaded = library.load(str(path)).module()
-    return SavedProgram(library, path, loaded, told, cached, hashed, inside)
+
+    stored = load_or_build(
+        path,
+        lambda saved: library.load(str(saved)).module(),
+        build,
+        context.work_dir / "program.pt2",
+        (OSError, RuntimeError, ValueError),
+    )
+    return SavedProgram(library, path, stored.loaded, told, stored.from_cache, hashed, inside)
 
 
 def _wanted(options: Options, context: BuildContext) -> dict[str, Any]:
@@ -95,26 +101,15 @@ def _wanted(options: Options, context: BuildContext) -> dict[str, Any]:
     return wanted | (cache_settings(context.cache_dir) if options.engine_cache else {})
 
 
-def _load(library: Any, path: Path) -> "fx.GraphModule | None":
-    """The program in the cache; None where there is none, or none that loads."""
-    if not path.exists():
-        return None
-    with contextlib.suppress(OSError, RuntimeError, ValueError):
-        loaded: fx.GraphModule = library.load(str(path)).module()
-        return loaded
-    path.unlink()
-    return None
-
-
 def _compile(
     library: Any,
     program: "torch.export.ExportedProgram",
     inputs: "Mapping[str, Tensor]",
     chosen: Mapping[str, Any],
     path: Path,
-    work_dir: Path,
+    target: Path,
 ) -> Told:
-    """Leave the whole saved program at `path`, or nothing; gives what torch_tensorrt said of it.
+    """Save the compiled program at `target`, and its raw engine beside `path` if it is one; gives the partitions' log.
 
     Raises Unsupported, naming them, where operators are left and a full compilation was asked for.
     """
@@ -125,17 +120,17 @@ def _compile(
         except AssertionError as error:
             if "require_full_compilation" not in str(error):
                 raise
-            names = ", ".join(sorted(_left(library, program, tensors, chosen, work_dir))) or "some operator"
+            names = (
+                ", ".join(sorted(_left(library, program, tensors, chosen, target.with_name("partitions.txt"))))
+                or "some operator"
+            )
             text = f"TensorRT has no layer for {names}; with require_full_compilation=false PyTorch runs what it lacks"
             raise Unsupported(text) from error
     path.parent.mkdir(parents=True, exist_ok=True)
     plans = list(read_converted(compiled).engines.values())
     if len(plans) == 1 and plans[0]:
         path.with_suffix(PLAN).write_bytes(plans[0])
-    written, part = work_dir / "program.pt2", path.with_suffix(".part")
-    _save(compiled, tensors, written)
-    shutil.move(written, part)
-    part.rename(path)
+    _save(compiled, tensors, target)
     return told
 
 
@@ -159,14 +154,13 @@ def _left(
     program: "torch.export.ExportedProgram",
     tensors: "tuple[Tensor, ...]",
     chosen: Mapping[str, Any],
-    work_dir: Path,
+    report: Path,
 ) -> Mapping[str, int]:
     """Operators that TensorRT lacks, by a dry run: the error that stops a full compilation does not name them."""
-    written = work_dir / "partitions.txt"
-    asked = {**chosen, "require_full_compilation": False, "dryrun": str(written)}
+    asked = {**chosen, "require_full_compilation": False, "dryrun": str(report)}
     with contextlib.redirect_stdout(sys.stderr):
         library.dynamo.compile(program, arg_inputs=tensors, **asked)
-    return Told(written.read_text(encoding="utf-8")).left
+    return Told(report.read_text(encoding="utf-8")).left
 
 
 def digest(path: Path) -> str:

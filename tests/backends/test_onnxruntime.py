@@ -164,9 +164,7 @@ def test_torchaos_weights_are_refused_since_they_would_be_stored_in_full(tmp_pat
     with pytest.raises(StageError) as refused:
         build_toy("world/int8[kind=weight-only,least=0]+onnxruntime/fp32", tmp_path)
     assert refused.value.status == "unsupported"
-    assert refused.value.reason == (
-        "torch.onnx takes torchao's weights for plain ones and stores them in full; take onnxruntime[int8]"
-    )
+    assert "onnxruntime[int8]" in refused.value.reason
 
 
 def test_an_operator_without_a_form_in_onnx_is_named(tmp_path: Path) -> None:
@@ -177,7 +175,8 @@ def test_an_operator_without_a_form_in_onnx_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(StageError) as refused:
         build_toy("world/onnxruntime/fp32", tmp_path, change=change)
-    assert (refused.value.status, refused.value.reason) == ("unsupported", "torch.onnx has no form of aten._int_mm")
+    assert refused.value.status == "unsupported"
+    assert "aten._int_mm" in refused.value.reason
 
 
 def test_a_twin_tells_which_nodes_ran_on_which_provider(tmp_path: Path) -> None:

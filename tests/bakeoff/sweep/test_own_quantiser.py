@@ -6,7 +6,7 @@ import pytest
 from lab import FAST, Swept, sweep
 from rounding import WRAPPER
 
-from bakeoff.plan.plan import Request
+from bakeoff.plan.request import Request
 from bakeoff.record.schema import Record
 
 BUILDS, PREPARES, COARSE = "rounding:BUILDS", "rounding:PREPARES+eager", "rounding:BUILDS[bits=2]"

@@ -71,12 +71,12 @@ class Opening:
     dtype: str
     threads: int
     options: Any
-    """The back end's options."""
+    """The backend's options."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArtifactFormat:
-    """How what a back end builds is kept in files and opened elsewhere."""
+    """How a backend's engines are stored in files, checked, and opened on another host."""
 
     name: str
     summary: str

@@ -34,7 +34,7 @@ from bakeoff.backends.backend import (
     Requirement,
     Unsupported,
 )
-from bakeoff.backends.exported import TORCH, export, forms, refuse_others, refuse_quantised
+from bakeoff.backends.exported import INSTALL, TORCH, export, forms, refuse_others, refuse_quantised
 from bakeoff.backends.format import ArtifactFormat, BadArtifact, Need, Opening, Run, WriteRequest, Written
 from bakeoff.backends.tracing import TRACED_CALLS, Kernel, Trace
 
@@ -330,7 +330,7 @@ BACKEND = Backend(
         DefaultOptions(Options(hint="dtype"), devices=("cpu",), suite="full", dtypes=("bf16",)),
     ),
     capability=Capability(
-        requires=(TORCH, Requirement("openvino", "pip install 'bakeoff[cpu]'")),
+        requires=(TORCH, Requirement("openvino", INSTALL)),
         devices=("cpu",),
         dtypes=("fp32", "bf16", "fp16"),
         unsupported=_unsupported,

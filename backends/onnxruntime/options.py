@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from bakeoff.backends.exported import INSTALL as _INSTALL
+
 PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtExecutionProvider"}
-INSTALL = "pip install 'bakeoff[cpu]' (or onnxruntime-gpu in place of onnxruntime, for CUDA)"
+INSTALL = f"{_INSTALL}; for CUDA, onnxruntime-gpu in place of onnxruntime"
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ def _unsupported(options: Options, _device: str, _dtype: str) -> str | None:
 
 @dataclass(slots=True)
 class _Compiler:
-    """torch_tensorrt's back end as torch.compile calls it, keeping what went in and what came out."""
+    """torch_tensorrt's backend as torch.compile calls it, keeping what went in and what came out."""
 
     backend: Any
     settings: Mapping[str, Any]

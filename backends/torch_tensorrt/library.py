@@ -11,7 +11,7 @@ from typing import Any
 
 from bakeoff.backends.backend import Requirement, Unavailable
 
-INSTALL = "on a host with an NVIDIA GPU: pip install 'bakeoff[tensorrt]'"
+INSTALL = "run in a checkout of bakeoff, on a host with an NVIDIA GPU: pip install -e '.[gpu,tensorrt]'"
 REQUIRES = (Requirement("torch_tensorrt", INSTALL), Requirement("tensorrt", INSTALL))
 
 

@@ -59,7 +59,7 @@ NONE: dict[str, tuple[nn.Module, str, int, str]] = {
         nn.Conv2d(4, 4, 3),
         "",
         0,
-        "it has no linear layer, and torchao quantises no other; for convolutions take int8-static",
+        "no nn.Linear layers to quantise (torchao supports no others); use int8-static for convolutions",
     ),
     "none of that name": (
         layers(),

@@ -1,4 +1,4 @@
-"""The TensorRT back ends against a library that behaves as torch_tensorrt was read to; no engine is built here."""
+"""The TensorRT backends against a library that behaves as torch_tensorrt was read to; no engine is built here."""
 
 import json
 import zipfile
@@ -269,7 +269,7 @@ class TestAbsent:
         monkeypatch.syspath_prepend(str(package.parent))
         monkeypatch.setattr(library, "version", lambda _name: "2.13.0")
         error = refused("world/tensorrt/fp32", tmp_path)
-        assert str(error).startswith(f"torch_tensorrt 2.13.0 does not load: {said}; on a host with an NVIDIA GPU")
+        assert str(error).startswith(f"torch_tensorrt 2.13.0 does not load: {said}")
         assert capsys.readouterr().out == ""
 
     @pytest.mark.parametrize("backend", [jit.BACKEND, ahead_of_time.BACKEND])

@@ -1,4 +1,4 @@
-"""The backends that can be compared, in the order reports print them. Each is one file; none is imported before use."""
+"""The backends that can be compared, in the order that reports print them. None is imported before it is used."""
 
 from bakeoff.backends.backend import Backend
 from bakeoff.models.lookup import look_up
@@ -9,10 +9,10 @@ _TABLE = {
     "inductor": "bakeoff.backends.inductor:BACKEND",
     "aoti": "bakeoff.backends.aoti:BACKEND",
     "torch.export": "bakeoff.backends.torch_export:BACKEND",
-    "tensorrt": "bakeoff.backends.tensorrt:BACKEND",
-    "tensorrt-aot": "bakeoff.backends.tensorrt_aot:BACKEND",
+    "tensorrt": "bakeoff.backends.torch_tensorrt.jit:BACKEND",
+    "tensorrt-aot": "bakeoff.backends.torch_tensorrt.ahead_of_time:BACKEND",
     "openvino": "bakeoff.backends.openvino:BACKEND",
-    "onnxruntime": "bakeoff.backends.onnxruntime:BACKEND",
+    "onnxruntime": "bakeoff.backends.onnxruntime.backend:BACKEND",
     "int8": "bakeoff.backends.int8:BACKEND",
     "int8-static": "bakeoff.backends.int8_static:BACKEND",
     "fp8": "bakeoff.backends.fp8:BACKEND",

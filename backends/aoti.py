@@ -6,7 +6,6 @@ not look at the shapes it is given (pytorch's AOTI_RUNTIME_CHECK_INPUTS is off b
 in the cache that cannot be loaded is built again.
 """
 
-import contextlib
 import re
 import shutil
 import zipfile
@@ -16,7 +15,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bakeoff.backends.backend import Backend, BuildContext, Call, Choice, Engine, Proof, Unsupported
+from bakeoff.backends.artifact_cache import load_or_build
+from bakeoff.backends.backend import (
+    Backend,
+    BuildContext,
+    Call,
+    Capability,
+    DefaultOptions,
+    Engine,
+    Evidence,
+    Footprint,
+    Proof,
+    Unsupported,
+)
 from bakeoff.backends.exported import (
     TORCH,
     export,
@@ -28,8 +39,8 @@ from bakeoff.backends.exported import (
     save_apart,
     tensors_of,
 )
-from bakeoff.backends.format import ArtifactFormat, Need, Opening, Run, Written
-from bakeoff.backends.inductor import compiler_environment, compiler_gap
+from bakeoff.backends.format import ArtifactFormat, Need, Opening, Run, WriteRequest, Written
+from bakeoff.backends.inductor import FREEZING_ON_CUDA, compiler_environment, missing_compiler
 from bakeoff.backends.pt2_files import check_package
 from bakeoff.backends.tracing import OWN_KERNELS, Trace, trace_operators
 
@@ -48,8 +59,8 @@ class Options:
     max_autotune: bool = False
 
 
-def _objection(options: Options, device: str, _dtype: str) -> str:
-    return "freezing is for CPU: weight packing is what it buys there" if options.freezing and device != "cpu" else ""
+def _unsupported(options: Options, device: str, _dtype: str) -> str | None:
+    return FREEZING_ON_CUDA if options.freezing and device != "cpu" else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +112,6 @@ class _Made:
 
 def _make(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext) -> _Made:
     """Compile the module, or find it compiled. Raises Unsupported where freezing meets a gigabyte of weights."""
-    from torch._inductor import aoti_load_package
-
     program = export(module, inputs)
     weights = tensors_of(program)
     weight_bytes = sum(tensor.numel() * tensor.element_size() for tensor in weights.values())
@@ -112,12 +121,14 @@ def _make(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options,
     settings = _settings(options, context, apart)
     graph = graph_hash([program.graph])
     path = context.cache_dir / f"{program_key(program, graph, sorted(settings.items()), asdict(options))}.pt2"
-    package = _loaded(path)
-    cached = package is not None
-    if package is None:
-        _compile(program, settings, path, context.work_dir)
-        package = aoti_load_package(str(path))
-    return _Made(program, graph, path, package, cached, weights, weight_bytes if apart else 0)
+    stored = load_or_build(
+        path,
+        _load_whole,
+        lambda target: _compile(program, settings, target),
+        context.work_dir / "package.pt2",
+        (OSError, RuntimeError, ValueError, zipfile.BadZipFile),
+    )
+    return _Made(program, graph, path, stored.loaded, stored.from_cache, weights, weight_bytes if apart else 0)
 
 
 def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext) -> Engine:
@@ -134,30 +145,21 @@ def _point(package: Any, weights: "Mapping[str, Tensor]") -> "Mapping[str, Tenso
     return kept
 
 
-def _loaded(path: Path) -> Any:
-    """The package in the cache; None where there is none, or it is not whole: its files carry checksums."""
-    from torch._inductor import aoti_load_package
-
-    if not path.exists():
-        return None
-    with contextlib.suppress(OSError, RuntimeError, ValueError, zipfile.BadZipFile):
-        with zipfile.ZipFile(path) as package:
-            whole = package.testzip() is None  # the loader does not look at the checksums
-        if whole:
-            return aoti_load_package(str(path))
-    path.unlink()
-    return None
-
-
-def _compile(program: "torch.export.ExportedProgram", settings: dict[str, Any], path: Path, work_dir: Path) -> None:
-    """Leave the whole package at `path`, or nothing."""
+def _compile(program: "torch.export.ExportedProgram", settings: dict[str, Any], target: Path) -> None:
     from torch._inductor import aoti_compile_and_package
 
-    path.parent.mkdir(parents=True, exist_ok=True)
-    written, part = work_dir / "package.pt2", path.with_suffix(".part")
-    aoti_compile_and_package(program, package_path=str(written), inductor_configs=settings)
-    shutil.move(written, part)
-    part.rename(path)
+    aoti_compile_and_package(program, package_path=str(target), inductor_configs=settings)
+
+
+def _load_whole(path: Path) -> Any:
+    """The package at `path`. Raises BadZipFile where a checksum is wrong: torch's loader does not look at them."""
+    from torch._inductor import aoti_load_package
+
+    with zipfile.ZipFile(path) as package:
+        damaged = package.testzip()
+    if damaged is not None:
+        raise zipfile.BadZipFile(f"{path.name}: the checksum of {damaged} is wrong")
+    return aoti_load_package(str(path))
 
 
 def _prove(path: Path, graph: Any, hashed: str, cached: bool, bytes_apart: int) -> Proof:
@@ -188,28 +190,21 @@ def _prove(path: Path, graph: Any, hashed: str, cached: bool, bytes_apart: int) 
     )
 
 
-def _write(
-    module: "nn.Module",
-    inputs: "Mapping[str, Tensor]",
-    options: Options,
-    context: BuildContext,
-    folder: Path,
-    name: str,
-) -> Written:
+def _write(request: WriteRequest) -> Written:
     """The package that the cache holds, which is the one that was measured if it was; weights apart as safetensors."""
-    made = _make(module, inputs, options, context)
-    shutil.copyfile(made.path, folder / f"{name}.pt2")
+    made = _make(request.module, request.inputs, request.options, request.context)
+    shutil.copyfile(made.path, request.folder / f"{request.name}.pt2")
     about = made.package.get_metadata()
     needs = [Need("torch", "is"), Need("machine", "is", about["AOTI_MACHINE"])]
-    if context.device == "cpu":
+    if request.context.device == "cpu":
         needs.append(Need("cpu flags", "has"))  # the C++ compiler was told -march=native
     else:
         needs += [Need("compute capability", "is"), Need("cuda", "at least"), Need("driver", "at least")]
-    constants = save_apart(made.weights, folder, name) if made.bytes_apart else ()
+    constants = save_apart(made.weights, request.folder, request.name) if made.bytes_apart else ()
     facts = {"weights_outside_package_bytes": made.bytes_apart, "taken_from_cache": made.cached}
     if about.get("AOTI_CPU_ISA"):
         facts["instruction_set"] = about["AOTI_CPU_ISA"]
-    return Written(f"{name}.pt2", constants, tuple(needs), facts)
+    return Written(f"{request.name}.pt2", constants, tuple(needs), facts)
 
 
 def _check(path: Path, _files: Mapping[str, int]) -> None:
@@ -239,24 +234,20 @@ BACKEND = Backend(
     summary="AOTInductor: torch.export, compiled into a package that is loaded back",
     build=_build,
     options=Options,
-    requires=(TORCH,),
-    choices=(
-        Choice(Options(), dtypes=("bf16",)),
-        Choice(Options(freezing=True), devices=("cpu",), suite="full"),
-        Choice(Options(max_autotune=True), suite="full"),
+    defaults=(
+        DefaultOptions(Options(), dtypes=("bf16",)),
+        DefaultOptions(Options(freezing=True), devices=("cpu",), suite="full"),
+        DefaultOptions(Options(max_autotune=True), suite="full"),
     ),
-    really_ran="the package loaded from disk holds the compiled library whose wrapper makes every call",
-    through_inductor=True,
-    keeps_module=False,
-    caches=True,
-    weight_copies=3.0,
-    environment=compiler_environment,
-    host_gap=compiler_gap,
-    objection=_objection,
-    form=ArtifactFormat(
+    capability=Capability(requires=(TORCH,), missing=missing_compiler, unsupported=_unsupported),
+    evidence=Evidence(
+        checks="the package loaded from disk holds the compiled library whose wrapper makes every call",
+        uses_inductor=True,
+    ),
+    footprint=Footprint(keeps_module_weights=False, caches=True, weight_copies=3.0, environment=compiler_environment),
+    artifact=ArtifactFormat(
         name="aoti",
         summary="AOTInductor package (.pt2); from a gigabyte of weights on they lie beside it",
-        loads_in="Python with torch; C++ with libtorch and no Python",
         write=_write,
         check=_check,
         read=_read,

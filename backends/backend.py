@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from bakeoff.backends.format import ArtifactFormat
 from bakeoff.backends.tracing import Trace, trace_operators
-from bakeoff.models.component import Quantisation
-from bakeoff.models.errors import BakeoffError
+from bakeoff.models.component import Layer, Quantisation
+from bakeoff.models.errors import BakeoffError, ErrorCode
 from bakeoff.models.types import Device
 
 if TYPE_CHECKING:
@@ -23,9 +23,15 @@ Call = Callable[[], Outputs]
 class Unavailable(BakeoffError):
     """A library or device is missing; the message says which and how to get it."""
 
+    def __init__(self, message: str, code: ErrorCode = "missing-library") -> None:
+        super().__init__(message, code)
+
 
 class Unsupported(BakeoffError):
     """This backend cannot do this dtype, device or component; the message says why."""
+
+    def __init__(self, message: str, code: ErrorCode = "unsupported") -> None:
+        super().__init__(message, code)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +41,15 @@ class NoOptions:
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """An importable module a backend needs and the command that brings it."""
+    """An importable module that a backend needs."""
 
     module: str
     install: str
+    """The command that installs it, as an error prints it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class DefaultOptions:
     """One set of options that a sweep takes by itself: in the default suite, or only in the full one."""
 
     options: Any
@@ -52,8 +59,8 @@ class Choice:
     """Those it is taken in when none is asked for; empty: this host's. bf16 becomes fp32 where a CPU lacks it."""
     then: str = ""
     """What builds a module that this backend only prepares, as it would be typed: `inductor[freezing]`."""
-    components: tuple[str, ...] = ()
-    """The components it is for; empty: all of them."""
+    layers: tuple[Layer, ...] = ()
+    """Only for components that have one of these layers; empty: for all components."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +150,12 @@ BuildFunction = Callable[["nn.Module", "Mapping[str, Tensor]", Any, BuildContext
 PrepareFunction = Callable[["nn.Module", "Mapping[str, Tensor]", Any, BuildContext], Prepared]
 
 
-def _no_gap(_options: Any, _device: str) -> str:
-    return ""
+def _nothing_missing(_options: Any, _device: str) -> str | None:
+    return None
+
+
+def _everything_supported(_options: Any, _device: str, _dtype: str) -> str | None:
+    return None
 
 
 def _full_precision(_options: Any) -> Quantisation:
@@ -155,62 +166,80 @@ def _no_environment(_cache_dir: Path) -> Mapping[str, str]:
     return {}
 
 
-def _anything(_options: Any, _device: str, _dtype: str) -> str:
-    return ""
+@dataclass(frozen=True, slots=True)
+class Capability:
+    """What a backend needs and what it can do. Read in the parent process: the functions import no framework."""
+
+    requires: tuple[Requirement, ...] = ()
+    devices: tuple[str, ...] = ("cpu", "cuda")
+    dtypes: tuple[str, ...] = ("fp32", "tf32", "bf16", "fp16")
+    missing: Callable[[Any, str], str | None] = _nothing_missing
+    """(options, device) to what this host lacks beyond `requires` and how to get it; None: nothing."""
+    unsupported: Callable[[Any, str, str], str | None] = _everything_supported
+    """(options, device, dtype) to why this combination cannot work on any host; None: it can."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What the lab must see before it reports that a backend, and nothing else, did the work."""
+
+    checks: str = ""
+    """What the proof checks, in words for reports; anything less is `fell_back`."""
+    runs_eagerly: bool = False
+    """Runs the framework's operators one by one by design; for any other backend that is falling back."""
+    uses_inductor: bool = False
+    """Its engines are inductor's code; for any other backend, a graph that inductor compiles is falling back."""
+    quantises: Callable[[Any], Quantisation] = _full_precision
+    """Options to the class of quantisation that they ask for; "": none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """What a build takes and leaves: memory, and a compiler's cache."""
+
+    caches: bool = False
+    """A build leaves files that make the next one faster."""
+    weight_copies: float = 1.0
+    """Copies of the weights, in the variant's dtype, that a build holds at its peak; for the memory estimate."""
+    keeps_module_weights: bool = True
+    """Its engines read the module's own parameters; if not, these are freed after the build."""
+    environment: Callable[[Path], Mapping[str, str]] = _no_environment
+    """Cache folder to the variables that the worker's environment needs before torch is imported."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """A compiler, a quantiser, or both; one file in backends/ makes one of these."""
+    """A compiler, a quantiser, or both; one file or folder in backends/ makes one of these."""
 
     name: str
     summary: str
     build: BuildFunction | None = None
     prepare: PrepareFunction | None = None
     options: type = NoOptions
-    requires: tuple[Requirement, ...] = ()
-    devices: tuple[str, ...] = ("cpu", "cuda")
-    dtypes: tuple[str, ...] = ("fp32", "tf32", "bf16", "fp16")
-    choices: tuple[Choice, ...] = (Choice(NoOptions()),)
     baseline: bool = False
     """Speed-ups are against this one."""
-    interprets: bool = False
-    """Runs the framework's operators one by one by design; for any other, running them all is falling back."""
-    really_ran: str = ""
-    """What the proof checks before this backend is said to have run; anything less is `fell_back`."""
-    through_inductor: bool = False
-    """Its engines are inductor's code; for any other backend, a graph that inductor compiles is falling back."""
-    keeps_module: bool = True
-    """Its engines read the module's own parameters; if not, they are let go once the engine stands."""
-    quantises: Callable[[Any], Quantisation] = _full_precision
-    """Options to the class of quantisation they ask for."""
-    caches: bool = False
-    """A build leaves something that makes the next one faster."""
-    weight_copies: float = 1.0
-    """Copies of the weights, in the variant's dtype, that a build holds at its peak; for the memory estimate."""
-    environment: Callable[[Path], Mapping[str, str]] = _no_environment
-    """Cache folder to what the worker's environment needs before torch is imported."""
-    host_gap: Callable[[Any, str], str] = _no_gap
-    """(options, device) to what this host lacks, or ""; runs in the parent, so it imports no framework."""
-    objection: Callable[[Any, str, str], str] = _anything
-    """(options, device, dtype) to why this cannot be, or ""."""
-    form: ArtifactFormat | None = None
-    """How its engines are exported; None: they live in one process alone."""
+    defaults: tuple[DefaultOptions, ...] = (DefaultOptions(NoOptions()),)
+    """What a sweep takes by itself, in the order of its rows."""
+    capability: Capability = Capability()
+    evidence: Evidence = Evidence()
+    footprint: Footprint = Footprint()
+    artifact: ArtifactFormat | None = None
+    """How its engines are exported; None: they exist in one process only."""
 
-    def unavailable(self, options: Any, device: str) -> str:
-        """Why this backend cannot run here on `device`, with the way to mend it; empty if it can."""
-        for requirement in self.requires:
+    def unavailable(self, options: Any, device: str) -> str | None:
+        """Why this backend cannot run here on `device`, and how to get what is missing; None if it can."""
+        for requirement in self.capability.requires:
             if find_spec(requirement.module) is None:
                 return f"{requirement.module} is not installed; {requirement.install}"
-        return self.host_gap(options, device)
+        return self.capability.missing(options, device)
 
-    def unsupported(self, options: Any, device: str, dtype: str) -> str:
-        """Why this backend cannot do this at all; empty if it can."""
-        if device not in self.devices:
-            return f"{self.name} runs on {', '.join(self.devices)}, not on {device}"
-        if dtype not in self.dtypes:
-            return f"{self.name} does {', '.join(self.dtypes)}, not {dtype}"
-        return self.objection(options, device, dtype)
+    def unsupported(self, options: Any, device: str, dtype: str) -> str | None:
+        """Why this backend cannot do this on any host; None if it can."""
+        if device not in self.capability.devices:
+            return f"{self.name} runs on {', '.join(self.capability.devices)}, not on {device}"
+        if dtype not in self.capability.dtypes:
+            return f"{self.name} does {', '.join(self.capability.dtypes)}, not {dtype}"
+        return self.capability.unsupported(options, device, dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +250,9 @@ class ModuleEngine(Engine):
     proof: Callable[[], Proof] = Proof
     counters: Callable[[], Mapping[str, int]] = dict
     own_kernels: tuple[str, ...] = ()
-    """How the names of the compiler's own kernels begin."""
+    """Prefixes of the names of the compiler's own kernels."""
+    wrappers: tuple[str, ...] = ()
+    """Prefixes of the names of profiler events that only wrap other work: they are not counted as kernels."""
 
     def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
         function, tensors = self.function, tuple(inputs.values())
@@ -234,4 +265,4 @@ class ModuleEngine(Engine):
         return self.proof()
 
     def trace(self, call: Call) -> Trace:
-        return trace_operators(call, self.own_kernels)
+        return trace_operators(call, self.own_kernels, self.wrappers)

@@ -9,7 +9,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from bakeoff.backends.backend import Backend, BuildContext, Call, Choice, Engine, NoOptions, Outputs, Proof
+from bakeoff.backends.backend import (
+    Backend,
+    BuildContext,
+    Call,
+    Capability,
+    DefaultOptions,
+    Engine,
+    Evidence,
+    NoOptions,
+    Outputs,
+    Proof,
+)
 from bakeoff.backends.exported import TORCH
 
 if TYPE_CHECKING:
@@ -77,11 +88,7 @@ BACKEND = Backend(
     name="cudagraph",
     summary="eager captured once as a CUDA graph: launch cost apart from fusion",
     build=_build,
-    requires=(TORCH,),
-    devices=("cuda",),
-    choices=(
-        Choice(NoOptions(), devices=("cpu",), dtypes=("bf16",)),  # a row that says what it lacks
-        Choice(NoOptions(), devices=("cuda",)),
-    ),
-    really_ran="the calls replay a captured graph, and dispatch no operator of their own",
+    defaults=(DefaultOptions(NoOptions(), devices=("cuda",)),),
+    capability=Capability(requires=(TORCH,), devices=("cuda",)),
+    evidence=Evidence(checks="the calls replay a captured graph, and dispatch no operator of their own"),
 )

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from bakeoff.backends.backend import Backend, BuildContext, Engine, ModuleEngine, NoOptions
+from bakeoff.backends.backend import Backend, BuildContext, Capability, Engine, Evidence, ModuleEngine, NoOptions
 from bakeoff.backends.exported import TORCH
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ BACKEND = Backend(
     name="eager",
     summary="PyTorch operator by operator; the baseline",
     build=_build,
-    requires=(TORCH,),
     baseline=True,
-    interprets=True,
+    capability=Capability(requires=(TORCH,)),
+    evidence=Evidence(runs_eagerly=True),
 )

@@ -1,4 +1,4 @@
-"""What back ends share that take a module as a graph: exporting it, naming its operators, telling graphs apart.
+"""What backends share that take a module as a graph: exporting it, naming its operators, telling graphs apart.
 
 Nothing looks at a graph's inputs again when it runs, so what it was built for is kept and asked for in `bind`.
 """
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, fx, nn
 
-TORCH = Requirement("torch", "pip install 'bakeoff[cpu]' or 'bakeoff[gpu]'")
+INSTALL = "run in a checkout of bakeoff: make install, or pip install -e '.[cpu]' -c constraints.txt"
+TORCH = Requirement("torch", INSTALL)
 
 
 def export(module: "nn.Module", inputs: "Mapping[str, Tensor]") -> "torch.export.ExportedProgram":
@@ -62,7 +63,7 @@ def tensors_of(program: "torch.export.ExportedProgram") -> "dict[str, Tensor]":
 
 
 def forms(inputs: "Mapping[str, Tensor]") -> dict[str, str]:
-    """What an engine takes for granted of each input."""
+    """Dtype, shape, strides and device of each input, as text: what an engine was built for."""
     return {name: _form(tensor) for name, tensor in inputs.items()}
 
 

@@ -49,6 +49,21 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
+class WriteRequest:
+    """One program to write: what is built and how, and where it goes."""
+
+    module: "nn.Module"
+    inputs: "Mapping[str, Tensor]"
+    options: Any
+    """The backend's options."""
+    context: "BuildContext"
+    folder: Path
+    """The artifact's folder; its other files are earlier programs of the same artifact."""
+    name: str
+    """The program's name, which its files begin with."""
+
+
+@dataclass(frozen=True, slots=True)
 class Opening:
     """For what and how a program is opened."""
 
@@ -56,20 +71,17 @@ class Opening:
     dtype: str
     threads: int
     options: Any
-    """The back end's options."""
+    """The backend's options."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArtifactFormat:
-    """How what a back end builds is kept in files and opened elsewhere."""
+    """How a backend's engines are stored in files, checked, and opened on another host."""
 
     name: str
     summary: str
-    loads_in: str
-    """Who can open it, for the table of formats."""
-    write: "Callable[[nn.Module, Mapping[str, Tensor], Any, BuildContext, Path, str], Written]"
-    """(module, inputs, options, context, folder, program's name): leave the program in the folder, whose other files
-    are earlier programs of the same artifact."""
+    write: Callable[[WriteRequest], Written]
+    """Build a program and write it into the artifact's folder."""
     check: Callable[[Path, Mapping[str, int]], None]
     """(file, sizes of all files of the folder by name): raise BadArtifact where opening it would read anything else, or
     unpickle anything. Opens nothing."""

@@ -7,9 +7,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from bakeoff.backends.backend import Backend, BuildContext, Choice, Prepared, Unsupported
+from bakeoff.backends.backend import (
+    Backend,
+    BuildContext,
+    Capability,
+    DefaultOptions,
+    Evidence,
+    Footprint,
+    Prepared,
+    Unsupported,
+)
 from bakeoff.backends.exported import TORCH
-from bakeoff.backends.quantization import LEAST_ELEMENTS, TORCHAO, quantise_linear, quiet
+from bakeoff.backends.quantization import LEAST_ELEMENTS, TORCHAO, negative_least, quantise_linear, quiet
 from bakeoff.models.component import Quantisation
 
 if TYPE_CHECKING:
@@ -54,8 +63,8 @@ def _prepare(
         raise Unsupported(f"torchao: {error}") from error
 
 
-def _objection(options: Options, _device: str, _dtype: str) -> str:
-    return "" if options.least >= 0 else f"least={options.least}: give 0 or more elements"
+def _unsupported(options: Options, _device: str, _dtype: str) -> str | None:
+    return negative_least(options.least)
 
 
 def _quantises(_options: Options) -> Quantisation:
@@ -69,14 +78,17 @@ BACKEND = Backend(
     summary="torchao float8 of linear layers, weights only or dynamic; prepares for a compiler",
     prepare=_prepare,
     options=Options,
-    requires=(TORCH, TORCHAO),
-    dtypes=("fp32", "bf16"),
-    choices=(
-        *(Choice(options, devices=("cuda",), dtypes=("bf16",), then="inductor") for options in _KINDS),
-        *(Choice(options, devices=("cpu",), dtypes=("bf16",), then="inductor", suite="full") for options in _KINDS),
+    defaults=(
+        *(DefaultOptions(options, devices=("cuda",), dtypes=("bf16",), then="inductor") for options in _KINDS),
+        *(
+            DefaultOptions(options, devices=("cpu",), dtypes=("bf16",), then="inductor", suite="full")
+            for options in _KINDS
+        ),
     ),
-    really_ran="torchao replaced the weights of at least one layer, and the weights take fewer bytes than before",
-    quantises=_quantises,
-    weight_copies=2.0,
-    objection=_objection,
+    capability=Capability(requires=(TORCH, TORCHAO), dtypes=("fp32", "bf16"), unsupported=_unsupported),
+    evidence=Evidence(
+        checks="torchao replaced the weights of at least one layer, and the weights take fewer bytes than before",
+        quantises=_quantises,
+    ),
+    footprint=Footprint(weight_copies=2.0),
 )

@@ -14,13 +14,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from bakeoff.backends.backend import Backend, BuildContext, Choice, Engine, ModuleEngine, Outputs, Proof
+from bakeoff.backends.backend import (
+    Backend,
+    BuildContext,
+    Capability,
+    DefaultOptions,
+    Engine,
+    Evidence,
+    Footprint,
+    ModuleEngine,
+    Outputs,
+    Proof,
+)
 from bakeoff.backends.exported import TORCH, graph_hash, operators
 from bakeoff.backends.tracing import OWN_KERNELS
 
 if TYPE_CHECKING:
     from torch import Tensor, fx, nn
 
+FREEZING_ON_CUDA = "freezing packs weights for CPU kernels only; leave it out on cuda"
 _COUNTER_GROUPS = ("stats", "aot_autograd", "inductor")
 _LIBRARY_CALL = re.compile(r"\b(?:extern_kernels|torch\.ops|aten)\.([\w.]+)\(")
 
@@ -31,21 +43,21 @@ class Options:
     freezing: bool = False
 
 
-def _objection(options: Options, device: str, _dtype: str) -> str:
+def _unsupported(options: Options, device: str, _dtype: str) -> str | None:
     if options.freezing and device != "cpu":
-        return "freezing is for CPU: weight packing is what it buys there"
+        return FREEZING_ON_CUDA
     if options.mode == "reduce-overhead" and device == "cpu":
-        return "reduce-overhead means CUDA graphs; on a CPU it compiles the same code as default"
-    return ""
+        return "mode=reduce-overhead needs CUDA graphs, which a CPU does not have; use mode=default"
+    return None
 
 
-def compiler_gap(_options: Any, device: str) -> str:
-    """What a host lacks to compile inductor's C++, or ""."""
+def missing_compiler(_options: Any, device: str) -> str | None:
+    """Why inductor's C++ cannot be compiled on this host; None if it can, and on CUDA."""
     if device == "cpu" and not (
         shutil.which(os.environ.get("CXX", "")) or shutil.which("g++") or shutil.which("clang++")
     ):
         return "no C++ compiler found (looked for $CXX, g++, clang++); install g++"
-    return ""
+    return None
 
 
 def compiler_environment(cache_dir: Path) -> Mapping[str, str]:
@@ -145,20 +157,15 @@ BACKEND = Backend(
     summary="torch.compile: one graph, static shapes, C++ or Triton kernels",
     build=_build,
     options=Options,
-    requires=(TORCH,),
-    choices=(
-        Choice(Options(), devices=("cpu",), dtypes=("bf16",)),
-        Choice(Options(freezing=True), devices=("cpu",), dtypes=("bf16",)),
-        Choice(Options(), devices=("cuda",)),
-        Choice(Options(mode="reduce-overhead"), devices=("cuda",)),
-        Choice(Options(mode="max-autotune"), devices=("cuda",)),
-        Choice(Options(mode="max-autotune", freezing=True), devices=("cpu",), suite="full"),
+    defaults=(
+        DefaultOptions(Options(), devices=("cpu",), dtypes=("bf16",)),
+        DefaultOptions(Options(freezing=True), devices=("cpu",), dtypes=("bf16",)),
+        DefaultOptions(Options(), devices=("cuda",)),
+        DefaultOptions(Options(mode="reduce-overhead"), devices=("cuda",)),
+        DefaultOptions(Options(mode="max-autotune"), devices=("cuda",)),
+        DefaultOptions(Options(mode="max-autotune", freezing=True), devices=("cpu",), suite="full"),
     ),
-    really_ran="dynamo captured one graph without a break and inductor compiled it",
-    through_inductor=True,
-    caches=True,
-    weight_copies=2.0,
-    environment=compiler_environment,
-    host_gap=compiler_gap,
-    objection=_objection,
+    capability=Capability(requires=(TORCH,), missing=missing_compiler, unsupported=_unsupported),
+    evidence=Evidence(checks="dynamo captured one graph without a break and inductor compiled it", uses_inductor=True),
+    footprint=Footprint(caches=True, weight_copies=2.0, environment=compiler_environment),
 )

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from bakeoff.backends.backend import Backend, BuildContext, Choice, Prepared
+from bakeoff.backends.backend import Backend, BuildContext, Capability, DefaultOptions, Evidence, Footprint, Prepared
 from bakeoff.backends.exported import TORCH
-from bakeoff.backends.quantization import LEAST_ELEMENTS, TORCHAO, quantise_linear, quiet
+from bakeoff.backends.quantization import LEAST_ELEMENTS, TORCHAO, negative_least, quantise_linear, quiet
 from bakeoff.models.component import Quantisation
 
 if TYPE_CHECKING:
@@ -44,8 +44,8 @@ def _in_rows(_layer: "nn.Module", inputs: "tuple[Tensor, ...]") -> "tuple[Tensor
     return tuple(tensor.contiguous() for tensor in inputs)
 
 
-def _objection(options: Options, _device: str, _dtype: str) -> str:
-    return "" if options.least >= 0 else f"least={options.least}: give 0 or more elements"
+def _unsupported(options: Options, _device: str, _dtype: str) -> str | None:
+    return negative_least(options.least)
 
 
 def _quantises(options: Options) -> Quantisation:
@@ -57,15 +57,15 @@ BACKEND = Backend(
     summary="torchao int8 of linear layers, dynamic activations or weights only; prepares for a compiler",
     prepare=_prepare,
     options=Options,
-    requires=(TORCH, TORCHAO),
-    dtypes=("fp32", "bf16"),
-    choices=(
-        Choice(Options(), dtypes=("bf16",), then="inductor"),
-        Choice(Options(), dtypes=("bf16",), then="aoti", suite="full"),
-        Choice(Options(kind="weight-only"), dtypes=("bf16",), then="inductor", suite="full"),
+    defaults=(
+        DefaultOptions(Options(), dtypes=("bf16",), then="inductor"),
+        DefaultOptions(Options(), dtypes=("bf16",), then="aoti", suite="full"),
+        DefaultOptions(Options(kind="weight-only"), dtypes=("bf16",), then="inductor", suite="full"),
     ),
-    really_ran="torchao replaced the weights of at least one layer, and the weights take fewer bytes than before",
-    quantises=_quantises,
-    weight_copies=2.0,
-    objection=_objection,
+    capability=Capability(requires=(TORCH, TORCHAO), dtypes=("fp32", "bf16"), unsupported=_unsupported),
+    evidence=Evidence(
+        checks="torchao replaced the weights of at least one layer, and the weights take fewer bytes than before",
+        quantises=_quantises,
+    ),
+    footprint=Footprint(weight_copies=2.0),
 )

@@ -10,7 +10,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bakeoff.backends.backend import Backend, BuildContext, Choice, Prepared, Unsupported
+from bakeoff.backends.backend import (
+    Backend,
+    BuildContext,
+    Capability,
+    DefaultOptions,
+    Evidence,
+    Footprint,
+    Prepared,
+    Unsupported,
+)
 from bakeoff.backends.exported import TORCH, export
 from bakeoff.backends.quantization import TORCHAO, quiet
 from bakeoff.models.component import Quantisation
@@ -94,8 +103,8 @@ def _pairs(graph: "nn.Module") -> tuple[dict[str, str], dict[str, str]]:
     return quantised, skipped
 
 
-def _objection(options: Options, _device: str, _dtype: str) -> str:
-    return "" if options.seeds >= 1 else f"seeds={options.seeds}: calibration needs one set of inputs at least"
+def _unsupported(options: Options, _device: str, _dtype: str) -> str | None:
+    return None if options.seeds >= 1 else f"seeds={options.seeds} leaves nothing to calibrate on; give 1 or more"
 
 
 def _quantises(_options: Options) -> Quantisation:
@@ -107,21 +116,20 @@ BACKEND = Backend(
     summary="PT2E static int8 for x86 of convolutions and products, calibrated; prepares for inductor with freezing",
     prepare=_prepare,
     options=Options,
-    requires=(TORCH, TORCHAO),
-    devices=("cpu",),
-    dtypes=("fp32",),
-    choices=(
-        Choice(
+    defaults=(
+        DefaultOptions(
             Options(),
             devices=("cpu",),
             dtypes=("fp32",),
             then="inductor[freezing]",
             suite="full",
-            components=("image", "matrix-vae"),
+            layers=("conv2d",),
         ),
     ),
-    really_ran="at least one convolution or product reads a dequantised activation in the graph that is compiled",
-    quantises=_quantises,
-    weight_copies=2.0,
-    objection=_objection,
+    capability=Capability(requires=(TORCH, TORCHAO), devices=("cpu",), dtypes=("fp32",), unsupported=_unsupported),
+    evidence=Evidence(
+        checks="at least one convolution or product reads a dequantised activation in the graph that is compiled",
+        quantises=_quantises,
+    ),
+    footprint=Footprint(weight_copies=2.0),
 )

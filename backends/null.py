@@ -7,7 +7,7 @@ as soon as a second set of inputs is checked.
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from bakeoff.backends.backend import Backend, BuildContext, Engine, ModuleEngine, NoOptions
+from bakeoff.backends.backend import Backend, BuildContext, Capability, Engine, ModuleEngine, NoOptions
 from bakeoff.backends.exported import TORCH
 
 if TYPE_CHECKING:
@@ -23,5 +23,5 @@ BACKEND = Backend(
     name="null",
     summary="returns stored outputs; measures the harness",
     build=_build,
-    requires=(TORCH,),
+    capability=Capability(requires=(TORCH,)),
 )

@@ -21,9 +21,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from bakeoff.backends.backend import Backend, BuildContext, Call, Choice, Engine, Proof, Requirement, Unsupported
-from bakeoff.backends.exported import TORCH, export, forms, refuse_others, refuse_quantised
-from bakeoff.backends.format import ArtifactFormat, BadArtifact, Need, Opening, Run, Written
+from bakeoff.backends.backend import (
+    Backend,
+    BuildContext,
+    Call,
+    Capability,
+    DefaultOptions,
+    Engine,
+    Evidence,
+    Footprint,
+    Proof,
+    Requirement,
+    Unsupported,
+)
+from bakeoff.backends.exported import INSTALL, TORCH, export, forms, refuse_others, refuse_quantised
+from bakeoff.backends.format import ArtifactFormat, BadArtifact, Need, Opening, Run, WriteRequest, Written
 from bakeoff.backends.tracing import TRACED_CALLS, Kernel, Trace
 
 if TYPE_CHECKING:
@@ -43,10 +55,10 @@ class Options:
     """INFERENCE_PRECISION_HINT: f32, which keeps the graph's own types, or the variant's dtype everywhere."""
 
 
-def _objection(options: Options, _device: str, _dtype: str) -> str:
-    if options.threads < 0 or options.streams < 1:
-        return "threads are 0 or more, streams 1 or more"
-    return ""
+def _unsupported(options: Options, _device: str, _dtype: str) -> str | None:
+    if options.threads < 0:
+        return f"threads={options.threads} is negative; give 0 for the variant's threads, or more"
+    return None if options.streams >= 1 else f"streams={options.streams} is too few; give 1 or more"
 
 
 def _silent() -> None:
@@ -229,20 +241,14 @@ def _prove(compiled: "openvino.CompiledModel", model: "openvino.Model", dtype: s
     )
 
 
-def _write(
-    module: "nn.Module",
-    inputs: "Mapping[str, Tensor]",
-    _options: Options,
-    _context: BuildContext,
-    folder: Path,
-    name: str,
-) -> Written:
-    model = _convert(module, inputs)
+def _write(request: WriteRequest) -> Written:
+    model = _convert(request.module, request.inputs)
     import openvino
 
-    openvino.save_model(model, folder / f"{name}.xml", compress_to_fp16=False)
+    path = request.folder / f"{request.name}.xml"
+    openvino.save_model(model, path, compress_to_fp16=False)
     needs = (Need("openvino", "at least"),)  # it reads what earlier versions wrote
-    return Written(f"{name}.xml", (), needs, {"ir_version": _read_ir(folder / f"{name}.xml")[0][0]})
+    return Written(path.name, (), needs, {"ir_version": _read_ir(path)[0][0]})
 
 
 def _check(path: Path, files: Mapping[str, int]) -> None:
@@ -319,21 +325,23 @@ BACKEND = Backend(
     summary="OpenVINO: the exported program converted and compiled for the CPU",
     build=_build,
     options=Options,
-    requires=(TORCH, Requirement("openvino", "pip install 'bakeoff[cpu]'")),
-    devices=("cpu",),
-    dtypes=("fp32", "bf16", "fp16"),
-    choices=(
-        Choice(Options(), devices=("cpu",), dtypes=("bf16",)),
-        Choice(Options(hint="dtype"), devices=("cpu",), suite="full", dtypes=("bf16",)),
+    defaults=(
+        DefaultOptions(Options(), devices=("cpu",), dtypes=("bf16",)),
+        DefaultOptions(Options(hint="dtype"), devices=("cpu",), suite="full", dtypes=("bf16",)),
     ),
-    really_ran="the compiled graph computes most of its convolutions and products in the variant's dtype",
-    keeps_module=False,
-    weight_copies=3.0,
-    objection=_objection,
-    form=ArtifactFormat(
+    capability=Capability(
+        requires=(TORCH, Requirement("openvino", INSTALL)),
+        devices=("cpu",),
+        dtypes=("fp32", "bf16", "fp16"),
+        unsupported=_unsupported,
+    ),
+    evidence=Evidence(
+        checks="the compiled graph computes most of its convolutions and products in the variant's dtype"
+    ),
+    footprint=Footprint(keeps_module_weights=False, weight_copies=3.0),
+    artifact=ArtifactFormat(
         name="openvino",
         summary="OpenVINO IR (.xml and .bin)",
-        loads_in="any OpenVINO runtime",
         write=_write,
         check=_check,
         read=_read,

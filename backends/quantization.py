@@ -1,4 +1,4 @@
-"""What back ends share that quantise a module's linear layers with torchao: choosing them, and telling the story."""
+"""What backends share that quantise linear layers with torchao: choosing the layers, and reporting those left out."""
 
 import contextlib
 import io
@@ -7,13 +7,19 @@ from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 from bakeoff.backends.backend import Prepared, Requirement, Unsupported
+from bakeoff.backends.exported import INSTALL
 
 if TYPE_CHECKING:
     from torch import nn
 
-TORCHAO = Requirement("torchao", "pip install 'bakeoff[cpu]' or 'bakeoff[gpu]'")
+TORCHAO = Requirement("torchao", INSTALL)
 LEAST_ELEMENTS = 1 << 16
 """A smaller weight costs less to read than its activations cost to quantise."""
+
+
+def negative_least(least: int) -> str | None:
+    """Why `least` is no number of elements; None if it is one."""
+    return None if least >= 0 else f"least={least} is negative; give 0 or more elements"
 
 
 def quantise_linear(module: "nn.Module", config: Any, how: str, layers: str, least: int) -> Prepared:
@@ -38,7 +44,7 @@ def _nothing(module: "nn.Module", layers: str, least: int) -> str:
     sizes = {name: part.weight.numel() for name, part in module.named_modules() if isinstance(part, nn.Linear)}
     named = [size for name, size in sizes.items() if layers in name]
     if not sizes:
-        return "it has no linear layer, and torchao quantises no other; for convolutions take int8-static"
+        return "no nn.Linear layers to quantise (torchao supports no others); use int8-static for convolutions"
     if not named:
         return f"no linear layer has '{layers}' in its name; there is {_some(sizes)}"
     return f"its largest linear layer has {max(named)} elements, fewer than {least}; write least={max(named)} or less"
@@ -69,7 +75,7 @@ def choose(module: "nn.Module", layers: str, least: int) -> tuple[dict[str, "nn.
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """torchao tells on import which of its CUDA libraries do not load on a CPU, which is no news."""
+    """Suppress what torchao prints on import about CUDA libraries that do not load on a CPU."""
     logging.getLogger("torchao").setLevel(logging.ERROR)
     with contextlib.redirect_stderr(io.StringIO()):
         yield

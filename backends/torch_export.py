@@ -14,13 +14,16 @@ from bakeoff.backends.backend import (
     Backend,
     BuildContext,
     Call,
-    Choice,
+    Capability,
+    DefaultOptions,
     Engine,
+    Evidence,
+    Footprint,
     NoOptions,
     Proof,
 )
 from bakeoff.backends.exported import TORCH, export, forms, graph_hash, operators, refuse_others, refuse_quantised
-from bakeoff.backends.format import ArtifactFormat, Need, Opening, Run, Written
+from bakeoff.backends.format import ArtifactFormat, Need, Opening, Run, WriteRequest, Written
 from bakeoff.backends.pt2_files import check_program
 
 if TYPE_CHECKING:
@@ -81,16 +84,9 @@ def _open(path: Path) -> Run:
     return run
 
 
-def _write(
-    module: "nn.Module",
-    inputs: "Mapping[str, Tensor]",
-    _options: NoOptions,
-    _context: BuildContext,
-    folder: Path,
-    name: str,
-) -> Written:
-    _save(module, inputs, folder / f"{name}.pt2")
-    return Written(f"{name}.pt2", needs=(Need("torch", "at least"),))
+def _write(request: WriteRequest) -> Written:
+    _save(request.module, request.inputs, request.folder / f"{request.name}.pt2")
+    return Written(f"{request.name}.pt2", needs=(Need("torch", "at least"),))
 
 
 def _check(path: Path, _files: Mapping[str, int]) -> None:
@@ -105,15 +101,13 @@ BACKEND = Backend(
     name="torch.export",
     summary="torch.export: one graph of ATen operators, saved and loaded back; not compiled",
     build=_build,
-    requires=(TORCH,),
-    choices=(Choice(NoOptions(), suite="full", dtypes=("bf16",)),),
-    interprets=True,
-    keeps_module=False,
-    weight_copies=2.0,
-    form=ArtifactFormat(
+    defaults=(DefaultOptions(NoOptions(), suite="full", dtypes=("bf16",)),),
+    capability=Capability(requires=(TORCH,)),
+    evidence=Evidence(runs_eagerly=True),
+    footprint=Footprint(keeps_module_weights=False, weight_copies=2.0),
+    artifact=ArtifactFormat(
         name="torch.export",
         summary="torch.export program (.pt2): graph and weights, not compiled",
-        loads_in="Python with torch",
         write=_write,
         check=_check,
         read=_read,

@@ -37,12 +37,15 @@ class Trace:
     """Operators that ran elsewhere than asked: on another provider. Any such is falling back."""
 
 
-def trace_operators(call: Callable[[], Sequence[Any]], own: tuple[str, ...] = ()) -> Trace:
+def trace_operators(
+    call: Callable[[], Sequence[Any]], own: tuple[str, ...] = (), wrappers: tuple[str, ...] = ()
+) -> Trace:
     """Torch's own profiler over a few calls: operators and compiled kernels on a CPU, device kernels on CUDA.
 
     What only wraps other work (a compiled region, a cache lookup, TorchScript's `forward`) is no kernel: its time stays
     unnamed. AOTInductor's `aoti_torch_cpu_addmm_out` is one: it calls ATen's product past the dispatcher, so nothing
-    below it has a name.
+    below it has a name. `own` and `wrappers` are prefixes of event names: of the compiler's own kernels, and of more
+    events that only wrap other work.
     """
     import torch
     from torch.autograd.profiler import profile
@@ -59,7 +62,7 @@ def trace_operators(call: Callable[[], Sequence[Any]], own: tuple[str, ...] = ()
     for event in recorded.key_averages():
         on_device = event.device_type == torch.profiler.DeviceType.CUDA
         microseconds = event.self_device_time_total if cuda else event.self_cpu_time_total
-        if cuda is on_device and microseconds > 0 and not event.key.startswith(_WRAPPERS):
+        if cuda is on_device and microseconds > 0 and not event.key.startswith(_WRAPPERS + wrappers):
             name, ns = event.key, round(microseconds * 1000 / TRACED_CALLS)
             kernels.append(Kernel(name, event.count / TRACED_CALLS, ns, name.startswith(own) if own else False))
     total_ns = sum(kernel.ns for kernel in kernels) if cuda else wall_ns // TRACED_CALLS

@@ -125,10 +125,10 @@ def _memory_bytes() -> int:
 
 
 def form_of(manifest: Manifest) -> ArtifactFormat:
-    """How the artifact is opened. Raises BadArtifact for a back end that this version does not bring or cannot open."""
+    """How the artifact is opened. Raises BadArtifact for a backend that this version does not bring or cannot open."""
     if manifest.backend not in backend_names():
-        raise BadArtifact(f"{MANIFEST} wants the back end '{manifest.backend}'; known: {', '.join(backend_names())}")
-    form = resolve_backend(manifest.backend).form
+        raise BadArtifact(f"{MANIFEST} wants the backend '{manifest.backend}'; known: {', '.join(backend_names())}")
+    form = resolve_backend(manifest.backend).artifact
     if form is None or form.name != manifest.artifact:
         raise BadArtifact(f"{MANIFEST}: {manifest.backend} opens no artifact of the format '{manifest.artifact}'")
     return form

@@ -14,6 +14,8 @@ from bakeoff.models.errors import BakeoffError
 
 Draw = Literal["normal", "uniform", "binary"]
 Signal = Literal["", "picture", "audio"]
+Layer = Literal["linear", "conv1d", "conv2d", "conv3d"]
+"""Kinds of layers, by torch.nn's classes: what quantisers can do depends on them."""
 Quantisation = Literal["", "dynamic", "weight-only", "static", "fp8"]
 """How a variant computes in less than its dtype: a class of its own."""
 LEAST_SQNR_DB: Mapping[Quantisation, float] = {"dynamic": 25.0, "weight-only": 25.0, "static": 15.0, "fp8": 15.0}
@@ -142,6 +144,8 @@ class Component:
     """Relative L2 that two correct fp32 implementations may differ by."""
     network: str
     """Module that holds `build(config, workload, batch) -> torch.nn.Module`; needs torch."""
+    layers: tuple[Layer, ...] = ()
+    """The kinds of layers that its modules hold; sweeps leave out default options that need another one."""
     stream: Callable[[Any, str], Stream | None] = _no_stream
     """(config, workload name) to the stream that the workload is called in; None: no call knows of another."""
     golden: str = ""

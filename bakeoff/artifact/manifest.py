@@ -21,13 +21,13 @@ def make_manifest(plan: Plan, part: Path, sampled: SampleResult, written: list[W
     row = plan.rows[0]
     variant, subject = row.variant, row.subject
     last = resolve_backend(row.steps[-1].backend)
-    assert last.form is not None
+    assert last.artifact is not None
     here = requirements.facts()
     wanted = [need for result in written for need in result.written.needs]
     commit, dirty = paths.commit()
     return Manifest(
         schema=SCHEMA,
-        artifact=last.form.name,
+        artifact=last.artifact.name,
         variant=str(variant),
         component=variant.component,
         preset=variant.preset,

@@ -22,7 +22,7 @@ def plan_export(request: Request) -> Plan:
         raise BakeoffError(f"{request.component}: nothing to export; name a backend", "not-exportable")
     main = plan.rows[0]
     if artifact_format(main) is None:
-        known = ", ".join(name for name in backend_names() if resolve_backend(name).form is not None)
+        known = ", ".join(name for name in backend_names() if resolve_backend(name).artifact is not None)
         text = f"{main.variant.backends[-1].name} has no artifact format; backends that have one: {known}"
         raise BakeoffError(text, "not-exportable")
     stream = plan.component.stream(plan.component.preset(main.variant.preset).config, main.variant.workload)
@@ -38,7 +38,7 @@ def plan_export(request: Request) -> Plan:
 def artifact_format(row: Row) -> ArtifactFormat | None:
     """That of the row's last backend; None for a user's own backend, which another host could not open."""
     reference = row.steps[-1].backend
-    return resolve_backend(reference).form if reference in backend_names() else None
+    return resolve_backend(reference).artifact if reference in backend_names() else None
 
 
 def default_folder(plan: Plan) -> Path:

@@ -28,6 +28,6 @@ def weights_bytes(component: Component, config: Any, dtype: str) -> int:
 
 def memory_bytes(component: Component, config: Any, workload: Workload, steps: Sequence[Step], dtype: str) -> int:
     """Weights as drawn (fp32) and as built, inputs and outputs of all sets, and the process itself."""
-    built = weights_bytes(component, config, dtype) * max(step.backend.weight_copies for step in steps)
+    built = weights_bytes(component, config, dtype) * max(step.backend.footprint.weight_copies for step in steps)
     drawn = 0 if element_bytes(dtype) == _DRAWN_BYTES else component.parameters(config) * _DRAWN_BYTES
     return round(drawn + built + workload.work.io_elements * 4 * _SETS) + _PROCESS_BYTES

@@ -94,7 +94,7 @@ def rows_of(target: Target, steps: Sequence[Step], dtype: Dtype) -> Iterator[Row
     row = _row(target, tuple(steps), dtype)
     last = steps[-1].backend
     never = row.precheck is not None and row.precheck.status != "oom"
-    if target.request.builds == 1 or never or last.interprets or last.baseline:
+    if target.request.builds == 1 or never or last.evidence.runs_eagerly or last.baseline:
         yield row
         return
     for number in range(1, target.request.builds + 1):
@@ -126,9 +126,9 @@ def _row(target: Target, steps: tuple[Step, ...], dtype: Dtype) -> Row:
         precheck=_precheck(steps, subject.device, dtype, memory),
         memory_bytes=memory,
         build_deadline_s=request.policy.large_build_deadline_s if large else request.policy.build_deadline_s,
-        caches=any(step.backend.caches for step in steps),
+        caches=any(step.backend.footprint.caches for step in steps),
         baseline=all(step.backend.baseline for step in steps),
-        quantisation=next(filter(None, (step.backend.quantises(step.options) for step in steps)), ""),
+        quantisation=next(filter(None, (step.backend.evidence.quantises(step.options) for step in steps)), ""),
         cache_folder=folder,
         environment=_environment(target, steps, folder),
         checkpoint=checkpoint,
@@ -140,7 +140,7 @@ def _environment(target: Target, steps: Sequence[Step], folder: Path) -> dict[st
     """A worker's environment, with its compilers' caches in `folder`."""
     extra = user_code_path() if target.request.user_code else {}
     for step in steps:
-        extra.update(step.backend.environment(folder))
+        extra.update(step.backend.footprint.environment(folder))
     return worker_environment(target.subject.threads, extra)
 
 
@@ -154,7 +154,7 @@ def _checkpoint_label(checkpoint: str) -> str:
 def _precheck(steps: Sequence[Step], device: str, dtype: str, needed_bytes: int) -> Precheck | None:
     for step in steps:
         missing = step.backend.unavailable(step.options, device)
-        if missing:
+        if missing is not None:
             return Precheck("unavailable", missing)
     for step in steps[:-1]:
         if step.backend.prepare is None:
@@ -166,7 +166,7 @@ def _precheck(steps: Sequence[Step], device: str, dtype: str, needed_bytes: int)
         return Precheck("unsupported", text)
     for step in steps:
         reason = step.backend.unsupported(step.options, device, dtype)
-        if reason:
+        if reason is not None:
             return Precheck("unsupported", reason)
     free = host.available_bytes(device)
     if needed_bytes > free:

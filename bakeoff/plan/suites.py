@@ -1,11 +1,11 @@
 """Which backends, options and dtypes a request means: what was typed, or the device's default or full suite."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from bakeoff.backends import backend_names, resolve_backend
-from bakeoff.backends.backend import Backend, Choice
+from bakeoff.backends.backend import Backend, DefaultOptions
 from bakeoff.machine import host
 from bakeoff.models.component import Component
 from bakeoff.models.errors import BakeoffError
@@ -43,17 +43,28 @@ def compositions(request: Request, component: Component, device: str) -> list[Co
             found.append(Composition(tuple(_step(*part) for part in parts), usual))
             continue
         backend, reference, _ = parts[0]
-        choices = [choice for choice in backend.choices if device in choice.devices]
-        usual_choices = [choice for choice in choices if choice.suite == "default"]
-        if request.suite == "default" and (usual_choices or not request.backends):
-            choices = usual_choices
-        if not request.backends:
-            choices = [choice for choice in choices if component.name in (choice.components or (component.name,))]
+        defaults = _default_options(backend, request, component, device)
         widened = request.suite == "full"
-        found += [_chosen(backend, reference, choice, usual, widened) for choice in choices]
-        if not choices and request.backends:
+        found += [_composed(backend, reference, one, usual, widened) for one in defaults]
+        if not defaults and request.backends:
             found.append(Composition((Step(backend, reference, backend.options()),), usual))
     return found
+
+
+def _default_options(backend: Backend, request: Request, component: Component, device: str) -> Sequence[DefaultOptions]:
+    """The default options of a backend that the request takes, in the backend's order.
+
+    On a CPU, a backend for CUDA alone gives one: its row says what it lacks, so that a table made without a GPU still
+    names it. Options for components with other layers are left out unless the backend is named.
+    """
+    refused = device == "cpu" and device not in backend.capability.devices
+    fitting = [one for one in backend.defaults if refused or device in one.devices]
+    usual = [one for one in fitting if one.suite == "default"]
+    if request.suite == "default" and (usual or not request.backends):
+        fitting = usual
+    if not request.backends:
+        fitting = [one for one in fitting if not one.layers or set(one.layers) & set(component.layers)]
+    return [replace(one, dtypes=one.dtypes or ("bf16",)) for one in fitting[:1]] if refused else fitting
 
 
 def default_preset(component: Component, device: str) -> str:
@@ -81,13 +92,15 @@ def _default_dtypes(device: str, suite: str) -> tuple[str, ...]:
     return ("fp32", "bf16") if host.has_native_bf16() or suite == "full" else ("fp32",)
 
 
-def _chosen(backend: Backend, reference: str, choice: Choice, usual: tuple[str, ...], widened: bool) -> Composition:
-    """The full suite widens a choice of the default one to all dtypes."""
+def _composed(
+    backend: Backend, reference: str, default: DefaultOptions, usual: tuple[str, ...], widened: bool
+) -> Composition:
+    """Default options with the dtypes they are taken in; those of the default suite take all dtypes in the full one."""
     dtypes = usual
-    if choice.dtypes and not (widened and choice.suite == "default"):
-        dtypes = tuple(dtype for dtype in choice.dtypes if dtype in usual) or ("fp32",)
-    later = [_step(*_read_backend(part)) for part in split_outside_brackets(choice.then, "+")] if choice.then else []
-    return Composition((Step(backend, reference, choice.options), *later), dtypes)
+    if default.dtypes and not (widened and default.suite == "default"):
+        dtypes = tuple(dtype for dtype in default.dtypes if dtype in usual) or ("fp32",)
+    later = [_step(*_read_backend(part)) for part in split_outside_brackets(default.then, "+")] if default.then else []
+    return Composition((Step(backend, reference, default.options), *later), dtypes)
 
 
 def _read_backend(text: str) -> tuple[Backend, str, Any]:

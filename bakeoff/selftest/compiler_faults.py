@@ -9,12 +9,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bakeoff.backends import onnxruntime, openvino
+from bakeoff.backends import openvino
 from bakeoff.backends.backend import (
     Backend,
     BuildContext,
     BuildFunction,
+    Capability,
     Engine,
+    Evidence,
+    Footprint,
     ModuleEngine,
     NoOptions,
     Outputs,
@@ -23,7 +26,9 @@ from bakeoff.backends.backend import (
     Proof,
 )
 from bakeoff.backends.exported import TORCH, export, operators
-from bakeoff.backends.inductor import compiler_environment, compiler_gap
+from bakeoff.backends.inductor import compiler_environment, missing_compiler
+from bakeoff.backends.onnxruntime.backend import BACKEND as ONNXRUNTIME
+from bakeoff.backends.onnxruntime.options import Options as OnnxruntimeOptions
 from bakeoff.machine import host
 from bakeoff.selftest.faulty import Inputs
 from bakeoff.selftest.unusual import delegate
@@ -47,17 +52,17 @@ def _run_decomposed(module: "nn.Module", inputs: Inputs, _options: NoOptions, _c
 # and a session on the CPU. The back end asks first what there is; here that answer is wrong, as it is where the
 # provider's library is listed and cannot be loaded.
 def _lose_provider(module: "nn.Module", inputs: Inputs, _options: NoOptions, context: BuildContext) -> Engine:
-    import onnxruntime as runtime
+    import onnxruntime
 
-    known = runtime.get_available_providers
+    known = onnxruntime.get_available_providers
     has_cuda = "CUDAExecutionProvider" in known()
-    runtime.get_available_providers = lambda: [*known(), "CUDAExecutionProvider", "TensorrtExecutionProvider"]
+    onnxruntime.get_available_providers = lambda: [*known(), "CUDAExecutionProvider", "TensorrtExecutionProvider"]
     try:
-        options = onnxruntime.Options(provider="tensorrt" if has_cuda else "cuda")
-        assert onnxruntime.BACKEND.build is not None
-        return onnxruntime.BACKEND.build(module, inputs, options, context)
+        options = OnnxruntimeOptions(provider="tensorrt" if has_cuda else "cuda")
+        assert ONNXRUNTIME.build is not None
+        return ONNXRUNTIME.build(module, inputs, options, context)
     finally:
-        runtime.get_available_providers = known
+        onnxruntime.get_available_providers = known
 
 
 # LIE: a compiler that catches its own exception and has inductor compile.
@@ -149,7 +154,13 @@ def _keep_full(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _conte
 
 
 def _quantiser(name: str, summary: str, prepare: PrepareFunction) -> Backend:
-    return Backend(name, summary, prepare=prepare, quantises=lambda _options: "dynamic", dtypes=("fp32",))
+    return Backend(
+        name,
+        summary,
+        prepare=prepare,
+        capability=Capability(dtypes=("fp32",)),
+        evidence=Evidence(quantises=lambda _options: "dynamic"),
+    )
 
 
 def _shared_cache(cache_dir: Path) -> Mapping[str, str]:
@@ -157,16 +168,15 @@ def _shared_cache(cache_dir: Path) -> Mapping[str, str]:
     return compiler_environment(cache_dir.parent / "canaries")
 
 
-def _compiling(name: str, summary: str, build: BuildFunction, through_inductor: bool = False) -> Backend:
+def _compiling(name: str, summary: str, build: BuildFunction, uses_inductor: bool = False) -> Backend:
     """A back end that has inductor compile."""
     return Backend(
         name,
         summary,
         build,
-        requires=(TORCH,),
-        through_inductor=through_inductor,
-        environment=_shared_cache,
-        host_gap=compiler_gap,
+        capability=Capability(requires=(TORCH,), missing=missing_compiler),
+        evidence=Evidence(uses_inductor=uses_inductor),
+        footprint=Footprint(environment=_shared_cache),
     )
 
 
@@ -179,8 +189,7 @@ LOST_PROVIDER = Backend(
     "lost-provider",
     "asks for a GPU's provider and gets the CPU's",
     _lose_provider,
-    requires=onnxruntime.BACKEND.requires,
-    devices=("cpu",),
+    capability=Capability(requires=ONNXRUNTIME.capability.requires, devices=("cpu",)),
 )
 FALLS_TO_INDUCTOR = _compiling("falls-to-inductor", "catches its error and has inductor compile", _fall_to_inductor)
 FALLS_AGAIN = _compiling("falls-again", "does so, and inductor takes the graph from its cache", _fall_to_inductor)

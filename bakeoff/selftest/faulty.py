@@ -1,7 +1,7 @@
 """Back ends that lie or die, each in one way, in the ways that compilers do: a selftest sweeps them.
 
 What each deserves stands in bakeoff.selftest.expected. Most run the module eagerly underneath and say so
-(`interprets`), since that is not what they lie about. Torch is imported in workers only.
+(`runs_eagerly`), since that is not what they lie about. Torch is imported in workers only.
 """
 
 import ctypes
@@ -22,8 +22,9 @@ from bakeoff.backends.backend import (
     BuildContext,
     BuildFunction,
     Call,
-    Choice,
+    DefaultOptions,
     Engine,
+    Evidence,
     ModuleEngine,
     NoOptions,
     Outputs,
@@ -58,9 +59,9 @@ class BoundEngine(Engine):
         self.closer()
 
 
-def canary(name: str, summary: str, build: BuildFunction, interprets: bool = True, **more: Any) -> Backend:
+def canary(name: str, summary: str, build: BuildFunction, runs_eagerly: bool = True, **more: Any) -> Backend:
     """A back end that runs the module eagerly underneath, unless it claims otherwise."""
-    return Backend(name, summary, build, interprets=interprets, **more)
+    return Backend(name, summary, build, evidence=Evidence(runs_eagerly=runs_eagerly), **more)
 
 
 def doing(action: Callable[[], object]) -> BuildFunction:
@@ -293,9 +294,11 @@ CACHED_OUTPUT = canary("cached-output", "knows inputs by their address", _rememb
 NAN = canary("nan", "gives no numbers", changing(nan))
 NAN_AT_40 = canary("nan-at-40", "gives no numbers, in its fortieth call only", _spoil_fortieth)
 WRONG_SHAPE = canary("wrong-shape", "loses a column", changing(lambda outputs: tuple(o[..., 1:] for o in outputs)))
-SILENT_EAGER = canary("silent-eager", "catches its compiler's error and runs eager", _give_up_quietly, interprets=False)
-UNCHANGED_GRAPH = canary("unchanged-graph", "captures a graph and hands it back", _compile_nothing, interprets=False)
-RECOMPILES = canary("recompiles", "compiles again every sixteenth call", _recompile, interprets=True)
+SILENT_EAGER = canary(
+    "silent-eager", "catches its compiler's error and runs eager", _give_up_quietly, runs_eagerly=False
+)
+UNCHANGED_GRAPH = canary("unchanged-graph", "captures a graph and hands it back", _compile_nothing, runs_eagerly=False)
+RECOMPILES = canary("recompiles", "compiles again every sixteenth call", _recompile, runs_eagerly=True)
 DRIFTS = canary("drifts", "takes longer call by call", counting(_slow_down))
 LEAKS = canary("leaks", "keeps 256 KiB a call", _leak)
 
@@ -324,5 +327,5 @@ def _repeat(module: "nn.Module", _inputs: Inputs, options: Repeats, _context: Bu
 
 HONEST = canary("honest", "eager under another name", doing(lambda: None))
 REPEATS = canary(
-    "repeats", "runs the module so many times a call", _repeat, options=Repeats, choices=(Choice(Repeats()),)
+    "repeats", "runs the module so many times a call", _repeat, options=Repeats, defaults=(DefaultOptions(Repeats()),)
 )

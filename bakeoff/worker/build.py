@@ -51,9 +51,9 @@ class Built:
     """Of that module, as they are stored."""
     unproved: str
     """What ran instead, by what the build itself showed; empty if nothing speaks against it."""
-    interprets: bool
+    runs_eagerly: bool
     """The last backend runs the framework's operators by design."""
-    through_inductor: bool
+    uses_inductor: bool
     """One of the backends has inductor compile for it."""
 
 
@@ -83,7 +83,7 @@ def build(job: MeasureJob, bench: Bench, sets: Sequence[Mapping[str, Tensor]], t
         proof = engine.prove()
     except Exception as error:
         raise StageError(_status_of(error, "build_failed"), error) from error
-    caches = any(backend.caches for backend, _ in steps)
+    caches = any(backend.footprint.caches for backend, _ in steps)
     cost = BuildCost(
         cache=("warm" if warm else "cold") if caches else "none",
         build_s=seconds,
@@ -98,13 +98,15 @@ def build(job: MeasureJob, bench: Bench, sets: Sequence[Mapping[str, Tensor]], t
         shrank = shrank and len(unchanged) < len(prepared.quantised)
         unproved = nothing_quantised(prepared.quantised, proof.quantised, shrank)
         prepared = _without(prepared, unchanged)
-    through, through_inductor = inductor_graphs() - compiled, any(backend.through_inductor for backend, _ in steps)
-    if through and not unproved and not through_inductor:
+    through, uses_inductor = inductor_graphs() - compiled, any(backend.evidence.uses_inductor for backend, _ in steps)
+    if through and not unproved and not uses_inductor:
         unproved = f"inductor: it compiled {through} graph{'s' if through > 1 else ''}"
-    if not steps[-1][0].keeps_module:
+    if not steps[-1][0].footprint.keeps_module_weights:
         let_go(prepared.module)
         let_go(bench.module)
-    return Built(engine, calls, cost, prepared, weights_bytes, unproved, steps[-1][0].interprets, through_inductor)
+    return Built(
+        engine, calls, cost, prepared, weights_bytes, unproved, steps[-1][0].evidence.runs_eagerly, uses_inductor
+    )
 
 
 def build_context(job: MeasureJob, bench: Bench, trace: bool = False) -> BuildContext:

@@ -220,9 +220,9 @@ def closing_proof(stand: Stand, ran: Dispatched) -> ProofRecord:
     final = call_stage(stand.built.engine.prove)
     call_stage(stand.built.engine.close)
     fell_back = stand.built.unproved or stand.proof.fell_back or final.fell_back
-    if not fell_back and ran.inductor_calls and not stand.built.through_inductor:
+    if not fell_back and ran.inductor_calls and not stand.built.uses_inductor:
         fell_back = f"inductor: it compiled {ran.inductor_calls} of the graphs that a call runs"
-    if not fell_back and not stand.built.interprets:
+    if not fell_back and not stand.built.runs_eagerly:
         fell_back = one_by_one(ran, stand.judged.eager)
     return proof_record(stand, fell_back, final.recompiles, ran)
 

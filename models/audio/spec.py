@@ -160,6 +160,7 @@ SPEC = Component(
     parameters=parameters,
     tolerance_fp32=1e-4,
     network="bakeoff.models.audio.network",
+    layers=("conv1d",),
     golden="bakeoff.models.audio.golden",
     golden_names=("audio_decoder",),
     checkpoint_prefixes=("decoder.",),

@@ -207,6 +207,7 @@ SPEC = Component(
     parameters=parameters,
     tolerance_fp32=1e-4,
     network="bakeoff.models.image.network",
+    layers=("conv2d",),
     golden="bakeoff.models.image.golden",
     golden_names=("image_decoder",),
     checkpoint_prefixes=("decoder.",),

@@ -263,6 +263,7 @@ SPEC = Component(
     parameters=parameters,
     tolerance_fp32=1e-4,
     network="bakeoff.models.matrix_vae.network",
+    layers=("conv2d",),
     golden="bakeoff.models.matrix_vae.golden",
     golden_names=("matrix_game_vae_decoder",),
     checkpoint_prefixes=("decoder.", "conv2."),

@@ -353,6 +353,7 @@ SPEC = Component(
     parameters=parameters,
     tolerance_fp32=1e-3,
     network="bakeoff.models.wm.network",
+    layers=("linear",),
     golden="bakeoff.models.wm.golden",
     golden_names=("wm_",),
     checkpoint_strip=("ema_model.", "module.", "core."),

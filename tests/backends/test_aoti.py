@@ -9,16 +9,15 @@ pytest.importorskip("torch", reason="AOTInductor is a part of torch")
 
 import torch
 from torch import nn
-from toys import LIBRARY_WARNINGS, Toy, build_toy, misfits
+from toys import LIBRARY_WARNINGS, NEEDS_COMPILER, Toy, build_toy, misfits
 
 from bakeoff.backends import aoti
-from bakeoff.backends.aoti import BACKEND, Options
 from bakeoff.backends.backend import Unsupported
 from bakeoff.worker.build import StageError
 
 pytestmark = [
     LIBRARY_WARNINGS,
-    pytest.mark.skipif(bool(BACKEND.host_gap(Options(), "cpu")), reason=BACKEND.host_gap(Options(), "cpu")),
+    NEEDS_COMPILER,
 ]
 
 
@@ -96,7 +95,7 @@ class TestCache:
     def test_anything_else_is_built(self, folder: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
         asked: list[Path] = []
 
-        def compile_nothing(_program: object, _settings: object, path: Path, _work_dir: Path) -> None:
+        def load_nothing(path: Path, *_others: object) -> None:
             asked.append(path)
             raise Unsupported("not now")
 
@@ -115,7 +114,7 @@ class TestCache:
 
             return change
 
-        monkeypatch.setattr(aoti, "_compile", compile_nothing)
+        monkeypatch.setattr(aoti, "load_or_build", load_nothing)
         known = package_of(folder)
 
         def build(text: str = "world/aoti/fp32", **changes: object) -> Path:
@@ -138,9 +137,9 @@ class TestCache:
     ) -> None:
         whole = package_of(folder)
         (tmp_path / "cache").mkdir()
-        (tmp_path / "cache" / whole.with_suffix(".part").name).write_bytes(whole.read_bytes()[:1000])
+        (tmp_path / "cache" / f".{whole.name}.part").write_bytes(whole.read_bytes()[:1000])
         monkeypatch.setattr(
-            aoti, "_compile", lambda _program, _settings, path, _work: path.write_bytes(whole.read_bytes())
+            aoti, "_compile", lambda _program, _settings, target: target.write_bytes(whole.read_bytes())
         )
         again = build_toy("world/aoti/fp32", tmp_path)
         assert again.proof.facts["package_from_cache"] is False
@@ -160,7 +159,7 @@ class TestCache:
             broken = data[:place] + bytes(byte ^ 0xFF for byte in data[place : place + 64]) + data[place + 64 :]
         (tmp_path / "cache").mkdir()
         (tmp_path / "cache" / whole.name).write_bytes(broken)
-        monkeypatch.setattr(aoti, "_compile", lambda _program, _settings, path, _work: path.write_bytes(data))
+        monkeypatch.setattr(aoti, "_compile", lambda _program, _settings, target: target.write_bytes(data))
         again = build_toy("world/aoti/fp32", tmp_path)
         assert again.proof.facts["package_from_cache"] is False
         assert again.error() < 1e-6

@@ -127,4 +127,4 @@ def test_the_proof_counts_captures(toy: Toy) -> None:
 
 
 def test_a_cpu_is_told_why() -> None:
-    assert BACKEND.unsupported(BACKEND.options(), "cpu", "bf16") == "cudagraph runs on cuda, not on cpu"
+    assert "not on cpu" in BACKEND.unsupported(BACKEND.options(), "cpu", "bf16")

@@ -20,37 +20,38 @@ class TestEveryBackend:
     def test_does_something(self, backend) -> None:
         assert backend.build or backend.prepare
         assert backend.summary
-        assert set(backend.devices) <= set(DEVICES)
-        assert set(backend.dtypes) <= set(DTYPES)
+        assert set(backend.capability.devices) <= set(DEVICES)
+        assert set(backend.capability.dtypes) <= set(DTYPES)
 
     def test_says_in_one_sentence_what_is_missing(self, backend) -> None:
         for device in DEVICES:
-            for choice in backend.choices:
-                assert "\n" not in backend.unavailable(choice.options, device)
+            for default in backend.defaults:
+                assert "\n" not in (backend.unavailable(default.options, device) or "")
 
     def test_options_survive_their_string(self, backend) -> None:
         assert backend.options.__dataclass_params__.frozen
-        for choice in backend.choices:
-            text = f"toy:tiny.world/{use_of(backend, choice.options)}/fp32@cpu"
+        for default in backend.defaults:
+            text = f"toy:tiny.world/{use_of(backend, default.options)}/fp32@cpu"
             assert str(parse_variant(text)) == text
-            assert options_of(backend, dict(parse_variant(text).backends[0].options)) == choice.options
+            assert options_of(backend, dict(parse_variant(text).backends[0].options)) == default.options
 
     def test_says_what_it_takes_as_having_run(self, backend) -> None:
-        assert backend.interprets or backend.really_ran
+        assert backend.evidence.runs_eagerly or backend.evidence.checks
 
     def test_what_only_prepares_names_what_builds(self, backend) -> None:
-        for choice in backend.choices:
-            assert bool(choice.then) == (backend.build is None)
-            for part in split_outside_brackets(choice.then, "+") if choice.then else []:
+        for default in backend.defaults:
+            assert bool(default.then) == (backend.build is None)
+            for part in split_outside_brackets(default.then, "+") if default.then else []:
                 name, pairs = parse_use(part)
                 last = resolve_backend(name)
-                assert last.unsupported(options_of(last, pairs or {}), choice.devices[0], choice.dtypes[0]) == ""
+                assert last.unsupported(options_of(last, pairs or {}), default.devices[0], default.dtypes[0]) is None
 
-    def test_default_choices_are_supported(self, backend) -> None:
-        for choice in backend.choices:
-            for device in choice.devices:
-                if device in backend.devices:
-                    assert backend.unsupported(choice.options, device, (choice.dtypes or backend.dtypes)[0]) == ""
+    def test_default_options_are_supported(self, backend) -> None:
+        for default in backend.defaults:
+            assert set(default.devices) <= set(backend.capability.devices)
+            for device in default.devices:
+                dtype = (default.dtypes or backend.capability.dtypes)[0]
+                assert backend.unsupported(default.options, device, dtype) is None
 
     def test_unknown_options_are_refused_with_the_known_ones(self, backend) -> None:
         with pytest.raises(BakeoffError, match="no option 'nonsense'") as refused:

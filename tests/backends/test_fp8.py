@@ -11,12 +11,10 @@ pytest.importorskip("torchao", reason="float8 is torchao's")
 import torch
 from torchao.float8 import inference
 from torchao.quantization import quant_api
-from toys import LIBRARY_WARNINGS, build_toy
+from toys import LIBRARY_WARNINGS, NEEDS_COMPILER, build_toy
 
 from bakeoff.backends import fp8
 from bakeoff.backends.fp8 import BACKEND, Options
-from bakeoff.backends.inductor import BACKEND as INDUCTOR
-from bakeoff.backends.inductor import Options as InductorOptions
 from bakeoff.variant import options_of, parse_use
 from bakeoff.worker.build import StageError
 
@@ -79,9 +77,7 @@ def test_any_other_assertion_is_a_failed_build(tmp_path: Path, monkeypatch: pyte
     assert failed.value.status == "build_failed"
 
 
-@pytest.mark.skipif(
-    bool(INDUCTOR.host_gap(InductorOptions(), "cpu")), reason=INDUCTOR.host_gap(InductorOptions(), "cpu")
-)
+@NEEDS_COMPILER
 def test_inductor_takes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
     made = build_toy("world/fp8[least=0]+inductor/bf16", tmp_path)
@@ -93,6 +89,6 @@ def test_options_are_read_from_strings() -> None:
     name, pairs = parse_use("fp8[kind=per-row,layers=mlp]")
     assert name == "fp8"
     assert options_of(BACKEND, pairs or {}) == Options("per-row", "mlp")
-    assert BACKEND.unsupported(Options(least=-1), "cpu", "bf16") == "least=-1: give 0 or more elements"
-    assert BACKEND.unsupported(Options(), "cpu", "fp16") == "fp8 does fp32, bf16, not fp16"
-    assert BACKEND.quantises(Options()) == "fp8"
+    assert "least=-1" in BACKEND.unsupported(Options(least=-1), "cpu", "bf16")
+    assert "fp16" in BACKEND.unsupported(Options(), "cpu", "fp16")
+    assert BACKEND.evidence.quantises(Options()) == "fp8"

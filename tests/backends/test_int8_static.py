@@ -80,6 +80,6 @@ def test_options_are_read_from_strings() -> None:
     name, pairs = parse_use("int8-static[seeds=8]")
     assert name == "int8-static"
     assert options_of(BACKEND, pairs or {}) == Options(8)
-    assert BACKEND.unsupported(Options(0), "cpu", "fp32") == "seeds=0: calibration needs one set of inputs at least"
-    assert BACKEND.unsupported(Options(), "cpu", "bf16") == "int8-static does fp32, not bf16"
-    assert BACKEND.quantises(Options()) == "static"
+    assert "seeds=0" in BACKEND.unsupported(Options(0), "cpu", "fp32")
+    assert "bf16" in BACKEND.unsupported(Options(), "cpu", "bf16")
+    assert BACKEND.evidence.quantises(Options()) == "static"

@@ -16,10 +16,11 @@ import torch
 from torch import nn
 from toys import LIBRARY_WARNINGS, Toy, build_toy, misfits
 
-from bakeoff.backends import onnxruntime
 from bakeoff.backends.backend import Unsupported
 from bakeoff.backends.format import Opening
-from bakeoff.backends.onnxruntime import BACKEND, Options, lost_provider
+from bakeoff.backends.onnxruntime import artifact, binding, export, session
+from bakeoff.backends.onnxruntime.backend import BACKEND, Options
+from bakeoff.backends.onnxruntime.session import lost_provider
 from bakeoff.worker.build import StageError
 
 pytestmark = LIBRARY_WARNINGS
@@ -68,7 +69,7 @@ def test_other_inputs_are_refused(toy: Toy, how: str) -> None:
 @pytest.mark.usefixtures("toy")
 class TestCache:
     def test_the_same_again_is_not_exported(self, toy: Toy, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(onnxruntime, "_convert", None)
+        monkeypatch.setattr(export, "_convert", None)
         again = build_toy("world/onnxruntime/fp32", folder)
         assert again.proof.facts["export_from_cache"] is True
         assert again.proof.graph_hash == toy.proof.graph_hash
@@ -85,7 +86,7 @@ class TestCache:
         def refuse(*_arguments: object) -> None:
             raise Unsupported("not now")
 
-        monkeypatch.setattr(onnxruntime, "_convert", refuse)
+        monkeypatch.setattr(export, "_convert", refuse)
         with pytest.raises(StageError, match="not now"):
             build_toy(text, folder, seed=seed)
 
@@ -163,9 +164,7 @@ def test_torchaos_weights_are_refused_since_they_would_be_stored_in_full(tmp_pat
     with pytest.raises(StageError) as refused:
         build_toy("world/int8[kind=weight-only,least=0]+onnxruntime/fp32", tmp_path)
     assert refused.value.status == "unsupported"
-    assert refused.value.reason == (
-        "torch.onnx takes torchao's weights for plain ones and stores them in full; take onnxruntime[int8]"
-    )
+    assert "onnxruntime[int8]" in refused.value.reason
 
 
 def test_an_operator_without_a_form_in_onnx_is_named(tmp_path: Path) -> None:
@@ -176,7 +175,8 @@ def test_an_operator_without_a_form_in_onnx_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(StageError) as refused:
         build_toy("world/onnxruntime/fp32", tmp_path, change=change)
-    assert (refused.value.status, refused.value.reason) == ("unsupported", "torch.onnx has no form of aten._int_mm")
+    assert refused.value.status == "unsupported"
+    assert "aten._int_mm" in refused.value.reason
 
 
 def test_a_twin_tells_which_nodes_ran_on_which_provider(tmp_path: Path) -> None:
@@ -191,13 +191,14 @@ def test_a_twin_tells_which_nodes_ran_on_which_provider(tmp_path: Path) -> None:
 
 
 def test_a_cpu_has_no_bf16() -> None:
-    assert BACKEND.unsupported(Options(), "cpu", "bf16").startswith("ONNX Runtime's CPU provider has no bf16 kernels")
-    assert BACKEND.unsupported(Options(int8=True), "cpu", "fp16") == "dynamic int8 quantises an fp32 graph; use fp32"
+    assert "bf16" in BACKEND.unsupported(Options(), "cpu", "bf16")
+    assert "fp32" in BACKEND.unsupported(Options(int8=True), "cpu", "fp16")
+    assert BACKEND.unsupported(Options(), "cpu", "fp16") is BACKEND.unsupported(Options(), "cpu", "fp32") is None
 
 
 def test_a_gpus_provider_is_for_cuda() -> None:
-    assert BACKEND.unsupported(Options(provider="cuda"), "cpu", "fp32").endswith("runs on a GPU; write @cuda")
-    assert "write @cpu" in BACKEND.unsupported(Options(provider="cpu"), "cuda", "fp32")
+    assert "@cuda" in BACKEND.unsupported(Options(provider="cuda"), "cpu", "fp32")
+    assert "@cpu" in BACKEND.unsupported(Options(provider="cpu"), "cuda", "fp32")
 
 
 def test_without_the_gpus_package_its_provider_is_unavailable() -> None:
@@ -205,9 +206,11 @@ def test_without_the_gpus_package_its_provider_is_unavailable() -> None:
         version("onnxruntime-gpu")
     except PackageNotFoundError:
         said = BACKEND.unavailable(Options(), "cuda")
-        assert "has no CUDAExecutionProvider; pip uninstall onnxruntime, then pip install onnxruntime-gpu" in said
+        assert said is not None
+        assert "CUDAExecutionProvider" in said
+        assert "pip uninstall onnxruntime" in said
     else:
-        assert BACKEND.unavailable(Options(), "cuda") == ""
+        assert BACKEND.unavailable(Options(), "cuda") is None
 
 
 def test_a_lost_provider_is_said() -> None:
@@ -225,39 +228,39 @@ class TestOnCuda:
     @pytest.mark.parametrize(("dtype", "allowed"), [("fp32", "0"), ("tf32", "1"), ("bf16", "0")])
     def test_fp32_is_fp32(self, dtype: str, allowed: str, tmp_path: Path) -> None:
         """The provider's own default is TF32."""
-        asked = onnxruntime._provider_options(Options(cuda_graph=True), "cuda", dtype, tmp_path)
+        asked = session.provider_options(Options(cuda_graph=True), "cuda", dtype, tmp_path)
         assert asked == {"use_tf32": allowed, "enable_cuda_graph": "1"}
 
     def test_tensorrt_keeps_its_engines_in_the_labs_cache_in_the_variants_dtype(self, tmp_path: Path) -> None:
-        asked = onnxruntime._provider_options(Options(provider="tensorrt"), "cuda", "bf16", tmp_path)
+        asked = session.provider_options(Options(provider="tensorrt"), "cuda", "bf16", tmp_path)
         assert (asked["trt_fp16_enable"], asked["trt_bf16_enable"]) == ("False", "True")
         assert asked["trt_engine_cache_path"] == asked["trt_timing_cache_path"] == str(tmp_path / "tensorrt")
 
     def test_captured_graphs_are_the_cuda_providers(self) -> None:
-        assert "provider=cuda" in BACKEND.objection(Options(cuda_graph=True), "cpu", "fp32")
-        assert "provider=cuda" in BACKEND.objection(Options(provider="tensorrt", cuda_graph=True), "cuda", "bf16")
-        assert BACKEND.objection(Options(cuda_graph=True), "cuda", "bf16") == ""
+        assert "cuda_graph" in BACKEND.unsupported(Options(cuda_graph=True), "cpu", "fp32")
+        assert "provider=cuda" in BACKEND.unsupported(Options(provider="tensorrt", cuda_graph=True), "cuda", "bf16")
+        assert BACKEND.unsupported(Options(cuda_graph=True), "cuda", "bf16") is None
 
     def test_each_bound_set_has_a_graph_of_its_own(self, toy: Toy) -> None:
         """A captured graph replays the addresses of the set that it was captured with."""
-        session: Any = toy.engine
-        captured = onnxruntime._Session(
-            session.session, session.inputs, session.takes, session.outputs, session.provider, session.proof, True
+        plain: Any = toy.engine
+        captured = session.Session(
+            plain.session, plain.inputs, plain.takes, plain.outputs, plain.provider, plain.proof, True
         )
         ids = [captured._run_settings().get_run_config_entry("gpu_graph_id") for _ in range(2)]
         assert ids == ["1", "2"]
-        assert session._run_settings() is None
-        assert (captured.captures(), session.captures()) == (True, False)
+        assert plain._run_settings() is None
+        assert (captured.captures(), plain.captures()) == (True, False)
 
     def test_a_run_waits_for_what_torch_still_does(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """The providers' own stream is not ordered after torch's; a CPU has nothing to wait for, and pays nothing."""
         done: list[object] = []
-        session: Any = SimpleNamespace(run_with_iobinding=lambda *binding: done.append(binding))
+        fake: Any = SimpleNamespace(run_with_iobinding=lambda *binding: done.append(binding))
         stream = SimpleNamespace(synchronize=lambda: done.append("synchronised"))
         monkeypatch.setattr(torch.cuda, "current_stream", lambda: stream)
-        onnxruntime._runner(session, "cuda")("bound", None)
+        binding.runner(fake, "cuda")("bound", None)
         assert done == ["synchronised", ("bound", None)]
-        assert onnxruntime._runner(session, "cpu") is session.run_with_iobinding
+        assert binding.runner(fake, "cpu") is fake.run_with_iobinding
 
     def test_bound_and_opened_models_both_wait(self, toy: Toy, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         asked: list[str] = []
@@ -266,19 +269,18 @@ class TestOnCuda:
             asked.append(device)
             return session.run_with_iobinding
 
-        monkeypatch.setattr(onnxruntime, "_runner", runner)
+        monkeypatch.setattr(session, "runner", runner)
+        monkeypatch.setattr(artifact, "runner", runner)
         toy.engine.bind(toy.sets[0])()
-        assert BACKEND.form is not None
-        run = BACKEND.form.read(model_of(folder) / "model.onnx", (), Opening("cpu", "fp32", 1, Options()))
+        assert BACKEND.artifact is not None
+        run = BACKEND.artifact.read(model_of(folder) / "model.onnx", (), Opening("cpu", "fp32", 1, Options()))
         run(list(toy.sets[0].values()))
         assert asked == ["cpu", "cpu"]
 
     def test_tensorrt_has_no_fp32_but_tf32(self) -> None:
         options = Options(provider="tensorrt")
-        assert BACKEND.unsupported(options, "cuda", "fp32") == (
-            "the TensorRT provider multiplies fp32 in TF32 (onnxruntime#26029); write tf32"
-        )
-        assert BACKEND.unsupported(options, "cuda", "tf32") == BACKEND.unsupported(options, "cuda", "bf16") == ""
+        assert "tf32" in BACKEND.unsupported(options, "cuda", "fp32")
+        assert BACKEND.unsupported(options, "cuda", "tf32") is BACKEND.unsupported(options, "cuda", "bf16") is None
 
     @pytest.mark.parametrize("absent", [False, True])
     def test_tensorrts_libraries_are_loaded_from_its_wheel(
@@ -290,8 +292,8 @@ class TestOnCuda:
         monkeypatch.syspath_prepend(str(tmp_path))
         monkeypatch.delitem(sys.modules, "tensorrt", raising=False)
         for provider in ("CPUExecutionProvider", "CUDAExecutionProvider"):
-            onnxruntime._preload(provider)
+            session.preload(provider)
             assert "tensorrt" not in sys.modules
-        onnxruntime._preload("TensorrtExecutionProvider")
+        session.preload("TensorrtExecutionProvider")
         assert loaded == ["cuda", "cuda"]
         assert (sys.modules.pop("tensorrt", None) is None) == absent

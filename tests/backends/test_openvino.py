@@ -102,8 +102,10 @@ class TestWhatItCannotTake:
         assert unconverted("Check 'false' failed") == "the graph, and names no operator"
 
     def test_options(self) -> None:
-        assert BACKEND.unsupported(Options(streams=0), "cpu", "fp32") == "threads are 0 or more, streams 1 or more"
-        assert BACKEND.unsupported(Options(), "cuda", "fp32") == "openvino runs on cpu, not on cuda"
+        assert "streams=0" in BACKEND.unsupported(Options(streams=0), "cpu", "fp32")
+        assert "threads=-1" in BACKEND.unsupported(Options(threads=-1), "cpu", "fp32")
+        assert "cuda" in BACKEND.unsupported(Options(), "cuda", "fp32")
+        assert BACKEND.unsupported(Options(), "cpu", "fp32") is None
 
 
 _SILENT = """

@@ -60,7 +60,7 @@ def _cache(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_back_end_with_a_form_is_tried() -> None:
-    forms = {name for name in backend_names() if resolve_backend(name).form is not None}
+    forms = {name for name in backend_names() if resolve_backend(name).artifact is not None}
     assert forms == {*DTYPES, "tensorrt-aot"}, "tensorrt-aot needs a GPU"
 
 
@@ -286,7 +286,7 @@ def test_what_this_host_lacks_is_said(tmp_path: Path) -> None:
 
 
 def test_a_wrong_artifact_is_not_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The back end writes another program than it was given; the first verification finds it out."""
+    """The backend writes another program than it was given; the first verification finds it out."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "support" / "lying_writer"))
     with pytest.raises(BakeoffError, match=r"differs by .* relative L2, over .*; nothing was exported"):
         exported("toy:tiny.world/torch.export/fp32@cpu", tmp_path / "artifact", tmp_path / "runs")

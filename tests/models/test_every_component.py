@@ -13,6 +13,12 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.models.weights import randomize
 
 EVERY_PRESET = [(name, preset.name) for name in component_names() for preset in resolve_component(name).presets]
+LAYERS = {
+    "linear": torch.nn.Linear,
+    "conv1d": torch.nn.Conv1d,
+    "conv2d": torch.nn.Conv2d,
+    "conv3d": torch.nn.Conv3d,
+}
 EVERY_TINY_WORKLOAD = [
     (name, workload)
     for name in component_names()
@@ -47,6 +53,8 @@ def test_formulas_equal_the_module(name: str, preset: str) -> None:
                 outputs = module(*inputs)
         assert sum(parameter.numel() for parameter in module.parameters()) == component.parameters(config)
         assert [tuple(output.shape) for output in outputs] == [spec.shape for spec in workload.outputs]
+        held = {kind for kind, layer in LAYERS.items() if any(isinstance(part, layer) for part in module.modules())}
+        assert held == set(component.layers)
         # The specifications count no resize matrices; each component's own tests account for the rest exactly.
         assert workload.work.flops <= counter.get_total_flops()
         assert 0 < workload.work.weight_elements <= component.parameters(config)

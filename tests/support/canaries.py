@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from bakeoff.backends.backend import (
     Backend,
     BuildContext,
+    Capability,
     Engine,
     ModuleEngine,
     NoOptions,
@@ -145,10 +146,16 @@ MISSING_LIBRARY = Backend(
     "missing-library",
     "needs what nobody has",
     doing(hang),
-    requires=(Requirement("no_such_module_anywhere", "pip install no-such-thing"),),
-    dtypes=("bf16",),
+    capability=Capability(
+        requires=(Requirement("no_such_module_anywhere", "pip install no-such-thing"),), dtypes=("bf16",)
+    ),
 )
-BF16_ONLY = Backend("bf16-only", "does one dtype", doing(hang), dtypes=("bf16",))
+BF16_ONLY = Backend(
+    "bf16-only",
+    "does one dtype",
+    doing(hang),
+    capability=Capability(dtypes=("bf16",)),
+)
 
 # These give numbers, or seem to.
 RAISES_AT_CALL = common.RAISES_AT_CALL

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from bakeoff.backends import resolve_backend
 from bakeoff.backends.backend import Engine, Outputs, Proof
+from bakeoff.backends.inductor import missing_compiler
 from bakeoff.process.jobs import BackendStep, MeasureJob, Subject
 from bakeoff.record.policy import Policy
 from bakeoff.variant import options_of, parse_variant
@@ -22,6 +23,7 @@ LIBRARY_WARNINGS = pytest.mark.filterwarnings(
     "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning"
 )
 """The libraries warn about each other."""
+NEEDS_COMPILER = pytest.mark.skipif(missing_compiler(None, "cpu") is not None, reason="inductor needs a C++ compiler")
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,8 @@ def build_toy(
     variant = parse_variant(f"toy:tiny.{text}@cpu")
     backends = [(resolve_backend(use.name), use) for use in variant.backends]
     quantisation = next(
-        filter(None, (backend.quantises(options_of(backend, dict(use.options))) for backend, use in backends)), ""
+        filter(None, (backend.evidence.quantises(options_of(backend, dict(use.options))) for backend, use in backends)),
+        "",
     )
     subject = Subject("toy", "tiny", variant.workload, 1, seed, 0, "", "cpu", 1)
     steps = tuple(BackendStep(use.name, dict(use.options)) for use in variant.backends)

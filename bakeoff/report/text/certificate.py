@@ -45,7 +45,7 @@ def _meanings(record: Record) -> Iterator[tuple[str, str]]:
     """What each backend of the row takes as having run; a user's own is not in the table."""
     for use in record.variant.backends:
         try:
-            meaning = resolve_backend(use.name).really_ran
+            meaning = resolve_backend(use.name).evidence.checks
         except BakeoffError:
             continue
         if meaning:

@@ -58,7 +58,7 @@ def read(component: str = "") -> Listing:
             for preset in entry.presets
         ),
         backends=read_backends(),
-        really_ran={name: meaning for name in backend_names() if (meaning := resolve_backend(name).really_ran)},
+        really_ran={name: meaning for name in backend_names() if (meaning := resolve_backend(name).evidence.checks)},
     )
 
 
@@ -67,13 +67,11 @@ def read_backends() -> tuple[BackendLine, ...]:
     for name in backend_names():
         backend = resolve_backend(name)
         for device in DEVICES:
-            gap = "" if device in backend.devices else f"does not run on {device}"
-            choices = [choice for choice in backend.choices if device in choice.devices]
-            sets = tuple(
-                "+".join(filter(None, (str(use_of(backend, choice.options)), choice.then))) for choice in choices
-            )
-            options = choices[0].options if choices else backend.options()
-            gap = gap or host.device_gap(device) or backend.unavailable(options, device)
+            gap = "" if device in backend.capability.devices else f"does not run on {device}"
+            defaults = [one for one in backend.defaults if device in one.devices]
+            sets = tuple("+".join(filter(None, (str(use_of(backend, one.options)), one.then))) for one in defaults)
+            options = defaults[0].options if defaults else backend.options()
+            gap = gap or host.device_gap(device) or backend.unavailable(options, device) or ""
             lines.append(BackendLine(name, backend.summary, device, gap, sets))
     return tuple(lines)
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from bakeoff.backends import resolve_backend
+from bakeoff.backends.format import WriteRequest
 from bakeoff.models.errors import BakeoffError
 from bakeoff.process.jobs import WriteJob, WriteResult
 from bakeoff.variant import options_of
@@ -20,7 +21,7 @@ def write_program(job: WriteJob, report: Report) -> WriteResult:
     bench = open_bench(asked.subject)
     steps = [(resolve_backend(step.backend), step.options) for step in asked.steps]
     last, options = steps[-1]
-    assert last.form is not None, "the parent refuses a back end without a form"
+    assert last.artifact is not None, "the parent refuses a back end without a form"
     with flags(asked.dtype, asked.subject.threads):
         inputs = as_variant(bench, asked)[0]
         report("build", "")
@@ -29,9 +30,11 @@ def write_program(job: WriteJob, report: Report) -> WriteResult:
         if asked.quantisation and len(steps) > 1 and not prepared.quantised:
             raise BakeoffError(f"{asked.variant}: not one layer was quantised; nothing is exported under that name")
         try:
-            written = last.form.write(
-                prepared.module, inputs, options_of(last, options), context, Path(job.folder), asked.subject.workload
+            program = asked.subject.workload
+            request = WriteRequest(
+                prepared.module, inputs, options_of(last, options), context, Path(job.folder), program
             )
+            written = last.artifact.write(request)
         except OSError as error:
             raise BakeoffError(f"{asked.subject.workload} cannot be written: {error.strerror or error}") from error
     return WriteResult(written, memory.host_peak_bytes(), memory.children_peak_bytes())

@@ -219,8 +219,15 @@ class TestFullSuite:
         everything = {variant.backend for variant in found}
         assert everything >= {"eager", "inductor[mode=max-autotune,freezing]", "aoti[freezing]", "onnxruntime[int8]"}
         assert everything >= {"int8+aoti", "int8[kind=weight-only]+inductor", "fp8[kind=per-row]+inductor"}
-        assert not any("int8-static" in backend for backend in everything)  # it is for image and matrix-vae
         assert set(planned(backends=())) < set(names)
+
+    @pytest.mark.parametrize(("component", "taken"), [("wm", False), ("image", True), ("audio", False), ("toy", True)])
+    def test_options_for_some_layers_are_taken_where_a_component_has_them(self, component: str, taken: bool) -> None:
+        """int8-static is for two-dimensional convolutions; named, it is taken for any component."""
+        found = {parse_variant(name).backend for name in planned(component=component, suite="full", backends=())}
+        assert ("int8-static+inductor[freezing]" in found) is taken
+        named = planned(component=component, suite="full", backends=("int8-static",))
+        assert {parse_variant(name).backend for name in named} == {"int8-static+inductor[freezing]"}
 
     def test_subjects_stay_together(self) -> None:
         workloads = [parse_variant(name).workload for name in planned(suite="full")]
@@ -451,9 +458,8 @@ class TestBuilds:
         assert {entry.cache_folder.parent for entry in entries} == {usual.cache_folder.parent}
         assert {entry.config_id for entry in entries} == {usual.config_id}
         for entry in entries:
-            assert (
-                dict(entry.environment).items() >= resolve_backend("inductor").environment(entry.cache_folder).items()
-            )
+            wanted = resolve_backend("inductor").footprint.environment(entry.cache_folder)
+            assert dict(entry.environment).items() >= wanted.items()
 
     def test_labels_say_which_of_several(self) -> None:
         plan = make_plan(Request("toy", backends=("eager", "inductor[]"), dtypes=("fp32",), builds=2))
@@ -494,15 +500,15 @@ def test_own_code_is_found_by_workers(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 def test_caches_of_a_backend_are_below_its_entry() -> None:
     (entry,) = make_plan(Request("toy", backends=("inductor[]",), dtypes=("fp32",), device="cpu")).rows
-    own = resolve_backend("inductor").environment(entry.cache_folder)
+    own = resolve_backend("inductor").footprint.environment(entry.cache_folder)
     assert own
     assert dict(entry.environment).items() >= own.items()
     assert entry.caches
     assert entry.cache_folder.is_relative_to(paths.cache_folder())
 
 
-def test_backends_state_choices_once() -> None:
+def test_backends_state_default_options_once() -> None:
     for backend in (resolve_backend(name) for name in TWO):
         assert isinstance(backend, Backend)
-        shown = [(str(choice.options), choice.devices) for choice in backend.choices]
+        shown = [(str(one.options), one.devices) for one in backend.defaults]
         assert len(shown) == len(set(shown))

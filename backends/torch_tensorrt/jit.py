@@ -11,21 +11,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from bakeoff.backends.backend import Backend, BuildContext, Choice, Engine, ModuleEngine, Proof
-from bakeoff.backends.exported import TORCH, graph_hash, operators, refuse_quantised
-from bakeoff.backends.torchtrt import (
-    REQUIRES,
-    Converted,
-    Told,
-    cache_settings,
-    listening,
-    load_library,
-    objection,
-    prove,
-    read_converted,
-    settings,
-    trace_engines,
+from bakeoff.backends.backend import (
+    Backend,
+    BuildContext,
+    Capability,
+    DefaultOptions,
+    Engine,
+    Evidence,
+    Footprint,
+    ModuleEngine,
+    Proof,
 )
+from bakeoff.backends.exported import TORCH, graph_hash, operators, refuse_quantised
+from bakeoff.backends.torch_tensorrt.library import REQUIRES, load_library
+from bakeoff.backends.torch_tensorrt.partitions import Told, listening
+from bakeoff.backends.torch_tensorrt.proof import Converted, prove, read_converted, trace_engines
+from bakeoff.backends.torch_tensorrt.settings import cache_settings, settings, unsupported_settings
 from bakeoff.backends.tracing import Trace
 
 if TYPE_CHECKING:
@@ -44,13 +45,13 @@ class Options:
     """Keep built engines; only refittable ones can be kept."""
 
 
-def _objection(options: Options, _device: str, _dtype: str) -> str:
-    return objection(options.optimization_level, options.min_block_size)
+def _unsupported(options: Options, _device: str, _dtype: str) -> str | None:
+    return unsupported_settings(options.optimization_level, options.min_block_size)
 
 
 @dataclass(slots=True)
 class _Compiler:
-    """torch_tensorrt's back end as torch.compile calls it, keeping what went in and what came out."""
+    """torch_tensorrt's backend as torch.compile calls it, keeping what went in and what came out."""
 
     backend: Any
     settings: Mapping[str, Any]
@@ -124,17 +125,15 @@ BACKEND = Backend(
     summary="torch.compile with TensorRT engines, by torch_tensorrt",
     build=_build,
     options=Options,
-    requires=(TORCH, *REQUIRES),
-    devices=("cuda",),
-    choices=(
-        Choice(Options(), devices=("cpu",), dtypes=("bf16",)),  # a row that says what it lacks
-        Choice(Options(), devices=("cuda",)),
-        Choice(Options(cudagraphs=True), devices=("cuda",)),
-        Choice(Options(freezing=True, cudagraphs=True), devices=("cuda",), suite="full"),
-        Choice(Options(optimization_level=5), devices=("cuda",), suite="full"),
+    defaults=(
+        DefaultOptions(Options(), devices=("cuda",)),
+        DefaultOptions(Options(cudagraphs=True), devices=("cuda",)),
+        DefaultOptions(Options(freezing=True, cudagraphs=True), devices=("cuda",), suite="full"),
+        DefaultOptions(Options(optimization_level=5), devices=("cuda",), suite="full"),
     ),
-    really_ran="dynamo captured one graph and at least one TensorRT engine stands in it; operators beside it are named",
-    caches=True,
-    weight_copies=3.0,
-    objection=_objection,
+    capability=Capability(requires=(TORCH, *REQUIRES), devices=("cuda",), unsupported=_unsupported),
+    evidence=Evidence(
+        checks="dynamo captured one graph and at least one TensorRT engine stands in it; operators beside it are named"
+    ),
+    footprint=Footprint(caches=True, weight_copies=3.0),
 )

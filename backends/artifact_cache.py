@@ -1,0 +1,52 @@
+"""Compiled files in a variant's cache folder: loaded if they are there, else built and stored first."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Stored(Generic[T]):
+    """What was loaded from the cache, and whether it was there before."""
+
+    loaded: T
+    from_cache: bool
+
+
+def load_or_build(
+    path: Path,
+    load: Callable[[Path], T],
+    build: Callable[[Path], object],
+    scratch: Path,
+    damage: tuple[type[Exception], ...],
+) -> Stored[T]:
+    """Load the file or folder at `path`. Where it is missing or damaged, build and store it first.
+
+    `build` writes to `scratch`, which is then moved to `path` in one step: a build that is killed leaves nothing there.
+    `damage` are the exceptions by which `load` reports a file that cannot be used; in the cache such a file is deleted
+    and built again, right after a build they are raised.
+    """
+    if path.exists():
+        try:
+            return Stored(load(path), True)
+        except damage:
+            _remove(path)
+    _remove(scratch)
+    build(scratch)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.part")
+    _remove(part)
+    shutil.move(scratch, part)  # the cache may be on another disk
+    part.rename(path)
+    return Stored(load(path), False)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,1 @@
+"""The onnxruntime backend: torch.onnx's exporter and ONNX Runtime's sessions."""

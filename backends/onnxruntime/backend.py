@@ -1,0 +1,139 @@
+"""ONNX Runtime: torch.onnx's exporter, weights beside the graph, a session with inputs and outputs bound in place.
+
+On CUDA the provider is CUDA's or TensorRT's, inputs and outputs stay on the device, and any node left to the CPU is
+falling back. The CPU provider has no bf16 kernels. `int8` quantises the weights of MatMul nodes and their activations
+as they come (dynamic); it is a variant of its own class, judged by its own budget. A model in the cache that no session
+can be made of is exported again. A provider that cannot load is replaced by the CPU's with no more than a warning, so
+the session's own list is compared with what was asked for.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+from bakeoff.backends.backend import (
+    Backend,
+    BuildContext,
+    Capability,
+    DefaultOptions,
+    Engine,
+    Evidence,
+    Footprint,
+    Proof,
+    Requirement,
+    Unsupported,
+)
+from bakeoff.backends.exported import TORCH, forms
+from bakeoff.backends.onnxruntime.artifact import FORMAT
+from bakeoff.backends.onnxruntime.export import ExportedModel, export_model
+from bakeoff.backends.onnxruntime.options import INSTALL, PROVIDERS, Options, provider_of
+from bakeoff.backends.onnxruntime.session import Session, lost_provider, outputs_of
+from bakeoff.models.component import Quantisation
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+_PRODUCTS = ("MatMul", "Gemm", "Conv", "ConvTranspose")
+
+
+def _missing(options: Options, device: str) -> str | None:
+    if provider_of(options, device) == PROVIDERS["cpu"]:
+        return None
+    try:
+        version("onnxruntime-gpu")
+    except PackageNotFoundError:
+        return (
+            f"the onnxruntime installed here has no {provider_of(options, device)}; "
+            "pip uninstall onnxruntime, then pip install onnxruntime-gpu: they share a folder"
+        )
+    return None
+
+
+def _unsupported(options: Options, device: str, dtype: str) -> str | None:
+    wanted = provider_of(options, device)
+    if device == "cuda" and wanted == PROVIDERS["cpu"]:
+        return "the CPU provider on a CUDA variant would measure copies; write @cpu"
+    if device == "cpu" and wanted != PROVIDERS["cpu"]:
+        return f"{wanted} runs on a GPU; write @cuda"
+    if device == "cpu" and dtype == "bf16":
+        return "ONNX Runtime's CPU provider has no bf16 kernels (NOT_IMPLEMENTED); use fp32"
+    if options.int8 and dtype != "fp32":
+        return "dynamic int8 quantises an fp32 graph; use fp32"
+    if options.cuda_graph and wanted != PROVIDERS["cuda"]:
+        return "cuda_graph is the CUDA provider's; take provider=cuda on @cuda"
+    if wanted == PROVIDERS["tensorrt"] and dtype == "fp32":
+        return "the TensorRT provider multiplies fp32 in TF32 (onnxruntime#26029); write tf32"
+    return None
+
+
+def _quantises(options: Options) -> Quantisation:
+    return "dynamic" if options.int8 else ""
+
+
+def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext) -> Engine:
+    made = export_model(module, inputs, options, context)
+    names = tuple(value.name for value in made.session.get_inputs())
+    proof = _prove(made)
+    if options.int8 and not proof.quantised:
+        raise Unsupported("no MatMul of its graph has stored weights to quantise; for convolutions take int8-static")
+    outputs = outputs_of(made.session)
+    return Session(made.session, names, forms(inputs), outputs, made.provider, proof, options.cuda_graph)
+
+
+def _prove(made: ExportedModel) -> Proof:
+    """The session's providers and the graph it read; which node runs where, only a traced twin knows."""
+    import onnx
+
+    model = onnx.load(str(made.path), load_external_data=False)
+    nodes = Counter(node.op_type for node in model.graph.node)
+    integer = {node.name: "dynamic int8" for node in model.graph.node if node.op_type == "MatMulInteger"}
+    stored = {tensor.name for tensor in model.graph.initializer}
+    left = {node.name: _why_left(node, stored) for node in model.graph.node if integer and node.op_type in _PRODUCTS}
+    return Proof(
+        fell_back=lost_provider(made.provider, made.session),
+        graphs=1,
+        operators_inside=nodes,
+        quantised=integer,
+        skipped=left,
+        facts={
+            "providers": ", ".join(made.session.get_providers()),
+            "opset": next(entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")),
+            "ir_version": model.ir_version,
+            "export_from_cache": made.cached,
+        },
+        graph_hash=made.graph,
+        artifact_bytes=sum(file.stat().st_size for file in made.path.parent.iterdir()),
+    )
+
+
+def _why_left(node: Any, stored: set[str]) -> str:
+    if node.op_type != "MatMul":
+        return f"{node.op_type}: only MatMul is quantised"
+    return "the quantiser left it" if stored.intersection(node.input) else "a product of two activations"
+
+
+BACKEND = Backend(
+    name="onnxruntime",
+    summary="ONNX Runtime: exported by torch.onnx, inputs and outputs bound in place",
+    build=_build,
+    options=Options,
+    defaults=(
+        DefaultOptions(Options(), devices=("cpu",), dtypes=("fp32",)),
+        DefaultOptions(Options(), devices=("cuda",)),
+        DefaultOptions(Options(int8=True), devices=("cpu",), suite="full", dtypes=("fp32",)),
+        DefaultOptions(Options(cuda_graph=True), devices=("cuda",), dtypes=("fp32", "bf16")),
+        DefaultOptions(Options(provider="tensorrt"), devices=("cuda",), dtypes=("bf16",)),
+    ),
+    capability=Capability(
+        requires=(TORCH, Requirement("onnxruntime", INSTALL), Requirement("onnxscript", INSTALL)),
+        dtypes=("fp32", "tf32", "fp16", "bf16"),
+        missing=_missing,
+        unsupported=_unsupported,
+    ),
+    evidence=Evidence(
+        checks="the session's first provider is the one asked for, and every node is placed on it", quantises=_quantises
+    ),
+    footprint=Footprint(keeps_module_weights=False, caches=True, weight_copies=3.0),
+    artifact=FORMAT,
+)

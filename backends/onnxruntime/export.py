@@ -1,0 +1,101 @@
+"""A module as an ONNX model in the cache, with its weights beside it: exported, or found there, and opened."""
+
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bakeoff.backends.artifact_cache import load_or_build
+from bakeoff.backends.backend import BuildContext, Unavailable, Unsupported
+from bakeoff.backends.exported import export, graph_hash, program_key, refuse_quantised
+from bakeoff.backends.onnxruntime.options import INSTALL, Options, provider_of
+from bakeoff.backends.onnxruntime.session import open_session, preload, provider_options, refusals, session_options
+
+if TYPE_CHECKING:
+    import onnxruntime
+    import torch
+    from torch import Tensor, nn
+
+_OPSET = 20
+_MODEL = "model.onnx"
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedModel:
+    """An exported model in the cache, and a session of it."""
+
+    path: Path
+    session: "onnxruntime.InferenceSession"
+    provider: str
+    graph: str
+    cached: bool
+
+
+def export_model(
+    module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext
+) -> ExportedModel:
+    """Export the module, or find it exported. Raises Unavailable and Unsupported."""
+    import onnxruntime
+
+    provider = provider_of(options, context.device)
+    preload(provider)
+    if provider not in onnxruntime.get_available_providers():
+        raise Unavailable(f"onnxruntime {onnxruntime.__version__} here has no {provider}; {INSTALL}")
+    refuse_quantised(module, "torch.onnx", "take onnxruntime[int8]")
+    program = export(module, inputs)
+    hashed = graph_hash([program.graph])
+    folder = context.cache_dir / f"onnx-{program_key(program, hashed, options.int8)}"
+    settings = session_options(options, context.threads, context.work_dir / "profile" if context.trace else None)
+    provided = provider_options(options, context.device, context.dtype, context.cache_dir)
+    stored = load_or_build(
+        folder,
+        lambda saved: open_session(saved / _MODEL, provider, settings, provided),
+        lambda target: _convert(program, list(inputs), options, target),
+        context.work_dir / "onnx",
+        refusals(),
+    )
+    return ExportedModel(folder / _MODEL, stored.loaded, provider, hashed, stored.from_cache)
+
+
+def _convert(program: "torch.export.ExportedProgram", names: list[str], options: Options, folder: Path) -> None:
+    """Write a new folder with model.onnx and its weights beside it.
+
+    Raises Unsupported, naming them, where torch.onnx has no translation of operators.
+    """
+    import torch
+
+    try:
+        made = torch.onnx.export(program, dynamo=True, opset_version=_OPSET, input_names=names, verbose=False)
+    except torch.onnx.OnnxExporterError as error:
+        missing = re.findall(r"No ONNX function found for <OpOverload\(op='([\w.:]+)'", str(error))
+        if not missing:
+            raise
+        raise Unsupported(f"torch.onnx cannot translate {', '.join(dict.fromkeys(missing))}") from error
+    assert made is not None
+    full = folder / "full" if options.int8 else folder
+    full.mkdir(parents=True)
+    made.save(str(full / _MODEL), external_data=True)
+    del made
+    if options.int8:
+        _quantise(full / _MODEL, folder / _MODEL)
+        shutil.rmtree(full)
+
+
+def _quantise(full: Path, small: Path) -> None:
+    """Dynamic int8 of MatMul. In a folder of its own: the weights beside a model are written where others may lie."""
+    import onnx
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    # onnxruntime 1.31 turns a Gemm's weights over and then infers shapes from what was noted of them before.
+    model = onnx.load(str(full), load_external_data=False)
+    del model.graph.value_info[:]
+    onnx.save(model, str(full))
+    quantize_dynamic(
+        full,
+        small,
+        op_types_to_quantize=["MatMul"],
+        weight_type=QuantType.QInt8,
+        use_external_data_format=True,  # one protobuf file holds 2 GiB at most
+    )

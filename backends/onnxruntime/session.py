@@ -1,0 +1,154 @@
+"""ONNX Runtime sessions: their settings, how they are opened, and an engine around one."""
+
+import contextlib
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bakeoff.backends.backend import Call, Engine, Proof
+from bakeoff.backends.exported import refuse_others
+from bakeoff.backends.onnxruntime.binding import bind_tensors, runner
+from bakeoff.backends.onnxruntime.options import PROVIDERS, Options, provider_of
+from bakeoff.backends.onnxruntime.profile import read_profile
+from bakeoff.backends.tracing import TRACED_CALLS, Trace
+
+if TYPE_CHECKING:
+    import onnxruntime
+    from torch import Tensor
+
+
+@dataclass(slots=True)
+class Session(Engine):
+    """A session, the names of its outputs, and what was learned when it was made."""
+
+    session: "onnxruntime.InferenceSession"
+    inputs: tuple[str, ...]
+    takes: Mapping[str, str]
+    outputs: "tuple[tuple[str, tuple[int, ...], Any], ...]"
+    provider: str
+    proof: Proof
+    captured: bool
+    bound: int = 0
+
+    def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
+        refuse_others(self.takes, inputs)
+        keep = bind_tensors(self.session, self.inputs, tuple(inputs.values()), self.outputs)
+        run = runner(self.session, keep.results[0].device.type)
+        settings = self._run_settings()
+
+        def call() -> tuple["Tensor", ...]:
+            run(keep.binding, settings)
+            return keep.results
+
+        return call
+
+    def _run_settings(self) -> "onnxruntime.RunOptions | None":
+        """A captured graph replays the addresses it was captured with, so each binding has a graph of its own."""
+        if not self.captured:
+            return None
+        import onnxruntime
+
+        self.bound += 1
+        settings = onnxruntime.RunOptions()
+        settings.add_run_config_entry("gpu_graph_id", str(self.bound))
+        return settings
+
+    def captures(self) -> bool:
+        return self.captured
+
+    def prove(self) -> Proof:
+        return self.proof
+
+    def trace(self, call: Call) -> Trace:
+        for _ in range(TRACED_CALLS):
+            call()
+        return read_profile(Path(self.session.end_profiling()), self.provider)
+
+
+def preload(provider: str) -> None:
+    """CUDA's libraries, which onnxruntime-gpu finds where torch's wheels left them, and TensorRT's, which it does not.
+
+    Importing `tensorrt` loads those of its wheel; where it is absent they may still be on the loader's own path.
+    """
+    import onnxruntime
+
+    if provider != PROVIDERS["cpu"]:
+        onnxruntime.preload_dlls()
+    if provider == PROVIDERS["tensorrt"]:
+        with contextlib.suppress(ImportError):
+            importlib.import_module("tensorrt")
+
+
+def open_session(
+    path: Path, provider: str, settings: "onnxruntime.SessionOptions", provided: Mapping[str, str]
+) -> "onnxruntime.InferenceSession":
+    import onnxruntime
+
+    return onnxruntime.InferenceSession(str(path), settings, providers=[(provider, dict(provided))])
+
+
+def session_options(options: Options, threads: int, profile: Path | None = None) -> "onnxruntime.SessionOptions":
+    """`profile`: how the names of profiles begin; None for none."""
+    import onnxruntime
+
+    settings = onnxruntime.SessionOptions()
+    settings.intra_op_num_threads = threads
+    settings.inter_op_num_threads = 1
+    settings.log_severity_level = 3
+    levels = onnxruntime.GraphOptimizationLevel
+    settings.graph_optimization_level = {
+        "all": levels.ORT_ENABLE_ALL,
+        "extended": levels.ORT_ENABLE_EXTENDED,
+        "basic": levels.ORT_ENABLE_BASIC,
+        "none": levels.ORT_DISABLE_ALL,
+    }[options.level]
+    if profile is not None:
+        settings.enable_profiling = True
+        settings.profile_file_prefix = str(profile)
+    return settings
+
+
+def provider_options(options: Options, device: str, dtype: str, cache_dir: Path | None) -> dict[str, str]:
+    """What a provider is told beyond its name. CUDA's own default multiplies fp32 in TF32 (onnxruntime 1.18 on)."""
+    wanted = provider_of(options, device)
+    if wanted == PROVIDERS["cuda"]:
+        return {"use_tf32": str(int(dtype == "tf32")), "enable_cuda_graph": str(int(options.cuda_graph))}
+    if wanted == PROVIDERS["tensorrt"]:
+        precision = {"trt_fp16_enable": str(dtype == "fp16"), "trt_bf16_enable": str(dtype == "bf16")}
+        if cache_dir is None:
+            return precision
+        kept = str(cache_dir / "tensorrt")
+        return precision | {
+            "trt_engine_cache_enable": "True",
+            "trt_engine_cache_path": kept,
+            "trt_timing_cache_enable": "True",
+            "trt_timing_cache_path": kept,
+        }
+    return {}
+
+
+def lost_provider(asked: str, session: "onnxruntime.InferenceSession") -> str:
+    """What runs in place of the provider that was asked for; "" if it is there and first."""
+    found = session.get_providers()
+    return "" if found and found[0] == asked else f"{', '.join(found) or 'no provider'} in place of {asked}"
+
+
+def outputs_of(session: "onnxruntime.InferenceSession") -> "tuple[tuple[str, tuple[int, ...], Any], ...]":
+    """Name, shape and dtype of each output."""
+    return tuple((value.name, tuple(value.shape), _torch_type(value.type)) for value in session.get_outputs())
+
+
+def _torch_type(name: str) -> Any:
+    import torch
+
+    return {"tensor(float)": torch.float32, "tensor(float16)": torch.float16, "tensor(bfloat16)": torch.bfloat16}[name]
+
+
+def refusals() -> tuple[type[Exception], ...]:
+    """What ONNX Runtime raises for a model that it cannot open; they have no base but Exception."""
+    from onnxruntime.capi import onnxruntime_pybind11_state as errors
+
+    names = ("Fail", "InvalidArgument", "InvalidGraph", "InvalidProtobuf", "NoSuchFile", "NotImplemented")
+    return (errors.RuntimeException, *(getattr(errors, name) for name in names))

@@ -1,0 +1,1 @@
+"""The tensorrt and tensorrt-aot backends, both made with torch_tensorrt."""

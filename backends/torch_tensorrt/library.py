@@ -1,0 +1,26 @@
+"""Loading torch_tensorrt, and what a host needs for it.
+
+`import torch_tensorrt` needs a GPU and TensorRT's libraries; without them it prints to stdout and raises a bare
+Exception (torch_tensorrt/__init__.py), so it happens in a worker and nowhere else.
+"""
+
+import contextlib
+import sys
+from importlib.metadata import version
+from typing import Any
+
+from bakeoff.backends.backend import Requirement, Unavailable
+
+INSTALL = "run in a checkout of bakeoff, on a host with an NVIDIA GPU: pip install -e '.[gpu,tensorrt]'"
+REQUIRES = (Requirement("torch_tensorrt", INSTALL), Requirement("tensorrt", INSTALL))
+
+
+def load_library() -> Any:
+    """The torch_tensorrt module. Raises Unavailable with the library's own reason where it does not load."""
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            import torch_tensorrt
+    except Exception as error:  # it raises nothing narrower
+        found = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise Unavailable(f"torch_tensorrt {version('torch_tensorrt')} does not load: {found}; {INSTALL}") from error
+    return torch_tensorrt

@@ -5,10 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from bakeoff.backends.torch_internals import WRAPPER_EVENTS
+
 TRACED_CALLS = 5
-OWN_KERNELS = ("cpp_", "graph_", "triton_", "kernel_")
-"""How the names of kernels begin that inductor writes."""
-_WRAPPERS = ("## Call", "Torch-Compiled Region", "TorchDynamo", "CompiledFunction", "inductor_wrapper_call", "forward")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,7 @@ def trace_operators(call: Callable[[], Sequence[Any]], own: tuple[str, ...] = ()
     for event in recorded.key_averages():
         on_device = event.device_type == torch.profiler.DeviceType.CUDA
         microseconds = event.self_device_time_total if cuda else event.self_cpu_time_total
-        if cuda is on_device and microseconds > 0 and not event.key.startswith(_WRAPPERS):
+        if cuda is on_device and microseconds > 0 and not event.key.startswith(WRAPPER_EVENTS):
             name, ns = event.key, round(microseconds * 1000 / TRACED_CALLS)
             kernels.append(Kernel(name, event.count / TRACED_CALLS, ns, name.startswith(own) if own else False))
     total_ns = sum(kernel.ns for kernel in kernels) if cuda else wall_ns // TRACED_CALLS

@@ -1,13 +1,14 @@
 """What a backend is: something that prepares a module, builds an engine from it, or both, and can prove that it ran."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from bakeoff.backends.format import ArtifactFormat
+from bakeoff.backends.port import Port, buffers_like
 from bakeoff.backends.tracing import Trace, trace_operators
 from bakeoff.models.component import Quantisation
 from bakeoff.models.errors import BakeoffError
@@ -118,6 +119,14 @@ class Engine(ABC):
     @abstractmethod
     def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
         """Fix the inputs, untimed; may copy them, computes nothing with them. The call gives the outputs in order."""
+
+    def port(self, inputs: "Mapping[str, Tensor]", outputs: Sequence[str]) -> Port:
+        """Bind to copies of the inputs, which the caller writes between calls; `outputs` names the outputs in order.
+
+        An engine whose `bind` may copy its inputs overrides this, so that the port's buffers are what calls read.
+        """
+        buffers = buffers_like(inputs)
+        return Port(buffers, self.bind(buffers), outputs)
 
     def captures(self) -> bool:
         """Whether a set of inputs is recorded once, bound or first called, and then replayed on what lies there."""

@@ -33,6 +33,7 @@ from bakeoff.backends.backend import (
 from bakeoff.backends.exported import TORCH, export, forms, graph_hash, program_key, refuse_others, refuse_quantised
 from bakeoff.backends.format import ArtifactFormat, Need, Opening, Run, Written
 from bakeoff.backends.onnx_files import check_model, lay_out
+from bakeoff.backends.port import Port, buffers_like
 from bakeoff.backends.tracing import TRACED_CALLS, Kernel, Trace
 from bakeoff.models.component import Quantisation
 
@@ -113,6 +114,15 @@ class _Session(Engine):
 
     def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
         refuse_others(self.takes, inputs)
+        return self._bind(inputs)
+
+    def port(self, inputs: "Mapping[str, Tensor]", outputs: Sequence[str]) -> Port:
+        """Binding copies inputs that are not contiguous, so that the buffers are contiguous ones."""
+        refuse_others(self.takes, inputs)
+        buffers = buffers_like(inputs, contiguous=True)
+        return Port(buffers, self._bind(buffers), outputs)
+
+    def _bind(self, inputs: "Mapping[str, Tensor]") -> Call:
         keep = _bound(self.session, self.inputs, tuple(inputs.values()), self.outputs)
         run = _runner(self.session, keep.results[0].device.type)
         settings = self._run_settings()

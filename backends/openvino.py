@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from bakeoff.backends.backend import Backend, BuildContext, Call, Choice, Engine, Proof, Requirement, Unsupported
 from bakeoff.backends.exported import TORCH, export, forms, refuse_others, refuse_quantised
 from bakeoff.backends.format import ArtifactFormat, BadArtifact, Need, Opening, Run, Written
+from bakeoff.backends.port import Port, buffers_like
 from bakeoff.backends.tracing import TRACED_CALLS, Kernel, Trace
 
 if TYPE_CHECKING:
@@ -80,9 +81,18 @@ class _Compiled(Engine):
     """The request of each call, kept in twins alone: node times are means over all calls so far."""
 
     def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
+        refuse_others(self.takes, inputs)
+        return self._bind(inputs)
+
+    def port(self, inputs: "Mapping[str, Tensor]", outputs: Sequence[str]) -> Port:
+        """Binding copies inputs that are not contiguous, so that the buffers are contiguous ones."""
+        refuse_others(self.takes, inputs)
+        buffers = buffers_like(inputs, contiguous=True)
+        return Port(buffers, self._bind(buffers), outputs)
+
+    def _bind(self, inputs: "Mapping[str, Tensor]") -> Call:
         import torch
 
-        refuse_others(self.takes, inputs)
         request = self.model.create_infer_request()
         kept = tuple(tensor.contiguous() for tensor in inputs.values())
         results = tuple(torch.empty(shape, dtype=dtype) for shape, dtype in self.outputs)

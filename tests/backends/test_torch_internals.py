@@ -1,5 +1,6 @@
 """Every private name of torch that the project uses, checked against the installed version."""
 
+import re
 import subprocess
 import sys
 import zipfile
@@ -23,6 +24,7 @@ pytestmark = [
     pytest.mark.skipif(bool(BACKEND.host_gap(Options(), "cpu")), reason=BACKEND.host_gap(Options(), "cpu")),
 ]
 
+ROOT = Path(__file__).resolve().parents[2]
 X = torch.randn(4, 8)
 
 
@@ -187,6 +189,15 @@ def test_a_package_is_compiled_loaded_and_run(tmp_path: Path) -> None:
     (calls,) = (torch_internals.package_calls(wrapper) for wrapper in wrappers)
     assert any("mm" in name or "linear" in name for name in calls[0])
     assert any("sin" in name for name in calls[1])
+
+
+def test_no_other_file_imports_what_torch_keeps_private() -> None:
+    private = re.compile(
+        r"\bfrom torch\.(?:\w+\.)*_\w+|\bimport torch\.(?:\w+\.)*_\w+|^[^#\n]*\btorch\._\w+\.\w+\(", re.M
+    )
+    files = [file for folder in ("backends", "bakeoff/worker", "export") for file in (ROOT / folder).rglob("*.py")]
+    found = {str(file.relative_to(ROOT)) for file in files if private.search(file.read_text(encoding="utf-8"))}
+    assert found == {"backends/torch_internals.py"}
 
 
 def test_reading_counters_imports_nothing() -> None:

@@ -6,7 +6,6 @@ not look at the shapes it is given (pytorch's AOTI_RUNTIME_CHECK_INPUTS is off b
 in the cache that cannot be loaded is built again.
 """
 
-import re
 import shutil
 import zipfile
 from collections import Counter
@@ -42,15 +41,14 @@ from bakeoff.backends.exported import (
 from bakeoff.backends.format import ArtifactFormat, Need, Opening, Run, WriteRequest, Written
 from bakeoff.backends.inductor import FREEZING_ON_CUDA, compiler_environment, missing_compiler
 from bakeoff.backends.pt2_files import check_package
-from bakeoff.backends.tracing import OWN_KERNELS, Trace, trace_operators
+from bakeoff.backends.torch_internals import INDUCTOR_KERNELS, Package, compile_package, load_package, package_calls
+from bakeoff.backends.tracing import Trace, trace_operators
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
 _APART_BYTES = 10**9
-_LIBRARY_CALL = re.compile(r"\baoti_torch_(?:(?:cpu|cuda|mkldnn)_)+(\w+)\(")
-_KERNEL = re.compile(r"\b((?:cpp_fused|triton_\w*fused)\w*)\(")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,21 +66,21 @@ class _Package(Engine):
     """A loaded package. `kept` are weights that it points to and does not own."""
 
     path: Path
-    loader: Any
+    package: Package
     takes: Mapping[str, str]
     kept: "Mapping[str, Tensor]"
     proof: Proof
 
     def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
         refuse_others(self.takes, inputs)
-        run, tensors = self.loader.boxed_run, tuple(inputs.values())
+        run, tensors = self.package.run, tuple(inputs.values())
         return lambda: tuple(run(list(tensors)))
 
     def prove(self) -> Proof:
         return self.proof
 
     def trace(self, call: Call) -> Trace:
-        return trace_operators(call, OWN_KERNELS)
+        return trace_operators(call, INDUCTOR_KERNELS)
 
 
 def _settings(options: Options, context: BuildContext, apart: bool) -> dict[str, Any]:
@@ -103,7 +101,7 @@ class _Made:
     program: "torch.export.ExportedProgram"
     graph: str
     path: Path
-    package: Any
+    package: Package
     """As it was loaded from there, without the weights that are apart."""
     cached: bool
     weights: "Mapping[str, Tensor]"
@@ -135,31 +133,27 @@ def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options
     made = _make(module, inputs, options, context)
     kept = _point(made.package, made.weights) if made.bytes_apart else {}
     proof = _prove(made.path, made.program.graph, made.graph, made.cached, made.bytes_apart)
-    return _Package(made.path, made.package.loader, forms(inputs), kept, proof)
+    return _Package(made.path, made.package, forms(inputs), kept, proof)
 
 
-def _point(package: Any, weights: "Mapping[str, Tensor]") -> "Mapping[str, Tensor]":
+def _point(package: Package, weights: "Mapping[str, Tensor]") -> "Mapping[str, Tensor]":
     """Give a package the weights that are apart from it; what is returned must outlive it."""
-    kept = {name: weights[name].detach() for name in package.get_constant_fqns()}
-    package.load_constants(kept, check_full_update=True, user_managed=True)
+    kept = {name: weights[name].detach() for name in package.constants()}
+    package.load_constants(kept)
     return kept
 
 
 def _compile(program: "torch.export.ExportedProgram", settings: dict[str, Any], target: Path) -> None:
-    from torch._inductor import aoti_compile_and_package
-
-    aoti_compile_and_package(program, package_path=str(target), inductor_configs=settings)
+    compile_package(program, target, settings)
 
 
-def _load_whole(path: Path) -> Any:
+def _load_whole(path: Path) -> Package:
     """The package at `path`. Raises BadZipFile where a checksum is wrong: torch's loader does not look at them."""
-    from torch._inductor import aoti_load_package
-
     with zipfile.ZipFile(path) as package:
         damaged = package.testzip()
     if damaged is not None:
         raise zipfile.BadZipFile(f"{path.name}: the checksum of {damaged} is wrong")
-    return aoti_load_package(str(path))
+    return load_package(path)
 
 
 def _prove(path: Path, graph: Any, hashed: str, cached: bool, bytes_apart: int) -> Proof:
@@ -170,9 +164,9 @@ def _prove(path: Path, graph: Any, hashed: str, cached: bool, bytes_apart: int) 
     library = Counter[str]()
     kernels = Counter[str]()
     for source in sources:
-        body = source.partition("::run_impl(")[2]
-        library.update(_LIBRARY_CALL.findall(body))
-        kernels.update(_KERNEL.findall(body))
+        libraries, own = package_calls(source)
+        library.update(libraries)
+        kernels.update(own)
     loaded = any(name.endswith(".so") for name in names)
     return Proof(
         fell_back="" if loaded and sources else "nothing: the package holds no compiled library",
@@ -194,14 +188,17 @@ def _write(request: WriteRequest) -> Written:
     """The package that the cache holds, which is the one that was measured if it was; weights apart as safetensors."""
     made = _make(request.module, request.inputs, request.options, request.context)
     shutil.copyfile(made.path, request.folder / f"{request.name}.pt2")
-    about = made.package.get_metadata()
+    about = made.package.metadata()
     needs = [Need("torch", "is"), Need("machine", "is", about["AOTI_MACHINE"])]
     if request.context.device == "cpu":
         needs.append(Need("cpu flags", "has"))  # the C++ compiler was told -march=native
     else:
         needs += [Need("compute capability", "is"), Need("cuda", "at least"), Need("driver", "at least")]
     constants = save_apart(made.weights, request.folder, request.name) if made.bytes_apart else ()
-    facts = {"weights_outside_package_bytes": made.bytes_apart, "taken_from_cache": made.cached}
+    facts: dict[str, str | int | float | bool] = {
+        "weights_outside_package_bytes": made.bytes_apart,
+        "taken_from_cache": made.cached,
+    }
     if about.get("AOTI_CPU_ISA"):
         facts["instruction_set"] = about["AOTI_CPU_ISA"]
     return Written(f"{request.name}.pt2", constants, tuple(needs), facts)
@@ -213,18 +210,15 @@ def _check(path: Path, _files: Mapping[str, int]) -> None:
 
 def _read(path: Path, constants: "Sequence[Path]", opening: Opening) -> Run:
     from safetensors.torch import load_file
-    from torch._inductor import aoti_load_package
 
-    package = aoti_load_package(str(path))
+    package = load_package(path)
     held: dict[str, Tensor] = {}
     for file in reversed(constants):
         held |= load_file(file, device=opening.device)
     kept = _point(package, held) if constants else {}
-    loader = package.loader
 
     def run(tensors: "Sequence[Tensor]", _kept: object = kept) -> "Sequence[Tensor]":
-        outputs: list[Tensor] = loader.boxed_run(list(tensors))
-        return outputs
+        return package.run(list(tensors))
 
     return run
 

@@ -1,13 +1,14 @@
 """What a backend is: something that prepares a module, builds an engine from it, or both, and can prove that it ran."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from bakeoff.backends.format import ArtifactFormat
+from bakeoff.backends.port import Port, buffers_like
 from bakeoff.backends.tracing import Trace, trace_operators
 from bakeoff.models.component import Layer, Quantisation
 from bakeoff.models.errors import BakeoffError, ErrorCode
@@ -118,32 +119,44 @@ class Proof:
 
 
 class Engine(ABC):
-    """A built variant. Not thread-safe; lives in one worker. Only `bind` must be written."""
+    """A built variant. Not thread-safe; it cannot leave its process. Only `bind` must be implemented."""
 
     __slots__ = ()
 
     @abstractmethod
     def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
-        """Fix the inputs, untimed; may copy them, computes nothing with them. The call gives the outputs in order."""
+        """A call that computes the outputs of these inputs, in order.
+
+        Binding is not timed. It may copy the inputs and must compute nothing from them: what depends on their values
+        belongs into the call.
+        """
+
+    def port(self, inputs: "Mapping[str, Tensor]", outputs: Sequence[str]) -> Port:
+        """Bind to copies of the inputs, which the caller writes between calls; `outputs` names the outputs in order.
+
+        An engine whose `bind` may copy its inputs overrides this, so that the port's buffers are what calls read.
+        """
+        buffers = buffers_like(inputs)
+        return Port(buffers, self.bind(buffers), outputs)
 
     def captures(self) -> bool:
-        """Whether a set of inputs is recorded once, bound or first called, and then replayed on what lies there."""
+        """Whether a set of inputs is recorded once, when bound or first called, and each later call is a replay."""
         return False
 
     def activity(self) -> Mapping[str, int]:
-        """Counters that move when anything is compiled, tuned or captured; steady state means none does."""
+        """Counters by name that change when anything is compiled, tuned or captured; in steady state none changes."""
         return {}
 
     def prove(self) -> Proof:
-        """What the build learned; raises nothing, states `fell_back` instead."""
+        """What the build learned about itself; a fallback is stated in `fell_back`, not raised."""
         return Proof()
 
     def trace(self, call: Call) -> Trace:
-        """Run a bound call a few times and tell its kernels apart. Asked of twins alone, built with `trace`."""
+        """Run a bound call a few times and attribute its time to kernels. Only for engines built with `trace`."""
         return trace_operators(call)
 
     def close(self) -> None:  # noqa: B027  # most engines hold nothing that must be given back
-        """Give back what the engine holds."""
+        """Release threads, graphs and device memory that the engine holds."""
 
 
 BuildFunction = Callable[["nn.Module", "Mapping[str, Tensor]", Any, BuildContext], Engine]

@@ -36,7 +36,7 @@ def refuse_quantised(module: "nn.Module", who: str, instead: str) -> None:
 
 
 def program_key(program: "torch.export.ExportedProgram", graph: str, *settings: object) -> str:
-    """By what an artifact is found again: the graph, every tensor in it (buffers and constants too), the settings."""
+    """Cache key of an artifact: a hash of the graph, of every tensor in it (buffers and constants too), of settings."""
     from bakeoff.models.weights import state_digest
 
     return hashlib.sha256(f"{graph} {state_digest(tensors_of(program))} {settings}".encode()).hexdigest()[:16]
@@ -63,7 +63,7 @@ def tensors_of(program: "torch.export.ExportedProgram") -> "dict[str, Tensor]":
 
 
 def forms(inputs: "Mapping[str, Tensor]") -> dict[str, str]:
-    """Dtype, shape, strides and device of each input, as text: what an engine was built for."""
+    """Dtype, shape, strides and device of each input, as text: what an engine relies on and does not check itself."""
     return {name: _form(tensor) for name, tensor in inputs.items()}
 
 
@@ -73,7 +73,7 @@ def _form(tensor: "Tensor") -> str:
 
 
 def refuse_others(wanted: Mapping[str, str], inputs: "Mapping[str, Tensor]") -> None:
-    """Raise Unsupported, naming the first, where inputs are not in the forms and the order that were built for."""
+    """Raise Unsupported, naming the first, for inputs in other `forms` or another order than `wanted`."""
     found = forms(inputs)
     if list(found) != list(wanted):
         raise Unsupported(f"the engine was built for the inputs {', '.join(wanted)}, it was given {', '.join(found)}")
@@ -96,7 +96,7 @@ def _name(node: "fx.Node") -> str:
 
 
 def graph_hash(graphs: "Iterable[fx.Graph]") -> str:
-    """Of what the graphs compute and on which shapes; of no weight and no name of a file."""
+    """Hash of operators, arguments and shapes of the graphs, in order; weights and file names do not enter it."""
     digest = hashlib.sha256()
     for graph in graphs:
         for node in graph.nodes:

@@ -6,11 +6,10 @@ own names. Convolutions and large products stay calls into oneDNN, cuDNN or cuBL
 """
 
 import os
-import re
 import shutil
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,19 +21,18 @@ from bakeoff.backends.backend import (
     Engine,
     Evidence,
     Footprint,
-    ModuleEngine,
     Outputs,
     Proof,
 )
-from bakeoff.backends.exported import TORCH, graph_hash, operators
-from bakeoff.backends.tracing import OWN_KERNELS
+from bakeoff.backends.compiled import CompiledEngine, CompileLog, compile_whole
+from bakeoff.backends.exported import TORCH
+from bakeoff.backends.torch_internals import INDUCTOR_KERNELS, compile_with_inductor, inductor_mode
+from bakeoff.backends.tracing import trace_operators
 
 if TYPE_CHECKING:
     from torch import Tensor, fx, nn
 
 FREEZING_ON_CUDA = "freezing packs weights for CPU kernels only; leave it out on cuda"
-_COUNTER_GROUPS = ("stats", "aot_autograd", "inductor")
-_LIBRARY_CALL = re.compile(r"\b(?:extern_kernels|torch\.ops|aten)\.([\w.]+)\(")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,91 +63,58 @@ def compiler_environment(cache_dir: Path) -> Mapping[str, str]:
     return {"TORCHINDUCTOR_CACHE_DIR": str(cache_dir / "inductor"), "TRITON_CACHE_DIR": str(cache_dir / "triton")}
 
 
-def _counters() -> Mapping[str, int]:
-    from torch._dynamo.utils import counters
-
-    return {f"{group}.{name}": int(count) for group in _COUNTER_GROUPS for name, count in counters[group].items()}
-
-
 @dataclass(slots=True)
 class _Compiler:
-    """Inductor as torch.compile calls it, keeping the graphs that it was given."""
+    """Inductor as torch.compile calls it."""
 
     settings: Mapping[str, Any]
-    graphs: list["fx.GraphModule"] = field(default_factory=list)
+    log: CompileLog = field(default_factory=CompileLog)
     compiler_name: str = "inductor"
 
-    def __call__(self, graph: "fx.GraphModule", inputs: list["Tensor"]) -> Any:
-        from torch._inductor.compile_fx import compile_fx
-
-        self.graphs.append(graph)
-        return compile_fx(graph, inputs, config_patches=dict(self.settings))
+    def __call__(self, graph: "fx.GraphModule", inputs: "list[Tensor]") -> Any:
+        with self.log.compiling(graph):
+            return compile_with_inductor(graph, inputs, self.settings)
 
     def prove(self) -> Proof:
-        from torch._dynamo.utils import counters, get_compilation_metrics
-        from torch._inductor import metrics
-
-        captured = int(counters["stats"]["unique_graphs"])
-        lowered = sum(count for name, count in counters["inductor"].items() if name.startswith("fxgraph_cache_"))
+        log, activity = self.log, self.log.activity
         fell_back = ""
-        if captured == 0:
+        if not log.graphs:
             fell_back = "eager: dynamo captured no graph"
-        elif lowered == 0:
+        elif activity.compiled == 0:
             fell_back = "the captured graph, operator by operator: inductor never compiled it"
-        compiled = [entry for entry in get_compilation_metrics() if entry.graph_op_count]
-        inside: Counter[str] = Counter()
-        for graph in self.graphs:
-            inside.update(operators(graph.graph))
         return Proof(
             fell_back=fell_back,
-            graphs=captured,
-            graph_breaks=sum(counters["graph_break"].values()),
-            recompiles=tuple(entry.recompile_reason for entry in compiled if entry.recompile_reason),
-            operators_inside=inside,
-            operators_outside=_library_calls(),
+            graphs=len(log.graphs),
+            graph_breaks=log.graph_breaks,
+            recompiles=log.recompiles,
+            operators_inside=log.operators,
+            operators_outside=dict(log.library_calls),
             facts={
-                "kernels_generated": metrics.generated_kernel_count,
-                "vectorised_cpp_kernels": metrics.generated_cpp_vec_kernel_count,
-                "graph_cache_hits": int(counters["inductor"]["fxgraph_cache_hit"]),
+                "kernels_generated": activity.kernels,
+                "vectorised_cpp_kernels": activity.vectorised_kernels,
+                "graph_cache_hits": activity.cache_hits,
             },
-            graph_hash=graph_hash([graph.graph for graph in self.graphs]),
+            graph_hash=log.graph_hash,
         )
-
-
-def _library_calls() -> dict[str, int]:
-    """Calls in the code that inductor wrote which are not its own kernels: oneDNN, cuDNN, BLAS and ATen, by name."""
-    from torch._inductor.codecache import PyCodeCache
-
-    found: Counter[str] = Counter()
-    for module in PyCodeCache.modules:
-        source = Path(module.__file__ or "").read_text(encoding="utf-8") if module.__file__ else ""
-        _, _, calls = source.partition("def call(")
-        found.update(name.removesuffix(".default") for name in _LIBRARY_CALL.findall(calls.partition("\ndef ")[0]))
-    return dict(found)
 
 
 def _build(module: "nn.Module", _inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext) -> Engine:
     import torch
-    from torch._inductor import config, list_mode_options
 
-    settings: dict[str, Any] = dict(list_mode_options(options.mode))
-    if options.freezing:
-        # As an option of torch.compile it comes too late: dynamo asks for it when it decides whether parameters are
-        # constants, and without them nothing is packed (torch._dynamo.utils.is_parameter_freezing).
-        config.freezing = True
+    settings = inductor_mode(options.mode)
     if context.trace:
         settings["cpp.enable_kernel_profile"] = True
     compiler = _Compiler(settings)
-    compiled = torch.compile(module, backend=compiler, fullgraph=True, dynamic=False)
-    if not settings.get("triton.cudagraphs"):
-        return ModuleEngine(compiled, compiler.prove, _counters, OWN_KERNELS)
+    compiled = call = compile_whole(module, compiler)
 
     def replay(*tensors: "Tensor") -> Outputs:
         torch.compiler.cudagraph_mark_step_begin()
-        outputs: Outputs = compiled(*tensors)
-        return outputs
+        return compiled(*tensors)
 
-    return ModuleEngine(replay, compiler.prove, _counters, OWN_KERNELS)
+    if settings.get("triton.cudagraphs"):
+        call = replay
+    tracer = partial(trace_operators, own=INDUCTOR_KERNELS)
+    return CompiledEngine(call, compiler.log, compiler.prove, tracer, options.freezing)
 
 
 BACKEND = Backend(

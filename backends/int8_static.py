@@ -22,6 +22,7 @@ from bakeoff.backends.backend import (
 )
 from bakeoff.backends.exported import TORCH, export
 from bakeoff.backends.quantization import TORCHAO, quiet
+from bakeoff.backends.torch_internals import fold_constants
 from bakeoff.models.component import Quantisation
 
 if TYPE_CHECKING:
@@ -73,9 +74,8 @@ def _make_plain(graph: "nn.Module") -> None:
     `functional.conv2d` on a reshaped weight is neither. So constants are folded, and each call is marked as a module's.
     """
     from torch import nn
-    from torch._inductor.constant_folding import constant_fold
 
-    constant_fold(graph)  # type: ignore[arg-type]
+    fold_constants(graph)
     sources = {"aten.conv2d.default": nn.Conv2d, "aten.linear.default": nn.Linear}
     for node in graph.graph.nodes:  # type: ignore[union-attr]
         if str(node.target) in sources:

@@ -7,8 +7,8 @@ hint `typed` is the default, and `dtype` is the option that follows the variant'
 bf16 by itself on a CPU that has it. `torch.compile(backend="openvino")` is not used: it catches every exception and
 lets inductor compile in silence.
 
-OpenVINO sends statistics when it is imported and when it converts. It does without where its telemetry package is
-missing (openvino/tools/ovc/telemetry_utils.py), so for this process it is.
+OpenVINO sends statistics when it is imported and when it converts. It sends none where it cannot import its telemetry
+package (openvino/tools/ovc/telemetry_utils.py), so that package is hidden while openvino is imported.
 """
 
 import hashlib
@@ -16,7 +16,8 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -36,6 +37,7 @@ from bakeoff.backends.backend import (
 )
 from bakeoff.backends.exported import INSTALL, TORCH, export, forms, refuse_others, refuse_quantised
 from bakeoff.backends.format import ArtifactFormat, BadArtifact, Need, Opening, Run, WriteRequest, Written
+from bakeoff.backends.port import Port, buffers_like
 from bakeoff.backends.tracing import TRACED_CALLS, Kernel, Trace
 
 if TYPE_CHECKING:
@@ -61,9 +63,22 @@ def _unsupported(options: Options, _device: str, _dtype: str) -> str | None:
     return None if options.streams >= 1 else f"streams={options.streams} is too few; give 1 or more"
 
 
-def _silent() -> None:
-    """Before the first import of openvino. The variable CI would do too, but torch reads it and compiles otherwise."""
-    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # the documented way to say: not there
+@contextmanager
+def _without_telemetry() -> Iterator[None]:
+    """Hide openvino_telemetry from imports: openvino, first imported in here, keeps a stub that sends nothing.
+
+    Nothing is hidden where somebody imported it before. The variable CI would silence it too, but torch reads that one
+    and compiles differently.
+    """
+    name = "openvino_telemetry"
+    hidden = name not in sys.modules
+    if hidden:
+        sys.modules[name] = None  # type: ignore[assignment]  # makes its import raise ImportError
+    try:
+        yield
+    finally:
+        if hidden:
+            sys.modules.pop(name, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +93,18 @@ class _Compiled(Engine):
     """The request of each call, kept in twins alone: node times are means over all calls so far."""
 
     def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
+        refuse_others(self.takes, inputs)
+        return self._bind(inputs)
+
+    def port(self, inputs: "Mapping[str, Tensor]", outputs: Sequence[str]) -> Port:
+        """Binding copies inputs that are not contiguous, so that the buffers are contiguous ones."""
+        refuse_others(self.takes, inputs)
+        buffers = buffers_like(inputs, contiguous=True)
+        return Port(buffers, self._bind(buffers), outputs)
+
+    def _bind(self, inputs: "Mapping[str, Tensor]") -> Call:
         import torch
 
-        refuse_others(self.takes, inputs)
         request = self.model.create_infer_request()
         kept = tuple(tensor.contiguous() for tensor in inputs.values())
         results = tuple(torch.empty(shape, dtype=dtype) for shape, dtype in self.outputs)
@@ -146,13 +170,14 @@ def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options
 
 def _convert(module: "nn.Module", inputs: "Mapping[str, Tensor]") -> "openvino.Model":
     """Raises Unsupported, naming them, where OpenVINO lacks operators."""
-    _silent()
-    import openvino
+    with _without_telemetry():
+        import openvino
 
     refuse_quantised(module, "OpenVINO", "it has no int8 of its own here, take int8+inductor")
     program = export(module, inputs)
     try:
-        model = openvino.convert_model(program)
+        with _without_telemetry():
+            model = openvino.convert_model(program)
     except openvino.frontend.OpConversionFailure as error:
         raise Unsupported(f"OpenVINO cannot convert {unconverted(str(error))}") from error
     model.reshape({index: list(tensor.shape) for index, tensor in enumerate(inputs.values())})
@@ -296,8 +321,8 @@ def _read_ir(path: Path) -> tuple[list[int], list[int]]:
 
 
 def _read(path: Path, _constants: Sequence[Path], opening: Opening) -> Run:
-    _silent()
-    import openvino
+    with _without_telemetry():
+        import openvino
     import torch
 
     model = openvino.Core().read_model(path)

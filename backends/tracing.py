@@ -1,14 +1,13 @@
-"""Where a call spends its time, kernel by kernel: what a twin is built for."""
+"""Where a call spends its time, kernel by kernel: what a traced build is for."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from bakeoff.backends.torch_internals import WRAPPER_EVENTS
+
 TRACED_CALLS = 5
-OWN_KERNELS = ("cpp_", "graph_", "triton_", "kernel_")
-"""How the names of kernels begin that inductor writes."""
-_WRAPPERS = ("## Call", "Torch-Compiled Region", "TorchDynamo", "CompiledFunction", "inductor_wrapper_call", "forward")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,31 +20,31 @@ class Kernel:
     ns: int
     """Time of its own in one call of the engine, all its calls together."""
     own: bool
-    """Code that the compiler made or brought; else a framework's operator or a vendor library behind one."""
+    """Whether the compiler generated or shipped it; else it is a framework's operator or in a vendor's library."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """One call of a twin, kernel by kernel; the longest first."""
+    """Mean of a few calls of a traced build, kernel by kernel; the longest first."""
 
     kernels: tuple[Kernel, ...]
     total_ns: int
-    """What the kernels' times are shares of: the call on a CPU, the device's busy time on CUDA."""
+    """The whole that kernels' times are shares of: the wall time of a call on a CPU, kernel time on CUDA."""
     operators_inside: Mapping[str, int] = field(default_factory=dict)
-    """Operators as they ran in the compiler, where only a trace knows: after its own optimiser."""
+    """Operators after the compiler's own optimiser, by name, where only a trace shows them."""
     operators_outside: Mapping[str, int] = field(default_factory=dict)
-    """Operators that ran elsewhere than asked: on another provider. Any such is falling back."""
+    """Operators that ran elsewhere, for instance on another provider than asked; any is a fallback."""
 
 
 def trace_operators(
     call: Callable[[], Sequence[Any]], own: tuple[str, ...] = (), wrappers: tuple[str, ...] = ()
 ) -> Trace:
-    """Torch's own profiler over a few calls: operators and compiled kernels on a CPU, device kernels on CUDA.
+    """Profile a few calls with torch's profiler: operators and compiled kernels on a CPU, device kernels on CUDA.
 
-    What only wraps other work (a compiled region, a cache lookup, TorchScript's `forward`) is no kernel: its time stays
-    unnamed. AOTInductor's `aoti_torch_cpu_addmm_out` is one: it calls ATen's product past the dispatcher, so nothing
-    below it has a name. `own` and `wrappers` are prefixes of event names: of the compiler's own kernels, and of more
-    events that only wrap other work.
+    `own` are prefixes of the names of the compiler's own kernels. Events that only enclose others (WRAPPER_EVENTS, and
+    those whose names begin with one of `wrappers`) are no kernels: their own time stays unnamed. AOTInductor's
+    `aoti_torch_cpu_addmm_out` is counted as a kernel: it calls ATen's product without the dispatcher, so that nothing
+    below it has a name.
     """
     import torch
     from torch.autograd.profiler import profile
@@ -62,7 +61,7 @@ def trace_operators(
     for event in recorded.key_averages():
         on_device = event.device_type == torch.profiler.DeviceType.CUDA
         microseconds = event.self_device_time_total if cuda else event.self_cpu_time_total
-        if cuda is on_device and microseconds > 0 and not event.key.startswith(_WRAPPERS + wrappers):
+        if cuda is on_device and microseconds > 0 and not event.key.startswith(WRAPPER_EVENTS + wrappers):
             name, ns = event.key, round(microseconds * 1000 / TRACED_CALLS)
             kernels.append(Kernel(name, event.count / TRACED_CALLS, ns, name.startswith(own) if own else False))
     total_ns = sum(kernel.ns for kernel in kernels) if cuda else wall_ns // TRACED_CALLS

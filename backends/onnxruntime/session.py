@@ -2,7 +2,7 @@
 
 import contextlib
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ from bakeoff.backends.exported import refuse_others
 from bakeoff.backends.onnxruntime.binding import bind_tensors, runner
 from bakeoff.backends.onnxruntime.options import PROVIDERS, Options, provider_of
 from bakeoff.backends.onnxruntime.profile import read_profile
+from bakeoff.backends.port import Port, buffers_like
 from bakeoff.backends.tracing import TRACED_CALLS, Trace
 
 if TYPE_CHECKING:
@@ -34,6 +35,15 @@ class Session(Engine):
 
     def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
         refuse_others(self.takes, inputs)
+        return self._bind(inputs)
+
+    def port(self, inputs: "Mapping[str, Tensor]", outputs: Sequence[str]) -> Port:
+        """Binding copies inputs that are not contiguous, so that the buffers are contiguous ones."""
+        refuse_others(self.takes, inputs)
+        buffers = buffers_like(inputs, contiguous=True)
+        return Port(buffers, self._bind(buffers), outputs)
+
+    def _bind(self, inputs: "Mapping[str, Tensor]") -> Call:
         keep = bind_tensors(self.session, self.inputs, tuple(inputs.values()), self.outputs)
         run = runner(self.session, keep.results[0].device.type)
         settings = self._run_settings()

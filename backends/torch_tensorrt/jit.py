@@ -19,15 +19,14 @@ from bakeoff.backends.backend import (
     Engine,
     Evidence,
     Footprint,
-    ModuleEngine,
     Proof,
 )
-from bakeoff.backends.exported import TORCH, graph_hash, operators, refuse_quantised
+from bakeoff.backends.compiled import CompiledEngine, CompileLog, compile_whole
+from bakeoff.backends.exported import TORCH, operators, refuse_quantised
 from bakeoff.backends.torch_tensorrt.library import REQUIRES, load_library
 from bakeoff.backends.torch_tensorrt.partitions import Told, listening
 from bakeoff.backends.torch_tensorrt.proof import Converted, prove, read_converted, trace_engines
 from bakeoff.backends.torch_tensorrt.settings import cache_settings, settings, unsupported_settings
-from bakeoff.backends.tracing import Trace
 
 if TYPE_CHECKING:
     from torch import Tensor, fx, nn
@@ -56,23 +55,21 @@ class _Compiler:
     backend: Any
     settings: Mapping[str, Any]
     told: Told = field(default_factory=Told)
-    graphs: "list[fx.Graph]" = field(default_factory=list)
+    log: CompileLog = field(default_factory=CompileLog)
     inside: Counter[str] = field(default_factory=Counter)
+    """Operators of the graphs, counted before torch_tensorrt changes them."""
     results: "list[fx.GraphModule]" = field(default_factory=list)
     compiler_name: str = "tensorrt"
 
     def __call__(self, graph: "fx.GraphModule", inputs: "list[Tensor]") -> Any:
-        self.graphs.append(graph.graph)
         self.inside.update(operators(graph.graph))
-        with listening() as told:
+        with self.log.compiling(graph), listening() as told:
             compiled = self.backend(graph, inputs, options=dict(self.settings))
         self.told.text += told.text
         self.results.append(compiled)
         return compiled
 
     def prove(self) -> Proof:
-        from torch._dynamo.utils import counters, get_compilation_metrics
-
         if not self.results:
             return Proof(fell_back="eager: dynamo captured no graph")
         found = [read_converted(result) for result in self.results]
@@ -80,44 +77,23 @@ class _Compiler:
         left: Counter[str] = Counter()
         for part in found:
             left.update(part.left)
-        proof = prove(Converted(engines, left), self.told, self.inside, graph_hash(self.graphs))
-        reasons = (entry.recompile_reason for entry in get_compilation_metrics() if entry.graph_op_count)
+        proof = prove(Converted(engines, left), self.told, self.inside, self.log.graph_hash)
         return replace(
-            proof,
-            graphs=len(self.results),
-            graph_breaks=sum(counters["graph_break"].values()),
-            recompiles=tuple(reason for reason in reasons if reason),
+            proof, graphs=len(self.results), graph_breaks=self.log.graph_breaks, recompiles=self.log.recompiles
         )
-
-
-@dataclass(frozen=True, slots=True)
-class _Engine(ModuleEngine):
-    def trace(self, call: Any) -> Trace:
-        return trace_engines(call)
-
-
-def _counters() -> Mapping[str, int]:
-    from torch._dynamo.utils import counters
-
-    return {f"stats.{name}": int(count) for name, count in counters["stats"].items()}
 
 
 def _build(module: "nn.Module", _inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext) -> Engine:
     refuse_quantised(module, "torch_tensorrt", "it lowers modelopt's quantize operators, not torchao's scaled_mm")
     library = load_library()
-    import torch
-
     known = {entry.name for entry in fields(library.dynamo.CompilationSettings)} | {"engine_cache_dir"}
     wanted = {"optimization_level": options.optimization_level, "min_block_size": options.min_block_size}
     if options.engine_cache:
         wanted |= cache_settings(context.cache_dir)
-    if options.freezing:
-        # Dynamo asks for it when it decides whether parameters are constants (torch/_dynamo/utils.py).
-        torch._inductor.config.freezing = True
     library.runtime.set_cudagraphs_mode(options.cudagraphs)
     compiler = _Compiler(library.dynamo.backend.torch_tensorrt_backend, settings(wanted, known, context))
-    compiled = torch.compile(module, backend=compiler, fullgraph=True, dynamic=False)
-    return _Engine(compiled, compiler.prove, _counters)
+    compiled = compile_whole(module, compiler)
+    return CompiledEngine(compiled, compiler.log, compiler.prove, trace_engines, options.freezing)
 
 
 BACKEND = Backend(

@@ -1,6 +1,5 @@
 """From a job's steps to a built engine that was called once; an exception on the way is a status."""
 
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +10,7 @@ from torch import Tensor, nn
 
 from bakeoff.backends import resolve_backend
 from bakeoff.backends.backend import Backend, BuildContext, Call, Engine, Prepared, Unavailable, Unsupported
+from bakeoff.backends.torch_internals import snapshot
 from bakeoff.machine.build_cache import is_warm
 from bakeoff.models.errors import BakeoffError
 from bakeoff.process.jobs import MeasureJob
@@ -67,7 +67,7 @@ def build(job: MeasureJob, bench: Bench, sets: Sequence[Mapping[str, Tensor]], t
     context = build_context(job, bench, trace)
     warm = is_warm(context.cache_dir)
     given_bytes = layer_bytes(bench.module)
-    compiled = inductor_graphs()
+    activity = snapshot()
     before = memory.resident_bytes()
     memory.reset_host_peak()
     started = time.monotonic()
@@ -98,7 +98,10 @@ def build(job: MeasureJob, bench: Bench, sets: Sequence[Mapping[str, Tensor]], t
         shrank = shrank and len(unchanged) < len(prepared.quantised)
         unproved = nothing_quantised(prepared.quantised, proof.quantised, shrank)
         prepared = _without(prepared, unchanged)
-    through, uses_inductor = inductor_graphs() - compiled, any(backend.evidence.uses_inductor for backend, _ in steps)
+    through, uses_inductor = (
+        (snapshot() - activity).compiled,
+        any(backend.evidence.uses_inductor for backend, _ in steps),
+    )
     if through and not unproved and not uses_inductor:
         unproved = f"inductor: it compiled {through} graph{'s' if through > 1 else ''}"
     if not steps[-1][0].footprint.keeps_module_weights:
@@ -172,15 +175,6 @@ def nothing_quantised(prepared: Mapping[str, str], built: Mapping[str, str], shr
         count = f"{len(prepared)} layer{'s are' if len(prepared) > 1 else ' is'}"
         return f"the module as it was: {count} said to be quantised, no weight of theirs became smaller"
     return ""
-
-
-def inductor_graphs() -> int:
-    """How many graphs inductor has compiled, or taken from its cache, in this process."""
-    dynamo = sys.modules.get("torch._dynamo.utils")
-    if dynamo is None:
-        return 0
-    counts = dynamo.counters["inductor"].items()
-    return sum(int(count) for name, count in counts if name.startswith("fxgraph_cache_"))
 
 
 def let_go(module: nn.Module) -> None:

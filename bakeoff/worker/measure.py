@@ -1,6 +1,5 @@
 """One variant from build to numbers: build, prove, check, time, meter, then what only shows afterwards."""
 
-import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor
 
 from bakeoff.backends.backend import Call, Engine, Outputs, Proof
+from bakeoff.backends.torch_internals import snapshot
 from bakeoff.models.types import Scalar
 from bakeoff.process.jobs import MeasureJob
 from bakeoff.record.schema import Finding, Measurement, Parity, ProofRecord, Status
@@ -207,9 +207,7 @@ def activity(engine: Engine) -> Callable[[], Mapping[str, int]]:
 
     def read() -> Mapping[str, int]:
         counts = dict(engine.activity())
-        dynamo = sys.modules.get("torch._dynamo.utils")
-        if dynamo is not None:
-            counts["dynamo graphs"] = int(dynamo.counters["stats"]["unique_graphs"])
+        counts["dynamo graphs"] = snapshot().captured
         return counts
 
     return read

@@ -128,3 +128,15 @@ def test_the_proof_counts_captures(toy: Toy) -> None:
 
 def test_a_cpu_is_told_why() -> None:
     assert "not on cpu" in BACKEND.unsupported(BACKEND.options(), "cpu", "bf16")
+
+
+def test_a_port_replays_what_is_written_into_its_inputs(toy: Toy) -> None:
+    port = toy.engine.port(toy.sets[0], ("y",))
+    captured = dict(toy.engine.activity())
+    for inputs in toy.sets:
+        for name, buffer in port.inputs.items():
+            buffer.copy_(inputs[name])
+        port.call()
+        (wanted,) = toy.module(*inputs.values())
+        assert torch.allclose(port.outputs["y"], wanted, rtol=1e-5, atol=1e-6)
+    assert toy.engine.activity() == captured

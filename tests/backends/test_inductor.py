@@ -19,13 +19,7 @@ pytestmark = [
 
 
 def build(folder: Path, trace: bool = False) -> Toy:
-    import torch._dynamo
-    from torch._dynamo.utils import counters
-    from torch._inductor.codecache import PyCodeCache
-
     torch._dynamo.reset()
-    counters.clear()
-    PyCodeCache.modules.clear()
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(folder / "inductor"))

@@ -1,6 +1,5 @@
 """torchao int8 on a toy: which layers it takes and why not the others, and that inductor multiplies integers."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,17 +20,12 @@ pytestmark = LIBRARY_WARNINGS
 
 
 @pytest.fixture(autouse=True)
-def _work_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Nothing that another test compiled, cached or set for its process."""
+def _work_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dynamo compiles the code of one class eight times at most."""
     import torch._dynamo
-    from torch._inductor import config
-    from torch._inductor.codecache import PyCodeCache
 
     torch._dynamo.reset()
-    PyCodeCache.cache_clear()
     monkeypatch.chdir(tmp_path)
-    with config.patch(freezing=False):
-        yield
 
 
 def layers() -> nn.Module:

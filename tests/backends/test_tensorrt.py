@@ -40,12 +40,9 @@ def _work_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _frozen_here_alone() -> Iterator[None]:
-    """What the option sets for a worker's life is a test's for its own."""
-    from torch._inductor import config
-
-    with config.patch(freezing=False):
-        yield
+def _nothing_compiled_before() -> None:
+    """Dynamo compiles the code of one class eight times at most."""
+    torch._dynamo.reset()
 
 
 @pytest.fixture(params=list(SIGNATURES))

@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from functools import cache
 
 import torch
-from torch._C._profiler import _ExperimentalConfig
-from torch.autograd.profiler import profile
+
+from bakeoff.backends.torch_internals import INDUCTOR_CALL, profile_every_thread
 
 _NAMESPACE = "aten::"
-_INDUCTOR = "## Call CompiledFxGraph"
-"""How the name begins that inductor gives each call of a graph it compiled (torch/_inductor/output_code.py)."""
 _MOVES = ("clone",)
 """Tagged as elementwise, and only move memory, which compilers do too."""
 _FEW = 8
@@ -33,14 +31,13 @@ class Dispatched:
 
 def dispatched(call: Callable[[], object]) -> Dispatched:
     """Run a call once and count."""
-    every_thread = _ExperimentalConfig(profile_all_threads=True)
-    with profile(experimental_config=every_thread) as recorded:  # torch.profiler's would import inductor: a second
+    with profile_every_thread() as recorded:
         call()
     operators: Counter[str] = Counter()
     outermost: Counter[str] = Counter()
     inductor_calls = 0
     for event in recorded.function_events:
-        inductor_calls += event.name.startswith(_INDUCTOR)
+        inductor_calls += event.name.startswith(INDUCTOR_CALL)
         if not event.name.startswith(_NAMESPACE):
             continue
         name = event.name.removeprefix(_NAMESPACE)

@@ -1,0 +1,142 @@
+"""Several engines in one process: each proves its own graphs, and settings of one build are gone for the next."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="inductor is a part of torch")
+
+import torch
+from torch import Tensor
+from toys import LIBRARY_WARNINGS, Toy, build_toy
+
+from bakeoff import backends
+from bakeoff.backends import compiled
+from bakeoff.backends.inductor import BACKEND, Options
+from bakeoff.worker.torch_flags import flags
+
+pytestmark = [
+    LIBRARY_WARNINGS,
+    pytest.mark.skipif(bool(BACKEND.host_gap(Options(), "cpu")), reason=BACKEND.host_gap(Options(), "cpu")),
+]
+
+
+@pytest.fixture(autouse=True)
+def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch._dynamo.reset()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+
+
+def numbers(toy: Toy) -> dict[str, Any]:
+    """What a proof counts."""
+    proof = toy.proof
+    facts = {name: proof.facts[name] for name in ("kernels_generated", "graph_cache_hits")}
+    return {
+        "graphs": (proof.fell_back, proof.graphs, proof.graph_breaks, proof.recompiles, proof.graph_hash),
+        "inside": dict(proof.operators_inside),
+        "outside": dict(proof.operators_outside),
+        **facts,
+    }
+
+
+def test_two_engines_of_different_graphs_prove_their_own(tmp_path: Path) -> None:
+    world = build_toy("world/inductor/fp32", tmp_path)
+    before = numbers(world)
+    picture = build_toy("picture/inductor/fp32", tmp_path)
+    assert numbers(world) == before
+    mine, theirs = numbers(world), numbers(picture)
+    assert mine["graphs"][:4] == theirs["graphs"][:4] == ("", 1, 0, ())
+    assert mine["graphs"][4] != theirs["graphs"][4]
+    assert "scaled_dot_product_attention" in mine["inside"]
+    assert "scaled_dot_product_attention" not in theirs["inside"]
+    assert not any("attention" in name for name in theirs["outside"])
+    assert mine["kernels_generated"] > 0
+    assert theirs["kernels_generated"] > 0
+    assert (world.error(), picture.error()) < (1e-5, 1e-5)
+
+
+def test_two_engines_of_one_graph_prove_the_same_and_no_recompilation(tmp_path: Path) -> None:
+    """Dynamo calls the second a recompilation, since both share the code of their class."""
+    first, second = (numbers(build_toy("world/inductor/fp32", tmp_path)) for _ in range(2))
+    assert (first.pop("graph_cache_hits"), second.pop("graph_cache_hits")) == (0, 1)
+    assert first == second
+
+
+def test_a_backend_beside_inductor_proves_its_own(tmp_path: Path) -> None:
+    build_toy("world/inductor/fp32", tmp_path)
+    eager = build_toy("world/eager/fp32", tmp_path)
+    assert (eager.built.unproved, eager.proof.graphs) == ("", None)
+
+
+def test_a_compiler_that_compiles_nothing_is_found_after_one_that_did(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build_toy("world/inductor/fp32", tmp_path)
+    monkeypatch.setattr("bakeoff.backends.inductor.compile_with_inductor", lambda graph, _inputs, _settings: graph)
+    assert "inductor never compiled it" in build_toy("picture/inductor/fp32", tmp_path).proof.fell_back
+
+
+def test_a_module_that_dynamo_never_saw_is_found_after_one_that_it_did(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build_toy("world/inductor/fp32", tmp_path)
+    monkeypatch.setattr("bakeoff.backends.inductor.compile_whole", lambda module, _compiler: module)
+    assert "dynamo captured no graph" in build_toy("picture/inductor/fp32", tmp_path).proof.fell_back
+
+
+def test_falling_to_inductor_is_found_after_inductor_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(backends._TABLE, "falls", "bakeoff.selftest.compiler_faults:FALLS_TO_INDUCTOR")
+    assert build_toy("world/inductor/fp32", tmp_path).built.unproved == ""
+    assert "1 graph" in build_toy("picture/falls/fp32", tmp_path).built.unproved
+    assert "1 graph" in build_toy("sound/falls/fp32", tmp_path).built.unproved
+    assert build_toy("stream/eager/fp32", tmp_path).built.unproved == ""
+
+
+def test_a_recompilation_is_proved_by_the_engine_that_was_compiled_again(tmp_path: Path) -> None:
+    world, sound = (build_toy(f"{name}/inductor/fp32", tmp_path) for name in ("world", "sound"))
+    (z,) = sound.sets[0].values()
+    with flags("fp32", 1):
+        sound.engine.bind({"z": z[..., :-1].contiguous()})()
+    assert world.proof.recompiles == ()
+    (reason,) = sound.proof.recompiles
+    assert str(z.shape[-1]) in reason
+    assert sound.proof.graphs == 2
+
+
+class TestFreezing:
+    def test_constants_are_folded_and_the_setting_is_restored(self, tmp_path: Path) -> None:
+        from torch._inductor import config
+
+        frozen = build_toy("world/inductor[freezing]/fp32", tmp_path)
+        assert config.freezing is False
+        assert frozen.error() < 1e-5
+        before = frozen.expected[0][0]
+        for parameter in frozen.module.parameters():
+            parameter.data.zero_()
+        with flags("fp32", 1):
+            assert torch.allclose(frozen.built.calls[0]()[0], before, atol=1e-5), "its weights are constants of its own"
+
+    def test_the_next_engine_is_not_frozen(self, tmp_path: Path) -> None:
+        build_toy("world/inductor[freezing]/fp32", tmp_path)
+        plain = build_toy("world/inductor/fp32", tmp_path)
+        for parameter in plain.module.parameters():
+            parameter.data.zero_()
+        with flags("fp32", 1):
+            changed = plain.built.calls[0]()[0]
+        assert not torch.allclose(changed, plain.expected[0][0], atol=1e-5)
+
+    def test_the_setting_is_restored_where_the_first_call_fails(self) -> None:
+        from torch._inductor import config
+
+        def fail(*_tensors: Tensor) -> Any:
+            assert config.freezing is True
+            raise RuntimeError("no kernel for this operator")
+
+        engine = compiled.CompiledEngine(fail, compiled.CompileLog(), lambda: None, lambda _call: None, freezing=True)
+        with pytest.raises(RuntimeError, match="no kernel"):
+            engine.bind({})()
+        assert config.freezing is False

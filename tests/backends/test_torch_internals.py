@@ -1,0 +1,210 @@
+"""Every private name of torch that the project uses, checked against the installed version."""
+
+import re
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="the names are torch's")
+
+import torch
+from torch import Tensor, nn
+from toys import LIBRARY_WARNINGS
+
+from bakeoff.backends import torch_internals
+from bakeoff.backends.inductor import BACKEND, Options
+from bakeoff.backends.torch_internals import CompileActivity, snapshot
+
+pytestmark = [
+    LIBRARY_WARNINGS,
+    pytest.mark.skipif(bool(BACKEND.host_gap(Options(), "cpu")), reason=BACKEND.host_gap(Options(), "cpu")),
+]
+
+ROOT = Path(__file__).resolve().parents[2]
+X = torch.randn(4, 8)
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> tuple[Tensor]:
+        return (self.linear(x).sin() + 1,)
+
+
+@pytest.fixture(autouse=True)
+def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+    torch._dynamo.reset()
+    with torch.no_grad():
+        yield
+
+
+class Compiler:
+    """Inductor by the names of torch_internals."""
+
+    def __init__(self) -> None:
+        self.ids: list[str] = []
+        self.code: list[object] = []
+        self.calls: dict[str, int] = {}
+
+    def __call__(self, graph: torch.fx.GraphModule, inputs: list[Tensor]) -> object:
+        self.ids.append(torch_internals.compile_id())
+        with torch_internals.generated_code() as modules:
+            compiled = torch_internals.compile_with_inductor(graph, inputs, {})
+        self.code = list(modules)
+        self.calls = dict(torch_internals.library_calls(modules))
+        return compiled
+
+
+def test_counts_a_graph_its_kernels_its_library_calls_and_its_cache_hit() -> None:
+    module = Net()
+    for hits in (0, 1):  # compiled, then taken from inductor's cache
+        torch._dynamo.reset()
+        compiler, before = Compiler(), snapshot()
+        torch.compile(module, backend=compiler, fullgraph=True)(X)
+        made = snapshot() - before
+        assert (made.captured, made.graph_breaks, made.compiled, made.cache_hits) == (1, 0, 1, hits)
+        assert made.kernels == 1
+        assert made.vectorised_kernels <= made.kernels
+        assert compiler.code, "code that this process loaded before is listed too"
+        assert sum(compiler.calls.values()) == 1
+        assert any("mm" in name or "linear" in name for name in compiler.calls)
+
+
+def test_a_graph_break_is_counted() -> None:
+    def broken(x: Tensor) -> Tensor:
+        y = x.sin()
+        torch._dynamo.graph_break()
+        return y.cos()
+
+    before = snapshot()
+    torch.compile(broken, backend="eager")(X)
+    made = snapshot() - before
+    assert (made.captured, made.graph_breaks, made.compiled) == (2, 1, 0)
+
+
+def test_counters_that_somebody_cleared_count_as_nothing() -> None:
+    torch.compile(Net(), backend="eager")(X)
+    before = snapshot()
+    torch._dynamo.utils.counters.clear()
+    assert before.captured
+    assert snapshot() - before == CompileActivity()
+
+
+def test_activities_add_up() -> None:
+    assert CompileActivity(1, 2, 3, 4, 5, 6) + CompileActivity(compiled=1) == CompileActivity(1, 2, 4, 4, 5, 6)
+
+
+def test_recompilations_are_told_by_their_compilation() -> None:
+    compiler = Compiler()
+    run = torch.compile(Net(), backend=compiler, dynamic=False)
+    run(X)
+    run(X[:2])
+    assert len(set(compiler.ids)) == 2
+    assert torch_internals.recompile_reasons(compiler.ids[:1]) == ()
+    (reason,) = torch_internals.recompile_reasons(compiler.ids[1:])
+    assert "4" in reason
+    assert "2" in reason
+
+
+def test_counters_by_group() -> None:
+    torch.compile(Net(), backend="eager")(X)
+    assert torch_internals.read_counters("stats")["stats.unique_graphs"] >= 1
+    assert torch_internals.read_counters("no such group") == {}
+
+
+def test_settings_hold_within_their_context_alone() -> None:
+    from torch._inductor import config
+
+    before = config.freezing
+    with torch_internals.inductor_settings(freezing=not before):
+        assert config.freezing is not before
+    assert config.freezing is before
+
+
+@pytest.mark.parametrize(
+    ("mode", "settings"),
+    [("default", {}), ("reduce-overhead", {"triton.cudagraphs"}), ("max-autotune", {"max_autotune"})],
+)
+def test_modes_stand_for_settings(mode: str, settings: set[str]) -> None:
+    from torch._inductor import config
+
+    found = torch_internals.inductor_mode(mode)
+    assert set(settings) <= set(found)
+    assert set(found) <= set(config.to_dict())
+
+
+def test_the_settings_that_backends_use_exist() -> None:
+    from torch._inductor import config
+
+    used = ("freezing", "max_autotune", "cpp.enable_kernel_profile", "aot_inductor.package_constants_in_so")
+    assert set(used) <= set(config.to_dict())
+
+
+def test_profiler_events_of_inductor_are_known_by_name() -> None:
+    with torch_internals.inductor_settings(**{"cpp.enable_kernel_profile": True}):
+        run = torch.compile(Net(), fullgraph=True)
+        run(X)
+    with torch_internals.profile_every_thread() as recorded:
+        run(X)
+    names = [event.name for event in recorded.function_events]
+    assert sum(name.startswith(torch_internals.INDUCTOR_CALL) for name in names) == 1
+    assert any(name.startswith(torch_internals.INDUCTOR_KERNELS) for name in names)
+    enclosing = [name for name in names if name.startswith(torch_internals.WRAPPER_EVENTS)]
+    assert any(name.startswith("Torch-Compiled Region") for name in enclosing)
+
+
+def test_constants_are_folded() -> None:
+    class Folded(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(8, 8))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x @ (self.weight * 2)
+
+    graph = torch.export.export(Folded(), (X,)).module()
+    torch_internals.fold_constants(graph)
+    assert not [node for node in graph.graph.nodes if "aten.mul" in str(node.target)]
+    assert torch.equal(graph(X), X @ torch.full((8, 8), 2.0))
+
+
+def test_a_package_is_compiled_loaded_and_run(tmp_path: Path) -> None:
+    module, path = Net(), tmp_path / "package.pt2"
+    settings = {"aot_inductor.package_constants_in_so": False}
+    torch_internals.compile_package(torch.export.export(module, (X,), strict=False), path, settings)
+    package = torch_internals.load_package(path)
+    assert {"AOTI_MACHINE"} <= set(package.metadata())
+    assert "linear.weight" in package.constants()
+    package.load_constants({name: module.get_parameter(name).detach() for name in package.constants()})
+    assert torch.allclose(package.run([X])[0], module(X)[0], atol=1e-6)
+    with zipfile.ZipFile(path) as archive:
+        wrappers = [archive.read(name).decode() for name in archive.namelist() if name.endswith(".wrapper.cpp")]
+    (calls,) = (torch_internals.package_calls(wrapper) for wrapper in wrappers)
+    assert any("mm" in name or "linear" in name for name in calls[0])
+    assert any("sin" in name for name in calls[1])
+
+
+def test_no_other_file_imports_what_torch_keeps_private() -> None:
+    private = re.compile(
+        r"\bfrom torch\.(?:\w+\.)*_\w+|\bimport torch\.(?:\w+\.)*_\w+|^[^#\n]*\btorch\._\w+\.\w+\(", re.M
+    )
+    files = [file for folder in ("backends", "bakeoff/worker", "export") for file in (ROOT / folder).rglob("*.py")]
+    found = {str(file.relative_to(ROOT)) for file in files if private.search(file.read_text(encoding="utf-8"))}
+    assert found == {"backends/torch_internals.py"}
+
+
+def test_reading_counters_imports_nothing() -> None:
+    code = (
+        "import sys; from bakeoff.backends.torch_internals import snapshot, read_counters, CompileActivity\n"
+        "assert snapshot() == CompileActivity() and read_counters('stats') == {}\n"
+        "print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

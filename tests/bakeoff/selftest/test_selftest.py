@@ -56,7 +56,7 @@ def test_every_canary_is_found_out_and_its_verdict_kept(tmp_path: Path, monkeypa
     ],
 )  # fmt: skip
 def test_what_was_promised_is_expected(canary: str, status: str) -> None:
-    (found,) = [entry for entry in ALL if entry.canary == f"canaries:{canary}"]
+    (found,) = [entry for entry in ALL if entry.canary == f"faulty:{canary}"]
     assert found.status == status
     assert (found.finding != "") == (status in ("unstable", "ok"))
 
@@ -100,7 +100,7 @@ def test_a_log_that_grew_is_found(tmp_path: Path) -> None:
 
 
 def test_what_cannot_run_here_is_expected_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lost = next(entry for entry in ALL if entry.canary == "compilers:LOST_PROVIDER")
+    lost = next(entry for entry in ALL if entry.canary == "compiler_faults:LOST_PROVIDER")
     missing = record("eager", made=measurement((), "unavailable", "onnxruntime is not installed"))
     assert not _check(lost, {lost.canary: missing}, tmp_path, "cpu").passed, "it is installed here, so it must run"
     monkeypatch.setattr(backend, "find_spec", lambda name: None if name == "onnxruntime" else object())

@@ -19,7 +19,7 @@ from bakeoff.variant import options_of
 from bakeoff.worker.checks import memory
 from bakeoff.worker.checks.memory import stored_bytes
 from bakeoff.worker.failures import first_line, is_out_of_memory
-from bakeoff.worker.subject import Bench, drawn_inputs, synchronise
+from bakeoff.worker.subject import LoadedSubject, drawn_inputs, synchronise
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ class StageError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Built:
+class BuiltEngine:
     """An engine that was called once, bound to each set of inputs."""
 
     engine: Engine
@@ -57,22 +57,24 @@ class Built:
     """One of the backends has inductor compile for it."""
 
 
-def build(job: MeasureJob, bench: Bench, sets: Sequence[Mapping[str, Tensor]], trace: bool = False) -> Built:
+def build(
+    job: MeasureJob, loaded: LoadedSubject, sets: Sequence[Mapping[str, Tensor]], trace: bool = False
+) -> BuiltEngine:
     """Prepare, build and call once. Raises StageError: `build_failed`, or what the backend itself says.
 
-    The module of `bench` is the variant's own from here on: it may be quantised in place, and its weights are let go
+    The module of `loaded` is the variant's own from here on: it may be quantised in place, and its weights are let go
     where the engine does not need them.
     """
     steps = [(resolve_backend(step.backend), step.options) for step in job.steps]
-    context = build_context(job, bench, trace)
+    context = build_context(job, loaded, trace)
     warm = is_warm(context.cache_dir)
-    given_bytes = layer_bytes(bench.module)
+    given_bytes = layer_bytes(loaded.module)
     compiled = inductor_graphs()
     before = memory.resident_bytes()
     memory.reset_host_peak()
     started = time.monotonic()
     try:
-        prepared = prepare(steps[:-1], bench.module, sets[0], context)
+        prepared = prepare(steps[:-1], loaded.module, sets[0], context)
         now_bytes = layer_bytes(prepared.module)
         weights_bytes = now_bytes[""]
         engine = _build_last(*steps[-1], prepared.module, sets[0], context)
@@ -102,12 +104,14 @@ def build(job: MeasureJob, bench: Bench, sets: Sequence[Mapping[str, Tensor]], t
     if through and not unproved and not through_inductor:
         unproved = f"inductor: it compiled {through} graph{'s' if through > 1 else ''}"
     if not steps[-1][0].keeps_module:
-        let_go(prepared.module)
-        let_go(bench.module)
-    return Built(engine, calls, cost, prepared, weights_bytes, unproved, steps[-1][0].interprets, through_inductor)
+        free_weights(prepared.module)
+        free_weights(loaded.module)
+    return BuiltEngine(
+        engine, calls, cost, prepared, weights_bytes, unproved, steps[-1][0].interprets, through_inductor
+    )
 
 
-def build_context(job: MeasureJob, bench: Bench, trace: bool = False) -> BuildContext:
+def build_context(job: MeasureJob, loaded: LoadedSubject, trace: bool = False) -> BuildContext:
     """For what and where this worker builds."""
     return BuildContext(
         variant=job.variant,
@@ -116,7 +120,7 @@ def build_context(job: MeasureJob, bench: Bench, trace: bool = False) -> BuildCo
         threads=job.subject.threads,
         work_dir=Path.cwd(),
         cache_dir=Path(job.cache_folder),
-        draw=lambda seed: drawn_inputs(bench, seed, job.dtype, job.subject.device),
+        draw=lambda seed: drawn_inputs(loaded, seed, job.dtype, job.subject.device),
         trace=trace,
     )
 
@@ -181,7 +185,7 @@ def inductor_graphs() -> int:
     return sum(int(count) for name, count in counts if name.startswith("fxgraph_cache_"))
 
 
-def let_go(module: nn.Module) -> None:
+def free_weights(module: nn.Module) -> None:
     """Forget a module's weights; an engine that holds some of them keeps them alive."""
     for part in module.modules():
         for name in list(part._parameters):

@@ -14,10 +14,10 @@ from bakeoff.process.jobs import CompareJob
 from bakeoff.record.schema import Finding, Measurement
 from bakeoff.worker.build import call_stage
 from bakeoff.worker.checks.dispatch import dispatched
-from bakeoff.worker.clocks.timing import Course, measure_overhead, timed, warm_up
+from bakeoff.worker.clocks.timing import TimingConfig, measure_overhead, timed, warm_up
 from bakeoff.worker.device import cache_flush, context_bytes, device_state
-from bakeoff.worker.measure import Stand, activity, attempt, closing_proof, proof_record, stand_up
-from bakeoff.worker.subject import Bench, Report
+from bakeoff.worker.measure import CheckedVariant, activity, attempt, build_and_check, closing_proof, proof_record
+from bakeoff.worker.subject import LoadedSubject, Report
 from bakeoff.worker.torch_flags import settings
 
 LONGEST_BLOCK = 200
@@ -30,53 +30,53 @@ _LONGEST_SPIN_S = 0.1
 
 def serve_blocks(job: CompareJob, commands: int, report: Report) -> Measurement:
     """Build, check, warm up, say `ready` with the milliseconds a call takes, then obey until told to stop."""
-    return attempt(job.measure, report, lambda bench: _serve(job, bench, commands, report))
+    return attempt(job.measure, report, lambda loaded: _serve(job, loaded, commands, report))
 
 
-def _serve(job: CompareJob, bench: Bench, commands: int, report: Report) -> Measurement:
+def _serve(job: CompareJob, loaded: LoadedSubject, commands: int, report: Report) -> Measurement:
     device = job.measure.subject.device
     shift = bytearray(job.shift)
     context_bytes(device)
-    stand = stand_up(job.measure, bench, report)
-    parity = stand.judged.parity(stand.checked)
-    course = Course(
+    checked = build_and_check(job.measure, loaded, report)
+    parity = checked.reference.parity(checked.differences)
+    config = TimingConfig(
         device=device,
         policy=job.measure.policy,
-        look=stand.watch.look,
-        flush=cache_flush(device, stand.built.weights_bytes),
-        inputs=stand.inputs,
+        check_outputs=checked.watch.check,
+        flush=cache_flush(device, checked.built.weights_bytes),
+        inputs=checked.inputs,
         report=report,
     )
     made = Measurement(
         status="ok",
-        build=stand.built.cost,
-        proof=proof_record(stand, stand.built.unproved or stand.proof.fell_back, ()),
+        build=checked.built.cost,
+        proof=proof_record(checked, checked.built.unproved or checked.proof.fell_back, ()),
         parity=parity,
         settings=settings(),
-        weights=bench.weights,
+        weights=loaded.weights,
     )
-    if stand.proof.fell_back:
-        return replace(made, status="fell_back", reason=f"what ran is {stand.proof.fell_back}")
+    if checked.proof.fell_back:
+        return replace(made, status="fell_back", reason=f"what ran is {checked.proof.fell_back}")
     if not parity.passed:
         problem = next(output.problem for output in parity.outputs if not output.passed)
         return replace(made, status="parity_failed", reason=problem)
-    counters = activity(stand.built.engine)
+    counters = activity(checked.built.engine)
     report("warm-up", "")
-    warmup_ns, _ = call_stage(lambda: warm_up(stand.built.calls, counters, course))
-    overhead = measure_overhead(call_stage(stand.built.calls[0]), course)
+    warmup_ns, _ = call_stage(lambda: warm_up(checked.built.calls, counters, config))
+    overhead = measure_overhead(call_stage(checked.built.calls[0]), config)
     before = dict(counters())
     report("ready", json.dumps(sorted(warmup_ns)[len(warmup_ns) // 2]))
-    _obey(stand, course, commands, report)
+    _obey(checked, config, commands, report)
     moved = sorted(name for name, count in counters().items() if count != before.get(name, 0))
     del shift
     state = device_state(device)
-    ran = call_stage(lambda: dispatched(stand.built.calls[0]))
-    proof = closing_proof(stand, ran)
+    ran = call_stage(lambda: dispatched(checked.built.calls[0]))
+    proof = closing_proof(checked, ran)
     made = replace(made, overhead=overhead, device_state=dict(state.facts), proof=proof)
     if proof.fell_back:
         return replace(made, status="fell_back", reason=f"what ran is {proof.fell_back}")
-    if stand.watch.problem:
-        return replace(made, status="parity_failed", reason=stand.watch.problem)
+    if checked.watch.problem:
+        return replace(made, status="parity_failed", reason=checked.watch.problem)
     alarms = []
     if moved:
         alarms.append(Finding("recompiles", f"compiled between the blocks ({', '.join(moved)})"))
@@ -84,9 +84,9 @@ def _serve(job: CompareJob, bench: Bench, commands: int, report: Report) -> Meas
     return replace(made, status="unstable", reason=alarms[0].text, findings=tuple(alarms)) if alarms else made
 
 
-def _obey(stand: Stand, course: Course, commands: int, report: Report) -> None:
+def _obey(checked: CheckedVariant, config: TimingConfig, commands: int, report: Report) -> None:
     """For each number that is read, so many calls, after one that brings the caches back; until `stop` or the end."""
-    calls, count = stand.built.calls, 0
+    calls, count = checked.built.calls, 0
     rested = time.process_time()
     for line in _lines(commands):
         if line == b"stop":
@@ -96,8 +96,8 @@ def _obey(stand: Stand, course: Course, commands: int, report: Report) -> None:
         for number in range(int(line) + 1):
             index = count % len(calls)
             count += 1
-            elapsed_ns, outputs = call_stage(lambda index=index: timed(calls[index], course))  # type: ignore[misc]
-            course.look(index, outputs)
+            elapsed_ns, outputs = call_stage(lambda index=index: timed(calls[index], config))  # type: ignore[misc]
+            config.check_outputs(index, outputs)
             del outputs
             if number:
                 samples.append(elapsed_ns)

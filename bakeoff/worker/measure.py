@@ -14,18 +14,18 @@ from bakeoff.backends.backend import Call, Engine, Outputs, Proof
 from bakeoff.models.types import Scalar
 from bakeoff.process.jobs import MeasureJob
 from bakeoff.record.schema import Finding, Measurement, Parity, ProofRecord, Status
-from bakeoff.worker.build import Built, StageError, build, call_stage
+from bakeoff.worker.build import BuiltEngine, StageError, build, call_stage
 from bakeoff.worker.checks import memory
-from bakeoff.worker.checks.dispatch import Dispatched, dispatched, one_by_one
-from bakeoff.worker.checks.fresh_inputs import Unseen, changed_inputs, try_unseen
-from bakeoff.worker.checks.outputs import Watch, copied, poison
-from bakeoff.worker.clocks.timing import Course, Timing, measure_overhead, time_calls, timed
+from bakeoff.worker.checks.dispatch import Dispatched, dispatched, uncompiled
+from bakeoff.worker.checks.fresh_inputs import FreshInputsResult, call_with_fresh_inputs, changed_inputs
+from bakeoff.worker.checks.outputs import OutputWatch, copied, overwrite
+from bakeoff.worker.clocks.timing import Timing, TimingConfig, measure_overhead, time_calls, timed
 from bakeoff.worker.clocks.trend import LEAST_GROWTH, climb, leak, least_leak
 from bakeoff.worker.device import DeviceState, cache_flush, context_bytes, device_state, held_bytes
 from bakeoff.worker.failures import encodable
-from bakeoff.worker.reference.error import Difference, nothing
+from bakeoff.worker.reference.error import Difference, not_comparable
 from bakeoff.worker.reference.load import Reference
-from bakeoff.worker.subject import Bench, Report, cast_inputs, open_bench, synchronise
+from bakeoff.worker.subject import LoadedSubject, Report, cast_inputs, load_subject, synchronise
 from bakeoff.worker.torch_flags import TORCH_DTYPES, flags, settings
 
 _LATE_S = 0.02
@@ -37,16 +37,16 @@ _LEAK_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Stand:
+class CheckedVariant:
     """A subject made real in one dtype on one device, with an engine for it that has passed the first checks."""
 
-    bench: Bench
+    loaded: LoadedSubject
     sets: tuple[dict[str, Tensor], ...]
-    built: Built
+    built: BuiltEngine
     proof: Proof
-    judged: Reference
-    watch: Watch
-    checked: list[list[Difference]]
+    reference: Reference
+    watch: OutputWatch
+    differences: list[list[Difference]]
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
@@ -55,59 +55,61 @@ class Stand:
 
 def measure(job: MeasureJob, report: Report) -> Measurement:
     """Measure one variant. Raises BakeoffError only where the request itself is wrong (a bad checkpoint)."""
-    return attempt(job, report, lambda bench: _measure(job, bench, report))
+    return attempt(job, report, lambda loaded: _measure(job, loaded, report))
 
 
-def attempt(job: MeasureJob, report: Report, action: Callable[[Bench], Measurement]) -> Measurement:
+def attempt(job: MeasureJob, report: Report, action: Callable[[LoadedSubject], Measurement]) -> Measurement:
     """Open the job's subject and do something with it; an exception of the variant's own code is a status."""
     report("weights", "")
-    bench = open_bench(job.subject)
+    loaded = load_subject(job.subject)
     with flags(job.dtype, job.subject.threads):
         try:
-            return action(bench)
+            return action(loaded)
         except StageError as stage:
             return Measurement(
                 status=stage.status,
                 reason=stage.reason,
                 settings=settings(),
-                weights=bench.weights,
+                weights=loaded.weights,
                 traceback=encodable("".join(traceback.format_exception(stage.error))[-8000:]),
             )
 
 
-def stand_up(job: MeasureJob, bench: Bench, report: Report) -> Stand:
+def build_and_check(job: MeasureJob, loaded: LoadedSubject, report: Report) -> CheckedVariant:
     """Build, prove and check the job's variant."""
     device, dtype = job.subject.device, job.dtype
-    sets = as_variant(bench, job)
+    sets = cast_subject(loaded, job)
     report("build", "")
-    built = build(job, bench, sets)
+    built = build(job, loaded, sets)
     report("prove", "")
     proof = call_stage(built.engine.prove)
     report("check", "")
-    judged = Reference(Path(job.reference_folder), bench, dtype, job.quantisation)
+    reference = Reference(Path(job.reference_folder), loaded, dtype, job.quantisation)
     inputs = [tensor for inputs in sets for tensor in inputs.values()]
-    checked = [
+    found = [
         differences
         for index, call in enumerate(built.calls)
-        for differences in _check(judged, index, call, device, inputs)
+        for differences in _check(reference, index, call, device, inputs)
     ]
-    return Stand(bench, sets, built, proof, judged, judged.watch(), checked)
+    return CheckedVariant(loaded, sets, built, proof, reference, reference.watch(), found)
 
 
-def _check(judged: Reference, index: int, call: Call, device: str, inputs: Sequence[Tensor]) -> list[list[Difference]]:
+def _check(
+    reference: Reference, index: int, call: Call, device: str, inputs: Sequence[Tensor]
+) -> list[list[Difference]]:
     """Two calls of one set. What the first gave must stay as it is, and be of no use to the second."""
     outputs = call_stage(call)
     synchronise(device)
     copy = copied(outputs)
-    first = judged.differences(index, copy)
+    first = reference.differences(index, copy)
     time.sleep(_LATE_S)
     if not _alike(outputs, copy):
-        first = [nothing("changed after the call had returned") for _ in first]
+        first = [not_comparable("changed after the call had returned") for _ in first]
         first = [replace(entry, where=f"inputs {index}") for entry in first]
-    call_stage(lambda: poison(outputs, inputs))
+    call_stage(lambda: overwrite(outputs, inputs))
     again = call_stage(call)
     synchronise(device)
-    return [first, judged.differences(index, copied(again), "after the caller overwrote what it gave before")]
+    return [first, reference.differences(index, copied(again), "after the caller overwrote what it gave before")]
 
 
 def _alike(outputs: object, copy: object) -> bool:
@@ -121,50 +123,50 @@ def _alike(outputs: object, copy: object) -> bool:
     )
 
 
-def as_variant(bench: Bench, job: MeasureJob) -> tuple[dict[str, Tensor], ...]:
+def cast_subject(loaded: LoadedSubject, job: MeasureJob) -> tuple[dict[str, Tensor], ...]:
     """Bring the module to the variant's device and dtype, and give its sets of inputs so."""
     device, dtype = job.subject.device, job.dtype
-    bench.module.to(device=device, dtype=TORCH_DTYPES[dtype])
-    return tuple(cast_inputs(bench.workload, inputs, dtype, device) for inputs in bench.sets)
+    loaded.module.to(device=device, dtype=TORCH_DTYPES[dtype])
+    return tuple(cast_inputs(loaded.workload, inputs, dtype, device) for inputs in loaded.sets)
 
 
-def _measure(job: MeasureJob, bench: Bench, report: Report) -> Measurement:
+def _measure(job: MeasureJob, loaded: LoadedSubject, report: Report) -> Measurement:
     device = job.subject.device
     context = context_bytes(device)
     given = settings()
-    stand = stand_up(job, bench, report)
-    engine, calls = stand.built.engine, stand.built.calls
+    checked = build_and_check(job, loaded, report)
+    engine, calls = checked.built.engine, checked.built.calls
 
-    course = Course(
+    config = TimingConfig(
         device=device,
         policy=job.policy,
-        look=stand.watch.look,
-        flush=cache_flush(device, stand.built.weights_bytes),
+        check_outputs=checked.watch.check,
+        flush=cache_flush(device, checked.built.weights_bytes),
         resident=lambda: held_bytes(device),
-        inputs=stand.inputs,
+        inputs=checked.inputs,
         report=report,
     )
-    timing = call_stage(lambda: time_calls(calls, activity(engine), course))
+    timing = call_stage(lambda: time_calls(calls, activity(engine), config))
     state = device_state(device)
-    overhead = measure_overhead(timing.outputs[0], course)
-    late = [stand.judged.differences(index, copy, "after timing") for index, copy in enumerate(timing.outputs)]
-    grown = _drift(timing, calls, course)
+    overhead = measure_overhead(timing.outputs[0], config)
+    late = [checked.reference.differences(index, copy, "after timing") for index, copy in enumerate(timing.outputs)]
+    grown = _drift(timing, calls, config)
     timing = replace(timing, outputs=())  # neither must be metered
-    cold, course = course.flush is not None, replace(course, flush=None)
+    cold, config = config.flush is not None, replace(config, flush=None)
 
     report("memory", "")
-    io_bytes = memory.tensors_bytes(stand.inputs)
-    weights_bytes = stand.built.weights_bytes
+    io_bytes = memory.tensors_bytes(checked.inputs)
+    weights_bytes = checked.built.weights_bytes
     metered = call_stage(lambda: memory.meter(lambda: _round(calls), device, weights_bytes, io_bytes, context))
     leaked = _leak(timing, calls, device)
     report("unseen", "")
-    changed = changed_inputs(stand.sets, bench.sets)
+    changed = changed_inputs(checked.sets, loaded.sets)
     ran = call_stage(lambda: dispatched(calls[0]))
-    unseen = call_stage(lambda: try_unseen(engine, stand.sets, course))
-    late.append(stand.judged.differences(1, unseen.outputs, "in the memory of inputs 0"))
-    proof = closing_proof(stand, ran)
+    unseen = call_stage(lambda: call_with_fresh_inputs(engine, checked.sets, config))
+    late.append(checked.reference.differences(1, unseen.outputs, "in the memory of inputs 0"))
+    proof = closing_proof(checked, ran)
 
-    parity = stand.judged.parity([*stand.checked, *late])
+    parity = checked.reference.parity([*checked.differences, *late])
     alarms = [
         *_timing_alarms(timing, grown, leaked, proof.recompiles, job),
         *_other_alarms(given, settings(), unseen, state),
@@ -176,16 +178,16 @@ def _measure(job: MeasureJob, bench: Bench, report: Report) -> Measurement:
         findings.append(Finding("power-cap", "the GPU was at its power cap in the timed window"))
     if job.policy.contention >= timing.others > job.policy.contention / 4:
         findings.append(Finding("contention", f"other processes took {timing.others:.0%} of all cores while timing"))
-    if job.quantisation and job.dtype == "fp32" and not proof.fell_back and stand.judged.as_exact_as_eager(parity):
+    if job.quantisation and job.dtype == "fp32" and not proof.fell_back and checked.reference.as_exact_as_eager(parity):
         exact = "full precision: its outputs err no more than plain eager's, which nothing quantised does"
         proof = replace(proof, fell_back=exact)
-    wrong = f"the engine changes its input {changed}" if changed else stand.watch.problem
+    wrong = f"the engine changes its input {changed}" if changed else checked.watch.problem
     status, reason = _verdict(proof.fell_back, parity, wrong, alarms)
     return Measurement(
         status=status,
         reason=reason,
         findings=tuple(findings),
-        build=stand.built.cost,
+        build=checked.built.cost,
         proof=proof,
         parity=parity,
         latency=timing.latency,
@@ -194,7 +196,7 @@ def _measure(job: MeasureJob, bench: Bench, report: Report) -> Measurement:
         overhead=overhead,
         settings=given,
         device_state={"other_cpu_share": round(timing.others, 4), "cores_busy": round(timing.cores, 3), **state.facts},
-        weights=bench.weights,
+        weights=loaded.weights,
     )
 
 
@@ -215,25 +217,27 @@ def activity(engine: Engine) -> Callable[[], Mapping[str, int]]:
     return read
 
 
-def closing_proof(stand: Stand, ran: Dispatched) -> ProofRecord:
+def closing_proof(checked: CheckedVariant, ran: Dispatched) -> ProofRecord:
     """Ask the engine again after its last call, hold what it ran against what eager runs, and close it."""
-    final = call_stage(stand.built.engine.prove)
-    call_stage(stand.built.engine.close)
-    fell_back = stand.built.unproved or stand.proof.fell_back or final.fell_back
-    if not fell_back and ran.inductor_calls and not stand.built.through_inductor:
+    final = call_stage(checked.built.engine.prove)
+    call_stage(checked.built.engine.close)
+    fell_back = checked.built.unproved or checked.proof.fell_back or final.fell_back
+    if not fell_back and ran.inductor_calls and not checked.built.through_inductor:
         fell_back = f"inductor: it compiled {ran.inductor_calls} of the graphs that a call runs"
-    if not fell_back and not stand.built.interprets:
-        fell_back = one_by_one(ran, stand.judged.eager)
-    return proof_record(stand, fell_back, final.recompiles, ran)
+    if not fell_back and not checked.built.interprets:
+        fell_back = uncompiled(ran, checked.reference.eager)
+    return proof_record(checked, fell_back, final.recompiles, ran)
 
 
-def proof_record(stand: Stand, fell_back: str, recompiles: Sequence[str], ran: Dispatched | None = None) -> ProofRecord:
+def proof_record(
+    checked: CheckedVariant, fell_back: str, recompiles: Sequence[str], ran: Dispatched | None = None
+) -> ProofRecord:
     """What the engine stated when it was built, as records keep it."""
-    proof = stand.proof
-    prepared = stand.built.prepared
+    proof = checked.proof
+    prepared = checked.built.prepared
     facts: dict[str, Scalar] = {**prepared.facts, **proof.facts}
     if ran is not None:
-        eager = stand.judged.eager
+        eager = checked.reference.eager
         facts["operators_dispatched"] = sum(ran.operators.values())
         facts["operators_dispatched_by_eager"] = sum(eager.operators.values())
         facts["elementwise_dispatched"] = ran.elementwise
@@ -269,7 +273,7 @@ def _leak(timing: Timing, calls: Sequence[Call], device: str) -> int:
     return lasting if lasting >= least_leak(timing.sizes[-1]) else 0
 
 
-def _drift(timing: Timing, calls: Sequence[Call], course: Course) -> float:
+def _drift(timing: Timing, calls: Sequence[Call], config: TimingConfig) -> float:
     """How much longer calls took at the end of the timed window than at its beginning, if they still do; else 1.0.
 
     A slow moment of the host passes: calls that are quick again did not drift.
@@ -280,7 +284,7 @@ def _drift(timing: Timing, calls: Sequence[Call], course: Course) -> float:
         return 1.0
     first = _quartile(steady[: max(2, len(steady) // 10)])
     count = max(4, round(_DRIFT_S * 1e9 / first))
-    later = call_stage(lambda: [timed(calls[index % len(calls)], course)[0] for index in range(count)])
+    later = call_stage(lambda: [timed(calls[index % len(calls)], config)[0] for index in range(count)])
     return grown if _quartile(later) / first > (1 + grown) / 2 else 1.0
 
 
@@ -310,7 +314,7 @@ def _timing_alarms(
 
 
 def _other_alarms(
-    given: Mapping[str, Scalar], now: Mapping[str, Scalar], unseen: Unseen, state: DeviceState
+    given: Mapping[str, Scalar], now: Mapping[str, Scalar], unseen: FreshInputsResult, state: DeviceState
 ) -> list[Finding]:
     alarms = []
     changed = [f"{name} from {value} to {now[name]}" for name, value in given.items() if now[name] != value]

@@ -21,7 +21,7 @@ Report = Callable[[str, str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
+class LoadedSubject:
     """Everything about a subject in fp32 on the CPU; `cast_inputs` and `nn.Module.to` make a variant of it."""
 
     component: Component
@@ -38,7 +38,7 @@ def set_count(workload: Workload) -> int:
     return 2 if sum(spec.elements for spec in workload.inputs) * 4 > LARGE_STATE_BYTES else 4
 
 
-def open_bench(subject: Subject) -> Bench:
+def load_subject(subject: Subject) -> LoadedSubject:
     """Build the subject's module and draw its inputs.
 
     Raises BakeoffError when the component, the workload or the checkpoint is not what was asked for.
@@ -59,7 +59,7 @@ def open_bench(subject: Subject) -> Bench:
     else:
         load_checkpoint(path, module, component)
     sets = tuple(_draw_set(workload, subject.input_seed, index) for index in range(set_count(workload)))
-    return Bench(component, config, workload, module, fingerprint(module), sets)
+    return LoadedSubject(component, config, workload, module, fingerprint(module), sets)
 
 
 def _draw_set(workload: Workload, seed: int, index: int) -> dict[str, Tensor]:
@@ -76,10 +76,10 @@ def draw(spec: TensorSpec, key: str) -> Tensor:
     return torch.randn(spec.shape, generator=generator)
 
 
-def drawn_inputs(bench: Bench, seed: str, dtype: str, device: str) -> dict[str, Tensor]:
+def drawn_inputs(loaded: LoadedSubject, seed: str, dtype: str, device: str) -> dict[str, Tensor]:
     """Inputs of the workload from a seed of their own, in a variant's dtype and on its device."""
-    drawn = {spec.name: draw(spec, f"{seed}:{spec.name}") for spec in bench.workload.inputs}
-    return cast_inputs(bench.workload, drawn, dtype, device)
+    drawn = {spec.name: draw(spec, f"{seed}:{spec.name}") for spec in loaded.workload.inputs}
+    return cast_inputs(loaded.workload, drawn, dtype, device)
 
 
 def cast_inputs(workload: Workload, inputs: Mapping[str, Tensor], dtype: str, device: str) -> dict[str, Tensor]:

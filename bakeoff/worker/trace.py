@@ -10,9 +10,9 @@ import re
 from bakeoff.backends.tracing import Trace
 from bakeoff.process.jobs import MeasureJob, TraceJob, TraceResult
 from bakeoff.record.schema import KernelTime, TraceRecord
-from bakeoff.worker.build import Built, StageError, build, call_stage
-from bakeoff.worker.measure import as_variant
-from bakeoff.worker.subject import Report, open_bench
+from bakeoff.worker.build import BuiltEngine, StageError, build, call_stage
+from bakeoff.worker.measure import cast_subject
+from bakeoff.worker.subject import Report, load_subject
 from bakeoff.worker.torch_flags import flags
 
 _FP8 = re.compile("e4m3|e5m2|f8f8|fp8|float8|scaled_mm", re.IGNORECASE)
@@ -41,12 +41,12 @@ def trace_build(job: TraceJob, report: Report) -> TraceResult:
     return TraceResult(warm_s, _kept(trace, hashed), dict(trace.operators_outside), dict(trace.operators_inside))
 
 
-def _build(job: MeasureJob, report: Report, trace: bool) -> Built:
+def _build(job: MeasureJob, report: Report, trace: bool) -> BuiltEngine:
     report("weights", "")
-    bench = open_bench(job.subject)
-    sets = as_variant(bench, job)[:1]
+    loaded = load_subject(job.subject)
+    sets = cast_subject(loaded, job)[:1]
     report("build", "")
-    return build(job, bench, sets, trace)
+    return build(job, loaded, sets, trace)
 
 
 def _kept(trace: Trace, graph_hash: str) -> TraceRecord:

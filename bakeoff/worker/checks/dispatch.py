@@ -61,7 +61,7 @@ def _is_elementwise(name: str) -> bool:
     return any(torch.Tag.pointwise in getattr(packet, overload).tags for overload in packet.overloads())
 
 
-def one_by_one(ran: Dispatched, eager: Dispatched) -> str:
+def uncompiled(ran: Dispatched, eager: Dispatched) -> str:
     """What a call is that no compiler worked on, or "".
 
     Plain eager: it runs each operator that eager runs, nested ones too, as often at least. Composite operators such as

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bakeoff.backends.backend import Call, Engine, Outputs
 from bakeoff.worker.checks.outputs import copied
-from bakeoff.worker.clocks.timing import Course, timed
+from bakeoff.worker.clocks.timing import TimingConfig, timed
 from bakeoff.worker.subject import synchronise
 
 _ROUNDS = 4
@@ -30,7 +30,7 @@ class _Try:
 
 
 @dataclass(frozen=True, slots=True)
-class Unseen:
+class FreshInputsResult:
     outputs: Outputs
     """Of the second set's values in the first set's memory."""
     seen: tuple[_Try, ...]
@@ -56,17 +56,19 @@ class Unseen:
         return ""
 
 
-def try_unseen(engine: Engine, sets: Sequence[Mapping[str, Tensor]], course: Course) -> Unseen:
+def call_with_fresh_inputs(
+    engine: Engine, sets: Sequence[Mapping[str, Tensor]], config: TimingConfig
+) -> FreshInputsResult:
     """Put other values where the first set lies, bind and call; changes `sets[0]`, so it comes last."""
     place, values = sets[0], sets[1]
     bind = _binder(engine, place)
-    first = _rebound(bind, place, values, course)
+    first = _rebound(bind, place, values, config)
     seen, fresh = [], []
     for number in range(_ROUNDS):
-        seen.append(_rebound(bind, place, values, course))
+        seen.append(_rebound(bind, place, values, config))
         scale = 1 - 2.0 ** -(4 + number)  # changes bf16 too, and leaves values alike
-        fresh.append(_rebound(bind, place, {name: tensor * scale for name, tensor in values.items()}, course))
-    return Unseen(first.outputs, tuple(seen), tuple(fresh))
+        fresh.append(_rebound(bind, place, {name: tensor * scale for name, tensor in values.items()}, config))
+    return FreshInputsResult(first.outputs, tuple(seen), tuple(fresh))
 
 
 def _binder(engine: Engine, place: Mapping[str, Tensor]) -> Callable[[], Call]:
@@ -82,18 +84,18 @@ def _binder(engine: Engine, place: Mapping[str, Tensor]) -> Callable[[], Call]:
 
 
 def _rebound(
-    bind: Callable[[], Call], place: Mapping[str, Tensor], values: Mapping[str, Tensor], course: Course
+    bind: Callable[[], Call], place: Mapping[str, Tensor], values: Mapping[str, Tensor], config: TimingConfig
 ) -> _Try:
     for name, tensor in place.items():
         tensor.copy_(values[name])
-    synchronise(course.device)
+    synchronise(config.device)
     started = time.perf_counter_ns()
     call = bind()
-    synchronise(course.device)
+    synchronise(config.device)
     bind_ns = time.perf_counter_ns() - started
-    call_ns, outputs = timed(call, course)
+    call_ns, outputs = timed(call, config)
     kept = copied(outputs)
-    return _Try(bind_ns, call_ns, timed(call, course)[0], kept)
+    return _Try(bind_ns, call_ns, timed(call, config)[0], kept)
 
 
 def _ms(samples_ns: Sequence[int]) -> str:

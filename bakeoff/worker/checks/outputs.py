@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bakeoff.models.component import TensorSpec
 
-Look = Callable[[int, object], None]
+OutputCheck = Callable[[int, object], None]
 """(index of the set of inputs, what the call gave)."""
 
 _SLACK = 1e-3
@@ -19,7 +19,7 @@ _GROSS = 0.5
 """Relative L2 of the elements; two unrelated outputs differ by about 1.4."""
 
 
-class Watch:
+class OutputWatch:
     """Compares a fingerprint of each output with the judge's: the norm of all of it, and some of its elements.
 
     An output within relative L2 of `limit` has a norm within `limit` of the reference's (triangle inequality), so no
@@ -41,7 +41,7 @@ class Watch:
         self.problem = ""
         """The first wrong output seen."""
 
-    def look(self, index: int, outputs: object) -> None:
+    def check(self, index: int, outputs: object) -> None:
         self._seen += 1
         tensors = [tensor for tensor in _tensors(outputs) if tensor.is_floating_point()]
         if self.problem or len(tensors) != len(self._specs):
@@ -84,7 +84,7 @@ def copied(outputs: Any) -> Any:
     return tuple(output.clone() if type(output) is Tensor else output for output in outputs)
 
 
-def poison(outputs: object, kept: Sequence[Tensor] = ()) -> None:
+def overwrite(outputs: object, kept: Sequence[Tensor] = ()) -> None:
     """Overwrite what a call gave with NaN, as its caller may: an engine that hands it out again is found out.
 
     Tensors that share memory with `kept` (an output that is an input) or with themselves are left alone.

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 
 from bakeoff.machine.floors import Ceiling
 from bakeoff.process.jobs import CeilingsJob, CeilingsResult
-from bakeoff.worker.clocks.timing import processor_use
+from bakeoff.worker.clocks.timing import measure_cpu_usage
 from bakeoff.worker.subject import Report, synchronise
 from bakeoff.worker.torch_flags import TORCH_DTYPES, flags
 
@@ -33,7 +33,7 @@ _LONGEST_S = 0.25
 
 def measure_ceilings(job: CeilingsJob, report: Report) -> CeilingsResult:
     """Measure on `job.device` with `job.threads`; about half a minute on two CPU cores."""
-    with processor_use() as use:
+    with measure_cpu_usage() as use:
         found = tuple(_measure(job, report))
     return CeilingsResult(found, round(use().others, 3))
 

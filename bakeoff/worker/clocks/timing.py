@@ -14,7 +14,7 @@ from bakeoff.backends.backend import Call, Outputs
 from bakeoff.record.policy import Policy
 from bakeoff.record.schema import Clock, Finding, Overhead, Samples
 from bakeoff.record.statistics import interval_ranks
-from bakeoff.worker.checks.outputs import Look, copied, poison
+from bakeoff.worker.checks.outputs import OutputCheck, copied, overwrite
 from bakeoff.worker.subject import Report, synchronise
 
 _now_ns = time.perf_counter_ns
@@ -35,12 +35,12 @@ Activity = Callable[[], Mapping[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
-    """What the clocks run under. `look` sees what each call gave, between calls, while no clock runs."""
+class TimingConfig:
+    """What the clocks run under. `check_outputs` sees the outputs of each call, between calls, outside the clock."""
 
     device: str
     policy: Policy
-    look: Look
+    check_outputs: OutputCheck
     flush: Callable[[], None] | None = None
     """Empties the caches before each call, untimed, for components that would else be measured from cache."""
     resident: Callable[[], int] = field(default=lambda: 0)
@@ -72,24 +72,24 @@ class Timing:
     """How much slower a fixed piece of work was at the end of the latency window than at its beginning, as a ratio."""
 
 
-def time_calls(calls: Sequence[Call], activity: Activity, course: Course) -> Timing:
+def time_calls(calls: Sequence[Call], activity: Activity, config: TimingConfig) -> Timing:
     """Warm up, then run both clocks over `calls`, one bound call a set of inputs, in turn."""
-    policy, report = course.policy, course.report
+    policy, report = config.policy, config.report
     report("warm-up", "")
-    warmup_ns, settled = warm_up(calls, activity, course)
+    warmup_ns, settled = warm_up(calls, activity, config)
     findings = (
         [] if settled else [Finding("warm-up", f"samples still drifted after {policy.warmup_cap_s:.0f} s of warm-up")]
     )
     before = dict(activity())
     report("latency", "")
-    with processor_use() as latency_use:
-        samples, stopped, points, called = _latency(calls, median(warmup_ns[-_LEAST_SAMPLES:]), course)
+    with measure_cpu_usage() as latency_use:
+        samples, stopped, points, called = _latency(calls, median(warmup_ns[-_LEAST_SAMPLES:]), config)
     after = activity()
-    last, outputs = _last_calls(calls, course)
+    last, outputs = _last_calls(calls, config)
     report("throughput", "")
     between = dict(activity())
-    with processor_use() as throughput_use:
-        throughput = _throughput(calls, median(samples), course)
+    with measure_cpu_usage() as throughput_use:
+        throughput = _throughput(calls, median(samples), config)
     end = activity()
     moved = {name for name, count in after.items() if count != before.get(name, 0)}
     moved |= {name for name, count in end.items() if count != between.get(name, 0)}
@@ -107,41 +107,41 @@ def time_calls(calls: Sequence[Call], activity: Activity, course: Course) -> Tim
     )
 
 
-def timed(call: Call, course: Course) -> tuple[int, Outputs]:
+def timed(call: Call, config: TimingConfig) -> tuple[int, Outputs]:
     """One sample of the latency clock, nanoseconds, and what the call gave."""
-    if course.flush is not None:
-        course.flush()
-        synchronise(course.device)
+    if config.flush is not None:
+        config.flush()
+        synchronise(config.device)
     started = _now_ns()
     outputs = call()
-    synchronise(course.device)
+    synchronise(config.device)
     return _now_ns() - started, outputs
 
 
-def measure_overhead(outputs: Outputs, course: Course) -> Overhead:
+def measure_overhead(outputs: Outputs, config: TimingConfig) -> Overhead:
     """What the clocks read for a call that does nothing and gives `outputs`; medians, nanoseconds a call."""
 
     def call() -> Outputs:
         return outputs
 
-    latency = median(timed(call, course)[0] for _ in range(_OVERHEAD_CALLS))
-    throughput = median(queued([call] * _OVERHEAD_BLOCK, course) for _ in range(15))
+    latency = median(timed(call, config)[0] for _ in range(_OVERHEAD_CALLS))
+    throughput = median(queued([call] * _OVERHEAD_BLOCK, config) for _ in range(15))
     return Overhead(round(latency), round(throughput))
 
 
-def queued(calls: Sequence[Call], course: Course) -> int:
+def queued(calls: Sequence[Call], config: TimingConfig) -> int:
     """One sample of the throughput clock, nanoseconds a call."""
-    return _block(calls, course)[0]
+    return _block(calls, config)[0]
 
 
-def warm_up(calls: Sequence[Call], activity: Activity, course: Course) -> tuple[list[int], bool]:
+def warm_up(calls: Sequence[Call], activity: Activity, config: TimingConfig) -> tuple[list[int], bool]:
     """Call until no counter moves and the last samples agree with the ones before, for `warmup_s` at least."""
-    policy = course.policy
+    policy = config.policy
     samples: list[int] = []
     started = time.monotonic()
     quiet_since, counters = 0, dict(activity())
     while True:
-        samples.append(_sample(calls, len(samples), course))
+        samples.append(_sample(calls, len(samples), config))
         elapsed = time.monotonic() - started
         window = max(_WARMUP_WINDOW, min(len(samples) // 4, 200))
         if elapsed >= policy.warmup_s and (len(samples) - quiet_since) >= max(2 * window, len(calls)):
@@ -154,11 +154,11 @@ def warm_up(calls: Sequence[Call], activity: Activity, course: Course) -> tuple[
             return samples[-policy.max_samples :], False
 
 
-def _sample(calls: Sequence[Call], count: int, course: Course) -> int:
+def _sample(calls: Sequence[Call], count: int, config: TimingConfig) -> int:
     """A timed call of the set whose turn it is, looked at."""
     index = count % len(calls)
-    elapsed_ns, outputs = timed(calls[index], course)
-    course.look(index, outputs)
+    elapsed_ns, outputs = timed(calls[index], config)
+    config.check_outputs(index, outputs)
     return elapsed_ns
 
 
@@ -176,12 +176,14 @@ class _Point:
     """A fixed piece of work: what the host does to everybody alike."""
 
 
-def _latency(calls: Sequence[Call], expected_ns: float, course: Course) -> tuple[list[int], str, list[_Point], int]:
+def _latency(
+    calls: Sequence[Call], expected_ns: float, config: TimingConfig
+) -> tuple[list[int], str, list[_Point], int]:
     """Sample until the rule says stop; of calls so fast that the samples would fill up early, every n-th is kept.
 
     Returns the samples, why it stopped, what was read meanwhile, and the number of calls.
     """
-    policy = course.policy
+    policy = config.policy
     samples: list[int] = []
     points: list[_Point] = []
     room = policy.max_samples - len(calls)
@@ -190,11 +192,11 @@ def _latency(calls: Sequence[Call], expected_ns: float, course: Course) -> tuple
     weighed = -math.inf
     stopped, count = "", 0
     while not stopped:
-        elapsed_ns = _sample(calls, count, course)
+        elapsed_ns = _sample(calls, count, config)
         count += 1
         now = time.monotonic()
         if now - weighed >= policy.min_s / _POINTS:
-            points.append(_Point(course.resident(), _probe()))
+            points.append(_Point(config.resident(), _probe()))
             weighed = now
         if count % stride:
             continue
@@ -205,14 +207,14 @@ def _latency(calls: Sequence[Call], expected_ns: float, course: Course) -> tuple
             stopped = "cap"
         elif now - checked >= _CHECK_EVERY_S or now - started >= policy.min_s:
             checked = now
-            course.report("latency", f"{len(samples)} samples")
+            config.report("latency", f"{len(samples)} samples")
             enough = len(samples) >= policy.min_samples and now - started >= policy.min_s
             if enough and _half_width(samples) < policy.narrow_ratio:
                 stopped = "narrow"
     return samples, stopped, points, count
 
 
-def _last_calls(calls: Sequence[Call], course: Course) -> tuple[list[int], tuple[Outputs, ...]]:
+def _last_calls(calls: Sequence[Call], config: TimingConfig) -> tuple[list[int], tuple[Outputs, ...]]:
     """One more timed call of each set, and copies of what these gave the moment that the clock stopped.
 
     Before it the set is called once untimed and what that gave is overwritten: a call that returns before its work is
@@ -221,11 +223,11 @@ def _last_calls(calls: Sequence[Call], course: Course) -> tuple[list[int], tuple
     samples: list[int] = []
     copies: list[Outputs] = []
     for call in calls:
-        before = timed(call, course)[1]
+        before = timed(call, config)[1]
         time.sleep(_LATE_S)
-        poison(before, course.inputs)
+        overwrite(before, config.inputs)
         del before
-        elapsed_ns, outputs = timed(call, course)
+        elapsed_ns, outputs = timed(call, config)
         copies.append(copied(outputs))
         samples.append(elapsed_ns)
     return samples, tuple(copies)
@@ -238,35 +240,35 @@ def _half_width(samples: Sequence[int]) -> float:
     return (ordered[high] - ordered[low]) / 2 / median(ordered)
 
 
-def _throughput(calls: Sequence[Call], latency_ns: float, course: Course) -> Clock:
+def _throughput(calls: Sequence[Call], latency_ns: float, config: TimingConfig) -> Clock:
     """Blocks of calls without waiting between them: device events on CUDA, the wall clock on a CPU.
 
     Where caches are flushed, CUDA events bracket each call in a full queue; on a CPU there is no queue to fill, so the
     flush is left out of the sum by timing each call alone.
     """
-    policy = course.policy
+    policy = config.policy
     count = max(2, round(_THROUGHPUT_SAMPLE_S * 1e9 / latency_ns))
     samples: list[int] = []
     started = time.monotonic()
     while len(samples) < 3 or (time.monotonic() - started < policy.throughput_s and len(samples) < policy.max_samples):
         first = len(samples)
-        elapsed_ns, last = _block([calls[(first + index) % len(calls)] for index in range(count)], course)
+        elapsed_ns, last = _block([calls[(first + index) % len(calls)] for index in range(count)], config)
         samples.append(elapsed_ns)
-        course.look((first + count - 1) % len(calls), last)
+        config.check_outputs((first + count - 1) % len(calls), last)
     return Clock(Samples(samples), Samples(), count, "window")
 
 
-def _block(calls: Sequence[Call], course: Course) -> tuple[int, Outputs]:
+def _block(calls: Sequence[Call], config: TimingConfig) -> tuple[int, Outputs]:
     """Nanoseconds a call, and what the last call gave: engines may overwrite what earlier ones did."""
-    return (_cuda_block if course.device == "cuda" else _cpu_block)(calls, course)
+    return (_cuda_block if config.device == "cuda" else _cpu_block)(calls, config)
 
 
-def _cpu_block(calls: Sequence[Call], course: Course) -> tuple[int, Outputs]:
+def _cpu_block(calls: Sequence[Call], config: TimingConfig) -> tuple[int, Outputs]:
     outputs: Outputs = ()
-    if course.flush is not None:
+    if config.flush is not None:
         total = 0
         for call in calls:
-            elapsed_ns, outputs = timed(call, course)
+            elapsed_ns, outputs = timed(call, config)
             total += elapsed_ns
         return total // len(calls), outputs
     *others, last = calls
@@ -277,15 +279,15 @@ def _cpu_block(calls: Sequence[Call], course: Course) -> tuple[int, Outputs]:
     return (_now_ns() - started) // len(calls), outputs
 
 
-def _cuda_block(calls: Sequence[Call], course: Course) -> tuple[int, Outputs]:
+def _cuda_block(calls: Sequence[Call], config: TimingConfig) -> tuple[int, Outputs]:
     """By events in a full queue."""
-    groups = [[call] for call in calls] if course.flush is not None else [list(calls)]
+    groups = [[call] for call in calls] if config.flush is not None else [list(calls)]
     outputs: Outputs = ()
     calls[0]()  # the queue is not empty when the first event is reached
     brackets = []
     for group in groups:
-        if course.flush is not None:
-            course.flush()
+        if config.flush is not None:
+            config.flush()
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         begin.record()
         *others, last = group
@@ -323,7 +325,7 @@ class _Use:
 
 
 @contextmanager
-def processor_use() -> Iterator[Callable[[], _Use]]:
+def measure_cpu_usage() -> Iterator[Callable[[], _Use]]:
     """Yields a function that gives, after the block, the share of all cores that other processes (and the hypervisor)
     took, and the number of cores that this one kept busy."""
     use = _Use()

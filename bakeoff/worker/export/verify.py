@@ -15,7 +15,7 @@ from bakeoff.export.sample import Reader, calls, carried, limits_of, thinned
 from bakeoff.models.errors import BakeoffError
 from bakeoff.process.jobs import VerifyJob, VerifyResult
 from bakeoff.worker.checks import memory
-from bakeoff.worker.reference.error import Difference, difference, nothing
+from bakeoff.worker.reference.error import Difference, difference, not_comparable
 from bakeoff.worker.subject import Report, synchronise
 from bakeoff.worker.torch_flags import flags
 
@@ -113,9 +113,9 @@ def _compare(
         step = artifact.manifest.sample.every.get(f"{name}/{port.name}", 1)
         if tuple(output.shape) != port.shape or str(output.dtype) != f"torch.{port.dtype}":
             gave = f"{str(output.dtype).removeprefix('torch.')} {list(output.shape)}"
-            entry = nothing(f"is {gave}, not {port.dtype} {list(port.shape)}")
+            entry = not_comparable(f"is {gave}, not {port.dtype} {list(port.shape)}")
         elif not torch.isfinite(output).all():
-            entry = nothing("has values that are not finite")
+            entry = not_comparable("has values that are not finite")
         else:
             entry = difference(thinned(output, step), wanted[port.name].flatten(), output.dtype)
         found.setdefault((name, port.name), []).append((frame, entry))

@@ -8,8 +8,8 @@ from bakeoff.process.jobs import WriteJob, WriteResult
 from bakeoff.variant import options_of
 from bakeoff.worker.build import build_context, prepare
 from bakeoff.worker.checks import memory
-from bakeoff.worker.measure import as_variant
-from bakeoff.worker.subject import Report, open_bench
+from bakeoff.worker.measure import cast_subject
+from bakeoff.worker.subject import Report, load_subject
 from bakeoff.worker.torch_flags import flags
 
 
@@ -17,15 +17,15 @@ def write_program(job: WriteJob, report: Report) -> WriteResult:
     """Raises BakeoffError where the back end cannot write it, the folder takes nothing, or nothing was quantised."""
     asked = job.measure
     report("weights", "")
-    bench = open_bench(asked.subject)
+    loaded = load_subject(asked.subject)
     steps = [(resolve_backend(step.backend), step.options) for step in asked.steps]
     last, options = steps[-1]
     assert last.form is not None, "the parent refuses a back end without a form"
     with flags(asked.dtype, asked.subject.threads):
-        inputs = as_variant(bench, asked)[0]
+        inputs = cast_subject(loaded, asked)[0]
         report("build", "")
-        context = build_context(asked, bench)
-        prepared = prepare(steps[:-1], bench.module, inputs, context)
+        context = build_context(asked, loaded)
+        prepared = prepare(steps[:-1], loaded.module, inputs, context)
         if asked.quantisation and len(steps) > 1 and not prepared.quantised:
             raise BakeoffError(f"{asked.variant}: not one layer was quantised; nothing is exported under that name")
         try:

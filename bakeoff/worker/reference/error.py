@@ -28,7 +28,7 @@ class Difference:
     """Which inputs, and when, for the sentence about it."""
 
 
-def nothing(problem: str) -> Difference:
+def not_comparable(problem: str) -> Difference:
     """An output that cannot be compared at all."""
     return Difference(math.inf, math.inf, math.nan, math.inf, 0.0, problem)
 
@@ -36,16 +36,16 @@ def nothing(problem: str) -> Difference:
 def difference(output: object, reference: Tensor, expected_dtype: torch.dtype) -> Difference:
     """Compare in fp64 on the output's device. Shape, dtype, NaN and infinity are problems, not numbers."""
     if type(output) is not Tensor:  # a subclass may compute when it is looked at, which no clock sees
-        return nothing(f"is a {type(output).__name__}, not a plain tensor")
+        return not_comparable(f"is a {type(output).__name__}, not a plain tensor")
     if output.shape != reference.shape:
-        return nothing(f"has shape {list(output.shape)}, not {list(reference.shape)}")
+        return not_comparable(f"has shape {list(output.shape)}, not {list(reference.shape)}")
     if output.dtype != expected_dtype:
-        return nothing(f"is {output.dtype}, not {expected_dtype}")
+        return not_comparable(f"is {output.dtype}, not {expected_dtype}")
     found = output.detach().double().flatten()
     wanted = reference.to(found.device).double().flatten()
     bad = int((~torch.isfinite(found)).sum())
     if bad:
-        return nothing(f"has {bad} of {found.numel()} values that are not finite")
+        return not_comparable(f"has {bad} of {found.numel()} values that are not finite")
     error, norm = found - wanted, float(wanted.norm())
     distance = float(error.norm())
     return Difference(

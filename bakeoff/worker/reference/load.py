@@ -7,10 +7,10 @@ from pathlib import Path
 from bakeoff.models.component import Quantisation
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record.schema import OutputParity, Parity
-from bakeoff.worker.checks.outputs import Watch
-from bakeoff.worker.reference.error import Difference, difference, expected_dtype, limits, nothing, worst
+from bakeoff.worker.checks.outputs import OutputWatch
+from bakeoff.worker.reference.error import Difference, difference, expected_dtype, limits, not_comparable, worst
 from bakeoff.worker.reference.make import load_reference, read_about, read_eager
-from bakeoff.worker.subject import Bench
+from bakeoff.worker.subject import LoadedSubject
 from bakeoff.worker.torch_flags import TORCH_DTYPES
 
 _ROUNDING = 1e-6
@@ -20,22 +20,22 @@ _ROUNDING = 1e-6
 class Reference:
     """The references of one subject, and the limits of one dtype. Raises BakeoffError when the weights differ."""
 
-    def __init__(self, folder: Path, bench: Bench, dtype: str, quantisation: Quantisation = "") -> None:
+    def __init__(self, folder: Path, loaded: LoadedSubject, dtype: str, quantisation: Quantisation = "") -> None:
         self._folder = folder
         self._about = read_about(folder)
-        if self._about["weights"] != bench.weights:
+        if self._about["weights"] != loaded.weights:
             raise BakeoffError(f"the judge {folder.name} saw other weights than this worker; run the sweep again")
-        self._specs = bench.workload.outputs
+        self._specs = loaded.workload.outputs
         self._dtype = TORCH_DTYPES[dtype]
         eager = read_eager(folder, dtype)
         self.eager = eager.runs
         self._noise: Mapping[str, float] = eager.noise
-        self._limits = limits(self._specs, eager.noise, bench.component.tolerance_fp32, quantisation)
+        self._limits = limits(self._specs, eager.noise, loaded.component.tolerance_fp32, quantisation)
 
-    def watch(self) -> Watch:
+    def watch(self) -> OutputWatch:
         """A look between calls that knows the fingerprints of all references."""
         references = (load_reference(self._folder, index) for index in range(int(self._about["sets"])))
-        return Watch(self._specs, references, self._limits)
+        return OutputWatch(self._specs, references, self._limits)
 
     def differences(self, index: int, outputs: object, when: str = "") -> list[Difference]:
         """Each output of set `index` against its reference; `when` completes the sentence about a wrong one."""
@@ -47,7 +47,7 @@ class Reference:
         if not isinstance(outputs, tuple | list) or len(outputs) != len(self._specs):
             found = f"{len(outputs)} outputs" if isinstance(outputs, tuple | list) else f"a {type(outputs).__name__}"
             problem = f"is not there to compare: a call gave {found}, the workload states {len(self._specs)}"
-            return [nothing(problem) for _ in self._specs]
+            return [not_comparable(problem) for _ in self._specs]
         return [
             difference(output, reference[spec.name], expected_dtype(spec, self._dtype))
             for spec, output in zip(self._specs, outputs, strict=True)

@@ -15,7 +15,7 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.process.jobs import ReferenceJob, ReferenceResult, Subject
 from bakeoff.worker.checks.dispatch import Dispatched, dispatched
 from bakeoff.worker.reference.error import difference, expected_dtype
-from bakeoff.worker.subject import Bench, Report, cast_inputs, open_bench
+from bakeoff.worker.subject import LoadedSubject, Report, cast_inputs, load_subject
 from bakeoff.worker.torch_flags import TORCH_DTYPES, flags
 
 _FP64_BYTES = 8 << 30
@@ -41,13 +41,13 @@ def reference_dtype(module: nn.Module, io_elements: int, flops: int, device: str
     return "fp64" if needed <= _FP64_BYTES and seconds <= _FP64_SECONDS else "fp32"
 
 
-def _run(bench: Bench, dtype: str, device: str, threads: int) -> list[tuple[Tensor, ...]]:
+def _run(loaded: LoadedSubject, dtype: str, device: str, threads: int) -> list[tuple[Tensor, ...]]:
     """Plain eager on every set of inputs; leaves the module in that dtype."""
     with flags(dtype, threads):
-        module = bench.module.to(device=device, dtype=TORCH_DTYPES[dtype])
+        module = loaded.module.to(device=device, dtype=TORCH_DTYPES[dtype])
         return [
-            tuple(output.cpu() for output in module(*cast_inputs(bench.workload, inputs, dtype, device).values()))
-            for inputs in bench.sets
+            tuple(output.cpu() for output in module(*cast_inputs(loaded.workload, inputs, dtype, device).values()))
+            for inputs in loaded.sets
         ]
 
 
@@ -60,44 +60,44 @@ def make_reference(job: ReferenceJob, report: Report) -> ReferenceResult:
     folder = Path(job.folder)
     subject = job.subject
     report("weights", "")
-    bench = open_bench(subject)
+    loaded = load_subject(subject)
     about_file = folder / "reference.json"
     reused = about_file.exists()
     if not reused:
-        work = bench.workload.work
-        dtype = reference_dtype(bench.module, work.io_elements, work.flops * len(bench.sets), subject.device)
+        work = loaded.workload.work
+        dtype = reference_dtype(loaded.module, work.io_elements, work.flops * len(loaded.sets), subject.device)
         report("judge", f"eager {dtype}")
-        outputs = _run(bench, dtype, subject.device, subject.threads)
-        check_outputs(bench, outputs[0])
-        names = [spec.name for spec in bench.workload.outputs]
+        outputs = _run(loaded, dtype, subject.device, subject.threads)
+        check_outputs(loaded, outputs[0])
+        names = [spec.name for spec in loaded.workload.outputs]
         folder.mkdir(parents=True, exist_ok=True)
         for index, tensors in enumerate(outputs):
             kept = {name: tensor.contiguous() for name, tensor in zip(names, tensors, strict=True)}
             save_file(kept, folder / f"set{index}.safetensors")
-        made = {"dtype": dtype, "weights": bench.weights, "sets": len(bench.sets), "judge": folder.name}
+        made = {"dtype": dtype, "weights": loaded.weights, "sets": len(loaded.sets), "judge": folder.name}
         write_atomically(about_file, msgspec.json.encode(made))
     about = read_about(folder)
-    if about["weights"] != bench.weights:
+    if about["weights"] != loaded.weights:
         raise BakeoffError(f"the weights changed while the sweep ran (judge {folder.name}); run it again")
     missing = [dtype for dtype in job.dtypes if not (folder / f"eager-{dtype}.json").exists()]
-    references = [load_reference(folder, index) for index in range(len(bench.sets))] if missing else []
+    references = [load_reference(folder, index) for index in range(len(loaded.sets))] if missing else []
     rounded = False
     for dtype in sorted(missing, key=lambda name: TORCH_DTYPES[name].itemsize, reverse=True):
         report("judge", f"noise floor of eager {dtype}")
         if rounded:
-            bench = open_bench(subject)  # fp64 and back to fp32 is exact, from half precision there is no way back
-        outputs = _run(bench, dtype, subject.device, subject.threads)
+            loaded = load_subject(subject)  # fp64 and back to fp32 is exact, from half precision there is no way back
+        outputs = _run(loaded, dtype, subject.device, subject.threads)
         rounded = TORCH_DTYPES[dtype].itemsize < 4
-        eager = Eager(_noise(bench, outputs, references, dtype), _operators(bench, dtype, subject))
+        eager = Eager(_noise(loaded, outputs, references, dtype), _operators(loaded, dtype, subject))
         write_atomically(folder / f"eager-{dtype}.json", msgspec.json.encode(eager))
     return ReferenceResult(folder.name, str(about["dtype"]), time.monotonic() - started, reused and not missing)
 
 
 def _noise(
-    bench: Bench, outputs: list[tuple[Tensor, ...]], references: list[dict[str, Tensor]], dtype: str
+    loaded: LoadedSubject, outputs: list[tuple[Tensor, ...]], references: list[dict[str, Tensor]], dtype: str
 ) -> dict[str, float]:
     noise = {}
-    for position, spec in enumerate(bench.workload.outputs):
+    for position, spec in enumerate(loaded.workload.outputs):
         entries = [
             difference(tensors[position], reference[spec.name], expected_dtype(spec, TORCH_DTYPES[dtype]))
             for tensors, reference in zip(outputs, references, strict=True)
@@ -107,25 +107,25 @@ def _noise(
     return noise
 
 
-def _operators(bench: Bench, dtype: str, subject: Subject) -> Dispatched:
+def _operators(loaded: LoadedSubject, dtype: str, subject: Subject) -> Dispatched:
     """What the module, already in that dtype, runs operator by operator."""
-    inputs = cast_inputs(bench.workload, bench.sets[0], dtype, subject.device)
+    inputs = cast_inputs(loaded.workload, loaded.sets[0], dtype, subject.device)
     with flags(dtype, subject.threads):
-        return dispatched(lambda: bench.module(*inputs.values()))
+        return dispatched(lambda: loaded.module(*inputs.values()))
 
 
-def check_outputs(bench: Bench, outputs: tuple[Tensor, ...]) -> None:
+def check_outputs(loaded: LoadedSubject, outputs: tuple[Tensor, ...]) -> None:
     """Raises BakeoffError where eager's own outputs are not of the stated shapes, or not finite."""
-    specs = bench.workload.outputs
+    specs = loaded.workload.outputs
     found, stated = [tuple(tensor.shape) for tensor in outputs], [spec.shape for spec in specs]
     if found != stated:
         raise BakeoffError(
-            f"{bench.component.name}.{bench.workload.name} gives shapes {found}, its spec states {stated}"
+            f"{loaded.component.name}.{loaded.workload.name} gives shapes {found}, its spec states {stated}"
         )
     for spec, tensor in zip(specs, outputs, strict=True):
         if not torch.isfinite(tensor).all():
             raise BakeoffError(
-                f"{bench.component.name}.{bench.workload.name}: {spec.name} is not finite even in the judge"
+                f"{loaded.component.name}.{loaded.workload.name}: {spec.name} is not finite even in the judge"
             )
 
 

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from bakeoff.backends.backend import Call, Engine, Outputs
 from bakeoff.record.policy import Policy
-from bakeoff.worker.checks.fresh_inputs import Unseen, try_unseen
-from bakeoff.worker.clocks.timing import Course
+from bakeoff.worker.checks.fresh_inputs import FreshInputsResult, call_with_fresh_inputs
+from bakeoff.worker.clocks.timing import TimingConfig
 
 CALL_S, RECORDING_S = 0.003, 0.03
 
@@ -54,9 +54,9 @@ class Recording(Engine):
         return self.says
 
 
-def tried(engine: Engine) -> Unseen:
+def tried(engine: Engine) -> FreshInputsResult:
     sets = [{"x": torch.full((4,), float(number))} for number in (1, 2)]
-    return try_unseen(engine, sets, Course("cpu", Policy(), lambda _index, _outputs: None))
+    return call_with_fresh_inputs(engine, sets, TimingConfig("cpu", Policy(), lambda _index, _outputs: None))
 
 
 @pytest.mark.parametrize("in_bind", [True, False])

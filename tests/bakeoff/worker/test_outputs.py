@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from bakeoff.models.component import TensorSpec
-from bakeoff.worker.checks.outputs import Watch, copied, poison
+from bakeoff.worker.checks.outputs import OutputWatch, copied, overwrite
 
 LIMIT = 1e-3
 SPEC = TensorSpec("y", (3, 50))
@@ -17,8 +17,8 @@ def reference(seed: int) -> Tensor:
     return torch.randn(3, 50, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def watch() -> Watch:
-    return Watch([SPEC], [{"y": reference(seed)} for seed in range(2)], {"y": LIMIT})
+def watch() -> OutputWatch:
+    return OutputWatch([SPEC], [{"y": reference(seed)} for seed in range(2)], {"y": LIMIT})
 
 
 def test_right_outputs_are_left_in_peace() -> None:
@@ -28,7 +28,7 @@ def test_right_outputs_are_left_in_peace() -> None:
         wanted = reference(index)
         wrong_by_less = wanted + 0.99 * LIMIT * noise / noise.norm() * wanted.norm()
         for output in (wanted, wanted.float(), wrong_by_less):
-            seen.look(index, (output,))
+            seen.check(index, (output,))
     assert seen.problem == ""
 
 
@@ -37,28 +37,28 @@ def test_one_value_that_is_no_number_is_seen(bad: float) -> None:
     seen = watch()
     output = reference(0).float()
     output[2, 49] = bad
-    seen.look(0, (output,))
+    seen.check(0, (output,))
     assert seen.problem.startswith("y was wrong in call 1 of those looked at while timing (inputs 0)")
 
 
 def test_another_sets_output_is_seen_whatever_its_norm() -> None:
     seen = watch()
     other = reference(1) * reference(0).norm() / reference(1).norm()
-    seen.look(0, (other.float(),))
+    seen.check(0, (other.float(),))
     assert "inputs 0" in seen.problem
 
 
 def test_the_first_problem_is_kept_and_its_call_is_counted() -> None:
     seen = watch()
     for output in (reference(0), 2 * reference(0), 3 * reference(0)):
-        seen.look(0, (output,))
+        seen.check(0, (output,))
     assert "in call 2 " in seen.problem
 
 
 @pytest.mark.parametrize("outputs", [(), None, (1,), (torch.ones(3, 50), torch.ones(1)), torch.ones(3, 50)])
 def test_a_wrong_form_is_left_to_the_full_comparison(outputs: object) -> None:
     seen = watch()
-    seen.look(0, outputs)
+    seen.check(0, outputs)
     assert seen.problem == ""
 
 
@@ -68,12 +68,12 @@ def test_poison_overwrites_what_a_call_gave_and_nothing_else() -> None:
     spread = torch.ones(1).expand(3)
     with torch.inference_mode():
         inferred = torch.ones(2)
-    poison((arena[2:5], kept.view(2, 2), spread, inferred, 7, torch.ones(2, dtype=torch.int64)), [kept])
+    overwrite((arena[2:5], kept.view(2, 2), spread, inferred, 7, torch.ones(2, dtype=torch.int64)), [kept])
     assert arena.isnan().tolist() == [False] * 2 + [True] * 3 + [False] * 5
     assert not kept.isnan().any()
     assert not spread.isnan().any()
     assert inferred.isnan().all()
-    poison("no outputs at all")
+    overwrite("no outputs at all")
 
 
 def test_copies_are_of_plain_tensors() -> None:

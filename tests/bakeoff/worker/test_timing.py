@@ -15,7 +15,7 @@ from torch import Tensor
 
 from bakeoff.backends.backend import Call, Outputs
 from bakeoff.record.policy import Policy
-from bakeoff.worker.clocks.timing import Course, Timing, time_calls
+from bakeoff.worker.clocks.timing import Timing, TimingConfig, time_calls
 
 MILLISECOND = 1_000_000
 EVER = 1e9
@@ -52,8 +52,8 @@ def timed(
     report: Callable[[str, str], None] = lambda _phase, _detail: None,
     flush: Callable[[], None] | None = None,
 ) -> Timing:
-    course = Course("cpu", policy, lambda _index, _outputs: None, flush, report=report)
-    return time_calls(calls, activity, course)
+    config = TimingConfig("cpu", policy, lambda _index, _outputs: None, flush, report=report)
+    return time_calls(calls, activity, config)
 
 
 def test_five_milliseconds_read_as_five_milliseconds(fast: Policy) -> None:

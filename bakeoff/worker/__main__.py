@@ -5,10 +5,8 @@ is the one place where any exception is caught: what the user got wrong becomes 
 is said so, and anything else ends the process and is a crash.
 """
 
-import contextlib
 import gc
 import json
-import os
 import resource
 import signal
 import sys
@@ -37,20 +35,9 @@ from bakeoff.process.jobs import (
 )
 from bakeoff.record.codec import encode_json
 from bakeoff.worker.failures import first_line, is_out_of_memory
+from bakeoff.worker.reporter import Reporter
 
 _RESERVE_BYTES = 256 << 20
-
-
-class Reporter:
-    """Tells the parent which phase the worker is in."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-
-    def __call__(self, phase: str, detail: str = "") -> None:
-        line = json.dumps({"phase": phase, "detail": detail}).encode() + b"\n"
-        with contextlib.suppress(OSError):
-            os.write(self._descriptor, line)
 
 
 def _limit_memory(device: str, most: int = 0) -> None:

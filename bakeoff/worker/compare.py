@@ -4,36 +4,35 @@ Between two blocks it waits in read(2), its threads parked: a block is over when
 processor time that it takes while it should be idle is reported with each block.
 """
 
-import json
 import os
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 
 from bakeoff.process.jobs import CompareJob
+from bakeoff.process.phases import Block
 from bakeoff.record.schema import Finding, Measurement
 from bakeoff.worker.build import call_stage
 from bakeoff.worker.checks.dispatch import dispatched
 from bakeoff.worker.clocks.timing import TimingConfig, measure_overhead, timed, warm_up
 from bakeoff.worker.device import cache_flush, context_bytes, device_state
 from bakeoff.worker.measure import CheckedVariant, activity, attempt, build_and_check, closing_proof, proof_record
-from bakeoff.worker.subject import LoadedSubject, Report
+from bakeoff.worker.reporter import Reporter
+from bakeoff.worker.subject import LoadedSubject
 from bakeoff.worker.torch_flags import settings
 
-LONGEST_BLOCK = 200
-"""Calls; a block is sent as one line."""
 _GLANCE_S = 0.011
 """Longer than a tick of the kernel's clock: what a thread took since the last tick is in no account yet."""
 _LONGEST_SPIN_S = 0.1
 """With OMP_WAIT_POLICY=active they never sleep."""
 
 
-def serve_blocks(job: CompareJob, commands: int, report: Report) -> Measurement:
+def serve_blocks(job: CompareJob, commands: int, report: Reporter) -> Measurement:
     """Build, check, warm up, say `ready` with the milliseconds a call takes, then obey until told to stop."""
     return attempt(job.measure, report, lambda loaded: _serve(job, loaded, commands, report))
 
 
-def _serve(job: CompareJob, loaded: LoadedSubject, commands: int, report: Report) -> Measurement:
+def _serve(job: CompareJob, loaded: LoadedSubject, commands: int, report: Reporter) -> Measurement:
     device = job.measure.subject.device
     shift = bytearray(job.shift)
     context_bytes(device)
@@ -61,11 +60,11 @@ def _serve(job: CompareJob, loaded: LoadedSubject, commands: int, report: Report
         problem = next(output.problem for output in parity.outputs if not output.passed)
         return replace(made, status="parity_failed", reason=problem)
     counters = activity(checked.built.engine)
-    report("warm-up", "")
+    report("warm-up")
     warmup_ns, _ = call_stage(lambda: warm_up(checked.built.calls, counters, config))
     overhead = measure_overhead(call_stage(checked.built.calls[0]), config)
     before = dict(counters())
-    report("ready", json.dumps(sorted(warmup_ns)[len(warmup_ns) // 2]))
+    report.ready(sorted(warmup_ns)[len(warmup_ns) // 2])
     _obey(checked, config, commands, report)
     moved = sorted(name for name, count in counters().items() if count != before.get(name, 0))
     del shift
@@ -84,14 +83,14 @@ def _serve(job: CompareJob, loaded: LoadedSubject, commands: int, report: Report
     return replace(made, status="unstable", reason=alarms[0].text, findings=tuple(alarms)) if alarms else made
 
 
-def _obey(checked: CheckedVariant, config: TimingConfig, commands: int, report: Report) -> None:
+def _obey(checked: CheckedVariant, config: TimingConfig, commands: int, report: Reporter) -> None:
     """For each number that is read, so many calls, after one that brings the caches back; until `stop` or the end."""
     calls, count = checked.built.calls, 0
     rested = time.process_time()
     for line in _lines(commands):
         if line == b"stop":
             return
-        idle_s = time.process_time() - rested
+        idle_cpu_s = time.process_time() - rested
         samples = []
         for number in range(int(line) + 1):
             index = count % len(calls)
@@ -103,7 +102,7 @@ def _obey(checked: CheckedVariant, config: TimingConfig, commands: int, report: 
                 samples.append(elapsed_ns)
         _park()
         rested = time.process_time()
-        report("block", json.dumps({"ns": samples, "idle_s": idle_s}))
+        report.block(Block(tuple(samples), idle_cpu_s))
 
 
 def _park() -> None:

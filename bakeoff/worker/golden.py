@@ -15,7 +15,7 @@ from bakeoff.models import component_names, resolve_component
 from bakeoff.models.component import Component
 from bakeoff.models.errors import BakeoffError
 from bakeoff.process.jobs import GoldenFile, GoldenJob, GoldenOutput, GoldenResult
-from bakeoff.worker.subject import Report
+from bakeoff.worker.reporter import Report
 from bakeoff.worker.torch_flags import flags
 
 _SUGGESTED = ("atol", "rtol")

@@ -25,7 +25,8 @@ from bakeoff.worker.device import DeviceState, cache_flush, context_bytes, devic
 from bakeoff.worker.failures import encodable
 from bakeoff.worker.reference.error import Difference, not_comparable
 from bakeoff.worker.reference.load import Reference
-from bakeoff.worker.subject import LoadedSubject, Report, cast_inputs, load_subject, synchronise
+from bakeoff.worker.reporter import Report
+from bakeoff.worker.subject import LoadedSubject, cast_inputs, load_subject, synchronise
 from bakeoff.worker.torch_flags import TORCH_DTYPES, flags, settings
 
 _LATE_S = 0.02
@@ -60,7 +61,7 @@ def measure(job: MeasureJob, report: Report) -> Measurement:
 
 def attempt(job: MeasureJob, report: Report, action: Callable[[LoadedSubject], Measurement]) -> Measurement:
     """Open the job's subject and do something with it; an exception of the variant's own code is a status."""
-    report("weights", "")
+    report("weights")
     loaded = load_subject(job.subject)
     with flags(job.dtype, job.subject.threads):
         try:
@@ -79,11 +80,11 @@ def build_and_check(job: MeasureJob, loaded: LoadedSubject, report: Report) -> C
     """Build, prove and check the job's variant."""
     device, dtype = job.subject.device, job.dtype
     sets = cast_subject(loaded, job)
-    report("build", "")
+    report("build")
     built = build(job, loaded, sets)
-    report("prove", "")
+    report("prove")
     proof = call_stage(built.engine.prove)
-    report("check", "")
+    report("check")
     reference = Reference(Path(job.reference_folder), loaded, dtype, job.quantisation)
     inputs = [tensor for inputs in sets for tensor in inputs.values()]
     found = [
@@ -154,12 +155,12 @@ def _measure(job: MeasureJob, loaded: LoadedSubject, report: Report) -> Measurem
     timing = replace(timing, outputs=())  # neither must be metered
     cold, config = config.flush is not None, replace(config, flush=None)
 
-    report("memory", "")
+    report("memory")
     io_bytes = memory.tensors_bytes(checked.inputs)
     weights_bytes = checked.built.weights_bytes
     metered = call_stage(lambda: memory.meter(lambda: _round(calls), device, weights_bytes, io_bytes, context))
     leaked = _leak(timing, calls, device)
-    report("unseen", "")
+    report("fresh inputs")
     changed = changed_inputs(checked.sets, loaded.sets)
     ran = call_stage(lambda: dispatched(calls[0]))
     unseen = call_stage(lambda: call_with_fresh_inputs(engine, checked.sets, config))

@@ -1,7 +1,7 @@
 """A subject made real: the module with its weights and the sets of inputs, the same in every worker of a sweep."""
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ from bakeoff.process.jobs import Subject
 from bakeoff.worker.torch_flags import TORCH_DTYPES
 
 LARGE_STATE_BYTES = 256 << 20
-Report = Callable[[str, str], None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from bakeoff.process.jobs import MeasureJob, TraceJob, TraceResult
 from bakeoff.record.schema import KernelTime, TraceRecord
 from bakeoff.worker.build import BuiltEngine, StageError, build, call_stage
 from bakeoff.worker.measure import cast_subject
-from bakeoff.worker.subject import Report, load_subject
+from bakeoff.worker.reporter import Report
+from bakeoff.worker.subject import load_subject
 from bakeoff.worker.torch_flags import flags
 
 _FP8 = re.compile("e4m3|e5m2|f8f8|fp8|float8|scaled_mm", re.IGNORECASE)
@@ -31,7 +32,7 @@ def trace_build(job: TraceJob, report: Report) -> TraceResult:
                 gc.collect()
             if not measured.policy.trace:
                 return TraceResult(warm_s, None, {}, {})
-            report("trace", "")
+            report("trace")
             built = _build(measured, report, trace=True)
             trace = call_stage(lambda: built.engine.trace(built.calls[0]))
             hashed = call_stage(built.engine.prove).graph_hash
@@ -42,10 +43,10 @@ def trace_build(job: TraceJob, report: Report) -> TraceResult:
 
 
 def _build(job: MeasureJob, report: Report, trace: bool) -> BuiltEngine:
-    report("weights", "")
+    report("weights")
     loaded = load_subject(job.subject)
     sets = cast_subject(loaded, job)[:1]
-    report("build", "")
+    report("build")
     return build(job, loaded, sets, trace)
 
 

@@ -15,7 +15,8 @@ import torch.nn.functional as F
 from bakeoff.machine.floors import Ceiling
 from bakeoff.process.jobs import CeilingsJob, CeilingsResult
 from bakeoff.worker.clocks.timing import measure_cpu_usage
-from bakeoff.worker.subject import Report, synchronise
+from bakeoff.worker.reporter import Report
+from bakeoff.worker.subject import synchronise
 from bakeoff.worker.torch_flags import TORCH_DTYPES, flags
 
 MIB = 1 << 20

@@ -12,7 +12,7 @@ from bakeoff.backends.backend import Outputs
 from bakeoff.process.jobs import ClockJob, ClockResult
 from bakeoff.record.policy import Policy
 from bakeoff.worker.clocks.timing import TimingConfig, measure_overhead, queued, timed
-from bakeoff.worker.subject import Report
+from bakeoff.worker.reporter import Report
 from bakeoff.worker.torch_flags import flags
 
 _WAIT_NS = 5_000_000

@@ -15,7 +15,8 @@ from bakeoff.record.policy import Policy
 from bakeoff.record.schema import Clock, Finding, Overhead, Samples
 from bakeoff.record.statistics import interval_ranks
 from bakeoff.worker.checks.outputs import OutputCheck, copied, overwrite
-from bakeoff.worker.subject import Report, synchronise
+from bakeoff.worker.reporter import Report
+from bakeoff.worker.subject import synchronise
 
 _now_ns = time.perf_counter_ns
 """Taken when this file is imported: what a back end puts in its place later does not move the lab's clock."""
@@ -47,7 +48,7 @@ class TimingConfig:
     """Bytes that the process holds on the host and the device."""
     inputs: tuple[torch.Tensor, ...] = ()
     """What the calls are bound to; never overwritten."""
-    report: Report = field(default=lambda _phase, _detail: None)
+    report: Report = field(default=lambda _phase, _detail="": None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,18 +76,18 @@ class Timing:
 def time_calls(calls: Sequence[Call], activity: Activity, config: TimingConfig) -> Timing:
     """Warm up, then run both clocks over `calls`, one bound call a set of inputs, in turn."""
     policy, report = config.policy, config.report
-    report("warm-up", "")
+    report("warm-up")
     warmup_ns, settled = warm_up(calls, activity, config)
     findings = (
         [] if settled else [Finding("warm-up", f"samples still drifted after {policy.warmup_cap_s:.0f} s of warm-up")]
     )
     before = dict(activity())
-    report("latency", "")
+    report("latency")
     with measure_cpu_usage() as latency_use:
         samples, stopped, points, called = _latency(calls, median(warmup_ns[-_LEAST_SAMPLES:]), config)
     after = activity()
     last, outputs = _last_calls(calls, config)
-    report("throughput", "")
+    report("throughput")
     between = dict(activity())
     with measure_cpu_usage() as throughput_use:
         throughput = _throughput(calls, median(samples), config)

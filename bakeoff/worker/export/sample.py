@@ -21,7 +21,8 @@ from bakeoff.process.jobs import SampleJob, SampleResult
 from bakeoff.worker.checks import memory
 from bakeoff.worker.reference.error import difference, expected_dtype, limits
 from bakeoff.worker.reference.make import check_outputs, reference_dtype
-from bakeoff.worker.subject import LoadedSubject, Report, cast_input, draw, load_subject
+from bakeoff.worker.reporter import Report
+from bakeoff.worker.subject import LoadedSubject, cast_input, draw, load_subject
 from bakeoff.worker.torch_flags import TORCH_DTYPES, flags
 
 _MOST_FLOPS = {"cpu": 6e12, "cuda": 1e16}
@@ -34,7 +35,7 @@ Given = Iterator[tuple[int, str, dict[str, Tensor]]]
 
 def make_sample(job: SampleJob, report: Report) -> SampleResult:
     """Write the sample's file. Raises BakeoffError as `load_subject` does, or where eager gives nothing finite."""
-    report("weights", "")
+    report("weights")
     loaded_subjects = _open(job)
     main = next(iter(loaded_subjects.values()))
     subject = job.subjects[0]
@@ -44,9 +45,9 @@ def make_sample(job: SampleJob, report: Report) -> SampleResult:
     flops = sum(loaded_subjects[name].workload.work.flops for _, name in drawn)
     elements = sum(loaded.workload.work.io_elements for loaded in loaded_subjects.values())
     dtype = reference_dtype(main.module, elements, flops, subject.device)
-    report("judge", f"eager {dtype}, {frames} frame{'s' if frames > 1 else ''}")
+    report("reference", f"eager {dtype}, {frames} frame{'s' if frames > 1 else ''}")
     wanted = _run(loaded_subjects, stream, drawn, dtype, job)
-    report("judge", f"noise floor of eager {job.dtype}")
+    report("reference", f"noise floor of eager {job.dtype}")
     own = _run(loaded_subjects, stream, drawn, job.dtype, job)
     tensors = {
         key(frame, name, "in", port): tensor for (frame, name), given in drawn.items() for port, tensor in given.items()

@@ -16,7 +16,8 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.process.jobs import VerifyJob, VerifyResult
 from bakeoff.worker.checks import memory
 from bakeoff.worker.reference.error import Difference, difference, not_comparable
-from bakeoff.worker.subject import Report, synchronise
+from bakeoff.worker.reporter import Report
+from bakeoff.worker.subject import synchronise
 from bakeoff.worker.torch_flags import flags
 
 _COPIES, _BESIDE_BYTES = 1.5, 2 << 30
@@ -28,7 +29,7 @@ Differences = dict[tuple[str, str], list[tuple[int, Difference]]]
 
 def verify_artifact(job: VerifyJob, report: Report) -> VerifyResult:
     """Raises BakeoffError where the folder is not what was exported, or this host is another than it needs."""
-    report("open", "")
+    report("open")
     started = time.perf_counter()
     artifact = load(job.folder, threads=job.threads, allow_mismatch=job.allow_mismatch)
     open_s = time.perf_counter() - started
@@ -133,7 +134,7 @@ def _worst(artifact: Artifact, place: tuple[str, str], entries: list[tuple[int, 
 
 def _time(artifact: Artifact, reader: Reader, report: Report) -> list[int]:
     """Calls of the main program through the loader, synchronised, the first ones not counted."""
-    report("timing", "")
+    report("timing")
     main, device = artifact.manifest.main, artifact.manifest.device
     program, given = artifact.program(main), _given(artifact, reader, 0, main)
     for _ in range(_WARM_UP):

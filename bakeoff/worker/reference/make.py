@@ -15,7 +15,8 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.process.jobs import ReferenceJob, ReferenceResult, Subject
 from bakeoff.worker.checks.dispatch import Dispatched, dispatched
 from bakeoff.worker.reference.error import difference, expected_dtype
-from bakeoff.worker.subject import LoadedSubject, Report, cast_inputs, load_subject
+from bakeoff.worker.reporter import Report
+from bakeoff.worker.subject import LoadedSubject, cast_inputs, load_subject
 from bakeoff.worker.torch_flags import TORCH_DTYPES, flags
 
 _FP64_BYTES = 8 << 30
@@ -59,14 +60,14 @@ def make_reference(job: ReferenceJob, report: Report) -> ReferenceResult:
     started = time.monotonic()
     folder = Path(job.folder)
     subject = job.subject
-    report("weights", "")
+    report("weights")
     loaded = load_subject(subject)
     about_file = folder / "reference.json"
     reused = about_file.exists()
     if not reused:
         work = loaded.workload.work
         dtype = reference_dtype(loaded.module, work.io_elements, work.flops * len(loaded.sets), subject.device)
-        report("judge", f"eager {dtype}")
+        report("reference", f"eager {dtype}")
         outputs = _run(loaded, dtype, subject.device, subject.threads)
         check_outputs(loaded, outputs[0])
         names = [spec.name for spec in loaded.workload.outputs]
@@ -83,7 +84,7 @@ def make_reference(job: ReferenceJob, report: Report) -> ReferenceResult:
     references = [load_reference(folder, index) for index in range(len(loaded.sets))] if missing else []
     rounded = False
     for dtype in sorted(missing, key=lambda name: TORCH_DTYPES[name].itemsize, reverse=True):
-        report("judge", f"noise floor of eager {dtype}")
+        report("reference", f"noise floor of eager {dtype}")
         if rounded:
             loaded = load_subject(subject)  # fp64 and back to fp32 is exact, from half precision there is no way back
         outputs = _run(loaded, dtype, subject.device, subject.threads)

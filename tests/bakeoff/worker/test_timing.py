@@ -49,7 +49,7 @@ def timed(
     policy: Policy,
     *calls: Call,
     activity: Callable[[], Mapping[str, int]] = no_counters,
-    report: Callable[[str, str], None] = lambda _phase, _detail: None,
+    report: Callable[[str, str], None] = lambda _phase, _detail="": None,
     flush: Callable[[], None] | None = None,
 ) -> Timing:
     config = TimingConfig("cpu", policy, lambda _index, _outputs: None, flush, report=report)
@@ -148,7 +148,7 @@ def test_outputs_are_copies_of_what_the_last_timed_call_of_each_set_gave(fast: P
         return lambda: (buffer.fill_(index + (100 if clocks[-1] == "throughput" else 0)), index)  # type: ignore[return-value]
 
     timing = timed(
-        fast, bound(0), bound(1), bound(2), report=lambda phase, _detail: clocks.append(phase) if phase else None
+        fast, bound(0), bound(1), bound(2), report=lambda phase, _detail="": clocks.append(phase) if phase else None
     )
     assert [entry[1] for entry in timing.outputs] == [0, 1, 2]
     for index, (output, _) in enumerate(timing.outputs):
@@ -162,7 +162,7 @@ def test_outputs_are_copies_of_what_the_last_timed_call_of_each_set_gave(fast: P
 def test_counters_that_move_in_the_window_are_named(fast: Policy, window: str, moved: tuple[str, ...]) -> None:
     counters = {"compiles": 3, "steady": 1}
 
-    def report(phase: str, detail: str) -> None:
+    def report(phase: str, detail: str = "") -> None:
         if phase == window and not detail:
             counters["compiles"] += 1
 
@@ -171,7 +171,7 @@ def test_counters_that_move_in_the_window_are_named(fast: Policy, window: str, m
 
 def test_a_counter_that_appears_in_the_window_is_named(fast: Policy) -> None:
     counters: dict[str, int] = {}
-    timing = timed(fast, idle(1), activity=lambda: counters, report=lambda phase, _: counters.update({phase: 1}))
+    timing = timed(fast, idle(1), activity=lambda: counters, report=lambda phase, _="": counters.update({phase: 1}))
     assert set(timing.moved) == {"latency", "throughput"}
 
 
@@ -259,7 +259,7 @@ def test_throughput_takes_calls_in_blocks(fast: Policy) -> None:
 
 def test_the_phases_are_reported_in_order(fast: Policy) -> None:
     phases: list[str] = []
-    timed(fast, idle(1), report=lambda phase, _detail: phases.append(phase) if phase not in phases[-1:] else None)
+    timed(fast, idle(1), report=lambda phase, _detail="": phases.append(phase) if phase not in phases[-1:] else None)
     assert phases == ["warm-up", "latency", "throughput"]
 
 

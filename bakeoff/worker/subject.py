@@ -1,4 +1,4 @@
-"""A subject made real: the module with its weights and the sets of inputs, the same in every worker of a sweep."""
+"""Loads a subject: the module with its weights and the sets of inputs, the same in every worker of a sweep."""
 
 import hashlib
 from collections.abc import Mapping
@@ -17,11 +17,12 @@ from bakeoff.process.jobs import Subject
 from bakeoff.worker.torch_flags import TORCH_DTYPES
 
 LARGE_STATE_BYTES = 256 << 20
+"""fp32 bytes of a set of inputs above which two sets are drawn instead of four."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedSubject:
-    """Everything about a subject in fp32 on the CPU; `cast_inputs` and `nn.Module.to` make a variant of it."""
+    """A component's module, weights and inputs in fp32 on the CPU; `cast_subject` brings them to a variant's dtype."""
 
     component: Component
     config: Any
@@ -30,17 +31,18 @@ class LoadedSubject:
     weights: str
     """Fingerprint of the fp32 weights."""
     sets: tuple[dict[str, Tensor], ...]
+    """Sets of inputs by name; timed calls take them in turn."""
 
 
 def set_count(workload: Workload) -> int:
-    """Four sets of inputs, two where a set is over 256 MiB of fp32."""
+    """How many sets of inputs are drawn: four, or two where a set is large."""
     return 2 if sum(spec.elements for spec in workload.inputs) * 4 > LARGE_STATE_BYTES else 4
 
 
 def load_subject(subject: Subject) -> LoadedSubject:
     """Build the subject's module and draw its inputs.
 
-    Raises BakeoffError when the component, the workload or the checkpoint is not what was asked for.
+    Raises BakeoffError where the component or workload does not exist, or the checkpoint does not fit.
     """
     component = resolve_component(subject.component)
     config = component.preset(subject.preset).config
@@ -66,7 +68,7 @@ def _draw_set(workload: Workload, seed: int, index: int) -> dict[str, Tensor]:
 
 
 def draw(spec: TensorSpec, key: str) -> Tensor:
-    """A benchmark input in fp32, by its spec and a key alone."""
+    """A benchmark input in fp32; depends on its spec and `key` only."""
     generator = torch.Generator().manual_seed(int.from_bytes(hashlib.sha256(key.encode()).digest()[:7]))
     if spec.draw == "uniform":
         return torch.rand(spec.shape, generator=generator)
@@ -76,24 +78,30 @@ def draw(spec: TensorSpec, key: str) -> Tensor:
 
 
 def drawn_inputs(loaded: LoadedSubject, seed: str, dtype: str, device: str) -> dict[str, Tensor]:
-    """Inputs of the workload from a seed of their own, in a variant's dtype and on its device."""
+    """Inputs of the workload drawn with another seed, in a variant's dtype and on its device."""
     drawn = {spec.name: draw(spec, f"{seed}:{spec.name}") for spec in loaded.workload.inputs}
     return cast_inputs(loaded.workload, drawn, dtype, device)
 
 
+def cast_subject(loaded: LoadedSubject, dtype: str, device: str) -> tuple[dict[str, Tensor], ...]:
+    """Move the module to a variant's dtype and device, in place, and return copies of its sets of inputs there."""
+    loaded.module.to(device=device, dtype=TORCH_DTYPES[dtype])
+    return tuple(cast_inputs(loaded.workload, inputs, dtype, device) for inputs in loaded.sets)
+
+
 def cast_inputs(workload: Workload, inputs: Mapping[str, Tensor], dtype: str, device: str) -> dict[str, Tensor]:
-    """A set of inputs in a variant's dtype and on its device; what feeds a sine stays at least fp32."""
+    """Copies of a set of inputs in a variant's dtype and on its device; those marked `keep_fp32` stay at least fp32."""
     return {spec.name: cast_input(spec, inputs[spec.name], dtype, device) for spec in workload.inputs}
 
 
 def cast_input(spec: TensorSpec, value: Tensor, dtype: str, device: str) -> Tensor:
-    """A copy of one input."""
+    """A copy of one input in a variant's dtype and on its device."""
     target = TORCH_DTYPES[dtype]
     kept = torch.promote_types(target, torch.float32) if spec.keep_fp32 else target
     return value.to(device=device, dtype=kept, copy=True)
 
 
 def synchronise(device: str) -> None:
-    """Wait for the device's queue; a CPU has none."""
+    """Wait until the device has done all queued work; does nothing on a CPU."""
     if device == "cuda":
         torch.cuda.synchronize()

@@ -14,7 +14,7 @@ from toys import LIBRARY_WARNINGS, Toy, build_toy, misfits
 from bakeoff.backends import aoti
 from bakeoff.backends.aoti import BACKEND, Options
 from bakeoff.backends.backend import Unsupported
-from bakeoff.worker.build import StageError
+from bakeoff.worker.failures import StageError
 
 pytestmark = [
     LIBRARY_WARNINGS,

@@ -23,7 +23,7 @@ from toys import Toy, build_toy
 from bakeoff.backends.cudagraph import BACKEND
 from bakeoff.record.policy import Policy
 from bakeoff.worker.checks.fresh_inputs import call_with_fresh_inputs
-from bakeoff.worker.clocks.timing import TimingConfig
+from bakeoff.worker.clocks.clock import TimingConfig
 
 
 class Graph(TorchDispatchMode):

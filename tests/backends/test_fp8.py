@@ -18,7 +18,7 @@ from bakeoff.backends.fp8 import BACKEND, Options
 from bakeoff.backends.inductor import BACKEND as INDUCTOR
 from bakeoff.backends.inductor import Options as InductorOptions
 from bakeoff.variant import options_of, parse_use
-from bakeoff.worker.build import StageError
+from bakeoff.worker.failures import StageError
 
 pytestmark = LIBRARY_WARNINGS
 

@@ -17,7 +17,7 @@ from bakeoff.backends.inductor import Options as InductorOptions
 from bakeoff.backends.int8 import BACKEND, Options
 from bakeoff.backends.quantization import choose, quantise_linear
 from bakeoff.variant import options_of, parse_use
-from bakeoff.worker.build import StageError
+from bakeoff.worker.failures import StageError
 
 pytestmark = LIBRARY_WARNINGS
 COMPILED = pytest.mark.skipif(

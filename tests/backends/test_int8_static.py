@@ -15,7 +15,7 @@ from toys import LIBRARY_WARNINGS, build_toy, relative
 from bakeoff.backends.backend import BuildContext
 from bakeoff.backends.int8_static import BACKEND, Options
 from bakeoff.variant import options_of, parse_use
-from bakeoff.worker.build import StageError
+from bakeoff.worker.failures import StageError
 
 pytestmark = LIBRARY_WARNINGS
 

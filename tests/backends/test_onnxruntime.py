@@ -20,7 +20,7 @@ from bakeoff.backends import onnxruntime
 from bakeoff.backends.backend import Unsupported
 from bakeoff.backends.format import Opening
 from bakeoff.backends.onnxruntime import BACKEND, Options, lost_provider
-from bakeoff.worker.build import StageError
+from bakeoff.worker.failures import StageError
 
 pytestmark = LIBRARY_WARNINGS
 

@@ -13,9 +13,8 @@ from bakeoff.backends.backend import Engine, Outputs, Proof
 from bakeoff.process.jobs import BackendStep, MeasureJob, Subject
 from bakeoff.record.policy import Policy
 from bakeoff.variant import options_of, parse_variant
-from bakeoff.worker.build import BuiltEngine, build
-from bakeoff.worker.measure import cast_subject
-from bakeoff.worker.subject import load_subject
+from bakeoff.worker.build import BuiltEngine, build_engine
+from bakeoff.worker.subject import cast_subject, load_subject
 from bakeoff.worker.torch_flags import flags
 
 LIBRARY_WARNINGS = pytest.mark.filterwarnings(
@@ -79,9 +78,9 @@ def build_toy(
         loaded = load_subject(subject)
         if change is not None:
             change(loaded.module)
-        sets = cast_subject(loaded, job)
+        sets = cast_subject(loaded, variant.dtype, subject.device)
         expected = tuple(loaded.module(*inputs.values()) for inputs in sets)
-        built = build(job, loaded, sets, trace)
+        built = build_engine(job, loaded, sets, trace)
     return Toy(built, loaded.module, variant.dtype, sets, expected)
 
 

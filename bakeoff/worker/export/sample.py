@@ -1,11 +1,11 @@
-"""The sample that travels with an artifact: inputs drawn, and what plain eager in high precision gives for them.
+"""Makes the sample of an artifact: drawn inputs with the outputs of eager in high precision.
 
-A stream is followed for some frames, state being carried as its contract says, so that an artifact can be held against
-eager over a rollout by whoever has the folder alone.
+For a stream, several frames are run with state carried between them, so that an artifact can be verified over a rollout
+from its folder alone.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 
 import torch
@@ -26,15 +26,14 @@ from bakeoff.worker.subject import LoadedSubject, cast_input, draw, load_subject
 from bakeoff.worker.torch_flags import TORCH_DTYPES, flags
 
 _MOST_FLOPS = {"cpu": 6e12, "cuda": 1e16}
-"""Of the whole sample: about a minute of fp32 on a few cores."""
+"""FLOPs of the whole sample at most: about a minute of fp32 on a few cores."""
 _VALUES = {"normal": "drawn from N(0, 1)", "uniform": "drawn from [0, 1)", "binary": "0 or 1"}
 Drawn = dict[tuple[int, str], dict[str, Tensor]]
-"""(frame, program) to what is given, fp32; what is large is a block, to be repeated."""
-Given = Iterator[tuple[int, str, dict[str, Tensor]]]
+"""(frame, program) to its inputs in fp32; of a large input only a block, to be repeated."""
 
 
 def make_sample(job: SampleJob, report: Report) -> SampleResult:
-    """Write the sample's file. Raises BakeoffError as `load_subject` does, or where eager gives nothing finite."""
+    """Write the sample's file. Raises BakeoffError as `load_subject` does, or where eager's outputs are not finite."""
     report("weights")
     loaded_subjects = _open(job)
     main = next(iter(loaded_subjects.values()))
@@ -80,13 +79,16 @@ def make_sample(job: SampleJob, report: Report) -> SampleResult:
 
 
 def _open(job: SampleJob) -> dict[str, LoadedSubject]:
-    """The modules of all programs by workload, on one set of weights. Raises BakeoffError where they are not one."""
+    """The modules of all programs by workload, sharing one set of weights. Raises BakeoffError where weights differ."""
     loaded_subjects: dict[str, LoadedSubject] = {}
     for subject in job.subjects:
         loaded = load_subject(subject)
         for first in list(loaded_subjects.values())[:1]:
             if first.weights != loaded.weights:
-                raise BakeoffError(f"{subject.workload} has other weights than {first.workload.name}; they are no pair")
+                raise BakeoffError(
+                    f"{subject.workload} and {first.workload.name} have different weights, so they are not one model.",
+                    code="not-exportable",
+                )
             loaded.module.load_state_dict(first.module.state_dict(keep_vars=True), assign=True)
         loaded_subjects[subject.workload] = replace(loaded, sets=())
     return loaded_subjects
@@ -108,7 +110,7 @@ def _draw(loaded_subjects: Mapping[str, LoadedSubject], stream: Stream | None, f
     for frame, name in names:
         drawn[frame, name] = {}
         for spec in loaded_subjects[name].workload.inputs:
-            shared = (name, spec.name) in carried  # programs that read one state are given one
+            shared = (name, spec.name) in carried  # programs that read the same state are given the same input
             if frame == 0 or not shared:
                 asked = f"{seed}:sample:{frame}:{'' if shared else name}:{spec.name}"
                 drawn[frame, name][spec.name] = draw(_block(spec), asked)
@@ -122,7 +124,7 @@ def _block(spec: TensorSpec) -> TensorSpec:
 def _run(
     loaded_subjects: Mapping[str, LoadedSubject], stream: Stream | None, drawn: Drawn, dtype: str, job: SampleJob
 ) -> dict[str, Tensor]:
-    """What eager gives in one dtype, thinned, fp64; leaves the modules in that dtype."""
+    """Outputs of eager in one dtype, thinned, as fp64; leaves the modules in that dtype."""
     subject = job.subjects[0]
     state: State = {}
     kept: dict[str, Tensor] = {}
@@ -152,7 +154,7 @@ def _run(
 def _noise(
     name: str, loaded: LoadedSubject, wanted: Mapping[str, Tensor], own: Mapping[str, Tensor], frames: int
 ) -> dict[str, float]:
-    """Relative L2 of eager in the variant's own dtype, of each output, the largest of all frames."""
+    """Relative L2 of each output of eager in the variant's own dtype; the largest of all frames."""
     found = {}
     for spec in loaded.workload.outputs:
         keys = [key(frame, name, "out", spec.name) for frame in range(frames)]

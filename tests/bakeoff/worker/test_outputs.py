@@ -1,13 +1,14 @@
-"""What is seen of outputs between calls: gross errors at once, and nothing of what is within its limit."""
+"""Checks of outputs: large errors are reported at once, outputs within their limit never."""
 
 import math
+import threading
 
 import pytest
 import torch
 from torch import Tensor
 
 from bakeoff.models.component import TensorSpec
-from bakeoff.worker.checks.outputs import OutputWatch, copied, overwrite
+from bakeoff.worker.checks.outputs import OutputWatch, call_twice, copied, overwrite
 
 LIMIT = 1e-3
 SPEC = TensorSpec("y", (3, 50))
@@ -21,7 +22,7 @@ def watch() -> OutputWatch:
     return OutputWatch([SPEC], [{"y": reference(seed)} for seed in range(2)], {"y": LIMIT})
 
 
-def test_right_outputs_are_left_in_peace() -> None:
+def test_correct_outputs_are_not_reported() -> None:
     seen = watch()
     noise = torch.randn(3, 50, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
     for index in range(2):
@@ -29,22 +30,25 @@ def test_right_outputs_are_left_in_peace() -> None:
         wrong_by_less = wanted + 0.99 * LIMIT * noise / noise.norm() * wanted.norm()
         for output in (wanted, wanted.float(), wrong_by_less):
             seen.check(index, (output,))
-    assert seen.problem == ""
+    assert seen.problem is None
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_one_value_that_is_no_number_is_seen(bad: float) -> None:
+def test_one_value_that_is_not_finite_is_reported(bad: float) -> None:
     seen = watch()
     output = reference(0).float()
     output[2, 49] = bad
     seen.check(0, (output,))
-    assert seen.problem.startswith("y was wrong in call 1 of those looked at while timing (inputs 0)")
+    assert seen.problem is not None
+    assert seen.problem.startswith("y: ")
+    assert "inputs 0" in seen.problem
 
 
-def test_another_sets_output_is_seen_whatever_its_norm() -> None:
+def test_another_sets_output_is_reported_whatever_its_norm() -> None:
     seen = watch()
     other = reference(1) * reference(0).norm() / reference(1).norm()
     seen.check(0, (other.float(),))
+    assert seen.problem is not None
     assert "inputs 0" in seen.problem
 
 
@@ -52,17 +56,18 @@ def test_the_first_problem_is_kept_and_its_call_is_counted() -> None:
     seen = watch()
     for output in (reference(0), 2 * reference(0), 3 * reference(0)):
         seen.check(0, (output,))
-    assert "in call 2 " in seen.problem
+    assert seen.problem is not None
+    assert "call 2 " in seen.problem
 
 
 @pytest.mark.parametrize("outputs", [(), None, (1,), (torch.ones(3, 50), torch.ones(1)), torch.ones(3, 50)])
-def test_a_wrong_form_is_left_to_the_full_comparison(outputs: object) -> None:
+def test_a_wrong_number_or_type_is_left_to_the_full_comparison(outputs: object) -> None:
     seen = watch()
     seen.check(0, outputs)
-    assert seen.problem == ""
+    assert seen.problem is None
 
 
-def test_poison_overwrites_what_a_call_gave_and_nothing_else() -> None:
+def test_what_a_call_returned_is_overwritten_and_nothing_else() -> None:
     kept = torch.ones(4)
     arena = torch.zeros(10)
     spread = torch.ones(1).expand(3)
@@ -87,3 +92,39 @@ def test_copies_are_of_plain_tensors() -> None:
     assert second is odd
     assert third == 3
     assert copied("text") == "text"
+
+
+def nothing_to_wait_for() -> None:
+    pass
+
+
+def test_two_calls_that_do_not_touch_earlier_outputs() -> None:
+    source = torch.arange(3.0)
+    first, changed, second = call_twice(lambda: (source * 2,), nothing_to_wait_for, [source])
+    assert not changed
+    assert torch.equal(first[0], source * 2)  # type: ignore[index]
+    assert torch.equal(second[0], source * 2)  # type: ignore[index]
+    assert torch.equal(source, torch.arange(3.0))
+
+
+def test_outputs_that_change_after_the_call_returned_are_reported() -> None:
+    static = torch.zeros(3)
+    threads: list[threading.Timer] = []
+
+    def late() -> tuple[Tensor]:
+        threads.append(threading.Timer(0.002, lambda: static.add_(1)))
+        threads[-1].start()
+        return (static,)
+
+    _, changed, _ = call_twice(late, nothing_to_wait_for, [])
+    for thread in threads:
+        thread.join()
+    assert changed
+
+
+def test_a_second_call_that_returns_the_first_outputs_gives_what_the_caller_wrote() -> None:
+    static = torch.ones(3)
+    first, changed, second = call_twice(lambda: (static,), nothing_to_wait_for, [])
+    assert not changed
+    assert torch.equal(first[0], torch.ones(3))  # type: ignore[index]
+    assert bool(second[0].isnan().all())  # type: ignore[index]

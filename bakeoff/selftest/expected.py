@@ -1,4 +1,4 @@
-"""What each canary deserves, in the lanes that they are swept in."""
+"""The status that each backend of the selftest must get, grouped into lanes that are swept as one."""
 
 from dataclasses import dataclass, replace
 
@@ -11,40 +11,42 @@ _PACKAGE = "bakeoff.selftest"
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """One canary or honest back end, the status it must end in, and the finding that must be there if one is due."""
+    """One backend of the selftest, the status that its row must have, and the code of a finding that must be there."""
 
     canary: str
-    """module:CONSTANT within bakeoff.selftest, or a back end in the table, as it is typed; a+b for a composition."""
+    """module:CONSTANT within bakeoff.selftest, or a registered backend as typed; a+b for a composition."""
     status: Status
     finding: str = ""
     quick: bool = False
+    """Part of the quick selftest."""
 
     @property
     def reference(self) -> str:
+        """The backend as a sweep is asked for it."""
         parts = split_outside_brackets(self.canary, "+")
         return "+".join(f"{_PACKAGE}.{part}" if ":" in part else part for part in parts)
 
     @property
     def name(self) -> str:
-        """For reading."""
+        """A short name for tables."""
         parts = split_outside_brackets(self.canary, "+")
         return "+".join(part.partition(":")[2].lower().replace("_", "-") or part.removesuffix("[]") for part in parts)
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """Canaries that are swept one after another; lanes that time nothing of interest run beside each other."""
+    """Backends that are swept one after another. Lanes run at the same time, except those whose times matter."""
 
     name: str
     policy: Policy
     expectations: tuple[Expectation, ...]
     alone: bool = False
     workload: str = "world"
-    """Of the toy."""
+    """Workload of the toy component."""
 
 
 def _policy(build_deadline_s: float, min_s: float) -> Policy:
-    """Short clocks; contention is no finding, since two lanes share the host."""
+    """Short clocks, and contention never a finding, because lanes share the host."""
     return Policy(
         warmup_s=0.05,
         warmup_cap_s=0.5,
@@ -62,7 +64,7 @@ def _policy(build_deadline_s: float, min_s: float) -> Policy:
 
 LANES = (
     Lane(
-        "deaths",
+        "crashes",
         _policy(4.0, 0.2),
         (
             Expectation("faulty:SEGFAULT", "crashed", quick=True),
@@ -76,12 +78,12 @@ LANES = (
             Expectation("faulty:RAISES_AT_BUILD", "build_failed"),
             Expectation("faulty:RAISES_AT_CALL", "call_failed"),
             Expectation("subtle:LATE_FALLBACK", "fell_back"),
-            Expectation("subtle:TWIN_ONLY", "fell_back"),
+            Expectation("subtle:TRACED_ONLY", "fell_back"),
             Expectation("subtle:DONATES_INPUT", "parity_failed"),
         ),
     ),
     Lane(
-        "lies",
+        "wrong results",
         _policy(60.0, 0.25),
         (
             Expectation("faulty:RETURNS_EARLY", "parity_failed", quick=True),
@@ -130,10 +132,10 @@ LANES = (
             Expectation("subtle:HOARDS", "unstable", "leak"),
         ),
         alone=True,
-        workload="picture",  # whose outputs are large enough to hoard
+        workload="picture",  # its outputs are large enough for the leak to show
     ),
     Lane(
-        "honest",
+        "correct",
         _policy(60.0, 0.3),
         (
             Expectation("faulty:HONEST", "ok", quick=True),
@@ -151,7 +153,7 @@ LANES = (
 
 
 def lanes(quick: bool) -> tuple[Lane, ...]:
-    """All lanes, or their quick canaries only."""
+    """All lanes, or with `quick` only their quick backends."""
     if not quick:
         return LANES
     return tuple(
@@ -160,4 +162,5 @@ def lanes(quick: bool) -> tuple[Lane, ...]:
 
 
 def lane_named(name: str, quick: bool) -> Lane:
+    """One of `lanes(quick)`."""
     return next(lane for lane in lanes(quick) if lane.name == name)

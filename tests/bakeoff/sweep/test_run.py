@@ -1,4 +1,4 @@
-"""What a sweep does before, beside and without its workers; test_deaths.py and test_lies.py have the workers."""
+"""What a sweep does before, beside and without its workers; test_deaths.py and test_faulty_backends.py have the workers."""
 
 import os
 import re
@@ -27,8 +27,8 @@ def test_a_component_that_raises_leaves_a_record_for_every_variant(tmp_path: Pat
     swept = sweep(Request("broken:RAISES", backends=(EAGER, "canaries:NAN"), dtypes=("fp32",), device="cpu"), tmp_path)
     for record in swept.records().values():
         assert record.status == "crashed"
-        assert record.measurement.reason.startswith("no reference to compare with: the judge's worker: exit code 1")
-        assert record.measurement.reason.endswith("in phase reference: RuntimeError: this component never worked")
+        assert "in phase reference" in record.measurement.reason
+        assert "this component never worked" in record.measurement.reason
     assert len(swept.done.stored) == 2
 
 
@@ -36,12 +36,11 @@ def test_a_reference_without_memory_is_oom(tmp_path: Path) -> None:
     swept = sweep(Request("broken:GREEDY", backends=(EAGER,), dtypes=("fp32",), device="cpu"), tmp_path)
     (record,) = swept.records().values()
     assert record.status == "oom"
-    assert "reference" in record.measurement.reason
     assert "can't allocate memory" in record.measurement.reason
 
 
 def test_a_component_that_contradicts_its_spec_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BakeoffError, match=re.escape("(1, 16, 31)")):
+    with pytest.raises(BakeoffError, match=r"\[\(1, 16, 31\)\]"):
         sweep(Request("broken:MISSHAPEN", backends=(EAGER,), dtypes=("fp32",), device="cpu"), tmp_path)
     assert list((tmp_path / "runs" / "records").iterdir()) == []
 

@@ -1,4 +1,4 @@
-"""What a sweep does before, beside and without its workers; test_deaths.py and test_faulty_backends.py have the workers."""
+"""What a sweep does before, beside and without its workers, which test_deaths.py and test_faulty_backends.py have."""
 
 import os
 import re

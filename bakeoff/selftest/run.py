@@ -86,7 +86,7 @@ def run(quick: bool, device: str, progress: Progress) -> Selftest:
             for entry in lane.expectations
         ]
         left = _left_alive(marker)
-        checks.append(Check("nobody is left", "0 processes", f"{len(left)} processes", not left))
+        checks.append(Check("no process is left", "0 processes", f"{len(left)} processes", not left))
         counter.start("clock")
         clock = _clock(device, folder)
         counter.finish("clock")

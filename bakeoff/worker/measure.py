@@ -155,7 +155,7 @@ def _call_all(calls: Sequence[Call]) -> list[Outputs]:
 
 
 def activity(engine: Engine) -> Callable[[], Mapping[str, int]]:
-    """The engine's own counters, and dynamo's, which moves whoever compiles with it."""
+    """Reads the engine's own counters and the count of graphs that dynamo captured in this process."""
 
     def read() -> Mapping[str, int]:
         counts = dict(engine.activity())

@@ -58,7 +58,7 @@ def export(plan: Plan, target: Path, force: bool, runs: Path, command: str, prog
         wrong = next((one for one in verified.checked if not one.passed), None)
         if wrong is not None:
             problem = wrong.problem or f"differs by {wrong.rel_l2:.2e} relative L2, over {wrong.limit:.2e}"
-            text = f"{wrong.program}'s {wrong.output} {problem}; nothing was exported"
+            text = f"{wrong.program}'s {wrong.output}: {problem}; nothing was exported"
             raise BakeoffError(text, "wrong-output")
     return Exported(target, manifest, verified)
 

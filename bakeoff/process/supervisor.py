@@ -22,6 +22,7 @@ import msgspec
 from bakeoff.models.errors import BakeoffError
 from bakeoff.process import guard
 from bakeoff.process.jobs import Answer, Job
+from bakeoff.process.phases import Block
 from bakeoff.record.codec import read_as
 
 WORKER = (sys.executable, "-P", "-m", "bakeoff.worker")
@@ -34,10 +35,17 @@ _LONGEST_EVENT = 1 << 14
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A line from the worker: the phase it enters, or a count within it."""
+    """A line from the worker: the phase it enters, or how far it is within it.
+
+    `phase` is one of `phases.Phase` unless a backend writes to the worker's descriptor too.
+    """
 
     phase: str
     detail: str = ""
+    call_ns: int | None = None
+    """With "ready": the median of a call in warm-up."""
+    block: Block | None = None
+    """With "block"."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""The instrument tested on itself: back ends that lie or die must be found out, honest ones must not be accused."""
+"""Tests the measuring itself: faulty backends must be detected, and correct but unusual ones must pass."""

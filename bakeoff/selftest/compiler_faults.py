@@ -1,6 +1,6 @@
-"""Back ends whose compiler did not do what was asked, each in one way, and which say that all is well.
+"""Backends whose compiler did not do what was asked, each in one way, and whose proof does not say so.
 
-They use the compilers that they lie about; where one is not installed, its canary is not run.
+They use real compilers; where one is not installed, its backend is not run.
 """
 
 from collections.abc import Mapping
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from torch import Tensor, fx, nn
 
 
-# LIE: its compiler fails, and what it was given runs operator by operator, decomposed: no `linear`, no `conv2d` shows.
-# REAL: partitioners that reject every node (torch-tensorrt and OpenVINO's torch.compile back end run the rest of the
+# Fault: the compiler fails, and the decomposed graph runs operator by operator: neither `linear` nor `conv2d` appears.
+# Seen in: partitioners that reject every node (torch-tensorrt and OpenVINO's torch.compile backend run the rest of the
 # lowered graph through PyTorch), torch.compile(backend="aot_eager_decomp_partition").
 def _run_decomposed(module: "nn.Module", inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
     program = export(module, inputs).run_decompositions()
@@ -47,10 +47,10 @@ def _run_decomposed(module: "nn.Module", inputs: Inputs, _options: NoOptions, _c
     return ModuleEngine(lambda *tensors: tuple(run(*tensors)), lambda: proof)
 
 
-# LIE: its session asks for a provider that is not there, and has only the CPU's.
-# REAL: ONNX Runtime itself: "Specified provider 'CUDAExecutionProvider' is not in available provider names", a warning,
-# and a session on the CPU. The back end asks first what there is; here that answer is wrong, as it is where the
-# provider's library is listed and cannot be loaded.
+# Fault: the session asks for a provider that is missing, and gets the CPU's.
+# Seen in: ONNX Runtime, which warns "Specified provider 'CUDAExecutionProvider' is not in available provider names" and
+# makes a session on the CPU. The backend asks for the available providers first; here that answer is wrong, as it is
+# where a provider's library is listed but cannot be loaded.
 def _lose_provider(module: "nn.Module", inputs: Inputs, _options: NoOptions, context: BuildContext) -> Engine:
     import onnxruntime
 
@@ -65,10 +65,9 @@ def _lose_provider(module: "nn.Module", inputs: Inputs, _options: NoOptions, con
         onnxruntime.get_available_providers = known
 
 
-# LIE: a compiler that catches its own exception and has inductor compile.
-# REAL: torch.compile(backend="openvino"): fx_openvino ends with `except Exception: ... return compile_fx(subgraph,
-# example_inputs)` and a line for the debug log (openvino 2026.4, openvino/frontend/pytorch/torchdynamo/backend.py).
-# Nothing of it happens before the first call.
+# Fault: the compiler catches its own exception and compiles with inductor, at the first call.
+# Seen in: torch.compile(backend="openvino"): fx_openvino ends with `except Exception: ... return compile_fx(subgraph,
+# example_inputs)` and a line in the debug log (openvino 2026.4, openvino/frontend/pytorch/torchdynamo/backend.py).
 def _give_to_inductor(graph: "fx.GraphModule", inputs: "list[Tensor]") -> Any:
     from torch._inductor.compile_fx import compile_fx
 
@@ -84,9 +83,8 @@ def _fall_to_inductor(module: "nn.Module", _inputs: Inputs, _options: NoOptions,
     return ModuleEngine(torch.compile(module, backend=_give_to_inductor, fullgraph=True, dynamic=False))
 
 
-# LIE: the same, and it clears dynamo's counters.
-# REAL: whoever tells the graphs of one model from those of the next clears them (torch._dynamo.utils.counters.clear()
-# stands in many a benchmark).
+# Fault: the same, and dynamo's counters are cleared.
+# Seen in: benchmarks that call torch._dynamo.utils.counters.clear() between two models.
 def _hide_inductor(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
     import torch
 
@@ -102,8 +100,8 @@ def _hide_inductor(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _c
     return ModuleEngine(call)
 
 
-# LIE: an engine of a bf16 variant, as fp32; its proof is right, for bf16.
-# REAL: OpenVINO on a CPU that multiplies bf16, without a hint or with this one. Elsewhere inductor with a bf16 copy.
+# Fault: a bf16 engine for an fp32 variant; its proof is that of the bf16 engine.
+# Seen in: OpenVINO on a CPU that multiplies bf16, without a hint or with this one. Elsewhere inductor with a bf16 copy.
 def _compute_in_half(module: "nn.Module", inputs: Inputs, _options: NoOptions, context: BuildContext) -> Engine:
     import torch
 
@@ -119,26 +117,26 @@ def _compute_in_half(module: "nn.Module", inputs: Inputs, _options: NoOptions, c
     return ModuleEngine(call)
 
 
-# What quantises nothing. `world` is the layer of the toy's workload of that name; the others are not used there.
+# These quantise nothing. `world` is the layer that the toy's workload of that name uses; it uses no other.
 
 
 def _claim_nothing(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Prepared:
     return Prepared(module, skipped={"world": "too small"})
 
 
-# REAL: torchao's quantize_ with a filter that matches nothing, or on modules it does not know, returns in silence; who
-# counts the layers that were asked for counts wrong.
+# Seen in: torchao's quantize_, which returns without a warning where its filter matches nothing or it does not know the
+# modules; counting the layers that were asked for is then wrong.
 def _claim_layers(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Prepared:
     return Prepared(module, {"world": "int8 dynamic"})
 
 
-# REAL: weights cast in place on a module whose layers the model does not call: the size went down, the work did not.
+# Seen in: weights cast in place on layers that the model does not call: the size goes down, the work does not.
 def _shrink_unused(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Prepared:
     module.get_submodule("picture").half()
     return Prepared(module, {"world": "int8 dynamic"})
 
 
-# REAL: quantised weights beside the original ones, which the forward goes on reading (an unpacked copy that is cached).
+# Seen in: quantised weights beside the original ones, which the forward still reads (a cached unpacked copy).
 def _keep_full(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Prepared:
     layer = module.get_submodule("world")
     full = next(layer.parameters()).detach()
@@ -164,12 +162,12 @@ def _quantiser(name: str, summary: str, prepare: PrepareFunction) -> Backend:
 
 
 def _shared_cache(cache_dir: Path) -> Mapping[str, str]:
-    """One for all of a sweep: a graph that one canary had compiled is taken from it by the next."""
+    """One compile cache for the whole sweep: later backends take the graph from it."""
     return compiler_environment(cache_dir.parent / "canaries")
 
 
 def _compiling(name: str, summary: str, build: BuildFunction, uses_inductor: bool = False) -> Backend:
-    """A back end that has inductor compile."""
+    """A backend that compiles with inductor."""
     return Backend(
         name,
         summary,
@@ -181,21 +179,21 @@ def _compiling(name: str, summary: str, build: BuildFunction, uses_inductor: boo
 
 
 DECOMPOSED_EAGER = Backend("decomposed-eager", "runs a decomposed graph operator by operator", _run_decomposed)
-# LIE: plain eager, in a thread of its own.
-# REAL: a runtime with a thread per session whose fallback runs there; torch's profiler sees the calling thread alone
-# unless it is told otherwise.
-THREADED_EAGER = Backend("threaded-eager", "runs eager in a thread of its own", delegate)
+# Fault: plain eager, in another thread.
+# Seen in: runtimes with a thread per session whose fallback runs there; torch's profiler records only the calling
+# thread unless told otherwise.
+THREADED_EAGER = Backend("threaded-eager", "runs eagerly in another thread", delegate)
 LOST_PROVIDER = Backend(
     "lost-provider",
     "asks for a GPU's provider and gets the CPU's",
     _lose_provider,
     capability=Capability(requires=ONNXRUNTIME.capability.requires, devices=("cpu",)),
 )
-FALLS_TO_INDUCTOR = _compiling("falls-to-inductor", "catches its error and has inductor compile", _fall_to_inductor)
-FALLS_AGAIN = _compiling("falls-again", "does so, and inductor takes the graph from its cache", _fall_to_inductor)
-HIDES_INDUCTOR = _compiling("hides-inductor", "does so and clears dynamo's counters", _hide_inductor)
-HALF_ENGINE = _compiling("half-engine", "is a bf16 engine sold as fp32", _compute_in_half, True)
+FALLS_TO_INDUCTOR = _compiling("falls-to-inductor", "catches its error and compiles with inductor", _fall_to_inductor)
+FALLS_AGAIN = _compiling("falls-again", "the same, with the graph from inductor's cache", _fall_to_inductor)
+HIDES_INDUCTOR = _compiling("hides-inductor", "the same, and clears dynamo's counters", _hide_inductor)
+HALF_ENGINE = _compiling("half-engine", "computes in bf16 in an fp32 variant", _compute_in_half, True)
 CLAIMS_NOTHING = _quantiser("claims-nothing", "quantises no layer", _claim_nothing)
-CLAIMS_LAYERS = _quantiser("claims-layers", "names layers that are as they were", _claim_layers)
-SHRINKS_UNUSED = _quantiser("shrinks-unused", "shrinks a layer that is not used", _shrink_unused)
-KEEPS_FULL = _quantiser("keeps-full", "goes on computing with the weights it quantised", _keep_full)
+CLAIMS_LAYERS = _quantiser("claims-layers", "lists layers that were not changed", _claim_layers)
+SHRINKS_UNUSED = _quantiser("shrinks-unused", "quantises a layer that is not used", _shrink_unused)
+KEEPS_FULL = _quantiser("keeps-full", "computes with the original weights", _keep_full)

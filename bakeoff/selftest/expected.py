@@ -1,4 +1,4 @@
-"""What each canary deserves, in the lanes that they are swept in."""
+"""The status that each backend of the selftest must get, grouped into lanes that are swept as one."""
 
 from dataclasses import dataclass, replace
 
@@ -11,40 +11,42 @@ _PACKAGE = "bakeoff.selftest"
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """One canary or honest back end, the status it must end in, and the finding that must be there if one is due."""
+    """One backend of the selftest, the status that its row must have, and the code of a finding that must be there."""
 
     canary: str
-    """module:CONSTANT within bakeoff.selftest, or a back end in the table, as it is typed; a+b for a composition."""
+    """module:CONSTANT within bakeoff.selftest, or a registered backend as typed; a+b for a composition."""
     status: Status
     finding: str = ""
     quick: bool = False
+    """Part of the quick selftest."""
 
     @property
     def reference(self) -> str:
+        """The backend as a sweep is asked for it."""
         parts = split_outside_brackets(self.canary, "+")
         return "+".join(f"{_PACKAGE}.{part}" if ":" in part else part for part in parts)
 
     @property
     def name(self) -> str:
-        """For reading."""
+        """A short name for tables."""
         parts = split_outside_brackets(self.canary, "+")
         return "+".join(part.partition(":")[2].lower().replace("_", "-") or part.removesuffix("[]") for part in parts)
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """Canaries that are swept one after another; lanes that time nothing of interest run beside each other."""
+    """Backends that are swept one after another. Lanes run at the same time, except those whose times matter."""
 
     name: str
     policy: Policy
     expectations: tuple[Expectation, ...]
     alone: bool = False
     workload: str = "world"
-    """Of the toy."""
+    """Workload of the toy component."""
 
 
 def _policy(build_deadline_s: float, min_s: float) -> Policy:
-    """Short clocks; contention is no finding, since two lanes share the host."""
+    """Short clocks, and contention never a finding, because lanes share the host."""
     return Policy(
         warmup_s=0.05,
         warmup_cap_s=0.5,
@@ -62,60 +64,60 @@ def _policy(build_deadline_s: float, min_s: float) -> Policy:
 
 LANES = (
     Lane(
-        "deaths",
+        "crashes",
         _policy(4.0, 0.2),
         (
-            Expectation("canaries:SEGFAULT", "crashed", quick=True),
-            Expectation("canaries:KILLED", "crashed"),
-            Expectation("canaries:EXITS_SILENTLY", "crashed"),
-            Expectation("canaries:PARTIAL_RESULT", "crashed"),
-            Expectation("canaries:HOSTILE_RESULT", "crashed"),
-            Expectation("canaries:HANG", "timeout"),
-            Expectation("canaries:HANG_C", "timeout", quick=True),
-            Expectation("canaries:HOST_OOM", "oom"),
-            Expectation("canaries:RAISES_AT_BUILD", "build_failed"),
-            Expectation("canaries:RAISES_AT_CALL", "call_failed"),
-            Expectation("cunning:LATE_FALLBACK", "fell_back"),
-            Expectation("cunning:TWIN_ONLY", "fell_back"),
-            Expectation("cunning:DONATES_INPUT", "parity_failed"),
+            Expectation("faulty:SEGFAULT", "crashed", quick=True),
+            Expectation("faulty:KILLED", "crashed"),
+            Expectation("faulty:EXITS_SILENTLY", "crashed"),
+            Expectation("faulty:PARTIAL_RESULT", "crashed"),
+            Expectation("faulty:HOSTILE_RESULT", "crashed"),
+            Expectation("faulty:HANG", "timeout"),
+            Expectation("faulty:HANG_C", "timeout", quick=True),
+            Expectation("faulty:HOST_OOM", "oom"),
+            Expectation("faulty:RAISES_AT_BUILD", "build_failed"),
+            Expectation("faulty:RAISES_AT_CALL", "call_failed"),
+            Expectation("subtle:LATE_FALLBACK", "fell_back"),
+            Expectation("subtle:TRACED_ONLY", "fell_back"),
+            Expectation("subtle:DONATES_INPUT", "parity_failed"),
         ),
     ),
     Lane(
-        "lies",
+        "wrong results",
         _policy(60.0, 0.25),
         (
-            Expectation("canaries:RETURNS_EARLY", "parity_failed", quick=True),
-            Expectation("canaries:HALF_PRECISION", "parity_failed"),
-            Expectation("canaries:CACHED_OUTPUT", "parity_failed"),
-            Expectation("canaries:NAN", "parity_failed"),
-            Expectation("canaries:NAN_AT_40", "parity_failed", quick=True),
-            Expectation("canaries:WRONG_SHAPE", "parity_failed"),
-            Expectation("canaries:SILENT_EAGER", "fell_back", quick=True),
-            Expectation("canaries:UNCHANGED_GRAPH", "fell_back"),
-            Expectation("canaries:RECOMPILES", "unstable", "recompiles"),
-            Expectation("cunning:LAZY", "parity_failed"),
-            Expectation("cunning:STEP_CACHE", "unstable", "unseen"),
-            Expectation("cunning:FOLDS_INPUTS", "unstable", "unseen"),
-            Expectation("cunning:RING_WRAP", "parity_failed"),
-            Expectation("cunning:CREEPS", "parity_failed"),
-            Expectation("cunning:THREADS_DRIFT", "unstable", "settings"),
+            Expectation("faulty:RETURNS_EARLY", "parity_failed", quick=True),
+            Expectation("faulty:HALF_PRECISION", "parity_failed"),
+            Expectation("faulty:CACHED_OUTPUT", "parity_failed"),
+            Expectation("faulty:NAN", "parity_failed"),
+            Expectation("faulty:NAN_AT_40", "parity_failed", quick=True),
+            Expectation("faulty:WRONG_SHAPE", "parity_failed"),
+            Expectation("faulty:SILENT_EAGER", "fell_back", quick=True),
+            Expectation("faulty:UNCHANGED_GRAPH", "fell_back"),
+            Expectation("faulty:RECOMPILES", "unstable", "recompiles"),
+            Expectation("subtle:LAZY", "parity_failed"),
+            Expectation("subtle:STEP_CACHE", "unstable", "unseen"),
+            Expectation("subtle:FOLDS_INPUTS", "unstable", "unseen"),
+            Expectation("subtle:RING_WRAP", "parity_failed"),
+            Expectation("subtle:CREEPS", "parity_failed"),
+            Expectation("subtle:THREADS_DRIFT", "unstable", "settings"),
         ),
     ),
     Lane(
         "compilers",
         _policy(180.0, 0.25),
         (
-            Expectation("compilers:DECOMPOSED_EAGER", "fell_back", quick=True),
-            Expectation("compilers:THREADED_EAGER", "fell_back"),
-            Expectation("compilers:LOST_PROVIDER", "fell_back"),
-            Expectation("compilers:CLAIMS_NOTHING+eager", "fell_back"),
-            Expectation("compilers:CLAIMS_LAYERS+eager", "fell_back"),
-            Expectation("compilers:SHRINKS_UNUSED+eager", "fell_back"),
-            Expectation("compilers:KEEPS_FULL+eager", "fell_back"),
-            Expectation("compilers:FALLS_TO_INDUCTOR", "fell_back"),
-            Expectation("compilers:FALLS_AGAIN", "fell_back"),
-            Expectation("compilers:HIDES_INDUCTOR", "fell_back"),
-            Expectation("compilers:HALF_ENGINE", "parity_failed"),
+            Expectation("compiler_faults:DECOMPOSED_EAGER", "fell_back", quick=True),
+            Expectation("compiler_faults:THREADED_EAGER", "fell_back"),
+            Expectation("compiler_faults:LOST_PROVIDER", "fell_back"),
+            Expectation("compiler_faults:CLAIMS_NOTHING+eager", "fell_back"),
+            Expectation("compiler_faults:CLAIMS_LAYERS+eager", "fell_back"),
+            Expectation("compiler_faults:SHRINKS_UNUSED+eager", "fell_back"),
+            Expectation("compiler_faults:KEEPS_FULL+eager", "fell_back"),
+            Expectation("compiler_faults:FALLS_TO_INDUCTOR", "fell_back"),
+            Expectation("compiler_faults:FALLS_AGAIN", "fell_back"),
+            Expectation("compiler_faults:HIDES_INDUCTOR", "fell_back"),
+            Expectation("compiler_faults:HALF_ENGINE", "parity_failed"),
             Expectation("inductor[]", "ok"),
             Expectation("onnxruntime[]", "ok"),
             Expectation("openvino[]", "ok"),
@@ -125,25 +127,25 @@ LANES = (
         "slow",
         _policy(60.0, 1.0),
         (
-            Expectation("canaries:DRIFTS", "unstable", "drift"),
-            Expectation("canaries:LEAKS", "unstable", "leak", quick=True),
-            Expectation("cunning:HOARDS", "unstable", "leak"),
+            Expectation("faulty:DRIFTS", "unstable", "drift"),
+            Expectation("faulty:LEAKS", "unstable", "leak", quick=True),
+            Expectation("subtle:HOARDS", "unstable", "leak"),
         ),
         alone=True,
-        workload="picture",  # whose outputs are large enough to hoard
+        workload="picture",  # its outputs are large enough for the leak to show
     ),
     Lane(
-        "honest",
+        "correct",
         _policy(60.0, 0.3),
         (
-            Expectation("canaries:HONEST", "ok", quick=True),
-            Expectation("canaries:GRANDCHILD", "ok", "leftovers", quick=True),
-            Expectation("canaries:NOISY", "ok", "log"),
-            Expectation("odd:POOLED", "ok"),
-            Expectation("odd:STRIDED", "ok"),
-            Expectation("odd:COPIES_OUT", "ok"),
-            Expectation("odd:DELEGATES", "ok"),
-            Expectation("odd:REUSES_OUTPUT", "ok"),
+            Expectation("faulty:HONEST", "ok", quick=True),
+            Expectation("faulty:GRANDCHILD", "ok", "leftovers", quick=True),
+            Expectation("faulty:NOISY", "ok", "log"),
+            Expectation("unusual:POOLED", "ok"),
+            Expectation("unusual:STRIDED", "ok"),
+            Expectation("unusual:COPIES_OUT", "ok"),
+            Expectation("unusual:DELEGATES", "ok"),
+            Expectation("unusual:REUSES_OUTPUT", "ok"),
         ),
         alone=True,
     ),
@@ -151,7 +153,7 @@ LANES = (
 
 
 def lanes(quick: bool) -> tuple[Lane, ...]:
-    """All lanes, or their quick canaries only."""
+    """All lanes, or with `quick` only their quick backends."""
     if not quick:
         return LANES
     return tuple(
@@ -160,4 +162,5 @@ def lanes(quick: bool) -> tuple[Lane, ...]:
 
 
 def lane_named(name: str, quick: bool) -> Lane:
+    """One of `lanes(quick)`."""
     return next(lane for lane in lanes(quick) if lane.name == name)

@@ -1,7 +1,7 @@
-"""Back ends that lie or die, each in one way, in the ways that compilers do: a selftest sweeps them.
+"""Backends with one fault each, as real compilers have them, and helpers to write such backends.
 
-What each deserves stands in bakeoff.selftest.expected. Most run the module eagerly underneath and say so
-(`runs_eagerly`), since that is not what they lie about. Torch is imported in workers only.
+The status that each must get is in bakeoff.selftest.expected. Most run the module eagerly underneath and declare it
+(`runs_eagerly`); their fault is another one. torch is imported in workers only.
 """
 
 import ctypes
@@ -60,12 +60,12 @@ class BoundEngine(Engine):
 
 
 def canary(name: str, summary: str, build: BuildFunction, runs_eagerly: bool = True, **more: Any) -> Backend:
-    """A back end that runs the module eagerly underneath, unless it claims otherwise."""
+    """A backend that declares to run the module eagerly, unless told otherwise."""
     return Backend(name, summary, build, evidence=Evidence(runs_eagerly=runs_eagerly), **more)
 
 
 def doing(action: Callable[[], object]) -> BuildFunction:
-    """A build that does something first and is eager then."""
+    """A build function that calls `action`, then returns an eager engine."""
 
     def build(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
         action()
@@ -75,7 +75,7 @@ def doing(action: Callable[[], object]) -> BuildFunction:
 
 
 def changing(change: Callable[[Outputs], Outputs], counters: Callable[[], Mapping[str, int]] = dict) -> BuildFunction:
-    """A build whose engine gives eager's outputs, changed."""
+    """A build function whose engine returns eager's outputs after `change`."""
 
     def build(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
         return ModuleEngine(lambda *tensors: change(module(*tensors)), counters=counters)
@@ -84,7 +84,7 @@ def changing(change: Callable[[Outputs], Outputs], counters: Callable[[], Mappin
 
 
 def counting(act: Callable[[int], object], before: bool = False) -> BuildFunction:
-    """A build whose engine does something more, knowing the number of its call, from 1."""
+    """A build function whose engine also calls `act` with the call's number, from 1, after the module or `before`."""
 
     def build(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
         numbers = itertools.count(1)
@@ -107,7 +107,7 @@ def nan(outputs: Outputs) -> Outputs:
     return tuple(output * float("nan") for output in outputs)
 
 
-# What ends the worker, or the build.
+# These end the worker or the build.
 
 
 def hang() -> None:
@@ -117,13 +117,13 @@ def hang() -> None:
 
 def hang_in_c() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    ctypes.PyDLL(None).pause()  # with the interpreter's lock
+    ctypes.PyDLL(None).pause()  # holds the interpreter's lock
 
 
 def _fill_memory() -> None:
     kept = []
     while True:
-        kept.append(bytes(1 << 30))  # asked for, never touched: the worker's limit says no before the kernel must
+        kept.append(bytes(1 << 30))  # never written to: the worker's limit refuses it before the kernel runs out
 
 
 def _fail() -> None:
@@ -142,7 +142,7 @@ def leave_result(content: bytes) -> None:
 
 def _be_noisy() -> None:
     for _ in range(1024):
-        os.write(1, bytes(range(256)) * 4096)  # a gibibyte in all, most of it not UTF-8
+        os.write(1, bytes(range(256)) * 4096)  # 1 GiB in all, most of it not UTF-8
 
 
 def start_grandchild() -> None:
@@ -150,30 +150,33 @@ def start_grandchild() -> None:
 
 
 SEGFAULT = canary("segfault", "reads address 0", doing(lambda: ctypes.string_at(0)))
-KILLED = canary("killed", "is killed, as by a memory killer", doing(lambda: os.kill(os.getpid(), signal.SIGKILL)))
+KILLED = canary(
+    "killed",
+    "is killed, as for lack of memory",
+    doing(lambda: os.kill(os.getpid(), signal.SIGKILL)),
+)
 EXITS_SILENTLY = canary("exits-silently", "exits with 0 and no result", doing(lambda: os._exit(0)))
 PARTIAL_RESULT = canary(
-    "partial-result", "leaves half a result", doing(lambda: leave_result(b'{"value":{"status":"ok"'))
+    "partial-result", "writes half a result", doing(lambda: leave_result(b'{"value":{"status":"ok"'))
 )
-HOSTILE_RESULT = canary("hostile-result", "leaves garbage as its result", doing(lambda: leave_result(b"\xff{[")))
+HOSTILE_RESULT = canary("hostile-result", "writes a result that is not JSON", doing(lambda: leave_result(b"\xff{[")))
 HANG = canary("hang", "sleeps for ever", doing(hang))
-HANG_C = canary("hang-c", "blocks in C, deaf to SIGTERM", doing(hang_in_c))
-HOST_OOM = canary("host-oom", "takes memory until there is none", doing(_fill_memory))
+HANG_C = canary("hang-c", "blocks in C and ignores SIGTERM", doing(hang_in_c))
+HOST_OOM = canary("host-oom", "allocates memory until there is none", doing(_fill_memory))
 RAISES_AT_BUILD = canary("raises-at-build", "raises while it builds", doing(_fail))
 RAISES_AT_CALL = canary("raises-at-call", "raises at its second call", counting(_fail_once, before=True))
-GRANDCHILD = canary("grandchild", "leaves a process in a session of its own", doing(start_grandchild))
+GRANDCHILD = canary("grandchild", "leaves a process running, in its own session", doing(start_grandchild))
 NOISY = canary("noisy", "prints a gibibyte that is not text", doing(_be_noisy))
 
 
-# What gives numbers, and should not be believed.
+# These give numbers that are wrong or not comparable.
 
 
-# the call only rings a bell; a thread computes afterwards, into a static buffer that the caller already holds.
-# REAL: replaying into static outputs without a synchronisation, in a runtime that drops a frame when the last one is
-# not done. Only a set's first call waits. From then on the buffer always holds this set's right values, because they
-# were there from before: a check of values sees nothing, and the latency is that of the bell.
-# FOUND BY: filling the returned tensor with NaN before the next call and looking at once; a thread's processor time.
-def _ring_bell(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
+# Fault: the call only starts a thread, which computes afterwards into a static buffer that the caller already has.
+# Seen in: runtimes that replay into static outputs without synchronising and skip a replay while one is pending. Only
+# the first call of a set waits. The buffer then holds correct values from earlier calls, so comparing values alone
+# finds nothing, and the latency is that of the start alone.
+def _compute_later(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
     jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
     threads: list[threading.Thread] = []
 
@@ -215,14 +218,14 @@ def _ring_bell(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _conte
     return BoundEngine(bind, closer=close)
 
 
-def _halve(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
+def _compute_in_bf16(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
     module.bfloat16()
     return ModuleEngine(
         lambda *tensors: tuple(output.float() for output in module(*(tensor.bfloat16() for tensor in tensors)))
     )
 
 
-def _remember_by_address(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
+def _store_by_address(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
     kept: dict[int, Outputs] = {}
 
     def call(*tensors: "Tensor") -> Outputs:
@@ -288,27 +291,27 @@ def _leak(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: B
     return ModuleEngine(call)
 
 
-RETURNS_EARLY = canary("returns-early", "returns before the work is done", _ring_bell)
-HALF_PRECISION = canary("half-precision", "computes in bf16 and says nothing", _halve)
-CACHED_OUTPUT = canary("cached-output", "knows inputs by their address", _remember_by_address)
-NAN = canary("nan", "gives no numbers", changing(nan))
-NAN_AT_40 = canary("nan-at-40", "gives no numbers, in its fortieth call only", _spoil_fortieth)
-WRONG_SHAPE = canary("wrong-shape", "loses a column", changing(lambda outputs: tuple(o[..., 1:] for o in outputs)))
+RETURNS_EARLY = canary("returns-early", "returns before the work is done", _compute_later)
+HALF_PRECISION = canary("half-precision", "computes in bf16 instead of fp32", _compute_in_bf16)
+CACHED_OUTPUT = canary("cached-output", "stores outputs by the address of the first input", _store_by_address)
+NAN = canary("nan", "returns NaN", changing(nan))
+NAN_AT_40 = canary("nan-at-40", "returns NaN in its fortieth call only", _spoil_fortieth)
+WRONG_SHAPE = canary("wrong-shape", "drops a column", changing(lambda outputs: tuple(o[..., 1:] for o in outputs)))
 SILENT_EAGER = canary(
     "silent-eager", "catches its compiler's error and runs eager", _give_up_quietly, runs_eagerly=False
 )
 UNCHANGED_GRAPH = canary("unchanged-graph", "captures a graph and hands it back", _compile_nothing, runs_eagerly=False)
 RECOMPILES = canary("recompiles", "compiles again every sixteenth call", _recompile, runs_eagerly=True)
-DRIFTS = canary("drifts", "takes longer call by call", counting(_slow_down))
-LEAKS = canary("leaks", "keeps 256 KiB a call", _leak)
+DRIFTS = canary("drifts", "takes longer with each call", counting(_slow_down))
+LEAKS = canary("leaks", "allocates 256 KiB a call and keeps it", _leak)
 
 
-# What is as it should be.
+# These are correct.
 
 
 @dataclass(frozen=True, slots=True)
 class Repeats:
-    """How often each call runs the module: work of a known ratio."""
+    """How many times each call runs the module, for calls whose times have a known ratio."""
 
     times: int = 1
 
@@ -327,5 +330,5 @@ def _repeat(module: "nn.Module", _inputs: Inputs, options: Repeats, _context: Bu
 
 HONEST = canary("honest", "eager under another name", doing(lambda: None))
 REPEATS = canary(
-    "repeats", "runs the module so many times a call", _repeat, options=Repeats, defaults=(DefaultOptions(Repeats()),)
+    "repeats", "runs the module several times a call", _repeat, options=Repeats, defaults=(DefaultOptions(Repeats()),)
 )

@@ -1,4 +1,4 @@
-"""The selftest: canaries in lanes, each swept as any back end is, then the clock; a verdict that records carry."""
+"""The selftest: sweeps its backends in lanes, then checks the clocks; the result is stored in later records."""
 
 import os
 import selectors
@@ -43,7 +43,7 @@ _LOG_SLACK_BYTES = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was tested: what it deserved and what it got."""
+    """One thing that was tested: what was expected and what was found."""
 
     name: str
     deserved: str
@@ -51,7 +51,7 @@ class Check:
     passed: bool
     detail: str = ""
     not_run: str = ""
-    """What this machine lacks to run it; then nothing was tested, and no more was found than that it was said so."""
+    """What this machine lacks to run it; then only the row's status was tested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +59,14 @@ class Selftest:
     stamp: SelftestStamp
     checks: tuple[Check, ...]
     noisy: str
-    """Why the clock could not be held against anything; empty on a quiet host."""
+    """Why the clocks could not be checked; empty on a quiet host."""
     seconds: float
 
 
 def run(quick: bool, device: str, progress: Progress) -> Selftest:
-    """Run all canaries and hold the clock against what is known; keeps the verdict for the records made later.
+    """Sweep all backends of the selftest and check the clocks; stores the result for the records made later.
 
-    KeyboardInterrupt passes through after all that was started is dead; nothing is kept then.
+    KeyboardInterrupt passes through after all processes that were started have ended; then nothing is stored.
     """
     started = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="bakeoff-selftest-"))
@@ -81,24 +81,26 @@ def run(quick: bool, device: str, progress: Progress) -> Selftest:
         for lane in plan:
             records |= _records(folder / lane.name / "runs", lane)
         checks = [
-            _check(entry, records, folder / lane.name / "cache", device) for lane in plan for entry in lane.expectations
+            check_row(entry, records, folder / lane.name / "cache", device)
+            for lane in plan
+            for entry in lane.expectations
         ]
         left = _left_alive(marker)
-        checks.append(Check("nobody is left", "0 processes", f"{len(left)} processes", not left))
+        checks.append(Check("no process is left", "0 processes", f"{len(left)} processes", not left))
         counter.start("clock")
         clock = _clock(device, folder)
         counter.finish("clock")
-        checks += _clock_checks(clock)
+        checks += clock_checks(clock)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    noisy = _noisy(clock)
+    noisy = noise_reason(clock)
     stamp = SelftestStamp(all(check.passed for check in checks), quick, now(), code_hash())
     write_stamp(stamp)
     return Selftest(stamp, tuple(checks), noisy, time.monotonic() - started)
 
 
 class _Counter:
-    """Progress over lanes that run beside each other."""
+    """Progress over lanes that run at the same time."""
 
     def __init__(self, progress: Progress, total: int) -> None:
         self._progress, self._total, self._ended = progress, total, 0
@@ -114,7 +116,7 @@ class _Counter:
 def _run_beside(group: Sequence[Lane], folder: Path, quick: bool, device: str, marker: str, counter: _Counter) -> None:
     """Sweep the lanes of a group at the same time, each in a process and folders of its own.
 
-    Raises BakeoffError when a lane itself breaks, which is not what a canary can do.
+    Raises BakeoffError when the process of a lane fails, which no backend in it can cause.
     """
     selector = selectors.DefaultSelector()
     running: dict[int, tuple[Lane, subprocess.Popen[str], list[str]]] = {}
@@ -148,15 +150,15 @@ def _run_beside(group: Sequence[Lane], folder: Path, quick: bool, device: str, m
                 assert process.stdout is not None
                 line = process.stdout.readline()
                 if line:
-                    _tell(line, names, counter)
+                    _count(line, names, counter)
                     continue
                 selector.unregister(key.fileobj)
                 del running[key.fd]
                 process.stdout.close()
                 if process.wait() != 0:
                     tail = (folder / lane.name / "errors.log").read_text(errors="replace").strip().splitlines()[-1:]
-                    text = f"selftest: the process of lane {lane.name} failed: {''.join(tail) or process.returncode}"
-                    raise BakeoffError(text, "worker-failed")
+                    text = f"The selftest's lane {lane.name} failed: {''.join(tail) or process.returncode}"
+                    raise BakeoffError(text, code="worker-failed")
     finally:
         for _, process, _ in running.values():
             process.send_signal(signal.SIGINT)
@@ -166,7 +168,7 @@ def _run_beside(group: Sequence[Lane], folder: Path, quick: bool, device: str, m
             process.kill()
 
 
-def _tell(line: str, names: list[str], counter: _Counter) -> None:
+def _count(line: str, names: list[str], counter: _Counter) -> None:
     kind, text = msgspec.json.decode(line)
     if kind == "start":
         names.append(parse_variant(text).backend)
@@ -193,8 +195,8 @@ def _steps(entry: Expectation) -> list[tuple[Backend, Any]]:
     return [(backend, options_of(backend, pairs)) for backend, pairs in backends]
 
 
-def _gap(entry: Expectation, device: str) -> tuple[str, str]:
-    """The status of what cannot run on this machine or device and the reason; ("", "") if it can."""
+def _not_runnable(entry: Expectation, device: str) -> tuple[str, str]:
+    """The status of a row that cannot run on this machine or device, with the reason; ("", "") if it can run."""
     for backend, options in _steps(entry):
         if reason := backend.unavailable(options, device):
             return "unavailable", reason
@@ -203,14 +205,17 @@ def _gap(entry: Expectation, device: str) -> tuple[str, str]:
     return "", ""
 
 
-def _check(entry: Expectation, records: Mapping[str, Record], cache: Path, device: str) -> Check:
-    """Whether a canary ended exactly as it must; one that is `ok` may have no finding but the one that is due."""
+def check_row(entry: Expectation, records: Mapping[str, Record], cache: Path, device: str) -> Check:
+    """Whether a row has the expected status and finding; one that is `ok` may have no other finding.
+
+    `records` are by Expectation.canary; `cache` is the folder that holds the row's log, which must be bounded.
+    """
     record = records.get(entry.canary)
     deserved = entry.status + (f", {entry.finding}" if entry.finding else "")
     name = entry.name
     if record is None:
         return Check(name, deserved, "no record", False)
-    lacking, reason = _gap(entry, device)
+    lacking, reason = _not_runnable(entry, device)
     if lacking:
         return Check(name, lacking, record.status, record.status == lacking, not_run=reason)
     codes = [finding.code for finding in record.measurement.findings if finding.code not in ("busy-host", "warm-up")]
@@ -239,24 +244,25 @@ def _clock(device: str, folder: Path) -> ClockResult:
     launch = Launch(environment, Deadlines(_CLOCK_DEADLINE_S), folder / "clock.log")
     outcome = run_job(ClockJob(device), ClockResult, launch)
     if outcome.kind != "result":
-        text = f"selftest: the worker that checks the clock ended with {outcome.kind}: {outcome.reason}"
-        raise BakeoffError(text, "worker-failed")
+        text = f"The worker that checks the clocks ended with {outcome.kind}: {outcome.reason}"
+        raise BakeoffError(text, code="worker-failed")
     result: ClockResult = outcome.value
     return result
 
 
-def _noisy(clock: ClockResult) -> str:
-    """A host that does not repeat itself cannot say whether a clock is right."""
+def noise_reason(clock: ClockResult) -> str:
+    """Why the host is too noisy to check the clocks; empty on a quiet host."""
     if clock.probe_spread < QUIET_SPREAD:
         return ""
     return (
-        f"noisy host: a fixed piece of work did not repeat within {QUIET_SPREAD:.0%} ({clock.probe_spread:.1%} after "
-        f"{clock.attempts} tries), so that the clock could not be held against it"
+        f"noisy host: fixed work did not repeat within {QUIET_SPREAD:.0%} ({clock.probe_spread:.1%} after "
+        f"{clock.attempts} tries), so the clocks could not be checked"
     )
 
 
-def _clock_checks(clock: ClockResult) -> list[Check]:
-    quiet = not _noisy(clock)
+def clock_checks(clock: ClockResult) -> list[Check]:
+    """The four checks of the clocks; on a noisy host those of ratios pass."""
+    quiet = not noise_reason(clock)
     wait, timer = abs(clock.wait_ratio - 1), abs(clock.timer_ratio - 1)
     return [
         Check(

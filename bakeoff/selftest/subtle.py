@@ -1,6 +1,6 @@
-"""Lies that are harder to see, written by someone who had not read what looks for them.
+"""Backends with faults that are harder to detect, written without knowledge of the checks.
 
-Above each stands how it happens in a real compiler or runtime.
+The comment above each names the fault and where real compilers or runtimes have it.
 """
 
 import hashlib
@@ -28,12 +28,12 @@ def _operators(graph: Any) -> int:
     return sum(node.op == "call_function" for node in graph.graph.nodes)
 
 
-# LIE: most of the work is done in bind, which nobody times; the call runs only what is left.
-# REAL: XLA, OpenVINO and inductor's freezing fold what does not depend on a parameter; arrays closed over or bound
-# before compilation count as constants, and folding goes right through the model. A size rule leaves the last nodes.
-# The inputs are cloned, so later writes to them change nothing (as the interface allows), every output is right, and
-# the call still runs a real kernel: on `picture` the last convolution, so it need not fall below a floor.
-def _fold(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
+# Fault: most of the work is done in bind, which is not timed; the call runs only the last nodes.
+# Seen in: XLA, OpenVINO and inductor's freezing, which fold whatever does not depend on a parameter: arrays bound
+# before compilation count as constants, and folding goes through the whole model. The inputs are cloned, so later
+# writes to them have no effect (which the interface allows), every output is correct, and the call still runs a kernel
+# (on `picture` the last convolution), so that it may stay above the floor.
+def _fold_into_bind(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
     def bind(inputs: Inputs) -> Call:
         import torch
 
@@ -69,75 +69,76 @@ def _fold(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: B
     return BoundEngine(bind)
 
 
-# LIE: the call computes nothing; it returns a tensor that computes itself when somebody looks.
-# REAL: lazy tensors (torch/XLA, MLX, tinygrad, JAX's asynchronous arrays): without eval()/block_until_ready() the clock
-# sees the enqueueing alone. Every look (clone, numpy, isfinite, data_ptr) gives the right values, so parity passes,
-# and making the wrapper costs microseconds, which may be above the toy's floor.
+# Fault: the call computes nothing; it returns a tensor that is computed when it is read.
+# Seen in: lazy tensors (torch/XLA, MLX, tinygrad, JAX's asynchronous arrays): without eval() or block_until_ready() the
+# clock measures only the enqueueing. Every read (clone, numpy, isfinite, data_ptr) gives correct values, so parity
+# passes, and making the wrapper takes microseconds, which may be above the toy's floor.
 @cache
 def _lazy_class() -> Any:
     import torch
 
     class Lazy(torch.Tensor):
         @staticmethod
-        def __new__(cls: Any, shape: Any, dtype: Any, _think: Any) -> Any:
+        def __new__(cls: Any, shape: Any, dtype: Any, _compute: Any) -> Any:
             return torch.Tensor._make_wrapper_subclass(cls, shape, dtype=dtype)
 
-        def __init__(self, _shape: Any, _dtype: Any, think: Any) -> None:
-            self.__dict__["think"], self.__dict__["known"] = think, None
+        def __init__(self, _shape: Any, _dtype: Any, compute: Any) -> None:
+            self.__dict__["compute"], self.__dict__["known"] = compute, None
 
         def known_value(self) -> Any:
             if self.__dict__["known"] is None:
-                self.__dict__["known"] = self.__dict__["think"]()
+                self.__dict__["known"] = self.__dict__["compute"]()
             return self.__dict__["known"]
 
         @classmethod
         def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            def look(value: Any) -> Any:
+            def computed(value: Any) -> Any:
                 if type(value) is Lazy:
                     return value.known_value()
                 if isinstance(value, (tuple, list)):
-                    return type(value)(look(one) for one in value)
+                    return type(value)(computed(one) for one in value)
                 return value
 
-            return function(*look(args), **{name: look(value) for name, value in (kwargs or {}).items()})
+            return function(*computed(args), **{name: computed(value) for name, value in (kwargs or {}).items()})
 
         @classmethod
         def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
-            def look(value: Any) -> Any:
+            def computed(value: Any) -> Any:
                 return value.known_value() if type(value) is Lazy else value
 
-            return function(*(look(one) for one in args), **{name: look(one) for name, one in (kwargs or {}).items()})
+            return function(
+                *(computed(one) for one in args), **{name: computed(one) for name, one in (kwargs or {}).items()}
+            )
 
     return Lazy
 
 
-def _be_lazy(module: "nn.Module", inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
+def _return_lazy_tensors(module: "nn.Module", inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
     import torch
 
     with torch.no_grad():
-        forms = [(output.shape, output.dtype) for output in module(*inputs.values())]
+        described = [(output.shape, output.dtype) for output in module(*inputs.values())]
     lazy = _lazy_class()
 
     def bind(inputs: Inputs) -> Call:
         tensors = tuple(inputs.values())
 
-        def think(number: int) -> "Tensor":
+        def compute(number: int) -> "Tensor":
             with torch.no_grad():
                 output: Tensor = module(*tensors)[number]
             return output
 
         return lambda: tuple(
-            lazy(shape, dtype, lambda number=number: think(number)) for number, (shape, dtype) in enumerate(forms)
+            lazy(shape, dtype, lambda number=number: compute(number)) for number, (shape, dtype) in enumerate(described)
         )
 
     return BoundEngine(bind)
 
 
-# LIE: when the first input is within 5 % of the one it saw last in this set, it returns what it had.
-# REAL: step caches of diffusion runtimes (TeaCache, FBCache), on by default. They look at one input and at no other,
-# so a new t, KV cache or a small change of x is ignored; a wholly new x is computed properly. It reads its inputs
-# live, so it answers a small change with the old answer (like an engine that copied) and a large one with the new.
-# FOUND BY: a change of t or the caches alone, or of one element, in place; on `picture` a change of a few per cent.
+# Fault: when the first input is within 5 % of the one it last computed with, the call returns the stored outputs.
+# Seen in: step caches of diffusion runtimes (TeaCache, FBCache), on by default. They compare one input only, so a new
+# t, a new KV cache or a small change of x is ignored, while a different x is computed. Inputs are read at each call,
+# so it differs from an engine that copied its inputs only after a large change.
 def _cache_steps(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
     def bind(inputs: Inputs) -> Call:
         import torch
@@ -159,10 +160,11 @@ def _cache_steps(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _con
     return BoundEngine(bind)
 
 
-# LIE: one call in 61 returns what that slot of its ring held one turn before: another set's output, whole and finite.
-# REAL: a ring of output slots with an off-by-one at the wrap, or a fence that is missed on the last slot. 61 is prime,
-# so the four sets take turns at being hit; the first turn of the ring is clean, and if sets do not take turns the old
-# value is the right one. A check of the last output of each set meets it in 4 cases out of 61.
+# Fault: one call in 61 returns what that slot of a ring buffer held one round before: a complete and finite output of
+# another set of inputs.
+# Seen in: rings of output slots with an off-by-one at the wrap, or a missing fence on the last slot. 61 is prime, so
+# each of the four sets is hit in turn. The first round is correct, and so is every call if sets do not alternate. A
+# check of only the last output of each set would find it in 4 of 61 runs.
 def _wrap_ring(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
     slots = 61
     ring: list[Outputs] = []
@@ -185,11 +187,11 @@ def _wrap_ring(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _conte
     return ModuleEngine(call)
 
 
-# LIE: its weights drift: right at first, a little wrong after hundreds of calls, never by a jump.
-# REAL: repacking or re-quantising from the packed weights instead of the originals, a scale applied again at each
-# eviction, LoRA merged and unmerged, running statistics left on. The first 63 calls are bit-exact; it leaves the
-# budget of 1e-4 at once after them on `picture`, and after some hundreds of calls on `world`.
-def _creep(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
+# Fault: the weights change a little every 64 calls, so that outputs are correct at first and wrong later.
+# Seen in: repacking or re-quantising from packed weights instead of the originals, a scale applied again at each
+# eviction, LoRA merged and unmerged, running statistics left on. The first 63 calls are bit-exact; the error exceeds
+# the limit of 1e-4 right after them on `picture`, and after some hundreds of calls on `world`.
+def _change_weights(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
     import copy
 
     import torch
@@ -209,9 +211,9 @@ def _creep(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: 
     return ModuleEngine(call)
 
 
-# LIE: its captured graph does the work for 100 calls, then eager does, for good; the proof is honest whenever asked.
-# REAL: dynamo's recompile limit: guards fail, the limit is reached, and from then on the frame runs eagerly, with a
-# line in a log. A proof asked for after the first call is clean; no compile counter moves, as nothing compiles.
+# Fault: the captured graph runs for 100 calls, then eager for all later ones; the proof is always truthful.
+# Seen in: dynamo's recompile limit: guards fail, the limit is reached, and from then on the frame runs eagerly, with a
+# line in a log. The proof after the first call shows nothing, and no compile counter moves, because nothing compiles.
 def _fall_back_late(module: "nn.Module", inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
     graph = _capture(module, tuple(inputs.values()))
     made = [0]
@@ -227,12 +229,11 @@ def _fall_back_late(module: "nn.Module", inputs: Inputs, _options: NoOptions, _c
     return ModuleEngine(call, prove, lambda: {"compiles": 1})
 
 
-# LIE: only the twin is compiled; what is timed is the module as it was written, with the twin's proof.
-# REAL: profiling options change how a session is made (ONNX Runtime, OpenVINO and TensorRT all build differently), and
-# a plain session that fails to load its plan runs the framework's fallback. The hash is of the captured graph, not of
-# what runs, and the statistics are those of the capture: so both builds state the same, and both honestly captured.
-# FOUND BY: the module's own forward being run by the timed engine (a hook, a poisoned module), or profiling it too.
-def _compile_twin_only(module: "nn.Module", inputs: Inputs, _options: NoOptions, context: BuildContext) -> Engine:
+# Fault: only the traced build is compiled; the timed engine runs the module eagerly and states the same proof.
+# Seen in: runtimes whose profiling options change how a session is made (ONNX Runtime, OpenVINO, TensorRT), where the
+# plain session fails to load its plan and runs the framework's fallback. The hash and the statistics are those of the
+# captured graph, not of what runs, so both builds state the same.
+def _compile_only_traced(module: "nn.Module", inputs: Inputs, _options: NoOptions, context: BuildContext) -> Engine:
     import torch
 
     graph = _capture(module, tuple(inputs.values()))
@@ -252,10 +253,10 @@ def _compile_twin_only(module: "nn.Module", inputs: Inputs, _options: NoOptions,
     return ModuleEngine(compiled if context.trace else module, prove, lambda: {"compiles": 1})
 
 
-# LIE: its output is its input: what the caller gave is overwritten, and the returned tensor lies in it.
-# REAL: buffer donation (XLA's donate_argnums, a memory planner that aliases outputs with dead inputs). It works from a
-# staged copy that it made in bind, so its own outputs are right for ever; only the caller's inputs are ruined, and
-# whatever is bound to them afterwards, its own second bind included.
+# Fault: outputs are written into the caller's input tensors.
+# Seen in: buffer donation (XLA's donate_argnums, memory planners that alias outputs with dead inputs). It computes
+# from a copy made in bind, so its own outputs stay correct; only the caller's inputs are overwritten, and whatever is
+# bound to them later, a second bind of the same engine included.
 def _donate(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
     def bind(inputs: Inputs) -> Call:
         import torch
@@ -279,9 +280,9 @@ def _donate(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context:
     return BoundEngine(bind)
 
 
-# LIE: from its fifth call on it runs on another number of threads than the record says.
-# REAL: a runtime that sets OpenMP's thread number for the whole process when its pool starts, lazily. `threads` is a
-# fact of the context; a look at build time or after the first call finds it kept.
+# Fault: from its fifth call on it uses another number of threads than the record states.
+# Seen in: runtimes that set OpenMP's thread number for the whole process when their pool starts, at a later call. A
+# check after the build or the first call finds the number unchanged.
 def _change_threads(module: "nn.Module", _inputs: Inputs, _options: NoOptions, context: BuildContext) -> Engine:
     made = [0]
 
@@ -297,10 +298,10 @@ def _change_threads(module: "nn.Module", _inputs: Inputs, _options: NoOptions, c
     return ModuleEngine(call)
 
 
-# LIE (an eleventh): it never lets go of an output: right and quick, and it grows for as long as it is called.
-# REAL: a cache keyed by identity that nobody empties, an event list of a profiler left on, autograd's saved tensors.
-# 2 KiB a call on `world`, 12 KiB on `picture`; a peak measured over few calls sees nothing.
-def _hoard(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
+# Fault: every output is kept: calls are correct and fast, and memory grows with each.
+# Seen in: caches keyed by identity that are never emptied, the event list of a profiler left on, autograd's saved
+# tensors. 2 KiB a call on `world`, 12 KiB on `picture`; a peak over a few calls does not show it.
+def _keep_outputs(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
     kept: list[Outputs] = []
 
     def call(*tensors: "Tensor") -> Outputs:
@@ -310,13 +311,13 @@ def _hoard(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: 
     return ModuleEngine(call)
 
 
-FOLDS_INPUTS = canary("folds-inputs", "does most of the work in bind", _fold)
-LAZY = canary("lazy", "computes when looked at", _be_lazy)
+FOLDS_INPUTS = canary("folds-inputs", "does most of the work in bind", _fold_into_bind)
+LAZY = canary("lazy", "computes when its output is read", _return_lazy_tensors)
 STEP_CACHE = canary("step-cache", "reuses outputs while its first input is nearly the same", _cache_steps)
-RING_WRAP = canary("ring-wrap", "gives another set's output once in 61 calls", _wrap_ring)
-CREEPS = canary("creeps", "has weights that creep away", _creep)
-LATE_FALLBACK = canary("late-fallback", "becomes eager after 100 calls, and then proves it", _fall_back_late, False)
-TWIN_ONLY = canary("twin-only", "compiles the twin alone", _compile_twin_only, False)
+RING_WRAP = canary("ring-wrap", "returns another set's output once in 61 calls", _wrap_ring)
+CREEPS = canary("creeps", "changes its weights a little every 64 calls", _change_weights)
+LATE_FALLBACK = canary("late-fallback", "becomes eager after 100 calls, and then states it", _fall_back_late, False)
+TRACED_ONLY = canary("traced-only", "compiles only the traced build", _compile_only_traced, False)
 DONATES_INPUT = canary("donates-input", "writes its outputs over the caller's inputs", _donate)
 THREADS_DRIFT = canary("threads-drift", "changes the number of threads at its fifth call", _change_threads)
-HOARDS = canary("hoards", "keeps every output", _hoard)
+HOARDS = canary("hoards", "keeps every output", _keep_outputs)

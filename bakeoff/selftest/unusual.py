@@ -1,4 +1,4 @@
-"""Back ends that look odd and are honest: an instrument that calls them wrong is wrong."""
+"""Backends that are unusual but correct: a check that reports one of them has a false alarm."""
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 
-# outputs are slices of arenas of 1 MiB, with a storage offset and a storage far larger than they are; an arena
-# is never written twice. REAL: every memory pool.
+# Outputs are slices of arenas of 1 MiB, with a storage offset and a storage far larger than the output; an arena is
+# never written twice. Seen in: memory pools.
 def _pool(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
     import torch
 
@@ -32,8 +32,8 @@ def _pool(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: B
     return ModuleEngine(call)
 
 
-# outputs are views that are not contiguous: rows padded to a multiple of 16 and more, the padding being NaN.
-# REAL: aligned layouts of vector and tensor cores. Who reads the storage instead of the tensor errs.
+# Outputs are views that are not contiguous: rows are padded to a multiple of 16, and the padding is NaN.
+# Seen in: aligned layouts for vector and tensor cores. Reading the storage instead of the tensor would be wrong.
 def _stride(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
     import torch
 
@@ -50,8 +50,8 @@ def _stride(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context:
     return ModuleEngine(call)
 
 
-# static inputs and outputs inside; each call copies its set in, computes, and copies out to a fresh tensor.
-# REAL: captured graphs as careful deployers use them. Nothing the caller holds ever changes.
+# Internal static inputs and outputs; each call copies its inputs in, computes, and copies the outputs to new tensors.
+# Seen in: deployments of captured graphs. No tensor of the caller changes.
 def _copy_out(module: "nn.Module", inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
     import torch
 
@@ -71,8 +71,8 @@ def _copy_out(module: "nn.Module", inputs: Inputs, _options: NoOptions, _context
     return ModuleEngine(call)
 
 
-# a thread of its own computes, and the call waits for it; the thread sleeps between calls and ends at close.
-# REAL: runtimes with a thread per session (ONNX Runtime's intra-op pool, OpenVINO's streams).
+# The engine's own thread computes while the call waits for it; the thread sleeps between calls and ends at close.
+# Seen in: runtimes with a thread per session (ONNX Runtime's intra-op pool, OpenVINO's streams).
 def delegate(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
     pool = ThreadPoolExecutor(1)
 
@@ -90,9 +90,8 @@ def delegate(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context
     return BoundEngine(bind, closer=pool.shutdown)
 
 
-# ODD (a fifth): one static output for all sets, valid until the next call of any. REAL: inductor's reduce-overhead, a
-# back end of this very repository, does so.
-# It is a false alarm to call it stale for being overwritten.
+# One static output for all sets of inputs, valid until the next call. Seen in: inductor's reduce-overhead. Outputs that
+# a later call overwrites are not stale.
 def _reuse(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
     import torch
 
@@ -108,8 +107,8 @@ def _reuse(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: 
     return ModuleEngine(call)
 
 
-POOLED = canary("pooled", "gives slices of an arena", _pool)
-STRIDED = canary("strided", "gives views with padding that is NaN", _stride)
-COPIES_OUT = canary("copies-out", "works in buffers of its own", _copy_out)
-DELEGATES = canary("delegates", "has a thread compute, and waits for it", delegate)
-REUSES_OUTPUT = canary("reuses-output", "has one output buffer for all sets", _reuse)
+POOLED = canary("pooled", "returns slices of an arena", _pool)
+STRIDED = canary("strided", "returns views with padding that is NaN", _stride)
+COPIES_OUT = canary("copies-out", "copies inputs into and outputs out of internal buffers", _copy_out)
+DELEGATES = canary("delegates", "computes in its own thread", delegate)
+REUSES_OUTPUT = canary("reuses-output", "has one output buffer for all sets of inputs", _reuse)

@@ -120,9 +120,9 @@ def _run_pair(both: _Race, number: int) -> _Pair:
             a_first = both.order.random() < 0.5
             pairs = list(zip(sides, counts, strict=True))
             found = {side: side.run(count) for side, count in (pairs if a_first else reversed(pairs))}
-            rounds.append(Round(a_first, found[first].samples, found[second].samples, number))
-            idle_s += found[first].idle_s + found[second].idle_s
-            taken_s += sum(sum(block.samples) for block in found.values()) / 1e9
+            rounds.append(Round(a_first, Samples(found[first].samples_ns), Samples(found[second].samples_ns), number))
+            idle_s += found[first].idle_cpu_s + found[second].idle_cpu_s
+            taken_s += sum(sum(block.samples_ns) for block in found.values()) / 1e9
         findings = []
         if idle_s > _IDLE * taken_s:
             text = f"pair {number + 1}: the idle side took {idle_s / taken_s:.0%} of a core meanwhile"
@@ -141,7 +141,7 @@ def _in_turn(both: _Race) -> Comparison:
         for name in _NAMES if a_first else reversed(_NAMES):
             with both.side(name) as side:
                 side.wait_until_ready()
-                found[name] = side.run(max(3, side.calls_a_block())).samples
+                found[name] = Samples(side.run(max(3, side.calls_a_block())).samples_ns)
                 records[name] = side.end()
         rounds.append(Round(a_first, found["a"], found["b"], number))
     return _comparison(both, "in turn", [records["a"], records["b"]], rounds, [])

@@ -10,6 +10,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
+from bakeoff.process.phases import phase_text
 from bakeoff.process.supervisor import Event
 
 _STYLES = {"ok": "green", "unstable": "yellow", "unavailable": "dim", "unsupported": "dim"}
@@ -85,32 +86,6 @@ class TerminalProgress:
             self._live = None
 
 
-_WAITS = {
-    "start": "starting a worker",
-    "import": "importing torch",
-    "weights": "making weights and inputs",
-    "build": "waiting for the compiler and the first call",
-    "prove": "asking the engine what it did",
-    "check": "comparing with the judge",
-    "warm-up": "waiting for steady state",
-    "latency": "latency clock",
-    "throughput": "throughput clock",
-    "memory": "metering memory",
-    "unseen": "calling with inputs it has not seen",
-    "ceilings": "measuring what this device can do",
-    "ready": "ready",
-    "rounds": "rounds",
-    "clock": "holding the clock against a busy wait and torch's timer",
-    "judge": "making the reference",
-    "twin": "building again, and tracing a twin",
-    "trace": "telling kernels apart",
-    "open": "checking every file, opening",
-    "sample": "calling it with its sample",
-    "timing": "timing calls",
-    "lock": "waiting for another sweep on this device",
-}
-
-
 def _sentence(event: Event) -> str:
-    what = _WAITS.get(event.phase, event.phase)
+    what = phase_text(event.phase)
     return f"{what}: {event.detail}" if event.detail else what

@@ -9,6 +9,7 @@ from bakeoff.plan.reference import reference_folder
 from bakeoff.plan.rows import Row
 from bakeoff.process.environment import user_code_path, worker_environment
 from bakeoff.process.jobs import MeasureJob, ReferenceJob, ReferenceResult, TraceJob, TraceResult
+from bakeoff.process.phases import PHASES, DeadlineClass
 from bakeoff.process.supervisor import Deadlines, Event, Launch, Outcome, run_job
 from bakeoff.record.policy import Policy
 from bakeoff.record.schema import MEASURED, Finding, Measurement, Record
@@ -77,7 +78,7 @@ def _measure(session: Session, row: Row, folder: Path) -> Outcome:
     rebuild = measurement.build.cache == "cold"
     if not rebuild and not job.policy.trace:
         return outcome
-    session.progress.event(Event("twin"))
+    session.progress.event(Event("traced build"))
     again = run_job(TraceJob(job, rebuild), TraceResult, replace(launch, log=launch.log.with_suffix(".trace.log")))
     traced = again.value if again.kind == "result" else TraceResult(None, None, {}, {}, again.reason)
     measurement = with_trace(measurement, traced, job.policy.trace)
@@ -123,7 +124,11 @@ def open_cache(row: Row, anew: bool = False) -> None:
 def launch_of(session: Session, row: Row) -> Launch:
     """How the row's worker is started: environment, log, and deadlines by phase."""
     policy = session.plan.request.policy
-    starting = dict.fromkeys(("start", "import"), policy.startup_deadline_s)
-    building = dict.fromkeys(("build", "judge", "weights", "trace"), row.build_deadline_s)
-    deadlines = Deadlines(policy.phase_deadline_s, {**starting, **building})
+    seconds: dict[DeadlineClass, float] = {
+        "startup": policy.startup_deadline_s,
+        "build": row.build_deadline_s,
+        "phase": policy.phase_deadline_s,
+    }
+    limits: dict[str, float] = {phase: seconds[info.deadline] for phase, info in PHASES.items()}
+    deadlines = Deadlines(policy.phase_deadline_s, limits)
     return Launch(row.environment, deadlines, session.log_of(row), session.progress.event)

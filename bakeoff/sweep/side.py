@@ -1,14 +1,14 @@
 """One side of a comparison: a live worker that has built its variant and runs blocks of calls when it is told to."""
 
-import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from bakeoff.models.errors import BakeoffError
 from bakeoff.plan.rows import Row
 from bakeoff.process.jobs import CompareJob
+from bakeoff.process.phases import Block, Phase
 from bakeoff.process.supervisor import Event, LiveWorker
-from bakeoff.record.schema import Measurement, Record, Samples
+from bakeoff.record.schema import Measurement, Record
 from bakeoff.sweep.assemble import make_record
 from bakeoff.sweep.row import launch_of, measure_job, open_cache
 from bakeoff.sweep.session import Session
@@ -16,13 +16,6 @@ from bakeoff.sweep.session import Session
 BLOCK_S = 0.06
 _LONGEST_BLOCK = 200
 """Calls; a block's samples are sent as one line."""
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    samples: Samples
-    idle_s: float
-    """Processor time that the side took since its last block."""
 
 
 class Side:
@@ -53,13 +46,18 @@ class Side:
 
     def wait_until_ready(self) -> None:
         """Raises BakeoffError when the variant cannot be built or fails its checks."""
-        self.call_ns = float(self._expect("ready"))
+        call_ns = self._expect("ready").call_ns
+        if call_ns is None:
+            raise self._failure()
+        self.call_ns = float(call_ns)
 
     def run(self, calls: int) -> Block:
         """Time a block of `calls`. Raises BakeoffError when the worker ends instead."""
         self._worker.tell(str(calls))
-        found = json.loads(self._expect("block"))
-        return Block(Samples(found["ns"]), found["idle_s"])
+        block = self._expect("block").block
+        if block is None:
+            raise self._failure()
+        return block
 
     def calls_a_block(self) -> int:
         return max(1, min(_LONGEST_BLOCK, round(BLOCK_S * 1e9 / max(self.call_ns, 1.0))))
@@ -70,13 +68,16 @@ class Side:
         self._worker.wait()
         return self._record()
 
-    def _expect(self, phase: str) -> str:
+    def _expect(self, phase: Phase) -> Event:
         event = self._worker.wait(phase)
         if event is None:
-            record = self._record()
-            text = f"{self._row.variant} cannot be compared: {record.status}: {record.measurement.reason}"
-            raise BakeoffError(text, "not-comparable")
-        return event.detail
+            raise self._failure()
+        return event
+
+    def _failure(self) -> BakeoffError:
+        record = self._record()
+        text = f"{self._row.variant} cannot be compared: {record.status}: {record.measurement.reason}"
+        return BakeoffError(text, "not-comparable")
 
     def _record(self) -> Record:
         return make_record(self._session, self._row, self._worker.finish(Measurement))

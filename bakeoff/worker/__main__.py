@@ -1,14 +1,12 @@
-"""Entry of a worker: read job.json from the working folder, do it, leave result.json there.
+"""Entry of a worker: read job.json from the working folder, run the job, write result.json there.
 
-`python -P -m bakeoff.worker EVENTS COMMANDS`: the descriptors that phases are reported on and commands come from. This
-is the one place where any exception is caught: what the user got wrong becomes a refusal, memory that could not be had
-is said so, and anything else ends the process and is a crash.
+`python -P -m bakeoff.worker EVENTS COMMANDS`: the descriptors for reporting phases and for reading commands. Exceptions
+are caught here only: a BakeoffError becomes a refusal, a failed allocation an out-of-memory answer; any other one ends
+the process, which the parent records as a crash.
 """
 
-import contextlib
 import gc
 import json
-import os
 import resource
 import signal
 import sys
@@ -37,24 +35,14 @@ from bakeoff.process.jobs import (
 )
 from bakeoff.record.codec import encode_json
 from bakeoff.worker.failures import first_line, is_out_of_memory
+from bakeoff.worker.reporter import Reporter
 
 _RESERVE_BYTES = 256 << 20
 
 
-class Reporter:
-    """Tells the parent which phase the worker is in."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-
-    def __call__(self, phase: str, detail: str = "") -> None:
-        line = json.dumps({"phase": phase, "detail": detail}).encode() + b"\n"
-        with contextlib.suppress(OSError):
-            os.write(self._descriptor, line)
-
-
 def _limit_memory(device: str, most: int = 0) -> None:
-    """Let an allocation fail here rather than the kernel kill some process; CUDA maps too much for such a limit."""
+    """Limit memory to what is free, so that an allocation fails before the kernel kills a process; on a CPU only,
+    because CUDA reserves more address space than such a limit allows."""
     if device == "cpu":
         free = psutil.virtual_memory().available - _RESERVE_BYTES
         limit = min(free, most or free)
@@ -139,7 +127,7 @@ def main() -> None:
     temporary = folder / "result.json.part"
     temporary.write_bytes(encode_json(answer))
     temporary.rename(folder / "result.json")
-    gc.freeze()  # Python would look through all of torch's objects once more before it ends, for a third of a second
+    gc.freeze()  # or a last collection over all of torch's objects would take a third of a second
 
 
 if __name__ == "__main__":

@@ -1,80 +1,67 @@
-"""From a job's steps to a built engine that was called once; an exception on the way is a status."""
+"""Builds a variant: prepares the module, has the last backend build an engine, and calls that once."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from torch import Tensor, nn
 
 from bakeoff.backends import resolve_backend
-from bakeoff.backends.backend import Backend, BuildContext, Call, Engine, Prepared, Unavailable, Unsupported
+from bakeoff.backends.backend import Backend, BuildContext, Call, Engine, Prepared, Proof
 from bakeoff.backends.torch_internals import snapshot
 from bakeoff.machine.build_cache import is_warm
-from bakeoff.models.errors import BakeoffError
 from bakeoff.process.jobs import MeasureJob
-from bakeoff.record.schema import BuildCost, Status
+from bakeoff.record.schema import BuildCost
 from bakeoff.variant import options_of
 from bakeoff.worker.checks import memory
-from bakeoff.worker.checks.memory import stored_bytes
-from bakeoff.worker.failures import first_line, is_out_of_memory
-from bakeoff.worker.subject import Bench, drawn_inputs, synchronise
+from bakeoff.worker.checks.quantisation import check_quantisation, layer_bytes
+from bakeoff.worker.failures import StageError, status_of
+from bakeoff.worker.subject import LoadedSubject, drawn_inputs, synchronise
 
-T = TypeVar("T")
-
-
-class StageError(Exception):
-    """An exception of the variant's own code, with the status it means."""
-
-    def __init__(self, status: Status, error: BaseException) -> None:
-        super().__init__(str(error))
-        self.status: Status = status
-        self.error = error
-
-    @property
-    def reason(self) -> str:
-        line = first_line(self.error)
-        return line.partition(": ")[2] if isinstance(self.error, BakeoffError) else line
+_Steps = Sequence[tuple[Backend, Mapping[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Built:
+class BuiltEngine:
     """An engine that was called once, bound to each set of inputs."""
 
     engine: Engine
     calls: tuple[Call, ...]
+    """One bound call for each set of inputs."""
     cost: BuildCost
     prepared: Prepared
-    """The module as the last backend got it, and what was changed in it."""
+    """The module that the last backend was given, with what was changed in it."""
     weights_bytes: int
-    """Of that module, as they are stored."""
-    unproved: str
-    """What ran instead, by what the build itself showed; empty if nothing speaks against it."""
+    """Stored bytes of that module's weights."""
+    fallback: str | None
+    """What the build showed to run instead of the asked backend, as a noun phrase; None if nothing did."""
     runs_eagerly: bool
     """The last backend runs the framework's operators by design."""
     uses_inductor: bool
-    """One of the backends has inductor compile for it."""
+    """One of the backends compiles with inductor by design."""
 
 
-def build(job: MeasureJob, bench: Bench, sets: Sequence[Mapping[str, Tensor]], trace: bool = False) -> Built:
-    """Prepare, build and call once. Raises StageError: `build_failed`, or what the backend itself says.
+def build_engine(
+    job: MeasureJob, loaded: LoadedSubject, sets: Sequence[Mapping[str, Tensor]], trace: bool = False
+) -> BuiltEngine:
+    """Prepare, build, bind every set of inputs and call the first once; all of this is the build's cost.
 
-    The module of `bench` is the variant's own from here on: it may be quantised in place, and its weights are let go
-    where the engine does not need them.
+    The module of `loaded` belongs to the variant from here on: it may be quantised in place, and its weights are freed
+    where the engine does not need them. Raises StageError with `build_failed`, or the status of the exception.
     """
     steps = [(resolve_backend(step.backend), step.options) for step in job.steps]
-    context = build_context(job, bench, trace)
+    context = build_context(job, loaded, trace)
     warm = is_warm(context.cache_dir)
-    given_bytes = layer_bytes(bench.module)
+    before_bytes = layer_bytes(loaded.module)
     activity = snapshot()
-    before = memory.resident_bytes()
+    resident = memory.resident_bytes()
     memory.reset_host_peak()
     started = time.monotonic()
     try:
-        prepared = prepare(steps[:-1], bench.module, sets[0], context)
-        now_bytes = layer_bytes(prepared.module)
-        weights_bytes = now_bytes[""]
+        prepared = prepare(steps[:-1], loaded.module, sets[0], context)
+        after_bytes = layer_bytes(prepared.module)
         engine = _build_last(*steps[-1], prepared.module, sets[0], context)
         calls = tuple(engine.bind(inputs) for inputs in sets)
         calls[0]()
@@ -82,38 +69,38 @@ def build(job: MeasureJob, bench: Bench, sets: Sequence[Mapping[str, Tensor]], t
         seconds = time.monotonic() - started
         proof = engine.prove()
     except Exception as error:
-        raise StageError(_status_of(error, "build_failed"), error) from error
-    caches = any(backend.footprint.caches for backend, _ in steps)
-    cost = BuildCost(
-        cache=("warm" if warm else "cold") if caches else "none",
-        build_s=seconds,
-        peak_bytes=max(0, memory.host_peak_bytes() - before),
-        children_peak_bytes=memory.children_peak_bytes() or None,
-        artifact_bytes=proof.artifact_bytes,
-    )
-    unproved = ""
+        raise StageError(status_of(error, "build_failed"), error) from error
+    cost = _cost(steps, seconds, warm, resident, proof)
+    fallback = None
     if job.quantisation:
-        unchanged = [] if job.quantisation == "static" else not_shrunk(prepared.quantised, given_bytes, now_bytes)
-        shrank = job.quantisation == "static" or weights_bytes < given_bytes[""]
-        shrank = shrank and len(unchanged) < len(prepared.quantised)
-        unproved = nothing_quantised(prepared.quantised, proof.quantised, shrank)
-        prepared = _without(prepared, unchanged)
+        prepared, fallback = check_quantisation(job.quantisation, prepared, proof.quantised, before_bytes, after_bytes)
     through, uses_inductor = (
         (snapshot() - activity).compiled,
         any(backend.evidence.uses_inductor for backend, _ in steps),
     )
-    if through and not unproved and not uses_inductor:
-        unproved = f"inductor: it compiled {through} graph{'s' if through > 1 else ''}"
+    if through and fallback is None and not uses_inductor:
+        fallback = f"inductor: it compiled {through} graph{'s' if through > 1 else ''}"
     if not steps[-1][0].footprint.keeps_module_weights:
-        let_go(prepared.module)
-        let_go(bench.module)
-    return Built(
-        engine, calls, cost, prepared, weights_bytes, unproved, steps[-1][0].evidence.runs_eagerly, uses_inductor
+        free_weights(prepared.module)
+        free_weights(loaded.module)
+    return BuiltEngine(
+        engine, calls, cost, prepared, after_bytes[""], fallback, steps[-1][0].evidence.runs_eagerly, uses_inductor
     )
 
 
-def build_context(job: MeasureJob, bench: Bench, trace: bool = False) -> BuildContext:
-    """For what and where this worker builds."""
+def _cost(steps: _Steps, seconds: float, warm: bool, resident_before: int, proof: Proof) -> BuildCost:
+    caches = any(backend.footprint.caches for backend, _ in steps)
+    return BuildCost(
+        cache=("warm" if warm else "cold") if caches else "none",
+        build_s=seconds,
+        peak_bytes=max(0, memory.host_peak_bytes() - resident_before),
+        children_peak_bytes=memory.children_peak_bytes() or None,
+        artifact_bytes=proof.artifact_bytes,
+    )
+
+
+def build_context(job: MeasureJob, loaded: LoadedSubject, trace: bool = False) -> BuildContext:
+    """The facts that a backend builds for; the work folder is this worker's own."""
     return BuildContext(
         variant=job.variant,
         device=job.subject.device,
@@ -121,21 +108,16 @@ def build_context(job: MeasureJob, bench: Bench, trace: bool = False) -> BuildCo
         threads=job.subject.threads,
         work_dir=Path.cwd(),
         cache_dir=Path(job.cache_folder),
-        draw=lambda seed: drawn_inputs(bench, seed, job.dtype, job.subject.device),
+        draw=lambda seed: drawn_inputs(loaded, seed, job.dtype, job.subject.device),
         trace=trace,
     )
 
 
-def prepare(
-    steps: Sequence[tuple[Backend, Mapping[str, Any]]],
-    module: nn.Module,
-    inputs: Mapping[str, Tensor],
-    context: BuildContext,
-) -> Prepared:
-    """The module after all backends that prepare it, with what each of them changed."""
+def prepare(steps: _Steps, module: nn.Module, inputs: Mapping[str, Tensor], context: BuildContext) -> Prepared:
+    """The module after every backend that prepares it, in order, with all that they changed."""
     prepared = Prepared(module)
     for backend, options in steps:
-        assert backend.prepare is not None, "the plan settles what cannot be composed"
+        assert backend.prepare is not None, "the plan refuses a backend that cannot prepare in this position"
         more = backend.prepare(prepared.module, inputs, options_of(backend, dict(options)), context)
         prepared = Prepared(
             more.module,
@@ -146,39 +128,8 @@ def prepare(
     return prepared
 
 
-def layer_bytes(module: nn.Module) -> dict[str, int]:
-    """Stored bytes of each layer by its name; of the whole module by ""."""
-    return {name: stored_bytes(part) for name, part in module.named_modules()}
-
-
-def not_shrunk(names: Iterable[str], given_bytes: Mapping[str, int], now_bytes: Mapping[str, int]) -> list[str]:
-    """Those layers that take as many bytes as they were given with; of a name that is no layer's nothing is known."""
-    return [name for name in names if name in given_bytes and now_bytes.get(name, 0) >= given_bytes[name]]
-
-
-def _without(prepared: Prepared, layers: Sequence[str]) -> Prepared:
-    """The same with some layers told as skipped, whatever is said of them."""
-    quantised = {name: how for name, how in prepared.quantised.items() if name not in layers}
-    skipped = {**prepared.skipped, **dict.fromkeys(layers, "takes as many bytes as before")}
-    return replace(prepared, quantised=quantised, skipped=skipped)
-
-
-def nothing_quantised(prepared: Mapping[str, str], built: Mapping[str, str], shrank: bool) -> str:
-    """What a variant that should be quantised is instead, or "".
-
-    Whoever prepares a module must name layers, and its weights must have become smaller; whoever quantises in its own
-    build must name nodes.
-    """
-    if not prepared and not built:
-        return "the module as it was: not one layer was quantised"
-    if prepared and not shrank:
-        count = f"{len(prepared)} layer{'s are' if len(prepared) > 1 else ' is'}"
-        return f"the module as it was: {count} said to be quantised, no weight of theirs became smaller"
-    return ""
-
-
-def let_go(module: nn.Module) -> None:
-    """Forget a module's weights; an engine that holds some of them keeps them alive."""
+def free_weights(module: nn.Module) -> None:
+    """Drop a module's parameters and buffers; those that an engine also references stay alive."""
     for part in module.modules():
         for name in list(part._parameters):
             part._parameters[name] = None
@@ -189,21 +140,5 @@ def let_go(module: nn.Module) -> None:
 def _build_last(
     backend: Backend, options: Mapping[str, Any], module: nn.Module, inputs: Mapping[str, Tensor], context: BuildContext
 ) -> Engine:
-    assert backend.build is not None, "the plan settles what cannot be composed"
+    assert backend.build is not None, "the plan refuses a backend that cannot build in this position"
     return backend.build(module, inputs, options_of(backend, dict(options)), context)
-
-
-def call_stage(action: Callable[[], T]) -> T:
-    """Do something with a built engine. Raises StageError: `call_failed`, or what the backend itself says."""
-    try:
-        return action()
-    except Exception as error:
-        raise StageError(_status_of(error, "call_failed"), error) from error
-
-
-def _status_of(error: BaseException, otherwise: Status) -> Status:
-    if isinstance(error, Unavailable):
-        return "unavailable"
-    if isinstance(error, Unsupported):
-        return "unsupported"
-    return "oom" if is_out_of_memory(error) else otherwise

@@ -1,118 +1,125 @@
-"""The worker's side of a comparison: a variant that is built and checked, and runs a block of calls when it is told to.
+"""One side of a comparison: builds and checks a variant, then times blocks of calls on command.
 
-Between two blocks it waits in read(2), its threads parked: a block is over when they have stopped spinning. The
-processor time that it takes while it should be idle is reported with each block.
+Between two blocks it waits in read(2). A block is reported only after all threads of the process have stopped spinning,
+and with each block goes the CPU time that the process used while it should have been idle.
 """
 
-import json
 import os
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 
 from bakeoff.process.jobs import CompareJob
+from bakeoff.process.phases import Block
 from bakeoff.record.schema import Finding, Measurement
-from bakeoff.worker.build import call_stage
+from bakeoff.worker.checked_variant import CheckedVariant, build_and_check, with_failures
 from bakeoff.worker.checks.dispatch import dispatched
-from bakeoff.worker.clocks.timing import Course, measure_overhead, timed, warm_up
+from bakeoff.worker.clocks.clock import TimingConfig, measure_overhead, time_call
+from bakeoff.worker.clocks.warm_up import warm_up
 from bakeoff.worker.device import cache_flush, context_bytes, device_state
-from bakeoff.worker.measure import Stand, activity, attempt, closing_proof, proof_record, stand_up
-from bakeoff.worker.subject import Bench, Report
+from bakeoff.worker.failures import call_stage
+from bakeoff.worker.measure import activity
+from bakeoff.worker.proof import final_proof, first_proof
+from bakeoff.worker.reporter import Reporter
+from bakeoff.worker.status import decide_status
+from bakeoff.worker.subject import LoadedSubject
 from bakeoff.worker.torch_flags import settings
 
-LONGEST_BLOCK = 200
-"""Calls; a block is sent as one line."""
-_GLANCE_S = 0.011
-"""Longer than a tick of the kernel's clock: what a thread took since the last tick is in no account yet."""
+_POLL_S = 0.011
+"""Longer than a tick of the kernel's clock (10 ms): CPU time since the last tick is not accounted yet."""
 _LONGEST_SPIN_S = 0.1
-"""With OMP_WAIT_POLICY=active they never sleep."""
+"""With OMP_WAIT_POLICY=active threads spin for ever; then this is how long to wait for them."""
 
 
-def serve_blocks(job: CompareJob, commands: int, report: Report) -> Measurement:
-    """Build, check, warm up, say `ready` with the milliseconds a call takes, then obey until told to stop."""
-    return attempt(job.measure, report, lambda bench: _serve(job, bench, commands, report))
+def serve_blocks(job: CompareJob, commands: int, report: Reporter) -> Measurement:
+    """Build, check and warm up, report `ready` with the nanoseconds of a call, then time blocks until told to stop.
+
+    `commands` is the descriptor that the parent writes to: a number of calls a line, or `stop`. The measurement has no
+    clocks: the samples went with the blocks.
+    """
+    return with_failures(job.measure, report, lambda loaded: _serve(job, loaded, commands, report))
 
 
-def _serve(job: CompareJob, bench: Bench, commands: int, report: Report) -> Measurement:
+def _serve(job: CompareJob, loaded: LoadedSubject, commands: int, report: Reporter) -> Measurement:
     device = job.measure.subject.device
-    shift = bytearray(job.shift)
+    heap_offset = bytearray(job.shift)  # allocated first, so that the memory layout varies between processes
     context_bytes(device)
-    stand = stand_up(job.measure, bench, report)
-    parity = stand.judged.parity(stand.checked)
-    course = Course(
-        device=device,
-        policy=job.measure.policy,
-        look=stand.watch.look,
-        flush=cache_flush(device, stand.built.weights_bytes),
-        inputs=stand.inputs,
-        report=report,
-    )
+    checked = build_and_check(job.measure, loaded, report)
+    parity = checked.reference.parity(checked.differences)
     made = Measurement(
         status="ok",
-        build=stand.built.cost,
-        proof=proof_record(stand, stand.built.unproved or stand.proof.fell_back, ()),
+        build=checked.built.cost,
+        proof=first_proof(checked),
         parity=parity,
         settings=settings(),
-        weights=bench.weights,
+        weights=loaded.weights,
     )
-    if stand.proof.fell_back:
-        return replace(made, status="fell_back", reason=f"what ran is {stand.proof.fell_back}")
-    if not parity.passed:
-        problem = next(output.problem for output in parity.outputs if not output.passed)
-        return replace(made, status="parity_failed", reason=problem)
-    counters = activity(stand.built.engine)
-    report("warm-up", "")
-    warmup_ns, _ = call_stage(lambda: warm_up(stand.built.calls, counters, course))
-    overhead = measure_overhead(call_stage(stand.built.calls[0]), course)
+    status, reason = decide_status(checked.proof.fell_back, parity, None, ())
+    if status != "ok":
+        return replace(made, status=status, reason=reason)
+    config = TimingConfig(
+        device=device,
+        policy=job.measure.policy,
+        check_outputs=checked.watch.check,
+        flush=cache_flush(device, checked.built.weights_bytes),
+        inputs=checked.inputs,
+        report=report,
+    )
+    counters = activity(checked.built.engine)
+    report("warm-up")
+    warmup_ns, _ = call_stage(lambda: warm_up(checked.built.calls, counters, config))
+    overhead = measure_overhead(call_stage(checked.built.calls[0]), config)
     before = dict(counters())
-    report("ready", json.dumps(sorted(warmup_ns)[len(warmup_ns) // 2]))
-    _obey(stand, course, commands, report)
+    report.ready(sorted(warmup_ns)[len(warmup_ns) // 2])
+    _run_blocks(checked, config, commands, report)
     moved = sorted(name for name, count in counters().items() if count != before.get(name, 0))
-    del shift
+    del heap_offset
     state = device_state(device)
-    ran = call_stage(lambda: dispatched(stand.built.calls[0]))
-    proof = closing_proof(stand, ran)
-    made = replace(made, overhead=overhead, device_state=dict(state.facts), proof=proof)
-    if proof.fell_back:
-        return replace(made, status="fell_back", reason=f"what ran is {proof.fell_back}")
-    if stand.watch.problem:
-        return replace(made, status="parity_failed", reason=stand.watch.problem)
-    alarms = []
-    if moved:
-        alarms.append(Finding("recompiles", f"compiled between the blocks ({', '.join(moved)})"))
+    ran = call_stage(lambda: dispatched(checked.built.calls[0]))
+    proof = final_proof(checked, ran)
+    alarms = [Finding("recompiles", f"compiled between the blocks ({', '.join(moved)})")] if moved else []
     alarms += state.alarms()
-    return replace(made, status="unstable", reason=alarms[0].text, findings=tuple(alarms)) if alarms else made
+    status, reason = decide_status(proof.fell_back, parity, checked.watch.problem, alarms)
+    return replace(
+        made,
+        status=status,
+        reason=reason,
+        findings=tuple(alarms) if status == "unstable" else (),
+        overhead=overhead,
+        device_state=dict(state.facts),
+        proof=proof,
+    )
 
 
-def _obey(stand: Stand, course: Course, commands: int, report: Report) -> None:
-    """For each number that is read, so many calls, after one that brings the caches back; until `stop` or the end."""
-    calls, count = stand.built.calls, 0
-    rested = time.process_time()
+def _run_blocks(checked: CheckedVariant, config: TimingConfig, commands: int, report: Reporter) -> None:
+    """For each number read, time that many calls after an untimed one that refills the caches; until `stop` or EOF."""
+    calls, count = checked.built.calls, 0
+    idle_since = time.process_time()
     for line in _lines(commands):
         if line == b"stop":
             return
-        idle_s = time.process_time() - rested
+        idle_cpu_s = time.process_time() - idle_since
         samples = []
         for number in range(int(line) + 1):
             index = count % len(calls)
             count += 1
-            elapsed_ns, outputs = call_stage(lambda index=index: timed(calls[index], course))  # type: ignore[misc]
-            course.look(index, outputs)
+            elapsed_ns, outputs = call_stage(lambda index=index: time_call(calls[index], config))  # type: ignore[misc]
+            config.check_outputs(index, outputs)
             del outputs
             if number:
                 samples.append(elapsed_ns)
-        _park()
-        rested = time.process_time()
-        report("block", json.dumps({"ns": samples, "idle_s": idle_s}))
+        _wait_for_idle_threads()
+        idle_since = time.process_time()
+        report.block(Block(tuple(samples), idle_cpu_s))
 
 
-def _park() -> None:
-    """Sleep until no thread of this process works: OpenMP's and the compilers' spin a while before they sleep."""
+def _wait_for_idle_threads() -> None:
+    """Sleep until this process uses no CPU: threads of OpenMP and of compilers spin for a while before they sleep."""
     until = time.monotonic() + _LONGEST_SPIN_S
     while time.monotonic() < until:
         before = time.process_time()
-        time.sleep(_GLANCE_S)
-        if time.process_time() - before < _GLANCE_S / 10:
+        time.sleep(_POLL_S)
+        if time.process_time() - before < _POLL_S / 10:
             return
 
 

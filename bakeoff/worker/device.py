@@ -1,4 +1,4 @@
-"""What is particular to the device that is measured on: its context, its caches, and what it said of itself."""
+"""The measured device: memory of its runtime, flushing of its caches, clocks, power and other users."""
 
 import contextlib
 import os
@@ -24,7 +24,7 @@ _POWER_CAP = 0x04
 
 
 def context_bytes(device: str) -> int:
-    """Start the device's runtime and say what it takes by itself."""
+    """Start the device's runtime and return the device memory that its context takes; 0 on a CPU."""
     if device == "cpu":
         return 0
     torch.cuda.init()
@@ -34,7 +34,7 @@ def context_bytes(device: str) -> int:
 
 
 def held_bytes(device: str) -> int:
-    """What this process holds now on the host and, by torch's allocator and the device's own count, on the device."""
+    """Bytes in use now: by this process on the host, and on CUDA also by anybody on the device."""
     if device == "cpu":
         return memory.used_bytes()
     free, total = torch.cuda.mem_get_info()
@@ -42,7 +42,7 @@ def held_bytes(device: str) -> int:
 
 
 def cache_flush(device: str, weights_bytes: int) -> Callable[[], None] | None:
-    """On CUDA, what empties the L2 for components whose weights fit it; None where nothing is flushed."""
+    """A function that empties the L2 cache of a GPU; None on a CPU, or where the weights are larger than the L2."""
     if device == "cpu":
         return None
     cache_bytes = torch.cuda.get_device_properties(0).L2_cache_size
@@ -58,29 +58,29 @@ def cache_flush(device: str, weights_bytes: int) -> Callable[[], None] | None:
 
 @dataclass(frozen=True, slots=True)
 class DeviceState:
-    """What the device says of itself and of who uses it."""
+    """What NVML reports of the device and of the processes on it."""
 
     facts: Mapping[str, Scalar] = field(default_factory=dict)
     throttled: tuple[str, ...] = ()
-    """Reasons that make a row unstable."""
+    """Throttle reasons that make a row unstable."""
     capped: bool = False
     """It is at its power cap."""
-    strangers: tuple[int, ...] = ()
-    """Processes of others that compute on it."""
+    other_processes: tuple[int, ...] = ()
+    """Ids of processes on it that another parent started."""
 
     def alarms(self) -> list[Finding]:
-        """What makes numbers useless that were taken meanwhile."""
+        """Findings that make the numbers taken meanwhile unfit to be ranked."""
         found = []
         if self.throttled:
-            found.append(Finding("throttled", f"the GPU was throttled meanwhile: {', '.join(self.throttled)}"))
-        if self.strangers:
-            others = ", ".join(str(pid) for pid in self.strangers)
-            found.append(Finding("gpu-shared", f"other processes computed on the GPU meanwhile: {others}"))
+            found.append(Finding("throttled", f"the GPU was throttled: {', '.join(self.throttled)}"))
+        if self.other_processes:
+            others = ", ".join(str(pid) for pid in self.other_processes)
+            found.append(Finding("gpu-shared", f"other processes used the GPU: {others}"))
         return found
 
 
 def device_state(device: str) -> DeviceState:
-    """What NVML knows of the GPU that torch uses; nothing on a CPU."""
+    """The present state of the GPU that torch uses; empty on a CPU, or where NVML is missing."""
     if device == "cpu":
         return DeviceState()
     with nvml() as library:
@@ -89,7 +89,7 @@ def device_state(device: str) -> DeviceState:
         handle = library.nvmlDeviceGetHandleByUUID(memory.device_uuid())
         reasons = int(library.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
         found = [process.pid for process in library.nvmlDeviceGetComputeRunningProcesses(handle)]
-        others = strangers(found, os.getpid(), _lab_of)
+        others = foreign_processes(found, os.getpid(), _parent_of_worker)
         facts: dict[str, Scalar] = {
             "sm_mhz": library.nvmlDeviceGetClockInfo(handle, library.NVML_CLOCK_SM),
             "memory_mhz": library.nvmlDeviceGetClockInfo(handle, library.NVML_CLOCK_MEM),
@@ -102,20 +102,20 @@ def device_state(device: str) -> DeviceState:
     return DeviceState(facts, throttled, bool(reasons & _POWER_CAP), others)
 
 
-def strangers(found: Sequence[int], own: int, lab_of: Callable[[int], int]) -> tuple[int, ...]:
-    """Of the processes on a GPU those that another one started than this process's lab.
+def foreign_processes(found: Sequence[int], own: int, parent_of: Callable[[int], int]) -> tuple[int, ...]:
+    """Those processes on a GPU that another parent started than the one that started process `own`.
 
-    Workers of one comparison share a lab. A container may hide whose numbers these are: where `own` is not among them
-    nobody is accused.
+    Both workers of a comparison have one parent. A container may list ids of another namespace: where `own` is not
+    among `found`, nothing is known and the result is empty.
     """
     if own not in found:
         return ()
-    lab = lab_of(own)
-    return tuple(pid for pid in found if pid != own and lab_of(pid) != lab)
+    parent = parent_of(own)
+    return tuple(pid for pid in found if pid != own and parent_of(pid) != parent)
 
 
-def _lab_of(pid: int) -> int:
-    """The process that started a worker's guard; 0 for one that is gone or has none."""
+def _parent_of_worker(pid: int) -> int:
+    """The process that started a worker's guard; 0 for a process that has ended or has no grandparent."""
     with contextlib.suppress(psutil.Error):
         parents = psutil.Process(pid).parents()
         return parents[1].pid if len(parents) > 1 else 0

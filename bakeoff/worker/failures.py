@@ -1,12 +1,54 @@
 """What an exception of a variant's code means; without torch, since a worker may fail before it is imported."""
 
+from collections.abc import Callable
+from typing import TypeVar
+
+from bakeoff.backends.backend import Unavailable, Unsupported
+from bakeoff.models.errors import BakeoffError
+from bakeoff.record.schema import Status
+
+T = TypeVar("T")
+
 _MEMORY_TEXTS = ("can't allocate memory", "out of memory")
 
 
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether this, or what it was raised from, is host or device memory that could not be had.
+class StageError(Exception):
+    """An exception of the variant's own code, with the status that it gives the row."""
 
-    `OutOfMemoryError` is torch's for its CUDA allocator; its CPU allocator and CUDA's runtime raise a RuntimeError.
+    def __init__(self, status: Status, error: BaseException) -> None:
+        super().__init__(str(error))
+        self.status: Status = status
+        self.error = error
+
+    @property
+    def reason(self) -> str:
+        """The first line of the exception; with its class unless it is a BakeoffError, whose text is for users."""
+        line = first_line(self.error)
+        return line.partition(": ")[2] if isinstance(self.error, BakeoffError) else line
+
+
+def call_stage(action: Callable[[], T]) -> T:
+    """Run something with a built engine. Raises StageError with `call_failed`, or the status of the exception."""
+    try:
+        return action()
+    except Exception as error:
+        raise StageError(status_of(error, "call_failed"), error) from error
+
+
+def status_of(error: BaseException, otherwise: Status) -> Status:
+    """The status that an exception stands for: `unavailable`, `unsupported` or `oom`; else `otherwise`."""
+    if isinstance(error, Unavailable):
+        return "unavailable"
+    if isinstance(error, Unsupported):
+        return "unsupported"
+    return "oom" if is_out_of_memory(error) else otherwise
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether this exception, or one in its chain, is a failed allocation of host or device memory.
+
+    torch's CUDA allocator raises `OutOfMemoryError`; its CPU allocator and CUDA's runtime raise a RuntimeError, which
+    only the text tells from others.
     """
     chain: BaseException | None = error
     while chain is not None:
@@ -19,7 +61,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def first_line(error: BaseException, limit: int = 500) -> str:
-    """The first line that says something, with the exception's name."""
+    """The exception's class and its first line that is not blank, at most `limit` characters."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return encodable(f"{type(error).__name__}: {lines[0] if lines else 'no message'}")[:limit]
 

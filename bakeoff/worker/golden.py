@@ -1,4 +1,4 @@
-"""Replays golden files: weights and inputs from the file, outputs compared with the file's."""
+"""Replays golden files: runs a component with a file's weights and inputs, and compares outputs with the file's."""
 
 import json
 from collections.abc import Mapping
@@ -15,15 +15,16 @@ from bakeoff.models import component_names, resolve_component
 from bakeoff.models.component import Component
 from bakeoff.models.errors import BakeoffError
 from bakeoff.process.jobs import GoldenFile, GoldenJob, GoldenOutput, GoldenResult
-from bakeoff.worker.subject import Report
+from bakeoff.worker.reporter import Report
 from bakeoff.worker.torch_flags import flags
 
 _SUGGESTED = ("atol", "rtol")
 _ATOL_STATE, _ATOL_VIDEO = 1e-3, 1e-4
-"""Where a file suggests no tolerance: on caches and on everything else (matrix_game.md)."""
+"""Absolute tolerances where a file suggests none: for caches and for all other outputs (matrix_game.md)."""
 
 
 def replay_files(job: GoldenJob, report: Report) -> GoldenResult:
+    """Replay each file in fp32; an unusable file has a `problem` and does not stop the others."""
     files = []
     for name in job.files:
         report("replay", Path(name).name)
@@ -37,7 +38,7 @@ def _replay(path: Path) -> GoldenFile:
         about, tensors = _read(path)
         component = _component_of(about, path)
         if not component.golden:
-            raise BakeoffError(f"{component.name} replays no golden files")
+            raise BakeoffError(f"The component {component.name} has no golden files to replay.", code="bad-golden")
         found = import_module(component.golden).replay(about, _part(tensors, "weights."), _part(tensors, "inputs."))
         wanted = _part(tensors, "outputs.")
         return GoldenFile(
@@ -52,30 +53,35 @@ def _replay(path: Path) -> GoldenFile:
 
 
 def _missing(wanted: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> str:
-    """Only intermediates may be left out."""
+    """Why outputs are missing, or ""; intermediates (aux.*) may be."""
     needed = [name for name in wanted if name not in found and not name.startswith("aux.")]
-    return f"the component did not give {', '.join(needed[:5])}" if needed else ""
+    return f"the component did not return {', '.join(needed[:5])}" if needed else ""
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     beside = path.with_suffix(".json")
     if path.suffix != ".safetensors":
-        raise BakeoffError(f"{path.name}: a golden file ends in .safetensors and has a .json beside it")
+        raise BakeoffError(
+            f"{path.name} is not a golden file. Name a .safetensors file that has a .json file beside it.",
+            code="bad-golden",
+        )
     for file in (path, beside):
         if not file.is_file():
-            raise BakeoffError(f"{file.name}: no such file in {file.parent}")
+            raise BakeoffError(f"{file.name}: no such file in {file.parent}", code="bad-golden")
     try:
         about = json.loads(beside.read_text(encoding="utf-8"))
         tensors: dict[str, Tensor] = load_file(path)
     except (OSError, ValueError, SafetensorError) as error:
-        raise BakeoffError(f"{path.name} cannot be read: {str(error).splitlines()[0]}") from error
+        raise BakeoffError(f"{path.name} cannot be read: {str(error).splitlines()[0]}", code="bad-golden") from error
     if not isinstance(about, dict) or not isinstance(about.get("config"), dict):
-        raise BakeoffError(f"{beside.name} has no config")
+        raise BakeoffError(f"{beside.name} has no config", code="bad-golden")
     suggested = about.get("suggested_tolerance_fp32") or {}
     if not isinstance(suggested, dict) or not all(isinstance(suggested.get(key, 0), int | float) for key in _SUGGESTED):
-        raise BakeoffError(f"{beside.name}: suggested_tolerance_fp32 must be an object with numbers atol and rtol")
+        raise BakeoffError(
+            f"{beside.name}: suggested_tolerance_fp32 must be an object with numbers atol and rtol", code="bad-golden"
+        )
     if not _part(tensors, "outputs."):
-        raise BakeoffError(f"{path.name} has no outputs.* to compare with")
+        raise BakeoffError(f"{path.name} has no outputs.* to compare with", code="bad-golden")
     return about, tensors
 
 
@@ -86,7 +92,7 @@ def _component_of(about: Mapping[str, Any], path: Path) -> Component:
         if name and name.startswith(component.golden_names) and component.golden_names:
             return component
     known = ", ".join(prefix for component in components for prefix in component.golden_names)
-    raise BakeoffError(f"{path.name}: no component for '{name}'; known: {known}")
+    raise BakeoffError(f"{path.name}: no component for '{name}'; known: {known}", code="unknown-name")
 
 
 def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
@@ -98,7 +104,9 @@ def _compare(name: str, found: Tensor, wanted: Tensor, about: Mapping[str, Any])
     atol = float(suggested.get("atol", _ATOL_STATE if "cache" in name else _ATOL_VIDEO))
     rtol = float(suggested.get("rtol", 0.0))
     if found.shape != wanted.shape:
-        raise BakeoffError(f"{name} has shape {list(found.shape)}, the file's has {list(wanted.shape)}")
+        raise BakeoffError(
+            f"{name} has shape {list(found.shape)}, the file's has {list(wanted.shape)}", code="wrong-output"
+        )
     error = (found.double() - wanted.double()).abs()
     passed = bool((error <= atol + rtol * wanted.double().abs()).all()) and bool(torch.isfinite(found).all())
     largest = float(wanted.double().abs().max())

@@ -1,209 +1,161 @@
-"""One variant from build to numbers: build, prove, check, time, meter, then what only shows afterwards."""
+"""One variant from build to numbers: build, prove, check, time, meter memory, call with fresh inputs."""
 
-import time
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-import torch
-from torch import Tensor
-
-from bakeoff.backends.backend import Call, Engine, Outputs, Proof
+from bakeoff.backends.backend import Call, Engine, Outputs
 from bakeoff.backends.torch_internals import snapshot
 from bakeoff.models.types import Scalar
 from bakeoff.process.jobs import MeasureJob
-from bakeoff.record.schema import Finding, Measurement, Parity, ProofRecord, Status
-from bakeoff.worker.build import Built, StageError, build, call_stage
+from bakeoff.record.schema import Finding, Measurement, Memory, Overhead, Parity, ProofRecord
+from bakeoff.worker.checked_variant import CheckedVariant, build_and_check, with_failures
 from bakeoff.worker.checks import memory
-from bakeoff.worker.checks.dispatch import Dispatched, dispatched, one_by_one
-from bakeoff.worker.checks.fresh_inputs import Unseen, changed_inputs, try_unseen
-from bakeoff.worker.checks.outputs import Watch, copied, poison
-from bakeoff.worker.clocks.timing import Course, Timing, measure_overhead, time_calls, timed
-from bakeoff.worker.clocks.trend import LEAST_GROWTH, climb, leak, least_leak
+from bakeoff.worker.checks.dispatch import Dispatched, dispatched
+from bakeoff.worker.checks.drift import confirmed_drift
+from bakeoff.worker.checks.fresh_inputs import FreshInputsResult, call_with_fresh_inputs, changed_input
+from bakeoff.worker.checks.leaks import confirmed_leak
+from bakeoff.worker.clocks.clock import TimingConfig, measure_overhead, time_call
+from bakeoff.worker.clocks.timing import Timing, time_calls
 from bakeoff.worker.device import DeviceState, cache_flush, context_bytes, device_state, held_bytes
-from bakeoff.worker.failures import encodable
-from bakeoff.worker.reference.error import Difference, nothing
-from bakeoff.worker.reference.load import Reference
-from bakeoff.worker.subject import Bench, Report, cast_inputs, open_bench, synchronise
-from bakeoff.worker.torch_flags import TORCH_DTYPES, flags, settings
-
-_LATE_S = 0.02
-_SPARE_CORES = 0.25
-_DRIFT_S = 1.0
-"""How long a suspected drift is looked at again: slow moments of a virtual machine last for tens of milliseconds."""
-_LEAK_S = 5.0
-"""How long a suspected leak is looked for again."""
+from bakeoff.worker.failures import call_stage
+from bakeoff.worker.proof import final_proof
+from bakeoff.worker.reference.error import Difference
+from bakeoff.worker.reporter import Report
+from bakeoff.worker.status import decide_status, settings_alarms, timing_alarms
+from bakeoff.worker.subject import LoadedSubject
+from bakeoff.worker.torch_flags import settings
 
 
 @dataclass(frozen=True, slots=True)
-class Stand:
-    """A subject made real in one dtype on one device, with an engine for it that has passed the first checks."""
+class _Timed:
+    """What the timed part of a measurement gave; holds no outputs and no cache-flushing buffer, so memory is metered
+    without them."""
 
-    bench: Bench
-    sets: tuple[dict[str, Tensor], ...]
-    built: Built
-    proof: Proof
-    judged: Reference
-    watch: Watch
-    checked: list[list[Difference]]
+    timing: Timing
+    state: DeviceState
+    overhead: Overhead
+    differences: list[list[Difference]]
+    """Outputs of the last timed calls against their references."""
+    slowdown: float
+    """How much slower calls were at the end of the latency window than at its start; 1.0 for no drift."""
+    flushed: bool
+    """Caches were flushed before each call."""
 
-    @property
-    def inputs(self) -> tuple[Tensor, ...]:
-        return tuple(tensor for inputs in self.sets for tensor in inputs.values())
+
+@dataclass(frozen=True, slots=True)
+class _Afterwards:
+    """What was found after the clocks had stopped."""
+
+    memory: Memory
+    leaked_bytes: int
+    changed_input: str | None
+    """Name of an input that the engine wrote to; None if there is none."""
+    ran: Dispatched
+    fresh: FreshInputsResult
 
 
 def measure(job: MeasureJob, report: Report) -> Measurement:
     """Measure one variant. Raises BakeoffError only where the request itself is wrong (a bad checkpoint)."""
-    return attempt(job, report, lambda bench: _measure(job, bench, report))
+    return with_failures(job, report, lambda loaded: _measure(job, loaded, report))
 
 
-def attempt(job: MeasureJob, report: Report, action: Callable[[Bench], Measurement]) -> Measurement:
-    """Open the job's subject and do something with it; an exception of the variant's own code is a status."""
-    report("weights", "")
-    bench = open_bench(job.subject)
-    with flags(job.dtype, job.subject.threads):
-        try:
-            return action(bench)
-        except StageError as stage:
-            return Measurement(
-                status=stage.status,
-                reason=stage.reason,
-                settings=settings(),
-                weights=bench.weights,
-                traceback=encodable("".join(traceback.format_exception(stage.error))[-8000:]),
-            )
-
-
-def stand_up(job: MeasureJob, bench: Bench, report: Report) -> Stand:
-    """Build, prove and check the job's variant."""
-    device, dtype = job.subject.device, job.dtype
-    sets = as_variant(bench, job)
-    report("build", "")
-    built = build(job, bench, sets)
-    report("prove", "")
-    proof = call_stage(built.engine.prove)
-    report("check", "")
-    judged = Reference(Path(job.reference_folder), bench, dtype, job.quantisation)
-    inputs = [tensor for inputs in sets for tensor in inputs.values()]
-    checked = [
-        differences
-        for index, call in enumerate(built.calls)
-        for differences in _check(judged, index, call, device, inputs)
-    ]
-    return Stand(bench, sets, built, proof, judged, judged.watch(), checked)
-
-
-def _check(judged: Reference, index: int, call: Call, device: str, inputs: Sequence[Tensor]) -> list[list[Difference]]:
-    """Two calls of one set. What the first gave must stay as it is, and be of no use to the second."""
-    outputs = call_stage(call)
-    synchronise(device)
-    copy = copied(outputs)
-    first = judged.differences(index, copy)
-    time.sleep(_LATE_S)
-    if not _alike(outputs, copy):
-        first = [nothing("changed after the call had returned") for _ in first]
-        first = [replace(entry, where=f"inputs {index}") for entry in first]
-    call_stage(lambda: poison(outputs, inputs))
-    again = call_stage(call)
-    synchronise(device)
-    return [first, judged.differences(index, copied(again), "after the caller overwrote what it gave before")]
-
-
-def _alike(outputs: object, copy: object) -> bool:
-    """Bit for bit, NaN being like itself."""
-    if not isinstance(outputs, tuple | list) or not isinstance(copy, tuple):
-        return True
-    return all(
-        torch.equal(new.nan_to_num(), old.nan_to_num())
-        for new, old in zip(outputs, copy, strict=True)
-        if isinstance(new, Tensor) and isinstance(old, Tensor)
-    )
-
-
-def as_variant(bench: Bench, job: MeasureJob) -> tuple[dict[str, Tensor], ...]:
-    """Bring the module to the variant's device and dtype, and give its sets of inputs so."""
-    device, dtype = job.subject.device, job.dtype
-    bench.module.to(device=device, dtype=TORCH_DTYPES[dtype])
-    return tuple(cast_inputs(bench.workload, inputs, dtype, device) for inputs in bench.sets)
-
-
-def _measure(job: MeasureJob, bench: Bench, report: Report) -> Measurement:
-    device = job.subject.device
-    context = context_bytes(device)
-    given = settings()
-    stand = stand_up(job, bench, report)
-    engine, calls = stand.built.engine, stand.built.calls
-
-    course = Course(
-        device=device,
-        policy=job.policy,
-        look=stand.watch.look,
-        flush=cache_flush(device, stand.built.weights_bytes),
-        resident=lambda: held_bytes(device),
-        inputs=stand.inputs,
-        report=report,
-    )
-    timing = call_stage(lambda: time_calls(calls, activity(engine), course))
-    state = device_state(device)
-    overhead = measure_overhead(timing.outputs[0], course)
-    late = [stand.judged.differences(index, copy, "after timing") for index, copy in enumerate(timing.outputs)]
-    grown = _drift(timing, calls, course)
-    timing = replace(timing, outputs=())  # neither must be metered
-    cold, course = course.flush is not None, replace(course, flush=None)
-
-    report("memory", "")
-    io_bytes = memory.tensors_bytes(stand.inputs)
-    weights_bytes = stand.built.weights_bytes
-    metered = call_stage(lambda: memory.meter(lambda: _round(calls), device, weights_bytes, io_bytes, context))
-    leaked = _leak(timing, calls, device)
-    report("unseen", "")
-    changed = changed_inputs(stand.sets, bench.sets)
-    ran = call_stage(lambda: dispatched(calls[0]))
-    unseen = call_stage(lambda: try_unseen(engine, stand.sets, course))
-    late.append(stand.judged.differences(1, unseen.outputs, "in the memory of inputs 0"))
-    proof = closing_proof(stand, ran)
-
-    parity = stand.judged.parity([*stand.checked, *late])
+def _measure(job: MeasureJob, loaded: LoadedSubject, report: Report) -> Measurement:
+    context = context_bytes(job.subject.device)
+    before = settings()
+    checked = build_and_check(job, loaded, report)
+    timed = _time(job, checked, report)
+    after = _examine(job, checked, timed.timing, context, report)
+    reference = checked.reference
+    moved = reference.differences(1, after.fresh.outputs, "in the memory of inputs 0")
+    proof = final_proof(checked, after.ran)
+    parity = reference.parity([*checked.differences, *timed.differences, moved])
     alarms = [
-        *_timing_alarms(timing, grown, leaked, proof.recompiles, job),
-        *_other_alarms(given, settings(), unseen, state),
+        *timing_alarms(timed.timing, timed.slowdown, after.leaked_bytes, proof.recompiles, job),
+        *settings_alarms(before, settings()),
+        *after.fresh.alarms(),
+        *timed.state.alarms(),
     ]
-    findings = [*timing.findings, *alarms]
-    if cold:
-        findings.append(Finding("cold", "caches are flushed before each timed call: the weights would fit in them"))
-    if state.capped:
-        findings.append(Finding("power-cap", "the GPU was at its power cap in the timed window"))
-    if job.policy.contention >= timing.others > job.policy.contention / 4:
-        findings.append(Finding("contention", f"other processes took {timing.others:.0%} of all cores while timing"))
-    if job.quantisation and job.dtype == "fp32" and not proof.fell_back and stand.judged.as_exact_as_eager(parity):
-        exact = "full precision: its outputs err no more than plain eager's, which nothing quantised does"
-        proof = replace(proof, fell_back=exact)
-    wrong = f"the engine changes its input {changed}" if changed else stand.watch.problem
-    status, reason = _verdict(proof.fell_back, parity, wrong, alarms)
+    proof = _with_precision(job, proof, parity, checked)
+    problem = f"the engine changed its input {after.changed_input}" if after.changed_input else checked.watch.problem
+    status, reason = decide_status(proof.fell_back, parity, problem, alarms)
+    timing = timed.timing
+    usage: dict[str, Scalar] = {
+        "other_cpu_share": round(timing.other_cpu_share, 4),
+        "cores_busy": round(timing.cores_busy, 3),
+    }
     return Measurement(
         status=status,
         reason=reason,
-        findings=tuple(findings),
-        build=stand.built.cost,
+        findings=(*timing.findings, *alarms, *_remarks(job, timed)),
+        build=checked.built.cost,
         proof=proof,
         parity=parity,
         latency=timing.latency,
         throughput=timing.throughput,
-        memory=metered,
-        overhead=overhead,
-        settings=given,
-        device_state={"other_cpu_share": round(timing.others, 4), "cores_busy": round(timing.cores, 3), **state.facts},
-        weights=bench.weights,
+        memory=after.memory,
+        overhead=timed.overhead,
+        settings=before,
+        device_state={**usage, **timed.state.facts},
+        weights=loaded.weights,
     )
 
 
-def _round(calls: Sequence[Call]) -> list[Outputs]:
+def _time(job: MeasureJob, checked: CheckedVariant, report: Report) -> _Timed:
+    """Run the clocks, read the device's state, and check the last outputs; a suspected drift is measured again."""
+    device, calls = job.subject.device, checked.built.calls
+    config = TimingConfig(
+        device=device,
+        policy=job.policy,
+        check_outputs=checked.watch.check,
+        flush=cache_flush(device, checked.built.weights_bytes),
+        held_bytes=lambda: held_bytes(device),
+        inputs=checked.inputs,
+        report=report,
+    )
+    timing = call_stage(lambda: time_calls(calls, activity(checked.built.engine), config))
+    state = device_state(device)
+    overhead = measure_overhead(timing.outputs[0], config)
+    differences = [
+        checked.reference.differences(index, outputs, "after timing") for index, outputs in enumerate(timing.outputs)
+    ]
+
+    def time_again(count: int) -> list[int]:
+        return call_stage(lambda: [time_call(calls[index % len(calls)], config)[0] for index in range(count)])
+
+    window_ns = timing.latency.samples_ns[: -len(calls)]  # the last call of each set came after the window
+    slowdown = confirmed_drift(window_ns, timing.host_slowdown, time_again)
+    return _Timed(replace(timing, outputs=()), state, overhead, differences, slowdown, config.flush is not None)
+
+
+def _examine(job: MeasureJob, checked: CheckedVariant, timing: Timing, context: int, report: Report) -> _Afterwards:
+    """Meter memory, look for a leak, then call with fresh inputs, which overwrites the first set of inputs."""
+    device, calls, engine = job.subject.device, checked.built.calls, checked.built.engine
+    report("memory")
+    io_bytes = memory.tensors_bytes(checked.inputs)
+    weights_bytes = checked.built.weights_bytes
+    metered = call_stage(lambda: memory.meter(lambda: _call_all(calls), device, weights_bytes, io_bytes, context))
+    samples_ns = timing.latency.samples_ns
+    leaked = confirmed_leak(
+        timing.held_bytes,
+        timing.calls,
+        len(calls),
+        sorted(samples_ns)[len(samples_ns) // 2],
+        lambda rounds: call_stage(lambda: memory.kept_bytes(lambda: _call_all(calls), rounds, device)),
+    )
+    report("fresh inputs")
+    changed = changed_input(checked.sets, checked.loaded.sets)
+    ran = call_stage(lambda: dispatched(calls[0]))
+    config = TimingConfig(device, job.policy, checked.watch.check, inputs=checked.inputs)
+    fresh = call_stage(lambda: call_with_fresh_inputs(engine, checked.sets, config))
+    return _Afterwards(metered, leaked, changed, ran, fresh)
+
+
+def _call_all(calls: Sequence[Call]) -> list[Outputs]:
     return [call() for call in calls]
 
 
 def activity(engine: Engine) -> Callable[[], Mapping[str, int]]:
-    """The engine's own counters, and dynamo's, which moves whoever compiles with it."""
+    """Reads the engine's own counters and the count of graphs that dynamo captured in this process."""
 
     def read() -> Mapping[str, int]:
         counts = dict(engine.activity())
@@ -213,119 +165,23 @@ def activity(engine: Engine) -> Callable[[], Mapping[str, int]]:
     return read
 
 
-def closing_proof(stand: Stand, ran: Dispatched) -> ProofRecord:
-    """Ask the engine again after its last call, hold what it ran against what eager runs, and close it."""
-    final = call_stage(stand.built.engine.prove)
-    call_stage(stand.built.engine.close)
-    fell_back = stand.built.unproved or stand.proof.fell_back or final.fell_back
-    if not fell_back and ran.inductor_calls and not stand.built.uses_inductor:
-        fell_back = f"inductor: it compiled {ran.inductor_calls} of the graphs that a call runs"
-    if not fell_back and not stand.built.runs_eagerly:
-        fell_back = one_by_one(ran, stand.judged.eager)
-    return proof_record(stand, fell_back, final.recompiles, ran)
+def _with_precision(job: MeasureJob, proof: ProofRecord, parity: Parity, checked: CheckedVariant) -> ProofRecord:
+    """The proof, fallen back where a quantised fp32 variant errs no more than eager: then nothing was quantised."""
+    if job.quantisation and job.dtype == "fp32" and not proof.fell_back and checked.reference.as_exact_as_eager(parity):
+        text = "full precision: its outputs err no more than plain eager's, which no quantised computation does"
+        return replace(proof, fell_back=text)
+    return proof
 
 
-def proof_record(stand: Stand, fell_back: str, recompiles: Sequence[str], ran: Dispatched | None = None) -> ProofRecord:
-    """What the engine stated when it was built, as records keep it."""
-    proof = stand.proof
-    prepared = stand.built.prepared
-    facts: dict[str, Scalar] = {**prepared.facts, **proof.facts}
-    if ran is not None:
-        eager = stand.judged.eager
-        facts["operators_dispatched"] = sum(ran.operators.values())
-        facts["operators_dispatched_by_eager"] = sum(eager.operators.values())
-        facts["elementwise_dispatched"] = ran.elementwise
-        facts["elementwise_dispatched_by_eager"] = eager.elementwise
-    return ProofRecord(
-        fell_back=fell_back,
-        graphs=proof.graphs,
-        graph_breaks=proof.graph_breaks,
-        recompiles=tuple(recompiles),
-        operators_inside=dict(proof.operators_inside),
-        operators_outside=dict(proof.operators_outside),
-        facts=facts,
-        graph_hash=proof.graph_hash,
-        quantised={**prepared.quantised, **proof.quantised},
-        skipped={**prepared.skipped, **proof.skipped},
-    )
-
-
-def _leak(timing: Timing, calls: Sequence[Call], device: str) -> int:
-    """Bytes that half of the timed window added for good, as calls go on adding them; 0 where it was the allocator's.
-
-    How much the window itself seemed to add is no measure: with what calls keep between what they free, the allocator's
-    holes grow too, to three times of what is kept.
-    """
-    suspected = leak(timing.sizes)
-    if not suspected:
-        return 0
-    wanted = max(1, timing.called // 2 // len(calls))
-    taken_s = wanted * len(calls) * sorted(timing.latency.samples_ns)[len(timing.latency.samples_ns) // 2] / 1e9
-    rounds = max(1, round(wanted * min(1.0, _LEAK_S / taken_s)))
-    kept = call_stage(lambda: memory.kept_bytes(lambda: _round(calls), rounds, device))
-    lasting = round(kept * wanted / rounds)
-    return lasting if lasting >= least_leak(timing.sizes[-1]) else 0
-
-
-def _drift(timing: Timing, calls: Sequence[Call], course: Course) -> float:
-    """How much longer calls took at the end of the timed window than at its beginning, if they still do; else 1.0.
-
-    A slow moment of the host passes: calls that are quick again did not drift.
-    """
-    steady = timing.latency.samples_ns[: -len(calls)]  # the last ones came after the window
-    grown = climb(steady) / max(1.0, timing.host_climb)
-    if grown <= LEAST_GROWTH:
-        return 1.0
-    first = _quartile(steady[: max(2, len(steady) // 10)])
-    count = max(4, round(_DRIFT_S * 1e9 / first))
-    later = call_stage(lambda: [timed(calls[index % len(calls)], course)[0] for index in range(count)])
-    return grown if _quartile(later) / first > (1 + grown) / 2 else 1.0
-
-
-def _quartile(samples: Sequence[int]) -> int:
-    return sorted(samples)[len(samples) // 4]
-
-
-def _timing_alarms(
-    timing: Timing, grown: float, leaked: int, recompiles: Sequence[str], job: MeasureJob
-) -> list[Finding]:
-    """What the timed windows showed that makes their numbers useless."""
-    alarms = []
-    if timing.moved:
-        because = f": {recompiles[-1]}" if recompiles else ""
-        alarms.append(Finding("recompiles", f"compiled in the timed window ({', '.join(timing.moved)}){because}"))
-    if grown > 1.0:
-        alarms.append(Finding("drift", f"calls took {grown - 1:.0%} longer at the end of the timed window"))
-    if leaked:
-        alarms.append(Finding("leak", f"memory grew by {leaked >> 20} MiB in half of the timed window, and went on"))
-    threads = job.subject.threads
-    if job.subject.device == "cpu" and timing.cores > threads + _SPARE_CORES:
-        alarms.append(Finding("threads", f"kept {timing.cores:.1f} cores busy, {threads} threads were given"))
-    if timing.others > job.policy.contention:
-        text = f"other processes took {timing.others:.0%} of all cores in the timed window"
-        alarms.append(Finding("contention", text))
-    return alarms
-
-
-def _other_alarms(
-    given: Mapping[str, Scalar], now: Mapping[str, Scalar], unseen: Unseen, state: DeviceState
-) -> list[Finding]:
-    alarms = []
-    changed = [f"{name} from {value} to {now[name]}" for name, value in given.items() if now[name] != value]
-    if changed:
-        alarms.append(Finding("settings", f"the backend changed settings that others rely on: {', '.join(changed)}"))
-    if unseen.alarm:
-        alarms.append(Finding("unseen", unseen.alarm))
-    return [*alarms, *state.alarms()]
-
-
-def _verdict(fell_back: str, parity: Parity, wrong: str, alarms: Sequence[Finding]) -> tuple[Status, str]:
-    if fell_back:
-        return "fell_back", f"what ran is {fell_back}"
-    if not parity.passed:
-        return "parity_failed", next(output.problem for output in parity.outputs if not output.passed)
-    if wrong:
-        return "parity_failed", wrong
-    if alarms:
-        return "unstable", alarms[0].text
-    return "ok", ""
+def _remarks(job: MeasureJob, timed: _Timed) -> list[Finding]:
+    """Findings that leave the row ranked."""
+    remarks = []
+    if timed.flushed:
+        text = "caches were flushed before each timed call, because the weights fit in them"
+        remarks.append(Finding("cold", text))
+    if timed.state.capped:
+        remarks.append(Finding("power-cap", "the GPU was at its power cap in the timed window"))
+    share, limit = timed.timing.other_cpu_share, job.policy.contention
+    if limit >= share > limit / 4:
+        remarks.append(Finding("contention", f"other processes used {share:.0%} of all cores in the timed window"))
+    return remarks

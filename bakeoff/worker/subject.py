@@ -1,7 +1,7 @@
-"""A subject made real: the module with its weights and the sets of inputs, the same in every worker of a sweep."""
+"""Loads a subject: the module with its weights and the sets of inputs, the same in every worker of a sweep."""
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,12 @@ from bakeoff.process.jobs import Subject
 from bakeoff.worker.torch_flags import TORCH_DTYPES
 
 LARGE_STATE_BYTES = 256 << 20
-Report = Callable[[str, str], None]
+"""fp32 bytes of a set of inputs above which two sets are drawn instead of four."""
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
-    """Everything about a subject in fp32 on the CPU; `cast_inputs` and `nn.Module.to` make a variant of it."""
+class LoadedSubject:
+    """A component's module, weights and inputs in fp32 on the CPU; `cast_subject` brings them to a variant's dtype."""
 
     component: Component
     config: Any
@@ -31,17 +31,18 @@ class Bench:
     weights: str
     """Fingerprint of the fp32 weights."""
     sets: tuple[dict[str, Tensor], ...]
+    """Sets of inputs by name; timed calls take them in turn."""
 
 
 def set_count(workload: Workload) -> int:
-    """Four sets of inputs, two where a set is over 256 MiB of fp32."""
+    """How many sets of inputs are drawn: four, or two where a set is large."""
     return 2 if sum(spec.elements for spec in workload.inputs) * 4 > LARGE_STATE_BYTES else 4
 
 
-def open_bench(subject: Subject) -> Bench:
+def load_subject(subject: Subject) -> LoadedSubject:
     """Build the subject's module and draw its inputs.
 
-    Raises BakeoffError when the component, the workload or the checkpoint is not what was asked for.
+    Raises BakeoffError where the component or workload does not exist, or the checkpoint does not fit.
     """
     component = resolve_component(subject.component)
     config = component.preset(subject.preset).config
@@ -59,7 +60,7 @@ def open_bench(subject: Subject) -> Bench:
     else:
         load_checkpoint(path, module, component)
     sets = tuple(_draw_set(workload, subject.input_seed, index) for index in range(set_count(workload)))
-    return Bench(component, config, workload, module, fingerprint(module), sets)
+    return LoadedSubject(component, config, workload, module, fingerprint(module), sets)
 
 
 def _draw_set(workload: Workload, seed: int, index: int) -> dict[str, Tensor]:
@@ -67,7 +68,7 @@ def _draw_set(workload: Workload, seed: int, index: int) -> dict[str, Tensor]:
 
 
 def draw(spec: TensorSpec, key: str) -> Tensor:
-    """A benchmark input in fp32, by its spec and a key alone."""
+    """A benchmark input in fp32; depends on its spec and `key` only."""
     generator = torch.Generator().manual_seed(int.from_bytes(hashlib.sha256(key.encode()).digest()[:7]))
     if spec.draw == "uniform":
         return torch.rand(spec.shape, generator=generator)
@@ -76,25 +77,31 @@ def draw(spec: TensorSpec, key: str) -> Tensor:
     return torch.randn(spec.shape, generator=generator)
 
 
-def drawn_inputs(bench: Bench, seed: str, dtype: str, device: str) -> dict[str, Tensor]:
-    """Inputs of the workload from a seed of their own, in a variant's dtype and on its device."""
-    drawn = {spec.name: draw(spec, f"{seed}:{spec.name}") for spec in bench.workload.inputs}
-    return cast_inputs(bench.workload, drawn, dtype, device)
+def drawn_inputs(loaded: LoadedSubject, seed: str, dtype: str, device: str) -> dict[str, Tensor]:
+    """Inputs of the workload drawn with another seed, in a variant's dtype and on its device."""
+    drawn = {spec.name: draw(spec, f"{seed}:{spec.name}") for spec in loaded.workload.inputs}
+    return cast_inputs(loaded.workload, drawn, dtype, device)
+
+
+def cast_subject(loaded: LoadedSubject, dtype: str, device: str) -> tuple[dict[str, Tensor], ...]:
+    """Move the module to a variant's dtype and device, in place, and return copies of its sets of inputs there."""
+    loaded.module.to(device=device, dtype=TORCH_DTYPES[dtype])
+    return tuple(cast_inputs(loaded.workload, inputs, dtype, device) for inputs in loaded.sets)
 
 
 def cast_inputs(workload: Workload, inputs: Mapping[str, Tensor], dtype: str, device: str) -> dict[str, Tensor]:
-    """A set of inputs in a variant's dtype and on its device; what feeds a sine stays at least fp32."""
+    """Copies of a set of inputs in a variant's dtype and on its device; those marked `keep_fp32` stay at least fp32."""
     return {spec.name: cast_input(spec, inputs[spec.name], dtype, device) for spec in workload.inputs}
 
 
 def cast_input(spec: TensorSpec, value: Tensor, dtype: str, device: str) -> Tensor:
-    """A copy of one input."""
+    """A copy of one input in a variant's dtype and on its device."""
     target = TORCH_DTYPES[dtype]
     kept = torch.promote_types(target, torch.float32) if spec.keep_fp32 else target
     return value.to(device=device, dtype=kept, copy=True)
 
 
 def synchronise(device: str) -> None:
-    """Wait for the device's queue; a CPU has none."""
+    """Wait until the device has done all queued work; does nothing on a CPU."""
     if device == "cuda":
         torch.cuda.synchronize()

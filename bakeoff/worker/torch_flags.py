@@ -1,4 +1,4 @@
-"""What fp32 means while something is judged or measured: torch's global flags, set in one place and restored."""
+"""torch's global flags for a dtype: set here for references and measurements alike, and restored afterwards."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ TORCH_DTYPES = {
 
 @contextmanager
 def flags(dtype: str, threads: int) -> Iterator[None]:
-    """TF32 off everywhere but in the `tf32` dtype, no cuDNN autotuning, `threads` intra-op threads, no gradients."""
+    """TF32 off unless `dtype` is tf32, no cuDNN autotuning, `threads` intra-op threads, no gradients."""
     before = (
         torch.get_float32_matmul_precision(),
         torch.backends.cudnn.allow_tf32,
@@ -40,7 +40,7 @@ def flags(dtype: str, threads: int) -> Iterator[None]:
 
 
 def settings() -> dict[str, Scalar]:
-    """The flags in force, as records keep them."""
+    """The flags in force, as records store them. `memory_format` is constant: no backend is given another one."""
     return {
         "threads": torch.get_num_threads(),
         "interop_threads": torch.get_num_interop_threads(),

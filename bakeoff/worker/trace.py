@@ -1,7 +1,7 @@
-"""After a variant is measured, in a process of its own: how long a warm build takes, and where a call's time goes.
+"""Builds a measured variant again in a process of its own: how long a warm build takes, and which kernels a call runs.
 
-The twin is built with `trace` set, which some compilers must be told when they build; nothing of it is timed for a
-table. A twin that dies takes no measurement with it.
+The traced build has `trace` set, which some compilers must be told when they build; it is never timed. If it fails, the
+measurement stays as it is.
 """
 
 import gc
@@ -10,18 +10,24 @@ import re
 from bakeoff.backends.tracing import Trace
 from bakeoff.process.jobs import MeasureJob, TraceJob, TraceResult
 from bakeoff.record.schema import KernelTime, TraceRecord
-from bakeoff.worker.build import Built, StageError, build, call_stage
-from bakeoff.worker.measure import as_variant
-from bakeoff.worker.subject import Report, open_bench
+from bakeoff.worker.build import BuiltEngine, build_engine
+from bakeoff.worker.failures import StageError, call_stage
+from bakeoff.worker.reporter import Report
+from bakeoff.worker.subject import cast_subject, load_subject
 from bakeoff.worker.torch_flags import flags
 
 _FP8 = re.compile("e4m3|e5m2|f8f8|fp8|float8|scaled_mm", re.IGNORECASE)
 """How kernels with float8 operands are named by cuBLAS (`e4m3`), CUTLASS (`f8f8bf16`) and TensorRT (`fp8`)."""
-_SHOWN = 10
+_STORED = 10
+"""Kernels that a record lists, the longest first."""
 
 
 def trace_build(job: TraceJob, report: Report) -> TraceResult:
-    """Raises BakeoffError only where the request itself is wrong (a bad checkpoint)."""
+    """Build once more where a warm build is asked for, then build with `trace` and profile a call.
+
+    A failure of the variant's own code is the result's `problem`. Raises BakeoffError only where the request itself is
+    wrong (a bad checkpoint).
+    """
     measured = job.measure
     warm_s: float | None = None
     with flags(measured.dtype, measured.subject.threads):
@@ -31,31 +37,34 @@ def trace_build(job: TraceJob, report: Report) -> TraceResult:
                 gc.collect()
             if not measured.policy.trace:
                 return TraceResult(warm_s, None, {}, {})
-            report("trace", "")
+            report("trace")
             built = _build(measured, report, trace=True)
             trace = call_stage(lambda: built.engine.trace(built.calls[0]))
-            hashed = call_stage(built.engine.prove).graph_hash
+            graph_hash = call_stage(built.engine.prove).graph_hash
             call_stage(built.engine.close)
         except StageError as stage:
             return TraceResult(warm_s, None, {}, {}, f"{stage.status}: {stage.reason}")
-    return TraceResult(warm_s, _kept(trace, hashed), dict(trace.operators_outside), dict(trace.operators_inside))
+    record = _trace_record(trace, graph_hash)
+    return TraceResult(warm_s, record, dict(trace.operators_outside), dict(trace.operators_inside))
 
 
-def _build(job: MeasureJob, report: Report, trace: bool) -> Built:
-    report("weights", "")
-    bench = open_bench(job.subject)
-    sets = as_variant(bench, job)[:1]
-    report("build", "")
-    return build(job, bench, sets, trace)
+def _build(job: MeasureJob, report: Report, trace: bool) -> BuiltEngine:
+    report("weights")
+    loaded = load_subject(job.subject)
+    sets = cast_subject(loaded, job.dtype, job.subject.device)[:1]
+    report("build")
+    return build_engine(job, loaded, sets, trace)
 
 
-def _kept(trace: Trace, graph_hash: str) -> TraceRecord:
+def _trace_record(trace: Trace, graph_hash: str) -> TraceRecord:
     return TraceRecord(
-        kernels=tuple(KernelTime(one.name, one.calls, one.ns, one.own) for one in trace.kernels[:_SHOWN]),
+        kernels=tuple(
+            KernelTime(kernel.name, kernel.calls, kernel.ns, kernel.own) for kernel in trace.kernels[:_STORED]
+        ),
         kernel_count=len(trace.kernels),
         total_ns=trace.total_ns,
-        named_ns=sum(one.ns for one in trace.kernels),
-        own_ns=sum(one.ns for one in trace.kernels if one.own),
+        named_ns=sum(kernel.ns for kernel in trace.kernels),
+        own_ns=sum(kernel.ns for kernel in trace.kernels if kernel.own),
         graph_hash=graph_hash,
-        fp8_ns=sum(one.ns for one in trace.kernels if _FP8.search(one.name)),
+        fp8_ns=sum(kernel.ns for kernel in trace.kernels if _FP8.search(kernel.name)),
     )

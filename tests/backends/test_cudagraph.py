@@ -22,8 +22,8 @@ from toys import Toy, build_toy
 
 from bakeoff.backends.cudagraph import BACKEND
 from bakeoff.record.policy import Policy
-from bakeoff.worker.checks.fresh_inputs import try_unseen
-from bakeoff.worker.clocks.timing import Course
+from bakeoff.worker.checks.fresh_inputs import call_with_fresh_inputs
+from bakeoff.worker.clocks.clock import TimingConfig
 
 
 class Graph(TorchDispatchMode):
@@ -105,7 +105,7 @@ def test_a_replay_reads_the_callers_memory(toy: Toy) -> None:
 
 def test_unseen_inputs_are_replayed_not_captured_anew(toy: Toy) -> None:
     expected = toy.module(*toy.sets[1].values())
-    unseen = try_unseen(toy.engine, toy.sets, Course("cpu", Policy(), lambda _index, _outputs: None))
+    unseen = call_with_fresh_inputs(toy.engine, toy.sets, TimingConfig("cpu", Policy(), lambda _index, _outputs: None))
     assert toy.engine.captures()
     assert toy.engine.activity() == {"captures": len(toy.sets) + 1}
     for one, other in zip(unseen.outputs, expected, strict=True):

@@ -16,7 +16,7 @@ from toys import LIBRARY_WARNINGS, NEEDS_COMPILER, build_toy
 from bakeoff.backends import fp8
 from bakeoff.backends.fp8 import BACKEND, Options
 from bakeoff.variant import options_of, parse_use
-from bakeoff.worker.build import StageError
+from bakeoff.worker.failures import StageError
 
 pytestmark = LIBRARY_WARNINGS
 
@@ -32,7 +32,7 @@ def _work_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_weights_become_float8(tmp_path: Path) -> None:
     made = build_toy("world/fp8[least=0]+eager/bf16", tmp_path)
     assert made.built.prepared.quantised == {"world": "float8 weight-only"}
-    assert made.built.unproved == ""
+    assert made.built.fallback is None
     assert 1e-4 < made.error() < 1e-1
 
 
@@ -81,7 +81,7 @@ def test_any_other_assertion_is_a_failed_build(tmp_path: Path, monkeypatch: pyte
 def test_inductor_takes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
     made = build_toy("world/fp8[least=0]+inductor/bf16", tmp_path)
-    assert (made.built.unproved, made.proof.fell_back) == ("", "")
+    assert (made.built.fallback, made.proof.fell_back) == (None, "")
     assert made.error() < 1e-1
 
 

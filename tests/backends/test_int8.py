@@ -14,7 +14,7 @@ from bakeoff.backends.backend import Unsupported
 from bakeoff.backends.int8 import BACKEND, Options
 from bakeoff.backends.quantization import choose, quantise_linear
 from bakeoff.variant import options_of, parse_use
-from bakeoff.worker.build import StageError
+from bakeoff.worker.failures import StageError
 
 pytestmark = LIBRARY_WARNINGS
 
@@ -113,7 +113,7 @@ def test_inductor_multiplies_integers(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
     made = build_toy(f"world/int8[kind={kind},least=0]+inductor/bf16", tmp_path)
     assert made.built.prepared.quantised == {"world": f"int8 {kind}"}
-    assert (made.built.unproved, made.proof.fell_back) == ("", "")
+    assert (made.built.fallback, made.proof.fell_back) == (None, "")
     assert made.proof.operators_outside[calls] == 1
     assert made.built.weights_bytes < made.module.get_parameter("picture.0.weight").nbytes * 10
     assert 1e-4 < made.error() < 3e-2

@@ -15,7 +15,7 @@ from toys import LIBRARY_WARNINGS, build_toy, relative
 from bakeoff.backends.backend import BuildContext
 from bakeoff.backends.int8_static import BACKEND, Options
 from bakeoff.variant import options_of, parse_use
-from bakeoff.worker.build import StageError
+from bakeoff.worker.failures import StageError
 
 pytestmark = LIBRARY_WARNINGS
 
@@ -31,7 +31,7 @@ def test_counts_its_pairs(tmp_path: Path) -> None:
     assert prepared.quantised == {"conv2d": "conv2d int8 static", "conv2d_1": "conv2d int8 static"}
     assert prepared.skipped == {}
     assert prepared.facts == {"quantise_nodes": 2, "dequantise_nodes": 4, "calibration_sets": 2}
-    assert made.built.unproved == ""
+    assert made.built.fallback is None
     assert 1e-4 < made.error() < 0.15
 
 

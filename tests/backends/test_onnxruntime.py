@@ -21,7 +21,7 @@ from bakeoff.backends.format import Opening
 from bakeoff.backends.onnxruntime import artifact, binding, export, session
 from bakeoff.backends.onnxruntime.backend import BACKEND, Options
 from bakeoff.backends.onnxruntime.session import lost_provider
-from bakeoff.worker.build import StageError
+from bakeoff.worker.failures import StageError
 
 pytestmark = LIBRARY_WARNINGS
 
@@ -134,7 +134,7 @@ class TestInt8:
         assert proof.operators_inside["MatMulInteger"] == len(proof.quantised) == 1
         assert set(proof.quantised.values()) == {"dynamic int8"}
         assert set(proof.skipped.values()) == {"a product of two activations"}
-        assert made.built.unproved == ""
+        assert made.built.fallback is None
         assert 1e-4 < made.error() < 3e-2
         assert sorted(file.name for file in model_of(tmp_path).iterdir())[0] == "model.onnx"
 

@@ -15,7 +15,7 @@ from toys import LIBRARY_WARNINGS, Toy, build_toy, misfits
 from bakeoff.backends.backend import Unsupported
 from bakeoff.backends.openvino import BACKEND, Options, unconverted, wrong_precision
 from bakeoff.machine import host
-from bakeoff.worker.build import StageError
+from bakeoff.worker.failures import StageError
 
 pytestmark = LIBRARY_WARNINGS
 

@@ -25,7 +25,7 @@ from bakeoff.backends.torch_tensorrt.partitions import Told
 from bakeoff.export import requirements
 from bakeoff.machine import host
 from bakeoff.models.errors import BakeoffError
-from bakeoff.worker.build import StageError
+from bakeoff.worker.failures import StageError
 
 pytestmark = LIBRARY_WARNINGS
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"

@@ -23,8 +23,8 @@ SAMPLES = 200
 _LONGEST_PHASE_S = 0.04
 
 
-def say(phase: str, detail: str = "") -> None:
-    os.write(int(sys.argv[1]), json.dumps({"phase": phase, "detail": detail}).encode() + b"\n")
+def say(phase: str, **values: Any) -> None:
+    os.write(int(sys.argv[1]), json.dumps({"phase": phase, **values}).encode() + b"\n")
 
 
 def work(*phases: str) -> None:
@@ -37,7 +37,7 @@ def judge(job: dict[str, Any]) -> dict[str, Any]:
     """Leaves the files by which a sweep knows that a judge is there."""
     folder = Path(job["folder"])
     folder.mkdir(parents=True, exist_ok=True)
-    work("import", "weights", "judge")
+    work("import", "weights", "reference")
     for name in ("reference.json", *(f"eager-{dtype}.json" for dtype in job["dtypes"])):
         (folder / name).write_text("{}")
         time.sleep(0.01)
@@ -95,11 +95,11 @@ def compare(job: dict[str, Any]) -> dict[str, Any]:
     """Blocks of calls as they are asked for, until `stop` or nobody asks any more."""
     work("import", "weights", "build", "prove", "check", "warm-up")
     slowness = built(job["measure"])
-    say("ready", "1000000")
+    say("ready", call_ns=1_000_000)
     with os.fdopen(int(sys.argv[2]), "rb", buffering=0) as commands:
         while (line := commands.readline().strip()) not in (b"", b"stop"):
             time.sleep(0.005)
-            say("block", json.dumps({"ns": drawn(int(line), slowness), "idle_s": 0.0}))
+            say("block", block={"samples_ns": drawn(int(line), slowness), "idle_cpu_s": 0.0})
     return {"status": "ok", "build": {"cache": "warm", "build_s": 0.1}, "weights": "f00d"}
 
 

@@ -14,9 +14,8 @@ from bakeoff.backends.inductor import missing_compiler
 from bakeoff.process.jobs import BackendStep, MeasureJob, Subject
 from bakeoff.record.policy import Policy
 from bakeoff.variant import options_of, parse_variant
-from bakeoff.worker.build import Built, build
-from bakeoff.worker.measure import as_variant
-from bakeoff.worker.subject import open_bench
+from bakeoff.worker.build import BuiltEngine, build_engine
+from bakeoff.worker.subject import cast_subject, load_subject
 from bakeoff.worker.torch_flags import flags
 
 LIBRARY_WARNINGS = pytest.mark.filterwarnings(
@@ -30,7 +29,7 @@ NEEDS_COMPILER = pytest.mark.skipif(missing_compiler(None, "cpu") is not None, r
 class Toy:
     """A built toy, its inputs, and what eager gave for them."""
 
-    built: Built
+    built: BuiltEngine
     module: nn.Module
     dtype: str
     sets: tuple[dict[str, Tensor], ...]
@@ -79,13 +78,13 @@ def build_toy(
         subject, str(variant), steps, variant.dtype, Policy(), "", str(folder / "cache"), quantisation=quantisation
     )
     with flags(variant.dtype, 1):
-        bench = open_bench(subject)
+        loaded = load_subject(subject)
         if change is not None:
-            change(bench.module)
-        sets = as_variant(bench, job)
-        expected = tuple(bench.module(*inputs.values()) for inputs in sets)
-        built = build(job, bench, sets, trace)
-    return Toy(built, bench.module, variant.dtype, sets, expected)
+            change(loaded.module)
+        sets = cast_subject(loaded, variant.dtype, subject.device)
+        expected = tuple(loaded.module(*inputs.values()) for inputs in sets)
+        built = build_engine(job, loaded, sets, trace)
+    return Toy(built, loaded.module, variant.dtype, sets, expected)
 
 
 def misfits(inputs: dict[str, Tensor]) -> dict[str, dict[str, Tensor]]:

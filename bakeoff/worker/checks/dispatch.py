@@ -1,4 +1,4 @@
-"""What a call dispatches from the host, by torch's own profiler; a graph run operator by operator is found by it."""
+"""Which ATen operators a call dispatches, by torch's profiler: shows a graph that is run operator by operator."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -11,26 +11,26 @@ from bakeoff.backends.torch_internals import INDUCTOR_CALL, profile_every_thread
 
 _NAMESPACE = "aten::"
 _MOVES = ("clone",)
-"""Tagged as elementwise, and only move memory, which compilers do too."""
+"""Tagged as pointwise, but only copy memory, which compiled code does too."""
 _FEW = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Dispatched:
-    """What one call dispatches from the host, on whichever of its threads."""
+    """What one call dispatches from the host, on all of its threads."""
 
     operators: dict[str, int]
-    """ATen operators with their number, nested ones too."""
+    """Each ATen operator with its count, nested ones included."""
     outermost: int
-    """ATen operators that no other one called."""
+    """Count of ATen operators that were not called by another one."""
     elementwise: int
-    """Those of the outermost that torch itself tags as elementwise, but for copies."""
+    """Count of the outermost operators that torch tags as pointwise, copies excepted."""
     inductor_calls: int = 0
-    """Graphs that inductor compiled."""
+    """Count of calls of graphs that inductor compiled."""
 
 
 def dispatched(call: Callable[[], object]) -> Dispatched:
-    """Run a call once and count."""
+    """Run a call once under the profiler and count its operators."""
     with profile_every_thread() as recorded:
         call()
     operators: Counter[str] = Counter()
@@ -58,32 +58,32 @@ def _is_elementwise(name: str) -> bool:
     return any(torch.Tag.pointwise in getattr(packet, overload).tags for overload in packet.overloads())
 
 
-def one_by_one(ran: Dispatched, eager: Dispatched) -> str:
-    """What a call is that no compiler worked on, or "".
+def uncompiled(ran: Dispatched, eager: Dispatched) -> str | None:
+    """What ran if no compiler worked on the call, as a noun phrase; None if one may have.
 
-    Plain eager: it runs each operator that eager runs, nested ones too, as often at least. Composite operators such as
-    `linear` and `conv2d` come out of no compiler.
+    Plain eager: the call dispatches each operator that eager does, nested ones included, at least as often. Composite
+    operators such as `linear` and `conv2d` do not come out of a compiler.
 
-    A graph run operator by operator, decomposed or not: it dispatches half as many elementwise operators as eager or
-    more. Fusing these is what a compiler does first: inductor and AOTInductor leave not one of them, quantised or not,
+    A graph run operator by operator, decomposed or not: the call dispatches at least half as many elementwise operators
+    as eager. Fusing these is what a compiler does first: inductor and AOTInductor leave none of them, quantised or not,
     and runtimes with kernels of their own (ONNX Runtime, OpenVINO, TensorRT) dispatch nothing at all, while a
-    decomposition only makes more of them (`silu` becomes two). Half, because whoever runs a graph may have removed
-    common ones before. Only outermost operators count: what a library's kernel dispatches within itself (cuDNN's
-    convolution adds its bias so) says nothing about who called it. Copies do not count: captured graphs copy inputs.
+    decomposition adds some (`silu` becomes two). Half, because common subexpressions may have been removed. Only
+    outermost operators count: those that a library's kernel dispatches itself (cuDNN's convolution adds its bias so)
+    say nothing about the caller. Copies do not count: captured graphs copy inputs.
 
-    Where eager has few of them, a stray one beside the compiled graph could be half: then it takes them all, and half
-    as many operators of any kind. Where eager has none, nothing could be fused and nothing is said. A graph of eager's
-    kernels that is replayed by the device (CUDA graphs) dispatches nothing: only a traced twin names those.
+    Where eager has fewer than eight, a single one beside a compiled graph could be half: then all of them are required,
+    and half as many operators of any kind. Where eager has none, nothing could be fused and the result is None. A CUDA
+    graph that replays eager's kernels dispatches nothing: only a traced build names those.
     """
     if eager.operators and all(ran.operators.get(name, 0) >= count for name, count in eager.operators.items()):
-        return f"eager: all {sum(eager.operators.values())} operators of plain eager, one by one"
+        return f"eager: all {sum(eager.operators.values())} eager ATen operators were dispatched"
     if eager.elementwise < _FEW:
         unfused = ran.elementwise >= eager.elementwise > 0 and 2 * ran.outermost >= eager.outermost
     else:
         unfused = 2 * ran.elementwise >= eager.elementwise
     if not unfused:
-        return ""
+        return None
     return (
-        f"a graph operator by operator: it dispatches {ran.elementwise} elementwise operators, "
-        f"plain eager {eager.elementwise}; a compiler fuses them"
+        f"a graph run operator by operator: {ran.elementwise} elementwise ATen operators were dispatched "
+        f"({eager.elementwise} by eager), which a compiler would have fused"
     )

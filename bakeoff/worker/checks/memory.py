@@ -1,4 +1,4 @@
-"""Every memory meter the host has, each in bytes."""
+"""Memory of this process on the host and the device, in bytes."""
 
 import ctypes
 import gc
@@ -16,6 +16,7 @@ from bakeoff.record.schema import Memory
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 _MMAP_BYTES = 65536
+_METERED_ROUNDS = 2
 
 
 def _status_bytes(key: str) -> int:
@@ -27,6 +28,7 @@ def _status_bytes(key: str) -> int:
 
 
 def resident_bytes() -> int:
+    """The resident size of this process (proc(5), VmRSS)."""
     return _status_bytes("VmRSS:")
 
 
@@ -37,9 +39,9 @@ class _Mallinfo2(ctypes.Structure):
 
 
 def used_bytes() -> int:
-    """The resident size without what malloc holds free, which calls that keep memory fill first: no growth would show.
+    """The resident size less what malloc holds free: a leak fills free blocks first, and the resident size stays.
 
-    What is free and not resident is subtracted too, so that only differences mean something.
+    Free blocks that are not resident are subtracted too, so only differences of two readings are meaningful.
     """
     libc = ctypes.CDLL(None)
     if not hasattr(libc, "mallinfo2"):  # glibc 2.33
@@ -55,19 +57,20 @@ def reset_host_peak() -> None:
 
 
 def host_peak_bytes() -> int:
+    """The largest resident size since `reset_host_peak` (proc(5), VmHWM)."""
     return _status_bytes("VmHWM:")
 
 
 def children_peak_bytes() -> int:
-    """Upper bound of what a child that was waited for (a compiler) held at its peak, by getrusage(2).
+    """Upper bound of the peak resident size of a compiler process that has ended (getrusage(2), RUSAGE_CHILDREN).
 
-    A child starts as an image of its parent, and Linux keeps that high-water mark over exec.
+    An upper bound, because a child's figure also counts this process's resident size at the time of the fork.
     """
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
 
 
 def return_freed_memory() -> None:
-    """Make glibc give freed memory back at once from here on; for the memory pass alone, since it costs time."""
+    """Make glibc return freed memory to the kernel at once from now on; it slows calls, so call it after timing."""
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):
         libc.mallopt(_M_TRIM_THRESHOLD, 0)
@@ -76,9 +79,9 @@ def return_freed_memory() -> None:
 
 
 def kept_bytes(round_of_calls: Callable[[], object], rounds: int, device: str) -> int:
-    """What so many rounds leave allocated, on the host and the device; after `return_freed_memory` alone.
+    """Bytes that `rounds` rounds of calls leave allocated on the host and the device; call `return_freed_memory` first.
 
-    What an allocator keeps for later, it gives back before each reading: it grows with calls too, and is no leak.
+    The allocators return what they cache before each reading: their caches grow with calls too, and are no leak.
     """
 
     def held() -> int:
@@ -102,14 +105,14 @@ def kept_bytes(round_of_calls: Callable[[], object], rounds: int, device: str) -
 
 @dataclass(frozen=True, slots=True)
 class DeviceMeter:
-    """Device-level memory in use. `name` says by what: this process by NVML, or all of the device by mem_get_info."""
+    """Reads device memory in use: of this process by NVML, or of the whole device by mem_get_info, as `name` says."""
 
     name: str
     used_bytes: Callable[[], int]
 
 
 def device_meter() -> DeviceMeter:
-    """NVML's figure for this process where it names it; a container may hide process ids, then mem_get_info."""
+    """NVML's figure for this process; mem_get_info where NVML does not list it, as in many containers."""
     if _nvml_process_bytes() is not None:
         return DeviceMeter("nvml process", lambda: _nvml_process_bytes() or 0)
 
@@ -132,12 +135,12 @@ def _nvml_process_bytes() -> int | None:
 
 
 def device_uuid() -> str:
-    """NVML's name of the GPU that torch uses, whatever CUDA_VISIBLE_DEVICES renumbers."""
+    """NVML's identifier of the GPU that torch uses; independent of CUDA_VISIBLE_DEVICES."""
     return f"GPU-{torch.cuda.get_device_properties(0).uuid}"
 
 
 def stored_bytes(module: nn.Module) -> int:
-    """Bytes of a module's parameters and buffers as they are stored: a quantised weight is its integers and scales."""
+    """Bytes of a module's parameters and buffers as stored; for a quantised weight, of its integers and scales."""
     return sum(_stored(tensor) for tensor in (*module.parameters(), *module.buffers()))
 
 
@@ -149,30 +152,39 @@ def _stored(tensor: Tensor) -> int:
 
 
 def tensors_bytes(tensors: Iterable[Tensor]) -> int:
+    """Sum of the tensors' sizes."""
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 def meter(
     round_of_calls: Callable[[], object], device: str, weights_bytes: int, io_bytes: int, context_bytes: int
 ) -> Memory:
-    """Peaks over a few calls in a pass of its own; nothing in it is timed.
+    """Peak memory over two rounds of calls, in a pass of its own; nothing in it is timed.
 
-    `context_bytes` is what the device's meter showed when only the runtime's context was there.
+    `context_bytes` is the device meter's figure when only the runtime's context existed.
     """
     if device == "cpu":
-        return_freed_memory()
-        before = resident_bytes()
-        reset_host_peak()
-        for _ in range(2):
-            round_of_calls()
-        peak = host_peak_bytes()
-        return Memory(weights_bytes, io_bytes, host_peak_bytes=peak, host_call_bytes=peak - before)
+        return _meter_host(round_of_calls, weights_bytes, io_bytes)
+    return _meter_cuda(round_of_calls, weights_bytes, io_bytes, context_bytes)
+
+
+def _meter_host(round_of_calls: Callable[[], object], weights_bytes: int, io_bytes: int) -> Memory:
+    return_freed_memory()
+    before = resident_bytes()
+    reset_host_peak()
+    for _ in range(_METERED_ROUNDS):
+        round_of_calls()
+    peak = host_peak_bytes()
+    return Memory(weights_bytes, io_bytes, host_peak_bytes=peak, host_call_bytes=peak - before)
+
+
+def _meter_cuda(round_of_calls: Callable[[], object], weights_bytes: int, io_bytes: int, context_bytes: int) -> Memory:
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     reset_host_peak()
     used = device_meter()
-    for _ in range(2):
+    for _ in range(_METERED_ROUNDS):
         round_of_calls()
     torch.cuda.synchronize()
     device_peak, reserved = used.used_bytes(), torch.cuda.max_memory_reserved()

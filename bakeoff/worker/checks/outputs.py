@@ -1,6 +1,7 @@
-"""Looks at what calls give between calls, while no clock runs: a wrong fortieth call is as wrong as a wrong first."""
+"""Checks of what calls return: cheap ones between timed calls, and two calls in a row on one set of inputs."""
 
 import math
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -9,22 +10,24 @@ from torch import Tensor
 
 from bakeoff.models.component import TensorSpec
 
-Look = Callable[[int, object], None]
-"""(index of the set of inputs, what the call gave)."""
+OutputCheck = Callable[[int, object], None]
+"""(index of the set of inputs, what the call returned)."""
 
+LATE_S = 0.02
+"""How long to wait for writes into outputs after the call that returned them, in seconds."""
 _SLACK = 1e-3
-"""Of a norm that is summed in fp32 over millions of elements."""
+"""Relative error of a norm that is summed in fp32 over millions of elements."""
 _ELEMENTS = 1024
 _GROSS = 0.5
-"""Relative L2 of the elements; two unrelated outputs differ by about 1.4."""
+"""Relative L2 of the sampled elements; two unrelated outputs differ by about 1.4."""
 
 
-class Watch:
-    """Compares a fingerprint of each output with the judge's: the norm of all of it, and some of its elements.
+class OutputWatch:
+    """Compares each output with its reference by two figures: the norm of the whole, and about a thousand elements.
 
     An output within relative L2 of `limit` has a norm within `limit` of the reference's (triangle inequality), so no
-    right output is taken for wrong; NaN and infinity cannot hide in a norm. The elements tell one set's output from
-    another's, whose norm may be alike; an error may be concentrated in them, so only a gross one counts.
+    correct output is reported; NaN and infinity always change the norm. The elements distinguish the outputs of two
+    sets of inputs whose norms agree. An error may be concentrated in them, so only a large one is reported.
     """
 
     def __init__(
@@ -32,32 +35,33 @@ class Watch:
     ) -> None:
         """`references` are read one at a time and not kept."""
         self._specs = specs
-        self._known = [
-            {name: (float(tensor.double().norm()), _some(tensor).double()) for name, tensor in reference.items()}
+        self._expected = [
+            {name: (float(tensor.double().norm()), _sampled(tensor).double()) for name, tensor in reference.items()}
             for reference in references
         ]
         self._limits = limits
-        self._seen = 0
-        self.problem = ""
-        """The first wrong output seen."""
+        self._calls = 0
+        self.problem: str | None = None
+        """The first wrong output; None if there was none."""
 
-    def look(self, index: int, outputs: object) -> None:
-        self._seen += 1
+    def check(self, index: int, outputs: object) -> None:
+        """Check the outputs of a call on set `index`; a wrong number or type is left to the parity check."""
+        self._calls += 1
         tensors = [tensor for tensor in _tensors(outputs) if tensor.is_floating_point()]
-        if self.problem or len(tensors) != len(self._specs):
-            return  # the full comparison says what is wrong with the form
+        if self.problem is not None or len(tensors) != len(self._specs):
+            return
         norms = torch.stack([_norm(tensor) for tensor in tensors]).tolist()
         for spec, norm, tensor in zip(self._specs, norms, tensors, strict=True):
-            wanted, elements = self._known[index][spec.name]
+            wanted, elements = self._expected[index][spec.name]
             limit = self._limits[spec.name]
             wrong = not math.isfinite(norm) or abs(norm - wanted) > (limit + _SLACK) * max(wanted, 1e-30)
             if not wrong and tensor.shape == spec.shape:
-                error = _some(tensor).double().cpu() - elements
+                error = _sampled(tensor).double().cpu() - elements
                 wrong = float(error.norm()) > max(_GROSS, 30 * limit) * float(elements.norm())
             if wrong:
                 self.problem = (
-                    f"{spec.name} was wrong in call {self._seen} of those looked at while timing (inputs {index}): its "
-                    f"norm is {norm:.4g}, the judge's {wanted:.4g}"
+                    f"{spec.name}: wrong in checked call {self._calls} while timing (inputs {index}); its norm is "
+                    f"{norm:.4g}, the reference's {wanted:.4g}"
                 )
                 return
 
@@ -67,8 +71,8 @@ def _norm(tensor: Tensor) -> Tensor:
     return torch.linalg.vector_norm(tensor.detach(), dtype=wide).double()
 
 
-def _some(tensor: Tensor) -> Tensor:
-    """Some elements, evenly spread: about a thousand."""
+def _sampled(tensor: Tensor) -> Tensor:
+    """About a thousand elements, evenly spread."""
     flat = tensor.detach().flatten()
     return flat[:: max(1, flat.numel() // _ELEMENTS)]
 
@@ -77,21 +81,51 @@ def _tensors(outputs: object) -> Iterable[Tensor]:
     return (output for output in outputs if type(output) is Tensor) if isinstance(outputs, tuple | list) else ()
 
 
+def call_twice(
+    call: Callable[[], object], synchronise: Callable[[], None], kept: Sequence[Tensor]
+) -> tuple[object, bool, object]:
+    """Call twice on one input set; returns the first outputs, whether they changed afterwards, and the second outputs.
+
+    The first outputs must not change after the call has returned, and overwriting them must not affect the second
+    call. `kept` are tensors that must not be overwritten. Both outputs are copies.
+    """
+    outputs = call()
+    synchronise()
+    first = copied(outputs)
+    time.sleep(LATE_S)
+    changed = not _equal(outputs, first)
+    overwrite(outputs, kept)
+    again = call()
+    synchronise()
+    return first, changed, copied(again)
+
+
+def _equal(outputs: object, copy: object) -> bool:
+    """Whether all tensors are bit for bit the same, NaN being equal to NaN."""
+    if not isinstance(outputs, tuple | list) or not isinstance(copy, tuple):
+        return True
+    return all(
+        torch.equal(new.nan_to_num(), old.nan_to_num())
+        for new, old in zip(outputs, copy, strict=True)
+        if isinstance(new, Tensor) and isinstance(old, Tensor)
+    )
+
+
 def copied(outputs: Any) -> Any:
-    """What a call gave, its plain tensors copied; anything else is left to the comparison as it is."""
+    """What a call returned with its plain tensors cloned; anything else unchanged, for the parity check to report."""
     if not isinstance(outputs, tuple | list):
         return outputs
     return tuple(output.clone() if type(output) is Tensor else output for output in outputs)
 
 
-def poison(outputs: object, kept: Sequence[Tensor] = ()) -> None:
-    """Overwrite what a call gave with NaN, as its caller may: an engine that hands it out again is found out.
+def overwrite(outputs: object, kept: Sequence[Tensor] = ()) -> None:
+    """Fill the tensors that a call returned with NaN, as a caller may: an engine that reuses them is found out.
 
-    Tensors that share memory with `kept` (an output that is an input) or with themselves are left alone.
+    Tensors that share memory with `kept` (an output that is an input) or with themselves are not overwritten.
     """
-    with torch.inference_mode():  # some engines give inference tensors, which are changed here only
-        ours = {tensor.untyped_storage().data_ptr() for tensor in kept}
+    with torch.inference_mode():  # outputs made in inference mode can only be changed in it
+        excluded = {tensor.untyped_storage().data_ptr() for tensor in kept}
         for tensor in _tensors(outputs):
             overlaps = any(stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True))
-            if tensor.is_floating_point() and not overlaps and tensor.untyped_storage().data_ptr() not in ours:
+            if tensor.is_floating_point() and not overlaps and tensor.untyped_storage().data_ptr() not in excluded:
                 tensor.fill_(math.nan)

@@ -1,7 +1,7 @@
-"""The best this device does of plain work: copies and reads of several sizes, products and convolutions per dtype.
+"""Peak rates of this device: copies and reads of several sizes, matrix products and convolutions for each dtype.
 
-Each figure is the fastest of many warmed repeats, as STREAM (McCalpin, 1995) and BLIS' test drivers take it; the median
-is kept beside it and says how quiet the host was.
+Each figure is the fastest of 25 repeats after warm-up, as STREAM (McCalpin, 1995) and BLIS' test drivers report it; the
+median is stored beside it and shows how busy the host was.
 """
 
 import time
@@ -14,8 +14,9 @@ import torch.nn.functional as F
 
 from bakeoff.machine.floors import Ceiling
 from bakeoff.process.jobs import CeilingsJob, CeilingsResult
-from bakeoff.worker.clocks.timing import processor_use
-from bakeoff.worker.subject import Report, synchronise
+from bakeoff.worker.clocks.cpu_usage import measure_cpu_usage
+from bakeoff.worker.reporter import Report
+from bakeoff.worker.subject import synchronise
 from bakeoff.worker.torch_flags import TORCH_DTYPES, flags
 
 MIB = 1 << 20
@@ -26,16 +27,16 @@ _SIZES = {"cpu": (1, 8, 32, 128, 512), "cuda": (16, 64, 256, 1024, 4096)}
 _DTYPES = {"cpu": ("fp32", "bf16", "fp16"), "cuda": ("fp32", "tf32", "bf16", "fp16")}
 _WIDTHS = {"cpu": (512, 1024, 2048), "cuda": (2048, 4096, 8192)}
 _PICTURES = {"cpu": ((128, 32), (256, 64)), "cuda": ((256, 128), (512, 256))}
-"""Channels and pixels a side of a 3x3 convolution."""
+"""(channels, pixels on a side) of a 3x3 convolution."""
 _LONGEST_S = 0.25
-"""A repeat that takes longer says nothing that a smaller one did not; emulated dtypes would take minutes."""
+"""Larger sizes whose repeat would take longer are left out: emulated dtypes would take minutes."""
 
 
 def measure_ceilings(job: CeilingsJob, report: Report) -> CeilingsResult:
     """Measure on `job.device` with `job.threads`; about half a minute on two CPU cores."""
-    with processor_use() as use:
+    with measure_cpu_usage() as usage:
         found = tuple(_measure(job, report))
-    return CeilingsResult(found, round(use().others, 3))
+    return CeilingsResult(found, round(usage().other_share, 3))
 
 
 def _measure(job: CeilingsJob, report: Report) -> Iterator[Ceiling]:
@@ -53,7 +54,7 @@ def _measure(job: CeilingsJob, report: Report) -> Iterator[Ceiling]:
 
 
 def _copy(size: int, device: str) -> Ceiling:
-    """Half of the working set is read, half is written."""
+    """Bytes per second of a copy: half of `size` is read, half is written."""
     source = torch.ones(size // 8, dtype=torch.float32, device=device)
     target = torch.zeros_like(source)
     seconds = _repeat(lambda: target.copy_(source), device)
@@ -61,7 +62,7 @@ def _copy(size: int, device: str) -> Ceiling:
 
 
 def _read(size: int, device: str) -> Ceiling:
-    """All of the working set is read: a matrix times a vector, as weights are, or a sum, whichever is faster."""
+    """Bytes per second of reading `size` bytes, by a matrix-vector product or a sum, whichever is faster."""
     matrix = torch.ones(size // 4 // 1024, 1024, dtype=torch.float32, device=device)
     vector = torch.ones(1024, dtype=torch.float32, device=device)
     tries = (_repeat(lambda: torch.mv(matrix, vector), device), _repeat(matrix.sum, device))
@@ -98,7 +99,7 @@ def _rate(kind: Literal["product", "convolution"], dtype: str, flops: int, secon
 
 
 def _repeat(work: Callable[[], object], device: str) -> list[float]:
-    """Seconds of each repeat, the first ones left out; few of what is very slow."""
+    """Seconds of each repeat after three for warm-up; two repeats are enough where one takes over a second."""
     seconds: list[float] = []
     for number in range(_WARM_REPEATS + _REPEATS):
         started = time.perf_counter()

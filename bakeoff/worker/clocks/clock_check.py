@@ -1,4 +1,4 @@
-"""The lab's clock held against what is known: a busy wait by the same counter, and torch's own timer."""
+"""Checks the clocks against a busy wait of known length and against torch's own timer."""
 
 import random
 import time
@@ -11,8 +11,8 @@ from torch.utils.benchmark import Timer
 from bakeoff.backends.backend import Outputs
 from bakeoff.process.jobs import ClockJob, ClockResult
 from bakeoff.record.policy import Policy
-from bakeoff.worker.clocks.timing import Course, measure_overhead, queued, timed
-from bakeoff.worker.subject import Report
+from bakeoff.worker.clocks.clock import TimingConfig, measure_overhead, time_block, time_call
+from bakeoff.worker.reporter import Report
 from bakeoff.worker.torch_flags import flags
 
 _WAIT_NS = 5_000_000
@@ -27,25 +27,25 @@ _TENSORS = 4
 
 
 def check_clock(job: ClockJob, report: Report) -> ClockResult:
-    """Try until a fixed piece of work repeats itself within 2 % and the clock is right, five times at most.
+    """Measure until the host is quiet (fixed work repeats within 2 %) and both ratios are right, five times at most.
 
-    One thread: two would measure the host's scheduler.
+    With one thread: with two, the scheduler of the host would be measured too.
     """
-    course = Course(job.device, Policy(), lambda _index, _outputs: None)
+    config = TimingConfig(job.device, Policy(), lambda _index, _outputs: None)
     with flags("fp32", 1):
         for attempt in range(1, _ATTEMPTS + 1):
             report("clock", f"attempt {attempt}")
-            spread = _probe_spread(course)
+            spread = _probe_spread(config)
             if spread >= _QUIET and attempt < _ATTEMPTS:
                 time.sleep(_PAUSE_S)
                 continue
-            waits = [timed(_busy_wait, course)[0] for _ in range(_WAITS)]
-            timer_ratio = _timer_ratio(course)
-            spread = max(spread, _probe_spread(course))
+            waits = [time_call(_busy_wait, config)[0] for _ in range(_WAITS)]
+            timer_ratio = _timer_ratio(config)
+            spread = max(spread, _probe_spread(config))
             if spread < _QUIET and abs(median(waits) / _WAIT_NS - 1) <= 0.02 and abs(timer_ratio - 1) <= 0.03:
                 break
         outputs = tuple(torch.ones(1, device=job.device) for _ in range(_TENSORS))
-        overhead = measure_overhead(outputs, course)
+        overhead = measure_overhead(outputs, config)
     return ClockResult(
         probe_spread=spread,
         wait_ratio=median(waits) / _WAIT_NS,
@@ -64,22 +64,22 @@ def _busy_wait() -> Outputs:
     return ()
 
 
-def _work(course: Course) -> Callable[[], Outputs]:
-    """About a millisecond of a product on a CPU core."""
-    left = torch.full((320, 320), 0.5, device=course.device)
+def _work(config: TimingConfig) -> Callable[[], Outputs]:
+    """A matrix product of about a millisecond on one CPU core."""
+    left = torch.full((320, 320), 0.5, device=config.device)
     return lambda: (torch.mm(left, left),)
 
 
-def _probe_spread(course: Course) -> float:
-    """How far the medians of two halves of a fixed piece of work lie apart."""
-    work = _work(course)
-    samples = [timed(work, course)[0] for _ in range(2 * _PROBES)]
+def _probe_spread(config: TimingConfig) -> float:
+    """Relative difference of the medians of two series of the same work."""
+    work = _work(config)
+    samples = [time_call(work, config)[0] for _ in range(2 * _PROBES)]
     return abs(median(samples[:_PROBES]) / median(samples[_PROBES:]) - 1)
 
 
-def _timer_ratio(course: Course) -> float:
-    """The throughput clock over torch's timer on one callable, in blocks taken in random order."""
-    work = _work(course)
+def _timer_ratio(config: TimingConfig) -> float:
+    """The throughput clock over torch's timer on one callable; the median ratio of blocks in random order."""
+    work = _work(config)
     timer = Timer("work()", globals={"work": work}, num_threads=1)
     order = random.Random(0)
     ratios = []
@@ -87,15 +87,15 @@ def _timer_ratio(course: Course) -> float:
         ours_first = order.random() < 0.5
         taken = {}
         for ours in (ours_first, not ours_first):
-            taken[ours] = _ours(work, course) if ours else timer.blocked_autorange(min_run_time=_BLOCK_S).median * 1e9
+            taken[ours] = _ours(work, config) if ours else timer.blocked_autorange(min_run_time=_BLOCK_S).median * 1e9
         ratios.append(taken[True] / taken[False])
     return median(ratios)
 
 
-def _ours(work: Callable[[], Outputs], course: Course) -> float:
+def _ours(work: Callable[[], Outputs], config: TimingConfig) -> float:
     count = 20
     samples = []
     started = time.monotonic()
     while time.monotonic() - started < _BLOCK_S:
-        samples.append(queued([work] * count, course))
+        samples.append(time_block([work] * count, config)[0])
     return median(samples)

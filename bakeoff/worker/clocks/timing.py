@@ -1,231 +1,149 @@
-"""Two clocks: what one call takes until it is done, and what a call takes when the queue is never empty."""
+"""One engine timed: warm-up, the latency window, a last checked call of each set of inputs, the throughput window."""
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-import psutil
-import torch
-
 from bakeoff.backends.backend import Call, Outputs
-from bakeoff.record.policy import Policy
-from bakeoff.record.schema import Clock, Finding, Overhead, Samples
+from bakeoff.record.schema import Clock, Finding, Samples
 from bakeoff.record.statistics import interval_ranks
-from bakeoff.worker.checks.outputs import Look, copied, poison
-from bakeoff.worker.subject import Report, synchronise
-
-_now_ns = time.perf_counter_ns
-"""Taken when this file is imported: what a back end puts in its place later does not move the lab's clock."""
+from bakeoff.worker.checks.outputs import LATE_S, copied, overwrite
+from bakeoff.worker.clocks.clock import TimingConfig, now_ns, time_block, time_call, time_checked_call
+from bakeoff.worker.clocks.cpu_usage import measure_cpu_usage
+from bakeoff.worker.clocks.warm_up import Activity, warm_up
 
 _LEAST_SAMPLES = 5
-_WARMUP_WINDOW = 3
 _THROUGHPUT_SAMPLE_S = 0.05
 _CHECK_EVERY_S = 0.25
 _POINTS = 20
-_LATE_S = 0.02
-_OVERHEAD_CALLS = 2000
-_OVERHEAD_BLOCK = 200
+"""Moments of the latency window at which memory and the host's speed are read."""
 _PROBES = 5
 _PROBE_ADDITIONS = 2000
-
-Activity = Callable[[], Mapping[str, int]]
-
-
-@dataclass(frozen=True, slots=True)
-class Course:
-    """What the clocks run under. `look` sees what each call gave, between calls, while no clock runs."""
-
-    device: str
-    policy: Policy
-    look: Look
-    flush: Callable[[], None] | None = None
-    """Empties the caches before each call, untimed, for components that would else be measured from cache."""
-    resident: Callable[[], int] = field(default=lambda: 0)
-    """Bytes that the process holds on the host and the device."""
-    inputs: tuple[torch.Tensor, ...] = ()
-    """What the calls are bound to; never overwritten."""
-    report: Report = field(default=lambda _phase, _detail: None)
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Both clocks' samples, and the outputs of the last timed call of each set of inputs."""
+    """Both clocks' samples, and what was observed in the timed windows."""
 
     latency: Clock
     throughput: Clock
     outputs: tuple[Outputs, ...]
-    moved: tuple[str, ...]
-    """Compile, autotune or capture counters that moved while the latency or throughput clock ran."""
+    """Copies of what the last timed call of each set of inputs returned."""
+    moved_counters: tuple[str, ...]
+    """Compile, autotune or capture counters that moved in a timed window."""
     findings: tuple[Finding, ...]
-    others: float
-    """Share of all cores that other processes took in the timed windows."""
-    cores: float
-    """Cores that this process kept busy in the timed windows."""
-    sizes: tuple[int, ...]
+    other_cpu_share: float
+    """Share of all cores that other processes used, 0 to 1; the larger of the two windows."""
+    cores_busy: float
+    """Cores that this process kept busy; the larger of the two windows."""
+    held_bytes: tuple[int, ...]
     """Bytes held, at regular moments of the latency window."""
-    called: int
-    """Calls in the latency window."""
-    host_climb: float
-    """How much slower a fixed piece of work was at the end of the latency window than at its beginning, as a ratio."""
+    calls: int
+    """Calls in the latency window, samples that were not kept included."""
+    host_slowdown: float
+    """Time of a fixed piece of CPU work at the end of the latency window over that at its beginning."""
 
 
-def time_calls(calls: Sequence[Call], activity: Activity, course: Course) -> Timing:
-    """Warm up, then run both clocks over `calls`, one bound call a set of inputs, in turn."""
-    policy, report = course.policy, course.report
-    report("warm-up", "")
-    warmup_ns, settled = warm_up(calls, activity, course)
-    findings = (
-        [] if settled else [Finding("warm-up", f"samples still drifted after {policy.warmup_cap_s:.0f} s of warm-up")]
-    )
+@dataclass(slots=True)
+class _Window:
+    """The latency window as it goes on."""
+
+    samples_ns: list[int] = field(default_factory=list)
+    calls: int = 0
+    stopped: str = ""
+    """Why it ended: "narrow", "cap" or "samples"; empty while it goes on."""
+    held_bytes: list[int] = field(default_factory=list)
+    probes_ns: list[int] = field(default_factory=list)
+    """Fixed CPU work, timed to detect slowdowns of the whole host."""
+
+
+def time_calls(calls: Sequence[Call], activity: Activity, config: TimingConfig) -> Timing:
+    """Warm up, then run both clocks over `calls` in turn, one bound call for each set of inputs."""
+    policy, report = config.policy, config.report
+    report("warm-up")
+    warmup_ns, settled = warm_up(calls, activity, config)
+    findings = []
+    if not settled:
+        text = f"samples still drifted after {policy.warmup_cap_s:.0f} s of warm-up"
+        findings.append(Finding("warm-up", text))
     before = dict(activity())
-    report("latency", "")
-    with processor_use() as latency_use:
-        samples, stopped, points, called = _latency(calls, median(warmup_ns[-_LEAST_SAMPLES:]), course)
-    after = activity()
-    last, outputs = _last_calls(calls, course)
-    report("throughput", "")
+    report("latency")
+    with measure_cpu_usage() as latency_usage:
+        window = _latency_window(calls, median(warmup_ns[-_LEAST_SAMPLES:]), config)
+    after = dict(activity())
+    last_ns, outputs = _last_calls(calls, config)
+    report("throughput")
     between = dict(activity())
-    with processor_use() as throughput_use:
-        throughput = _throughput(calls, median(samples), course)
-    end = activity()
-    moved = {name for name, count in after.items() if count != before.get(name, 0)}
-    moved |= {name for name, count in end.items() if count != between.get(name, 0)}
+    with measure_cpu_usage() as throughput_usage:
+        throughput = _throughput_window(calls, median(window.samples_ns), config)
+    moved = _moved(before, after) | _moved(between, activity())
     return Timing(
-        latency=Clock(Samples([*samples, *last]), Samples(warmup_ns), 1, stopped),
+        latency=Clock(Samples([*window.samples_ns, *last_ns]), Samples(warmup_ns), 1, window.stopped),
         throughput=throughput,
         outputs=outputs,
-        moved=tuple(sorted(moved)),
+        moved_counters=tuple(sorted(moved)),
         findings=tuple(findings),
-        others=max(latency_use().others, throughput_use().others),
-        cores=max(latency_use().own, throughput_use().own),
-        sizes=tuple(point.size for point in points),
-        called=called,
-        host_climb=_host_climb([point.probe_ns for point in points]),
+        other_cpu_share=max(latency_usage().other_share, throughput_usage().other_share),
+        cores_busy=max(latency_usage().own_cores, throughput_usage().own_cores),
+        held_bytes=tuple(window.held_bytes),
+        calls=window.calls,
+        host_slowdown=_host_slowdown(window.probes_ns),
     )
 
 
-def timed(call: Call, course: Course) -> tuple[int, Outputs]:
-    """One sample of the latency clock, nanoseconds, and what the call gave."""
-    if course.flush is not None:
-        course.flush()
-        synchronise(course.device)
-    started = _now_ns()
-    outputs = call()
-    synchronise(course.device)
-    return _now_ns() - started, outputs
+def _moved(before: Mapping[str, int], after: Mapping[str, int]) -> set[str]:
+    return {name for name, count in after.items() if count != before.get(name, 0)}
 
 
-def measure_overhead(outputs: Outputs, course: Course) -> Overhead:
-    """What the clocks read for a call that does nothing and gives `outputs`; medians, nanoseconds a call."""
-
-    def call() -> Outputs:
-        return outputs
-
-    latency = median(timed(call, course)[0] for _ in range(_OVERHEAD_CALLS))
-    throughput = median(queued([call] * _OVERHEAD_BLOCK, course) for _ in range(15))
-    return Overhead(round(latency), round(throughput))
-
-
-def queued(calls: Sequence[Call], course: Course) -> int:
-    """One sample of the throughput clock, nanoseconds a call."""
-    return _block(calls, course)[0]
-
-
-def warm_up(calls: Sequence[Call], activity: Activity, course: Course) -> tuple[list[int], bool]:
-    """Call until no counter moves and the last samples agree with the ones before, for `warmup_s` at least."""
-    policy = course.policy
-    samples: list[int] = []
-    started = time.monotonic()
-    quiet_since, counters = 0, dict(activity())
-    while True:
-        samples.append(_sample(calls, len(samples), course))
-        elapsed = time.monotonic() - started
-        window = max(_WARMUP_WINDOW, min(len(samples) // 4, 200))
-        if elapsed >= policy.warmup_s and (len(samples) - quiet_since) >= max(2 * window, len(calls)):
-            moved = dict(activity())
-            if moved != counters:
-                counters, quiet_since = moved, len(samples)
-            elif _agree(samples[-window:], samples[-2 * window : -window], policy.settle_ratio):
-                return samples[-policy.max_samples :], True
-        if elapsed >= policy.warmup_cap_s and len(samples) >= len(calls):
-            return samples[-policy.max_samples :], False
-
-
-def _sample(calls: Sequence[Call], count: int, course: Course) -> int:
-    """A timed call of the set whose turn it is, looked at."""
-    index = count % len(calls)
-    elapsed_ns, outputs = timed(calls[index], course)
-    course.look(index, outputs)
-    return elapsed_ns
-
-
-def _agree(newest: Sequence[int], older: Sequence[int], ratio: float) -> bool:
-    return abs(median(newest) / median(older) - 1) < ratio
-
-
-@dataclass(frozen=True, slots=True)
-class _Point:
-    """What is read at regular moments of the latency window, between two calls."""
-
-    size: int
-    """Bytes held."""
-    probe_ns: int
-    """A fixed piece of work: what the host does to everybody alike."""
-
-
-def _latency(calls: Sequence[Call], expected_ns: float, course: Course) -> tuple[list[int], str, list[_Point], int]:
-    """Sample until the rule says stop; of calls so fast that the samples would fill up early, every n-th is kept.
-
-    Returns the samples, why it stopped, what was read meanwhile, and the number of calls.
-    """
-    policy = course.policy
-    samples: list[int] = []
-    points: list[_Point] = []
+def _latency_window(calls: Sequence[Call], expected_ns: float, config: TimingConfig) -> _Window:
+    """Sample until the policy says stop; of calls so fast that the samples would fill up early, every n-th is kept."""
+    policy = config.policy
+    window = _Window()
     room = policy.max_samples - len(calls)
     stride = max(1, math.ceil(policy.min_s * 1e9 / expected_ns / room))
     started = checked = time.monotonic()
-    weighed = -math.inf
-    stopped, count = "", 0
-    while not stopped:
-        elapsed_ns = _sample(calls, count, course)
-        count += 1
+    observed = -math.inf
+    while not window.stopped:
+        elapsed_ns = time_checked_call(calls, window.calls, config)
+        window.calls += 1
         now = time.monotonic()
-        if now - weighed >= policy.min_s / _POINTS:
-            points.append(_Point(course.resident(), _probe()))
-            weighed = now
-        if count % stride:
+        if now - observed >= policy.min_s / _POINTS:
+            window.held_bytes.append(config.held_bytes())
+            window.probes_ns.append(_probe_ns())
+            observed = now
+        if window.calls % stride:
             continue
+        samples = window.samples_ns
         samples.append(elapsed_ns)
         if len(samples) >= room:
-            stopped = "samples"
+            window.stopped = "samples"
         elif now - started >= policy.cap_s and len(samples) >= _LEAST_SAMPLES:
-            stopped = "cap"
+            window.stopped = "cap"
         elif now - checked >= _CHECK_EVERY_S or now - started >= policy.min_s:
             checked = now
-            course.report("latency", f"{len(samples)} samples")
+            config.report("latency", f"{len(samples)} samples")
             enough = len(samples) >= policy.min_samples and now - started >= policy.min_s
             if enough and _half_width(samples) < policy.narrow_ratio:
-                stopped = "narrow"
-    return samples, stopped, points, count
+                window.stopped = "narrow"
+    return window
 
 
-def _last_calls(calls: Sequence[Call], course: Course) -> tuple[list[int], tuple[Outputs, ...]]:
-    """One more timed call of each set, and copies of what these gave the moment that the clock stopped.
+def _last_calls(calls: Sequence[Call], config: TimingConfig) -> tuple[list[int], tuple[Outputs, ...]]:
+    """One more timed call of each set of inputs; returns the samples and copies of the outputs, made at once.
 
-    Before it the set is called once untimed and what that gave is overwritten: a call that returns before its work is
-    done, or hands out again what it gave before, is seen to.
+    Before it the set is called once more and those outputs are overwritten: a call that returns before its work is
+    done, or that returns outputs of an earlier call again, then gives NaN.
     """
     samples: list[int] = []
     copies: list[Outputs] = []
     for call in calls:
-        before = timed(call, course)[1]
-        time.sleep(_LATE_S)
-        poison(before, course.inputs)
+        before = time_call(call, config)[1]
+        time.sleep(LATE_S)
+        overwrite(before, config.inputs)
         del before
-        elapsed_ns, outputs = timed(call, course)
+        elapsed_ns, outputs = time_call(call, config)
         copies.append(copied(outputs))
         samples.append(elapsed_ns)
     return samples, tuple(copies)
@@ -238,103 +156,31 @@ def _half_width(samples: Sequence[int]) -> float:
     return (ordered[high] - ordered[low]) / 2 / median(ordered)
 
 
-def _throughput(calls: Sequence[Call], latency_ns: float, course: Course) -> Clock:
-    """Blocks of calls without waiting between them: device events on CUDA, the wall clock on a CPU.
-
-    Where caches are flushed, CUDA events bracket each call in a full queue; on a CPU there is no queue to fill, so the
-    flush is left out of the sum by timing each call alone.
-    """
-    policy = course.policy
+def _throughput_window(calls: Sequence[Call], latency_ns: float, config: TimingConfig) -> Clock:
+    """Blocks of about 50 ms of calls without waiting between them, for `throughput_s`; three at least."""
+    policy = config.policy
     count = max(2, round(_THROUGHPUT_SAMPLE_S * 1e9 / latency_ns))
     samples: list[int] = []
     started = time.monotonic()
     while len(samples) < 3 or (time.monotonic() - started < policy.throughput_s and len(samples) < policy.max_samples):
         first = len(samples)
-        elapsed_ns, last = _block([calls[(first + index) % len(calls)] for index in range(count)], course)
+        elapsed_ns, last = time_block([calls[(first + index) % len(calls)] for index in range(count)], config)
         samples.append(elapsed_ns)
-        course.look((first + count - 1) % len(calls), last)
+        config.check_outputs((first + count - 1) % len(calls), last)
     return Clock(Samples(samples), Samples(), count, "window")
 
 
-def _block(calls: Sequence[Call], course: Course) -> tuple[int, Outputs]:
-    """Nanoseconds a call, and what the last call gave: engines may overwrite what earlier ones did."""
-    return (_cuda_block if course.device == "cuda" else _cpu_block)(calls, course)
-
-
-def _cpu_block(calls: Sequence[Call], course: Course) -> tuple[int, Outputs]:
-    outputs: Outputs = ()
-    if course.flush is not None:
-        total = 0
-        for call in calls:
-            elapsed_ns, outputs = timed(call, course)
-            total += elapsed_ns
-        return total // len(calls), outputs
-    *others, last = calls
-    started = _now_ns()
-    for call in others:
-        call()  # what it gave is dropped at once, so that the next may have its memory
-    outputs = last()
-    return (_now_ns() - started) // len(calls), outputs
-
-
-def _cuda_block(calls: Sequence[Call], course: Course) -> tuple[int, Outputs]:
-    """By events in a full queue."""
-    groups = [[call] for call in calls] if course.flush is not None else [list(calls)]
-    outputs: Outputs = ()
-    calls[0]()  # the queue is not empty when the first event is reached
-    brackets = []
-    for group in groups:
-        if course.flush is not None:
-            course.flush()
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record()
-        *others, last = group
-        for call in others:
-            call()
-        outputs = last()
-        end.record()
-        if group is not groups[-1]:
-            outputs = ()
-        brackets.append((begin, end))
-    torch.cuda.synchronize()
-    return round(sum(begin.elapsed_time(end) for begin, end in brackets) * 1e6 / len(calls)), outputs
-
-
-def _probe() -> int:
-    """A fixed piece of work on one core, nanoseconds, the fastest of a few repeats; a fraction of a millisecond."""
+def _probe_ns() -> int:
+    """Fixed work on one core, a fraction of a millisecond: nanoseconds, the fastest of a few repeats."""
     samples = []
     for _ in range(_PROBES):
-        started = _now_ns()
+        started = now_ns()
         sum(range(_PROBE_ADDITIONS))
-        samples.append(_now_ns() - started)
+        samples.append(now_ns() - started)
     return min(samples)
 
 
-def _host_climb(probes: Sequence[int]) -> float:
-    """The last fifth of the probes over the first; 1.0 of too few."""
+def _host_slowdown(probes: Sequence[int]) -> float:
+    """The median of the last fifth of the probes over that of the first; 1.0 for fewer than five."""
     part = len(probes) // 5
     return median(probes[-part:]) / median(probes[:part]) if part else 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Use:
-    others: float = 0.0
-    own: float = 0.0
-
-
-@contextmanager
-def processor_use() -> Iterator[Callable[[], _Use]]:
-    """Yields a function that gives, after the block, the share of all cores that other processes (and the hypervisor)
-    took, and the number of cores that this one kept busy."""
-    use = _Use()
-    system, own, started = psutil.cpu_times(), time.process_time(), time.monotonic()
-    yield lambda: use
-    wall = time.monotonic() - started
-    later = psutil.cpu_times()
-    busy = sum(
-        getattr(later, name) - getattr(system, name)
-        for name in ("user", "nice", "system", "irq", "softirq", "steal")
-        if hasattr(later, name)
-    )
-    mine = time.process_time() - own
-    use = _Use(max(0.0, busy - mine) / (wall * (psutil.cpu_count() or 1)), mine / wall)

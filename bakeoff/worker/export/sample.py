@@ -1,11 +1,11 @@
-"""The sample that travels with an artifact: inputs drawn, and what plain eager in high precision gives for them.
+"""Makes the sample of an artifact: drawn inputs with the outputs of eager in high precision.
 
-A stream is followed for some frames, state being carried as its contract says, so that an artifact can be held against
-eager over a rollout by whoever has the folder alone.
+For a stream, several frames are run with state carried between them, so that an artifact can be verified over a rollout
+from its folder alone.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 
 import torch
@@ -21,33 +21,33 @@ from bakeoff.process.jobs import SampleJob, SampleResult
 from bakeoff.worker.checks import memory
 from bakeoff.worker.reference.error import difference, expected_dtype, limits
 from bakeoff.worker.reference.make import check_outputs, reference_dtype
-from bakeoff.worker.subject import Bench, Report, cast_input, draw, open_bench
+from bakeoff.worker.reporter import Report
+from bakeoff.worker.subject import LoadedSubject, cast_input, draw, load_subject
 from bakeoff.worker.torch_flags import TORCH_DTYPES, flags
 
 _MOST_FLOPS = {"cpu": 6e12, "cuda": 1e16}
-"""Of the whole sample: about a minute of fp32 on a few cores."""
+"""FLOPs of the whole sample at most: about a minute of fp32 on a few cores."""
 _VALUES = {"normal": "drawn from N(0, 1)", "uniform": "drawn from [0, 1)", "binary": "0 or 1"}
 Drawn = dict[tuple[int, str], dict[str, Tensor]]
-"""(frame, program) to what is given, fp32; what is large is a block, to be repeated."""
-Given = Iterator[tuple[int, str, dict[str, Tensor]]]
+"""(frame, program) to its inputs in fp32; of a large input only a block, to be repeated."""
 
 
 def make_sample(job: SampleJob, report: Report) -> SampleResult:
-    """Write the sample's file. Raises BakeoffError as `open_bench` does, or where eager gives nothing finite."""
-    report("weights", "")
-    benches = _open(job)
-    main = next(iter(benches.values()))
+    """Write the sample's file. Raises BakeoffError as `load_subject` does, or where eager's outputs are not finite."""
+    report("weights")
+    loaded_subjects = _open(job)
+    main = next(iter(loaded_subjects.values()))
     subject = job.subjects[0]
     stream = main.component.stream(main.config, main.workload.name)
-    frames = _frames(job, benches, stream)
-    drawn = _draw(benches, stream, frames, subject.input_seed)
-    flops = sum(benches[name].workload.work.flops for _, name in drawn)
-    elements = sum(bench.workload.work.io_elements for bench in benches.values())
+    frames = _frames(job, loaded_subjects, stream)
+    drawn = _draw(loaded_subjects, stream, frames, subject.input_seed)
+    flops = sum(loaded_subjects[name].workload.work.flops for _, name in drawn)
+    elements = sum(loaded.workload.work.io_elements for loaded in loaded_subjects.values())
     dtype = reference_dtype(main.module, elements, flops, subject.device)
-    report("judge", f"eager {dtype}, {frames} frame{'s' if frames > 1 else ''}")
-    wanted = _run(benches, stream, drawn, dtype, job)
-    report("judge", f"noise floor of eager {job.dtype}")
-    own = _run(benches, stream, drawn, job.dtype, job)
+    report("reference", f"eager {dtype}, {frames} frame{'s' if frames > 1 else ''}")
+    wanted = _run(loaded_subjects, stream, drawn, dtype, job)
+    report("reference", f"noise floor of eager {job.dtype}")
+    own = _run(loaded_subjects, stream, drawn, job.dtype, job)
     tensors = {
         key(frame, name, "in", port): tensor for (frame, name), given in drawn.items() for port, tensor in given.items()
     }
@@ -59,55 +59,58 @@ def make_sample(job: SampleJob, report: Report) -> SampleResult:
         reference=dtype,
         every={
             f"{name}/{spec.name}": every(spec.elements)
-            for name, bench in benches.items()
-            for spec in bench.workload.outputs
+            for name, loaded in loaded_subjects.items()
+            for spec in loaded.workload.outputs
             if every(spec.elements) > 1
         },
         limits={
             f"{name}/{output}": limit
-            for name, bench in benches.items()
+            for name, loaded in loaded_subjects.items()
             for output, limit in limits(
-                bench.workload.outputs,
-                _noise(name, bench, wanted, own, frames),
-                bench.component.tolerance_fp32,
+                loaded.workload.outputs,
+                _noise(name, loaded, wanted, own, frames),
+                loaded.component.tolerance_fp32,
                 job.quantisation,
             ).items()
         },
     )
-    programs = tuple(_about(bench, job.dtype, wanted) for bench in benches.values())
+    programs = tuple(_about(loaded, job.dtype, wanted) for loaded in loaded_subjects.values())
     return SampleResult(sample, programs, stream, asdict(main.config), main.weights, memory.host_peak_bytes())
 
 
-def _open(job: SampleJob) -> dict[str, Bench]:
-    """The modules of all programs by workload, on one set of weights. Raises BakeoffError where they are not one."""
-    benches: dict[str, Bench] = {}
+def _open(job: SampleJob) -> dict[str, LoadedSubject]:
+    """The modules of all programs by workload, sharing one set of weights. Raises BakeoffError where weights differ."""
+    loaded_subjects: dict[str, LoadedSubject] = {}
     for subject in job.subjects:
-        bench = open_bench(subject)
-        for first in list(benches.values())[:1]:
-            if first.weights != bench.weights:
-                raise BakeoffError(f"{subject.workload} has other weights than {first.workload.name}; they are no pair")
-            bench.module.load_state_dict(first.module.state_dict(keep_vars=True), assign=True)
-        benches[subject.workload] = replace(bench, sets=())
-    return benches
+        loaded = load_subject(subject)
+        for first in list(loaded_subjects.values())[:1]:
+            if first.weights != loaded.weights:
+                raise BakeoffError(
+                    f"{subject.workload} and {first.workload.name} have different weights, so they are not one model.",
+                    code="not-exportable",
+                )
+            loaded.module.load_state_dict(first.module.state_dict(keep_vars=True), assign=True)
+        loaded_subjects[subject.workload] = replace(loaded, sets=())
+    return loaded_subjects
 
 
-def _frames(job: SampleJob, benches: Mapping[str, Bench], stream: Stream | None) -> int:
+def _frames(job: SampleJob, loaded_subjects: Mapping[str, LoadedSubject], stream: Stream | None) -> int:
     if stream is None:
         return 1
-    flops = sum(benches[name].workload.work.flops for name in stream.each)
+    flops = sum(loaded_subjects[name].workload.work.flops for name in stream.each)
     return max(2, min(job.frames, int(_MOST_FLOPS[job.subjects[0].device] / max(1, flops))))
 
 
-def _draw(benches: Mapping[str, Bench], stream: Stream | None, frames: int, seed: int) -> Drawn:
+def _draw(loaded_subjects: Mapping[str, LoadedSubject], stream: Stream | None, frames: int, seed: int) -> Drawn:
     carried = {(one.to, one.input) for one in stream.carries} if stream else set()
-    each = stream.each if stream else tuple(benches)
+    each = stream.each if stream else tuple(loaded_subjects)
     names = [(0, stream.prime)] if stream and stream.prime else []
     names += [(frame, name) for frame in range(frames) for name in each]
     drawn: Drawn = {}
     for frame, name in names:
         drawn[frame, name] = {}
-        for spec in benches[name].workload.inputs:
-            shared = (name, spec.name) in carried  # programs that read one state are given one
+        for spec in loaded_subjects[name].workload.inputs:
+            shared = (name, spec.name) in carried  # programs that read the same state are given the same input
             if frame == 0 or not shared:
                 asked = f"{seed}:sample:{frame}:{'' if shared else name}:{spec.name}"
                 drawn[frame, name][spec.name] = draw(_block(spec), asked)
@@ -119,16 +122,16 @@ def _block(spec: TensorSpec) -> TensorSpec:
 
 
 def _run(
-    benches: Mapping[str, Bench], stream: Stream | None, drawn: Drawn, dtype: str, job: SampleJob
+    loaded_subjects: Mapping[str, LoadedSubject], stream: Stream | None, drawn: Drawn, dtype: str, job: SampleJob
 ) -> dict[str, Tensor]:
-    """What eager gives in one dtype, thinned, fp64; leaves the modules in that dtype."""
+    """Outputs of eager in one dtype, thinned, as fp64; leaves the modules in that dtype."""
     subject = job.subjects[0]
     state: State = {}
     kept: dict[str, Tensor] = {}
     with flags(dtype, subject.threads):
         for (frame, name), given in drawn.items():
-            workload = benches[name].workload
-            module = benches[name].module.to(device=subject.device, dtype=TORCH_DTYPES[dtype])
+            workload = loaded_subjects[name].workload
+            module = loaded_subjects[name].module.to(device=subject.device, dtype=TORCH_DTYPES[dtype])
             held = {
                 spec.name: cast_input(spec, repeated(given[spec.name], spec.shape), dtype, subject.device)
                 for spec in workload.inputs
@@ -139,7 +142,7 @@ def _run(
                 state.update({(one.to, one.input): held[one.input] for one in stream.carries if one.to == name})
             inputs = (held[one.name] if one.name in held else state[name, one.name] for one in workload.inputs)
             outputs = module(*inputs)
-            check_outputs(benches[name], outputs)
+            check_outputs(loaded_subjects[name], outputs)
             named = {spec.name: output for spec, output in zip(workload.outputs, outputs, strict=True)}
             for port, output in named.items():
                 kept[key(frame, name, "out", port)] = thinned(output, every(output.numel())).cpu().double()
@@ -149,19 +152,19 @@ def _run(
 
 
 def _noise(
-    name: str, bench: Bench, wanted: Mapping[str, Tensor], own: Mapping[str, Tensor], frames: int
+    name: str, loaded: LoadedSubject, wanted: Mapping[str, Tensor], own: Mapping[str, Tensor], frames: int
 ) -> dict[str, float]:
-    """Relative L2 of eager in the variant's own dtype, of each output, the largest of all frames."""
+    """Relative L2 of each output of eager in the variant's own dtype; the largest of all frames."""
     found = {}
-    for spec in bench.workload.outputs:
+    for spec in loaded.workload.outputs:
         keys = [key(frame, name, "out", spec.name) for frame in range(frames)]
         errors = [difference(own[one], wanted[one], torch.float64).rel_l2 for one in keys if one in own]
         found[spec.name] = max((error for error in errors if math.isfinite(error)), default=0.0)
     return found
 
 
-def _about(bench: Bench, dtype: str, wanted: Mapping[str, Tensor]) -> Program:
-    workload = bench.workload
+def _about(loaded: LoadedSubject, dtype: str, wanted: Mapping[str, Tensor]) -> Program:
+    workload = loaded.workload
     target = TORCH_DTYPES[dtype]
 
     def ports(specs: Sequence[TensorSpec], values: Mapping[str, str]) -> tuple[Port, ...]:

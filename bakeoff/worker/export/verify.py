@@ -1,4 +1,4 @@
-"""An artifact opened in a process that has nothing of the lab's but its files, called with its sample and timed."""
+"""Verifies an artifact: loads it as a deployment would, compares its outputs with its sample, and times calls."""
 
 import math
 import time
@@ -15,27 +15,28 @@ from bakeoff.export.sample import Reader, calls, carried, limits_of, thinned
 from bakeoff.models.errors import BakeoffError
 from bakeoff.process.jobs import VerifyJob, VerifyResult
 from bakeoff.worker.checks import memory
-from bakeoff.worker.reference.error import Difference, difference, nothing
-from bakeoff.worker.subject import Report, synchronise
+from bakeoff.worker.reference.error import Difference, difference, not_comparable
+from bakeoff.worker.reporter import Report
+from bakeoff.worker.subject import synchronise
 from bakeoff.worker.torch_flags import flags
 
 _COPIES, _BESIDE_BYTES = 1.5, 2 << 30
-"""Memory that an opened program takes, over its files: an engine may pack its weights anew; and what calls take."""
+"""Memory that loaded programs take: 1.5 times their files, since an engine may repack weights, and 2 GiB for calls."""
 _WARM_UP, _LEAST, _MOST, _TIMED_S = 3, 10, 200, 10.0
 Differences = dict[tuple[str, str], list[tuple[int, Difference]]]
 """(program, output) to (frame, difference)."""
 
 
 def verify_artifact(job: VerifyJob, report: Report) -> VerifyResult:
-    """Raises BakeoffError where the folder is not what was exported, or this host is another than it needs."""
-    report("open", "")
+    """Raises BakeoffError where the folder was changed since the export, or this host lacks what it requires."""
+    report("open")
     started = time.perf_counter()
     artifact = load(job.folder, threads=job.threads, allow_mismatch=job.allow_mismatch)
     open_s = time.perf_counter() - started
     manifest = artifact.manifest
     reader = Reader(Path(job.folder), manifest)
     found: Differences = {}
-    not_run = _lack(artifact)
+    not_run = _lacking_memory(artifact)
     frames = manifest.sample.frames if not not_run else 1
     with flags(manifest.dtype, artifact.threads):
         _follow(artifact, reader, frames, bool(not_run), found, report)
@@ -49,10 +50,11 @@ def verify_artifact(job: VerifyJob, report: Report) -> VerifyResult:
     lacking = {(one.name, port.name) for one in manifest.programs for port in one.outputs} - found.keys()
     if lacking:
         raise BakeoffError(
-            f"the sample calls nothing that gives {'/'.join(min(lacking))}: it says nothing of the artifact"
+            f"The sample never produces output {'/'.join(min(lacking))}, so the artifact cannot be verified.",
+            code="bad-artifact",
         )
     return VerifyResult(
-        checked=tuple(_worst(artifact, place, entries) for place, entries in found.items()),
+        checked=tuple(_worst(artifact, output_key, entries) for output_key, entries in found.items()),
         frames=frames,
         not_run=not_run,
         open_s=open_s,
@@ -62,8 +64,8 @@ def verify_artifact(job: VerifyJob, report: Report) -> VerifyResult:
     )
 
 
-def _lack(artifact: Artifact) -> str:
-    """Why the programs of a stream cannot be open together, or ""."""
+def _lacking_memory(artifact: Artifact) -> str:
+    """Why the programs of a stream cannot be loaded together, or ""."""
     manifest = artifact.manifest
     if manifest.stream is None or manifest.device != "cpu":
         return ""
@@ -75,15 +77,15 @@ def _lack(artifact: Artifact) -> str:
         if name == manifest.sample.file or (name.startswith(others) and name not in constants):
             continue
         whose = name in constants or name.startswith(tuple(f"{one}." for one in each))
-        size += file.bytes * (1 if whose else len(each))  # what has no program's name is read by each of them
+        size += file.bytes * (1 if whose else len(each))  # files without a program's name are loaded by each of them
     needed, free = round(size * _COPIES) + _BESIDE_BYTES, psutil.virtual_memory().available
     if needed <= free:
         return ""
-    return f"{needed >> 20} MiB for {' and '.join(each)} at once, {free >> 20} MiB are free"
+    return f"{' and '.join(each)} together need {needed >> 20} MiB, {free >> 20} MiB are free"
 
 
 def _follow(artifact: Artifact, reader: Reader, frames: int, apart: bool, found: Differences, report: Report) -> None:
-    """Call the programs of each frame in order, state being carried; `apart`: the first frame alone, one at a time."""
+    """Call the programs of each frame in order with state carried; `apart` loads one at a time, without state."""
     manifest = artifact.manifest
     stream = artifact.stream() if manifest.stream else None
     held = carried(manifest)
@@ -113,27 +115,27 @@ def _compare(
         step = artifact.manifest.sample.every.get(f"{name}/{port.name}", 1)
         if tuple(output.shape) != port.shape or str(output.dtype) != f"torch.{port.dtype}":
             gave = f"{str(output.dtype).removeprefix('torch.')} {list(output.shape)}"
-            entry = nothing(f"is {gave}, not {port.dtype} {list(port.shape)}")
+            entry = not_comparable(f"{gave} instead of {port.dtype} {list(port.shape)}")
         elif not torch.isfinite(output).all():
-            entry = nothing("has values that are not finite")
+            entry = not_comparable("values are not finite")
         else:
             entry = difference(thinned(output, step), wanted[port.name].flatten(), output.dtype)
         found.setdefault((name, port.name), []).append((frame, entry))
 
 
-def _worst(artifact: Artifact, place: tuple[str, str], entries: list[tuple[int, Difference]]) -> Checked:
-    program, output = place
+def _worst(artifact: Artifact, output_key: tuple[str, str], entries: list[tuple[int, Difference]]) -> Checked:
+    program, output = output_key
     limit = limits_of(artifact.manifest, program)[output]
     for frame, entry in entries:
-        if entry.problem:
+        if entry.problem is not None:
             return Checked(program, output, None, limit, False, frame, entry.problem)
     frame, entry = max(entries, key=lambda one: math.inf if math.isnan(one[1].rel_l2) else one[1].rel_l2)
     return Checked(program, output, entry.rel_l2, limit, entry.rel_l2 <= limit, frame)
 
 
 def _time(artifact: Artifact, reader: Reader, report: Report) -> list[int]:
-    """Calls of the main program through the loader, synchronised, the first ones not counted."""
-    report("timing", "")
+    """Nanoseconds of synchronised calls of the main program through the loader, after three calls for warm-up."""
+    report("timing")
     main, device = artifact.manifest.main, artifact.manifest.device
     program, given = artifact.program(main), _given(artifact, reader, 0, main)
     for _ in range(_WARM_UP):

@@ -1,4 +1,4 @@
-"""One program of an artifact, written into its folder by the back end that builds it."""
+"""Writes one program of an artifact into its folder, by the backend that builds it."""
 
 from pathlib import Path
 
@@ -9,26 +9,32 @@ from bakeoff.process.jobs import WriteJob, WriteResult
 from bakeoff.variant import options_of
 from bakeoff.worker.build import build_context, prepare
 from bakeoff.worker.checks import memory
-from bakeoff.worker.measure import as_variant
-from bakeoff.worker.subject import Report, open_bench
+from bakeoff.worker.reporter import Report
+from bakeoff.worker.subject import cast_subject, load_subject
 from bakeoff.worker.torch_flags import flags
 
 
 def write_program(job: WriteJob, report: Report) -> WriteResult:
-    """Raises BakeoffError where the back end cannot write it, the folder takes nothing, or nothing was quantised."""
+    """Prepare the module and have the last backend write the program; returns the files with the peak memory.
+
+    Raises BakeoffError where the backend cannot write it, the folder cannot be written, or no layer was quantised.
+    """
     asked = job.measure
-    report("weights", "")
-    bench = open_bench(asked.subject)
+    report("weights")
+    loaded = load_subject(asked.subject)
     steps = [(resolve_backend(step.backend), step.options) for step in asked.steps]
     last, options = steps[-1]
-    assert last.artifact is not None, "the parent refuses a back end without a form"
+    assert last.artifact is not None, "the parent refuses a backend without an artifact format"
     with flags(asked.dtype, asked.subject.threads):
-        inputs = as_variant(bench, asked)[0]
-        report("build", "")
-        context = build_context(asked, bench)
-        prepared = prepare(steps[:-1], bench.module, inputs, context)
+        inputs = cast_subject(loaded, asked.dtype, asked.subject.device)[0]
+        report("build")
+        context = build_context(asked, loaded)
+        prepared = prepare(steps[:-1], loaded.module, inputs, context)
         if asked.quantisation and len(steps) > 1 and not prepared.quantised:
-            raise BakeoffError(f"{asked.variant}: not one layer was quantised; nothing is exported under that name")
+            raise BakeoffError(
+                f"{asked.variant}: no layer was quantised. Export the variant without the quantising backend.",
+                code="not-exportable",
+            )
         try:
             program = asked.subject.workload
             request = WriteRequest(
@@ -36,5 +42,8 @@ def write_program(job: WriteJob, report: Report) -> WriteResult:
             )
             written = last.artifact.write(request)
         except OSError as error:
-            raise BakeoffError(f"{asked.subject.workload} cannot be written: {error.strerror or error}") from error
+            raise BakeoffError(
+                f"{asked.subject.workload} cannot be written to {job.folder}: {error.strerror or error}.",
+                code="not-writable",
+            ) from error
     return WriteResult(written, memory.host_peak_bytes(), memory.children_peak_bytes())

@@ -1,4 +1,4 @@
-"""Whether an output is right: against the judge, by error relative to what plain eager makes in the same dtype."""
+"""The error of an output against its reference, and its limit: twice eager's own error in the same dtype."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,41 +11,46 @@ from bakeoff.models.component import LEAST_SQNR_DB, Quantisation, TensorSpec
 from bakeoff.record.schema import OutputParity
 
 PICTURE_RANGE = 2.0
-"""Pictures span -1 to 1."""
+"""Peak-to-peak range of a picture's values, -1 to 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One output of one set of inputs against its reference. `problem` is set when nothing could be computed."""
+    """One output of one set of inputs against its reference."""
 
     rel_l2: float
     max_abs: float
     cosine: float
     mean_square_error: float
     mean_square: float
-    problem: str = ""
+    """Of the reference."""
+    problem: str | None = None
+    """Why the output could not be compared; None if it was."""
     where: str = ""
-    """Which inputs, and when, for the sentence about it."""
+    """Which inputs, and when."""
 
 
-def nothing(problem: str) -> Difference:
-    """An output that cannot be compared at all."""
+def not_comparable(problem: str) -> Difference:
+    """The difference of an output that cannot be compared."""
     return Difference(math.inf, math.inf, math.nan, math.inf, 0.0, problem)
 
 
 def difference(output: object, reference: Tensor, expected_dtype: torch.dtype) -> Difference:
-    """Compare in fp64 on the output's device. Shape, dtype, NaN and infinity are problems, not numbers."""
-    if type(output) is not Tensor:  # a subclass may compute when it is looked at, which no clock sees
-        return nothing(f"is a {type(output).__name__}, not a plain tensor")
+    """Compare in fp64 on the output's device.
+
+    Another type, shape or dtype than expected, NaN and infinity give a `problem` instead of figures.
+    """
+    if type(output) is not Tensor:  # a subclass may defer its computation until it is read, outside the clock
+        return not_comparable(f"type {type(output).__name__} instead of a plain tensor")
     if output.shape != reference.shape:
-        return nothing(f"has shape {list(output.shape)}, not {list(reference.shape)}")
+        return not_comparable(f"shape {list(output.shape)} instead of {list(reference.shape)}")
     if output.dtype != expected_dtype:
-        return nothing(f"is {output.dtype}, not {expected_dtype}")
+        return not_comparable(f"dtype {output.dtype} instead of {expected_dtype}")
     found = output.detach().double().flatten()
     wanted = reference.to(found.device).double().flatten()
     bad = int((~torch.isfinite(found)).sum())
     if bad:
-        return nothing(f"has {bad} of {found.numel()} values that are not finite")
+        return not_comparable(f"{bad} of {found.numel()} values are not finite")
     error, norm = found - wanted, float(wanted.norm())
     distance = float(error.norm())
     return Difference(
@@ -58,10 +63,10 @@ def difference(output: object, reference: Tensor, expected_dtype: torch.dtype) -
 
 
 def worst(spec: TensorSpec, differences: Sequence[Difference], limit: float) -> OutputParity:
-    """The verdict on one output over all sets: the set with the largest error decides."""
+    """The parity of one output: the comparison with the largest error, or the first that has a problem."""
     for entry in differences:
-        if entry.problem:
-            return OutputParity(spec.name, None, limit, False, problem=_told(spec, entry.problem, entry))
+        if entry.problem is not None:
+            return OutputParity(spec.name, None, limit, False, problem=_sentence(spec, entry.problem, entry))
     entry = max(differences, key=lambda item: item.rel_l2)
     signal_db = None
     if spec.signal == "picture":
@@ -69,6 +74,7 @@ def worst(spec: TensorSpec, differences: Sequence[Difference], limit: float) -> 
     elif spec.signal == "audio":
         signal_db = _decibel(entry.mean_square, entry.mean_square_error)
     passed = entry.rel_l2 <= limit
+    excess = f"relative L2 error {entry.rel_l2:.2e} exceeds the limit {limit:.2e}"
     return OutputParity(
         name=spec.name,
         rel_l2=entry.rel_l2 if math.isfinite(entry.rel_l2) else None,
@@ -78,16 +84,16 @@ def worst(spec: TensorSpec, differences: Sequence[Difference], limit: float) -> 
         cosine=entry.cosine,
         sqnr_db=_decibel(entry.mean_square, entry.mean_square_error),
         signal_db=signal_db,
-        problem="" if passed else _told(spec, f"differs by {entry.rel_l2:.2e} relative L2, over {limit:.2e}", entry),
+        problem="" if passed else _sentence(spec, excess, entry),
     )
 
 
-def _told(spec: TensorSpec, problem: str, entry: Difference) -> str:
-    return f"{spec.name} {problem}" + (f" ({entry.where})" if entry.where else "")
+def _sentence(spec: TensorSpec, problem: str, entry: Difference) -> str:
+    return f"{spec.name}: {problem}" + (f" ({entry.where})" if entry.where else "")
 
 
 def _decibel(signal: float, noise: float) -> float | None:
-    """10 log10(signal/noise); None for no noise at all, which JSON could not hold as infinity, or no signal."""
+    """10 log10(signal/noise); None where one of them is 0: JSON has no infinity."""
     if noise <= 0 or signal <= 0:
         return None
     return 10 * math.log10(signal / noise)
@@ -96,13 +102,14 @@ def _decibel(signal: float, noise: float) -> float | None:
 def limits(
     specs: Sequence[TensorSpec], noise: Mapping[str, float], tolerance_fp32: float, quantisation: Quantisation = ""
 ) -> dict[str, float]:
-    """Relative L2 allowed for each output: twice eager's own in the same dtype, at least the fp32 tolerance.
+    """Relative L2 allowed for each output: twice eager's own (`noise`) in the same dtype, at least `tolerance_fp32`.
 
-    A quantised variant may also differ by what the least SQNR of its class means.
+    A quantised variant may also differ by as much as the least SQNR of its class allows.
     """
     least = max(tolerance_fp32, 10 ** (-LEAST_SQNR_DB[quantisation] / 20)) if quantisation else tolerance_fp32
     return {spec.name: max(2 * noise[spec.name], least) for spec in specs}
 
 
 def expected_dtype(spec: TensorSpec, dtype: torch.dtype) -> torch.dtype:
+    """The dtype of an output of a variant in `dtype`; one marked `keep_fp32` is fp32 at least."""
     return torch.promote_types(dtype, torch.float32) if spec.keep_fp32 else dtype

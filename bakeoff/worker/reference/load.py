@@ -1,4 +1,4 @@
-"""What a variant's outputs are compared with, read from the judge's folder when a set is compared."""
+"""Reference outputs, read from their folder when a set is compared, and the limits of a variant's dtype."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -7,38 +7,41 @@ from pathlib import Path
 from bakeoff.models.component import Quantisation
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record.schema import OutputParity, Parity
-from bakeoff.worker.checks.outputs import Watch
-from bakeoff.worker.reference.error import Difference, difference, expected_dtype, limits, nothing, worst
+from bakeoff.worker.checks.outputs import OutputWatch
+from bakeoff.worker.reference.error import Difference, difference, expected_dtype, limits, not_comparable, worst
 from bakeoff.worker.reference.make import load_reference, read_about, read_eager
-from bakeoff.worker.subject import Bench
+from bakeoff.worker.subject import LoadedSubject
 from bakeoff.worker.torch_flags import TORCH_DTYPES
 
 _ROUNDING = 1e-6
-"""Relative L2 that no int8 or fp8 reaches: one layer's weights alone err by a thousandth and more."""
+"""Relative L2 below what int8 or fp8 can reach: quantised weights of one layer alone err by a thousandth or more."""
 
 
 class Reference:
-    """The references of one subject, and the limits of one dtype. Raises BakeoffError when the weights differ."""
+    """The reference outputs of one subject, and the limits of one dtype and class of quantisation."""
 
-    def __init__(self, folder: Path, bench: Bench, dtype: str, quantisation: Quantisation = "") -> None:
+    def __init__(self, folder: Path, loaded: LoadedSubject, dtype: str, quantisation: Quantisation = "") -> None:
+        """Read from `folder`, which a ReferenceJob filled. Raises BakeoffError when it was made from other weights."""
         self._folder = folder
         self._about = read_about(folder)
-        if self._about["weights"] != bench.weights:
-            raise BakeoffError(f"the judge {folder.name} saw other weights than this worker; run the sweep again")
-        self._specs = bench.workload.outputs
+        if self._about["weights"] != loaded.weights:
+            raise BakeoffError(
+                f"The reference {folder.name} was made from other weights. Run the sweep again.", code="bad-checkpoint"
+            )
+        self._specs = loaded.workload.outputs
         self._dtype = TORCH_DTYPES[dtype]
         eager = read_eager(folder, dtype)
         self.eager = eager.runs
         self._noise: Mapping[str, float] = eager.noise
-        self._limits = limits(self._specs, eager.noise, bench.component.tolerance_fp32, quantisation)
+        self._limits = limits(self._specs, eager.noise, loaded.component.tolerance_fp32, quantisation)
 
-    def watch(self) -> Watch:
-        """A look between calls that knows the fingerprints of all references."""
+    def watch(self) -> OutputWatch:
+        """A check of outputs between timed calls, against all references."""
         references = (load_reference(self._folder, index) for index in range(int(self._about["sets"])))
-        return Watch(self._specs, references, self._limits)
+        return OutputWatch(self._specs, references, self._limits)
 
     def differences(self, index: int, outputs: object, when: str = "") -> list[Difference]:
-        """Each output of set `index` against its reference; `when` completes the sentence about a wrong one."""
+        """Each output of set `index` against its reference; `when` is added to the text about a wrong one."""
         where = f"inputs {index}{', ' if when else ''}{when}"
         return [replace(entry, where=where) for entry in self._compared(index, outputs)]
 
@@ -46,22 +49,22 @@ class Reference:
         reference = load_reference(self._folder, index)
         if not isinstance(outputs, tuple | list) or len(outputs) != len(self._specs):
             found = f"{len(outputs)} outputs" if isinstance(outputs, tuple | list) else f"a {type(outputs).__name__}"
-            problem = f"is not there to compare: a call gave {found}, the workload states {len(self._specs)}"
-            return [nothing(problem) for _ in self._specs]
+            problem = f"a call returned {found}, the workload has {len(self._specs)} outputs"
+            return [not_comparable(problem) for _ in self._specs]
         return [
             difference(output, reference[spec.name], expected_dtype(spec, self._dtype))
             for spec, output in zip(self._specs, outputs, strict=True)
         ]
 
     def as_exact_as_eager(self, parity: Parity) -> bool:
-        """Whether every output errs no more than plain eager's own rounding lets any engine of the dtype err."""
+        """Whether every output's error is within twice eager's own rounding error, which quantised outputs exceed."""
         return all(
             output.rel_l2 is not None and output.rel_l2 <= max(2 * self._noise[output.name], _ROUNDING)
             for output in parity.outputs
         )
 
     def parity(self, rounds: Sequence[Sequence[Difference]]) -> Parity:
-        """The verdict over all comparisons that were made, the worst of each output deciding."""
+        """The parity over all comparisons; for each output the worst one decides."""
         outputs: list[OutputParity] = [
             worst(spec, [entries[position] for entries in rounds], self._limits[spec.name])
             for position, spec in enumerate(self._specs)

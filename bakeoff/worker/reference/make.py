@@ -1,4 +1,4 @@
-"""The judge: reference outputs of a subject in fp64 where that is affordable, and eager's own error in each dtype."""
+"""Makes reference outputs of a subject, in fp64 where that is affordable, and eager's own error in each dtype."""
 
 import math
 import time
@@ -15,117 +15,125 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.process.jobs import ReferenceJob, ReferenceResult, Subject
 from bakeoff.worker.checks.dispatch import Dispatched, dispatched
 from bakeoff.worker.reference.error import difference, expected_dtype
-from bakeoff.worker.subject import Bench, Report, cast_inputs, open_bench
+from bakeoff.worker.reporter import Report
+from bakeoff.worker.subject import LoadedSubject, cast_inputs, load_subject
 from bakeoff.worker.torch_flags import TORCH_DTYPES, flags
 
 _FP64_BYTES = 8 << 30
 _FP64_SECONDS = 60.0
 _FP64_FLOPS = {"cpu": 1e10, "cuda": 1e13}
-"""Modest rates, to decide beforehand whether fp64 takes less than a minute."""
+"""Low estimates of fp64 FLOP/s, to decide beforehand whether a reference takes less than a minute."""
 
 
 @dataclass(frozen=True, slots=True)
 class Eager:
-    """Plain eager in one dtype: its own error, and what it runs."""
+    """Plain eager in one dtype: its own error, and the operators it dispatches. Stored in the reference's folder."""
 
     noise: dict[str, float]
     """Relative L2 of each output against the reference."""
     runs: Dispatched
-    """By one call."""
+    """In one call."""
 
 
 def reference_dtype(module: nn.Module, io_elements: int, flops: int, device: str) -> str:
-    """fp64 where the module, its inputs and outputs fit and all calls together are quick enough; else fp32."""
+    """fp64 where the module with its inputs and outputs fits in 8 GiB and the calls in a minute; else fp32."""
     needed = 8 * (sum(p.numel() for p in module.parameters()) + 2 * io_elements)
     seconds = flops / _FP64_FLOPS[device]
     return "fp64" if needed <= _FP64_BYTES and seconds <= _FP64_SECONDS else "fp32"
 
 
-def _run(bench: Bench, dtype: str, device: str, threads: int) -> list[tuple[Tensor, ...]]:
+def _run(loaded: LoadedSubject, dtype: str, device: str, threads: int) -> list[tuple[Tensor, ...]]:
     """Plain eager on every set of inputs; leaves the module in that dtype."""
     with flags(dtype, threads):
-        module = bench.module.to(device=device, dtype=TORCH_DTYPES[dtype])
+        module = loaded.module.to(device=device, dtype=TORCH_DTYPES[dtype])
         return [
-            tuple(output.cpu() for output in module(*cast_inputs(bench.workload, inputs, dtype, device).values()))
-            for inputs in bench.sets
+            tuple(output.cpu() for output in module(*cast_inputs(loaded.workload, inputs, dtype, device).values()))
+            for inputs in loaded.sets
         ]
 
 
 def make_reference(job: ReferenceJob, report: Report) -> ReferenceResult:
-    """Fill `job.folder` with what is missing of references and noise floors; nothing half-written counts.
+    """Write the reference outputs and noise floors that `job.folder` lacks; reference.json is written last.
 
-    Raises BakeoffError for a wrong checkpoint and when plain eager does not give what the component states.
+    Raises BakeoffError for a wrong checkpoint, or where eager's outputs are not as the component's spec states.
     """
     started = time.monotonic()
     folder = Path(job.folder)
     subject = job.subject
-    report("weights", "")
-    bench = open_bench(subject)
+    report("weights")
+    loaded = load_subject(subject)
     about_file = folder / "reference.json"
     reused = about_file.exists()
     if not reused:
-        work = bench.workload.work
-        dtype = reference_dtype(bench.module, work.io_elements, work.flops * len(bench.sets), subject.device)
-        report("judge", f"eager {dtype}")
-        outputs = _run(bench, dtype, subject.device, subject.threads)
-        check_outputs(bench, outputs[0])
-        names = [spec.name for spec in bench.workload.outputs]
+        work = loaded.workload.work
+        dtype = reference_dtype(loaded.module, work.io_elements, work.flops * len(loaded.sets), subject.device)
+        report("reference", f"eager {dtype}")
+        outputs = _run(loaded, dtype, subject.device, subject.threads)
+        check_outputs(loaded, outputs[0])
+        names = [spec.name for spec in loaded.workload.outputs]
         folder.mkdir(parents=True, exist_ok=True)
         for index, tensors in enumerate(outputs):
             kept = {name: tensor.contiguous() for name, tensor in zip(names, tensors, strict=True)}
             save_file(kept, folder / f"set{index}.safetensors")
-        made = {"dtype": dtype, "weights": bench.weights, "sets": len(bench.sets), "judge": folder.name}
+        made = {"dtype": dtype, "weights": loaded.weights, "sets": len(loaded.sets), "judge": folder.name}
         write_atomically(about_file, msgspec.json.encode(made))
     about = read_about(folder)
-    if about["weights"] != bench.weights:
-        raise BakeoffError(f"the weights changed while the sweep ran (judge {folder.name}); run it again")
+    if about["weights"] != loaded.weights:
+        raise BakeoffError(
+            f"The weights changed during the sweep: reference {folder.name} was made from others. Run the sweep again.",
+            code="bad-checkpoint",
+        )
     missing = [dtype for dtype in job.dtypes if not (folder / f"eager-{dtype}.json").exists()]
-    references = [load_reference(folder, index) for index in range(len(bench.sets))] if missing else []
+    references = [load_reference(folder, index) for index in range(len(loaded.sets))] if missing else []
     rounded = False
     for dtype in sorted(missing, key=lambda name: TORCH_DTYPES[name].itemsize, reverse=True):
-        report("judge", f"noise floor of eager {dtype}")
+        report("reference", f"noise floor of eager {dtype}")
         if rounded:
-            bench = open_bench(subject)  # fp64 and back to fp32 is exact, from half precision there is no way back
-        outputs = _run(bench, dtype, subject.device, subject.threads)
+            loaded = load_subject(subject)  # a cast to half precision cannot be undone, one to fp64 can
+        outputs = _run(loaded, dtype, subject.device, subject.threads)
         rounded = TORCH_DTYPES[dtype].itemsize < 4
-        eager = Eager(_noise(bench, outputs, references, dtype), _operators(bench, dtype, subject))
+        eager = Eager(_noise(loaded, outputs, references, dtype), _operators(loaded, dtype, subject))
         write_atomically(folder / f"eager-{dtype}.json", msgspec.json.encode(eager))
     return ReferenceResult(folder.name, str(about["dtype"]), time.monotonic() - started, reused and not missing)
 
 
 def _noise(
-    bench: Bench, outputs: list[tuple[Tensor, ...]], references: list[dict[str, Tensor]], dtype: str
+    loaded: LoadedSubject, outputs: list[tuple[Tensor, ...]], references: list[dict[str, Tensor]], dtype: str
 ) -> dict[str, float]:
     noise = {}
-    for position, spec in enumerate(bench.workload.outputs):
+    for position, spec in enumerate(loaded.workload.outputs):
         entries = [
             difference(tensors[position], reference[spec.name], expected_dtype(spec, TORCH_DTYPES[dtype]))
             for tensors, reference in zip(outputs, references, strict=True)
         ]
-        largest = max(entry.rel_l2 for entry in entries)  # infinite where eager itself gives nothing comparable
+        largest = max(entry.rel_l2 for entry in entries)  # infinite where eager's own output is not finite
         noise[spec.name] = largest if math.isfinite(largest) else 0.0
     return noise
 
 
-def _operators(bench: Bench, dtype: str, subject: Subject) -> Dispatched:
-    """What the module, already in that dtype, runs operator by operator."""
-    inputs = cast_inputs(bench.workload, bench.sets[0], dtype, subject.device)
+def _operators(loaded: LoadedSubject, dtype: str, subject: Subject) -> Dispatched:
+    """The operators that one call of the module dispatches; the module is in that dtype already."""
+    inputs = cast_inputs(loaded.workload, loaded.sets[0], dtype, subject.device)
     with flags(dtype, subject.threads):
-        return dispatched(lambda: bench.module(*inputs.values()))
+        return dispatched(lambda: loaded.module(*inputs.values()))
 
 
-def check_outputs(bench: Bench, outputs: tuple[Tensor, ...]) -> None:
-    """Raises BakeoffError where eager's own outputs are not of the stated shapes, or not finite."""
-    specs = bench.workload.outputs
+def check_outputs(loaded: LoadedSubject, outputs: tuple[Tensor, ...]) -> None:
+    """Raises BakeoffError where eager's outputs are not of the shapes that the component states, or not finite."""
+    specs = loaded.workload.outputs
     found, stated = [tuple(tensor.shape) for tensor in outputs], [spec.shape for spec in specs]
     if found != stated:
         raise BakeoffError(
-            f"{bench.component.name}.{bench.workload.name} gives shapes {found}, its spec states {stated}"
+            f"{loaded.component.name}.{loaded.workload.name} returns shapes {found}, but its spec states {stated}. "
+            f"Correct the spec or the network.",
+            code="wrong-output",
         )
     for spec, tensor in zip(specs, outputs, strict=True):
         if not torch.isfinite(tensor).all():
             raise BakeoffError(
-                f"{bench.component.name}.{bench.workload.name}: {spec.name} is not finite even in the judge"
+                f"{loaded.component.name}.{loaded.workload.name}: {spec.name} is not finite in the reference. "
+                f"Check the weights and the network.",
+                code="wrong-output",
             )
 
 

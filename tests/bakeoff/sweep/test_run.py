@@ -1,4 +1,4 @@
-"""What a sweep does before, beside and without its workers; test_deaths.py and test_lies.py have the workers."""
+"""What a sweep does before, beside and without its workers, which test_deaths.py and test_faulty_backends.py have."""
 
 import os
 import re
@@ -27,8 +27,8 @@ def test_a_component_that_raises_leaves_a_record_for_every_variant(tmp_path: Pat
     swept = sweep(Request("broken:RAISES", backends=(EAGER, "canaries:NAN"), dtypes=("fp32",), device="cpu"), tmp_path)
     for record in swept.records().values():
         assert record.status == "crashed"
-        assert "RuntimeError: this component never worked" in record.measurement.reason
-        assert "reference" in record.measurement.reason, "the row's own worker was never started"
+        assert "in phase reference" in record.measurement.reason
+        assert "this component never worked" in record.measurement.reason
     assert len(swept.done.stored) == 2
 
 
@@ -36,12 +36,11 @@ def test_a_reference_without_memory_is_oom(tmp_path: Path) -> None:
     swept = sweep(Request("broken:GREEDY", backends=(EAGER,), dtypes=("fp32",), device="cpu"), tmp_path)
     (record,) = swept.records().values()
     assert record.status == "oom"
-    assert "reference" in record.measurement.reason
     assert "can't allocate memory" in record.measurement.reason
 
 
 def test_a_component_that_contradicts_its_spec_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BakeoffError, match=re.escape("(1, 16, 31)")):
+    with pytest.raises(BakeoffError, match=r"\[\(1, 16, 31\)\]"):
         sweep(Request("broken:MISSHAPEN", backends=(EAGER,), dtypes=("fp32",), device="cpu"), tmp_path)
     assert list((tmp_path / "runs" / "records").iterdir()) == []
 
@@ -71,7 +70,7 @@ def test_rows_after_an_edit_of_the_component_have_a_reference_of_their_own(
     plan = make_plan(Request("edited:SPEC", backends=backends, dtypes=("fp32",), device="cpu", policy=FAST))
     done = run_sweep(plan, tmp_path / "runs", "", resume=False, progress=progress)
     assert [stored.record.status for stored in done.stored] == ["unavailable", "unsupported", "ok"]
-    assert progress.told.count(("event", "judge")) == 2 * 2, "a reference and a noise floor each"
+    assert progress.told.count(("event", "reference")) == 2 * 2, "a reference and a noise floor each"
 
 
 def test_what_cannot_fit_is_not_started(monkeypatch: pytest.MonkeyPatch, progress: Recorder, tmp_path: Path) -> None:
@@ -133,7 +132,7 @@ def test_inductor_compiles_one_graph_and_the_second_build_is_warm(tmp_path: Path
     assert measurement.build.cache == "cold"
     assert measurement.build.warm_s is not None
     assert 0 < measurement.build.warm_s < measurement.build.build_s
-    assert "twin" in first.progress.phases(str(record.variant))
+    assert "traced build" in first.progress.phases(str(record.variant))
     assert {finding.code for finding in measurement.findings} <= {"busy-host", "contention", "warm-up"}
     assert first.left_alive == ()
 
@@ -142,7 +141,7 @@ def test_inductor_compiles_one_graph_and_the_second_build_is_warm(tmp_path: Path
     assert again.status == "ok"
     assert again.measurement.build is not None
     assert (again.measurement.build.cache, again.measurement.build.warm_s) == ("warm", None)
-    assert "judge" not in second.progress.phases(str(again.variant))
+    assert "reference" not in second.progress.phases(str(again.variant))
     assert again.measurement.parity is not None
     assert again.measurement.weights == measurement.weights
     assert len(load_all(tmp_path / "runs").current) == 2

@@ -1,4 +1,4 @@
-"""Whether an engine computes is told from calls on inputs that it has not seen, however it takes them in."""
+"""Calls with fresh inputs show whether an engine computes or returns stored results, however it binds inputs."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -13,8 +13,8 @@ from torch import Tensor
 
 from bakeoff.backends.backend import Call, Engine, Outputs
 from bakeoff.record.policy import Policy
-from bakeoff.worker.checks.fresh_inputs import Unseen, try_unseen
-from bakeoff.worker.clocks.timing import Course
+from bakeoff.worker.checks.fresh_inputs import FreshInputsResult, call_with_fresh_inputs
+from bakeoff.worker.clocks.clock import TimingConfig
 
 CALL_S, RECORDING_S = 0.003, 0.03
 
@@ -54,29 +54,32 @@ class Recording(Engine):
         return self.says
 
 
-def tried(engine: Engine) -> Unseen:
+def tried(engine: Engine) -> FreshInputsResult:
     sets = [{"x": torch.full((4,), float(number))} for number in (1, 2)]
-    return try_unseen(engine, sets, Course("cpu", Policy(), lambda _index, _outputs: None))
+    return call_with_fresh_inputs(engine, sets, TimingConfig("cpu", Policy(), lambda _index, _outputs: None))
 
 
 @pytest.mark.parametrize("in_bind", [True, False])
 def test_an_engine_that_records_is_bound_once_and_timed_by_replays(in_bind: bool) -> None:
     engine = Recording(says=True, in_bind=in_bind)
-    unseen = tried(engine)
-    assert unseen.alarm == ""
+    result = tried(engine)
+    assert result.problem is None
+    assert result.alarms() == []
     assert engine.recorded == ["in bind" if in_bind else "at the first call"]
-    assert torch.equal(unseen.outputs[0], torch.full((4,), 4.0))
-    assert len({float(entry.outputs[0][0]) for entry in unseen.fresh}) == len(unseen.fresh)
+    assert torch.equal(result.outputs[0], torch.full((4,), 4.0))
+    assert len({float(entry.outputs[0][0]) for entry in result.fresh}) == len(result.fresh)
 
 
-@pytest.mark.parametrize(("in_bind", "alarm"), [(True, "it computes in bind"), (False, "it remembers")])
-def test_one_that_says_nothing_of_it_is_bound_anew_and_found_out(in_bind: bool, alarm: str) -> None:
+@pytest.mark.parametrize(("in_bind", "fact"), [(True, "bind"), (False, "the first call")])
+def test_one_that_does_not_say_so_is_bound_again_and_reported(in_bind: bool, fact: str) -> None:
     engine = Recording(says=False, in_bind=in_bind)
-    assert tried(engine).alarm.endswith(alarm)
+    (alarm,) = tried(engine).alarms()
+    assert alarm.code == "unseen"
+    assert fact in alarm.text
     assert len(engine.recorded) == 9
 
 
-def test_recording_is_no_excuse_for_remembering() -> None:
+def test_an_engine_that_records_and_stores_results_is_reported() -> None:
     kept: list[Tensor] = []
 
     def replay(inputs: Mapping[str, Tensor]) -> Outputs:
@@ -84,4 +87,6 @@ def test_recording_is_no_excuse_for_remembering() -> None:
             kept.append(inputs["x"] * 2)
         return (kept[0] if kept else inputs["x"] * 2,)
 
-    assert tried(Recording(says=True, in_bind=True, replay=replay)).alarm.endswith("it returns what it remembers")
+    (alarm,) = tried(Recording(says=True, in_bind=True, replay=replay)).alarms()
+    assert alarm.code == "unseen"
+    assert "identical outputs" in alarm.text

@@ -11,9 +11,9 @@ from records import bakeoff
 
 from bakeoff.machine import host, paths
 from bakeoff.machine.datasheets import find_datasheet
+from bakeoff.machine.floors import peak_bandwidth, peak_flops
 from bakeoff.plan.plan import make_plan
 from bakeoff.plan.request import Request
-from bakeoff.record.floor import peak_bandwidth, peak_flops
 from bakeoff.record.schema import Measurement
 from bakeoff.sweep.ceilings import known_ceilings
 from bakeoff.sweep.compare import compare

@@ -1,13 +1,14 @@
-"""What is seen of outputs between calls: gross errors at once, and nothing of what is within its limit."""
+"""Checks of outputs: large errors are reported at once, outputs within their limit never."""
 
 import math
+import threading
 
 import pytest
 import torch
 from torch import Tensor
 
 from bakeoff.models.component import TensorSpec
-from bakeoff.worker.checks.outputs import Watch, copied, poison
+from bakeoff.worker.checks.outputs import OutputWatch, call_twice, copied, overwrite
 
 LIMIT = 1e-3
 SPEC = TensorSpec("y", (3, 50))
@@ -17,63 +18,67 @@ def reference(seed: int) -> Tensor:
     return torch.randn(3, 50, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def watch() -> Watch:
-    return Watch([SPEC], [{"y": reference(seed)} for seed in range(2)], {"y": LIMIT})
+def watch() -> OutputWatch:
+    return OutputWatch([SPEC], [{"y": reference(seed)} for seed in range(2)], {"y": LIMIT})
 
 
-def test_right_outputs_are_left_in_peace() -> None:
+def test_correct_outputs_are_not_reported() -> None:
     seen = watch()
     noise = torch.randn(3, 50, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
     for index in range(2):
         wanted = reference(index)
         wrong_by_less = wanted + 0.99 * LIMIT * noise / noise.norm() * wanted.norm()
         for output in (wanted, wanted.float(), wrong_by_less):
-            seen.look(index, (output,))
-    assert seen.problem == ""
+            seen.check(index, (output,))
+    assert seen.problem is None
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_one_value_that_is_no_number_is_seen(bad: float) -> None:
+def test_one_value_that_is_not_finite_is_reported(bad: float) -> None:
     seen = watch()
     output = reference(0).float()
     output[2, 49] = bad
-    seen.look(0, (output,))
-    assert seen.problem.startswith("y was wrong in call 1 of those looked at while timing (inputs 0)")
+    seen.check(0, (output,))
+    assert seen.problem is not None
+    assert seen.problem.startswith("y: ")
+    assert "inputs 0" in seen.problem
 
 
-def test_another_sets_output_is_seen_whatever_its_norm() -> None:
+def test_another_sets_output_is_reported_whatever_its_norm() -> None:
     seen = watch()
     other = reference(1) * reference(0).norm() / reference(1).norm()
-    seen.look(0, (other.float(),))
+    seen.check(0, (other.float(),))
+    assert seen.problem is not None
     assert "inputs 0" in seen.problem
 
 
 def test_the_first_problem_is_kept_and_its_call_is_counted() -> None:
     seen = watch()
     for output in (reference(0), 2 * reference(0), 3 * reference(0)):
-        seen.look(0, (output,))
-    assert "in call 2 " in seen.problem
+        seen.check(0, (output,))
+    assert seen.problem is not None
+    assert "call 2 " in seen.problem
 
 
 @pytest.mark.parametrize("outputs", [(), None, (1,), (torch.ones(3, 50), torch.ones(1)), torch.ones(3, 50)])
-def test_a_wrong_form_is_left_to_the_full_comparison(outputs: object) -> None:
+def test_a_wrong_number_or_type_is_left_to_the_full_comparison(outputs: object) -> None:
     seen = watch()
-    seen.look(0, outputs)
-    assert seen.problem == ""
+    seen.check(0, outputs)
+    assert seen.problem is None
 
 
-def test_poison_overwrites_what_a_call_gave_and_nothing_else() -> None:
+def test_what_a_call_returned_is_overwritten_and_nothing_else() -> None:
     kept = torch.ones(4)
     arena = torch.zeros(10)
     spread = torch.ones(1).expand(3)
     with torch.inference_mode():
         inferred = torch.ones(2)
-    poison((arena[2:5], kept.view(2, 2), spread, inferred, 7, torch.ones(2, dtype=torch.int64)), [kept])
+    overwrite((arena[2:5], kept.view(2, 2), spread, inferred, 7, torch.ones(2, dtype=torch.int64)), [kept])
     assert arena.isnan().tolist() == [False] * 2 + [True] * 3 + [False] * 5
     assert not kept.isnan().any()
     assert not spread.isnan().any()
     assert inferred.isnan().all()
-    poison("no outputs at all")
+    overwrite("no outputs at all")
 
 
 def test_copies_are_of_plain_tensors() -> None:
@@ -87,3 +92,39 @@ def test_copies_are_of_plain_tensors() -> None:
     assert second is odd
     assert third == 3
     assert copied("text") == "text"
+
+
+def nothing_to_wait_for() -> None:
+    pass
+
+
+def test_two_calls_that_do_not_touch_earlier_outputs() -> None:
+    source = torch.arange(3.0)
+    first, changed, second = call_twice(lambda: (source * 2,), nothing_to_wait_for, [source])
+    assert not changed
+    assert torch.equal(first[0], source * 2)  # type: ignore[index]
+    assert torch.equal(second[0], source * 2)  # type: ignore[index]
+    assert torch.equal(source, torch.arange(3.0))
+
+
+def test_outputs_that_change_after_the_call_returned_are_reported() -> None:
+    static = torch.zeros(3)
+    threads: list[threading.Timer] = []
+
+    def late() -> tuple[Tensor]:
+        threads.append(threading.Timer(0.002, lambda: static.add_(1)))
+        threads[-1].start()
+        return (static,)
+
+    _, changed, _ = call_twice(late, nothing_to_wait_for, [])
+    for thread in threads:
+        thread.join()
+    assert changed
+
+
+def test_a_second_call_that_returns_the_first_outputs_gives_what_the_caller_wrote() -> None:
+    static = torch.ones(3)
+    first, changed, second = call_twice(lambda: (static,), nothing_to_wait_for, [])
+    assert not changed
+    assert torch.equal(first[0], torch.ones(3))  # type: ignore[index]
+    assert bool(second[0].isnan().all())  # type: ignore[index]

@@ -1,4 +1,4 @@
-"""Right and wrong outputs, with values worked out by hand."""
+"""Errors of outputs against references, with values worked out by hand."""
 
 import math
 from dataclasses import replace
@@ -21,7 +21,7 @@ def of(found: list[float], wanted: list[float]) -> Difference:
 def test_a_difference_by_hand() -> None:
     # found - wanted = (0, 3), |wanted| = 5, found . wanted = 9 + 28, |found| = sqrt(9 + 49)
     entry = of([3.0, 7.0], [3.0, 4.0])
-    assert entry.problem == ""
+    assert entry.problem is None
     assert entry.rel_l2 == pytest.approx(3 / 5)
     assert entry.max_abs == pytest.approx(3.0)
     assert entry.cosine == pytest.approx(37 / (math.sqrt(58) * 5))
@@ -68,26 +68,26 @@ def test_half_precision_does_not_overflow_the_comparison() -> None:
 
 
 @pytest.mark.parametrize(
-    ("output", "problem"),
+    ("output", "fact"),
     [
-        (torch.tensor([1.0, math.nan]), "has 1 of 2 values that are not finite"),
-        (torch.tensor([math.inf, -math.inf]), "has 2 of 2 values that are not finite"),
-        (torch.ones(1, 2), "has shape [1, 2], not [2]"),
-        (torch.ones(3), "has shape [3], not [2]"),
-        (torch.ones(2).half(), "is torch.float16, not torch.float32"),
-        (torch.ones(2).double(), "is torch.float64, not torch.float32"),
-        (torch.ones(2).long(), "is torch.int64, not torch.float32"),
-        (None, "is a NoneType, not a plain tensor"),
-        ([1.0, 1.0], "is a list, not a plain tensor"),
+        (torch.tensor([1.0, math.nan]), "1 of 2 "),
+        (torch.tensor([math.inf, -math.inf]), "2 of 2 "),
+        (torch.ones(1, 2), "[1, 2]"),
+        (torch.ones(3), "[3]"),
+        (torch.ones(2).half(), "torch.float16"),
+        (torch.ones(2).double(), "torch.float64"),
+        (torch.ones(2).long(), "torch.int64"),
+        (None, "NoneType"),
+        ([1.0, 1.0], "list"),
     ],
 )
-def test_what_is_not_comparable_is_a_problem(output: object, problem: str) -> None:
+def test_what_is_not_comparable_is_a_problem(output: object, fact: str) -> None:
     entry = difference(output, torch.ones(2, dtype=torch.float64), FP32)
-    assert entry.problem == problem
-    assert worst(PLAIN, [entry], math.inf).problem == f"y {problem}"
+    assert entry.problem is not None
+    assert fact in entry.problem
     verdict = worst(PLAIN, [of([1.0, 1.0], [1.0, 1.0]), replace(entry, where="inputs 1")], math.inf)
     assert not verdict.passed
-    assert verdict.problem == f"y {problem} (inputs 1)"
+    assert verdict.problem == f"y: {entry.problem} (inputs 1)"
     assert (verdict.rel_l2, verdict.max_abs, verdict.sqnr_db) == (None, None, None)
 
 
@@ -102,7 +102,8 @@ def test_the_worst_set_decides() -> None:
     assert not verdict.passed
     assert verdict.rel_l2 == pytest.approx(0.2)
     assert verdict.max_abs == pytest.approx(0.2)
-    assert verdict.problem == "y differs by 2.00e-01 relative L2, over 1.50e-01"
+    assert "2.00e-01" in verdict.problem
+    assert "1.50e-01" in verdict.problem
     assert worst(PLAIN, entries, 0.21).passed
 
 

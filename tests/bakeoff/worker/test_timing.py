@@ -1,4 +1,4 @@
-"""The instrument itself: a call that takes 5 ms reads 5 ms, and every rule of the two clocks, by ratios in one run."""
+"""The clocks: a call of 5 ms reads 5 ms, and every stopping and warm-up rule holds."""
 
 import itertools
 import os
@@ -15,14 +15,15 @@ from torch import Tensor
 
 from bakeoff.backends.backend import Call, Outputs
 from bakeoff.record.policy import Policy
-from bakeoff.worker.clocks.timing import Course, Timing, time_calls
+from bakeoff.worker.clocks.clock import TimingConfig
+from bakeoff.worker.clocks.timing import Timing, time_calls
 
 MILLISECOND = 1_000_000
 EVER = 1e9
 
 
 def busy(milliseconds: float) -> Call:
-    """A call that keeps the processor for so long, by the clock that is measured with."""
+    """A call that uses a CPU core for this long, by the same counter as the clocks."""
 
     def call() -> Outputs:
         until = time.perf_counter_ns() + milliseconds * MILLISECOND
@@ -49,15 +50,15 @@ def timed(
     policy: Policy,
     *calls: Call,
     activity: Callable[[], Mapping[str, int]] = no_counters,
-    report: Callable[[str, str], None] = lambda _phase, _detail: None,
+    report: Callable[[str, str], None] = lambda _phase, _detail="": None,
     flush: Callable[[], None] | None = None,
 ) -> Timing:
-    course = Course("cpu", policy, lambda _index, _outputs: None, flush, report=report)
-    return time_calls(calls, activity, course)
+    config = TimingConfig("cpu", policy, lambda _index, _outputs: None, flush, report=report)
+    return time_calls(calls, activity, config)
 
 
 def test_five_milliseconds_read_as_five_milliseconds(fast: Policy) -> None:
-    own: list[int] = []  # what each call took by its own account: other processes delay both alike
+    own: list[int] = []  # each call timed from within: delays by other processes are in both figures
     five = busy(5)
 
     def call() -> Outputs:
@@ -148,7 +149,7 @@ def test_outputs_are_copies_of_what_the_last_timed_call_of_each_set_gave(fast: P
         return lambda: (buffer.fill_(index + (100 if clocks[-1] == "throughput" else 0)), index)  # type: ignore[return-value]
 
     timing = timed(
-        fast, bound(0), bound(1), bound(2), report=lambda phase, _detail: clocks.append(phase) if phase else None
+        fast, bound(0), bound(1), bound(2), report=lambda phase, _detail="": clocks.append(phase) if phase else None
     )
     assert [entry[1] for entry in timing.outputs] == [0, 1, 2]
     for index, (output, _) in enumerate(timing.outputs):
@@ -162,17 +163,17 @@ def test_outputs_are_copies_of_what_the_last_timed_call_of_each_set_gave(fast: P
 def test_counters_that_move_in_the_window_are_named(fast: Policy, window: str, moved: tuple[str, ...]) -> None:
     counters = {"compiles": 3, "steady": 1}
 
-    def report(phase: str, detail: str) -> None:
+    def report(phase: str, detail: str = "") -> None:
         if phase == window and not detail:
             counters["compiles"] += 1
 
-    assert timed(fast, idle(1), activity=lambda: counters, report=report).moved == moved
+    assert timed(fast, idle(1), activity=lambda: counters, report=report).moved_counters == moved
 
 
 def test_a_counter_that_appears_in_the_window_is_named(fast: Policy) -> None:
     counters: dict[str, int] = {}
-    timing = timed(fast, idle(1), activity=lambda: counters, report=lambda phase, _: counters.update({phase: 1}))
-    assert set(timing.moved) == {"latency", "throughput"}
+    timing = timed(fast, idle(1), activity=lambda: counters, report=lambda phase, _="": counters.update({phase: 1}))
+    assert set(timing.moved_counters) == {"latency", "throughput"}
 
 
 def test_warm_up_lasts_until_no_counter_moves(fast: Policy) -> None:
@@ -189,7 +190,7 @@ def test_warm_up_lasts_until_no_counter_moves(fast: Policy) -> None:
     moving = timed(policy, call, call, activity=lambda: {"tuned": min(seen[0], 50)})
     assert len(still.latency.warmup_ns) < 50
     assert len(moving.latency.warmup_ns) > 50
-    assert moving.moved == ()
+    assert moving.moved_counters == ()
     assert moving.findings == ()
 
 
@@ -259,14 +260,14 @@ def test_throughput_takes_calls_in_blocks(fast: Policy) -> None:
 
 def test_the_phases_are_reported_in_order(fast: Policy) -> None:
     phases: list[str] = []
-    timed(fast, idle(1), report=lambda phase, _detail: phases.append(phase) if phase not in phases[-1:] else None)
+    timed(fast, idle(1), report=lambda phase, _detail="": phases.append(phase) if phase not in phases[-1:] else None)
     assert phases == ["warm-up", "latency", "throughput"]
 
 
 def test_other_processes_are_seen(fast: Policy) -> None:
     spinner = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
-        shared = timed(fast, idle(5)).others
+        shared = timed(fast, idle(5)).other_cpu_share
     finally:
         spinner.kill()
         spinner.wait()

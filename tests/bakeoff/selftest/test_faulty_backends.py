@@ -1,4 +1,4 @@
-"""One sweep over backends that are wrong, or odd but right: a wrong row is found out, and an odd one is not harmed."""
+"""One sweep over backends that are faulty, or unusual but correct: each row gets its status, and none harms another."""
 
 import re
 from pathlib import Path
@@ -15,40 +15,41 @@ pytestmark = pytest.mark.timeout(900)  # two dozen workers, each of which import
 
 NULL = "bakeoff.backends.null:BACKEND"
 
-LYING: dict[str, tuple[Status, str]] = {
-    "canaries:RAISES_AT_CALL": ("call_failed", r"^RuntimeError: only once$"),
-    "canaries:RAISES_AT_PROOF": ("unsupported", r"^canaries have no convolutions; use a bird$"),
-    "canaries:NAN": ("parity_failed", r"^velocity has 512 of 512 values that are not finite"),
-    "canaries:WRONG_SHAPE": ("parity_failed", r"^velocity has shape \[1, 16, 31\], not \[1, 16, 32\]"),
-    "canaries:WRONG_DTYPE": ("parity_failed", r"^velocity is torch.float16, not torch.float32"),
-    "canaries:NO_OUTPUT": ("parity_failed", r"a call gave 0 outputs, the workload states 1 \("),
-    "canaries:EXTRA_OUTPUT": ("parity_failed", r"a call gave 2 outputs, the workload states 1 \("),
-    "canaries:BARE_TENSOR": ("parity_failed", r"a call gave a Tensor, the workload states 1 \("),
-    "canaries:CACHED_OUTPUT": ("parity_failed", r"^velocity differs by .* relative L2, over 1.00e-04 \(inputs \d"),
-    "canaries:STALE": ("parity_failed", r"^velocity differs by .* relative L2, over 1.00e-04 \(inputs \d"),
-    "canaries:HALF_PRECISION": ("parity_failed", r"^velocity differs by .* relative L2, over 1.00e-04 \(inputs \d"),
-    NULL: ("parity_failed", r"^velocity has 512 of 512 values .* \(inputs 0, after the caller overwrote what it gave"),
-    "canaries:SILENT_EAGER": ("fell_back", r"^what ran is eager: all \d+ operators of plain eager, one by one$"),
-    "canaries:RECOMPILES": ("unstable", r"^compiled in the timed window \(compiles\)$"),
-    "canaries:WRONG_AND_RECOMPILES": ("parity_failed", r"not finite"),
-    "canaries:ALL_WRONG": ("fell_back", r"^what ran is eager$"),
-    "canaries:GRANDCHILD": ("ok", r"^$"),
-    "canaries:NOISY": ("ok", r"^$"),
-    "canaries:NONSENSE": ("ok", r"^$"),
-    "canaries:WANDERS": ("ok", r"^$"),
-    "canaries:PREPARES+eager": ("ok", r"^$"),
-    "canaries:PREPARES": ("unsupported", r"^prepares only prepares a module; name what builds it, as in prepares\+"),
-    "eager+eager": ("unsupported", r"^eager builds engines and prepares nothing; it can only stand last$"),
-    "eager": ("ok", r"^$"),
+FAULTY: dict[str, tuple[Status, str]] = {
+    "canaries:RAISES_AT_CALL": ("call_failed", "RuntimeError"),
+    "canaries:RAISES_AT_PROOF": ("unsupported", "canaries"),
+    "canaries:NAN": ("parity_failed", "512 of 512"),
+    "canaries:WRONG_SHAPE": ("parity_failed", "[1, 16, 31]"),
+    "canaries:WRONG_DTYPE": ("parity_failed", "torch.float16"),
+    "canaries:NO_OUTPUT": ("parity_failed", "0 outputs"),
+    "canaries:EXTRA_OUTPUT": ("parity_failed", "2 outputs"),
+    "canaries:BARE_TENSOR": ("parity_failed", "Tensor"),
+    "canaries:CACHED_OUTPUT": ("parity_failed", "1.00e-04"),
+    "canaries:STALE": ("parity_failed", "1.00e-04"),
+    "canaries:HALF_PRECISION": ("parity_failed", "1.00e-04"),
+    NULL: ("parity_failed", "512 of 512"),
+    "canaries:SILENT_EAGER": ("fell_back", "eager"),
+    "canaries:RECOMPILES": ("unstable", "compiles"),
+    "canaries:WRONG_AND_RECOMPILES": ("parity_failed", "512 of 512"),
+    "canaries:ALL_WRONG": ("fell_back", "eager"),
+    "canaries:GRANDCHILD": ("ok", ""),
+    "canaries:NOISY": ("ok", ""),
+    "canaries:NONSENSE": ("ok", ""),
+    "canaries:WANDERS": ("ok", ""),
+    "canaries:PREPARES+eager": ("ok", ""),
+    "canaries:PREPARES": ("unsupported", "prepares"),
+    "eager+eager": ("unsupported", "eager"),
+    "eager": ("ok", ""),
 }
+"""Backend to the status of its row and one fact that its reason must name; a row that is ok has no reason."""
 
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> Swept:
-    request = Request("toy", backends=tuple(LYING), dtypes=("fp32",), device="cpu", threads=1, policy=FAST)
+    request = Request("toy", backends=tuple(FAULTY), dtypes=("fp32",), device="cpu", threads=1, policy=FAST)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TORCH_CANARY", f"{Path.home()}/canary")
-        return sweep(request, tmp_path_factory.mktemp("lies"), note="about canaries")
+        return sweep(request, tmp_path_factory.mktemp("faulty"), note="about canaries")
 
 
 @pytest.fixture
@@ -57,12 +58,13 @@ def record(swept: Swept) -> Record:
     return swept.records()["eager"]
 
 
-@pytest.mark.parametrize("backend", LYING)
-def test_what_lies_is_found_out(swept: Swept, backend: str) -> None:
-    status, reason = LYING[backend]
+@pytest.mark.parametrize("backend", FAULTY)
+def test_a_row_has_the_status_of_its_fault(swept: Swept, backend: str) -> None:
+    status, fact = FAULTY[backend]
     measurement = swept.records()[backend].measurement
     assert measurement.status == status, measurement.reason
-    assert re.search(reason, measurement.reason), measurement.reason
+    assert fact in measurement.reason
+    assert (measurement.reason == "") == (status == "ok")
     assert (measurement.latency is not None) == (status in MEASURED)
     assert (measurement.parity is not None) == (status in MEASURED)
 
@@ -71,24 +73,25 @@ def test_the_sweep_is_complete_and_leaves_nothing_behind(swept: Swept) -> None:
     check_sweep(swept)
 
 
-def test_a_process_left_behind_is_killed_and_named(swept: Swept) -> None:
+def test_a_process_left_running_is_killed_and_reported(swept: Swept) -> None:
     findings = {finding.code: finding.text for finding in swept.records()["canaries:GRANDCHILD"].measurement.findings}
-    assert findings["leftovers"].endswith("outlived the worker and were killed: 1")
+    assert re.findall(r"\d+", findings["leftovers"]) == ["1"]
     assert "leftovers" not in {finding.code for finding in swept.records()["eager"].measurement.findings}
 
 
-def test_a_log_is_bounded_and_says_so(swept: Swept) -> None:
+def test_a_log_is_bounded_and_the_rest_is_reported(swept: Swept) -> None:
     noisy = swept.records()["canaries:NOISY"]
     log = swept.cache / noisy.log
     dropped = (1 << 30) - LOG_LIMIT_BYTES
     assert LOG_LIMIT_BYTES / 2 < log.stat().st_size < LOG_LIMIT_BYTES + (1 << 17)
-    said = {finding.code: finding.text for finding in noisy.measurement.findings}["log"]
-    assert abs(int(said.split()[0]) - dropped) < 1 << 17
+    text = {finding.code: finding.text for finding in noisy.measurement.findings}["log"]
+    (stated,) = re.findall(r"\d+", text)
+    assert abs(int(stated) - dropped) < 1 << 17
     assert b" bytes left out ...\n" in log.read_bytes()
 
 
 def test_numbers_of_a_wrong_row_are_kept(swept: Swept) -> None:
-    for backend, (status, _) in LYING.items():
+    for backend, (status, _) in FAULTY.items():
         measurement = swept.records()[backend].measurement
         if status in MEASURED:
             assert measurement.latency is not None
@@ -116,7 +119,7 @@ def test_a_record_says_what_was_measured(record: Record, swept: Swept) -> None:
     assert record.policy == FAST
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", record.created)
     assert record.measurement.weights
-    assert len({kept.config_id for kept in swept.records().values()}) == len(LYING)
+    assert len({kept.config_id for kept in swept.records().values()}) == len(FAULTY)
 
 
 def test_a_record_says_where_and_with_what(record: Record, swept: Swept) -> None:

@@ -1,15 +1,13 @@
-"""A climb is told from noise, and a leak from memory that only moves."""
+"""A drift is told from noise, and is confirmed by further calls."""
 
 import numpy as np
 import pytest
 
-from bakeoff.worker.clocks.trend import LEAST_GROWTH, climb, leak
-
-MIB = 1 << 20
+from bakeoff.worker.checks.drift import LEAST_GROWTH, climb, confirmed_drift
 
 
 def noisy(seed: int, count: int, busy: float = 0.3) -> np.ndarray:
-    """A call of a millisecond on a host whose neighbours wake up now and then, for ten calls at a time."""
+    """Samples of 1 ms with 2 % noise; a share `busy` of bursts of ten calls is slowed by other processes."""
     random = np.random.default_rng(seed)
     bursts = np.repeat(random.random(-(-count // 10)) < busy, 10)[:count]
     return 1e6 * (1 + 0.02 * random.standard_normal(count) + bursts * random.exponential(0.5, count))
@@ -50,23 +48,24 @@ def test_falling_figures_do_not_climb() -> None:
     assert climb(list(range(2000, 1000, -10))) == 1.0
 
 
-def test_a_leak_by_hand() -> None:
-    sizes = [300 * MIB + index * 2 * MIB for index in range(20)]
-    assert leak(sizes) == sizes[-1] - sizes[10] == 18 * MIB
+CLIMBING = [1_000_000 + 10_000 * (index // 10) for index in range(1000)]
 
 
-@pytest.mark.parametrize(
-    "sizes",
-    [
-        [300 * MIB] * 20,
-        [300 * MIB + (40 * MIB if index > 4 else 0) for index in range(20)],  # an arena, early on
-        [300 * MIB + (index % 2) * 50 * MIB for index in range(20)],
-        [300 * MIB - index * MIB for index in range(20)],
-        [300 * MIB + index * (MIB >> 4) for index in range(20)],  # what the samples themselves take, and more
-        [0, 100 * MIB],
-        [],
-    ],
-    ids=["still", "step", "saw", "falling", "slow", "few", "none"],
-)
-def test_what_is_no_leak(sizes: list[int]) -> None:
-    assert leak(sizes) == 0
+def test_a_drift_is_confirmed_by_calls_that_are_still_slow() -> None:
+    asked: list[int] = []
+
+    def again(count: int) -> list[int]:
+        asked.append(count)
+        return [CLIMBING[-1]] * count
+
+    assert confirmed_drift(CLIMBING, 1.0, again) == pytest.approx(climb(CLIMBING))
+    assert asked == [round(1e9 / sorted(CLIMBING[:100])[25])], "about a second of calls"
+
+
+def test_calls_that_are_fast_again_did_not_drift() -> None:
+    assert confirmed_drift(CLIMBING, 1.0, lambda count: [CLIMBING[0]] * count) == 1.0
+
+
+def test_a_slower_host_is_no_drift_and_a_steady_window_is_not_measured_again() -> None:
+    assert confirmed_drift(CLIMBING, 2.0, lambda _count: pytest.fail("the host slowed down as much")) == 1.0
+    assert confirmed_drift([1000] * 200, 1.0, lambda _count: pytest.fail("no climb")) == 1.0

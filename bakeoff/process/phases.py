@@ -1,0 +1,89 @@
+"""The phases of a worker: what the progress line says of each, and which deadline each has.
+
+A worker announces a phase when it enters it; the parent announces those that no worker is in ("start", "rounds",
+"traced build"). A phase ends when the next one is announced.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Phase = Literal[
+    "start",
+    "import",
+    "weights",
+    "build",
+    "prove",
+    "check",
+    "warm-up",
+    "latency",
+    "throughput",
+    "memory",
+    "fresh inputs",
+    "reference",
+    "traced build",
+    "trace",
+    "ready",
+    "block",
+    "rounds",
+    "ceilings",
+    "clock",
+    "replay",
+    "open",
+    "sample",
+    "timing",
+]
+DeadlineClass = Literal["startup", "build", "phase"]
+"""Which limit of a sweep's policy holds: `startup_deadline_s`, the row's build deadline, or `phase_deadline_s`."""
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseInfo:
+    """What is known of one phase."""
+
+    text: str
+    """What the progress line says while it lasts."""
+    deadline: DeadlineClass = "phase"
+
+
+PHASES: Mapping[Phase, PhaseInfo] = {
+    "start": PhaseInfo("starting a worker", "startup"),
+    "import": PhaseInfo("importing torch", "startup"),
+    "weights": PhaseInfo("making weights and inputs", "build"),
+    "build": PhaseInfo("compiling, up to the first call", "build"),
+    "prove": PhaseInfo("collecting backend statistics"),
+    "check": PhaseInfo("comparing outputs with the reference"),
+    "warm-up": PhaseInfo("waiting for steady state"),
+    "latency": PhaseInfo("measuring latency"),
+    "throughput": PhaseInfo("measuring throughput"),
+    "memory": PhaseInfo("measuring memory"),
+    "fresh inputs": PhaseInfo("calling with fresh inputs"),
+    "reference": PhaseInfo("computing reference outputs", "build"),
+    "traced build": PhaseInfo("building again in a new process"),
+    "trace": PhaseInfo("profiling kernels", "build"),
+    "ready": PhaseInfo("ready"),
+    "block": PhaseInfo("running a block of calls"),
+    "rounds": PhaseInfo("rounds"),
+    "ceilings": PhaseInfo("measuring the peak rates of this device"),
+    "clock": PhaseInfo("checking the clock against a busy wait and torch's timer"),
+    "replay": PhaseInfo("replaying golden files"),
+    "open": PhaseInfo("checking the artifact's files and loading it"),
+    "sample": PhaseInfo("calling the artifact with its sample"),
+    "timing": PhaseInfo("timing calls"),
+}
+
+
+def phase_text(phase: str) -> str:
+    """What the progress line says of a phase; its own name where the table lacks it (a backend may write events)."""
+    info = {str(name): info for name, info in PHASES.items()}.get(phase)
+    return info.text if info is not None else phase
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One block of timed calls, as one side of a comparison sends it with the phase "block"."""
+
+    samples_ns: tuple[int, ...]
+    """Each call, in nanoseconds."""
+    idle_cpu_s: float
+    """CPU time that the process took while it was idle before this block, in seconds."""

@@ -1,0 +1,91 @@
+"""A variant that was built, proved and checked: what a measurement and a comparison both start from."""
+
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from torch import Tensor
+
+from bakeoff.backends.backend import Call, Proof
+from bakeoff.process.jobs import MeasureJob
+from bakeoff.record.schema import Measurement
+from bakeoff.worker.build import BuiltEngine, build_engine
+from bakeoff.worker.checks.outputs import OutputWatch, call_twice
+from bakeoff.worker.failures import StageError, call_stage, encodable
+from bakeoff.worker.reference.error import Difference, not_comparable
+from bakeoff.worker.reference.load import Reference
+from bakeoff.worker.reporter import Report
+from bakeoff.worker.subject import LoadedSubject, cast_subject, load_subject, synchronise
+from bakeoff.worker.torch_flags import flags, settings
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedVariant:
+    """Subject, inputs and built engine for one dtype and device, after the initial output checks."""
+
+    loaded: LoadedSubject
+    sets: tuple[dict[str, Tensor], ...]
+    """Sets of inputs in the variant's dtype and on its device."""
+    built: BuiltEngine
+    proof: Proof
+    """What the engine stated after its first call."""
+    reference: Reference
+    watch: OutputWatch
+    differences: list[list[Difference]]
+    """For each comparison so far, each output against its reference."""
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """The tensors of all sets."""
+        return tuple(tensor for inputs in self.sets for tensor in inputs.values())
+
+
+def with_failures(job: MeasureJob, report: Report, action: Callable[[LoadedSubject], Measurement]) -> Measurement:
+    """Load the job's subject and run `action`; an exception of the variant's own code becomes a measurement's status.
+
+    Raises BakeoffError where the request itself is wrong (a bad checkpoint).
+    """
+    report("weights")
+    loaded = load_subject(job.subject)
+    with flags(job.dtype, job.subject.threads):
+        try:
+            return action(loaded)
+        except StageError as stage:
+            return Measurement(
+                status=stage.status,
+                reason=stage.reason,
+                settings=settings(),
+                weights=loaded.weights,
+                traceback=encodable("".join(traceback.format_exception(stage.error))[-8000:]),
+            )
+
+
+def build_and_check(job: MeasureJob, loaded: LoadedSubject, report: Report) -> CheckedVariant:
+    """Build and prove the job's variant, and compare two calls of each set of inputs with the reference.
+
+    Raises StageError where the variant's own code fails.
+    """
+    device = job.subject.device
+    sets = cast_subject(loaded, job.dtype, device)
+    report("build")
+    built = build_engine(job, loaded, sets)
+    report("prove")
+    proof = call_stage(built.engine.prove)
+    report("check")
+    reference = Reference(Path(job.reference_folder), loaded, job.dtype, job.quantisation)
+    checked = CheckedVariant(loaded, sets, built, proof, reference, reference.watch(), [])
+    for index, call in enumerate(built.calls):
+        checked.differences.extend(_compare_two_calls(checked, index, call, device))
+    return checked
+
+
+def _compare_two_calls(checked: CheckedVariant, index: int, call: Call, device: str) -> list[list[Difference]]:
+    """Both calls' outputs against the reference; outputs that change after the first call count as not comparable."""
+    kept = checked.inputs
+    outputs, changed, again = call_stage(lambda: call_twice(call, lambda: synchronise(device), kept))
+    first = checked.reference.differences(index, outputs)
+    if changed:
+        text = "the outputs changed after the call had returned"
+        first = [replace(not_comparable(text), where=f"inputs {index}") for _ in first]
+    return [first, checked.reference.differences(index, again, "after the first outputs were overwritten")]

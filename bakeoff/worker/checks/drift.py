@@ -1,0 +1,48 @@
+"""Whether calls got slower within the timed window."""
+
+from collections.abc import Callable, Sequence
+from itertools import combinations
+
+import numpy as np
+
+LEAST_GROWTH = 1.10
+"""A smaller slowdown over a whole window is not reported as a drift."""
+_SEGMENTS = 10
+_FEW = 100
+"""Samples below which a higher rank correlation is asked for."""
+_REPEAT_S = 1.0
+"""How long a suspected drift is measured again: slow moments of a virtual machine last for tens of milliseconds."""
+
+
+def climb(samples: Sequence[int]) -> float:
+    """How much slower the end of a window is than its beginning, as a ratio; 1.0 where there is no clear trend.
+
+    The lower quartiles of ten consecutive segments must rise nearly without exception (Kendall's tau): load of other
+    processes makes some samples long, a drift raises the short ones too. With few samples a burst or two can look like
+    a trend, so a higher tau is required: one false alarm in a thousand on a host that is busy a third of the time.
+    """
+    if len(samples) < 2 * _SEGMENTS:
+        return 1.0
+    lows = [float(np.percentile(part, 25)) for part in np.array_split(np.asarray(samples), _SEGMENTS)]
+    pairs = [np.sign(later - earlier) for earlier, later in combinations(lows, 2)]
+    tau = float(sum(pairs)) / len(pairs)
+    steady = tau >= (0.7 if len(samples) >= _FEW else 0.9)
+    return (lows[-1] + lows[-2]) / (lows[0] + lows[1]) if steady else 1.0
+
+
+def confirmed_drift(samples: Sequence[int], host_slowdown: float, time_again: Callable[[int], Sequence[int]]) -> float:
+    """How much longer calls took at the end of the window than at its start, if they still do; else 1.0.
+
+    `samples` are nanoseconds in order; `host_slowdown` is what a fixed piece of work slowed down by meanwhile.
+    `time_again(count)` times that many calls now: calls that are as fast as at the start did not drift.
+    """
+    grown = climb(samples) / max(1.0, host_slowdown)
+    if grown <= LEAST_GROWTH:
+        return 1.0
+    first = _lower_quartile(samples[: max(2, len(samples) // 10)])
+    later = time_again(max(4, round(_REPEAT_S * 1e9 / first)))
+    return grown if _lower_quartile(later) / first > (1 + grown) / 2 else 1.0
+
+
+def _lower_quartile(samples: Sequence[int]) -> int:
+    return sorted(samples)[len(samples) // 4]

@@ -1,0 +1,116 @@
+"""The two clocks, one sample at a time: a call until it is done, and a call within a full queue."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+import torch
+
+from bakeoff.backends.backend import Call, Outputs
+from bakeoff.record.policy import Policy
+from bakeoff.record.schema import Overhead
+from bakeoff.worker.checks.outputs import OutputCheck
+from bakeoff.worker.reporter import Report
+from bakeoff.worker.subject import synchronise
+
+now_ns = time.perf_counter_ns
+"""Bound when this file is imported, so that a backend that replaces `time.perf_counter_ns` does not change it."""
+
+_OVERHEAD_CALLS = 2000
+_OVERHEAD_BLOCK = 200
+_OVERHEAD_BLOCKS = 15
+
+
+@dataclass(frozen=True, slots=True)
+class TimingConfig:
+    """What a timing runs with."""
+
+    device: str
+    policy: Policy
+    check_outputs: OutputCheck
+    """Called with the outputs of each timed call, outside the clock."""
+    flush: Callable[[], None] | None = None
+    """Empties the device's caches before each call, outside the clock; None where caches are left as they are."""
+    held_bytes: Callable[[], int] = field(default=lambda: 0)
+    """Bytes that the process holds on the host and the device."""
+    inputs: tuple[torch.Tensor, ...] = ()
+    """The tensors that the calls are bound to; never overwritten."""
+    report: Report = field(default=lambda _phase, _detail="": None)
+
+
+def time_call(call: Call, config: TimingConfig) -> tuple[int, Outputs]:
+    """One sample of the latency clock in nanoseconds, and the call's outputs."""
+    if config.flush is not None:
+        config.flush()
+        synchronise(config.device)
+    started = now_ns()
+    outputs = call()
+    synchronise(config.device)
+    return now_ns() - started, outputs
+
+
+def time_checked_call(calls: Sequence[Call], number: int, config: TimingConfig) -> int:
+    """A latency sample of the set of inputs whose turn it is in call `number`; its outputs are checked afterwards."""
+    index = number % len(calls)
+    elapsed_ns, outputs = time_call(calls[index], config)
+    config.check_outputs(index, outputs)
+    return elapsed_ns
+
+
+def time_block(calls: Sequence[Call], config: TimingConfig) -> tuple[int, Outputs]:
+    """One sample of the throughput clock, nanoseconds a call, and the outputs of the last call.
+
+    Outputs of earlier calls are dropped at once: engines may reuse their memory. Where caches are flushed, CUDA events
+    bracket each call in a full queue; a CPU has no queue, so each call is timed alone and the flush is left out.
+    """
+    return (_time_cuda_block if config.device == "cuda" else _time_cpu_block)(calls, config)
+
+
+def _time_cpu_block(calls: Sequence[Call], config: TimingConfig) -> tuple[int, Outputs]:
+    outputs: Outputs = ()
+    if config.flush is not None:
+        total = 0
+        for call in calls:
+            elapsed_ns, outputs = time_call(call, config)
+            total += elapsed_ns
+        return total // len(calls), outputs
+    *others, last = calls
+    started = now_ns()
+    for call in others:
+        call()
+    outputs = last()
+    return (now_ns() - started) // len(calls), outputs
+
+
+def _time_cuda_block(calls: Sequence[Call], config: TimingConfig) -> tuple[int, Outputs]:
+    groups = [[call] for call in calls] if config.flush is not None else [list(calls)]
+    outputs: Outputs = ()
+    calls[0]()  # so that the queue is not empty when the device reaches the first event
+    brackets = []
+    for group in groups:
+        if config.flush is not None:
+            config.flush()
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        *others, last = group
+        for call in others:
+            call()
+        outputs = last()
+        end.record()
+        if group is not groups[-1]:
+            outputs = ()
+        brackets.append((begin, end))
+    torch.cuda.synchronize()
+    return round(sum(begin.elapsed_time(end) for begin, end in brackets) * 1e6 / len(calls)), outputs
+
+
+def measure_overhead(outputs: Outputs, config: TimingConfig) -> Overhead:
+    """What both clocks read for a call that only returns `outputs`: medians, nanoseconds a call."""
+
+    def call() -> Outputs:
+        return outputs
+
+    latency = median(time_call(call, config)[0] for _ in range(_OVERHEAD_CALLS))
+    throughput = median(time_block([call] * _OVERHEAD_BLOCK, config)[0] for _ in range(_OVERHEAD_BLOCKS))
+    return Overhead(round(latency), round(throughput))

@@ -1,0 +1,57 @@
+"""The proof of a record: what the engine states of itself, held against what a call was seen to dispatch."""
+
+from collections.abc import Sequence
+
+from bakeoff.models.types import Scalar
+from bakeoff.record.schema import ProofRecord
+from bakeoff.worker.checked_variant import CheckedVariant
+from bakeoff.worker.checks.dispatch import Dispatched, uncompiled
+from bakeoff.worker.failures import call_stage
+
+
+def final_proof(checked: CheckedVariant, ran: Dispatched) -> ProofRecord:
+    """Ask the engine again after its last call, compare what that call dispatched with eager's, and close the engine.
+
+    `fell_back` is the first that applies: what the build showed, what the engine stated after its first and its last
+    call, a graph that inductor compiled for a backend that is not inductor's, eager's operators in a compiler's call.
+    """
+    built = checked.built
+    final = call_stage(built.engine.prove)
+    call_stage(built.engine.close)
+    fallback = built.fallback or checked.proof.fell_back or final.fell_back
+    if not fallback and ran.inductor_calls and not built.uses_inductor:
+        fallback = f"inductor: it compiled {ran.inductor_calls} of the graphs that a call runs"
+    if not fallback and not built.runs_eagerly:
+        fallback = uncompiled(ran, checked.reference.eager) or ""
+    return proof_record(checked, fallback, final.recompiles, ran)
+
+
+def first_proof(checked: CheckedVariant) -> ProofRecord:
+    """The proof as it stands after the build, with neither recompiles nor dispatched operators."""
+    return proof_record(checked, checked.built.fallback or checked.proof.fell_back, ())
+
+
+def proof_record(
+    checked: CheckedVariant, fallback: str, recompiles: Sequence[str], ran: Dispatched | None = None
+) -> ProofRecord:
+    """The engine's statement as records store it; `fallback` is a noun phrase for what ran instead, "" for nothing."""
+    proof, prepared = checked.proof, checked.built.prepared
+    facts: dict[str, Scalar] = {**prepared.facts, **proof.facts}
+    if ran is not None:
+        eager = checked.reference.eager
+        facts["operators_dispatched"] = sum(ran.operators.values())
+        facts["operators_dispatched_by_eager"] = sum(eager.operators.values())
+        facts["elementwise_dispatched"] = ran.elementwise
+        facts["elementwise_dispatched_by_eager"] = eager.elementwise
+    return ProofRecord(
+        fell_back=fallback,
+        graphs=proof.graphs,
+        graph_breaks=proof.graph_breaks,
+        recompiles=tuple(recompiles),
+        operators_inside=dict(proof.operators_inside),
+        operators_outside=dict(proof.operators_outside),
+        facts=facts,
+        graph_hash=proof.graph_hash,
+        quantised={**prepared.quantised, **proof.quantised},
+        skipped={**prepared.skipped, **proof.skipped},
+    )

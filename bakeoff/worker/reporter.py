@@ -1,0 +1,37 @@
+"""How a worker tells its parent what it does: one JSON object a line, read there as `supervisor.Event`."""
+
+import contextlib
+import json
+import os
+from dataclasses import asdict
+from typing import Any, Protocol
+
+from bakeoff.process.phases import Block, Phase
+
+
+class Report(Protocol):
+    """Announces the phase that begins, or with the same phase again, how far it is."""
+
+    def __call__(self, phase: Phase, detail: str = "", /) -> None: ...
+
+
+class Reporter:
+    """A Report that writes to the descriptor of the parent; a parent that is gone is ignored."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def __call__(self, phase: Phase, detail: str = "", /) -> None:
+        self._send(phase, detail=detail)
+
+    def ready(self, call_ns: int) -> None:
+        """The variant is warm, and a call takes `call_ns`: blocks may be asked for."""
+        self._send("ready", call_ns=call_ns)
+
+    def block(self, block: Block) -> None:
+        self._send("block", block=asdict(block))
+
+    def _send(self, phase: Phase, **values: Any) -> None:
+        line = json.dumps({"phase": phase, **values}).encode() + b"\n"
+        with contextlib.suppress(OSError):
+            os.write(self._descriptor, line)

@@ -1,0 +1,69 @@
+"""The table of phases is complete, and worker code announces only phases of the table."""
+
+import ast
+import os
+from pathlib import Path
+from typing import get_args
+
+import msgspec
+
+from bakeoff.process.phases import PHASES, Block, DeadlineClass, Phase, phase_text
+from bakeoff.process.supervisor import Event
+from bakeoff.worker.reporter import Reporter
+
+WORKER = Path(__file__).resolve().parents[3] / "bakeoff" / "worker"
+
+
+def announced() -> set[str]:
+    """Literal first arguments of every call of a function or attribute named `report`."""
+    found = set()
+    for file in WORKER.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+                name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+                if name == "report":
+                    found.add(str(node.args[0].value))
+    return found
+
+
+def test_every_phase_has_a_text_and_a_deadline() -> None:
+    assert set(PHASES) == set(get_args(Phase))
+    assert all(info.text and info.deadline in get_args(DeadlineClass) for info in PHASES.values())
+
+
+def test_workers_announce_phases_of_the_table() -> None:
+    assert {"weights", "build", "latency", "reference"} <= announced() <= set(PHASES)
+
+
+def test_builds_get_the_build_deadline() -> None:
+    longest = {phase for phase, info in PHASES.items() if info.deadline == "build"}
+    assert longest == {"weights", "build", "reference", "trace"}
+    assert {phase for phase, info in PHASES.items() if info.deadline == "startup"} == {"start", "import"}
+
+
+def test_an_unknown_phase_is_shown_by_its_name() -> None:
+    assert phase_text("latency") == PHASES["latency"].text
+    assert phase_text("echo") == "echo"
+
+
+def test_events_arrive_as_they_were_sent() -> None:
+    read, write = os.pipe()
+    report = Reporter(write)
+    report("latency", "12 samples")
+    report.ready(1_500_000)
+    report.block(Block((1, 2, 3), 0.25))
+    os.close(write)
+    with os.fdopen(read, "rb") as stream:
+        events = [msgspec.json.decode(line, type=Event) for line in stream]
+    assert events == [
+        Event("latency", "12 samples"),
+        Event("ready", call_ns=1_500_000),
+        Event("block", block=Block((1, 2, 3), 0.25)),
+    ]
+
+
+def test_a_parent_that_is_gone_is_ignored() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    os.close(write)
+    Reporter(write)("latency")

@@ -1,0 +1,71 @@
+"""A variant counts as quantised only for named layers whose weights take fewer bytes than before."""
+
+import torch
+from torch import nn
+
+from bakeoff.backends.backend import Prepared
+from bakeoff.worker.checks.quantisation import (
+    check_quantisation,
+    layer_bytes,
+    layers_not_smaller,
+    mark_skipped,
+    nothing_quantised,
+)
+
+
+def layers() -> nn.Module:
+    return nn.ModuleDict({"used": nn.Linear(8, 8), "other": nn.Linear(8, 8)}).requires_grad_(False)
+
+
+def test_each_named_layer_must_take_fewer_bytes() -> None:
+    module = layers()
+    given = layer_bytes(module)
+    assert given[""] == given["used"] + given["other"] == 2 * 4 * (64 + 8)
+    module.get_submodule("other").half()
+    now = layer_bytes(module)
+    assert now[""] < given[""], "the module as a whole became smaller"
+    assert layers_not_smaller(["used", "other"], given, now) == ["used"]
+
+
+def test_a_layer_that_was_replaced_shrank_and_a_name_that_is_no_layer_is_unknown() -> None:
+    module = layers()
+    given = layer_bytes(module)
+    module.used = nn.Identity()
+    assert layers_not_smaller(["used", "linear_3"], given, layer_bytes(module)) == []
+
+
+def test_a_layer_that_did_not_shrink_is_listed_as_skipped() -> None:
+    claimed = Prepared(layers(), {"used": "int8 dynamic", "other": "int8 dynamic"}, {"last": "too small"}, {"least": 0})
+    marked = mark_skipped(claimed, ["used"])
+    assert marked.quantised == {"other": "int8 dynamic"}
+    assert set(marked.skipped) == {"last", "used"}
+    assert marked.skipped["last"] == "too small"
+    assert (marked.module, marked.facts) == (claimed.module, claimed.facts)
+    assert mark_skipped(claimed, []) == claimed
+
+
+def test_a_preparation_must_name_layers_that_shrink() -> None:
+    module = layers()
+    before = layer_bytes(module)
+    claimed = Prepared(module, {"used": "int8 dynamic", "other": "int8 dynamic"})
+    _, fallback = check_quantisation("dynamic", claimed, {}, before, layer_bytes(module))
+    assert fallback is not None
+    assert "2 layers" in fallback
+    module.get_submodule("other").half()
+    checked, fallback = check_quantisation("dynamic", claimed, {}, before, layer_bytes(module))
+    assert fallback is None
+    assert (set(checked.quantised), set(checked.skipped)) == ({"other"}, {"used"})
+    static = check_quantisation("static", claimed, {}, before, before)
+    assert static == (claimed, None), "static quantisation may leave the weights as they are until the build"
+
+
+def test_nothing_quantised() -> None:
+    one = {"a": "int8"}
+    assert nothing_quantised({}, {}, shrank=True) is not None
+    assert nothing_quantised(one, {}, shrank=False) is not None
+    assert nothing_quantised(one, {}, shrank=True) is None
+    assert nothing_quantised({}, one, shrank=False) is None, "it quantised in its own build"
+
+
+def test_stored_bytes_are_those_of_the_layer_alone() -> None:
+    assert layer_bytes(nn.Sequential(nn.Linear(2, 2, bias=False, dtype=torch.float64)))["0"] == 32

@@ -67,7 +67,7 @@ def report(
     """Write one offline HTML page of the newest records: tables that sort, figures that zoom."""
     from bakeoff.models import current_name
     from bakeoff.record.store import load_all
-    from bakeoff.report import html as page
+    from bakeoff.report.html import page
 
     component = current_name(component)
     path, folder = Path(named("--html", html)), records_folder(runs)
@@ -119,7 +119,7 @@ def history(
     from bakeoff.report.markdown import readme
 
     folder = records_folder(runs)
-    problem = ""
+    problem = None
     records = load_all(folder)
     if check:
         problem = pages.check(folder, records) or readme.check(folder, records)
@@ -127,7 +127,7 @@ def history(
         warn(records.problems)
         written = [str(path) for path in (pages.update(folder, records), *readme.update(folder, records))]
     if as_json:
-        print_json({"problem": problem} if check else {"written": written})
+        print_json({"problem": problem or ""} if check else {"written": written})
     elif not check:
         print("\n".join(f"wrote {path}" for path in written))
     if problem:

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from bakeoff.record.schema import Comparison, Record
 from bakeoff.record.store import Stored, StoredComparison
 from bakeoff.record.verdict import judge
-from bakeoff.report.groups import baselines, name_of, shown_faster
-from bakeoff.report.text.comparison import figures, final_of, how
+from bakeoff.report.comparisons import final_of, how, ratio_text
+from bakeoff.report.groups import baselines, name_of
+from bakeoff.report.speedups import shown_faster, speedup
 
 
 def recommendation(rows: Sequence[Stored], comparisons: Sequence[StoredComparison] = ()) -> str:
@@ -26,7 +27,7 @@ def recommendation(rows: Sequence[Stored], comparisons: Sequence[StoredCompariso
 def _by_final(ranked: Sequence[Record], final: Comparison, base: Record | None) -> str:
     verdict = judge(final)
     a, b = final.a, final.b
-    told = f"{figures(verdict)}, {how(final)}"
+    told = f"{ratio_text(verdict)}, {how(final)}"
     if verdict.word == "no difference shown":
         tied = [record for record in ranked[:2] if record.baseline]
         best = tied[0] if tied else ranked[0]
@@ -64,11 +65,9 @@ def _by_intervals(ranked: Sequence[Record], base: Record | None) -> str:
 
 
 def _gain(record: Record, base: Record | None) -> str:
-    """The ratio of the row's median to eager fp32's, with the mark of speed-ups that are not shown."""
-    if base is None or base is record:
-        return ""
-    mark = " ~" if shown_faster(record, base) is None else ""
-    return f", {_median(base) / _median(record):.2f}x eager fp32{mark}"
+    """The speed-up against eager fp32, marked where no difference is shown."""
+    gain = None if base is record else speedup(record, base)
+    return "" if gain is None else f", {gain.ratio:.2f}x eager fp32{'' if gain.shown else ' ~'}"
 
 
 def _median(record: Record) -> float:

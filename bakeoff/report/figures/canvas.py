@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record.schema import Record
-from bakeoff.report.figures.style import readable, shorten
+from bakeoff.report.format import readable, shorten
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

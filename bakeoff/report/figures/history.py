@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 
 from bakeoff.record.schema import Record
 from bakeoff.report.figures.canvas import TOP, sheet, svg
-from bakeoff.report.figures.style import DASHES, backend_colours, shorten
+from bakeoff.report.figures.style import DASHES, backend_colours
+from bakeoff.report.format import shorten
 from bakeoff.report.groups import Group, name_of
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from bakeoff.record.floor import floor
 from bakeoff.record.schema import MEASURED, Record
 from bakeoff.record.store import Stored
 from bakeoff.report.figures.canvas import FAINT, INK, LETTER, TOP, sheet, svg
-from bakeoff.report.figures.style import fastest_first, milliseconds, shorten, status_colour
+from bakeoff.report.figures.style import fastest_first, status_colour
+from bakeoff.report.format import milliseconds, shorten
 from bakeoff.report.groups import Group, name_of
 
 if TYPE_CHECKING:

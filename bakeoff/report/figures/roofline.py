@@ -12,7 +12,8 @@ from bakeoff.machine.floors import peak_bandwidth, peak_flops
 from bakeoff.models.types import DTYPES
 from bakeoff.record.schema import Record
 from bakeoff.report.figures.canvas import INK, TOP, sheet, svg
-from bakeoff.report.figures.style import DASHES, MARKERS, backend_colours, shorten
+from bakeoff.report.figures.style import DASHES, MARKERS, backend_colours
+from bakeoff.report.format import shorten
 from bakeoff.report.groups import Group, name_of
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 from bakeoff.record.schema import Record, Samples
 from bakeoff.record.store import Stored
 from bakeoff.report.figures.canvas import INK, TOP, sheet, svg
-from bakeoff.report.figures.style import envelope, shorten, status_colour
+from bakeoff.report.figures.style import envelope, status_colour
+from bakeoff.report.format import shorten
 from bakeoff.report.groups import Group, name_of
 
 if TYPE_CHECKING:

@@ -44,25 +44,6 @@ def fastest_first(rows: Sequence[Stored]) -> list[Stored]:
     return sorted(rows, key=lambda entry: entry.record.latency.median_ms if entry.record.latency else float("inf"))
 
 
-def milliseconds(value: float) -> str:
-    """To a hundredth; small ones to four digits."""
-    return f"{value:.2f}" if value >= 10 else f"{value:.3f}" if value >= 1 else f"{value:.4f}"
-
-
-def readable(text: str) -> str:
-    """One line without control characters, which neither XML nor a label can hold."""
-    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
-
-
-def shorten(text: str, letters: int) -> str:
-    """At most `letters` of a readable text; the middle is left out, since variants differ at both ends."""
-    line = readable(text)
-    if len(line) <= letters:
-        return line
-    head = (letters - 1) * 2 // 3
-    return f"{line[:head]}…{line[len(line) - (letters - 1 - head) :]}"
-
-
 def envelope(samples_ns: Sequence[int], points: int = POINTS) -> tuple[list[int], list[float]]:
     """Positions and milliseconds of at most `points` samples in their order: of each stretch its least and its largest.
 

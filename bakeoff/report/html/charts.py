@@ -6,12 +6,15 @@ Plotly reads names as a subset of HTML; what comes from records is escaped by `p
 import html
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from bakeoff.record.schema import Record
-from bakeoff.record.store import Stored
-from bakeoff.report.figures.style import backend_colours, envelope, fastest_first, quantiles, shorten
-from bakeoff.report.groups import name_of, peak_mib
+from bakeoff.record.store import Records, Stored
+from bakeoff.report.columns import peak_mib, worst_error
+from bakeoff.report.figures.style import backend_colours, envelope, fastest_first, quantiles
+from bakeoff.report.format import shorten
+from bakeoff.report.groups import Group, name_of
 
 Figure = dict[str, Any]
 _SYMBOLS: Final = {"fp32": "circle", "tf32": "square", "bf16": "triangle-up", "fp16": "diamond"}
@@ -20,6 +23,30 @@ _WARMUP_POINTS, _TIMED_POINTS, _QUANTILES = 100, 300, 200
 _LETTERS = 30
 _LEGEND_PX = 21
 """Height of a line in a legend."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A figure of a section."""
+
+    name: str
+    heading: str
+    caption: str
+    plotly: Figure
+
+
+def figures(group: Group, _records: Records) -> list[Chart]:
+    """The figures that the group's records have something for."""
+    made = (
+        ("distribution", "Latency distribution", "all timed calls; the box holds the middle half", distribution),
+        ("trade", "Speed, error, memory", "left and low is better; the area is the peak memory; hollow: not ok", trade),
+        ("timeline", "Calls in the order taken", "warm-up shaded; a click on a name hides it", timeline),
+    )
+    return [
+        Chart(name, heading, caption, plotly)
+        for name, heading, caption, draw in made
+        if (plotly := draw(group.rows)) is not None
+    ]
 
 
 def plain(text: str, letters: int = _LETTERS) -> str:
@@ -157,15 +184,6 @@ def trade(rows: Sequence[Stored]) -> Figure | None:
             },
         },
     }
-
-
-def worst_error(record: Record) -> float | None:
-    """The largest relative L2 over the outputs; None where there is no judgement or an output is no number."""
-    parity = record.measurement.parity
-    if parity is None or not parity.outputs:
-        return None
-    errors = [output.rel_l2 for output in parity.outputs if output.rel_l2 is not None]
-    return max(errors) if len(errors) == len(parity.outputs) else None
 
 
 def _bubble(record: Record, height: float, error: float, largest: float, colours: dict[str, str]) -> Figure:

@@ -9,9 +9,9 @@ from tabulate import tabulate
 from bakeoff.export.folder import port_bytes
 from bakeoff.export.manifest import Checked, Manifest, Port, Program
 from bakeoff.process.jobs import VerifyResult
+from bakeoff.report.format import MIB
 
 _SHOWN = 8
-MIB = 1 << 20
 
 
 def inspect(manifest: Manifest, unmet: Sequence[str]) -> str:

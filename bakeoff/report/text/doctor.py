@@ -6,7 +6,7 @@ from bakeoff.machine import host, paths
 from bakeoff.machine.host import Host
 from bakeoff.machine.known_issues import known_issues
 from bakeoff.models.types import DEVICES, DTYPES
-from bakeoff.report.groups import MIB
+from bakeoff.report.format import MIB
 from bakeoff.report.text.listing import BackendLine, read_backends
 
 

@@ -3,8 +3,7 @@
 from tabulate import tabulate
 
 from bakeoff.plan.cost import Estimate
-
-MIB = 1 << 20
+from bakeoff.report.format import MIB
 
 
 def render(plan: Estimate) -> str:

@@ -6,8 +6,11 @@ from bakeoff.record.floor import floors
 from bakeoff.record.schema import Record
 from bakeoff.record.statistics import Summary
 from bakeoff.record.store import Stored
-from bakeoff.report.groups import MIB, build_seconds, selftest_text, title
-from bakeoff.report.text import certificate
+from bakeoff.report.columns import build_seconds
+from bakeoff.report.format import MIB
+from bakeoff.report.groups import title
+from bakeoff.report.notes import selftest_text
+from bakeoff.report.text import proof
 
 
 def log_place(record: Record) -> str:
@@ -46,7 +49,7 @@ def render(stored: Stored) -> str:
         peak = "" if made.build.peak_bytes is None else f", peak {made.build.peak_bytes // MIB} MiB"
         children = made.build.children_peak_bytes
         compilers = "" if children is None else f", no compiler process above {children // MIB} MiB"
-        lines.append(f"build     {build_seconds(record)} s cold/warm{peak}{compilers}")
+        lines.append(f"build     {build_seconds(made.build)} s cold/warm{peak}{compilers}")
     if made.memory is not None:
         meters = {
             "weights": made.memory.weights_bytes,
@@ -73,7 +76,7 @@ def render(stored: Stored) -> str:
             lines.append(f"  {output.name}: relative L2 {error}, limit {output.limit:.2e}{signal}: {verdict}")
         if len(shown) > 6:
             lines.append(f"  and {len(shown) - 6} outputs with smaller errors")
-    lines += certificate.render(record)
+    lines += proof.render(record)
     lines += [f"finding   {finding.code}: {finding.text}" for finding in made.findings]
     lines.append("versions  " + ", ".join(f"{name} {version}" for name, version in record.versions.items()))
     lines.append(

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from tabulate import tabulate
 
 from bakeoff.machine.floors import Ceiling
-from bakeoff.report.groups import MIB
+from bakeoff.report.format import MIB
 from bakeoff.selftest.run import Check, Selftest
 
 

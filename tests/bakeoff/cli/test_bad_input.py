@@ -467,7 +467,7 @@ def test_edited_record(lab: Lab) -> None:
     ids=["hand edit", "not text", "missing record", "stale", "missing page"],
 )
 def test_history_check(lab: Lab, spoil: Any, says: str) -> None:
-    assert history.check(lab.runs) == ""
+    assert history.check(lab.runs) is None
     spoil(lab)
     lab.refuses("history", "--check", says=[says], code=1)
 

@@ -20,7 +20,7 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.plan.plan import make_plan
 from bakeoff.plan.request import Request
 from bakeoff.process import supervisor
-from bakeoff.report.groups import MIB
+from bakeoff.report.format import MIB
 from bakeoff.report.text import cache
 from bakeoff.sweep.run import run_sweep
 

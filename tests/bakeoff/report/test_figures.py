@@ -18,7 +18,8 @@ from bakeoff.record.floor import floor
 from bakeoff.record.schema import Clock, Record, Samples
 from bakeoff.record.store import Records, Stored, load_all, save, supersede
 from bakeoff.report import figures
-from bakeoff.report.figures.style import backend_colours, envelope, milliseconds, quantiles, readable, shorten
+from bakeoff.report.figures.style import backend_colours, envelope, quantiles
+from bakeoff.report.format import milliseconds, readable, shorten
 from bakeoff.variant import BackendUse
 
 HOSTILE = "</text><script>x</script> $\\frac{1}$ _a & \x00\x1b ../../up \u202e 日本"

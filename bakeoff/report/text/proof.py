@@ -7,7 +7,7 @@ from tabulate import tabulate
 from bakeoff.backends import resolve_backend
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record.schema import KernelTime, ProofRecord, Record, TraceRecord
-from bakeoff.report.figures.style import shorten
+from bakeoff.report.format import shorten
 
 _NAMES = 12
 _LAYERS = 4

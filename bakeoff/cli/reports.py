@@ -88,9 +88,9 @@ def report(
 @app.command()
 def plots(runs: Runs = None, as_json: Json = False) -> None:
     """Draw the plots of the newest records into plots/ beside them."""
-    from bakeoff.report import figures as drawings
+    from bakeoff.report.svg import files
 
-    written = [str(path) for path in drawings.update(records_folder(runs))]
+    written = [str(path) for path in files.update(records_folder(runs))]
     if as_json:
         print_json({"written": written})
     else:
@@ -99,10 +99,10 @@ def plots(runs: Runs = None, as_json: Json = False) -> None:
 
 def update_plots(folder: Path, component: str) -> None:
     """Plots are a convenience: what keeps them from being drawn is said, and nothing else is lost by it."""
-    from bakeoff.report import figures as drawings
+    from bakeoff.report.svg import files
 
     try:
-        drawings.update(folder, component)
+        files.update(folder, component)
     except BakeoffError as error:
         say(f"no plots: {error}")
 

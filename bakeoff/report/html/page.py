@@ -13,7 +13,7 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.record.store import Records, Stored
 from bakeoff.report.columns import columns
 from bakeoff.report.format import INSTALL, minute, readable
-from bakeoff.report.groups import groups, newest
+from bakeoff.report.groups import group_key, groups, newest
 from bakeoff.report.html.comparisons import comparison_rows
 from bakeoff.report.html.embed import policy, read
 from bakeoff.report.html.sections import COLUMNS, link, section
@@ -35,6 +35,7 @@ def render(records: Records, folder: str = "records") -> str:
     script = read("page.js")
     assert "</script" not in library.lower() + script.lower()
     rows = newest(records.current)
+    every = {group_key(group.rows[0].record): group.rows for group in groups(records.current)}
     environment = jinja2.Environment(
         autoescape=True,
         undefined=jinja2.StrictUndefined,
@@ -49,7 +50,10 @@ def render(records: Records, folder: str = "records") -> str:
         script=script,
         summary=_summary(records, rows),
         columns=columns(COLUMNS),
-        sections=[section(number, group, records, folder) for number, group in enumerate(groups(rows))],
+        sections=[
+            section(number, group, every[group_key(group.rows[0].record)], records.comparisons, folder)
+            for number, group in enumerate(groups(rows))
+        ],
         comparisons=comparison_rows(records.comparisons, folder),
         superseded=[(entry.id, link(folder, entry.id), reason) for entry, reason in records.superseded],
         unreadable=records.problems,

@@ -1,11 +1,12 @@
 """A section of the page: one group of comparable records as a table, remarks and figures."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
 from bakeoff.record.schema import Record
-from bakeoff.record.store import Records
+from bakeoff.record.store import Stored, StoredComparison
 from bakeoff.report.columns import Column, Context, columns, contexts
 from bakeoff.report.figures.style import status_colour
 from bakeoff.report.format import MIB, shorten
@@ -57,17 +58,23 @@ class Section:
     """The figures as JSON that cannot end a script element."""
 
 
-def section(number: int, group: Group, records: Records, folder: str) -> Section:
-    """The section of a group of the newest records; `folder` is where the record files are, seen from the page."""
+def section(
+    number: int, group: Group, every: Sequence[Stored], comparisons: Sequence[StoredComparison], folder: str
+) -> Section:
+    """The section of a group of the newest records.
+
+    `every` holds all records of the group, earlier sweeps too; `folder` is where the record files are, seen from the
+    page.
+    """
     first = group.rows[0].record
-    figures = charts.figures(group, records)
+    figures = charts.figures(group.rows, every)
     return Section(
         anchor=f"group-{number}",
         subject=first.variant.subject,
         title=group.title,
         setting=group.title.removeprefix(first.variant.subject).strip(" ,"),
         facts=_facts(first),
-        verdict=recommendation(group.rows, records.comparisons),
+        verdict=recommendation(group.rows, comparisons),
         rows=tuple(
             tuple(_cell(column, record, context, folder) for column in columns(COLUMNS))
             for record, context in contexts(group.rows)

@@ -139,14 +139,14 @@ class TestContent:
 
     def test_figures_show_what_the_records_hold(self, parsed: Parsed) -> None:
         (figures,) = parsed.data.values()
-        assert set(figures) == {"distribution", "trade", "timeline"}
-        assert [trace["name"] for trace in figures["distribution"]["data"]] == [
+        assert set(figures) == {"latency", "tradeoff", "timeline", "roofline"}
+        assert [trace["name"] for trace in figures["latency"]["data"]] == [
             "inductor fp32", "tensorrt fp32", "eager fp32", "eager bf16",
         ]  # fmt: skip
         first = figures["timeline"]["data"][0]
         assert first["x"] == list(range(21))
         assert first["y"][:3] == [9.0, 30.0, 30.1]
-        assert [trace["marker"]["symbol"] for trace in figures["trade"]["data"]] == [
+        assert [trace["marker"]["symbol"] for trace in figures["tradeoff"]["data"]] == [
             "circle", "circle", "circle-open", "triangle-up",
         ]  # fmt: skip
 
@@ -182,11 +182,9 @@ class TestThinning:
     def test_full_clocks_are_drawn_by_few_points(self) -> None:
         full = Clock(Samples(range(5_000_000, 5_002_000)), Samples([9_000_000] * 2000))
         made = Stored("id", record(made=measurement([1.0], latency=full)))
-        timeline, distribution = charts.timeline([made]), charts.distribution([made])
-        assert timeline is not None
-        assert distribution is not None
-        assert len(timeline["data"][0]["x"]) <= 400
-        assert len(distribution["data"][0]["x"]) <= 400
+        drawn = {chart.name: chart.plotly["data"][0]["x"] for chart in charts.figures([made])}
+        assert 300 <= len(drawn["timeline"]) <= 400
+        assert len(drawn["latency"]) == 200
 
     def test_no_error_at_all_has_a_place(self) -> None:
         exact = record("eager", ms(1.0))
@@ -196,10 +194,16 @@ class TestThinning:
             exact,
             measurement=replace(exact.measurement, parity=replace(exact.measurement.parity, outputs=outputs)),
         )
-        found = charts.trade([Stored("a", exact), Stored("b", record("inductor", ms(1.0)))])
-        assert found is not None
-        assert found["layout"]["yaxis"]["ticktext"][0] == "exact"
-        assert charts.trade([Stored("c", record("aoti", status="oom"))]) is None
+        found = charts.figures([Stored("a", exact), Stored("b", record("inductor", ms(1.0)))])
+        (tradeoff,) = [chart.plotly for chart in found if chart.name == "tradeoff"]
+        assert tradeoff["layout"]["yaxis"]["ticktext"][0] == "exact"
+        assert charts.figures([Stored("c", record("aoti", status="oom"))]) == []
+
+    def test_history_needs_records_of_two_sweeps(self) -> None:
+        older = Stored("a", record("eager", ms(3.0)))
+        newer = Stored("b", record("eager", ms(2.0), created="2026-03-02T03:04:05.000000Z", sweep="later"))
+        names = [chart.name for chart in charts.figures([newer], [older, newer])]
+        assert names == ["latency", "tradeoff", "timeline", "history"]
 
 
 class TestNothingFromOutside:
@@ -355,9 +359,9 @@ class TestBrowser:
         };"""
         found, said = look(shown, script, tmp_path)
         assert said == ""
-        assert found["places"] == 6
-        assert found["drawn"] >= 6
-        assert (found["violins"], found["points"]) == (5, 5)
+        assert found["places"] == 7
+        assert found["drawn"] >= 7
+        assert (found["violins"], found["points"]) == (5, 6)
         assert found["title"] == "bakeoff: which compiler to ship"
         assert (found["styled"], found["strangers"], found["wide"]) == (0, 0, 0)
         assert [name for name in found["names"] if name.startswith("</script><script>")]
@@ -377,7 +381,7 @@ class TestBrowser:
         const drawn = page.querySelectorAll(".plot[data-drawn]").length;
         return [drawn > 2, drawn < 30, page.querySelectorAll(".plot").length];"""
         found, _ = look(path, script, tmp_path, height=3000)
-        assert found == [True, True, 90]
+        assert found == [True, True, 120]
 
 
 def test_the_package_holds_the_template() -> None:

@@ -22,7 +22,7 @@ def show(
 
     stored = find(records_folder(runs), record)
     if as_json:
-        print_json({"id": stored.id, "log": pages.log_place(stored.record), "record": stored.record})
+        print_json({"id": stored.id, "log": pages.log_path(stored.record), "record": stored.record})
     else:
         print(pages.render(stored))
 

@@ -1,4 +1,4 @@
-"""What is said about the rows of a table besides their figures."""
+"""Remarks below a table: findings, reasons, and the result of the selftest."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

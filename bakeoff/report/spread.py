@@ -7,6 +7,7 @@ import numpy as np
 
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Stored
+from bakeoff.report.format import milliseconds
 from bakeoff.report.groups import group_key, name_of
 
 BUILDS_LEGEND = (
@@ -36,7 +37,7 @@ class Spread:
 
 
 def spread(records: Sequence[Record]) -> Spread | None:
-    """None for fewer than two processes with samples."""
+    """The spread of the records of one variant and sweep; None for fewer than two processes with samples."""
     builds: dict[int, list[float]] = {}
     within = []
     for record in records:
@@ -82,12 +83,12 @@ def spreads(rows: Iterable[Stored], every: Iterable[Stored]) -> list[tuple[Store
 
 
 def spread_text(record: Record, found: Spread) -> str:
+    """A row's spread as a sentence."""
     what = f"{found.builds} builds" if found.builds > 1 else f"{found.processes} processes"
-    text = (
-        f"{name_of(record)} in {what}: medians {found.low_ms:.2f} to {found.high_ms:.2f} ms, {found.between:.1%} apart"
-    )
+    low, high = milliseconds(found.low_ms), milliseconds(found.high_ms, found.low_ms)
+    text = f"{name_of(record)} in {what}: medians {low} to {high} ms, {found.between:.1%} apart"
     if found.between_processes is not None:
-        text += f"; within a build those of its processes lie {found.between_processes:.1%} apart"
+        text += f"; within a build the medians of its processes are {found.between_processes:.1%} apart"
     return f"{text}; within a process the middle half of the samples spans {found.within:.1%}"
 
 

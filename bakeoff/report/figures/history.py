@@ -49,7 +49,7 @@ def history(rows: Sequence[Stored]) -> History | None:
         by_name.setdefault(name_of(entry.record), []).append(entry.record)
     if len({record.sweep for record in ordered if record.latency is not None}) < 2:
         return None
-    index = {sweep: place for place, sweep in enumerate(sweeps)}
+    index = {sweep: number for number, sweep in enumerate(sweeps)}
     style = styles(entry.record for entry in rows)
     step = min(_LARGEST_STEP, _LARGEST_WIDTH / len(by_name))
     series = [

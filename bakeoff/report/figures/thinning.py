@@ -19,8 +19,8 @@ def envelope(samples_ns: Sequence[int], points: int) -> tuple[list[int], list[fl
     for start, stop in pairwise(bounds.tolist()):
         stretch = values[start:stop]
         kept |= {start + int(stretch.argmin()), start + int(stretch.argmax())}
-    places = sorted(kept)
-    return places, (values[places] / 1e6).tolist()
+    positions = sorted(kept)
+    return positions, (values[positions] / 1e6).tolist()
 
 
 def quantiles(samples_ns: Sequence[int], points: int) -> list[float]:

@@ -1,4 +1,4 @@
-"""runs/OPTIMIZATION_HISTORY.md: every sweep as an engineer's log, generated from the records and from nothing else."""
+"""runs/OPTIMIZATION_HISTORY.md: an entry for every sweep, generated from the records alone."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -39,8 +39,8 @@ def render(records: Records) -> str:
     by_key: dict[object, list[StoredComparison]] = {}
     for compared in records.comparisons:
         by_key.setdefault(group_key(compared.comparison.a), []).append(compared)
-    ordered = sorted(records.current, key=lambda entry: _place(entry.record))
-    for (component, machine), of_component in groupby(ordered, key=lambda entry: _place(entry.record)[:2]):
+    ordered = sorted(records.current, key=lambda entry: _order(entry.record))
+    for (component, machine), of_component in groupby(ordered, key=lambda entry: _order(entry.record)[:2]):
         parts.append(f"## {escape(component)} on {escape(machine)}\n")
         found = groups(sorted(of_component, key=lambda entry: (str(group_key(entry.record)), entry.record.created)))
         for group in found:
@@ -60,7 +60,8 @@ def render(records: Records) -> str:
     return "\n".join(parts)
 
 
-def _place(record: Record) -> tuple[str, str, str]:
+def _order(record: Record) -> tuple[str, str, str]:
+    """Sections are by component and machine, records in them by time."""
     return record.variant.component, record.host.name(record.variant.device), record.created
 
 
@@ -85,7 +86,7 @@ def _cited(entry: StoredComparison) -> str:
 
 
 def _entry(rows: Sequence[Stored], compared: Sequence[StoredComparison]) -> str:
-    """A sweep: its heading, notes and versions, the table, what is said about its rows, and the recommendation."""
+    """A sweep: its heading, notes and versions, the table, remarks about its rows, and the recommendation."""
     first = rows[0].record
     finals = [entry for entry in compared if entry.comparison.sweep == first.sweep]
     commit = (

@@ -1,4 +1,4 @@
-"""What a sweep would run, and what that is estimated to cost."""
+"""`bakeoff sweep --dry-run`: the rows of a plan with their estimated time, memory and disk."""
 
 from tabulate import tabulate
 

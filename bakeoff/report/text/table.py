@@ -1,4 +1,4 @@
-"""The tables of a sweep, with what is to be said about their rows, and the recommendation as the last line."""
+"""`bakeoff table`: a table for each group, remarks about its rows, and the recommendation as the last line."""
 
 from collections.abc import Sequence
 

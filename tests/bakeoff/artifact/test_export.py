@@ -66,8 +66,8 @@ class TestVerify:
         done = bakeoff("verify", str(artifact))
         assert done.returncode == 0, done.stderr
         assert "10 of 10 followed" in done.stdout
-        assert "no record to hold it against" in done.stdout
-        assert done.stdout.rstrip().endswith("verified: it computes what was exported")
+        assert "no record" in done.stdout
+        assert done.stdout.splitlines()[-1].startswith("verified:")
 
     def test_json_holds_what_was_found(self, artifact: Path) -> None:
         done = bakeoff("verify", str(artifact), "--json")
@@ -118,7 +118,7 @@ class TestInspect:
             "variant   toy:tiny.stream/torch.export/fp32@cpu",
             "needs     torch at least",
             "here      this host meets all of them",
-            "stream to stream: cache.00 -> cache.00 (takes the place)",
+            "stream to stream: cache.00 -> cache.00 (replaces it)",
             "drawn from N(0, 1)",
             "stream.pt2",
         ):

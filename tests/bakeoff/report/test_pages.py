@@ -596,6 +596,11 @@ class TestCertificate:
         assert "canary ran" not in text
         assert "proof     graphs 1" in text
 
+    def test_a_record_cannot_name_code_to_import(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (tmp_path / "evil.py").write_text("raise SystemExit('was imported')\n")
+        monkeypatch.syspath_prepend(tmp_path)
+        assert "proof " in one.render(Stored("id", record("evil:X", TEN)))
+
     def test_a_trace_of_no_time_is_shown(self) -> None:
         proof = ProofRecord(trace=TraceRecord((), 0, 0, 0, 0))
         assert "a traced call took 0.000 ms, 0% in named" in one.render(

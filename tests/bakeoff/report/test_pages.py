@@ -542,8 +542,8 @@ class TestOneRecord:
         assert one.log_path(made) == str(path)
 
 
-class TestCertificate:
-    """What `show` says of how a row was built and where its time goes."""
+class TestProof:
+    """What `show` says about how a row was built and where its time goes."""
 
     PROOF = ProofRecord(
         graphs=1,
@@ -561,19 +561,19 @@ class TestCertificate:
             900_000,
             600_000,
         ),
-        incomplete="the traced twin is another graph (aa, measured bb)",
+        incomplete="the traced build has another graph (aa, measured bb)",
     )
 
     @pytest.fixture
     def row(self) -> Record:
         return replace(record("inductor", TEN, made=measurement(TEN, proof=self.PROOF)), quantisation="dynamic")
 
-    def test_says_what_it_certifies(self, row: Record) -> None:
+    def test_holds_the_evidence(self, row: Record) -> None:
         text = one.render(Stored("id", row))
         for line in (
             "proof     graphs 1, graph breaks 0, recompiles 1, kernels_generated 7",
             f"  evidence that inductor ran: {resolve_backend('inductor').really_ran}",
-            "  incomplete: the traced twin is another graph (aa, measured bb)",
+            "  incomplete: the traced build has another graph (aa, measured bb)",
             "  recompiled: guard failed: x.size(0) == 1",
             "  operators outside: mm 3",
             "  quantised: 6, int8 dynamic: layer.0, layer.1, layer.2, layer.3 and 2 more",
@@ -623,15 +623,14 @@ class TestCertificate:
         assert next(texts(stored(made)))[0] == says
         assert f"Ship {says}:" in table.render(stored(made))
 
-    def test_a_table_notes_an_incomplete_certificate(self) -> None:
+    def test_a_table_notes_an_incomplete_trace(self) -> None:
         made = measurement(TEN, proof=ProofRecord(graph_hash="bb"))
         assert self.PROOF.trace
         trace = replace(self.PROOF.trace, graph_hash="aa")
         made = with_trace(made, TraceResult(None, trace, {}, {}), True)
         text = table.render(stored(record("eager", TEN), record("inductor", made=made)))
-        assert (
-            "note: incomplete certificate: the traced twin is another graph (aa, measured bb) (inductor fp32)"
-        ) in text.splitlines()
+        (finding,) = made.findings
+        assert f"note: {finding.text} (inductor fp32)" in text.splitlines()
 
     def test_a_page_lists_the_longest_kernels(self, row: Record) -> None:
         page_of = pytest.importorskip("bakeoff.report.html.page")

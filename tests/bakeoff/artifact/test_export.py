@@ -41,7 +41,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setenv("BAKEOFF_RUNS", str(folder / "runs"))
         done = bakeoff("export", "toy", "--backend", "torch.export", "--to", str(folder / "artifact"), *SMALL)
     assert done.returncode == 0, done.stderr
-    assert "10 frames of its stream followed" in done.stdout
+    assert "10 frames" in done.stdout
     return folder / "artifact"
 
 

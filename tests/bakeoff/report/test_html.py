@@ -299,7 +299,7 @@ class TestWriting:
     @pytest.mark.parametrize(
         ("arguments", "said"),
         [
-            (("report", "--html", "p.html", "nothing"), "no records of nothing"),
+            (("report", "--html", "p.html", "nothing"), "of nothing"),
             (("report", "--html", ""), "--html names nothing"),
             (("report", "--html", "."), "not a regular file"),
         ],

@@ -12,7 +12,7 @@ from bakeoff.record.floor import floor, share
 from bakeoff.record.schema import BuildCost, Parity, Record
 from bakeoff.record.statistics import Summary
 from bakeoff.record.store import Stored
-from bakeoff.report.format import MIB, milliseconds
+from bakeoff.report.format import MIB, median_and_interval, milliseconds
 from bakeoff.report.groups import baselines, name_of
 from bakeoff.report.speedups import Speedup, speedup
 
@@ -119,13 +119,6 @@ def _duration(key: str, heading: str, explanation: str, read: Callable[[Summary]
     )
 
 
-def _interval(figures: Summary) -> str:
-    middle, low, high = (
-        milliseconds(value, figures.median_ms) for value in (figures.median_ms, figures.low_ms, figures.high_ms)
-    )
-    return f"{middle} [{low}, {high}]"
-
-
 def _against(record: Record, baseline: Record | None) -> Speedup | None:
     """Only rows that are ok are ranked."""
     return speedup(record, baseline) if record.status == "ok" else None
@@ -156,7 +149,7 @@ _COLUMNS: Final = (
         "median ms [95 %]",
         "median of the latency clock (one call, synchronised) and its 95 % interval",
         lambda record, _: record.latency,
-        _interval,
+        lambda figures: " ".join(median_and_interval(figures)),
         lambda figures: figures.median_ms,
     ),
     _duration("mean_ms", "mean ms", "of the latency clock, as are min, max and std", lambda f: f.mean_ms),

@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from bakeoff.record.statistics import Summary
+
 MIB: Final = 1 << 20
 INSTALL: Final = "Install it with: make install (in a checkout), or pip install -e '.[cpu]' -c constraints.txt"
 """How to get a missing library; the project is not published on an index."""
@@ -15,6 +17,14 @@ def decimals(ms: float) -> int:
 def milliseconds(ms: float, like: float | None = None) -> str:
     """A duration, rounded as one of `like` milliseconds would be: an interval's ends are written like its middle."""
     return f"{ms:.{decimals(ms if like is None else like)}f}"
+
+
+def median_and_interval(figures: Summary) -> tuple[str, str]:
+    """The median, and its 95 % interval as `[9.500, 10.400]`, in milliseconds with the same number of decimals."""
+    median, low, high = (
+        milliseconds(value, figures.median_ms) for value in (figures.median_ms, figures.low_ms, figures.high_ms)
+    )
+    return median, f"[{low}, {high}]"
 
 
 def minute(created: str) -> str:

@@ -6,7 +6,7 @@ from bakeoff.record.schema import Comparison, Record
 from bakeoff.record.store import Stored, StoredComparison
 from bakeoff.record.verdict import judge
 from bakeoff.report.comparisons import final_of, how, ratio_text
-from bakeoff.report.format import milliseconds
+from bakeoff.report.format import median_and_interval, milliseconds
 from bakeoff.report.groups import baselines, name_of
 from bakeoff.report.speedups import shown_faster, speedup
 
@@ -63,13 +63,10 @@ def _by_intervals(ranked: Sequence[Record], base: Record | None) -> str:
 
 def _figures(record: Record) -> str:
     """The median with its interval."""
-    figures = record.latency
-    if figures is None:
+    if record.latency is None:
         return "no figures"
-    middle, low, high = (
-        milliseconds(value, figures.median_ms) for value in (figures.median_ms, figures.low_ms, figures.high_ms)
-    )
-    return f"{middle} ms [{low}, {high}]"
+    median, interval = median_and_interval(record.latency)
+    return f"{median} ms {interval}"
 
 
 def _gain(record: Record, base: Record | None) -> str:

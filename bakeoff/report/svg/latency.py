@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from bakeoff.record.schema import MEASURED
 from bakeoff.report.figures.latency import LatencyRow, latency
 from bakeoff.report.figures.style import status_colour
-from bakeoff.report.format import milliseconds, shorten
+from bakeoff.report.format import median_and_interval, shorten
 from bakeoff.report.groups import Group
 from bakeoff.report.svg.canvas import FAINT, INK, head, panels, svg
 
@@ -70,11 +70,8 @@ def _row(axes: "Axes", index: int, row: LatencyRow) -> None:
     axes.plot([figures.low_ms, figures.high_ms], [index, index], color=INK, linewidth=2.2, solid_capstyle="butt")
     axes.plot([figures.median_ms], [index], color=INK, marker="o", markersize=3.2)
     axes.plot([figures.p99_ms], [index], color=FAINT, marker="|", markersize=9, markeredgewidth=1.4)
-    middle, low, high = (
-        milliseconds(value, figures.median_ms) for value in (figures.median_ms, figures.low_ms, figures.high_ms)
-    )
     status = "" if row.status == "ok" else f" {row.status}"
-    axes.text(1.012, index, f"{middle} [{low}, {high}] ms{status}", color=INK, **beside)
+    axes.text(1.012, index, f"{' '.join(median_and_interval(figures))} ms{status}", color=INK, **beside)
 
 
 def _legend(rows: Sequence[LatencyRow]) -> list["Artist"]:

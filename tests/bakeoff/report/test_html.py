@@ -300,7 +300,7 @@ class TestWriting:
         ("arguments", "said"),
         [
             (("report", "--html", "p.html", "nothing"), "of nothing"),
-            (("report", "--html", ""), "--html names nothing"),
+            (("report", "--html", ""), "--html"),
             (("report", "--html", "."), "not a regular file"),
         ],
     )

@@ -72,14 +72,15 @@ def golden(
     as_json: Json = False,
 ) -> None:
     """Replay golden files through their components; exit 1 past a tolerance."""
-    from bakeoff.selftest import golden as replays
+    from bakeoff.report.text import golden as page
+    from bakeoff.selftest.golden import run
 
-    result = replays.run(files)
+    result = run(files)
     if as_json:
         print_json(result)
     else:
-        print(replays.render(result))
-    problems = [replays.verdict(file) for file in result.files if file.problem]
-    failures = [replays.verdict(file) for file in result.files if not all(output.passed for output in file.outputs)]
+        print(page.render(result))
+    problems = [page.verdict(file) for file in result.files if file.problem]
+    failures = [page.verdict(file) for file in result.files if not all(output.passed for output in file.outputs)]
     if problems or failures:
         fail("; ".join(problems or failures), 2 if problems else 1)

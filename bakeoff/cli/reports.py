@@ -1,4 +1,4 @@
-"""The commands that read: records, tables, histories, pages, and what there is on this host."""
+"""Commands that read records and this host: show, table, report, plots, history, supersede, list, doctor."""
 
 import sys
 from pathlib import Path
@@ -22,7 +22,7 @@ def show(
 
     stored = find(records_folder(runs), record)
     if as_json:
-        print_json({"id": stored.id, "log": pages.log_place(stored.record), "record": stored.record})
+        print_json({"id": stored.id, "log": pages.log_path(stored.record), "record": stored.record})
     else:
         print(pages.render(stored))
 
@@ -45,16 +45,21 @@ def table(
     every = [entry for entry in records.current if component in ("", entry.record.variant.component)]
     rows = newest(every)
     if not rows:
-        text = (
-            f"no records of {component or 'anything'} in {folder / 'records'}; run: bakeoff sweep {component or 'wm'}"
-        )
-        raise BakeoffError(text, "no-record")
+        raise _no_records(component, folder)
     if as_json:
         print_json(
             {"records": [entry.id for entry in rows], "rows": tables.as_rows(rows), "problems": records.problems}
         )
     else:
         print(tables.render(rows, records.comparisons, every))
+
+
+def _no_records(component: str, folder: Path) -> BakeoffError:
+    what = f"of {component} " if component else ""
+    name = component or "wm"
+    return BakeoffError(
+        f"there are no records {what}in {folder / 'records'}. Make some with: bakeoff sweep {name}", code="no-record"
+    )
 
 
 @app.command()
@@ -67,17 +72,14 @@ def report(
     """Write one offline HTML page of the newest records: tables that sort, figures that zoom."""
     from bakeoff.models import current_name
     from bakeoff.record.store import load_all
-    from bakeoff.report import html as page
+    from bakeoff.report.html import page
 
     component = current_name(component)
     path, folder = Path(named("--html", html)), records_folder(runs)
     records = page.of_component(load_all(folder), component)
     warn(records.problems)
     if not records.current:
-        text = (
-            f"no records of {component or 'anything'} in {folder / 'records'}; run: bakeoff sweep {component or 'wm'}"
-        )
-        raise BakeoffError(text, "no-record")
+        raise _no_records(component, folder)
     page.write(path, records, folder)
     if as_json:
         print_json({"written": [str(path)]})
@@ -88,9 +90,9 @@ def report(
 @app.command()
 def plots(runs: Runs = None, as_json: Json = False) -> None:
     """Draw the plots of the newest records into plots/ beside them."""
-    from bakeoff.report import figures as drawings
+    from bakeoff.report.svg import files
 
-    written = [str(path) for path in drawings.update(records_folder(runs))]
+    written = [str(path) for path in files.update(records_folder(runs))]
     if as_json:
         print_json({"written": written})
     else:
@@ -98,11 +100,11 @@ def plots(runs: Runs = None, as_json: Json = False) -> None:
 
 
 def update_plots(folder: Path, component: str) -> None:
-    """Plots are a convenience: what keeps them from being drawn is said, and nothing else is lost by it."""
-    from bakeoff.report import figures as drawings
+    """Draw the plots of a component; where that fails, print why and go on."""
+    from bakeoff.report.svg import files
 
     try:
-        drawings.update(folder, component)
+        files.update(folder, component)
     except BakeoffError as error:
         say(f"no plots: {error}")
 
@@ -119,7 +121,7 @@ def history(
     from bakeoff.report.markdown import readme
 
     folder = records_folder(runs)
-    problem = ""
+    problem = None
     records = load_all(folder)
     if check:
         problem = pages.check(folder, records) or readme.check(folder, records)
@@ -127,7 +129,7 @@ def history(
         warn(records.problems)
         written = [str(path) for path in (pages.update(folder, records), *readme.update(folder, records))]
     if as_json:
-        print_json({"problem": problem} if check else {"written": written})
+        print_json({"problem": problem or ""} if check else {"written": written})
     elif not check:
         print("\n".join(f"wrote {path}" for path in written))
     if problem:
@@ -137,10 +139,10 @@ def history(
 @app.command()
 def supersede(
     record: Annotated[str, typer.Argument(help="A record's name, or a beginning or hash of it.")],
-    reason: Annotated[str, typer.Option(help="Why it is not to be shown any more.")],
+    reason: Annotated[str, typer.Option(help="Why it is no longer shown.")],
     runs: Runs = None,
 ) -> None:
-    """Take a bad record out of tables and history, with a reason; its file stays."""
+    """Take a bad record out of tables and history, with a reason; its file is kept."""
     from bakeoff.machine import paths
     from bakeoff.record.store import supersede as supersede_record
     from bakeoff.report.markdown import history as pages
@@ -155,7 +157,7 @@ def list_everything(
     component: Annotated[str, typer.Argument(help="One component, or package.module:SPEC; empty: all.")] = "",
     as_json: Json = False,
 ) -> None:
-    """Components, presets, workloads and backends, and what this host can run."""
+    """List components, presets, workloads and backends, and what can run on this host."""
     from bakeoff.report.text import listing
 
     if ":" in component:
@@ -169,7 +171,7 @@ def list_everything(
 
 @app.command()
 def doctor(as_json: Json = False) -> None:
-    """This host, its versions, known-bad combinations, and what would make more backends available."""
+    """Print this host, its versions, known-bad combinations, and why a backend cannot run here."""
     from bakeoff.report.text import doctor
 
     found = doctor.read()

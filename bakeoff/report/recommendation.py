@@ -1,23 +1,25 @@
-"""What to ship, by the final between the two best rows, or by the medians' intervals where there was none."""
+"""What to ship: by the final between the two best rows, else by the intervals of their medians."""
 
 from collections.abc import Sequence
 
 from bakeoff.record.schema import Comparison, Record
 from bakeoff.record.store import Stored, StoredComparison
 from bakeoff.record.verdict import judge
-from bakeoff.report.groups import baselines, name_of, shown_faster
-from bakeoff.report.text.comparison import figures, final_of, how
+from bakeoff.report.comparisons import final_of, how, ratio_text
+from bakeoff.report.format import median_and_interval, milliseconds
+from bakeoff.report.groups import baselines, name_of
+from bakeoff.report.speedups import shown_faster, speedup
 
 
 def recommendation(rows: Sequence[Stored], comparisons: Sequence[StoredComparison] = ()) -> str:
-    """One sentence; a baseline wins a tie, since it needs no build."""
+    """What to ship, in one sentence. Where no difference is shown, a baseline is preferred: it needs no build."""
     ranked = sorted(
         (entry.record for entry in rows if entry.record.status == "ok" and entry.record.latency), key=_median
     )
     if not ranked:
         return "Ship nothing from this table: no row is ok."
     if len(ranked) == 1:
-        return f"Ship {name_of(ranked[0])}: it is the only row that is ok ({_median(ranked[0]):.2f} ms)."
+        return f"Ship {name_of(ranked[0])}: it is the only row that is ok ({milliseconds(_median(ranked[0]))} ms)."
     final = final_of(ranked[0], ranked[1], comparisons)
     base = baselines(rows).get("fp32")
     return _by_final(ranked, final, base) if final is not None else _by_intervals(ranked, base)
@@ -26,20 +28,20 @@ def recommendation(rows: Sequence[Stored], comparisons: Sequence[StoredCompariso
 def _by_final(ranked: Sequence[Record], final: Comparison, base: Record | None) -> str:
     verdict = judge(final)
     a, b = final.a, final.b
-    told = f"{figures(verdict)}, {how(final)}"
+    evidence = f"{ratio_text(verdict)}, {how(final)}"
     if verdict.word == "no difference shown":
         tied = [record for record in ranked[:2] if record.baseline]
         best = tied[0] if tied else ranked[0]
         why = "it needs no build" if tied else "the lower median of the two rows"
         return (
-            f"No difference shown between {name_of(a)} and {name_of(b)} in the final ({told}); ship {name_of(best)}, "
-            f"{why}{_gain(best, base)}."
+            f"No difference shown between {name_of(a)} and {name_of(b)} in the final ({evidence}); "
+            f"ship {name_of(best)}, {why}{_gain(best, base)}."
         )
     winner, loser = (a, b) if verdict.word == "faster" else (b, a)
     row = next(record for record in ranked[:2] if str(record.variant) == str(winner.variant))
     return (
         f"Ship {name_of(winner)}{_gain(row, base)}: in the final against {name_of(loser)} it was faster "
-        f"({name_of(b)} over {name_of(a)}: {told})."
+        f"({name_of(b)} over {name_of(a)}: {evidence})."
     )
 
 
@@ -51,24 +53,26 @@ def _by_intervals(ranked: Sequence[Record], base: Record | None) -> str:
     if len(level) > 1 and tied is not None:
         return f"No difference shown between {names}; ship {name_of(tied)}, it needs no build."
     if len(level) > 1:
-        text = f"No difference shown between {names}; ship {name_of(best)}: the lowest median, {_median(best):.2f} ms"
-        return f"{text}{_gain(best, base)}."
-    figures, others = best.latency, second.latency
-    assert figures is not None
-    assert others is not None
+        lowest = f"the lowest median, {milliseconds(_median(best))} ms{_gain(best, base)}"
+        return f"No difference shown between {names}; ship {name_of(best)}: {lowest}."
     return (
-        f"Ship {name_of(best)}: {figures.median_ms:.2f} ms [{figures.low_ms:.2f}, {figures.high_ms:.2f}]"
-        f"{_gain(best, base)}; next is {name_of(second)} with {others.median_ms:.2f} ms [{others.low_ms:.2f}, "
-        f"{others.high_ms:.2f}], intervals apart, not interleaved."
+        f"Ship {name_of(best)}: {_figures(best)}{_gain(best, base)}; next is {name_of(second)} with "
+        f"{_figures(second)}, intervals apart, not interleaved."
     )
 
 
+def _figures(record: Record) -> str:
+    """The median with its interval."""
+    if record.latency is None:
+        return "no figures"
+    median, interval = median_and_interval(record.latency)
+    return f"{median} ms {interval}"
+
+
 def _gain(record: Record, base: Record | None) -> str:
-    """The ratio of the row's median to eager fp32's, with the mark of speed-ups that are not shown."""
-    if base is None or base is record:
-        return ""
-    mark = " ~" if shown_faster(record, base) is None else ""
-    return f", {_median(base) / _median(record):.2f}x eager fp32{mark}"
+    """The speed-up against eager fp32, marked where no difference is shown."""
+    gain = None if base is record else speedup(record, base)
+    return "" if gain is None else f", {gain.ratio:.2f}x eager fp32{'' if gain.shown else ' ~'}"
 
 
 def _median(record: Record) -> float:

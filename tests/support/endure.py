@@ -153,7 +153,7 @@ def check_complete(place: Place, before: Mapping[str, bytes]) -> None:
     assert len({entry.record.sweep for entry in found.current}) == 1
     after = place.files()
     assert {name: after.get(name) for name in before} == dict(before)
-    assert history.check(place.runs) == ""
+    assert history.check(place.runs) is None
 
 
 @dataclass(frozen=True)
@@ -244,7 +244,7 @@ def two_at_once(place: Place) -> float:
     assert len(sweeps) == 2 * place.asked, (sweeps, first, second)
     assert sweeps == sorted(sweeps), "the rows of one sweep lie together"
     assert {sweeps.count(sweep) for sweep in sweeps} == {place.asked}
-    assert history.check(place.runs) == ""
+    assert history.check(place.runs) is None
     return gap_s
 
 

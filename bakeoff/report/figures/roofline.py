@@ -1,87 +1,89 @@
-"""The roofline: arithmetic intensity against speed, under what the device was measured, or is stated, to do at best.
+"""The roofline: arithmetic intensity against speed, below what the device can reach.
 
 After Williams, Waterman and Patterson (CACM 52-4, 2009).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from bakeoff.machine.datasheets import find_datasheet
 from bakeoff.machine.floors import peak_bandwidth, peak_flops
 from bakeoff.models.types import DTYPES
-from bakeoff.record.schema import Record
-from bakeoff.report.figures.canvas import INK, TOP, sheet, svg
-from bakeoff.report.figures.style import DASHES, MARKERS, backend_colours, shorten
-from bakeoff.report.groups import Group, name_of
+from bakeoff.record.schema import Record, Status
+from bakeoff.record.store import Stored
+from bakeoff.report.figures.style import Style, styles
+from bakeoff.report.groups import name_of
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-_WIDTH, _LEFT, _NAMES = 10.0, 0.95, 3.0
-_HEAD, _FOOT, _LEAST, _LINE = 0.34, 0.6, 3.0, 0.175
+_MARGIN = 4
+"""The roofs reach this many times beyond the outermost point or ridge."""
 
 
 @dataclass(frozen=True, slots=True)
 class Roof:
-    """Peaks a second of a dtype on one device."""
+    """What a device reaches in one dtype."""
 
     dtype: str
     flops: float
+    """FLOP/s at best."""
     bytes_per_s: float
 
     @property
+    def name(self) -> str:
+        return f"{self.dtype} roof: {_si(self.flops)}FLOP/s, {_si(self.bytes_per_s)}B/s"
+
+    @property
     def ridge(self) -> float:
-        """FLOP a byte from which on work bounds and not traffic."""
+        """FLOP a byte from which on compute is the limit, not memory traffic."""
         return self.flops / self.bytes_per_s
 
     def at(self, intensity: float) -> float:
-        """FLOP a second that cannot be passed at this many FLOP a byte."""
+        """FLOP/s that the device reaches at best with this many FLOP a byte."""
         return min(self.flops, intensity * self.bytes_per_s)
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
-    record: Record
+class RooflinePoint:
+    name: str
+    style: Style
+    status: Status
     intensity: float
-    """FLOP a byte of compulsory traffic."""
+    """FLOP a byte of the least traffic that a call needs."""
     flops_per_s: float
 
 
-def draw(heading: str, groups: Sequence[Group]) -> bytes | None:
-    """One panel for each group that has roofs and points. None where none has."""
-    found = [(group, roofs(group), points(group)) for group in groups]
-    found = [panel for panel in found if panel[1] and panel[2]]
-    if not found:
-        return None
-    bodies = [max(_LEAST, _LINE * (len(placed) + len(bounds) + 1)) for _, bounds, placed in found]
-    page = sheet(
-        _WIDTH,
-        sum(bodies) + (_HEAD + _FOOT) * len(found),
-        f"Roofline: {heading}",
-        "Work of a call over its compulsory traffic, against work over the median latency; hollow: not ok",
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    roofs: tuple[Roof, ...]
+    points: tuple[RooflinePoint, ...]
+
+    @property
+    def span(self) -> tuple[float, float]:
+        """From which intensity to which the roofs are drawn."""
+        found = [*(roof.ridge for roof in self.roofs), *(point.intensity for point in self.points)]
+        return min(found) / _MARGIN, max(found) * _MARGIN
+
+
+def roofline(rows: Sequence[Stored]) -> Roofline | None:
+    """The rows with figures whose work and traffic are stated; None where there is no roof or no such row."""
+    style = styles(entry.record for entry in rows)
+    points = tuple(
+        RooflinePoint(
+            name,
+            style[name],
+            record.status,
+            record.flops / record.minimum_bytes,
+            record.flops * 1e3 / record.latency.median_ms,
+        )
+        for name, record in ((name_of(entry.record), entry.record) for entry in rows)
+        if record.latency is not None and record.flops and record.minimum_bytes
     )
-    top = TOP
-    for (group, bounds, placed), body in zip(found, bodies, strict=True):
-        page.head(top, group.rows[0].record)
-        axes = page.place(_LEFT, top + _HEAD, _WIDTH - _LEFT - _NAMES, body)
-        _panel(axes, bounds, placed, backend_colours(group.rows))
-        top += _HEAD + body + _FOOT
-    return svg(page)
+    roofs = _roofs([entry.record for entry in rows])
+    return Roofline(tuple(roofs), points) if roofs and points else None
 
 
-def points(group: Group) -> list[Point]:
-    """Rows with numbers whose work and traffic are stated."""
-    return [
-        Point(record, record.flops / record.minimum_bytes, record.flops * 1e3 / record.latency.median_ms)
-        for record in (entry.record for entry in group.rows)
-        if record.latency and record.flops and record.minimum_bytes
-    ]
-
-
-def roofs(group: Group) -> list[Roof]:
+def _roofs(rows: Sequence[Record]) -> list[Roof]:
     """By dtype, from the newest record that has measured ceilings, else from the datasheet of a known GPU."""
-    records = sorted((entry.record for entry in group.rows), key=lambda record: record.created, reverse=True)
+    records = sorted(rows, key=lambda record: record.created, reverse=True)
     measured = next((record for record in records if record.ceilings), None)
     if measured is not None:
         pairs = [(dtype, peak_flops(measured.ceilings, dtype)) for dtype in DTYPES]
@@ -91,52 +93,16 @@ def roofs(group: Group) -> list[Roof]:
             if peak
         ]
         return [roof for roof in found if roof.bytes_per_s]
-    sheet_of = find_datasheet(records[0].host, records[0].variant.device)
-    if sheet_of is None:
+    datasheet = find_datasheet(records[0].host, records[0].variant.device)
+    if datasheet is None:
         return []
-    return [Roof(dtype, sheet_of.flops[dtype], sheet_of.bytes_per_s) for dtype in DTYPES if dtype in sheet_of.flops]
+    return [Roof(dtype, datasheet.flops[dtype], datasheet.bytes_per_s) for dtype in DTYPES if dtype in datasheet.flops]
 
 
 def _traffic(records: Sequence[Record], dtype: str) -> int:
     """Bytes of a call in `dtype`, or of any where no row has it: which cache level bounds the roof."""
     own = [record.minimum_bytes for record in records if record.variant.dtype == dtype and record.minimum_bytes]
     return max(own or [record.minimum_bytes for record in records])
-
-
-def _panel(axes: "Axes", bounds: Sequence[Roof], placed: Sequence[Point], colours: Mapping[str, str]) -> None:
-    from matplotlib.ticker import EngFormatter, LogLocator
-
-    ridges = [roof.ridge for roof in bounds]
-    spans = [*ridges, *(point.intensity for point in placed)]
-    low, high = min(spans) / 4, max(spans) * 4
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    for roof in bounds:
-        line = [low, roof.ridge, high]
-        name = f"{roof.dtype} roof: {_si(roof.flops)}FLOP/s, {_si(roof.bytes_per_s)}B/s"
-        axes.plot(
-            line, [roof.at(place) for place in line], color=INK, linewidth=1.3, linestyle=DASHES.get(roof.dtype, "-"),
-            label=name,
-        )  # fmt: skip
-    for point in placed:
-        _point(axes, point, colours[point.record.variant.backend])
-    axes.set_xlim(low, high)
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-    axes.yaxis.set_major_formatter(EngFormatter(sep=" "))
-    axes.minorticks_off()
-    axes.set_xlabel("FLOP a byte")
-    axes.set_ylabel("FLOP/s")
-    axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.02), labelspacing=0.25, handlelength=2.0)
-
-
-def _point(axes: "Axes", point: Point, colour: str) -> None:
-    record = point.record
-    axes.plot(
-        [point.intensity], [point.flops_per_s], color=colour, marker=MARKERS.get(record.variant.dtype, "o"),
-        markersize=6.0, linewidth=0, markerfacecolor=colour if record.status == "ok" else "white",
-        label=shorten(name_of(record), 34),
-    )  # fmt: skip
 
 
 def _si(value: float) -> str:

@@ -1,25 +1,18 @@
-"""What the SVG plots and the page have in common: colours, short names, and how many samples become few."""
+"""Colours and marks of figures, the same in SVG and on the HTML page."""
 
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import product
 from typing import Final
 
-import numpy as np
+from bakeoff.record.schema import Record, Status
+from bakeoff.report.groups import name_of
 
-from bakeoff.record.schema import Status
-from bakeoff.record.store import Stored
-
-POINTS = 400
-"""Drawn of one clock at most; more cannot be told apart in a panel of this width."""
-
-# Mostly of Paul Tol's bright and vibrant schemes, told apart by colour-blind eyes, on white and on black.
-PALETTE: Final = (
+# Mostly of Paul Tol's bright and vibrant schemes, which colour-blind readers can tell apart, on white and on black.
+_COLOURS: Final = (
     "#4477aa", "#ee7733", "#228833", "#aa3377", "#33bbee", "#ccbb44", "#ee6677", "#009988", "#999999", "#8c6bb1",
     "#8c564b", "#66a61e",
 )  # fmt: skip
-DASHES: Final[Mapping[str, str]] = {"fp32": "-", "tf32": "-.", "bf16": "--", "fp16": ":"}
-MARKERS: Final[Mapping[str, str]] = {"fp32": "o", "tf32": "s", "bf16": "^", "fp16": "D"}
-"""By dtype, so that colours can tell backends apart."""
 _STATUS_COLOURS: Final[Mapping[Status, str]] = {
     "ok": "#228833",
     "unstable": "#cc9911",
@@ -29,60 +22,61 @@ _STATUS_COLOURS: Final[Mapping[Status, str]] = {
 _WITHOUT_NUMBERS: Final = "#888888"
 
 
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The shape of a point and the dashes of a line."""
+
+    matplotlib: str
+    plotly: str
+    dashes: tuple[float, ...]
+    """Lengths of strokes and gaps in turn; none for a solid line."""
+
+
+_MARKS: Final = (
+    Mark("o", "circle", ()),
+    Mark("s", "square", (8, 3, 2, 3)),
+    Mark("^", "triangle-up", (6, 3)),
+    Mark("D", "diamond", (2, 2)),
+    Mark("v", "triangle-down", (12, 4)),
+    Mark("P", "cross", (12, 3, 2, 3, 2, 3)),
+    Mark("X", "x", (4, 4)),
+    Mark("*", "star", (6, 2, 2, 2, 2, 2)),
+)
+_MARK_OF_DTYPE: Final = {"fp32": 0, "tf32": 1, "bf16": 2, "fp16": 3}
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    colour: str
+    mark: Mark
+
+
 def status_colour(status: Status) -> str:
     return _STATUS_COLOURS.get(status, _WITHOUT_NUMBERS)
 
 
-def backend_colours(rows: Sequence[Stored]) -> dict[str, str]:
-    """A colour for each backend of a group, the same in all dtypes; past the palette's end they repeat."""
-    names = dict.fromkeys(entry.record.variant.backend for entry in rows)
-    return {name: PALETTE[place % len(PALETTE)] for place, name in enumerate(names)}
+def dtype_dashes(dtype: str) -> tuple[float, ...]:
+    """The dashes of lines that stand for a dtype and not for a variant."""
+    return _MARKS[_MARK_OF_DTYPE.get(dtype, 0)].dashes
 
 
-def fastest_first(rows: Sequence[Stored]) -> list[Stored]:
-    """Rows with numbers by their median, then the others in their order."""
-    return sorted(rows, key=lambda entry: entry.record.latency.median_ms if entry.record.latency else float("inf"))
+def styles(records: Iterable[Record]) -> dict[str, Style]:
+    """A style for each row's name: colours tell backends apart and marks dtypes.
 
-
-def milliseconds(value: float) -> str:
-    """To a hundredth; small ones to four digits."""
-    return f"{value:.2f}" if value >= 10 else f"{value:.3f}" if value >= 1 else f"{value:.4f}"
-
-
-def readable(text: str) -> str:
-    """One line without control characters, which neither XML nor a label can hold."""
-    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
-
-
-def shorten(text: str, letters: int) -> str:
-    """At most `letters` of a readable text; the middle is left out, since variants differ at both ends."""
-    line = readable(text)
-    if len(line) <= letters:
-        return line
-    head = (letters - 1) * 2 // 3
-    return f"{line[:head]}…{line[len(line) - (letters - 1 - head) :]}"
-
-
-def envelope(samples_ns: Sequence[int], points: int = POINTS) -> tuple[list[int], list[float]]:
-    """Positions and milliseconds of at most `points` samples in their order: of each stretch its least and its largest.
-
-    A stride would lose the spikes that a timeline is looked at for.
+    No two names share both, up to 96 names: where backends outnumber the colours, the next free mark is taken.
     """
-    values = np.asarray(samples_ns, dtype=np.int64)
-    if len(values) <= points:
-        return list(range(len(values))), (values / 1e6).tolist()
-    bounds = np.linspace(0, len(values), points // 2 + 1).astype(int)
-    kept: set[int] = set()
-    for start, stop in pairwise(bounds.tolist()):
-        stretch = values[start:stop]
-        kept |= {start + int(stretch.argmin()), start + int(stretch.argmax())}
-    places = sorted(kept)
-    return places, (values[places] / 1e6).tolist()
-
-
-def quantiles(samples_ns: Sequence[int], points: int = POINTS) -> list[float]:
-    """Milliseconds in ascending order: all samples, or `points` evenly spaced quantiles with both ends."""
-    values = np.sort(np.asarray(samples_ns, dtype=np.float64)) / 1e6
-    if len(values) <= points:
-        return values.tolist()
-    return np.quantile(values, np.linspace(0, 1, points)).tolist()
+    colours: dict[str, int] = {}
+    free = list(product(range(len(_COLOURS)), range(len(_MARKS))))
+    found: dict[str, Style] = {}
+    for record in records:
+        name = name_of(record)
+        if name in found:
+            continue
+        colour = colours.setdefault(record.variant.backend, len(colours) % len(_COLOURS))
+        mark = _MARK_OF_DTYPE.get(record.variant.dtype, 0)
+        wanted = [(colour, (mark + step) % len(_MARKS)) for step in range(len(_MARKS))]
+        pair = next((pair for pair in (*wanted, *free) if pair in free), (colour, mark))
+        if pair in free:
+            free.remove(pair)
+        found[name] = Style(_COLOURS[pair[0]], _MARKS[pair[1]])
+    return found

@@ -6,87 +6,144 @@ Plotly reads names as a subset of HTML; what comes from records is escaped by `p
 import html
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
-from bakeoff.record.schema import Record
 from bakeoff.record.store import Stored
-from bakeoff.report.figures.style import backend_colours, envelope, fastest_first, quantiles, shorten
-from bakeoff.report.groups import name_of, peak_mib
+from bakeoff.report.figures.history import History, HistorySeries, history
+from bakeoff.report.figures.latency import LatencyRow, latency
+from bakeoff.report.figures.roofline import Roofline, roofline
+from bakeoff.report.figures.style import Style, dtype_dashes, status_colour
+from bakeoff.report.figures.timeline import TimelineSeries, timeline
+from bakeoff.report.figures.tradeoff import TradeoffPoint, tradeoff
+from bakeoff.report.format import shorten
 
 Figure = dict[str, Any]
-_SYMBOLS: Final = {"fp32": "circle", "tf32": "square", "bf16": "triangle-up", "fp16": "diamond"}
-_DASHES: Final = {"fp32": "solid", "tf32": "dashdot", "bf16": "dash", "fp16": "dot"}
-_WARMUP_POINTS, _TIMED_POINTS, _QUANTILES = 100, 300, 200
-_LETTERS = 30
-_LEGEND_PX = 21
+_LETTERS: Final = 30
+_LEGEND_PX: Final = 21
 """Height of a line in a legend."""
+_MARGIN: Final[dict[str, int]] = {"l": 70, "r": 12, "t": 8, "b": 44}
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A figure of a section."""
+
+    name: str
+    heading: str
+    caption: str
+    plotly: Figure
+
+
+def figures(rows: Sequence[Stored], every: Sequence[Stored] = ()) -> list[Chart]:
+    """The figures that have something to show: of a group's newest records, and of `every` record of the group."""
+    made = (
+        (
+            "latency",
+            "Latency distribution",
+            "all timed calls; the box holds the middle half, a line is the floor",
+            _latency([row for row in latency(rows) if row.figures is not None]),
+        ),
+        (
+            "tradeoff",
+            "Speed, error, memory",
+            "left and low is better; the area is the peak memory; hollow: not ok",
+            _tradeoff(tradeoff(rows)),
+        ),
+        (
+            "timeline",
+            "Calls in the order taken",
+            "warm-up shaded; a click on a name hides it",
+            _timeline(timeline(rows)),
+        ),
+        (
+            "roofline",
+            "Roofline",
+            "FLOPs over least traffic against FLOPs over median latency; hollow: not ok",
+            _roofline(roofline(rows)),
+        ),
+        (
+            "history",
+            "History",
+            "median and its 95 % interval, sweep by sweep (UTC); hollow: not ok",
+            _history(history(every)),
+        ),
+    )
+    return [Chart(name, heading, caption, plotly) for name, heading, caption, plotly in made if plotly is not None]
 
 
 def plain(text: str, letters: int = _LETTERS) -> str:
-    """A name as Plotly shows it letter by letter."""
+    """A name that Plotly shows letter by letter."""
     return html.escape(shorten(text, letters), quote=False)
 
 
-def distribution(rows: Sequence[Stored]) -> Figure | None:
-    """All timed calls of each variant as a violin, fastest first; None where no row has samples."""
-    timed = [entry for entry in fastest_first(rows) if entry.record.latency]
-    if not timed:
+def _latency(rows: Sequence[LatencyRow]) -> Figure | None:
+    if not rows:
         return None
-    colours = backend_colours(rows)
+    floors = [(index, row.floor_ms) for index, row in enumerate(rows) if row.floor_ms is not None]
     return {
-        "data": [_violin(place, entry.record, colours) for place, entry in enumerate(timed)],
+        "data": [_violin(index, row) for index, row in enumerate(rows)],
         "layout": {
-            "height": 90 + 34 * len(timed),
-            "margin": {"l": 8, "r": 12, "t": 8, "b": 44},
+            "height": 90 + 34 * len(rows),
+            "margin": {**_MARGIN, "l": 8},
             "showlegend": False,
-            "xaxis": {"title": {"text": "ms a call"}, "type": "linear"},
+            "xaxis": {"title": {"text": "ms a call"}, "type": "linear", "rangemode": "tozero"},
             "yaxis": {
                 "type": "linear",
-                "tickvals": list(range(len(timed))),
-                "ticktext": [plain(name_of(entry.record)) for entry in timed],
-                "range": [len(timed) - 0.4, -0.6],
+                "tickvals": list(range(len(rows))),
+                "ticktext": [plain(row.name) for row in rows],
+                "range": [len(rows) - 0.4, -0.6],
                 "automargin": True,
                 "showgrid": False,
                 "zeroline": False,
             },
+            "shapes": [
+                {
+                    "type": "line", "x0": floor_ms, "x1": floor_ms, "y0": index - 0.42, "y1": index + 0.42,
+                    "line": {"color": "#888888", "width": 2},
+                }
+                for index, floor_ms in floors
+            ],
         },
-    }
+    }  # fmt: skip
 
 
-def _violin(place: int, record: Record, colours: dict[str, str]) -> Figure:
-    clock = record.measurement.latency
-    assert clock is not None
-    colour = colours[record.variant.backend]
+def _violin(index: int, row: LatencyRow) -> Figure:
     return {
         "type": "violin",
         "orientation": "h",
-        "x": _rounded(quantiles(clock.samples_ns, _QUANTILES)),
-        "y0": place,
+        "x": _rounded(row.quantiles_ms),
+        "y0": index,
         "width": 0.85,
-        "name": plain(name_of(record)),
+        "name": plain(row.name),
         "points": False,
         "spanmode": "hard",
         "box": {"visible": True, "width": 0.3},
-        "line": {"color": colour, "width": 1.2},
+        "line": {"color": status_colour(row.status), "width": 1.2},
         "hoverinfo": "x",
     }
 
 
-def timeline(rows: Sequence[Stored]) -> Figure | None:
-    """Calls in the order taken, warm-up before 1; None where no row has samples."""
-    timed = [entry for entry in rows if entry.record.latency]
-    if not timed:
+def _timeline(series: Sequence[TimelineSeries]) -> Figure | None:
+    if not series:
         return None
-    colours = backend_colours(rows)
-    traces = [_trace(entry.record, colours) for entry in timed]
-    values = [value for trace in traces for value in trace["y"]]
-    first = min(trace["x"][0] for trace in traces)
+    values = [value for each in series for value in each.ms]
+    first = min(each.calls[0] for each in series)
     return {
-        "data": traces,
+        "data": [
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "x": list(each.calls),
+                "y": _rounded(each.ms),
+                "name": plain(each.name),
+                "line": _line(each.style),
+                "hovertemplate": "call %{x}: %{y} ms",
+            }
+            for each in series
+        ],
         "layout": {
-            "height": 330 + _legend_px(len(timed)),
-            "margin": {"l": 60, "r": 12, "t": 8, "b": 44},
-            "legend": {"orientation": "h", "y": -0.2, "yanchor": "top"},
+            **_with_legend(330, len(series)),
             "xaxis": {"title": {"text": "call; 1 is the first after the warm-up"}, "type": "linear", "zeroline": False},
             "yaxis": {
                 "title": {"text": "ms a call"},
@@ -102,50 +159,20 @@ def timeline(rows: Sequence[Stored]) -> Figure | None:
     }  # fmt: skip
 
 
-def _trace(record: Record, colours: dict[str, str]) -> Figure:
-    clock = record.measurement.latency
-    assert clock is not None
-    before, warm = envelope(clock.warmup_ns, _WARMUP_POINTS)
-    after, timed = envelope(clock.samples_ns, _TIMED_POINTS)
-    warmup = len(clock.warmup_ns)
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "x": [place - warmup + 1 for place in before] + [place + 1 for place in after],
-        "y": _rounded(warm + timed),
-        "name": plain(name_of(record)),
-        "line": {
-            "color": colours[record.variant.backend],
-            "width": 1.2,
-            "dash": _DASHES.get(record.variant.dtype, "solid"),
-        },
-        "hovertemplate": "call %{x}: %{y} ms",
-    }
-
-
-def trade(rows: Sequence[Stored]) -> Figure | None:
-    """Speed against error, the area of a point being its peak memory; None where no row has speed and error."""
-    shown = [(entry.record, error) for entry in rows if (error := worst_error(entry.record)) is not None]
-    shown = [(record, error) for record, error in shown if record.latency]
-    if not shown:
+def _tradeoff(points: Sequence[TradeoffPoint]) -> Figure | None:
+    if not points:
         return None
-    colours = backend_colours(rows)
-    errors = [error for _, error in shown if error > 0]
+    errors = [point.error for point in points if point.error > 0]
     low = math.floor(math.log10(min(errors, default=1e-6)))
     high = math.ceil(math.log10(max(errors, default=1e-6)))
-    exact = low - 1  # a logarithm has no place for no difference at all
-    ends = [exact] if len(errors) < len(shown) else []
-    largest = max((peak_mib(record) or 0.0 for record, _ in shown), default=0.0)
+    exact = low - 1  # on a logarithmic axis no error at all stands one decade below the smallest
+    ends = [exact] if len(errors) < len(points) else []
+    largest = max((point.peak_mib or 0.0 for point in points), default=0.0)
     ticks = list(range(low, high + 1, 1 + (high - low) // 8))
     return {
-        "data": [
-            _bubble(record, math.log10(error) if error > 0 else exact, error, largest, colours)
-            for record, error in shown
-        ],
+        "data": [_bubble(point, math.log10(point.error) if point.error > 0 else exact, largest) for point in points],
         "layout": {
-            "height": 340 + _legend_px(len(shown)),
-            "margin": {"l": 70, "r": 12, "t": 8, "b": 44},
-            "legend": {"orientation": "h", "y": -0.2, "yanchor": "top", "itemsizing": "constant"},
+            **_with_legend(340, len(points)),
             "xaxis": {"title": {"text": "median ms a call"}, "type": "linear", "rangemode": "tozero"},
             "yaxis": {
                 "title": {"text": "relative L2 error"},
@@ -159,42 +186,129 @@ def trade(rows: Sequence[Stored]) -> Figure | None:
     }
 
 
-def worst_error(record: Record) -> float | None:
-    """The largest relative L2 over the outputs; None where there is no judgement or an output is no number."""
-    parity = record.measurement.parity
-    if parity is None or not parity.outputs:
-        return None
-    errors = [output.rel_l2 for output in parity.outputs if output.rel_l2 is not None]
-    return max(errors) if len(errors) == len(parity.outputs) else None
-
-
-def _bubble(record: Record, height: float, error: float, largest: float, colours: dict[str, str]) -> Figure:
-    assert record.latency is not None
-    peak = peak_mib(record)
-    share = (peak or 0.0) / largest if largest else 0.0
-    colour = colours[record.variant.backend]
-    memory = "" if peak is None else f"<br>{peak:,.0f} MiB at peak"
+def _bubble(point: TradeoffPoint, height: float, largest_mib: float) -> Figure:
+    share = (point.peak_mib or 0.0) / largest_mib if largest_mib else 0.0
+    memory = "" if point.peak_mib is None else f"<br>{point.peak_mib:,.0f} MiB at peak"
     return {
         "type": "scatter",
         "mode": "markers",
-        "x": _rounded([record.latency.median_ms]),
+        "x": _rounded([point.median_ms]),
         "y": [round(height, 4)],
-        "name": plain(name_of(record)),
-        "marker": {
-            "size": round(8 + 26 * math.sqrt(share), 1),
-            "color": colour,
-            "symbol": _SYMBOLS.get(record.variant.dtype, "circle") + ("" if record.status == "ok" else "-open"),
-            "opacity": 0.75,
-            "line": {"width": 2 if record.status != "ok" else 1, "color": colour},
-        },
-        "text": [f"{record.latency.median_ms:.3f} ms, error {error:.2e}{memory}<br>{record.status}"],
+        "name": plain(point.name),
+        "marker": {**_marker(point.style, point.status), "size": round(8 + 26 * math.sqrt(share), 1), "opacity": 0.75},
+        "text": [f"{point.median_ms:.3f} ms, error {point.error:.2e}{memory}<br>{point.status}"],
         "hovertemplate": "%{text}",
     }
 
 
-def _legend_px(entries: int) -> int:
-    """Room for a legend of two names a line."""
-    return 50 + _LEGEND_PX * -(-entries // 2)
+def _roofline(found: Roofline | None) -> Figure | None:
+    if found is None:
+        return None
+    low, high = found.span
+    roofs: list[Figure] = [
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "x": _rounded([low, roof.ridge, high]),
+            "y": _rounded([roof.at(intensity) for intensity in (low, roof.ridge, high)]),
+            "name": plain(roof.name, 60),
+            "line": {"color": "#888888", "width": 1.5, "dash": _dash(dtype_dashes(roof.dtype))},
+            "hoverinfo": "name",
+        }
+        for roof in found.roofs
+    ]
+    points: list[Figure] = [
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "x": _rounded([point.intensity]),
+            "y": _rounded([point.flops_per_s]),
+            "name": plain(point.name),
+            "marker": {**_marker(point.style, point.status), "size": 10},
+            "hovertemplate": "%{x} FLOP a byte, %{y}FLOP/s",
+        }
+        for point in found.points
+    ]
+    return {
+        "data": [*roofs, *points],
+        "layout": {
+            **_with_legend(360, len(roofs) + len(points)),
+            "xaxis": {"title": {"text": "FLOP a byte"}, "type": "log"},
+            "yaxis": {"title": {"text": "FLOP/s"}, "type": "log", "exponentformat": "SI"},
+        },
+    }
+
+
+def _history(found: History | None) -> Figure | None:
+    if found is None:
+        return None
+    return {
+        "data": [_medians(series) for series in found.series],
+        "layout": {
+            **_with_legend(340, len(found.series)),
+            "xaxis": {
+                "type": "linear",
+                "tickvals": list(range(len(found.sweeps))),
+                "ticktext": [plain(sweep).replace(" ", "<br>") for sweep in found.sweeps],
+                "zeroline": False,
+            },
+            "yaxis": {"title": {"text": "median ms a call"}, "type": "linear", "rangemode": "tozero"},
+        },
+    }
+
+
+def _medians(series: HistorySeries) -> Figure:
+    timed = [
+        (point, point.median_ms, point.low_ms, point.high_ms)
+        for point in series.points
+        if point.median_ms is not None and point.low_ms is not None and point.high_ms is not None
+    ]
+    symbols = [_marker(series.style, point.status)["symbol"] for point, _, _, _ in timed]
+    return {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "x": _rounded([point.x for point, _, _, _ in timed]),
+        "y": _rounded([median for _, median, _, _ in timed]),
+        "error_y": {
+            "type": "data",
+            "symmetric": False,
+            "array": _rounded([high - median for _, median, _, high in timed]),
+            "arrayminus": _rounded([median - low for _, median, low, _ in timed]),
+            "thickness": 1,
+            "width": 0,
+        },
+        "name": plain(series.name),
+        "line": _line(series.style),
+        "marker": {"color": series.style.colour, "symbol": symbols, "size": 7},
+        "hovertemplate": "%{y} ms",
+    }
+
+
+def _line(style: Style) -> Figure:
+    return {"color": style.colour, "width": 1.2, "dash": _dash(style.mark.dashes)}
+
+
+def _dash(dashes: tuple[float, ...]) -> str:
+    return ",".join(f"{length:g}px" for length in dashes) or "solid"
+
+
+def _marker(style: Style, status: str) -> Figure:
+    """Filled where the row is ok, else hollow."""
+    ok = status == "ok"
+    return {
+        "color": style.colour,
+        "symbol": style.mark.plotly + ("" if ok else "-open"),
+        "line": {"width": 1 if ok else 2, "color": style.colour},
+    }
+
+
+def _with_legend(height: int, names: int) -> Figure:
+    """A layout with a legend of two names a line below it."""
+    return {
+        "height": height + 50 + _LEGEND_PX * -(-names // 2),
+        "margin": _MARGIN,
+        "legend": {"orientation": "h", "y": -0.2, "yanchor": "top", "itemsizing": "constant"},
+    }
 
 
 def _rounded(values: Sequence[float]) -> list[float]:

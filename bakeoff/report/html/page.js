@@ -1,6 +1,6 @@
 "use strict";
 (() => {
-  // Tables: a click on a heading sorts by it, a second one turns the order; empty cells stay at the end.
+  // Tables: a click on a heading sorts by it, a second one reverses the order; empty cells stay at the end.
   const compare = (left, right, numeric) => (numeric ? Number(left) - Number(right) : left < right ? -1 : left > right ? 1 : 0);
 
   const sort = (table, column) => {
@@ -25,7 +25,7 @@
     });
   }
 
-  // Figures: drawn when they come near, since a page may hold a hundred; in the colours of the page.
+  // Figures are drawn when they are scrolled near, since a page may hold a hundred, in the colours of the page.
   const theme = () => {
     const style = getComputedStyle(document.documentElement);
     const colour = (name) => style.getPropertyValue(name).trim();
@@ -44,14 +44,14 @@
   };
 
   const figures = new Map();
-  for (const place of document.querySelectorAll(".plot")) figures.set(place, null);
+  for (const plot of document.querySelectorAll(".plot")) figures.set(plot, null);
 
-  const draw = (place) => {
-    if (figures.get(place)) return;
-    const figure = JSON.parse(document.getElementById(place.dataset.from).textContent)[place.dataset.name];
-    figures.set(place, figure);
+  const draw = (plot) => {
+    if (figures.get(plot)) return;
+    const figure = JSON.parse(document.getElementById(plot.dataset.from).textContent)[plot.dataset.name];
+    figures.set(plot, figure);
     const options = { responsive: true, displayModeBar: false };
-    Plotly.newPlot(place, figure.data, themed(figure.layout), options).then(() => { place.dataset.drawn = "yes"; });
+    Plotly.newPlot(plot, figure.data, themed(figure.layout), options).then(() => { plot.dataset.drawn = "yes"; });
   };
 
   const watch = new IntersectionObserver((entries) => {
@@ -61,10 +61,10 @@
       draw(entry.target);
     }
   }, { rootMargin: "800px" });
-  for (const place of figures.keys()) watch.observe(place);
+  for (const plot of figures.keys()) watch.observe(plot);
 
-  addEventListener("beforeprint", () => { for (const place of figures.keys()) draw(place); });
+  addEventListener("beforeprint", () => { for (const plot of figures.keys()) draw(plot); });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-    for (const [place, figure] of figures) if (figure) Plotly.react(place, figure.data, themed(figure.layout));
+    for (const [plot, figure] of figures) if (figure) Plotly.react(plot, figure.data, themed(figure.layout));
   });
 })();

@@ -1,6 +1,6 @@
-"""Text from records, which may hold anything, made harmless in a markdown page."""
+"""Text from records, which may hold any characters, for markdown pages."""
 
 
 def escape(text: str) -> str:
-    """One line in which nothing ends a table's cell or begins HTML."""
+    """One line that cannot end a table's cell or begin HTML."""
     return " ".join(text.split()).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")

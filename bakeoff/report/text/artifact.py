@@ -1,4 +1,4 @@
-"""Artifacts as text: what one is and needs (`inspect`), and what came of opening it (`verify`)."""
+"""Exported artifacts: what one holds and needs (`inspect`), and the result of opening it (`export`, `verify`)."""
 
 import statistics
 from collections.abc import Sequence
@@ -9,15 +9,15 @@ from tabulate import tabulate
 from bakeoff.export.folder import port_bytes
 from bakeoff.export.manifest import Checked, Manifest, Port, Program
 from bakeoff.process.jobs import VerifyResult
+from bakeoff.report.format import MIB
 
 _SHOWN = 8
-MIB = 1 << 20
 
 
 def inspect(manifest: Manifest, unmet: Sequence[str]) -> str:
-    """All that a manifest says; `unmet` are the needs that this host does not meet."""
+    """Everything in a manifest; `unmet` are the host requirements that this host does not meet."""
     measured = manifest.measured
-    figures = "no record: it was never measured on the host that exported it; see bakeoff sweep"
+    figures = "no record: not measured on the host that exported it; to measure it, run bakeoff sweep"
     if measured is not None:
         figures = (
             f"{measured.median_ms:.2f} ms ({measured.p1_ms:.2f} to {measured.p99_ms:.2f} ms, 1st to 99th percentile), "
@@ -34,7 +34,7 @@ def inspect(manifest: Manifest, unmet: Sequence[str]) -> str:
         f"measured  {figures}",
         f"parity    {_parity(manifest.parity)}",
         "needs     " + "; ".join(f"{need.what} {need.rule} {need.value}" for need in manifest.needs),
-        "here      " + ("; ".join(unmet) if unmet else "this host meets all of them"),
+        "here      " + ("; ".join(unmet) if unmet else "this host meets all requirements"),
     ]
     for program in manifest.programs:
         lines += ["", *_program(program)]
@@ -53,16 +53,16 @@ def inspect(manifest: Manifest, unmet: Sequence[str]) -> str:
 
 def _program(program: Program) -> list[str]:
     facts = "".join(f", {name} {value}" for name, value in program.facts.items())
-    rows = [(way, *_row(port)) for way, port in _shown(program)]
+    rows = [(direction, *_row(port)) for direction, port in _shown(program)]
     table = tabulate(rows, headers=("", "name", "dtype", "shape", "MiB", "values"), disable_numparse=True)
     return [f"program {program.name}: {program.summary}; {program.file}{facts}", table]
 
 
 def _shown(program: Program) -> list[tuple[str, Port]]:
-    """The first of many inputs stand for those that are alike."""
+    """The first inputs and outputs; the others in one row each way."""
     rows = []
-    for way, ports in (("in", program.inputs), ("out", program.outputs)):
-        rows += [(way, port) for port in ports[:_SHOWN]]
+    for direction, ports in (("in", program.inputs), ("out", program.outputs)):
+        rows += [(direction, port) for port in ports[:_SHOWN]]
         if len(ports) > _SHOWN:
             last = ports[-1]
             rows.append(
@@ -79,22 +79,22 @@ def _stream(manifest: Manifest) -> list[str]:
     stream = manifest.stream
     assert stream is not None
     first = f"{stream.prime} once, then " if stream.prime else ""
-    zeros = f"; {len(stream.zeros)} inputs begin as zeros" if stream.zeros else ""
+    zeros = f"; {len(stream.zeros)} inputs start as zeros" if stream.zeros else ""
     lines = [f"stream: {first}{', '.join(stream.each)} for each frame{zeros}"]
     pairs: dict[tuple[str, str, int | None], list[str]] = {}
     for one in stream.carries:
         pairs.setdefault((one.workload, one.to, one.axis), []).append(f"{one.output} -> {one.input}")
-    for (giver, taker, axis), names in pairs.items():
-        how = "takes the place" if axis is None else f"goes behind axis {axis}, the oldest falls out"
+    for (source, target, axis), names in pairs.items():
+        how = "replaces it" if axis is None else f"appended along axis {axis}, the oldest dropped"
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        lines.append(f"  {giver} to {taker}: {names[0]}{more} ({how})")
+        lines.append(f"  {source} to {target}: {names[0]}{more} ({how})")
     return lines
 
 
 def exported(folder: Path, manifest: Manifest, result: VerifyResult) -> str:
-    """Where it is, how good it is, and what to do next."""
+    """A new artifact: its folder, format, parity and memory, and the next command."""
     size = sum(file.bytes for file in manifest.files.values())
-    frames = f", {result.frames} frames of its stream followed" if manifest.stream is not None else ""
+    frames = f", {result.frames} frames of its stream computed" if manifest.stream is not None else ""
     return "\n".join(
         (
             f"{folder}: {manifest.variant}",
@@ -112,12 +112,12 @@ def _parity(checked: Sequence[Checked]) -> str:
     worst = max(checked, key=lambda one: (one.rel_l2 is None, (one.rel_l2 or 0) / one.limit))
     passed = sum(one.passed for one in checked)
     figure = "not comparable" if worst.rel_l2 is None else f"{worst.rel_l2:.2e} of {worst.limit:.2e}"
-    nearest = f"nearest to its own {worst.program}/{worst.output}, {figure}"
+    nearest = f"nearest to its limit is {worst.program}/{worst.output}, {figure}"
     return f"{passed} of {len(checked)} outputs within their limits; {nearest}"
 
 
 def verified(manifest: Manifest, result: VerifyResult) -> str:
-    """What came of opening an artifact: parity, frames, time against the record, peak memory."""
+    """The result of opening an artifact: parity, frames, time against the record, peak memory."""
     shown = sorted(result.checked, key=lambda one: (one.passed, -(one.rel_l2 or 0) / one.limit))
     rows = [
         (
@@ -131,28 +131,28 @@ def verified(manifest: Manifest, result: VerifyResult) -> str:
     ]
     lines = [tabulate(rows, headers=("output", "worst frame", "relative L2", "limit", ""), disable_numparse=True)]
     if len(shown) > _SHOWN:
-        lines.append(f"and {len(shown) - _SHOWN} more, further from their limits")
+        lines.append(f"and {len(shown) - _SHOWN} more outputs, further from their limits")
     lines.append("")
     if manifest.stream is not None:
-        skipped = f"; the others were not: {result.not_run}" if result.not_run else ""
-        lines.append(f"frames    {result.frames} of {manifest.sample.frames} followed{skipped}")
+        skipped = f"; stopped there: {result.not_run}" if result.not_run else ""
+        lines.append(f"frames    {result.frames} of {manifest.sample.frames} computed{skipped}")
     lines.append(f"parity    {_parity(result.checked)}")
     lines.append(f"opened    in {result.open_s:.1f} s, hashes included; peak {result.peak_bytes / MIB:.0f} MiB")
     if result.samples_ns:
         lines.append(f"time      {timing(manifest, result)}")
     lines += [f"mismatch  allowed: {one}" for one in result.mismatches]
     if all(one.passed for one in result.checked):
-        lines.append("verified: it computes what was exported")
+        lines.append("verified: the outputs match the exported sample")
     return "\n".join(lines)
 
 
 def timing(manifest: Manifest, result: VerifyResult) -> str:
-    """The median of the calls made now, and whether it lies within the spread of the record's."""
+    """The median of the calls made now, and whether it lies between the record's 1st and 99th percentile."""
     median = statistics.median(result.samples_ns) / 1e6
     text = f"{median:.2f} ms a call, median of {len(result.samples_ns)}"
     measured = manifest.measured
     if measured is None:
-        return f"{text}; no record to hold it against"
+        return f"{text}; no record to compare it with"
     within = "no, slower" if median > measured.p99_ms else "no, faster" if median < measured.p1_ms else "yes"
     spread = f"{measured.p1_ms:.2f} to {measured.p99_ms:.2f} ms, median {measured.median_ms:.2f}, on {measured.host}"
-    return f"{text}; within the record's spread: {within} ({spread})"
+    return f"{text}; within the record's 1st to 99th percentile: {within} ({spread})"

@@ -1,4 +1,4 @@
-"""What lies in the cache folder, for reading."""
+"""The contents of the cache folder: `bakeoff cache`."""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -10,17 +10,17 @@ from tabulate import tabulate
 from bakeoff.machine import host
 from bakeoff.machine.build_cache import About
 from bakeoff.machine.caches import KINDS, LOCKS, OTHER, Cleared, Item
-from bakeoff.report.groups import MIB
+from bakeoff.report.format import MIB
 
 _HOLDS = {kind.name: kind.holds for kind in KINDS} | {
-    LOCKS: "who measures now; never cleared",
-    OTHER: "not the lab's; never cleared",
+    LOCKS: "which device is being measured on; never cleared",
+    OTHER: "not made by bakeoff; never cleared",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """All items of one kind."""
+    """All items of one kind together."""
 
     kind: str
     holds: str
@@ -37,7 +37,7 @@ class Survey:
 
 
 def survey(folder: Path, items: Sequence[Item]) -> Survey:
-    """Items by kind, those with nothing left out."""
+    """Items by kind; kinds without items are left out."""
     by_kind: dict[str, list[Item]] = {}
     for item in items:
         by_kind.setdefault(item.kind, []).append(item)
@@ -50,7 +50,7 @@ def survey(folder: Path, items: Sequence[Item]) -> Survey:
 
 
 def render(found: Survey, verbose: bool) -> str:
-    """A line for each kind; `verbose` with each compiled variant, the largest first, and what is not the lab's."""
+    """A line for each kind; with `verbose` also each compiled variant, largest first, and files not made by bakeoff."""
     if not found.items:
         return f"{found.folder} is empty"
     rows = [[line.kind, line.holds, str(line.entries), _mib(line.bytes), _moment(line.used_s)] for line in found.kinds]
@@ -73,7 +73,7 @@ def _details(items: Iterable[Item]) -> list[str]:
     headers = ("compiled variant", "batch, threads", "versions", "MiB", "last use, UTC")
     parts = ["", _table(rows, headers, "lllrl")] if rows else []
     others = [item.place for item in ordered if item.kind == OTHER]
-    return [*parts, "", f"not the lab's: {', '.join(others)}"] if others else parts
+    return [*parts, "", f"not made by bakeoff: {', '.join(others)}"] if others else parts
 
 
 def _configuration(about: About | None) -> str:
@@ -84,7 +84,7 @@ def _configuration(about: About | None) -> str:
 
 
 def _versions(about: About | None) -> str:
-    """Those that are not what is installed now: such a folder is not looked at any more."""
+    """The versions that differ from those installed now; a folder of other versions is not used any more."""
     if about is None:
         return "not stated"
     now = host.read_versions()
@@ -94,7 +94,7 @@ def _versions(about: About | None) -> str:
 
 
 def render_cleared(cleared: Cleared) -> str:
-    """What was removed, and how much room that made."""
+    """What was removed, and its size."""
     rows = [[item.kind, item.name, _mib(item.bytes), _moment(item.used_s)] for item in cleared.removed]
     count = f"{len(rows)} {'entry' if len(rows) == 1 else 'entries'}"
     text = f"removed {count}, {_mib(cleared.bytes)} MiB" if rows else "nothing to remove"

@@ -1,4 +1,4 @@
-"""What `doctor` says: the host, the versions, combinations known to mislead, and what would help."""
+"""`bakeoff doctor`: the host, the versions, known-bad combinations, and why a backend cannot run here."""
 
 from dataclasses import dataclass
 
@@ -6,12 +6,14 @@ from bakeoff.machine import host, paths
 from bakeoff.machine.host import Host
 from bakeoff.machine.known_issues import known_issues
 from bakeoff.models.types import DEVICES, DTYPES
-from bakeoff.report.groups import MIB
+from bakeoff.report.format import INSTALL, MIB
 from bakeoff.report.text.listing import BackendLine, read_backends
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
+    """This host; `--json` prints it under these names."""
+
     host: Host
     versions: dict[str, str]
     load: float
@@ -24,6 +26,7 @@ class Diagnosis:
 
 
 def read() -> Diagnosis:
+    """Look at this host and its libraries."""
     versions = host.read_versions()
     devices = [device for device in DEVICES if not host.device_gap(device)]
     return Diagnosis(
@@ -40,12 +43,14 @@ def read() -> Diagnosis:
 
 
 def render(found: Diagnosis) -> str:
+    """A line for each fact, then one for each backend and device."""
     machine = found.host
+    busy = ": busy, so records will have a finding busy-host" if found.load > host.usable_cores() / 2 else ""
     lines = [
         f"CPU       {machine.cpu}, {machine.cores} cores, {host.usable_cores()} usable; {' '.join(machine.cpu_flags)}",
-        f"bf16      {'native' if found.native_bf16 else 'emulated on this CPU: default sweeps leave it out'}",
+        f"bf16      {'native' if found.native_bf16 else 'emulated on this CPU, so default sweeps leave it out'}",
         f"memory    {found.available_bytes // MIB} of {machine.memory_bytes // MIB} MiB free",
-        f"load      {found.load:.2f}{': busy, numbers will say so' if found.load > host.usable_cores() / 2 else ''}",
+        f"load      {found.load:.2f}{busy}",
         f"system    {machine.system}, Python {machine.python}",
     ]
     lines += [f"GPU       {', '.join(f'{name} {value}' for name, value in gpu.items())}" for gpu in machine.gpus]
@@ -53,8 +58,8 @@ def render(found: Diagnosis) -> str:
         lines.append(f"GPU       none: {host.device_gap('cuda')}")
     lines.append("versions  " + ", ".join(f"{name} {version}" for name, version in found.versions.items()))
     if "torch" not in found.versions:
-        lines.append("problem   torch is not installed: pip install 'bakeoff[cpu]' or 'bakeoff[gpu]'")
-    lines += [f"beware    {text}" for text in found.known_bad]
+        lines.append(f"problem   torch is not installed. {INSTALL}")
+    lines += [f"warning   {text}" for text in found.known_bad]
     lines += [f"records   {found.runs}", f"caches    {found.cache}", ""]
     for line in found.backends:
         lines.append(f"{line.backend} on {line.device}: {line.gap or 'ready'}")

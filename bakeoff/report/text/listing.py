@@ -1,4 +1,4 @@
-"""What there is to compare: components with presets and workloads, backends with what keeps them from running here."""
+"""`bakeoff list`: components with presets and workloads, and backends with why they cannot run here."""
 
 from dataclasses import dataclass
 
@@ -37,7 +37,7 @@ class Listing:
     presets: tuple[PresetLine, ...]
     backends: tuple[BackendLine, ...]
     really_ran: dict[str, str]
-    """What each backend must show before it is said to have run; the rest is `fell_back`."""
+    """For each backend, the evidence that it ran; without it a row is `fell_back`."""
 
 
 def read(component: str = "") -> Listing:
@@ -63,6 +63,7 @@ def read(component: str = "") -> Listing:
 
 
 def read_backends() -> tuple[BackendLine, ...]:
+    """Each backend on each device."""
     lines = []
     for name in backend_names():
         backend = resolve_backend(name)
@@ -103,7 +104,7 @@ def render(listing: Listing) -> str:
             disable_numparse=True,
         ),
         "",
-        "what each must show before it is said to have run; anything less is `fell_back`:",
+        "evidence that a backend ran; without it a row is `fell_back`:",
         *(f"{name}: {meaning}" for name, meaning in listing.really_ran.items()),
     ]
     return "\n".join(parts)

@@ -1,10 +1,9 @@
-"""What a sweep would run, and what that is estimated to cost."""
+"""`bakeoff sweep --dry-run`: the rows of a plan with their estimated time, memory and disk."""
 
 from tabulate import tabulate
 
 from bakeoff.plan.cost import Estimate
-
-MIB = 1 << 20
+from bakeoff.report.format import MIB
 
 
 def render(plan: Estimate) -> str:

@@ -1,16 +1,16 @@
-"""The instrument's own figures, for reading: a selftest, and a machine's ceilings."""
+"""`bakeoff selftest` and `bakeoff ceilings`."""
 
 from collections.abc import Sequence
 
 from tabulate import tabulate
 
 from bakeoff.machine.floors import Ceiling
-from bakeoff.report.groups import MIB
+from bakeoff.report.format import MIB
 from bakeoff.selftest.run import Check, Selftest
 
 
 def render(found: Selftest) -> str:
-    """Every check with what it deserved and what it got, and the verdict as the last line."""
+    """Every check with the expected and the found status, and the verdict as the last line."""
     rows = [
         [check.name, check.deserved, check.found, _word(check), (check.not_run or check.detail)[:90]]
         for check in found.checks
@@ -20,8 +20,8 @@ def render(found: Selftest) -> str:
     run = sum(not check.not_run for check in found.checks)
     verdict = f"{failed} of {len(found.checks)} checks FAILED" if failed else f"all {run} checks passed"
     if run < len(found.checks):
-        verdict += f", {len(found.checks) - run} NOT RUN for what this machine lacks,"
-    lines = [tabulate(rows, headers=("what", "deserves", "got", "", "why"), disable_numparse=True), ""]
+        verdict += f", {len(found.checks) - run} NOT RUN because this machine lacks what they need,"
+    lines = [tabulate(rows, headers=("check", "expected", "found", "", "why"), disable_numparse=True), ""]
     lines += [found.noisy] if found.noisy else []
     return "\n".join([*lines, f"{which} of code {found.stamp.code}: {verdict} in {found.seconds:.0f} s"])
 
@@ -33,7 +33,7 @@ def _word(check: Check) -> str:
 
 
 def render_ceilings(ceilings: Sequence[Ceiling]) -> str:
-    """Best and median rates; how far they lie apart says how quiet the host was."""
+    """Best and median rates; a median far below the best means that the host was busy."""
     rows = [
         [
             entry.kind,

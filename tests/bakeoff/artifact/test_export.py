@@ -41,7 +41,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setenv("BAKEOFF_RUNS", str(folder / "runs"))
         done = bakeoff("export", "toy", "--backend", "torch.export", "--to", str(folder / "artifact"), *SMALL)
     assert done.returncode == 0, done.stderr
-    assert "10 frames of its stream followed" in done.stdout
+    assert "10 frames" in done.stdout
     return folder / "artifact"
 
 
@@ -65,9 +65,9 @@ class TestVerify:
     def test_says_that_it_computes_what_was_exported(self, artifact: Path) -> None:
         done = bakeoff("verify", str(artifact))
         assert done.returncode == 0, done.stderr
-        assert "10 of 10 followed" in done.stdout
-        assert "no record to hold it against" in done.stdout
-        assert done.stdout.rstrip().endswith("verified: it computes what was exported")
+        assert "10 of 10" in done.stdout
+        assert "no record" in done.stdout
+        assert done.stdout.splitlines()[-1].startswith("verified:")
 
     def test_json_holds_what_was_found(self, artifact: Path) -> None:
         done = bakeoff("verify", str(artifact), "--json")
@@ -117,8 +117,8 @@ class TestInspect:
         for said in (
             "variant   toy:tiny.stream/torch.export/fp32@cpu",
             "needs     torch at least",
-            "here      this host meets all of them",
-            "stream to stream: cache.00 -> cache.00 (takes the place)",
+            "here      this host meets all",
+            "stream to stream: cache.00 -> cache.00 (replaces it)",
             "drawn from N(0, 1)",
             "stream.pt2",
         ):

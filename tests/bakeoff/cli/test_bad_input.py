@@ -467,7 +467,7 @@ def test_edited_record(lab: Lab) -> None:
     ids=["hand edit", "not text", "missing record", "stale", "missing page"],
 )
 def test_history_check(lab: Lab, spoil: Any, says: str) -> None:
-    assert history.check(lab.runs) == ""
+    assert history.check(lab.runs) is None
     spoil(lab)
     lab.refuses("history", "--check", says=[says], code=1)
 
@@ -495,7 +495,7 @@ def test_supersede(lab: Lab, arguments: list[str], says: list[str]) -> None:
     "command", [["table", "nosuch"], ["table", "--runs", "elsewhere"]], ids=["component", "folder"]
 )
 def test_table_of_nothing(lab: Lab, command: list[str]) -> None:
-    lab.refuses(*command, says=["no records of ", "run: bakeoff sweep"])
+    lab.refuses(*command, says=["no records", "bakeoff sweep"])
 
 
 def test_list_of_an_unknown_component(lab: Lab) -> None:

@@ -20,7 +20,7 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.plan.plan import make_plan
 from bakeoff.plan.request import Request
 from bakeoff.process import supervisor
-from bakeoff.report.groups import MIB
+from bakeoff.report.format import MIB
 from bakeoff.report.text import cache
 from bakeoff.sweep.run import run_sweep
 
@@ -118,7 +118,7 @@ class TestShowing:
             ["toy:tiny.world/eager/fp32@cpu", "1, 4", "as now"],
             ["cccc", "not stated", "not stated"],
         ]
-        assert text.endswith("not the lab's: somebody's")
+        assert text.endswith("not made by bakeoff: somebody's")
 
     @pytest.mark.parametrize("text", ["", "{", "[]", '{"variant": 3}', "\x00" * 100])
     def test_a_torn_about_is_no_name(self, folder: Path, text: str) -> None:

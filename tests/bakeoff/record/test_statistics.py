@@ -10,7 +10,7 @@ from scipy.stats import binom
 
 from bakeoff.record.schema import Clock, Samples
 from bakeoff.record.statistics import interval_ranks, summarise_ns
-from bakeoff.report.groups import shown_faster
+from bakeoff.report.speedups import shown_faster
 
 
 def test_figures_by_hand() -> None:

@@ -15,10 +15,18 @@ from records import HOST, bakeoff, measurement, record
 from bakeoff.machine.floors import Ceiling
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record.floor import floor
-from bakeoff.record.schema import Clock, Record, Samples
+from bakeoff.record.schema import Record, Samples
 from bakeoff.record.store import Records, Stored, load_all, save, supersede
-from bakeoff.report import figures
-from bakeoff.report.figures.style import backend_colours, envelope, milliseconds, quantiles, readable, shorten
+from bakeoff.report.figures.history import history
+from bakeoff.report.figures.latency import latency
+from bakeoff.report.figures.roofline import roofline
+from bakeoff.report.figures.style import styles
+from bakeoff.report.figures.thinning import envelope, quantiles
+from bakeoff.report.figures.timeline import timeline
+from bakeoff.report.figures.tradeoff import tradeoff
+from bakeoff.report.format import milliseconds, readable, shorten
+from bakeoff.report.svg import files
+from bakeoff.report.svg.canvas import MARK
 from bakeoff.variant import BackendUse
 
 HOSTILE = "</text><script>x</script> $\\frac{1}$ _a & \x00\x1b ../../up \u202e 日本"
@@ -45,7 +53,7 @@ def records(*made: Record) -> Records:
 
 def drawn(kind: str, *made: Record) -> str:
     """The only plot of this kind."""
-    (data,) = [data for name, data in figures.render(records(*made)).items() if name.startswith(f"{kind}-")]
+    (data,) = [data for name, data in files.render(records(*made)).items() if name.startswith(f"{kind}-")]
     return data.decode()
 
 
@@ -70,19 +78,17 @@ SEVERAL = (
 
 class TestDeterminism:
     def test_same_records_same_bytes(self) -> None:
-        first, second = figures.render(records(*SEVERAL)), figures.render(records(*SEVERAL))
-        assert sorted(first) == [
-            f"{kind}-toy-test-cpu-4-cores.svg" for kind in ("history", "latency", "roofline", "samples")
-        ]
+        first, second = files.render(records(*SEVERAL)), files.render(records(*SEVERAL))
+        assert sorted(first) == [f"{kind}-toy-test-cpu-4-cores.svg" for kind in ("history", "latency", "roofline")]
         assert first == second
 
     def test_another_process_with_other_settings(self, tmp_path: Path) -> None:
         """Hashes of strings, the time zone and the user's own matplotlibrc change nothing."""
         for entry in SEVERAL:
             save(tmp_path / "runs", entry)
-        here = {path.name: path.read_bytes() for path in figures.update(tmp_path / "runs")}
+        here = {path.name: path.read_bytes() for path in files.update(tmp_path / "runs")}
         (tmp_path / "matplotlibrc").write_text("font.size: 30\naxes.facecolor: red\nsvg.fonttype: path\n")
-        script = "from pathlib import Path; from bakeoff.report import figures; figures.update(Path('runs'))"
+        script = "from pathlib import Path; from bakeoff.report.svg import files; files.update(Path('runs'))"
         for path in (tmp_path / "runs" / "plots").iterdir():
             path.unlink()
         subprocess.run(
@@ -94,9 +100,9 @@ class TestDeterminism:
         assert {path.name: path.read_bytes() for path in (tmp_path / "runs" / "plots").iterdir()} == here
 
     def test_no_time_and_no_place_in_them(self) -> None:
-        for data in figures.render(records(*SEVERAL)).values():
+        for data in files.render(records(*SEVERAL)).values():
             text = data.decode()
-            assert text.splitlines()[1].encode() + b"\n" == figures.MARK
+            assert text.splitlines()[1].encode() + b"\n" == MARK
             assert "matplotlib v" not in text.lower()
             assert "<dc:date>" not in text
             references = set(re.findall(r"https?://[^\"<\s]+", text))
@@ -141,34 +147,21 @@ class TestLatency:
         assert "floor" not in texts(svg)
 
     def test_only_failed_rows(self) -> None:
-        made = figures.render(
-            records(record("inductor", status="crashed", reason="signal 11"), record(status="timeout"))
-        )
+        made = files.render(records(record("inductor", status="crashed", reason="signal 11"), record(status="timeout")))
         assert list(made) == ["latency-toy-test-cpu-4-cores.svg"]
         shown = texts(made["latency-toy-test-cpu-4-cores.svg"].decode())
         assert "crashed: signal 11" in shown
         assert "timeout: no reason is stored" in shown
 
     def test_no_records(self, tmp_path: Path) -> None:
-        assert figures.render(records()) == {}
-        assert figures.update(tmp_path) == []
+        assert files.render(records()) == {}
+        assert files.update(tmp_path) == []
         assert list(tmp_path.iterdir()) == []
 
 
 class TestOtherPlots:
-    def test_samples_shade_the_warm_up(self) -> None:
-        svg = drawn("samples", *SEVERAL)
-        assert len([name for name in identifiers(svg) if name.startswith("warm-up-")]) == 4
-        assert "onnxruntime fp32, unstable" in texts(svg)
-
-    def test_samples_are_thinned(self) -> None:
-        many = Clock(Samples([5_000_000 + index for index in range(2000)]), Samples([9_000_000] * 2000))
-        made = record(made=measurement([1.0], latency=many))
-        assert len(drawn("samples", made)) < 40_000
-
-    def test_history_of_one_sweep_and_of_two(self) -> None:
-        one = texts(drawn("history", SEVERAL[0]))
-        assert "2026-01-02" in one
+    def test_history_needs_two_sweeps(self) -> None:
+        assert not [name for name in files.render(records(SEVERAL[0])) if name.startswith("history-")]
         two = texts(drawn("history", *SEVERAL))
         assert [text for text in two if text.startswith("2026-")] == ["2026-01-02", "2026-02-02"]
         assert two.count("eager fp32") == 1
@@ -200,7 +193,7 @@ class TestOtherPlots:
             record("eager", ms(10.0), ceilings=CEILINGS),
             bounded("eager", 1.0, flops=0),
         ):
-            assert not [name for name in figures.render(records(made)) if name.startswith("roofline")]
+            assert not [name for name in files.render(records(made)) if name.startswith("roofline")]
 
 
 class TestHostileNames:
@@ -213,15 +206,15 @@ class TestHostileNames:
     def test_are_text(self, hostile: Record) -> None:
         failed = replace(hostile, measurement=measurement(status="crashed", reason=HOSTILE))
         failed = replace(failed, variant=replace(failed.variant, dtype="bf16"))
-        made = figures.render(records(hostile, failed))
-        assert len(made) == 4
+        made = files.render(records(hostile, failed))
+        assert len(made) == 2
         for data in made.values():
             assert b"<script" not in data
             assert any("</text><script>x</script> $\\frac{1}$ _a" in text for text in texts(data.decode()))
 
     def test_stay_in_the_folder(self, hostile: Record, tmp_path: Path) -> None:
         save(tmp_path / "runs", hostile)
-        written = figures.update(tmp_path / "runs")
+        written = files.update(tmp_path / "runs")
         assert all(re.fullmatch(r"[a-z0-9-]+\.svg", path.name) and len(path.name) < 130 for path in written)
         assert {path.parent for path in written} == {tmp_path / "runs" / "plots"}
         assert sorted(path.name for path in tmp_path.iterdir()) == ["runs"]
@@ -229,39 +222,41 @@ class TestHostileNames:
     def test_names_that_read_alike_do_not_overwrite_each_other(self) -> None:
         made = [record(host=replace(HOST, cpu=cpu), samples_ms=ms(1.0)) for cpu in ("A/B", "a b", "///", "日本")]
         made = [replace(entry, variant=replace(entry.variant, component="")) for entry in made]
-        names = [name for name in figures.render(records(*made)) if name.startswith("latency-")]
+        names = [name for name in files.render(records(*made)) if name.startswith("latency-")]
         assert len(set(names)) == 4
 
-    def test_an_empty_slug_gets_a_hash(self) -> None:
-        assert all(slug.isalnum() for slug in figures._slugs([("日", "本")]).values())
+    def test_a_name_without_letters_gets_a_hash(self) -> None:
+        made = record(samples_ms=ms(1.0), host=replace(HOST, cpu="///", cores=0))
+        made = replace(made, variant=replace(made.variant, component="日"))
+        assert all(re.fullmatch(r"latency-[a-z0-9-]+\.svg", name) for name in files.render(records(made)))
 
 
 class TestUpdate:
     def test_removes_what_no_record_asks_for(self, tmp_path: Path) -> None:
         save(tmp_path, record("eager", ms(10.0)))
         gone = save(tmp_path, record("eager", ms(10.0), host=replace(HOST, cpu="Old CPU")))
-        assert len(figures.update(tmp_path)) == 6
+        assert len(files.update(tmp_path)) == 2
         folder = tmp_path / "plots"
         (folder / "mine.svg").write_text("<svg/>")
         (folder / "notes.txt").write_text("mine")
         (folder / "link.svg").symlink_to(folder / "latency-toy-test-cpu-4-cores.svg")
         supersede(tmp_path, gone, "another machine")
-        assert len(figures.update(tmp_path)) == 3
+        assert len(files.update(tmp_path)) == 1
         kept = sorted(path.name for path in folder.iterdir())
-        assert kept == ["history-toy-test-cpu-4-cores.svg", "latency-toy-test-cpu-4-cores.svg", "link.svg", "mine.svg",
-                        "notes.txt", "samples-toy-test-cpu-4-cores.svg"]  # fmt: skip
+        assert kept == ["latency-toy-test-cpu-4-cores.svg", "link.svg", "mine.svg", "notes.txt"]
 
-    def test_a_folder_that_cannot_be_written_is_one_sentence(self, tmp_path: Path) -> None:
+    def test_a_folder_that_cannot_be_written(self, tmp_path: Path) -> None:
         save(tmp_path, record("eager", ms(10.0)))
         (tmp_path / "plots").write_text("a file")
-        with pytest.raises(BakeoffError, match="cannot be written"):
-            figures.update(tmp_path)
+        with pytest.raises(BakeoffError, match="plots"):
+            files.update(tmp_path)
 
     def test_without_matplotlib(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         save(tmp_path, record("eager", ms(10.0)))
         monkeypatch.setitem(sys.modules, "matplotlib", None)
-        with pytest.raises(BakeoffError, match="pip install matplotlib"):
-            figures.update(tmp_path)
+        with pytest.raises(BakeoffError, match="matplotlib") as error:
+            files.update(tmp_path)
+        assert error.value.code == "missing-library"
         assert not (tmp_path / "plots").exists()
 
 
@@ -284,7 +279,8 @@ class TestCommands:
         )
         assert done.code == 3, done.err
         said = [line for line in done.said if "no plots" in line]
-        assert said == ["bakeoff: no plots: plots need matplotlib, which is not installed; run: pip install matplotlib"]
+        assert len(said) == 1
+        assert "matplotlib" in said[0]
         assert len(load_all(tmp_path / "runs").current) == 1
         assert (tmp_path / "runs" / "OPTIMIZATION_HISTORY.md").is_file()
 
@@ -319,9 +315,62 @@ class TestThinning:
         assert readable("a\x00\n b\u202ec\u2028") == "a b c"
         assert [milliseconds(value) for value in (0.012345, 1.23456, 12.3456)] == ["0.0123", "1.235", "12.35"]
 
-    def test_a_backend_has_one_colour_in_all_dtypes(self) -> None:
-        rows = [Stored("a", record("eager")), Stored("b", record("aoti")), Stored("c", record("eager", dtype="bf16"))]
-        assert len(set(backend_colours(rows).values())) == len(backend_colours(rows)) == 2
+
+class TestStyles:
+    def test_a_backend_has_one_colour_and_a_dtype_one_mark(self) -> None:
+        found = styles([record("eager"), record("aoti"), record("eager", dtype="bf16"), record("aoti", dtype="bf16")])
+        assert found["eager fp32"].colour == found["eager bf16"].colour != found["aoti fp32"].colour
+        assert found["eager fp32"].mark == found["aoti fp32"].mark != found["eager bf16"].mark
+
+    def test_no_two_of_many_series_look_alike(self) -> None:
+        dtypes = ("fp32", "bf16", "fp16")
+        made = [record(f"backend{index}", dtype=dtype) for index in range(32) for dtype in dtypes]
+        found = styles(made)
+        assert len(found) == len(set(found.values())) == 96
+        for attribute in ("matplotlib", "plotly", "dashes"):
+            looks = {(style.colour, getattr(style.mark, attribute)) for style in found.values()}
+            assert len(looks) == 96, attribute
+
+
+class TestData:
+    """What figures show, before anything is drawn."""
+
+    ROWS = tuple(Stored(f"id-{index}", entry) for index, entry in enumerate(SEVERAL))
+
+    def test_latency_is_ordered_by_the_median(self) -> None:
+        found = latency(self.ROWS[1:])
+        assert [row.name for row in found] == [
+            "tensorrt bf16", "onnxruntime fp32", "inductor fp32", "eager fp32", "aoti fp32",
+        ]  # fmt: skip
+        assert [row.floor_ms is None for row in found] == [False, True, False, False, True]
+        assert (found[-1].figures, found[-1].reason) == (None, "needs 13 GiB, 4 are free")
+
+    def test_timeline_numbers_calls_from_the_end_of_the_warm_up(self) -> None:
+        first = timeline(self.ROWS)[0]
+        assert first.calls == tuple(range(21))
+        assert first.ms[:2] == (9.0, 30.0)
+
+    def test_tradeoff_holds_rows_with_an_error(self) -> None:
+        assert [point.name for point in tradeoff(self.ROWS[1:])] == [
+            "inductor fp32", "tensorrt bf16", "onnxruntime fp32", "eager fp32",
+        ]  # fmt: skip
+
+    def test_history_has_a_point_for_each_record(self) -> None:
+        found = history(self.ROWS)
+        assert found is not None
+        assert found.sweeps == ("2026-01-02 03:04", "2026-02-02 03:05")
+        points = {series.name: series.points for series in found.series}
+        assert [point.median_ms for point in points["eager fp32"]] == pytest.approx([30.95, 25.95])
+        assert points["aoti fp32"][0].median_ms is None
+        assert history(self.ROWS[:5]) is None
+
+    def test_roofline_places_rows_by_work_and_traffic(self) -> None:
+        found = roofline(self.ROWS[:1])
+        assert found is not None
+        (point,) = found.points
+        assert point.intensity == pytest.approx(15.0)
+        assert point.flops_per_s == pytest.approx(1.5e9 / 30.95e-3)
+        assert [roof.dtype for roof in found.roofs] == ["fp32", "bf16"]
 
 
 def test_a_browser_shows_them(tmp_path: Path) -> None:

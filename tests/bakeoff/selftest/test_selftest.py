@@ -13,7 +13,7 @@ from bakeoff.backends import backend, resolve_backend
 from bakeoff.process.jobs import ClockResult
 from bakeoff.record import provenance
 from bakeoff.record.schema import Finding, SelftestStamp
-from bakeoff.report.groups import selftest_text
+from bakeoff.report.notes import selftest_text
 from bakeoff.report.text import selftest
 from bakeoff.selftest.expected import LANES, Expectation, lane_named, lanes
 from bakeoff.selftest.run import Selftest, check_row, clock_checks, noise_reason
@@ -137,7 +137,7 @@ def test_a_record_says_whether_this_code_passed_the_selftest() -> None:
     stamp = SelftestStamp(True, False, "2026-01-02T03:04:05.000000Z", "abc")
     tested = record("eager", [1.0], code="abc", selftest=stamp)
     assert selftest_text(tested) == "selftest passed 2026-01-02 03:04 UTC"
-    assert selftest_text(replace(tested, code="def")).endswith("STALE: the lab's code has changed since")
+    assert selftest_text(replace(tested, code="def")).endswith("STALE: bakeoff's code has changed since")
     assert selftest_text(replace(tested, selftest=replace(stamp, passed=False, quick=True))).startswith(
         "quick selftest FAILED"
     )

@@ -15,8 +15,9 @@ from bakeoff.plan.request import Request
 from bakeoff.record.difference import differences
 from bakeoff.record.store import Stored, StoredComparison, find, find_comparison, load_all
 from bakeoff.record.verdict import AGREEING_PAIRS, judge
+from bakeoff.report.comparisons import final_of, sentence
 from bakeoff.report.recommendation import recommendation
-from bakeoff.report.text.comparison import final_of, render, render_apart, sentence
+from bakeoff.report.text.comparison import render, render_apart
 from bakeoff.sweep import compare as comparing
 from bakeoff.sweep.compare import compare, plan_of_two
 from bakeoff.sweep.run import run_sweep
@@ -215,7 +216,8 @@ def test_stored_rows_of_several_processes_stand_in_one_row(tmp_path: Path) -> No
         done = run_sweep(plan, tmp_path / "runs", "", resume=False, progress=Recorder())
     assert [entry.record.process for entry in done.stored] == [1, 2, 3]
     assert len({entry.record.config_id for entry in done.stored}) == 1
-    from bakeoff.report.groups import newest, spreads
+    from bakeoff.report.groups import newest
+    from bakeoff.report.spread import spreads
     from bakeoff.report.text.table import render as table
 
     (row,) = newest(done.stored)

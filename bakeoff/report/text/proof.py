@@ -1,13 +1,12 @@
-"""A record's certificate in words: what had to be so, what was found, and where a call's time goes."""
+"""The evidence in a record that its backend ran: graphs, operators, quantised layers, kernels of a traced call."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
 from tabulate import tabulate
 
-from bakeoff.backends import resolve_backend
-from bakeoff.models.errors import BakeoffError
+from bakeoff.backends import backend_names, resolve_backend
 from bakeoff.record.schema import KernelTime, ProofRecord, Record, TraceRecord
-from bakeoff.report.figures.style import shorten
+from bakeoff.report.format import shorten
 
 _NAMES = 12
 _LAYERS = 4
@@ -15,7 +14,7 @@ _KERNEL_LETTERS = 70
 
 
 def render(record: Record) -> list[str]:
-    """Lines for people; none where a row has no certificate."""
+    """Lines of the record's page; none where the record has no proof."""
     proof = record.measurement.proof
     if proof is None:
         return []
@@ -26,9 +25,9 @@ def render(record: Record) -> list[str]:
         **proof.facts,
     }
     lines = ["proof     " + ", ".join(f"{name} {value}" for name, value in facts.items() if value is not None)]
-    lines += [f"  {name} ran means: {meaning}" for name, meaning in _meanings(record)]
+    lines += [f"  evidence that {name} ran: {meaning}" for name, meaning in _meanings(record)]
     if proof.fell_back:
-        lines.append(f"  fell back: what ran is {proof.fell_back}")
+        lines.append(f"  fell back: {proof.fell_back}")
     if proof.incomplete:
         lines.append(f"  incomplete: {proof.incomplete}")
     lines += [f"  recompiled: {reason}" for reason in proof.recompiles]
@@ -42,18 +41,19 @@ def render(record: Record) -> list[str]:
 
 
 def _meanings(record: Record) -> Iterator[tuple[str, str]]:
-    """What each backend of the row takes as having run; a user's own is not in the table."""
+    """For each backend of the row, its name and the evidence it asks for.
+
+    Only bakeoff's own backends are asked: a record may come from anybody, and resolving `package.module:ATTRIBUTE`
+    imports that module.
+    """
     for use in record.variant.backends:
-        try:
-            meaning = resolve_backend(use.name).evidence.checks
-        except BakeoffError:
-            continue
+        meaning = resolve_backend(use.name).evidence.checks if use.name in backend_names() else ""
         if meaning:
             yield use.name, meaning
 
 
 def _counted(operators: Mapping[str, int]) -> str:
-    """The most frequent first."""
+    """Names with their counts, the most frequent first."""
     ordered = sorted(operators.items(), key=lambda pair: -pair[1])
     return _some([f"{name} {count}" for name, count in ordered], _NAMES)
 
@@ -64,7 +64,7 @@ def _some(names: Sequence[str], shown: int) -> str:
 
 
 def _layers(proof: ProofRecord) -> Iterator[str]:
-    """Quantised layers by how, those that were left by why."""
+    """Quantised layers by method, and layers that were not quantised by reason."""
     for word, layers in (("quantised", proof.quantised), ("left", proof.skipped)):
         by_reason: dict[str, list[str]] = {}
         for name, reason in layers.items():

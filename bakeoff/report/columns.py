@@ -1,0 +1,249 @@
+"""The columns of every table: terminal, `--json`, history, README and HTML choose theirs by key.
+
+To add one, add an entry to `_COLUMNS` and its key to the pages that shall show it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from bakeoff.machine.floors import Floor
+from bakeoff.record.floor import floor, share
+from bakeoff.record.schema import BuildCost, Parity, Record
+from bakeoff.record.statistics import Summary
+from bakeoff.record.store import Stored
+from bakeoff.report.format import MIB, median_and_interval, milliseconds
+from bakeoff.report.groups import baselines, name_of
+from bakeoff.report.speedups import Speedup, speedup
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a value needs besides the record itself."""
+
+    id: str
+    """The record's name, that of its file."""
+    baselines: Mapping[str, Record]
+    """The rankable baseline of each dtype in the record's group."""
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One figure or fact of a record."""
+
+    key: str
+    """Stable: scripts read it in `--json`."""
+    heading: str
+    explanation: str
+    value: Callable[[Record, Context], Any]
+    """None where the record does not have it; an empty cell on every page."""
+    format: Callable[[Any], str] = str
+    """A value as plain text; pages escape it themselves."""
+    order: Callable[[Any], float | str] = _itself
+    """What rows are sorted by."""
+    data: Callable[[Any], Any] = _itself
+    """What `--json` holds."""
+    numeric: bool = True
+
+
+def contexts(rows: Sequence[Stored]) -> Iterator[tuple[Record, Context]]:
+    """The rows of one group, each with its context."""
+    bases = baselines(rows)
+    for entry in rows:
+        yield entry.record, Context(entry.id, bases)
+
+
+def columns(keys: Sequence[str]) -> tuple[Column, ...]:
+    """The columns of a page, in the page's order. Raises KeyError for an unknown key."""
+    return tuple(COLUMNS[key] for key in keys)
+
+
+def cells(keys: Sequence[str], record: Record, context: Context) -> list[str]:
+    """A row of a table as plain text."""
+    values = [(column, column.value(record, context)) for column in columns(keys)]
+    return ["" if value is None else column.format(value) for column, value in values]
+
+
+def data(keys: Sequence[str], record: Record, context: Context) -> dict[str, object]:
+    """A row as `--json` prints it."""
+    values = [(column, column.value(record, context)) for column in columns(keys)]
+    return {column.key: None if value is None else column.data(value) for column, value in values}
+
+
+def legend(keys: Sequence[str]) -> list[str]:
+    """A line for each column that its heading alone does not explain."""
+    return [f"{column.heading}: {column.explanation}" for column in columns(keys) if column.explanation]
+
+
+def peak_mib(record: Record) -> float | None:
+    """Device-level peak on CUDA, resident size of the worker on a CPU."""
+    memory = record.measurement.memory
+    if memory is None:
+        return None
+    peak = memory.device_peak_bytes if record.variant.device == "cuda" else memory.host_peak_bytes
+    return peak / MIB if peak is not None else None
+
+
+def worst_error(record: Record) -> float | None:
+    """The largest relative L2 over the outputs; None where none was compared or one could not be."""
+    parity = record.measurement.parity
+    if parity is None or not parity.outputs:
+        return None
+    errors = [output.rel_l2 for output in parity.outputs if output.rel_l2 is not None]
+    return max(errors) if len(errors) == len(parity.outputs) else None
+
+
+def build_seconds(build: BuildCost) -> str:
+    """Cold and warm seconds as `60.1/7.3`; a dash for what was not measured in this record."""
+    if build.cache == "none":
+        return f"{build.build_s:.1f}/-"
+    if build.cache == "warm":
+        return f"-/{build.build_s:.1f}"
+    return f"{build.build_s:.1f}/{'-' if build.warm_s is None else f'{build.warm_s:.1f}'}"
+
+
+def _duration(key: str, heading: str, explanation: str, read: Callable[[Summary], float]) -> Column:
+    """A figure of the latency clock, with as many decimals as the row's median."""
+    return Column(
+        key,
+        heading,
+        explanation,
+        lambda record, _: record.latency,
+        lambda figures: milliseconds(read(figures), figures.median_ms),
+        read,
+        read,
+    )
+
+
+def _against(record: Record, baseline: Record | None) -> Speedup | None:
+    """Only rows that are ok are ranked."""
+    return speedup(record, baseline) if record.status == "ok" else None
+
+
+def _sqnr(record: Record) -> Parity | None:
+    parity = record.measurement.parity
+    return parity if parity is not None and parity.sqnr_text else None
+
+
+def _hundredths(value: float) -> str:
+    return f"{value:.2f}"
+
+
+def _floor_text(bound: Floor) -> str:
+    return f"{bound.ms:.3g} {bound.bound[:1]}"
+
+
+_COLUMNS: Final = (
+    Column("name", "variant", "", lambda record, _: name_of(record), numeric=False),
+    Column("variant", "variant", "", lambda record, _: str(record.variant), numeric=False),
+    Column("quantisation", "quantisation", "", lambda record, _: record.quantisation, numeric=False),
+    Column("status", "status", "", lambda record, _: record.status, numeric=False),
+    Column("reason", "reason", "", lambda record, _: record.measurement.reason, numeric=False),
+    _duration("median_ms", "median ms", "median of the latency clock: one call, synchronised", lambda f: f.median_ms),
+    Column(
+        "latency",
+        "median ms [95 %]",
+        "median of the latency clock (one call, synchronised) and its 95 % interval",
+        lambda record, _: record.latency,
+        lambda figures: " ".join(median_and_interval(figures)),
+        lambda figures: figures.median_ms,
+    ),
+    _duration("mean_ms", "mean ms", "of the latency clock, as are min, max and std", lambda f: f.mean_ms),
+    _duration("min_ms", "min ms", "", lambda f: f.min_ms),
+    _duration("max_ms", "max ms", "", lambda f: f.max_ms),
+    _duration("std_ms", "std ms", "", lambda f: f.std_ms),
+    _duration("p99_ms", "p99 ms", "99 % of the calls took less", lambda f: f.p99_ms),
+    Column(
+        "floor",
+        "floor ms",
+        "the least time a call can take, by its FLOPs (c) or its memory traffic (t) at the rates measured on this "
+        "machine; where none were measured, at those of the GPU's datasheet",
+        lambda record, _: floor(record),
+        _floor_text,
+        lambda bound: bound.ms,
+    ),
+    Column("of_floor", "of floor", "floor over median", lambda record, _: share(record), lambda part: f"{part:.0%}"),
+    Column(
+        "calls_per_s",
+        "calls/s",
+        "1000 / median ms",
+        lambda record, _: 1000 / record.latency.median_ms if record.latency else None,
+        _hundredths,
+    ),
+    Column(
+        "mean_calls_per_s",
+        "avg FPS",
+        "calls a second, 1000 / mean ms; not video frames",
+        lambda record, _: 1000 / record.latency.mean_ms if record.latency else None,
+        _hundredths,
+    ),
+    Column(
+        "video_fps",
+        "video fps",
+        "video frames a second of this component alone, with all calls that a frame needs",
+        lambda record, _: record.video_fps,
+        _hundredths,
+    ),
+    Column(
+        "vs_eager",
+        "vs eager",
+        "ratio of medians against eager in the same dtype; ~ no difference shown (the medians' 95 % intervals overlap; "
+        "rows are not interleaved)",
+        lambda record, context: _against(record, context.baselines.get(record.variant.dtype)),
+        str,
+        lambda gain: gain.ratio,
+        lambda gain: gain.ratio,
+    ),
+    Column(
+        "vs_eager_fp32",
+        "vs eager fp32",
+        "the same against eager fp32",
+        lambda record, context: _against(record, context.baselines.get("fp32")),
+        str,
+        lambda gain: gain.ratio,
+        lambda gain: gain.ratio,
+    ),
+    Column(
+        "peak_mib",
+        "peak MiB",
+        "device memory on CUDA, resident size of the worker process on a CPU",
+        lambda record, _: peak_mib(record),
+        lambda peak: f"{peak:.0f}",
+    ),
+    Column(
+        "error",
+        "error",
+        "largest relative L2 of an output against the reference",
+        lambda record, _: worst_error(record),
+        lambda error: f"{error:.1e}" if error else "exact",
+    ),
+    Column(
+        "sqnr_db",
+        "SQNR dB",
+        "signal to quantisation noise against the reference, of the worst output",
+        lambda record, _: _sqnr(record),
+        lambda parity: parity.sqnr_text,
+        lambda parity: float("inf") if parity.sqnr_db is None else parity.sqnr_db,
+        lambda parity: parity.sqnr_db,
+    ),
+    Column(
+        "graph_breaks",
+        "breaks",
+        "graph breaks of torch.compile",
+        lambda record, _: record.measurement.proof.graph_breaks if record.measurement.proof else None,
+    ),
+    Column(
+        "build",
+        "build s cold/warm",
+        "seconds with empty and with filled compiler caches; - not measured",
+        lambda record, _: record.measurement.build,
+        build_seconds,
+        lambda build: build.build_s,
+    ),
+    Column("record", "record", "", lambda _, context: context.id, lambda name: name.rpartition("_")[2], numeric=False),
+)
+COLUMNS: Final[Mapping[str, Column]] = {column.key: column for column in _COLUMNS}

@@ -1,0 +1,46 @@
+"""Numbers, names and times as text, the same on every page."""
+
+from typing import Final
+
+from bakeoff.record.statistics import Summary
+
+MIB: Final = 1 << 20
+INSTALL: Final = "Install it with: make install (in a checkout), or pip install -e '.[cpu]' -c constraints.txt"
+"""How to get a missing library; the project is not published on an index."""
+
+
+def decimals(ms: float) -> int:
+    """Decimal places at which a duration of this size in milliseconds has at least three significant digits."""
+    return 2 if ms >= 10 else 3 if ms >= 1 else 4
+
+
+def milliseconds(ms: float, like: float | None = None) -> str:
+    """A duration, rounded as one of `like` milliseconds would be: an interval's ends are written like its middle."""
+    return f"{ms:.{decimals(ms if like is None else like)}f}"
+
+
+def median_and_interval(figures: Summary) -> tuple[str, str]:
+    """The median, and its 95 % interval as `[9.500, 10.400]`, in milliseconds with the same number of decimals."""
+    median, low, high = (
+        milliseconds(value, figures.median_ms) for value in (figures.median_ms, figures.low_ms, figures.high_ms)
+    )
+    return median, f"[{low}, {high}]"
+
+
+def minute(created: str) -> str:
+    """A record's ISO time as `2026-01-02 03:04`."""
+    return created[:16].replace("T", " ")
+
+
+def readable(text: str) -> str:
+    """One line without control characters, which XML cannot hold."""
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+
+
+def shorten(text: str, letters: int) -> str:
+    """At most `letters` of a readable text; the middle is left out, since variants differ at both ends."""
+    line = readable(text)
+    if len(line) <= letters:
+        return line
+    head = (letters - 1) * 2 // 3
+    return f"{line[:head]}…{line[len(line) - (letters - 1 - head) :]}"

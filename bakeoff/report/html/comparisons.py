@@ -1,0 +1,67 @@
+"""The page's table of comparisons: the ratio of two variants' times, round by round."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from bakeoff.record.schema import Comparison
+from bakeoff.record.store import StoredComparison
+from bakeoff.report.comparisons import how
+from bakeoff.report.groups import group_key, name_of, title
+from bakeoff.report.html.sections import link
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonRow:
+    """A comparison: ratios of the rounds' medians, b over a."""
+
+    subject: str
+    a: str
+    b: str
+    how: str
+    median_ratio: float
+    least: float
+    largest: float
+    href: str
+    dots: tuple[tuple[float, float], ...]
+    """Points in a drawing of 100 by 20: x is the ratio, linear with 1 at 50; y is the round."""
+
+
+def comparison_rows(comparisons: Sequence[StoredComparison], folder: str) -> list[ComparisonRow]:
+    """The newest comparison of each pair on each machine."""
+    kept: dict[tuple[object, ...], StoredComparison] = {}
+    for compared in comparisons:
+        a, b = compared.comparison.a, compared.comparison.b
+        kept[group_key(a), str(a.variant), str(b.variant)] = compared
+    made = [_row(compared.comparison, link(folder, compared.id)) for compared in kept.values()]
+    return [row for row in made if row is not None]
+
+
+def _row(comparison: Comparison, href: str) -> ComparisonRow | None:
+    """None where a side ended before the first round."""
+    ratios = [median(turn.b_ns) / median(turn.a_ns) for turn in comparison.rounds]
+    if not ratios:
+        return None
+    return ComparisonRow(
+        subject=title(comparison.a),
+        a=name_of(comparison.a),
+        b=name_of(comparison.b),
+        how=how(comparison),
+        median_ratio=median(ratios),
+        least=min(ratios),
+        largest=max(ratios),
+        href=href,
+        dots=_dots(ratios),
+    )
+
+
+def _dots(ratios: Sequence[float]) -> tuple[tuple[float, float], ...]:
+    """One dot a round, time from top to bottom; the largest distance of a ratio from 1 sets the scale on both sides."""
+    reach = max(*(max(ratio, 1 / ratio) for ratio in ratios if ratio > 0), 1.0) - 1 or 1.0
+    return tuple(
+        (
+            round(50 + 46 * max(-1.0, min(1.0, (ratio - 1) / reach)), 2),
+            round(3 + 14 * index / max(1, len(ratios) - 1), 2),
+        )
+        for index, ratio in enumerate(ratios)
+    )

@@ -1,0 +1,119 @@
+"""A section of the page: one group of comparable records as a table, remarks and figures."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote
+
+from bakeoff.record.schema import Record
+from bakeoff.record.store import Stored, StoredComparison
+from bakeoff.report.columns import Column, Context, columns, contexts
+from bakeoff.report.figures.style import status_colour
+from bakeoff.report.format import MIB, shorten
+from bakeoff.report.groups import Group, name_of
+from bakeoff.report.html import charts
+from bakeoff.report.html.embed import as_script_data
+from bakeoff.report.notes import findings
+from bakeoff.report.recommendation import recommendation
+from bakeoff.report.text.proof import longest_kernels
+
+COLUMNS: Final = (
+    "name", "status", "latency", "p99_ms", "calls_per_s", "video_fps", "vs_eager", "floor", "of_floor", "peak_mib",
+    "error", "sqnr_db", "build", "record",
+)  # fmt: skip
+_KERNELS = 5
+"""Listed of a row at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    text: str
+    key: str = ""
+    """What rows are sorted by; empty sorts last."""
+    href: str = ""
+    colour: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A group of comparable rows, as the template reads it."""
+
+    anchor: str
+    subject: str
+    title: str
+    setting: str
+    """The title without the subject."""
+    facts: str
+    verdict: str
+    rows: tuple[tuple[Cell, ...], ...]
+    problems: tuple[tuple[str, str, str], ...]
+    """Variant, status, reason."""
+    findings: tuple[tuple[str, str, str], ...]
+    """Code, text, the variants that have it when not all do."""
+    kernels: tuple[tuple[str, str], ...]
+    """Variant and its longest kernels with their shares of a traced call."""
+    figures: tuple[tuple[str, str, str, int], ...]
+    """Name, heading, caption, height in pixels."""
+    data: str
+    """The figures as JSON that cannot end a script element."""
+
+
+def section(
+    number: int, group: Group, every: Sequence[Stored], comparisons: Sequence[StoredComparison], folder: str
+) -> Section:
+    """The section of a group of the newest records.
+
+    `every` holds all records of the group, earlier sweeps too; `folder` is where the record files are, seen from the
+    page.
+    """
+    first = group.rows[0].record
+    figures = charts.figures(group.rows, every)
+    return Section(
+        anchor=f"group-{number}",
+        subject=first.variant.subject,
+        title=group.title,
+        setting=group.title.removeprefix(first.variant.subject).strip(" ,"),
+        facts=_facts(first),
+        verdict=recommendation(group.rows, comparisons),
+        rows=tuple(
+            tuple(_cell(column, record, context, folder) for column in columns(COLUMNS))
+            for record, context in contexts(group.rows)
+        ),
+        problems=tuple(
+            (name_of(entry.record), entry.record.status, entry.record.measurement.reason)
+            for entry in group.rows
+            if entry.record.status != "ok"
+        ),
+        findings=tuple((note.code, note.text, ", ".join(note.names)) for note in findings(group.rows)),
+        kernels=tuple((name_of(entry.record), text) for entry in group.rows if (text := _kernels(entry.record))),
+        figures=tuple(
+            (figure.name, figure.heading, figure.caption, figure.plotly["layout"]["height"]) for figure in figures
+        ),
+        data=as_script_data({figure.name: figure.plotly for figure in figures}),
+    )
+
+
+def link(folder: str, name: str) -> str:
+    """The address of a record's file."""
+    return quote(f"{folder}/{name}.json")
+
+
+def _facts(record: Record) -> str:
+    traffic = f" and {record.minimum_bytes / MIB:,.0f} MiB of traffic" if record.minimum_bytes else ""
+    return f"{record.parameters:,} parameters; {record.flops / 1e9:,.2f} GFLOP{traffic} a call at least."
+
+
+def _kernels(record: Record) -> str:
+    return ", ".join(f"{shorten(kernel.name, 60)} {part}" for kernel, part in longest_kernels(record, _KERNELS))
+
+
+def _cell(column: Column, record: Record, context: Context, folder: str) -> Cell:
+    value = column.value(record, context)
+    if value is None:
+        return Cell("")
+    return Cell(
+        text=column.format(value),
+        key=str(column.order(value)).replace("inf", "Infinity") if column.numeric else str(column.order(value)),
+        href=link(folder, context.id) if column.key == "record" else "",
+        colour=status_colour(record.status) if column.key == "status" else "",
+    )

@@ -1,0 +1,47 @@
+"""Remarks below a table: findings, reasons, and the result of the selftest."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bakeoff.record.schema import Record
+from bakeoff.record.store import Stored
+from bakeoff.report.format import minute
+from bakeoff.report.groups import name_of
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A finding and the names of the rows that have it; no names where all rows have it."""
+
+    code: str
+    text: str
+    names: tuple[str, ...]
+
+
+def findings(rows: Sequence[Stored]) -> list[Note]:
+    """The rows' findings, each once, in the order they come."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for entry in rows:
+        for finding in entry.record.measurement.findings:
+            found.setdefault((finding.code, finding.text), []).append(name_of(entry.record))
+    return [Note(code, text, () if len(names) == len(rows) else tuple(names)) for (code, text), names in found.items()]
+
+
+def reasons(rows: Sequence[Stored]) -> list[tuple[str, str, str]]:
+    """Name, status and reason of the rows whose record states a reason."""
+    return [
+        (name_of(entry.record), entry.record.status, entry.record.measurement.reason)
+        for entry in rows
+        if entry.record.measurement.reason
+    ]
+
+
+def selftest_text(record: Record) -> str:
+    """The result of the selftest that was the newest on the machine when a record was made."""
+    stamp = record.selftest
+    if stamp is None:
+        return "no selftest on this machine before it was measured; run: bakeoff selftest"
+    verdict = "passed" if stamp.passed else "FAILED"
+    which = "quick selftest" if stamp.quick else "selftest"
+    text = f"{which} {verdict} {minute(stamp.created)} UTC"
+    return text if stamp.code == record.code else f"{text}, STALE: bakeoff's code has changed since"

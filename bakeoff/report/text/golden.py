@@ -1,0 +1,41 @@
+"""Golden files replayed through their components: the error of every output."""
+
+from pathlib import Path
+
+from tabulate import tabulate
+
+from bakeoff.process.jobs import GoldenFile, GoldenResult
+
+
+def render(result: GoldenResult) -> str:
+    """A table of all outputs, then a sentence about each file."""
+    rows = [
+        [
+            Path(file.file).name,
+            file.component,
+            output.name,
+            f"{output.max_abs:.2e}",
+            f"{output.max_relative:.2e}",
+            f"{output.atol:g} + {output.rtol:g}|b|",
+            "pass" if output.passed else "FAIL",
+        ]
+        for file in result.files
+        for output in file.outputs
+    ]
+    headers = ("file", "component", "output", "max abs", "relative", "tolerance", "")
+    lines = [tabulate(rows, headers=headers, disable_numparse=True), ""] if rows else []
+    for file in result.files:
+        hidden = f"; not shown by the module: {', '.join(file.not_shown)}" if file.not_shown else ""
+        lines.append(verdict(file) + hidden)
+    return "\n".join(lines)
+
+
+def verdict(file: GoldenFile) -> str:
+    """What came of one file: a problem with it, or how many of its outputs pass."""
+    name = Path(file.file).name
+    if file.problem:
+        return file.problem if file.problem.startswith(name) else f"{name}: {file.problem}"
+    failed = sum(not output.passed for output in file.outputs)
+    if failed:
+        return f"{name}: {failed} of {len(file.outputs)} outputs FAIL"
+    return f"{name}: {len(file.outputs)} outputs pass"

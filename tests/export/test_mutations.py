@@ -17,7 +17,7 @@ pytest.importorskip("openvino", reason="one of the artifacts is OpenVINO's")
 from artifacts import copy, exported, manifest_of, rewrite
 
 from bakeoff.backends.format import Need
-from bakeoff.export import BadArtifact, Mismatch, load
+from bakeoff.export import BadArtifact, Mismatch, load, loader
 from bakeoff.export.folder import hash_file
 from bakeoff.export.manifest import MANIFEST, SAMPLE, Port
 from bakeoff.models.component import Carry, Stream
@@ -47,8 +47,8 @@ def folder(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     def opened(*_: object) -> None:
         raise Opened
 
-    known = load.form_of
-    monkeypatch.setattr(load, "form_of", lambda manifest: replace(known(manifest), read=opened))
+    known = loader.form_of
+    monkeypatch.setattr(loader, "form_of", lambda manifest: replace(known(manifest), read=opened))
     return copy(whole, tmp_path / "artifact")
 
 
@@ -289,7 +289,7 @@ def test_is_refused(folder: Path, name: str) -> None:
 def test_a_mismatch_can_be_allowed_and_is_kept(whole: Path, tmp_path: Path) -> None:
     folder = copy(whole, tmp_path / "artifact")
     need("machine", "is", "sparc64")(folder)
-    with pytest.warns(load.MismatchWarning, match="machine: expected sparc64"):
+    with pytest.warns(loader.MismatchWarning, match="machine: expected sparc64"):
         opened = load(folder, allow_mismatch=True)
     assert [one.partition(":")[0] for one in opened.mismatches] == ["machine"]
 

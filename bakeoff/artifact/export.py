@@ -17,7 +17,7 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.plan.estimates import weights_bytes
 from bakeoff.plan.plan import Plan
 from bakeoff.plan.rows import Row
-from bakeoff.process.environment import user_code_path, worker_environment
+from bakeoff.process.environment import worker_environment
 from bakeoff.process.jobs import Job, SampleJob, SampleResult, VerifyJob, VerifyResult, WriteJob, WriteResult
 from bakeoff.process.supervisor import Deadlines, Launch, run_job
 from bakeoff.sweep.progress import Progress
@@ -76,9 +76,7 @@ class _Workers:
         first = self.plan.rows[0]
         subjects = tuple(row.subject for row in self.plan.rows)
         job = SampleJob(subjects, first.variant.dtype, first.quantisation, FRAMES, str(self.part / SAMPLE))
-        extra = user_code_path() if self.plan.request.user_code else {}
-        environment = worker_environment(first.subject.threads, extra)
-        result: SampleResult = self._run(job, SampleResult, "sample", environment)
+        result: SampleResult = self._run(job, SampleResult, "sample", self.plan.environment)
         return result
 
     def write(self, number: int, row: Row) -> WriteResult:

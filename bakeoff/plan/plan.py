@@ -1,6 +1,6 @@
 """From a request to a plan: all rows of a sweep in the order they run."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from bakeoff.machine import host, paths
@@ -12,6 +12,7 @@ from bakeoff.models.types import DTYPES
 from bakeoff.plan.request import Request, Settings, check_request
 from bakeoff.plan.rows import Row, Target, rows_of
 from bakeoff.plan.suites import compositions, default_preset, default_workloads
+from bakeoff.process.environment import user_code_path, worker_environment
 from bakeoff.process.jobs import Subject
 
 
@@ -24,6 +25,8 @@ class Plan:
     rows: tuple[Row, ...]
     key: str
     """Hash of what `--resume` must find again: variants, policy, host, versions and commit."""
+    environment: Mapping[str, str]
+    """Of workers that run no compiler, such as those that make references."""
 
 
 def make_plan(request: Request) -> Plan:
@@ -39,7 +42,8 @@ def make_plan(request: Request) -> Plan:
         if dtype in (settings.dtypes or composition.dtypes)
         for row in rows_of(target, composition.steps, dtype)
     )
-    return _plan(request, component, rows)
+    environment = worker_environment(settings.threads, user_code_path() if request.user_code else {})
+    return _plan(request, component, rows, environment)
 
 
 def _targets(request: Request, component: Component, settings: Settings) -> Iterable[Target]:
@@ -61,7 +65,7 @@ def _targets(request: Request, component: Component, settings: Settings) -> Iter
             yield Target(request, component, config, workload, subject)
 
 
-def _plan(request: Request, component: Component, rows: Iterable[Row]) -> Plan:
+def _plan(request: Request, component: Component, rows: Iterable[Row], environment: Mapping[str, str]) -> Plan:
     unique: dict[tuple[str, int, int], Row] = {}
     for row in rows:
         if unique.setdefault(row.key, row).steps != row.steps:
@@ -76,7 +80,7 @@ def _plan(request: Request, component: Component, rows: Iterable[Row]) -> Plan:
     commit, dirty = paths.commit()
     facts = [request.policy, host.read_host(), host.read_versions(), commit, dirty]
     key = digest([[row.key for row in ordered], [row.config_id for row in ordered], *facts])
-    return Plan(request, component, ordered, key)
+    return Plan(request, component, ordered, key, environment)
 
 
 def _label(row: Row, process: int, processes: int) -> str:

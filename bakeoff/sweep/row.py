@@ -7,7 +7,6 @@ from bakeoff.machine import build_cache, host, paths
 from bakeoff.models.errors import BakeoffError
 from bakeoff.plan.reference import reference_folder
 from bakeoff.plan.rows import Row
-from bakeoff.process.environment import user_code_path, worker_environment
 from bakeoff.process.jobs import MeasureJob, ReferenceJob, ReferenceResult, TraceJob, TraceResult
 from bakeoff.process.phases import PHASES, DeadlineClass
 from bakeoff.process.supervisor import Deadlines, Event, Launch, Outcome, run_job
@@ -53,10 +52,8 @@ def _make_reference(session: Session, row: Row, folder: Path) -> Outcome:
     if not row.subject.checkpoint and all((folder / name).exists() for name in files):
         return Outcome("result")
     # Not the row's own environment: no compiler runs here, and nothing may be left in a compiler's cache.
-    extra = user_code_path() if session.plan.request.user_code else {}
-    environment = worker_environment(row.subject.threads, extra)
     launch = launch_of(session, row)
-    launch = replace(launch, environment=environment, log=launch.log.with_suffix(".reference.log"))
+    launch = replace(launch, environment=session.plan.environment, log=launch.log.with_suffix(".reference.log"))
     outcome = run_job(ReferenceJob(row.subject, tuple(dtypes), str(folder)), ReferenceResult, launch)
     if outcome.kind == "refused":
         raise BakeoffError(outcome.reason, "bad-checkpoint")

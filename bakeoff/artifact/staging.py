@@ -1,4 +1,4 @@
-"""A folder that appears whole or not at all: filled under another name, then renamed."""
+"""A folder that is written completely or not at all: filled under a temporary name, then renamed."""
 
 import contextlib
 import ctypes
@@ -15,18 +15,18 @@ from bakeoff.models.errors import BakeoffError
 _HERE, _RENAME_EXCHANGE = -100, 2
 """AT_FDCWD and RENAME_EXCHANGE of renameat2(2)."""
 _JANITOR = "import shutil, sys; sys.stdin.read(); shutil.rmtree(sys.argv[1], ignore_errors=True)"
-"""Outlives whoever started it: when that process ends, however it does, what it had not finished is removed."""
+"""A process that waits for its parent to end, in whatever way, and then removes an unfinished folder."""
 
 
 @contextlib.contextmanager
-def staged(target: Path, force: bool, ours: Callable[[Path], bool]) -> Iterator[Path]:
-    """A new folder beside `target`, which takes its place when the block ends well, and is removed when it does not.
+def staged(target: Path, force: bool, replaceable: Callable[[Path], bool]) -> Iterator[Path]:
+    """Yield a new folder beside `target`; it replaces `target` when the block succeeds, else it is removed.
 
-    Raises BakeoffError before anything is done where `target` is there and `force` is not given, is no folder that
-    `ours` says may be replaced, or where nothing can be written.
+    Raises BakeoffError before anything is written where `target` exists without `force`, where `replaceable` says that it must
+    not be replaced, or where nothing can be written.
     """
     target = target.absolute()
-    _refuse(target, force, ours)
+    _refuse(target, force, replaceable)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         part = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
@@ -42,7 +42,7 @@ def staged(target: Path, force: bool, ours: Callable[[Path], bool]) -> Iterator[
     )
     try:
         yield part
-        _publish(part, target, force, ours)
+        _publish(part, target, force, replaceable)
     except OSError as error:
         text = f"{target} cannot be written: {error.strerror}; make room or choose another folder"
         raise BakeoffError(text, "not-writable") from error
@@ -52,24 +52,24 @@ def staged(target: Path, force: bool, ours: Callable[[Path], bool]) -> Iterator[
         janitor.wait()
 
 
-def _refuse(target: Path, force: bool, ours: Callable[[Path], bool]) -> None:
+def _refuse(target: Path, force: bool, replaceable: Callable[[Path], bool]) -> None:
     if not os.path.lexists(target):
         return
     if not force:
         raise BakeoffError(f"{target} exists; choose another folder, or --force to replace it", "target-exists")
-    if target.is_symlink() or not target.is_dir() or (any(target.iterdir()) and not ours(target)):
+    if target.is_symlink() or not target.is_dir() or (any(target.iterdir()) and not replaceable(target)):
         text = f"{target} is not an artifact alone, and --force replaces nothing else; remove it by hand"
         raise BakeoffError(text, "target-exists")
 
 
-def _publish(part: Path, target: Path, force: bool, ours: Callable[[Path], bool]) -> None:
-    """Everything on disk first, then the name. What was there before takes the part's, and goes with it."""
+def _publish(part: Path, target: Path, force: bool, replaceable: Callable[[Path], bool]) -> None:
+    """Sync all files, then rename. A replaced folder gets the temporary name and is removed with it."""
     for path in part.iterdir():
         os.chmod(path, 0o644)
         _sync(path)
     os.chmod(part, 0o755)
     _sync(part)
-    _refuse(target, force, ours)  # somebody may have been quicker
+    _refuse(target, force, replaceable)  # another process may have created it meanwhile
     if not target.exists():
         part.rename(target)
     elif not _exchange(part, target):
@@ -81,7 +81,7 @@ def _publish(part: Path, target: Path, force: bool, ours: Callable[[Path], bool]
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Let two folders change places in one step (renameat2(2)); False where the file system cannot."""
+    """Exchange two folders atomically (renameat2(2)); False where the file system cannot."""
     libc = ctypes.CDLL(None, use_errno=True)
     if not hasattr(libc, "renameat2"):  # glibc 2.28
         return False

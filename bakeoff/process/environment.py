@@ -1,21 +1,20 @@
-"""What a worker finds in its environment."""
+"""The environment variables of a worker."""
 
 import os
 from collections.abc import Mapping
 
 _KEPT_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "-1"}
-"""Makes glibc's malloc keep what is freed. By itself it gives large blocks back to the kernel with each free, and a
-call that takes them again pays for every page: eager convolutions took up to twice as long, and more or less of it from
-process to process, as the top of the heap happened to lie. CUDA's caching allocator and ONNX Runtime's arena keep
-memory too."""
+"""Make glibc's malloc keep freed memory. By default it returns large blocks to the kernel at each free, and the next
+call pays for every page again: eager convolutions took up to twice as long, differently in each process. CUDA's caching
+allocator and ONNX Runtime's arena keep memory too."""
 
 
 def worker_environment(threads: int, extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """This process's environment with what must be set before torch is imported; what the user set stays.
+    """This process's environment with what must be set before torch is imported; the user's own settings win.
 
-    OpenMP's threads wait as the runtime has them wait (libgomp's spin for some ten milliseconds, then sleep), as they
-    do where an engine is deployed. With OMP_WAIT_POLICY=passive every parallel region pays for a thread that must be
-    woken: on a virtual machine a call of a few small operators took five times as long.
+    OpenMP's wait policy is left at the runtime's default (libgomp spins for about ten milliseconds, then sleeps), as
+    where an engine is deployed. With OMP_WAIT_POLICY=passive every parallel region must wake threads: on a virtual
+    machine a call of a few small operators took five times as long.
     """
     environment = _KEPT_MEMORY | {**os.environ, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
     environment["PYTHONUNBUFFERED"] = "1"

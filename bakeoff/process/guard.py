@@ -1,11 +1,11 @@
-"""Stands between the sweep and one worker, so that no process outlives either: run as a script, standard library only.
+"""Runs one worker and kills all its descendants when it ends or the sweep does. A script; standard library only.
 
     python -I -S guard.py CONTROL STATUS LOG LIMIT -- command ...
 
-Starts the command in a session of its own, keeps at most LIMIT bytes of its output in LOG (the head and the newest
-tail), and ends when the command does, when the CONTROL descriptor closes (the sweep is gone, however it went) or when
-it is told by SIGTERM. Before it ends it kills every descendant: it is their subreaper, so a grandchild that left the
-session is still its child in the end. One JSON line on STATUS says how the command ended.
+Starts the command in a session of its own, keeps at most LIMIT bytes of its output in LOG (the first and the newest
+half), and ends when the command ends, when the CONTROL descriptor closes (the sweep ended, for whatever reason) or at
+SIGTERM. Before it ends it kills every descendant: it is their subreaper, so that a grandchild that left the session
+becomes its child. One JSON line on STATUS says how the command ended.
 
 Linux only: prctl(2) PR_SET_CHILD_SUBREAPER and PR_SET_PDEATHSIG, pidfd_open(2).
 """
@@ -54,8 +54,8 @@ def descendants(root: int) -> list[int]:
 def kill_descendants(patience_s: float = 10.0) -> list[int]:
     """Kill everything below this process, a subreaper; returns the ids that were found alive.
 
-    It is done when no child is left: orphans come to a subreaper as its children, while a look at /proc misses those
-    of a process that is just ending, whose threads end one by one.
+    It ends when no child is left: orphans become children of a subreaper, while /proc misses those of a process whose
+    threads are just ending.
     """
     killed: list[int] = []
     deadline = time.monotonic() + patience_s
@@ -75,7 +75,7 @@ def kill_descendants(patience_s: float = 10.0) -> list[int]:
 
 
 class BoundedLog:
-    """Keeps the first half of the limit and the newest half; what lies between is counted, not kept."""
+    """Keeps the first half of the limit and the newest half; the bytes between are counted and dropped."""
 
     def __init__(self, path: str, limit: int) -> None:
         self._file = open(path, "wb")  # noqa: SIM115 - closed by finish()
@@ -86,7 +86,7 @@ class BoundedLog:
         self._dropped = 0
 
     def write(self, data: bytes) -> None:
-        """A full disk loses the log, not the worker."""
+        """Write errors are ignored: a full disk costs the log, not the measurement."""
         with contextlib.suppress(OSError):
             self._write(data)
 

@@ -73,7 +73,7 @@ class MeasureJob:
 
 @dataclass(frozen=True, slots=True)
 class TraceJob:
-    """In a fresh process: build a measured variant once more where its caches were cold, then trace a twin of it."""
+    """In a fresh process: rebuild a measured variant where its caches were cold, then build and trace it."""
 
     measure: MeasureJob
     rebuild: bool
@@ -93,16 +93,16 @@ class TraceResult:
 
 @dataclass(frozen=True, slots=True)
 class CompareJob:
-    """Build and check one variant, then run a block of calls whenever told to, until told to stop."""
+    """Build and check one variant, then time a block of calls for each number received, until `stop`."""
 
     measure: MeasureJob
-    shift: int = 0
-    """Bytes taken on the heap before anything is built, so that no variant's memory always lies alike."""
+    heap_offset_bytes: int = 0
+    """Random heap offset allocated first, so that memory layout varies between processes."""
 
 
 @dataclass(frozen=True, slots=True)
 class CeilingsJob:
-    """Measure the best that a device does of plain work."""
+    """Measure a device's ceilings: copies, reads, products and convolutions."""
 
     device: str
     threads: int
@@ -117,7 +117,7 @@ class CeilingsResult:
 
 @dataclass(frozen=True, slots=True)
 class ClockJob:
-    """Hold the lab's clock against a busy wait and against torch's own timer."""
+    """Compare the lab's clock with a busy wait and with torch's own timer."""
 
     device: str
 
@@ -125,12 +125,12 @@ class ClockJob:
 @dataclass(frozen=True, slots=True)
 class ClockResult:
     probe_spread: float
-    """How far two halves of a fixed-work probe lie apart, as a share: what the host itself does."""
+    """Relative difference of two halves of a fixed-work probe: the host's own variation."""
     wait_ratio: float
-    """What the clock reads for a busy wait of 5 ms, over 5 ms; the median of all samples."""
+    """Measured time of a busy wait of 5 ms over 5 ms; the median of all samples."""
     wait_samples: int
     timer_ratio: float
-    """The throughput clock over torch.utils.benchmark.Timer.blocked_autorange, on one callable, in turn."""
+    """The throughput clock over torch.utils.benchmark.Timer.blocked_autorange, for one callable, alternating."""
     latency_overhead_ns: int
     throughput_overhead_ns: int
     attempts: int
@@ -162,7 +162,7 @@ class GoldenFile:
     component: str
     outputs: tuple[GoldenOutput, ...]
     not_shown: tuple[str, ...]
-    """Intermediates in the file that the module does not give."""
+    """Intermediates in the file that the module does not return."""
     problem: str = ""
     """Why the file could not be replayed at all."""
 
@@ -174,14 +174,14 @@ class GoldenResult:
 
 @dataclass(frozen=True, slots=True)
 class SampleJob:
-    """Make the sample of an artifact: inputs, and what eager gives for them in high precision."""
+    """Make the sample of an artifact: inputs, and eager's outputs for them in high precision."""
 
     subjects: tuple[Subject, ...]
     """One for each program; the first is the artifact's main one."""
     dtype: str
     quantisation: Quantisation
     frames: int
-    """Of a stream, at most: fewer where eager takes too long."""
+    """Most frames of a stream; fewer where eager takes too long."""
     file: str
 
 
@@ -189,18 +189,18 @@ class SampleJob:
 class SampleResult:
     sample: Sample
     programs: tuple[Program, ...]
-    """As far as the component decides them: without files."""
+    """What the component states of each; without files."""
     stream: Stream | None
     config: dict[str, Any]
-    """The preset's, or what a checkpoint made of it."""
+    """The preset's, adapted to the checkpoint where there is one."""
     weights: str
-    """Fingerprint."""
+    """Fingerprint of the weights."""
     peak_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class WriteJob:
-    """Have a variant's last back end write the program of one workload into a folder."""
+    """Write the program of one workload into a folder, in the artifact format of the variant's last backend."""
 
     measure: MeasureJob
     folder: str
@@ -223,18 +223,18 @@ class VerifyJob:
     allow_mismatch: bool
     timed: bool
     memory_bytes: int
-    """The most that its process may take; 0: what is free."""
+    """Memory limit of its process; 0: the free memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerifyResult:
     checked: tuple[Checked, ...]
     frames: int
-    """Of the sample's stream that were followed."""
+    """Frames of the sample's stream that were computed and compared."""
     not_run: str
-    """Why the others were not, or ""."""
+    """Why the others were not; "" if all were."""
     open_s: float
-    """From nothing to the main program opened, all hashes included."""
+    """Until the main program is open, checking all hashes included."""
     samples_ns: tuple[int, ...]
     peak_bytes: int
     mismatches: tuple[str, ...]
@@ -242,10 +242,10 @@ class VerifyResult:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The result file: a value of the job's result type, or one sentence why there is none."""
+    """The result file: a value of the job's result type, or why there is none."""
 
     refused: str = ""
-    """What is wrong with the request itself."""
+    """What is wrong with the request; "" if nothing is."""
     out_of_memory: str = ""
     value: Any = None
 

@@ -42,7 +42,7 @@ def serve_blocks(job: CompareJob, commands: int, report: Reporter) -> Measuremen
 
 def _serve(job: CompareJob, loaded: LoadedSubject, commands: int, report: Reporter) -> Measurement:
     device = job.measure.subject.device
-    heap_offset = bytearray(job.shift)  # allocated first, so that the memory layout varies between processes
+    heap_offset = bytearray(job.heap_offset_bytes)  # first, so that memory layout varies between processes
     context_bytes(device)
     checked = build_and_check(job.measure, loaded, report)
     parity = checked.reference.parity(checked.differences)

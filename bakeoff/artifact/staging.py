@@ -22,8 +22,8 @@ _JANITOR = "import shutil, sys; sys.stdin.read(); shutil.rmtree(sys.argv[1], ign
 def staged(target: Path, force: bool, replaceable: Callable[[Path], bool]) -> Iterator[Path]:
     """Yield a new folder beside `target`; it replaces `target` when the block succeeds, else it is removed.
 
-    Raises BakeoffError before anything is written where `target` exists without `force`, where `replaceable` says that it must
-    not be replaced, or where nothing can be written.
+    Raises BakeoffError before anything is written where `target` exists without `force`, where `replaceable` says
+    that it must not be replaced, or where nothing can be written.
     """
     target = target.absolute()
     _refuse(target, force, replaceable)

@@ -21,7 +21,8 @@ from bakeoff.plan.request import Request
 from bakeoff.process import guard, supervisor
 from bakeoff.process.jobs import GoldenJob, GoldenResult
 from bakeoff.process.supervisor import Deadlines, Event, Launch, LiveWorker
-from bakeoff.record.schema import Record, decode
+from bakeoff.record.codec import decode
+from bakeoff.record.schema import Record
 from bakeoff.sweep.run import run_sweep
 
 SLEEPER = "canaries:SLEEPER"

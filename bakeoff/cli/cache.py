@@ -1,4 +1,4 @@
-"""The command for the cache folder: what lies in it, and `clear`."""
+"""The command for the cache folder: its contents, and `clear`."""
 
 import time
 from typing import Annotated
@@ -18,7 +18,7 @@ def cache(
     verbose: Annotated[bool, typer.Option("--verbose", help="List each compiled variant.")] = False,
     as_json: Json = False,
 ) -> None:
-    """What lies in the lab's cache folder: kinds, entries, MiB and last use."""
+    """Show the lab's cache folder: kinds, entries, MiB and last use."""
     from bakeoff.machine import paths
     from bakeoff.machine.caches import read
     from bakeoff.report.text import cache

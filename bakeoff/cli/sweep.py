@@ -37,7 +37,7 @@ def sweep(
     strict: Annotated[bool, typer.Option("--strict", help="Exit 1 if any row is not ok.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Build, prove, judge, time and record every variant of a component."""
+    """Build, prove, check, time and record every variant of a component."""
     from rich.console import Console
 
     from bakeoff.cli.reports import update_plots

@@ -50,7 +50,7 @@ class ReferenceJob:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceResult:
-    judge: str
+    reference: str
     """Id of the reference: hash of all that decides it."""
     dtype: str
     seconds: float

@@ -26,7 +26,7 @@ from bakeoff.process.phases import Block
 from bakeoff.record.codec import read_as
 
 WORKER = (sys.executable, "-P", "-m", "bakeoff.worker")
-"""The command of a worker; the descriptors of its events and of what it is told follow."""
+"""The command of a worker; the descriptors of its events and of its commands follow."""
 LOG_LIMIT_BYTES = 4 << 20
 RESULT_LIMIT_BYTES = 64 << 20
 _GUARD_PATIENCE_S = 15.0
@@ -101,7 +101,7 @@ def run_job(job: Job, result_type: type, launch: Launch) -> Outcome:
 
 
 class LiveWorker:
-    """One worker under its guard, from start to end; it can be told things while it lives.
+    """One worker under its guard, from start to end; it takes commands while it runs.
 
     A context manager: leaving it, however that happens, kills the worker and all it started and removes its folder.
     """

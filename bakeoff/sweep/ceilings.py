@@ -17,7 +17,7 @@ from bakeoff.sweep.progress import Progress
 
 _DEADLINE_S = 600.0
 _BUSY = 0.1
-"""Share of all cores; ceilings of a busier host would lie too low, and floors too high."""
+"""Share of all cores; a busier host gives ceilings that are too low, and floors that are too high."""
 
 
 def known_ceilings(

@@ -1,4 +1,4 @@
-"""What a person sees while a sweep runs: one live line per variant on a terminal, plain lines elsewhere."""
+"""Progress of a sweep: one live line per variant on a terminal, plain lines elsewhere."""
 
 import time
 from types import TracebackType
@@ -20,7 +20,7 @@ class Progress(Protocol):
     """Where a sweep reports to."""
 
     def start(self, position: int, total: int, what: str) -> None:
-        """Something begins: number `position` of `total`, or not one of several where `total` is 0."""
+        """`what` begins: number `position` of `total`; 0 of 0 where it is not one of several."""
 
     def event(self, event: Event) -> None: ...
     def finish(self, status: str, text: str) -> None: ...
@@ -28,7 +28,7 @@ class Progress(Protocol):
 
 
 class TerminalProgress:
-    """Finished variants scroll by as lines; the running one shows phase, elapsed time and what it waits for."""
+    """Finished variants stay as lines; the running one shows its phase and elapsed time."""
 
     def __init__(self, console: Console) -> None:
         self._console = console

@@ -30,7 +30,7 @@ class Session:
     """How making each reference folder ended, so that it is tried once."""
 
     def log_of(self, row: Row) -> Path:
-        """The log of the row's worker; its other workers' logs lie beside it."""
+        """The log of the row's worker; its other workers' logs are beside it."""
         return self.cache / "logs" / self.sweep / f"{row.slug}.log"
 
 

@@ -1,4 +1,4 @@
-"""One side of a comparison: a live worker that has built its variant and runs blocks of calls when it is told to."""
+"""One side of a comparison: a live worker that has built its variant and runs a block of calls on command."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -14,7 +14,7 @@ from bakeoff.export.manifest import MANIFEST, SAMPLE, Manifest, encode, seal
 from bakeoff.machine import paths
 from bakeoff.machine.locks import device_lock
 from bakeoff.models.errors import BakeoffError
-from bakeoff.plan.estimates import weights_bytes
+from bakeoff.plan.memory import weights_bytes
 from bakeoff.plan.plan import Plan
 from bakeoff.plan.rows import Row
 from bakeoff.process.environment import worker_environment

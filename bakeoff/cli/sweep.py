@@ -41,7 +41,7 @@ def sweep(
     from rich.console import Console
 
     from bakeoff.cli.reports import update_plots
-    from bakeoff.plan.cost import estimate
+    from bakeoff.plan.dry_run import estimate
     from bakeoff.plan.plan import make_plan
     from bakeoff.plan.request import FINAL_S, Request
     from bakeoff.record.store import load_all

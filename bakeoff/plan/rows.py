@@ -10,7 +10,7 @@ from bakeoff.machine.files import digest
 from bakeoff.machine.known_issues import known_issues
 from bakeoff.models.component import Component, Quantisation, Workload
 from bakeoff.models.types import Dtype
-from bakeoff.plan.estimates import LARGE_WEIGHTS_BYTES, memory_bytes, weights_bytes
+from bakeoff.plan.memory import LARGE_WEIGHTS_BYTES, memory_bytes, weights_bytes
 from bakeoff.plan.request import Request
 from bakeoff.plan.suites import Step
 from bakeoff.process.environment import user_code_path, worker_environment

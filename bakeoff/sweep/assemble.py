@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 
 from bakeoff.machine import host, paths
-from bakeoff.plan.estimates import element_bytes
+from bakeoff.plan.memory import element_bytes
 from bakeoff.plan.rows import Row
 from bakeoff.process.supervisor import Outcome
 from bakeoff.record.floor import below_floor

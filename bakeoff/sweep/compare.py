@@ -22,10 +22,10 @@ from bakeoff.process.supervisor import Event
 from bakeoff.record.schema import MEASURED, SCHEMA, Comparison, Finding, Record, Round, Samples
 from bakeoff.record.store import StoredComparison, now, save
 from bakeoff.record.verdict import AGREEING_PAIRS, LEAST_ROUNDS, MOST_PAIRS, settled
+from bakeoff.sweep.compare_worker import CompareWorker
 from bakeoff.sweep.progress import Progress
 from bakeoff.sweep.row import make_reference
 from bakeoff.sweep.session import Session, open_session
-from bakeoff.sweep.side import Side
 from bakeoff.variant import parse_variant
 
 _LEAST = LEAST_ROUNDS + 1
@@ -51,10 +51,10 @@ class _Race:
     seed: int
     order: random.Random
 
-    def side(self, name: Name) -> Side:
+    def side(self, name: Name) -> CompareWorker:
         """A fresh process for one of the two, with a heap offset of its own."""
         row = self.a if name == "a" else self.b
-        return Side(self.session, row, self.reference, name, self.order.randrange(0, _LARGEST_OFFSET, 16))
+        return CompareWorker(self.session, row, self.reference, name, self.order.randrange(0, _LARGEST_OFFSET, 16))
 
 
 def race(session: Session, a: Row, b: Row, seed: int | None = None) -> Comparison:
@@ -103,7 +103,7 @@ class _Pair:
 def _run_pair(both: _Race, number: int) -> _Pair:
     """A fresh process each, started in random order; blocks of calls in random order."""
     with ExitStack() as stack:
-        made: dict[Name, Side] = {}
+        made: dict[Name, CompareWorker] = {}
         for name in both.order.sample(_NAMES, 2):
             made[name] = stack.enter_context(both.side(name))
         for side in made.values():

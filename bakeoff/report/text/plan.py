@@ -2,7 +2,7 @@
 
 from tabulate import tabulate
 
-from bakeoff.plan.cost import Estimate
+from bakeoff.plan.dry_run import Estimate
 from bakeoff.report.format import MIB
 
 

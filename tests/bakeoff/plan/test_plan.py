@@ -17,7 +17,7 @@ from bakeoff.machine.host import Host
 from bakeoff.models import component_names, resolve_component
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.types import DEVICES
-from bakeoff.plan.cost import estimate
+from bakeoff.plan.dry_run import estimate
 from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.reference import reference_folder
 from bakeoff.plan.request import Request

@@ -1,4 +1,4 @@
-"""One side of a comparison: a live worker that has built its variant and runs a block of calls on command."""
+"""The worker of one side of a comparison: it has built its variant, and runs a block of calls on command."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -18,8 +18,8 @@ _LONGEST_BLOCK = 200
 """Calls; a block's samples are sent as one line."""
 
 
-class Side:
-    """A context manager: leaving it kills the worker."""
+class CompareWorker:
+    """The parent's handle of it. A context manager: leaving it kills the worker."""
 
     def __init__(self, session: Session, row: Row, reference: Path, name: str, heap_offset: int) -> None:
         """`reference` is the folder of the subject's references; `name` tells the two sides' logs apart."""
@@ -32,7 +32,7 @@ class Side:
         self.call_ns = 0.0
         """About how long one call takes, known when the side is ready."""
 
-    def __enter__(self) -> "Side":
+    def __enter__(self) -> "CompareWorker":
         self._worker.__enter__()
         return self
 

@@ -1,4 +1,4 @@
-"""What a plan costs: time from earlier records or a guess, memory and disk from the components' formulas."""
+"""What `--dry-run` shows: each row's time from earlier records or a guess, memory and disk from formulas."""
 
 from dataclasses import dataclass
 from pathlib import Path

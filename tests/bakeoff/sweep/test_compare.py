@@ -102,7 +102,7 @@ def test_what_does_not_fit_together_is_measured_in_turn(tmp_path: Path, monkeypa
     comparison = compare(plan, tmp_path / "runs", "", progress).comparison
     assert comparison.how == "in turn"
     assert len(comparison.rounds) == 2
-    assert ("say", "Both do not fit in memory at once: fresh processes in turn.") in progress.told
+    assert [what for what, _ in progress.told].count("say") == 1, "it says that both do not fit in memory"
     assert judge(comparison).word == "no difference shown", "two pairs show nothing, however far apart"
     assert "2 pairs of fresh processes in turn" in sentence(comparison)
 
@@ -111,7 +111,7 @@ def test_what_does_not_fit_together_is_measured_in_turn(tmp_path: Path, monkeypa
     ("backend", "reason"),
     [
         ("bakeoff.selftest.faulty:SEGFAULT", "crashed: SIGSEGV"),
-        ("bakeoff.selftest.faulty:NAN", "parity_failed: image "),
+        ("bakeoff.selftest.faulty:NAN", "parity_failed: image"),
         ("bakeoff.selftest.faulty:RAISES_AT_BUILD", "build_failed: RuntimeError: no kernel"),
         ("canaries:MISSING_LIBRARY", "unavailable: no_such_module_anywhere "),
     ],
@@ -190,12 +190,12 @@ def test_records_side_by_side_say_that_they_are_not_interleaved(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["toy:tiny.world/eager/fp32@cpu", "20260101"], "takes two variants"),
-        (["20260101", "20260102"], "none of 0 records matches"),
-        (["nonsense"], "none of 0 records matches"),
-        (["toy:tiny.world/eager/fp32@cpu", "toy:tiny.world/eager/fp32@nowhere/x@"], "is not a variant"),
+        (["toy:tiny.world/eager/fp32@cpu", "20260101"], "[not-comparable]"),
+        (["20260101", "20260102"], "[no-record]"),
+        (["nonsense"], "[no-record]"),
+        (["toy:tiny.world/eager/fp32@cpu", "toy:tiny.world/eager/fp32@nowhere/x@"], "[bad-variant]"),
         (["toy:tiny.world/eager/fp32@cpu", "toy:tiny.world/eager/bf16@cpu", "--seconds", "0"], "--seconds 0"),
-        (["toy:tiny.world/eager/fp32@cpu", "toy:tiny.world/nobody/fp32@cpu"], "no backend 'nobody'"),
+        (["toy:tiny.world/eager/fp32@cpu", "toy:tiny.world/nobody/fp32@cpu"], "'nobody'"),
     ],
 )
 def test_what_cannot_be_meant_is_one_sentence(tmp_path: Path, arguments: list[str], said: str) -> None:
@@ -216,6 +216,7 @@ def test_stored_rows_of_several_processes_stand_in_one_row(tmp_path: Path) -> No
         done = run_sweep(plan, tmp_path / "runs", "", resume=False, progress=Recorder())
     assert [entry.record.process for entry in done.stored] == [1, 2, 3]
     assert len({entry.record.config_id for entry in done.stored}) == 1
+    from bakeoff.report.format import milliseconds
     from bakeoff.report.groups import newest
     from bakeoff.report.spread import spreads
     from bakeoff.report.text.table import render as table
@@ -226,7 +227,9 @@ def test_stored_rows_of_several_processes_stand_in_one_row(tmp_path: Path) -> No
     ((_, spread),) = spreads([row], done.stored)
     assert (spread.processes, spread.low_ms, spread.high_ms) == (3, medians[0], medians[2])
     assert spread.between == pytest.approx((medians[2] - medians[0]) / medians[1])
-    assert f"eager fp32 in 3 processes: medians {medians[0]:.2f} to" in table([row], (), done.stored)
+    page = table([row], (), done.stored)
+    assert "3 processes" in page
+    assert milliseconds(medians[0]) in page
 
 
 def _median(entry: Stored) -> float:

@@ -9,16 +9,15 @@ pytest.importorskip("torch", reason="inductor is a part of torch")
 
 import torch
 from torch import Tensor
-from toys import LIBRARY_WARNINGS, Toy, build_toy
+from toys import LIBRARY_WARNINGS, NEEDS_COMPILER, Toy, build_toy
 
 from bakeoff import backends
 from bakeoff.backends import compiled
-from bakeoff.backends.inductor import BACKEND, Options
 from bakeoff.worker.torch_flags import flags
 
 pytestmark = [
     LIBRARY_WARNINGS,
-    pytest.mark.skipif(bool(BACKEND.host_gap(Options(), "cpu")), reason=BACKEND.host_gap(Options(), "cpu")),
+    NEEDS_COMPILER,
 ]
 
 
@@ -67,7 +66,7 @@ def test_two_engines_of_one_graph_prove_the_same_and_no_recompilation(tmp_path: 
 def test_a_backend_beside_inductor_proves_its_own(tmp_path: Path) -> None:
     build_toy("world/inductor/fp32", tmp_path)
     eager = build_toy("world/eager/fp32", tmp_path)
-    assert (eager.built.unproved, eager.proof.graphs) == ("", None)
+    assert (eager.built.fallback, eager.proof.graphs) == (None, None)
 
 
 def test_a_compiler_that_compiles_nothing_is_found_after_one_that_did(
@@ -90,10 +89,10 @@ def test_falling_to_inductor_is_found_after_inductor_was_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(backends._TABLE, "falls", "bakeoff.selftest.compiler_faults:FALLS_TO_INDUCTOR")
-    assert build_toy("world/inductor/fp32", tmp_path).built.unproved == ""
-    assert "1 graph" in build_toy("picture/falls/fp32", tmp_path).built.unproved
-    assert "1 graph" in build_toy("sound/falls/fp32", tmp_path).built.unproved
-    assert build_toy("stream/eager/fp32", tmp_path).built.unproved == ""
+    assert build_toy("world/inductor/fp32", tmp_path).built.fallback is None
+    assert "1 graph" in build_toy("picture/falls/fp32", tmp_path).built.fallback
+    assert "1 graph" in build_toy("sound/falls/fp32", tmp_path).built.fallback
+    assert build_toy("stream/eager/fp32", tmp_path).built.fallback is None
 
 
 def test_a_recompilation_is_proved_by_the_engine_that_was_compiled_again(tmp_path: Path) -> None:

@@ -29,16 +29,16 @@ from bakeoff.backends.backend import (
 )
 from bakeoff.backends.exported import (
     TORCH,
+    check_layouts,
     export,
-    forms,
     graph_hash,
+    input_layouts,
     operators,
     program_key,
-    refuse_others,
-    save_apart,
+    save_weights,
     tensors_of,
 )
-from bakeoff.backends.format import ArtifactFormat, Need, Opening, Run, WriteRequest, Written
+from bakeoff.backends.format import ArtifactFormat, HostRequirement, Opening, Run, WriteRequest, Written
 from bakeoff.backends.inductor import FREEZING_ON_CUDA, compiler_environment, missing_compiler
 from bakeoff.backends.pt2_files import check_package
 from bakeoff.backends.torch_internals import INDUCTOR_KERNELS, Package, compile_package, load_package, package_calls
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-_APART_BYTES = 10**9
+_SEPARATE_WEIGHTS_BYTES = 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +67,12 @@ class _Package(Engine):
 
     path: Path
     package: Package
-    takes: Mapping[str, str]
+    layouts: Mapping[str, str]
     kept: "Mapping[str, Tensor]"
     proof: Proof
 
     def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
-        refuse_others(self.takes, inputs)
+        check_layouts(self.layouts, inputs)
         run, tensors = self.package.run, tuple(inputs.values())
         return lambda: tuple(run(list(tensors)))
 
@@ -113,7 +113,7 @@ def _make(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options,
     program = export(module, inputs)
     weights = tensors_of(program)
     weight_bytes = sum(tensor.numel() * tensor.element_size() for tensor in weights.values())
-    apart = weight_bytes >= _APART_BYTES
+    apart = weight_bytes >= _SEPARATE_WEIGHTS_BYTES
     if apart and options.freezing:
         raise Unsupported("freezing folds the weights into the library, which a gigabyte of them is too large for")
     settings = _settings(options, context, apart)
@@ -133,7 +133,7 @@ def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options
     made = _make(module, inputs, options, context)
     kept = _point(made.package, made.weights) if made.bytes_apart else {}
     proof = _prove(made.path, made.program.graph, made.graph, made.cached, made.bytes_apart)
-    return _Package(made.path, made.package, forms(inputs), kept, proof)
+    return _Package(made.path, made.package, input_layouts(inputs), kept, proof)
 
 
 def _point(package: Package, weights: "Mapping[str, Tensor]") -> "Mapping[str, Tensor]":
@@ -189,12 +189,16 @@ def _write(request: WriteRequest) -> Written:
     made = _make(request.module, request.inputs, request.options, request.context)
     shutil.copyfile(made.path, request.folder / f"{request.name}.pt2")
     about = made.package.metadata()
-    needs = [Need("torch", "is"), Need("machine", "is", about["AOTI_MACHINE"])]
+    needs = [HostRequirement("torch", "is"), HostRequirement("machine", "is", about["AOTI_MACHINE"])]
     if request.context.device == "cpu":
-        needs.append(Need("cpu flags", "has"))  # the C++ compiler was told -march=native
+        needs.append(HostRequirement("cpu flags", "has"))  # the C++ compiler was told -march=native
     else:
-        needs += [Need("compute capability", "is"), Need("cuda", "at least"), Need("driver", "at least")]
-    constants = save_apart(made.weights, request.folder, request.name) if made.bytes_apart else ()
+        needs += [
+            HostRequirement("compute capability", "is"),
+            HostRequirement("cuda", "at least"),
+            HostRequirement("driver", "at least"),
+        ]
+    constants = save_weights(made.weights, request.folder, request.name) if made.bytes_apart else ()
     facts: dict[str, str | int | float | bool] = {
         "weights_outside_package_bytes": made.bytes_apart,
         "taken_from_cache": made.cached,

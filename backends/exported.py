@@ -29,7 +29,7 @@ def export(module: "nn.Module", inputs: "Mapping[str, Tensor]") -> "torch.export
     return torch.export.export(module, tuple(inputs.values()), strict=False)
 
 
-def refuse_quantised(module: "nn.Module", who: str, instead: str) -> None:
+def check_not_quantised(module: "nn.Module", who: str, instead: str) -> None:
     """Raise Unsupported for torchao's weights, which a converter multiplies out: the engine would hold none of them."""
     if any(hasattr(weight, "__tensor_flatten__") for weight in module.parameters()):
         raise Unsupported(f"{who} takes torchao's weights for plain ones and stores them in full; {instead}")
@@ -62,19 +62,19 @@ def tensors_of(program: "torch.export.ExportedProgram") -> "dict[str, Tensor]":
     return found
 
 
-def forms(inputs: "Mapping[str, Tensor]") -> dict[str, str]:
+def input_layouts(inputs: "Mapping[str, Tensor]") -> dict[str, str]:
     """Dtype, shape, strides and device of each input, as text: what an engine relies on and does not check itself."""
-    return {name: _form(tensor) for name, tensor in inputs.items()}
+    return {name: _layout(tensor) for name, tensor in inputs.items()}
 
 
-def _form(tensor: "Tensor") -> str:
+def _layout(tensor: "Tensor") -> str:
     strides = "" if tensor.is_contiguous() else f" with strides {list(tensor.stride())}"
     return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}{strides} on {tensor.device.type}"
 
 
-def refuse_others(wanted: Mapping[str, str], inputs: "Mapping[str, Tensor]") -> None:
-    """Raise Unsupported, naming the first, for inputs in other `forms` or another order than `wanted`."""
-    found = forms(inputs)
+def check_layouts(wanted: Mapping[str, str], inputs: "Mapping[str, Tensor]") -> None:
+    """Raise Unsupported, naming the first, for inputs in other `input_layouts` or another order than `wanted`."""
+    found = input_layouts(inputs)
     if list(found) != list(wanted):
         raise Unsupported(f"the engine was built for the inputs {', '.join(wanted)}, it was given {', '.join(found)}")
     for name, form in wanted.items():
@@ -109,7 +109,7 @@ def graph_hash(graphs: "Iterable[fx.Graph]") -> str:
 _APART = ".constants.safetensors"
 
 
-def save_apart(tensors: "Mapping[str, Tensor]", folder: Path, program: str) -> tuple[str, ...]:
+def save_weights(tensors: "Mapping[str, Tensor]", folder: Path, program: str) -> tuple[str, ...]:
     """Weights of a program as safetensors; gives the files that hold them all, its own first.
 
     What an earlier program of the folder has under the same name with the same values is not stored twice. Safetensors

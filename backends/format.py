@@ -25,7 +25,7 @@ class BadArtifact(BakeoffError):
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class HostRequirement:
     """Something a host must have to open an artifact. `what` names a fact of bakeoff.export.requirements."""
 
     what: str
@@ -43,7 +43,7 @@ class Written:
     """What is opened; the files beside it are found by it."""
     constants: tuple[str, ...] = ()
     """Weights kept apart from it (.safetensors), where they are: of a name in two files the first counts."""
-    needs: tuple[Need, ...] = ()
+    needs: tuple[HostRequirement, ...] = ()
     facts: Mapping[str, str | int | float | bool] = field(default_factory=dict)
     """What a reader wants to know of it: opset, instruction set, where the weights are."""
 

@@ -35,8 +35,8 @@ from bakeoff.backends.backend import (
     Requirement,
     Unsupported,
 )
-from bakeoff.backends.exported import INSTALL, TORCH, export, forms, refuse_others, refuse_quantised
-from bakeoff.backends.format import ArtifactFormat, BadArtifact, Need, Opening, Run, WriteRequest, Written
+from bakeoff.backends.exported import INSTALL, TORCH, check_layouts, check_not_quantised, export, input_layouts
+from bakeoff.backends.format import ArtifactFormat, BadArtifact, HostRequirement, Opening, Run, WriteRequest, Written
 from bakeoff.backends.port import Port, buffers_like
 from bakeoff.backends.tracing import TRACED_CALLS, Kernel, Trace
 
@@ -84,7 +84,7 @@ def _without_telemetry() -> Iterator[None]:
 @dataclass(frozen=True, slots=True)
 class _Compiled(Engine):
     model: "openvino.CompiledModel"
-    takes: Mapping[str, str]
+    layouts: Mapping[str, str]
     outputs: tuple[tuple[tuple[int, ...], Any], ...]
     passed: tuple[tuple[int, int], ...]
     proof: Proof
@@ -93,12 +93,12 @@ class _Compiled(Engine):
     """The request of each call, kept in twins alone: node times are means over all calls so far."""
 
     def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
-        refuse_others(self.takes, inputs)
+        check_layouts(self.layouts, inputs)
         return self._bind(inputs)
 
     def port(self, inputs: "Mapping[str, Tensor]", outputs: Sequence[str]) -> Port:
         """Binding copies inputs that are not contiguous, so that the buffers are contiguous ones."""
-        refuse_others(self.takes, inputs)
+        check_layouts(self.layouts, inputs)
         buffers = buffers_like(inputs, contiguous=True)
         return Port(buffers, self._bind(buffers), outputs)
 
@@ -163,9 +163,9 @@ def _shared(tensor: "Tensor") -> "openvino.Tensor":
 def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext) -> Engine:
     model = _convert(module, inputs)
     compiled = _compile(model, options, context.dtype, context.threads, context.trace)
-    outputs = _forms_of(compiled)
+    outputs = _output_types(compiled)
     proof = _prove(compiled, model, context.dtype)
-    return _Compiled(compiled, forms(inputs), outputs, _passed(model), proof, context.trace)
+    return _Compiled(compiled, input_layouts(inputs), outputs, _pass_through(model), proof, context.trace)
 
 
 def _convert(module: "nn.Module", inputs: "Mapping[str, Tensor]") -> "openvino.Model":
@@ -173,13 +173,13 @@ def _convert(module: "nn.Module", inputs: "Mapping[str, Tensor]") -> "openvino.M
     with _without_telemetry():
         import openvino
 
-    refuse_quantised(module, "OpenVINO", "it has no int8 of its own here, take int8+inductor")
+    check_not_quantised(module, "OpenVINO", "it has no int8 of its own here, take int8+inductor")
     program = export(module, inputs)
     try:
         with _without_telemetry():
             model = openvino.convert_model(program)
     except openvino.frontend.OpConversionFailure as error:
-        raise Unsupported(f"OpenVINO cannot convert {unconverted(str(error))}") from error
+        raise Unsupported(f"OpenVINO cannot convert {unconverted_operators(str(error))}") from error
     model.reshape({index: list(tensor.shape) for index, tensor in enumerate(inputs.values())})
     return model
 
@@ -199,7 +199,7 @@ def _compile(
     return openvino.Core().compile_model(model, "CPU", settings)
 
 
-def _passed(model: "openvino.Model") -> tuple[tuple[int, int], ...]:
+def _pass_through(model: "openvino.Model") -> tuple[tuple[int, int], ...]:
     """(output, input) of each output that is an input: the CPU plugin leaves memory bound to such an output alone."""
     sources = [result.input_value(0).get_node() for result in model.get_results()]
     return tuple(
@@ -209,7 +209,7 @@ def _passed(model: "openvino.Model") -> tuple[tuple[int, int], ...]:
     )
 
 
-def _forms_of(compiled: "openvino.CompiledModel") -> tuple[tuple[tuple[int, ...], Any], ...]:
+def _output_types(compiled: "openvino.CompiledModel") -> tuple[tuple[tuple[int, ...], Any], ...]:
     """Shape and dtype of each output."""
     import torch
 
@@ -217,7 +217,7 @@ def _forms_of(compiled: "openvino.CompiledModel") -> tuple[tuple[tuple[int, ...]
     return tuple((tuple(port.shape), types[port.element_type.get_type_name()]) for port in compiled.outputs)
 
 
-def unconverted(said: str) -> str:
+def unconverted_operators(said: str) -> str:
     """The operators that OpenVINO's report names as not converted."""
     missing = re.findall(r"No conversion rule found for operations: (.+)", said)
     failed = re.findall(r"^-- (\S+) with a message", said, re.MULTILINE)
@@ -225,7 +225,7 @@ def unconverted(said: str) -> str:
     return ", ".join(dict.fromkeys(names)) or "the graph, and names no operator"
 
 
-def wrong_precision(dtype: str, products: Mapping[str, int]) -> str:
+def precision_fallback(dtype: str, products: Mapping[str, int]) -> str:
     """What the products ran in, if half of them or more did not run in `dtype`; else ""."""
     right = products.get(_HINTS[dtype], 0)
     if 2 * right > sum(products.values()) or not products:
@@ -255,7 +255,7 @@ def _prove(compiled: "openvino.CompiledModel", model: "openvino.Model", dtype: s
         shapes = [str(port.get_partial_shape()) for port in operation.outputs()]
         listed.update(f"{operation.get_type_name()} {shapes}\n".encode())
     return Proof(
-        fell_back=wrong_precision(dtype, heavy),
+        fell_back=precision_fallback(dtype, heavy),
         graphs=1,
         operators_inside=nodes,
         facts={
@@ -272,7 +272,7 @@ def _write(request: WriteRequest) -> Written:
 
     path = request.folder / f"{request.name}.xml"
     openvino.save_model(model, path, compress_to_fp16=False)
-    needs = (Need("openvino", "at least"),)  # it reads what earlier versions wrote
+    needs = (HostRequirement("openvino", "at least"),)  # it reads what earlier versions wrote
     return Written(path.name, (), needs, {"ir_version": _read_ir(path)[0][0]})
 
 
@@ -327,7 +327,7 @@ def _read(path: Path, _constants: Sequence[Path], opening: Opening) -> Run:
 
     model = openvino.Core().read_model(path)
     compiled = _compile(model, opening.options, opening.dtype, opening.threads)
-    outputs, passed = _forms_of(compiled), _passed(model)
+    outputs, passed = _output_types(compiled), _pass_through(model)
     request = compiled.create_infer_request()
 
     def run(tensors: "Sequence[Tensor]") -> "Sequence[Tensor]":

@@ -124,7 +124,7 @@ def _memory_bytes() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def form_of(manifest: Manifest) -> ArtifactFormat:
+def artifact_format_of(manifest: Manifest) -> ArtifactFormat:
     """How the artifact is opened. Raises BadArtifact for a backend that this version does not bring or cannot open."""
     if manifest.backend not in backend_names():
         raise BadArtifact(f"{MANIFEST} wants the backend '{manifest.backend}'; known: {', '.join(backend_names())}")
@@ -136,7 +136,7 @@ def form_of(manifest: Manifest) -> ArtifactFormat:
 
 def check_content(folder: Path, manifest: Manifest, on_file: Callable[[str], None] = lambda _name: None) -> None:
     """Hash every file, then have the format look into each program. Raises BadArtifact for the first mismatch."""
-    form = form_of(manifest)
+    form = artifact_format_of(manifest)
     for name, file in manifest.files.items():
         on_file(name)
         found = hash_file(folder, name)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from bakeoff.backends import resolve_backend
 from bakeoff.backends.format import ArtifactFormat, BadArtifact, Opening, Run
 from bakeoff.export import requirements
-from bakeoff.export.folder import check_content, form_of, read_manifest
+from bakeoff.export.folder import artifact_format_of, check_content, read_manifest
 from bakeoff.export.manifest import MANIFEST, Manifest, Port
 from bakeoff.export.manifest import Program as About
 from bakeoff.export.state import State, carry
@@ -50,7 +50,7 @@ def load(folder: str | Path, *, threads: int = 0, allow_mismatch: bool = False) 
         raise Mismatch(f"{place.name} was made for another host: {'. '.join(found)}")
     for one in found:
         warnings.warn(f"{place.name} is opened on a host that it was not made for: {one}", MismatchWarning, 2)
-    opened = Artifact(place, manifest, form_of(manifest), threads or host.usable_cores(), found)
+    opened = Artifact(place, manifest, artifact_format_of(manifest), threads or host.usable_cores(), found)
     opened.program(manifest.main)
     return opened
 

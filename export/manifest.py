@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from bakeoff.backends.format import BadArtifact, Need
+from bakeoff.backends.format import BadArtifact, HostRequirement
 from bakeoff.models.component import Quantisation, Stream
 from bakeoff.models.types import Device, Dtype, Scalar
 
@@ -140,7 +140,7 @@ class Manifest:
     programs: tuple[Program, ...]
     stream: Stream | None
     files: dict[str, File]
-    needs: tuple[Need, ...]
+    needs: tuple[HostRequirement, ...]
     built_on: dict[str, str]
     """The host's facts when it was built (bakeoff.export.requirements)."""
     versions: dict[str, str]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from packaging.version import Version
 
-from bakeoff.backends.format import Need
+from bakeoff.backends.format import HostRequirement
 from bakeoff.machine import host
 
 _LIBRARIES = {
@@ -51,12 +51,12 @@ def facts() -> dict[str, str]:
     return found
 
 
-def filled(needs: Iterable[Need], here: Mapping[str, str]) -> tuple[Need, ...]:
+def with_host_values(needs: Iterable[HostRequirement], here: Mapping[str, str]) -> tuple[HostRequirement, ...]:
     """The needs with the values of the host that writes, where they name none."""
     return tuple(dict.fromkeys(need if need.value else replace(need, value=here.get(need.what, "")) for need in needs))
 
 
-def unmet(needs: Iterable[Need], here: Mapping[str, str]) -> tuple[str, ...]:
+def unmet(needs: Iterable[HostRequirement], here: Mapping[str, str]) -> tuple[str, ...]:
     """A sentence for each need that this host does not meet: what was expected, what was found, what to do."""
     return tuple(
         f"{need.what}: expected {_wanted(need, here)}, found {here.get(need.what) or 'none'}; {_way(need)}"
@@ -65,7 +65,7 @@ def unmet(needs: Iterable[Need], here: Mapping[str, str]) -> tuple[str, ...]:
     )
 
 
-def _met(need: Need, found: str) -> bool:
+def _met(need: HostRequirement, found: str) -> bool:
     if need.rule == "is":
         return found == need.value
     if need.rule == "has":
@@ -76,13 +76,13 @@ def _met(need: Need, found: str) -> bool:
         return False
 
 
-def _wanted(need: Need, here: Mapping[str, str]) -> str:
+def _wanted(need: HostRequirement, here: Mapping[str, str]) -> str:
     if need.rule == "has":
         return " ".join(sorted(set(need.value.split()) - set(here.get(need.what, "").split())))
     return f"{need.value} or newer" if need.rule == "at least" else need.value
 
 
-def _way(need: Need) -> str:
+def _way(need: HostRequirement) -> str:
     if need.what in _WAYS:
         return _WAYS[need.what]
     sign = ">=" if need.rule == "at least" else "=="

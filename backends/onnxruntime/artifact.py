@@ -5,18 +5,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bakeoff.backends.backend import Unavailable, Unsupported
-from bakeoff.backends.format import ArtifactFormat, Need, Opening, Run, WriteRequest, Written
+from bakeoff.backends.format import ArtifactFormat, HostRequirement, Opening, Run, WriteRequest, Written
 from bakeoff.backends.onnxruntime.binding import bind_tensors, runner
 from bakeoff.backends.onnxruntime.export import export_model
-from bakeoff.backends.onnxruntime.onnx_files import check_model, lay_out
+from bakeoff.backends.onnxruntime.onnx_files import add_model, check_model
 from bakeoff.backends.onnxruntime.options import INSTALL, provider_of
 from bakeoff.backends.onnxruntime.session import (
-    lost_provider,
+    load_errors,
     open_session,
+    other_provider,
     outputs_of,
     preload,
     provider_options,
-    refusals,
     session_options,
 )
 
@@ -33,12 +33,12 @@ def _write(request: WriteRequest) -> Written:
     if request.options.cuda_graph:
         raise Unsupported("a captured CUDA graph lives in one process; export it without cuda_graph and capture there")
     made = export_model(request.module, request.inputs, request.options, request.context)
-    lay_out(made.path, request.folder, request.name)
+    add_model(made.path, request.folder, request.name)
     model = onnx.load(str(request.folder / f"{request.name}.onnx"), load_external_data=False)
     opset = next(entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
-    needs = [Need("onnxruntime", "at least", _LEAST_RUNTIME)]
+    needs = [HostRequirement("onnxruntime", "at least", _LEAST_RUNTIME)]
     if request.context.device == "cuda":
-        needs.append(Need("driver", "at least"))
+        needs.append(HostRequirement("driver", "at least"))
     return Written(f"{request.name}.onnx", (), tuple(needs), {"opset": opset, "ir_version": model.ir_version})
 
 
@@ -48,9 +48,9 @@ def _read(path: Path, _constants: Sequence[Path], opening: Opening) -> Run:
     provided = provider_options(opening.options, opening.device, opening.dtype, None)
     try:
         session = open_session(path, provider, session_options(opening.options, opening.threads), provided)
-    except refusals() as error:
+    except load_errors() as error:
         raise RuntimeError(str(error)) from error
-    lost = lost_provider(provider, session)
+    lost = other_provider(provider, session)
     if lost:
         raise Unavailable(f"ONNX Runtime opened {path.name} with {lost}; {INSTALL}")
     names, outputs = [value.name for value in session.get_inputs()], outputs_of(session)

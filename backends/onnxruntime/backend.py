@@ -24,11 +24,11 @@ from bakeoff.backends.backend import (
     Requirement,
     Unsupported,
 )
-from bakeoff.backends.exported import TORCH, forms
+from bakeoff.backends.exported import TORCH, input_layouts
 from bakeoff.backends.onnxruntime.artifact import FORMAT
 from bakeoff.backends.onnxruntime.export import ExportedModel, export_model
 from bakeoff.backends.onnxruntime.options import INSTALL, PROVIDERS, Options, provider_of
-from bakeoff.backends.onnxruntime.session import Session, lost_provider, outputs_of
+from bakeoff.backends.onnxruntime.session import Session, other_provider, outputs_of
 from bakeoff.models.component import Quantisation
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options
     if options.int8 and not proof.quantised:
         raise Unsupported("no MatMul of its graph has stored weights to quantise; for convolutions take int8-static")
     outputs = outputs_of(made.session)
-    return Session(made.session, names, forms(inputs), outputs, made.provider, proof, options.cuda_graph)
+    return Session(made.session, names, input_layouts(inputs), outputs, made.provider, proof, options.cuda_graph)
 
 
 def _prove(made: ExportedModel) -> Proof:
@@ -91,7 +91,7 @@ def _prove(made: ExportedModel) -> Proof:
     stored = {tensor.name for tensor in model.graph.initializer}
     left = {node.name: _why_left(node, stored) for node in model.graph.node if integer and node.op_type in _PRODUCTS}
     return Proof(
-        fell_back=lost_provider(made.provider, made.session),
+        fell_back=other_provider(made.provider, made.session),
         graphs=1,
         operators_inside=nodes,
         quantised=integer,

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from bakeoff.backends.artifact_cache import load_or_build
 from bakeoff.backends.backend import BuildContext, Unavailable, Unsupported
-from bakeoff.backends.exported import export, graph_hash, program_key, refuse_quantised
+from bakeoff.backends.exported import check_not_quantised, export, graph_hash, program_key
 from bakeoff.backends.onnxruntime.options import INSTALL, Options, provider_of
-from bakeoff.backends.onnxruntime.session import open_session, preload, provider_options, refusals, session_options
+from bakeoff.backends.onnxruntime.session import load_errors, open_session, preload, provider_options, session_options
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -43,7 +43,7 @@ def export_model(
     preload(provider)
     if provider not in onnxruntime.get_available_providers():
         raise Unavailable(f"onnxruntime {onnxruntime.__version__} here has no {provider}; {INSTALL}")
-    refuse_quantised(module, "torch.onnx", "take onnxruntime[int8]")
+    check_not_quantised(module, "torch.onnx", "take onnxruntime[int8]")
     program = export(module, inputs)
     hashed = graph_hash([program.graph])
     folder = context.cache_dir / f"onnx-{program_key(program, hashed, options.int8)}"
@@ -54,7 +54,7 @@ def export_model(
         lambda saved: open_session(saved / _MODEL, provider, settings, provided),
         lambda target: _convert(program, list(inputs), options, target),
         context.work_dir / "onnx",
-        refusals(),
+        load_errors(),
     )
     return ExportedModel(folder / _MODEL, stored.loaded, provider, hashed, stored.from_cache)
 

@@ -13,7 +13,7 @@ _WEIGHTS = "weights.data"
 _DOMAINS = {"", "ai.onnx", "ai.onnx.ml", "com.microsoft"}
 
 
-def lay_out(made: Path, folder: Path, name: str) -> None:
+def add_model(made: Path, folder: Path, name: str) -> None:
     """Put a model into a folder, its weights into the one file that all models of the folder share.
 
     What an earlier model of the folder holds under the same name with the same bytes is pointed to, not stored twice.

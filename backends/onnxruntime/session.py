@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bakeoff.backends.backend import Call, Engine, Proof
-from bakeoff.backends.exported import refuse_others
+from bakeoff.backends.exported import check_layouts
 from bakeoff.backends.onnxruntime.binding import bind_tensors, runner
 from bakeoff.backends.onnxruntime.options import PROVIDERS, Options, provider_of
 from bakeoff.backends.onnxruntime.profile import read_profile
@@ -26,7 +26,7 @@ class Session(Engine):
 
     session: "onnxruntime.InferenceSession"
     inputs: tuple[str, ...]
-    takes: Mapping[str, str]
+    layouts: Mapping[str, str]
     outputs: "tuple[tuple[str, tuple[int, ...], Any], ...]"
     provider: str
     proof: Proof
@@ -34,12 +34,12 @@ class Session(Engine):
     bound: int = 0
 
     def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
-        refuse_others(self.takes, inputs)
+        check_layouts(self.layouts, inputs)
         return self._bind(inputs)
 
     def port(self, inputs: "Mapping[str, Tensor]", outputs: Sequence[str]) -> Port:
         """Binding copies inputs that are not contiguous, so that the buffers are contiguous ones."""
-        refuse_others(self.takes, inputs)
+        check_layouts(self.layouts, inputs)
         buffers = buffers_like(inputs, contiguous=True)
         return Port(buffers, self._bind(buffers), outputs)
 
@@ -139,7 +139,7 @@ def provider_options(options: Options, device: str, dtype: str, cache_dir: Path 
     return {}
 
 
-def lost_provider(asked: str, session: "onnxruntime.InferenceSession") -> str:
+def other_provider(asked: str, session: "onnxruntime.InferenceSession") -> str:
     """What runs in place of the provider that was asked for; "" if it is there and first."""
     found = session.get_providers()
     return "" if found and found[0] == asked else f"{', '.join(found) or 'no provider'} in place of {asked}"
@@ -156,7 +156,7 @@ def _torch_type(name: str) -> Any:
     return {"tensor(float)": torch.float32, "tensor(float16)": torch.float16, "tensor(bfloat16)": torch.bfloat16}[name]
 
 
-def refusals() -> tuple[type[Exception], ...]:
+def load_errors() -> tuple[type[Exception], ...]:
     """What ONNX Runtime raises for a model that it cannot open; they have no base but Exception."""
     from onnxruntime.capi import onnxruntime_pybind11_state as errors
 

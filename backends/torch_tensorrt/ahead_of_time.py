@@ -20,7 +20,7 @@ from bakeoff.backends.backend import (
     Footprint,
     Proof,
 )
-from bakeoff.backends.exported import TORCH, forms, refuse_others
+from bakeoff.backends.exported import TORCH, check_layouts, input_layouts
 from bakeoff.backends.torch_tensorrt.artifact import FORMAT
 from bakeoff.backends.torch_tensorrt.library import REQUIRES
 from bakeoff.backends.torch_tensorrt.program import Options, digest, save_program, set_up
@@ -37,11 +37,11 @@ class _Loaded(Engine):
     """A program loaded from disk."""
 
     module: "fx.GraphModule"
-    takes: Mapping[str, str]
+    layouts: Mapping[str, str]
     proof: Proof
 
     def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
-        refuse_others(self.takes, inputs)
+        check_layouts(self.layouts, inputs)
         run, tensors = self.module, tuple(inputs.values())
         return lambda: tuple(run(*tensors))
 
@@ -70,7 +70,7 @@ def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options
         program_digest=digest(made.path),
     )
     set_up(made.library, made.module, options)
-    return _Loaded(made.module, forms(inputs), replace(proof, artifact_bytes=made.path.stat().st_size))
+    return _Loaded(made.module, input_layouts(inputs), replace(proof, artifact_bytes=made.path.stat().st_size))
 
 
 BACKEND = Backend(

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bakeoff.backends.format import ArtifactFormat, Need, Opening, Run, WriteRequest, Written
+from bakeoff.backends.format import ArtifactFormat, HostRequirement, Opening, Run, WriteRequest, Written
 from bakeoff.backends.pt2_files import check_program
 from bakeoff.backends.torch_tensorrt.library import load_library
 from bakeoff.backends.torch_tensorrt.program import PLAN, save_program, set_up
@@ -22,10 +22,17 @@ def _write(request: WriteRequest) -> Written:
     plan = made.path.with_suffix(PLAN)
     if plan.exists():
         shutil.copyfile(plan, request.folder / f"{request.name}{PLAN}")
-    needs = [Need("torch", "is"), Need("torch-tensorrt", "is"), Need("cuda", "at least"), Need("driver", "at least")]
-    needs.append(Need("tensorrt", "at least" if request.options.version_compatible else "is"))
+    needs = [
+        HostRequirement("torch", "is"),
+        HostRequirement("torch-tensorrt", "is"),
+        HostRequirement("cuda", "at least"),
+        HostRequirement("driver", "at least"),
+    ]
+    needs.append(HostRequirement("tensorrt", "at least" if request.options.version_compatible else "is"))
     needs.append(
-        Need("compute capability", "at least", "8.0") if request.options.hardware_compatible else Need("gpu", "is")
+        HostRequirement("compute capability", "at least", "8.0")
+        if request.options.hardware_compatible
+        else HostRequirement("gpu", "is")
     )
     engines = len(read_converted(made.module).engines)
     return Written(f"{request.name}.ep", (), tuple(needs), {"engines": engines, "raw_engine": plan.exists()})

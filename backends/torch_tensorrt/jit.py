@@ -22,9 +22,9 @@ from bakeoff.backends.backend import (
     Proof,
 )
 from bakeoff.backends.compiled import CompiledEngine, CompileLog, compile_whole
-from bakeoff.backends.exported import TORCH, operators, refuse_quantised
+from bakeoff.backends.exported import TORCH, check_not_quantised, operators
 from bakeoff.backends.torch_tensorrt.library import REQUIRES, load_library
-from bakeoff.backends.torch_tensorrt.partitions import Told, listening
+from bakeoff.backends.torch_tensorrt.partitions import PartitionLog, capture_partition_log
 from bakeoff.backends.torch_tensorrt.proof import Converted, prove, read_converted, trace_engines
 from bakeoff.backends.torch_tensorrt.settings import cache_settings, settings, unsupported_settings
 
@@ -54,7 +54,7 @@ class _Compiler:
 
     backend: Any
     settings: Mapping[str, Any]
-    told: Told = field(default_factory=Told)
+    told: PartitionLog = field(default_factory=PartitionLog)
     log: CompileLog = field(default_factory=CompileLog)
     inside: Counter[str] = field(default_factory=Counter)
     """Operators of the graphs, counted before torch_tensorrt changes them."""
@@ -63,7 +63,7 @@ class _Compiler:
 
     def __call__(self, graph: "fx.GraphModule", inputs: "list[Tensor]") -> Any:
         self.inside.update(operators(graph.graph))
-        with self.log.compiling(graph), listening() as told:
+        with self.log.compiling(graph), capture_partition_log() as told:
             compiled = self.backend(graph, inputs, options=dict(self.settings))
         self.told.text += told.text
         self.results.append(compiled)
@@ -84,7 +84,7 @@ class _Compiler:
 
 
 def _build(module: "nn.Module", _inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext) -> Engine:
-    refuse_quantised(module, "torch_tensorrt", "it lowers modelopt's quantize operators, not torchao's scaled_mm")
+    check_not_quantised(module, "torch_tensorrt", "it lowers modelopt's quantize operators, not torchao's scaled_mm")
     library = load_library()
     known = {entry.name for entry in fields(library.dynamo.CompilationSettings)} | {"engine_cache_dir"}
     wanted = {"optimization_level": options.optimization_level, "min_block_size": options.min_block_size}

@@ -14,7 +14,7 @@ _ENGINE = re.compile(r"TRT Engine #\d+ - Submodule name: (\S+)\n.*\n\s*Number of
 
 
 @dataclass(slots=True)
-class Told:
+class PartitionLog:
     """What torch_tensorrt says of its partitions while it compiles."""
 
     text: str = ""
@@ -38,9 +38,9 @@ class Told:
 
 
 @contextlib.contextmanager
-def listening() -> Iterator[Told]:
+def capture_partition_log() -> Iterator[PartitionLog]:
     """Hear what torch_tensorrt logs of its partitions, for debugging only by its own choice (_DryRunTracker.py)."""
-    told = Told()
+    told = PartitionLog()
 
     class Ear(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from bakeoff.backends.artifact_cache import load_or_build
 from bakeoff.backends.backend import BuildContext, Unsupported
-from bakeoff.backends.exported import export, graph_hash, operators, program_key, refuse_quantised
+from bakeoff.backends.exported import check_not_quantised, export, graph_hash, operators, program_key
 from bakeoff.backends.torch_tensorrt.library import load_library
-from bakeoff.backends.torch_tensorrt.partitions import Told, listening
+from bakeoff.backends.torch_tensorrt.partitions import PartitionLog, capture_partition_log
 from bakeoff.backends.torch_tensorrt.proof import read_converted
 from bakeoff.backends.torch_tensorrt.settings import cache_settings, settings
 
@@ -54,7 +54,7 @@ class SavedProgram:
     library: Any
     path: Path
     module: "fx.GraphModule"
-    told: Told
+    told: PartitionLog
     cached: bool
     graph: str
     inside: "Counter[str]"
@@ -65,14 +65,14 @@ def save_program(
 ) -> SavedProgram:
     import torch
 
-    refuse_quantised(module, "torch_tensorrt", "it lowers modelopt's quantize operators, not torchao's scaled_mm")
+    check_not_quantised(module, "torch_tensorrt", "it lowers modelopt's quantize operators, not torchao's scaled_mm")
     library = load_library()
     program = export(module, inputs)
     hashed, inside = graph_hash([program.graph]), operators(program.graph)
     known = inspect.signature(library.dynamo.compile).parameters
     chosen = settings(_wanted(options, context), known, context)
     path = context.cache_dir / f"{program_key(program, hashed, sorted(asdict(options).items()))}.ep"
-    told = Told()
+    told = PartitionLog()
 
     def build(target: Path) -> None:
         told.text = _compile(library, program, inputs, chosen, path, target).text
@@ -108,13 +108,13 @@ def _compile(
     chosen: Mapping[str, Any],
     path: Path,
     target: Path,
-) -> Told:
+) -> PartitionLog:
     """Save the compiled program at `target`, and its raw engine beside `path` if it is one; gives the partitions' log.
 
     Raises Unsupported, naming them, where operators are left and a full compilation was asked for.
     """
     tensors = tuple(inputs.values())
-    with listening() as told:
+    with capture_partition_log() as told:
         try:
             compiled = library.dynamo.compile(program, arg_inputs=tensors, **chosen)
         except AssertionError as error:
@@ -160,7 +160,7 @@ def _left(
     asked = {**chosen, "require_full_compilation": False, "dryrun": str(report)}
     with contextlib.redirect_stdout(sys.stderr):
         library.dynamo.compile(program, arg_inputs=tensors, **asked)
-    return Told(report.read_text(encoding="utf-8")).left
+    return PartitionLog(report.read_text(encoding="utf-8")).left
 
 
 def digest(path: Path) -> str:

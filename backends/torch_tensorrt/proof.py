@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from bakeoff.backends.backend import Proof
-from bakeoff.backends.torch_tensorrt.partitions import Told
+from bakeoff.backends.torch_tensorrt.partitions import PartitionLog
 from bakeoff.backends.tracing import Trace, trace_operators
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def read_converted(module: "fx.GraphModule") -> Converted:
 
 
 def prove(
-    converted: Converted, told: Told, inside: Counter[str], hashed: str, **facts: str | int | float | bool
+    converted: Converted, told: PartitionLog, inside: Counter[str], hashed: str, **facts: str | int | float | bool
 ) -> Proof:
     """The certificate of a compiled module: engines, operators converted and left, by name.
 

@@ -168,7 +168,7 @@ class TestCache:
 class TestWeightsApart:
     @pytest.fixture(autouse=True)
     def _small(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(aoti, "_APART_BYTES", 1000)
+        monkeypatch.setattr(aoti, "_SEPARATE_WEIGHTS_BYTES", 1000)
 
     @pytest.mark.parametrize("backends", ["aoti", "int8[least=0]+aoti"])
     def test_outlive_the_module(self, folder: Path, backends: str) -> None:

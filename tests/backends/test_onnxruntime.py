@@ -20,7 +20,7 @@ from bakeoff.backends.backend import Unsupported
 from bakeoff.backends.format import Opening
 from bakeoff.backends.onnxruntime import artifact, binding, export, session
 from bakeoff.backends.onnxruntime.backend import BACKEND, Options
-from bakeoff.backends.onnxruntime.session import lost_provider
+from bakeoff.backends.onnxruntime.session import other_provider
 from bakeoff.worker.failures import StageError
 
 pytestmark = LIBRARY_WARNINGS
@@ -218,8 +218,10 @@ def test_a_lost_provider_is_said() -> None:
         def get_providers(self) -> list[str]:
             return ["CPUExecutionProvider"]
 
-    assert lost_provider("CPUExecutionProvider", Session()) == ""
-    assert lost_provider("CUDAExecutionProvider", Session()) == "CPUExecutionProvider in place of CUDAExecutionProvider"
+    assert other_provider("CPUExecutionProvider", Session()) == ""
+    assert (
+        other_provider("CUDAExecutionProvider", Session()) == "CPUExecutionProvider in place of CUDAExecutionProvider"
+    )
 
 
 class TestOnCuda:
@@ -245,7 +247,7 @@ class TestOnCuda:
         """A captured graph replays the addresses of the set that it was captured with."""
         plain: Any = toy.engine
         captured = session.Session(
-            plain.session, plain.inputs, plain.takes, plain.outputs, plain.provider, plain.proof, True
+            plain.session, plain.inputs, plain.layouts, plain.outputs, plain.provider, plain.proof, True
         )
         ids = [captured._run_settings().get_run_config_entry("gpu_graph_id") for _ in range(2)]
         assert ids == ["1", "2"]

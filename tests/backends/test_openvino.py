@@ -13,7 +13,7 @@ pytest.importorskip("openvino", reason="the backend is openvino's")
 from toys import LIBRARY_WARNINGS, Toy, build_toy, misfits
 
 from bakeoff.backends.backend import Unsupported
-from bakeoff.backends.openvino import BACKEND, Options, unconverted, wrong_precision
+from bakeoff.backends.openvino import BACKEND, Options, precision_fallback, unconverted_operators
 from bakeoff.machine import host
 from bakeoff.worker.failures import StageError
 
@@ -67,9 +67,9 @@ def test_half_precision_that_ran_in_another_is_falling_back(tmp_path: Path) -> N
 
 
 def test_wrong_precision_asks_for_more_than_half() -> None:
-    assert wrong_precision("fp16", {"f16": 3, "f32": 2}) == ""
-    assert wrong_precision("fp16", {"f16": 2, "f32": 2}).endswith("2 in f16, 2 in f32")
-    assert wrong_precision("fp32", {}) == ""
+    assert precision_fallback("fp16", {"f16": 3, "f32": 2}) == ""
+    assert precision_fallback("fp16", {"f16": 2, "f32": 2}).endswith("2 in f16, 2 in f32")
+    assert precision_fallback("fp32", {}) == ""
 
 
 def test_a_twin_is_the_same_graph_and_tells_its_nodes(toy: Toy, tmp_path: Path) -> None:
@@ -95,11 +95,11 @@ class TestWhatItCannotTake:
         assert refused.value.reason == "OpenVINO cannot convert aten.convolution"
 
     def test_each_form_of_its_report_is_read(self) -> None:
-        assert unconverted("Summary:\n-- No conversion rule found for operations: aten._int_mm.default, a.b\n") == (
-            "aten._int_mm, a.b"
-        )
-        assert unconverted("-- aten.convolution.default with a message:\nException") == "aten.convolution"
-        assert unconverted("Check 'false' failed") == "the graph, and names no operator"
+        assert unconverted_operators(
+            "Summary:\n-- No conversion rule found for operations: aten._int_mm.default, a.b\n"
+        ) == ("aten._int_mm, a.b")
+        assert unconverted_operators("-- aten.convolution.default with a message:\nException") == "aten.convolution"
+        assert unconverted_operators("Check 'false' failed") == "the graph, and names no operator"
 
     def test_options(self) -> None:
         assert "streams=0" in BACKEND.unsupported(Options(streams=0), "cpu", "fp32")

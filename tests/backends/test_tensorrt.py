@@ -18,10 +18,10 @@ from torch import nn
 from toys import LIBRARY_WARNINGS, build_toy
 
 from bakeoff.backends.backend import Unsupported
-from bakeoff.backends.format import BadArtifact, Need
+from bakeoff.backends.format import BadArtifact, HostRequirement
 from bakeoff.backends.pt2_files import check_program
 from bakeoff.backends.torch_tensorrt import ahead_of_time, jit, library, settings
-from bakeoff.backends.torch_tensorrt.partitions import Told
+from bakeoff.backends.torch_tensorrt.partitions import PartitionLog
 from bakeoff.export import requirements
 from bakeoff.machine import host
 from bakeoff.models.errors import BakeoffError
@@ -112,7 +112,7 @@ class TestSettings:
 class TestPartitions:
     """What the library's own text says; made by the 2.13.0 wheel's dryrun_stats_display."""
 
-    told = Told(PARTITIONS)
+    told = PartitionLog(PARTITIONS)
 
     def test_operators(self) -> None:
         assert self.told.operators == (12, 10)
@@ -124,7 +124,7 @@ class TestPartitions:
         assert self.told.engines == {"_run_on_acc_0": 6, "_run_on_acc_2": 4}
 
     def test_nothing_said_is_nothing_known(self) -> None:
-        silent = Told()
+        silent = PartitionLog()
         assert (silent.operators, silent.left, silent.engines) == (None, {}, {})
 
 
@@ -251,7 +251,7 @@ class TestNeeds:
         """torch_tensorrt 2.14 depends on tensorrt-cu13 alone."""
         assert distribution in host.DISTRIBUTIONS
         monkeypatch.setattr(host, "read_versions", lambda: {distribution: "10.16.1"})
-        assert requirements.unmet([Need("tensorrt", "is", "10.16.1")], requirements.facts()) == ()
+        assert requirements.unmet([HostRequirement("tensorrt", "is", "10.16.1")], requirements.facts()) == ()
 
 
 class TestAbsent:

@@ -16,7 +16,7 @@ pytest.importorskip("openvino", reason="one of the artifacts is OpenVINO's")
 
 from artifacts import copy, exported, manifest_of, rewrite
 
-from bakeoff.backends.format import Need
+from bakeoff.backends.format import HostRequirement
 from bakeoff.export import BadArtifact, Mismatch, load, loader
 from bakeoff.export.folder import hash_file
 from bakeoff.export.manifest import MANIFEST, SAMPLE, Port
@@ -47,8 +47,8 @@ def folder(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     def opened(*_: object) -> None:
         raise Opened
 
-    known = loader.form_of
-    monkeypatch.setattr(loader, "form_of", lambda manifest: replace(known(manifest), read=opened))
+    known = loader.artifact_format_of
+    monkeypatch.setattr(loader, "artifact_format_of", lambda manifest: replace(known(manifest), read=opened))
     return copy(whole, tmp_path / "artifact")
 
 
@@ -169,7 +169,7 @@ def with_sample(**changes: object) -> Callable[[Path], None]:
 
 
 def need(what: str, rule: str, value: str) -> Callable[[Path], None]:
-    return lambda folder: rewrite(folder, needs=(Need(what, rule, value),))  # type: ignore[arg-type]
+    return lambda folder: rewrite(folder, needs=(HostRequirement(what, rule, value),))  # type: ignore[arg-type]
 
 
 def stranger(name: str) -> Callable[[Path], None]:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from bakeoff.backends.format import Need
-from bakeoff.export.requirements import facts, filled, unmet
+from bakeoff.backends.format import HostRequirement
+from bakeoff.export.requirements import facts, unmet, with_host_values
 
 HERE = {"torch": "2.13.0", "cpu flags": "avx2 avx512f", "gpu": "NVIDIA H200", "driver": "570.86"}
 
@@ -11,29 +11,29 @@ HERE = {"torch": "2.13.0", "cpu flags": "avx2 avx512f", "gpu": "NVIDIA H200", "d
 @pytest.mark.parametrize(
     ("need", "met"),
     [
-        (Need("torch", "is", "2.13.0"), True),
-        (Need("torch", "is", "2.13.1"), False),
-        (Need("torch", "at least", "2.9.1"), True),
-        (Need("torch", "at least", "2.13"), True),
-        (Need("torch", "at least", "2.13.0a0"), True),
-        (Need("torch", "at least", "2.14"), False),
-        (Need("torch", "at least", "newest"), False),
-        (Need("cpu flags", "has", "avx2"), True),
-        (Need("cpu flags", "has", ""), True),
-        (Need("cpu flags", "has", "avx2 amx_bf16"), False),
-        (Need("gpu", "is", "NVIDIA H200"), True),
-        (Need("gpu", "is", "NVIDIA H100"), False),
-        (Need("driver", "at least", "535.104.5"), True),
-        (Need("driver", "at least", "580"), False),
-        (Need("openvino", "at least", "2026.4"), False),
+        (HostRequirement("torch", "is", "2.13.0"), True),
+        (HostRequirement("torch", "is", "2.13.1"), False),
+        (HostRequirement("torch", "at least", "2.9.1"), True),
+        (HostRequirement("torch", "at least", "2.13"), True),
+        (HostRequirement("torch", "at least", "2.13.0a0"), True),
+        (HostRequirement("torch", "at least", "2.14"), False),
+        (HostRequirement("torch", "at least", "newest"), False),
+        (HostRequirement("cpu flags", "has", "avx2"), True),
+        (HostRequirement("cpu flags", "has", ""), True),
+        (HostRequirement("cpu flags", "has", "avx2 amx_bf16"), False),
+        (HostRequirement("gpu", "is", "NVIDIA H200"), True),
+        (HostRequirement("gpu", "is", "NVIDIA H100"), False),
+        (HostRequirement("driver", "at least", "535.104.5"), True),
+        (HostRequirement("driver", "at least", "580"), False),
+        (HostRequirement("openvino", "at least", "2026.4"), False),
     ],
 )
-def test_a_need_is_met_or_not(need: Need, met: bool) -> None:
+def test_a_need_is_met_or_not(need: HostRequirement, met: bool) -> None:
     assert (unmet([need], HERE) == ()) is met
 
 
 def test_says_what_was_expected_what_was_found_and_what_to_do() -> None:
-    said = unmet([Need("torch", "is", "2.12.0"), Need("cpu flags", "has", "amx_bf16 avx2")], HERE)
+    said = unmet([HostRequirement("torch", "is", "2.12.0"), HostRequirement("cpu flags", "has", "amx_bf16 avx2")], HERE)
     assert said == (
         "torch: expected 2.12.0, found 2.13.0; pip install 'torch==2.12.0', or export it anew",
         "cpu flags: expected amx_bf16, found avx2 avx512f; export it on a host like this one",
@@ -41,18 +41,21 @@ def test_says_what_was_expected_what_was_found_and_what_to_do() -> None:
 
 
 def test_an_empty_value_is_what_the_writing_host_has() -> None:
-    found = filled([Need("torch", "is"), Need("torch", "is"), Need("machine", "is", "x86_64")], HERE)
-    assert found == (Need("torch", "is", "2.13.0"), Need("machine", "is", "x86_64"))
+    found = with_host_values(
+        [HostRequirement("torch", "is"), HostRequirement("torch", "is"), HostRequirement("machine", "is", "x86_64")],
+        HERE,
+    )
+    assert found == (HostRequirement("torch", "is", "2.13.0"), HostRequirement("machine", "is", "x86_64"))
 
 
 def test_this_host_meets_its_own_needs() -> None:
     here = facts()
     rules = {name: "has" if name == "cpu flags" else "is" for name in here}
-    assert unmet(filled([Need(name, rule) for name, rule in rules.items()], here), here) == ()  # type: ignore[arg-type]
+    assert unmet(with_host_values([HostRequirement(name, rule) for name, rule in rules.items()], here), here) == ()  # type: ignore[arg-type]
 
 
 def test_a_prerelease_is_older_than_its_release() -> None:
-    need = Need("torch", "at least", "2.14.0")
+    need = HostRequirement("torch", "at least", "2.14.0")
     assert unmet([need], {"torch": "2.14.0a0"}) != ()
     assert unmet([need], {"torch": "2.14.0"}) == ()
     assert unmet([need], {"torch": "2.14.0.post1"}) == ()

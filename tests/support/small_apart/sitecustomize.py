@@ -2,4 +2,4 @@
 
 from bakeoff.backends import aoti
 
-aoti._APART_BYTES = 1
+aoti._SEPARATE_WEIGHTS_BYTES = 1

@@ -1,8 +1,8 @@
 """torch.export: the module as one graph of ATen operators, saved with its weights and loaded back; not compiled.
 
-It is what every other exporter here starts from, so that its artifact opens wherever torch does, and can be compiled
-there. PyTorch runs the graph operator by operator. torch.export.load unpickles and evaluates what it finds, so nothing
-but ATen's operators and plain tensors is written, and nothing else is opened.
+PyTorch runs the graph operator by operator. The artifact opens on any host with torch and can be compiled there. All
+other exporters start from the same graph. torch.export.load unpickles and evaluates parts of a file, so only ATen
+operators and plain tensors are written, and a file with anything else is not opened.
 """
 
 from collections.abc import Mapping, Sequence
@@ -59,9 +59,9 @@ class _Loaded(Engine):
 def _save(module: "nn.Module", inputs: "Mapping[str, Tensor]", path: Path) -> "torch.export.ExportedProgram":
     import torch
 
-    check_not_quantised(module, "torch.export.save", "which pickles them; take int8+aoti")
+    check_not_quantised(module, "torch.export.save", "it would pickle them; use int8+aoti")
     program = export(module, inputs)
-    program.example_inputs = None  # they would be pickled, with all of the caches
+    program.example_inputs = None  # torch.export.save would pickle them, with all caches
     torch.export.save(program, path)
     return program
 

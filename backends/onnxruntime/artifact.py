@@ -1,4 +1,4 @@
-"""The ONNX artifact format: models in one folder that share one file of weights."""
+"""The ONNX artifact format: the models of a folder share one file of weights."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,14 +24,16 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _LEAST_RUNTIME = "1.18"
-"""The first that reads opset 20 and IR version 10 (onnxruntime.ai/docs/reference/compatibility.html)."""
+"""First version that reads opset 20 and IR version 10 (onnxruntime.ai/docs/reference/compatibility.html)."""
 
 
 def _write(request: WriteRequest) -> Written:
     import onnx
 
     if request.options.cuda_graph:
-        raise Unsupported("a captured CUDA graph lives in one process; export it without cuda_graph and capture there")
+        raise Unsupported(
+            "a captured CUDA graph cannot be exported; export without cuda_graph, and capture it where it is deployed"
+        )
     made = export_model(request.module, request.inputs, request.options, request.context)
     add_model(made.path, request.folder, request.name)
     model = onnx.load(str(request.folder / f"{request.name}.onnx"), load_external_data=False)
@@ -50,9 +52,9 @@ def _read(path: Path, _constants: Sequence[Path], opening: Opening) -> Run:
         session = open_session(path, provider, session_options(opening.options, opening.threads), provided)
     except load_errors() as error:
         raise RuntimeError(str(error)) from error
-    lost = other_provider(provider, session)
-    if lost:
-        raise Unavailable(f"ONNX Runtime opened {path.name} with {lost}; {INSTALL}")
+    other = other_provider(provider, session)
+    if other is not None:
+        raise Unavailable(f"ONNX Runtime opened {path.name} with {other}; {INSTALL}")
     names, outputs = [value.name for value in session.get_inputs()], outputs_of(session)
     run_bound = runner(session, opening.device)
 
@@ -66,7 +68,7 @@ def _read(path: Path, _constants: Sequence[Path], opening: Opening) -> Run:
 
 FORMAT = ArtifactFormat(
     name="onnx",
-    summary="ONNX (.onnx), the weights of all its models in one file beside them",
+    summary="ONNX models (.onnx), and one file with the weights of all of them",
     write=_write,
     check=check_model,
     read=_read,

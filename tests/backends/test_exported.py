@@ -1,4 +1,4 @@
-"""Graphs: what they call, when two are the same, and what an engine that was built for some inputs takes."""
+"""Exported graphs: their operators, hashes and cache keys, and the check of input layouts."""
 
 import pytest
 
@@ -98,8 +98,8 @@ def test_torchaos_weights_count_as_what_they_hold() -> None:
 def test_other_inputs_are_refused_in_one_sentence(how: str) -> None:
     with pytest.raises(Unsupported) as refused:
         check_layouts(input_layouts(inputs()), misfits(inputs())[how])
+    assert refused.value.code == "unsupported"
     assert "\n" not in str(refused.value)
-    assert "was built for" in str(refused.value)
 
 
 def test_the_same_inputs_are_taken() -> None:

@@ -1,4 +1,4 @@
-"""Several engines in one process: each proves its own graphs, and settings of one build are gone for the next."""
+"""Several engines in one process: each proves only its own graphs, and settings of one build do not affect the next."""
 
 from pathlib import Path
 from typing import Any
@@ -74,7 +74,7 @@ def test_a_compiler_that_compiles_nothing_is_found_after_one_that_did(
 ) -> None:
     build_toy("world/inductor/fp32", tmp_path)
     monkeypatch.setattr("bakeoff.backends.inductor.compile_with_inductor", lambda graph, _inputs, _settings: graph)
-    assert "inductor never compiled it" in build_toy("picture/inductor/fp32", tmp_path).proof.fell_back
+    assert build_toy("picture/inductor/fp32", tmp_path).proof.fell_back.startswith("the captured graph")
 
 
 def test_a_module_that_dynamo_never_saw_is_found_after_one_that_it_did(
@@ -82,7 +82,7 @@ def test_a_module_that_dynamo_never_saw_is_found_after_one_that_it_did(
 ) -> None:
     build_toy("world/inductor/fp32", tmp_path)
     monkeypatch.setattr("bakeoff.backends.inductor.compile_whole", lambda module, _compiler: module)
-    assert "dynamo captured no graph" in build_toy("picture/inductor/fp32", tmp_path).proof.fell_back
+    assert build_toy("picture/inductor/fp32", tmp_path).proof.fell_back.startswith("eager")
 
 
 def test_falling_to_inductor_is_found_after_inductor_was_asked_for(

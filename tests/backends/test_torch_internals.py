@@ -1,4 +1,4 @@
-"""Every private name of torch that the project uses, checked against the installed version."""
+"""Checks every private name of torch that the project uses against the installed version."""
 
 import re
 import subprocess

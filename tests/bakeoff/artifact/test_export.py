@@ -193,7 +193,7 @@ def test_a_disk_that_takes_nothing_keeps_nothing(options: str, said: str, tmp_pa
         subprocess.run(["umount", str(place)], check=True)
 
 
-def test_the_published_schema_is_the_passports() -> None:
+def test_the_published_schema_is_the_manifests() -> None:
     """Write `json_schema()` to the file again when the manifest changed; SCHEMA tells readers of it."""
     from bakeoff.export import manifest
 

@@ -1,4 +1,4 @@
-"""On the path of a worker: AOTInductor keeps all weights apart, as it does a gigabyte of them."""
+"""On the path of a worker: AOTInductor keeps all weights in separate files, as it does for 1 GB or more."""
 
 from bakeoff.backends import aoti
 

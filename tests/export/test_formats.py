@@ -18,7 +18,8 @@ from artifacts import copy, exported, manifest_of
 from lab import Recorder
 from toys import LIBRARY_WARNINGS
 
-from bakeoff.artifact.export import Exported, export, plan_export
+from bakeoff.artifact.export import Exported, export
+from bakeoff.artifact.plan import plan_export
 from bakeoff.backends import backend_names, resolve_backend
 from bakeoff.export import Artifact, load
 from bakeoff.export.manifest import MANIFEST

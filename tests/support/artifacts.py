@@ -7,7 +7,8 @@ from typing import Any
 
 from lab import Recorder
 
-from bakeoff.artifact.export import Exported, export, plan_export
+from bakeoff.artifact.export import Exported, export
+from bakeoff.artifact.plan import plan_export
 from bakeoff.export.manifest import MANIFEST, Manifest, encode, seal, unseal
 from bakeoff.plan.request import Request, request_of
 from bakeoff.variant import parse_variant

@@ -1,4 +1,4 @@
-"""The backends that can be compared, in the order that reports print them. None is imported before it is used."""
+"""The table of backends, in the order in which reports print them. A backend is imported when it is first used."""
 
 from bakeoff.backends.backend import Backend
 from bakeoff.models.lookup import look_up
@@ -24,8 +24,8 @@ def backend_names() -> tuple[str, ...]:
 
 
 def resolve_backend(reference: str) -> Backend:
-    """The backend of a name in the table, or of a user's own `package.module:ATTRIBUTE`.
+    """Return the backend for a name in the table, or for a user's own `package.module:ATTRIBUTE`.
 
-    Raises BakeoffError when the name is unknown, the module cannot be imported or holds no Backend.
+    Raises BakeoffError if the name is unknown, the module cannot be imported or the attribute is not a Backend.
     """
     return look_up(reference, _TABLE, Backend, "BACKEND")

@@ -1,9 +1,9 @@
-"""AOTInductor: torch.export, then inductor's code compiled into a package on disk, loaded as a deployment loads it.
+"""AOTInductor: exports the module, compiles it with inductor into a package on disk, and loads the package back.
 
-What is timed is the loaded package, not the exported module. From a gigabyte of weights on they stay outside the shared
-library (`package_constants_in_so=False`): a linker takes several times their size to put them into one. A package does
-not look at the shapes it is given (pytorch's AOTI_RUNTIME_CHECK_INPUTS is off by default), so `bind` does. A package
-in the cache that cannot be loaded is built again.
+The loaded package is timed, not the exported module. Weights of 1 GB or more stay outside the package's shared library
+(`package_constants_in_so=False`), because linking them into it takes several times their size in memory. A package
+does not check the shapes of its inputs (PyTorch's AOTI_RUNTIME_CHECK_INPUTS is off by default), so `bind` checks them.
+A package in the cache that cannot be loaded is built again.
 """
 
 import shutil
@@ -29,16 +29,16 @@ from bakeoff.backends.backend import (
 )
 from bakeoff.backends.exported import (
     TORCH,
+    check_layouts,
     export,
-    forms,
     graph_hash,
+    input_layouts,
     operators,
     program_key,
-    refuse_others,
-    save_apart,
+    save_weights,
     tensors_of,
 )
-from bakeoff.backends.format import ArtifactFormat, Need, Opening, Run, WriteRequest, Written
+from bakeoff.backends.format import ArtifactFormat, HostRequirement, Opening, Run, WriteRequest, Written
 from bakeoff.backends.inductor import FREEZING_ON_CUDA, compiler_environment, missing_compiler
 from bakeoff.backends.pt2_files import check_package
 from bakeoff.backends.torch_internals import INDUCTOR_KERNELS, Package, compile_package, load_package, package_calls
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-_APART_BYTES = 10**9
+_SEPARATE_WEIGHTS_BYTES = 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +63,16 @@ def _unsupported(options: Options, device: str, _dtype: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Package(Engine):
-    """A loaded package. `kept` are weights that it points to and does not own."""
+    """A loaded package. `weights` are the tensors that it reads but does not own."""
 
     path: Path
     package: Package
-    takes: Mapping[str, str]
-    kept: "Mapping[str, Tensor]"
+    layouts: Mapping[str, str]
+    weights: "Mapping[str, Tensor]"
     proof: Proof
 
     def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
-        refuse_others(self.takes, inputs)
+        check_layouts(self.layouts, inputs)
         run, tensors = self.package.run, tuple(inputs.values())
         return lambda: tuple(run(list(tensors)))
 
@@ -83,8 +83,9 @@ class _Package(Engine):
         return trace_operators(call, INDUCTOR_KERNELS)
 
 
-def _settings(options: Options, context: BuildContext, apart: bool) -> dict[str, Any]:
-    settings: dict[str, Any] = {"aot_inductor.package_constants_in_so": not apart}
+def _settings(options: Options, context: BuildContext, separate_weights: bool) -> dict[str, Any]:
+    """Inductor's settings for one build; with `separate_weights` the weights stay outside the shared library."""
+    settings: dict[str, Any] = {"aot_inductor.package_constants_in_so": not separate_weights}
     if options.freezing:
         settings["freezing"] = True
     if options.max_autotune:
@@ -95,28 +96,37 @@ def _settings(options: Options, context: BuildContext, apart: bool) -> dict[str,
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
-    """A package of a module, in the cache."""
+class _CachedPackage:
+    """The compiled package of a module, in the cache."""
 
     program: "torch.export.ExportedProgram"
     graph: str
     path: Path
     package: Package
-    """As it was loaded from there, without the weights that are apart."""
+    """Loaded from `path`, without the separate weights."""
     cached: bool
     weights: "Mapping[str, Tensor]"
-    bytes_apart: int
+    separate_bytes: int
+    """Bytes of the weights that stay outside the package; 0 if it holds its weights."""
 
 
-def _make(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext) -> _Made:
-    """Compile the module, or find it compiled. Raises Unsupported where freezing meets a gigabyte of weights."""
+def _cached_package(
+    module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext
+) -> _CachedPackage:
+    """Load the module's package from the cache; compile it first if it is not there.
+
+    Raises Unsupported for `freezing` with weights of 1 GB or more.
+    """
     program = export(module, inputs)
     weights = tensors_of(program)
     weight_bytes = sum(tensor.numel() * tensor.element_size() for tensor in weights.values())
-    apart = weight_bytes >= _APART_BYTES
-    if apart and options.freezing:
-        raise Unsupported("freezing folds the weights into the library, which a gigabyte of them is too large for")
-    settings = _settings(options, context, apart)
+    separate = weight_bytes >= _SEPARATE_WEIGHTS_BYTES
+    if separate and options.freezing:
+        raise Unsupported(
+            f"freezing puts the weights into the compiled library, and {weight_bytes} bytes are too many for one; "
+            "use aoti without freezing"
+        )
+    settings = _settings(options, context, separate)
     graph = graph_hash([program.graph])
     path = context.cache_dir / f"{program_key(program, graph, sorted(settings.items()), asdict(options))}.pt2"
     stored = load_or_build(
@@ -126,21 +136,22 @@ def _make(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options,
         context.work_dir / "package.pt2",
         (OSError, RuntimeError, ValueError, zipfile.BadZipFile),
     )
-    return _Made(program, graph, path, stored.loaded, stored.from_cache, weights, weight_bytes if apart else 0)
+    separate_bytes = weight_bytes if separate else 0
+    return _CachedPackage(program, graph, path, stored.loaded, stored.from_cache, weights, separate_bytes)
 
 
 def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext) -> Engine:
-    made = _make(module, inputs, options, context)
-    kept = _point(made.package, made.weights) if made.bytes_apart else {}
-    proof = _prove(made.path, made.program.graph, made.graph, made.cached, made.bytes_apart)
-    return _Package(made.path, made.package, forms(inputs), kept, proof)
+    made = _cached_package(module, inputs, options, context)
+    weights = _set_weights(made.package, made.weights) if made.separate_bytes else {}
+    proof = _prove(made.path, made.program.graph, made.graph, made.cached, made.separate_bytes)
+    return _Package(made.path, made.package, input_layouts(inputs), weights, proof)
 
 
-def _point(package: Package, weights: "Mapping[str, Tensor]") -> "Mapping[str, Tensor]":
-    """Give a package the weights that are apart from it; what is returned must outlive it."""
-    kept = {name: weights[name].detach() for name in package.constants()}
-    package.load_constants(kept)
-    return kept
+def _set_weights(package: Package, weights: "Mapping[str, Tensor]") -> "Mapping[str, Tensor]":
+    """Set the separate weights of a package. It reads the returned tensors, so keep them as long as the package."""
+    used = {name: weights[name].detach() for name in package.constants()}
+    package.load_constants(used)
+    return used
 
 
 def _compile(program: "torch.export.ExportedProgram", settings: dict[str, Any], target: Path) -> None:
@@ -148,7 +159,7 @@ def _compile(program: "torch.export.ExportedProgram", settings: dict[str, Any], 
 
 
 def _load_whole(path: Path) -> Package:
-    """The package at `path`. Raises BadZipFile where a checksum is wrong: torch's loader does not look at them."""
+    """Load the package at `path`. Raises BadZipFile for a wrong checksum, which torch's loader does not check."""
     with zipfile.ZipFile(path) as package:
         damaged = package.testzip()
     if damaged is not None:
@@ -156,8 +167,8 @@ def _load_whole(path: Path) -> Package:
     return load_package(path)
 
 
-def _prove(path: Path, graph: Any, hashed: str, cached: bool, bytes_apart: int) -> Proof:
-    """What the package itself holds: the calls of its compiled wrapper, and the library that was loaded from it."""
+def _prove(path: Path, graph: Any, hashed: str, cached: bool, separate_bytes: int) -> Proof:
+    """Read the proof from the package: the calls in its C++ wrapper, and whether it holds a compiled library."""
     with zipfile.ZipFile(path) as package:
         names = package.namelist()
         sources = [package.read(name).decode() for name in names if name.endswith(".wrapper.cpp")]
@@ -177,7 +188,7 @@ def _prove(path: Path, graph: Any, hashed: str, cached: bool, bytes_apart: int) 
         facts={
             "kernels_called": sum(kernels.values()),
             "package_from_cache": cached,
-            "weights_outside_package_bytes": bytes_apart,
+            "weights_outside_package_bytes": separate_bytes,
         },
         graph_hash=hashed,
         artifact_bytes=path.stat().st_size,
@@ -185,18 +196,22 @@ def _prove(path: Path, graph: Any, hashed: str, cached: bool, bytes_apart: int) 
 
 
 def _write(request: WriteRequest) -> Written:
-    """The package that the cache holds, which is the one that was measured if it was; weights apart as safetensors."""
-    made = _make(request.module, request.inputs, request.options, request.context)
+    """Copy the package from the cache (the measured one, if it was measured); separate weights become safetensors."""
+    made = _cached_package(request.module, request.inputs, request.options, request.context)
     shutil.copyfile(made.path, request.folder / f"{request.name}.pt2")
     about = made.package.metadata()
-    needs = [Need("torch", "is"), Need("machine", "is", about["AOTI_MACHINE"])]
+    needs = [HostRequirement("torch", "is"), HostRequirement("machine", "is", about["AOTI_MACHINE"])]
     if request.context.device == "cpu":
-        needs.append(Need("cpu flags", "has"))  # the C++ compiler was told -march=native
+        needs.append(HostRequirement("cpu flags", "has"))  # the C++ compiler was told -march=native
     else:
-        needs += [Need("compute capability", "is"), Need("cuda", "at least"), Need("driver", "at least")]
-    constants = save_apart(made.weights, request.folder, request.name) if made.bytes_apart else ()
+        needs += [
+            HostRequirement("compute capability", "is"),
+            HostRequirement("cuda", "at least"),
+            HostRequirement("driver", "at least"),
+        ]
+    constants = save_weights(made.weights, request.folder, request.name) if made.separate_bytes else ()
     facts: dict[str, str | int | float | bool] = {
-        "weights_outside_package_bytes": made.bytes_apart,
+        "weights_outside_package_bytes": made.separate_bytes,
         "taken_from_cache": made.cached,
     }
     if about.get("AOTI_CPU_ISA"):
@@ -212,12 +227,12 @@ def _read(path: Path, constants: "Sequence[Path]", opening: Opening) -> Run:
     from safetensors.torch import load_file
 
     package = load_package(path)
-    held: dict[str, Tensor] = {}
+    stored: dict[str, Tensor] = {}
     for file in reversed(constants):
-        held |= load_file(file, device=opening.device)
-    kept = _point(package, held) if constants else {}
+        stored |= load_file(file, device=opening.device)
+    weights = _set_weights(package, stored) if constants else {}
 
-    def run(tensors: "Sequence[Tensor]", _kept: object = kept) -> "Sequence[Tensor]":
+    def run(tensors: "Sequence[Tensor]", _weights: object = weights) -> "Sequence[Tensor]":
         return package.run(list(tensors))
 
     return run
@@ -225,7 +240,7 @@ def _read(path: Path, constants: "Sequence[Path]", opening: Opening) -> Run:
 
 BACKEND = Backend(
     name="aoti",
-    summary="AOTInductor: torch.export, compiled into a package that is loaded back",
+    summary="AOTInductor: exported, compiled into a package, loaded back",
     build=_build,
     options=Options,
     defaults=(
@@ -235,13 +250,13 @@ BACKEND = Backend(
     ),
     capability=Capability(requires=(TORCH,), missing=missing_compiler, unsupported=_unsupported),
     evidence=Evidence(
-        checks="the package loaded from disk holds the compiled library whose wrapper makes every call",
+        checks="the package loaded from disk holds a compiled library, and its wrapper makes every call",
         uses_inductor=True,
     ),
     footprint=Footprint(keeps_module_weights=False, caches=True, weight_copies=3.0, environment=compiler_environment),
     artifact=ArtifactFormat(
         name="aoti",
-        summary="AOTInductor package (.pt2); from a gigabyte of weights on they lie beside it",
+        summary="AOTInductor package (.pt2); weights of 1 GB or more are files beside it",
         write=_write,
         check=_check,
         read=_read,

@@ -1,4 +1,4 @@
-"""Compiled files in a variant's cache folder: loaded if they are there, else built and stored first."""
+"""Loads compiled files from a variant's cache folder, and builds those that are missing or damaged."""
 
 import shutil
 from collections.abc import Callable
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Stored(Generic[T]):
-    """What was loaded from the cache, and whether it was there before."""
+    """What was loaded from the cache, and whether it was stored before this call."""
 
     loaded: T
     from_cache: bool
@@ -24,11 +24,11 @@ def load_or_build(
     scratch: Path,
     damage: tuple[type[Exception], ...],
 ) -> Stored[T]:
-    """Load the file or folder at `path`. Where it is missing or damaged, build and store it first.
+    """Load the file or folder at `path`; if it is missing or damaged, build and store it first.
 
-    `build` writes to `scratch`, which is then moved to `path` in one step: a build that is killed leaves nothing there.
-    `damage` are the exceptions by which `load` reports a file that cannot be used; in the cache such a file is deleted
-    and built again, right after a build they are raised.
+    `build` writes to `scratch`, which is then moved to `path` in one step, so a killed build leaves nothing at `path`.
+    `damage` lists the exceptions that `load` raises for an unusable file. A cached file that raises one is deleted and
+    built again; a file that was just built and raises one is an error, and the exception is not caught.
     """
     if path.exists():
         try:

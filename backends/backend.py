@@ -1,4 +1,4 @@
-"""What a backend is: something that prepares a module, builds an engine from it, or both, and can prove that it ran."""
+"""The backend interface. A backend prepares a module, builds an engine from it, or both, and can prove that it ran."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +22,7 @@ Call = Callable[[], Outputs]
 
 
 class Unavailable(BakeoffError):
-    """A library or device is missing; the message says which and how to get it."""
+    """A library or device is missing; the message says which one and how to get it."""
 
     def __init__(self, message: str, code: ErrorCode = "missing-library") -> None:
         super().__init__(message, code)
@@ -51,96 +51,100 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class DefaultOptions:
-    """One set of options that a sweep takes by itself: in the default suite, or only in the full one."""
+    """One set of options that a sweep runs without being asked: in the default suite, or only in the full suite."""
 
     options: Any
     devices: tuple[str, ...] = ("cpu", "cuda")
     suite: Literal["default", "full"] = "default"
     dtypes: tuple[str, ...] = ()
-    """Those it is taken in when none is asked for; empty: this host's. bf16 becomes fp32 where a CPU lacks it."""
+    """Dtypes to run when the user names none; empty: the host's default. bf16 becomes fp32 if the CPU has no bf16."""
     then: str = ""
-    """What builds a module that this backend only prepares, as it would be typed: `inductor[freezing]`."""
+    """The backend that builds the module that this backend only prepares, as typed: `inductor[freezing]`."""
     layers: tuple[Layer, ...] = ()
     """Only for components that have one of these layers; empty: for all components."""
 
 
 @dataclass(frozen=True, slots=True)
 class BuildContext:
-    """Where and for what an engine is built. `device`, `dtype` and `threads` are facts, not requests: flags are set."""
+    """The variant, host settings and folders of one build.
+
+    `device`, `dtype` and `threads` are in effect already: the worker has cast the module and set torch's flags.
+    """
 
     variant: str
     device: Device
     dtype: str
     threads: int
     work_dir: Path
-    """Scratch of this worker alone, removed afterwards."""
+    """Temporary folder of this worker, deleted afterwards."""
     cache_dir: Path
-    """The compiler's cache; a second build finds here what the first one left."""
+    """The compiler's cache folder, which later builds of the variant reuse."""
     draw: Callable[[str], "Mapping[str, Tensor]"]
-    """Inputs like those given, of the same shapes and dtypes, drawn with another seed: what calibration needs."""
+    """Seed to new random inputs of the same names, shapes and dtypes as the workload's; used for calibration."""
     trace: bool = False
-    """Build with whatever the compiler needs to be traced; such an engine is never timed."""
+    """Build with the settings that tracing needs; a traced build is never timed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A module that was changed before it is built, and what was changed."""
+    """A module that was changed for a later build, and a list of the changes."""
 
     module: "nn.Module"
     quantised: Mapping[str, str] = field(default_factory=dict)
-    """Layers or graph nodes that compute or store less than the dtype, each with how."""
+    """Layers or graph nodes that compute or store in lower precision than the dtype, each with its method."""
     skipped: Mapping[str, str] = field(default_factory=dict)
-    """Layers that were left as they are, each with why."""
+    """Layers that were not changed, each with the reason."""
     facts: Mapping[str, str | int | float | bool] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What an engine knows about how it was built; asked for after its first call."""
+    """What an engine knows about its build; read after its first call."""
 
     fell_back: str = ""
-    """Empty if the asked compiler did the work; else what ran instead."""
+    """Empty if the requested compiler did the work; else a noun phrase for what ran instead."""
     graphs: int | None = None
     graph_breaks: int | None = None
     recompiles: tuple[str, ...] = ()
-    """The compiler's own reasons, one for each recompile so far."""
+    """The compiler's own reason for each recompilation so far."""
     operators_inside: Mapping[str, int] = field(default_factory=dict)
-    """Operators the compiler took, with their number."""
+    """Number of each operator that the compiler compiled."""
     operators_outside: Mapping[str, int] = field(default_factory=dict)
-    """Operators left to the framework or to library kernels."""
+    """Number of each operator that the framework or a library kernel runs."""
     quantised: Mapping[str, str] = field(default_factory=dict)
-    """Layers or nodes that the compiler itself quantised, each with how."""
+    """Layers or nodes that the compiler itself quantised, each with its method."""
     skipped: Mapping[str, str] = field(default_factory=dict)
-    """Layers or nodes that it might have quantised and left, each with why."""
+    """Layers or nodes of a kind that the compiler quantises but that it did not, each with the reason."""
     facts: Mapping[str, str | int | float | bool] = field(default_factory=dict)
-    """What is particular to this compiler: kernels generated, providers, cache hits."""
+    """Facts particular to this compiler: kernels generated, providers, cache hits."""
     graph_hash: str = ""
     artifact_bytes: int | None = None
 
 
 class Engine(ABC):
-    """A built variant. Not thread-safe; it cannot leave its process. Only `bind` must be implemented."""
+    """A built variant. Only `bind` must be implemented. Not thread-safe, and not usable in another process."""
 
     __slots__ = ()
 
     @abstractmethod
     def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
-        """A call that computes the outputs of these inputs, in order.
+        """Return a function that computes the outputs for these inputs, in order.
 
-        Binding is not timed. It may copy the inputs and must compute nothing from them: what depends on their values
-        belongs into the call.
+        Binding is not timed. It may copy the inputs, but must not compute anything from their values: that work
+        belongs in the returned function.
         """
 
     def port(self, inputs: "Mapping[str, Tensor]", outputs: Sequence[str]) -> Port:
-        """Bind to copies of the inputs, which the caller writes between calls; `outputs` names the outputs in order.
+        """Bind the engine to copies of the inputs, which the caller overwrites between calls.
 
-        An engine whose `bind` may copy its inputs overrides this, so that the port's buffers are what calls read.
+        `outputs` are the names of the outputs, in order. An engine whose `bind` may copy its inputs must override this,
+        so that its calls read the port's buffers and not another copy.
         """
         buffers = buffers_like(inputs)
         return Port(buffers, self.bind(buffers), outputs)
 
     def captures(self) -> bool:
-        """Whether a set of inputs is recorded once, when bound or first called, and each later call is a replay."""
+        """Whether each bound set of inputs is captured once (as a CUDA graph) and later calls only replay it."""
         return False
 
     def activity(self) -> Mapping[str, int]:
@@ -148,14 +152,14 @@ class Engine(ABC):
         return {}
 
     def prove(self) -> Proof:
-        """What the build learned about itself; a fallback is stated in `fell_back`, not raised."""
+        """Return what is known about the build; a fallback is stated in `fell_back`, not raised."""
         return Proof()
 
     def trace(self, call: Call) -> Trace:
         """Run a bound call a few times and attribute its time to kernels. Only for engines built with `trace`."""
         return trace_operators(call)
 
-    def close(self) -> None:  # noqa: B027  # most engines hold nothing that must be given back
+    def close(self) -> None:  # noqa: B027  # most engines hold nothing to release
         """Release threads, graphs and device memory that the engine holds."""
 
 
@@ -181,48 +185,48 @@ def _no_environment(_cache_dir: Path) -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Capability:
-    """What a backend needs and what it can do. Read in the parent process: the functions import no framework."""
+    """What a backend needs and what it supports. The parent process reads it, so the functions import no framework."""
 
     requires: tuple[Requirement, ...] = ()
     devices: tuple[str, ...] = ("cpu", "cuda")
     dtypes: tuple[str, ...] = ("fp32", "tf32", "bf16", "fp16")
     missing: Callable[[Any, str], str | None] = _nothing_missing
-    """(options, device) to what this host lacks beyond `requires` and how to get it; None: nothing."""
+    """(options, device) to what is missing on this host beside `requires` and how to get it; None: nothing."""
     unsupported: Callable[[Any, str, str], str | None] = _everything_supported
-    """(options, device, dtype) to why this combination cannot work on any host; None: it can."""
+    """(options, device, dtype) to why no host supports this combination; None: it is supported."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What the lab must see before it reports that a backend, and nothing else, did the work."""
+    """What must be shown before a report says that this backend, and nothing else, did the work."""
 
     checks: str = ""
-    """What the proof checks, in words for reports; anything less is `fell_back`."""
+    """What the proof checks, in words for reports; a row that fails the check is `fell_back`."""
     runs_eagerly: bool = False
-    """Runs the framework's operators one by one by design; for any other backend that is falling back."""
+    """The backend runs the framework's operators one by one by design; for any other backend this is a fallback."""
     uses_inductor: bool = False
-    """Its engines are inductor's code; for any other backend, a graph that inductor compiles is falling back."""
+    """The backend's engines are inductor's code; for any other backend a graph compiled by inductor is a fallback."""
     quantises: Callable[[Any], Quantisation] = _full_precision
-    """Options to the class of quantisation that they ask for; "": none."""
+    """Options to the class of quantisation that they request; "": none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """What a build takes and leaves: memory, and a compiler's cache."""
+    """Memory and cache files of a build."""
 
     caches: bool = False
-    """A build leaves files that make the next one faster."""
+    """A build writes cache files that make the next build faster."""
     weight_copies: float = 1.0
     """Copies of the weights, in the variant's dtype, that a build holds at its peak; for the memory estimate."""
     keeps_module_weights: bool = True
-    """Its engines read the module's own parameters; if not, these are freed after the build."""
+    """The engines read the module's own parameters; if False, these are freed after the build."""
     environment: Callable[[Path], Mapping[str, str]] = _no_environment
-    """Cache folder to the variables that the worker's environment needs before torch is imported."""
+    """Cache folder to the environment variables that the worker must set before it imports torch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """A compiler, a quantiser, or both; one file or folder in backends/ makes one of these."""
+    """A compiler, a quantiser, or both. Each file or folder in backends/ defines one or more."""
 
     name: str
     summary: str
@@ -230,34 +234,34 @@ class Backend:
     prepare: PrepareFunction | None = None
     options: type = NoOptions
     baseline: bool = False
-    """Speed-ups are against this one."""
+    """Speed-ups are computed against this backend."""
     defaults: tuple[DefaultOptions, ...] = (DefaultOptions(NoOptions()),)
-    """What a sweep takes by itself, in the order of its rows."""
+    """The options that a sweep runs without being asked, in the order of its rows."""
     capability: Capability = Capability()
     evidence: Evidence = Evidence()
     footprint: Footprint = Footprint()
     artifact: ArtifactFormat | None = None
-    """How its engines are exported; None: they exist in one process only."""
+    """How the engines are exported; None: they cannot be saved."""
 
     def unavailable(self, options: Any, device: str) -> str | None:
-        """Why this backend cannot run here on `device`, and how to get what is missing; None if it can."""
+        """Why this backend cannot run on this host's `device`, and how to get what is missing; None if it can."""
         for requirement in self.capability.requires:
             if find_spec(requirement.module) is None:
                 return f"{requirement.module} is not installed; {requirement.install}"
         return self.capability.missing(options, device)
 
     def unsupported(self, options: Any, device: str, dtype: str) -> str | None:
-        """Why this backend cannot do this on any host; None if it can."""
+        """Why no host supports this combination of options, device and dtype; None if it is supported."""
         if device not in self.capability.devices:
             return f"{self.name} runs on {', '.join(self.capability.devices)}, not on {device}"
         if dtype not in self.capability.dtypes:
-            return f"{self.name} does {', '.join(self.capability.dtypes)}, not {dtype}"
+            return f"{self.name} supports {', '.join(self.capability.dtypes)}, not {dtype}"
         return self.capability.unsupported(options, device, dtype)
 
 
 @dataclass(frozen=True, slots=True)
 class ModuleEngine(Engine):
-    """An engine around a callable that takes the workload's inputs by position: eager and torch.compile alike."""
+    """An engine around a callable that takes the workload's inputs by position, such as a module."""
 
     function: "Callable[..., Outputs]"
     proof: Callable[[], Proof] = Proof
@@ -265,7 +269,7 @@ class ModuleEngine(Engine):
     own_kernels: tuple[str, ...] = ()
     """Prefixes of the names of the compiler's own kernels."""
     wrappers: tuple[str, ...] = ()
-    """Prefixes of the names of profiler events that only wrap other work: they are not counted as kernels."""
+    """Prefixes of the names of profiler events that only enclose other events; these are not counted as kernels."""
 
     def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
         function, tensors = self.function, tuple(inputs.values())

@@ -1,7 +1,7 @@
-"""What backends that torch.compile calls share: the log of what they were given, and the engine around the result.
+"""Code shared by backends that run under torch.compile: a log of their compilations, and the engine that they return.
 
-torch.compile compiles at the first call, not when it is asked. So what must hold while it compiles holds during the
-first call of the engine, and is restored after it.
+torch.compile compiles during the first call of the module. So settings that compilation needs are set during the first
+call of the engine and restored after it.
 """
 
 from collections import Counter
@@ -30,21 +30,21 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class CompileLog:
-    """What one engine's compiler was given and did; nothing of other engines in the process."""
+    """The compilations of one engine; those of other engines in the process do not count."""
 
     graphs: "list[fx.Graph]" = field(default_factory=list)
-    """One for each compilation: more than one means that dynamo recompiled."""
+    """One graph for each compilation; more than one means that dynamo recompiled."""
     activity: CompileActivity = field(default_factory=CompileActivity)
-    """Inductor's, while this engine's graphs were compiled."""
+    """Inductor's counts while this engine's graphs were compiled."""
     library_calls: Counter[str] = field(default_factory=Counter)
-    """Calls into libraries and ATen in the code that inductor wrote, by name."""
+    """Calls of libraries and ATen in the code that inductor generated, by name."""
     graph_breaks: int = 0
-    """During the first call. torch.compile(fullgraph=True) raises at a break, so that any other number is an error."""
+    """Breaks during the first call; expected to be 0, since torch.compile(fullgraph=True) raises at a break."""
     compile_ids: list[str] = field(default_factory=list)
 
     @contextmanager
     def compiling(self, graph: "fx.GraphModule") -> Iterator[None]:
-        """Around the compilation of one graph, within the function that dynamo calls."""
+        """Log the compilation of one graph; open this context in the function that dynamo calls to compile it."""
         self.graphs.append(graph.graph)
         self.compile_ids.append(compile_id())
         before = snapshot()
@@ -55,7 +55,7 @@ class CompileLog:
 
     @property
     def operators(self) -> Counter[str]:
-        """Operators of all graphs, by name."""
+        """Number of each operator in all graphs, by name."""
         found: Counter[str] = Counter()
         for graph in self.graphs:
             found += operators(graph)
@@ -67,24 +67,24 @@ class CompileLog:
 
     @property
     def recompiles(self) -> tuple[str, ...]:
-        """Dynamo's reasons to compile this engine again.
+        """Dynamo's reasons for compiling this engine again.
 
-        Engines of one class share its code objects, so that dynamo calls the first compilation of the second engine a
-        recompilation too: it is left out.
+        The first compilation is left out: modules of one class share code objects, so dynamo reports the first
+        compilation of a second engine as a recompilation.
         """
         return recompile_reasons(self.compile_ids[1:])
 
 
 @dataclass(slots=True)
 class CompiledEngine(Engine):
-    """A module under torch.compile, which compiles it at the first call of whichever set of inputs."""
+    """A module under torch.compile, which compiles it at the first call, with whichever bound inputs."""
 
     compiled: Callable[..., Outputs]
     log: CompileLog
     prover: Callable[[], Proof]
     tracer: Callable[[Call], Trace]
     freezing: bool
-    """Compile with inductor's `freezing`, which is on during the first call alone."""
+    """Compile with inductor's `freezing`, which is set during the first call only."""
     _run: Callable[..., Outputs] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -95,8 +95,9 @@ class CompiledEngine(Engine):
         return lambda: self._run(*tensors)
 
     def _first(self, *tensors: "Tensor") -> Outputs:
-        # As an option of torch.compile or of compile_fx freezing comes too late: dynamo asks for it when it decides
-        # whether parameters are constants (torch._dynamo.utils.is_parameter_freezing), and only constants are folded.
+        # Freezing must be set before dynamo runs, so an option of torch.compile or compile_fx is too late: dynamo reads
+        # the global setting to decide whether parameters are constants (torch._dynamo.utils.is_parameter_freezing), and
+        # inductor folds only constants.
         before = snapshot()
         with inductor_settings(freezing=True) if self.freezing else nullcontext():
             outputs = self.compiled(*tensors)
@@ -117,7 +118,7 @@ class CompiledEngine(Engine):
 def compile_whole(
     module: "nn.Module", compiler: Callable[["fx.GraphModule", "list[Tensor]"], Any]
 ) -> Callable[..., Outputs]:
-    """The module under torch.compile as one graph of static shapes; a graph break raises at the first call."""
+    """Wrap the module in torch.compile as one graph with static shapes; a graph break raises at the first call."""
     import torch
 
     compiled: Callable[..., Outputs] = torch.compile(module, backend=compiler, fullgraph=True, dynamic=False)

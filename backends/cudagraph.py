@@ -1,8 +1,8 @@
-"""Eager PyTorch captured once as a CUDA graph and replayed: what launching costs, apart from what fusion gains.
+"""Eager PyTorch captured as a CUDA graph and replayed: shows the cost of kernel launches, without any fusion.
 
-A graph reads and writes fixed addresses, so each bound set of inputs is a capture of its own. All share one memory
-pool: the intermediates that a capture has freed a later one may take for its outputs, and a replay of the earlier one
-then overwrites them. So outputs hold until the next call, of whichever set.
+A graph reads and writes fixed addresses, so each bound set of inputs gets its own capture. All captures share one
+memory pool: a later capture may place its outputs in memory that an earlier one freed, and a replay of the earlier one
+then overwrites them. So outputs are valid only until the next call, with whichever set of inputs.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 _WARM_UPS = 3
-"""Calls before any capture: libraries choose kernels and take their workspaces in the first ones."""
+"""Calls before the first capture, in which libraries choose kernels and allocate workspaces."""
 
 
 @dataclass(slots=True)
@@ -44,11 +44,11 @@ class _Captured(Engine):
         with torch.cuda.graph(graph, pool=self.pool):
             outputs: Outputs = self.module(*tensors)
         self.graphs.append(graph)
-        replay, keep = graph.replay, (outputs, tensors)
+        replay, kept = graph.replay, (outputs, tensors)  # the graph uses the memory of both
 
         def call() -> Outputs:
             replay()
-            return keep[0]
+            return kept[0]
 
         return call
 
@@ -86,9 +86,9 @@ def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", _options: NoOpti
 
 BACKEND = Backend(
     name="cudagraph",
-    summary="eager captured once as a CUDA graph: launch cost apart from fusion",
+    summary="eager, captured as a CUDA graph and replayed: saves launches, fuses nothing",
     build=_build,
     defaults=(DefaultOptions(NoOptions(), devices=("cuda",)),),
     capability=Capability(requires=(TORCH,), devices=("cuda",)),
-    evidence=Evidence(checks="the calls replay a captured graph, and dispatch no operator of their own"),
+    evidence=Evidence(checks="calls replay a captured graph and dispatch no operators"),
 )

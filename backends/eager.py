@@ -1,4 +1,4 @@
-"""PyTorch as it is written, operator by operator: the baseline that every speed-up names."""
+"""Uncompiled PyTorch, which runs operator by operator: the baseline of all speed-ups."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING

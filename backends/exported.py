@@ -1,6 +1,7 @@
-"""What backends share that take a module as a graph: exporting it, naming its operators, telling graphs apart.
+"""Functions for backends that build from an exported graph: export, operator names, hashes, checks of input layouts.
 
-Nothing looks at a graph's inputs again when it runs, so what it was built for is kept and asked for in `bind`.
+A built graph does not check its inputs when it runs. So engines keep the layouts they were built for, and `bind`
+compares them (`check_layouts`).
 """
 
 import hashlib
@@ -20,32 +21,36 @@ TORCH = Requirement("torch", INSTALL)
 
 
 def export(module: "nn.Module", inputs: "Mapping[str, Tensor]") -> "torch.export.ExportedProgram":
-    """The module as one graph with static shapes.
+    """Export the module as one graph with static shapes.
 
-    Each input must be a tensor object of its own: `torch.export` merges inputs that are the same object.
+    No tensor object may be passed as two inputs: `torch.export` would merge them into one input.
     """
     import torch
 
     return torch.export.export(module, tuple(inputs.values()), strict=False)
 
 
-def refuse_quantised(module: "nn.Module", who: str, instead: str) -> None:
-    """Raise Unsupported for torchao's weights, which a converter multiplies out: the engine would hold none of them."""
+def check_not_quantised(module: "nn.Module", converter: str, advice: str) -> None:
+    """Raise Unsupported if a weight is one of torchao's quantised tensors.
+
+    A converter dequantises them, so that the engine would hold full weights and compute nothing in low precision.
+    """
     if any(hasattr(weight, "__tensor_flatten__") for weight in module.parameters()):
-        raise Unsupported(f"{who} takes torchao's weights for plain ones and stores them in full; {instead}")
+        raise Unsupported(f"{converter} cannot keep weights quantised by torchao; {advice}")
 
 
 def program_key(program: "torch.export.ExportedProgram", graph: str, *settings: object) -> str:
-    """Cache key of an artifact: a hash of the graph, of every tensor in it (buffers and constants too), of settings."""
+    """Cache key of an artifact: a hash of the graph, of all its tensors (buffers and constants too), of settings."""
     from bakeoff.models.weights import state_digest
 
     return hashlib.sha256(f"{graph} {state_digest(tensors_of(program))} {settings}".encode()).hexdigest()[:16]
 
 
 def tensors_of(program: "torch.export.ExportedProgram") -> "dict[str, Tensor]":
-    """Parameters, buffers and constants by the names that AOTInductor calls them.
+    """Parameters, buffers and constants of a program, by AOTInductor's names for them.
 
-    It takes torchao's apart (torch/_functorch/_aot_autograd/subclass_parametrization.py).
+    AOTInductor splits each of torchao's tensors into its plain parts, named
+    `OWNER.parametrizations.LEAF.originalINDEX` (torch/_functorch/_aot_autograd/subclass_parametrization.py).
     """
     from torch import Tensor
 
@@ -62,28 +67,37 @@ def tensors_of(program: "torch.export.ExportedProgram") -> "dict[str, Tensor]":
     return found
 
 
-def forms(inputs: "Mapping[str, Tensor]") -> dict[str, str]:
-    """Dtype, shape, strides and device of each input, as text: what an engine relies on and does not check itself."""
-    return {name: _form(tensor) for name, tensor in inputs.items()}
+def input_layouts(inputs: "Mapping[str, Tensor]") -> dict[str, str]:
+    """Dtype, shape, strides and device of each input as text: what an engine was built for and does not check itself.
+
+    For example `float32 [1, 16, 32] on cpu`; strides are named only if the tensor is not contiguous.
+    """
+    return {name: _layout(tensor) for name, tensor in inputs.items()}
 
 
-def _form(tensor: "Tensor") -> str:
+def _layout(tensor: "Tensor") -> str:
     strides = "" if tensor.is_contiguous() else f" with strides {list(tensor.stride())}"
     return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}{strides} on {tensor.device.type}"
 
 
-def refuse_others(wanted: Mapping[str, str], inputs: "Mapping[str, Tensor]") -> None:
-    """Raise Unsupported, naming the first, for inputs in other `forms` or another order than `wanted`."""
-    found = forms(inputs)
-    if list(found) != list(wanted):
-        raise Unsupported(f"the engine was built for the inputs {', '.join(wanted)}, it was given {', '.join(found)}")
-    for name, form in wanted.items():
-        if found[name] != form:
-            raise Unsupported(f"the engine was built for {name} as {form}, it was given {found[name]}")
+def check_layouts(expected: Mapping[str, str], inputs: "Mapping[str, Tensor]") -> None:
+    """Raise Unsupported if names, order or `input_layouts` of the inputs differ from `expected`; name the first."""
+    found = input_layouts(inputs)
+    if list(found) != list(expected):
+        raise Unsupported(
+            f"the engine was built for the inputs {', '.join(expected)} in this order and got {', '.join(found)}; "
+            "build another engine for other inputs"
+        )
+    for name, layout in expected.items():
+        if found[name] != layout:
+            raise Unsupported(
+                f"the engine was built for {name} as {layout} and got {found[name]}; "
+                "convert the input, or build another engine"
+            )
 
 
 def operators(graph: "fx.Graph") -> Counter[str]:
-    """The operators a graph calls, by name, with their number."""
+    """How often a graph calls each operator, by name."""
     return Counter(_name(node) for node in graph.nodes if node.op in ("call_function", "call_method"))
 
 
@@ -96,7 +110,7 @@ def _name(node: "fx.Node") -> str:
 
 
 def graph_hash(graphs: "Iterable[fx.Graph]") -> str:
-    """Hash of operators, arguments and shapes of the graphs, in order; weights and file names do not enter it."""
+    """Hash of the operators, arguments and shapes of the graphs, in order; weights and file names do not count."""
     digest = hashlib.sha256()
     for graph in graphs:
         for node in graph.nodes:
@@ -106,21 +120,21 @@ def graph_hash(graphs: "Iterable[fx.Graph]") -> str:
     return digest.hexdigest()[:16]
 
 
-_APART = ".constants.safetensors"
+_WEIGHTS_ENDING = ".constants.safetensors"
 
 
-def save_apart(tensors: "Mapping[str, Tensor]", folder: Path, program: str) -> tuple[str, ...]:
-    """Weights of a program as safetensors; gives the files that hold them all, its own first.
+def save_weights(tensors: "Mapping[str, Tensor]", folder: Path, program: str) -> tuple[str, ...]:
+    """Save a program's weights as safetensors; return the names of the files that together hold them, its own first.
 
-    What an earlier program of the folder has under the same name with the same values is not stored twice. Safetensors
-    holds no two names of one memory: those become copies.
+    A tensor that an earlier program of the folder stored under the same name with the same values is not stored again.
+    Safetensors cannot store two names for one memory, so the second becomes a copy.
     """
     import torch
     from safetensors.torch import load_file, save_file
 
     left = {name: tensor.detach() for name, tensor in tensors.items()}
     files = []
-    for path in sorted(folder.glob(f"*{_APART}")):
+    for path in sorted(folder.glob(f"*{_WEIGHTS_ENDING}")):
         earlier = load_file(path)
         known = [name for name, tensor in left.items() if name in earlier and torch.equal(earlier[name], tensor.cpu())]
         files += [path.name] if known else []
@@ -128,10 +142,10 @@ def save_apart(tensors: "Mapping[str, Tensor]", folder: Path, program: str) -> t
     if not left:
         return tuple(files)
     seen: set[int] = set()
-    whole: dict[str, Tensor] = {}
+    stored: dict[str, Tensor] = {}
     for name, tensor in left.items():
-        place = tensor.untyped_storage().data_ptr()
-        whole[name] = tensor.contiguous().clone() if place in seen else tensor.contiguous()
-        seen.add(place)
-    save_file(whole, folder / f"{program}{_APART}")
-    return f"{program}{_APART}", *files
+        address = tensor.untyped_storage().data_ptr()
+        stored[name] = tensor.contiguous().clone() if address in seen else tensor.contiguous()
+        seen.add(address)
+    save_file(stored, folder / f"{program}{_WEIGHTS_ENDING}")
+    return f"{program}{_WEIGHTS_ENDING}", *files

@@ -1,7 +1,7 @@
-"""Artifact formats: what a backend writes into a folder, what a host must have to open it, and how it is opened.
+"""Artifact formats: how a backend writes a program into a folder, what a host needs to open it, and how it is opened.
 
-A backend whose engines can be deployed has an `ArtifactFormat`. Writing happens in a worker of the lab, with the module
-at hand; checking and opening need only the files and the manifest, on any host.
+A backend whose engines can be deployed has an `ArtifactFormat`. `write` runs in a worker that has the module; `check`
+and `read` need only the files and the manifest, and run on any host.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from bakeoff.models.errors import BakeoffError
+from bakeoff.models.errors import BakeoffError, ErrorCode
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -17,40 +17,43 @@ if TYPE_CHECKING:
     from bakeoff.backends.backend import BuildContext
 
 Run = Callable[["Sequence[Tensor]"], "Sequence[Tensor]"]
-"""An opened program: tensors in the order of its inputs to tensors in the order of its outputs. Checks nothing."""
+"""An opened program: takes its input tensors in order, returns its outputs in order, checks no dtype or shape."""
 
 
 class BadArtifact(BakeoffError):
-    """A file of an artifact is not what it should be; the message says which and how."""
+    """A file of an artifact is damaged, unsafe or not of the artifact; the message names the file and the problem."""
+
+    def __init__(self, message: str, code: ErrorCode = "bad-artifact") -> None:
+        super().__init__(message, code)
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
-    """Something a host must have to open an artifact. `what` names a fact of bakeoff.export.requirements."""
+class HostRequirement:
+    """A condition on the host that opens an artifact. `what` is a name from bakeoff.export.requirements.facts()."""
 
     what: str
     rule: Literal["is", "at least", "has"]
-    """`has`: all the words of `value` are among those of the fact."""
+    """How the host's fact is compared with `value`; `has`: it contains every word of `value`."""
     value: str = ""
-    """Empty: what the host has that writes the artifact; the exporter fills it in."""
+    """Empty: the value of the host that writes the artifact, which the exporter fills in."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """One program as it was left in a folder."""
+    """One program that was written into a folder."""
 
     file: str
-    """What is opened; the files beside it are found by it."""
+    """The file that is opened; it names any other files that it reads."""
     constants: tuple[str, ...] = ()
-    """Weights kept apart from it (.safetensors), where they are: of a name in two files the first counts."""
-    needs: tuple[Need, ...] = ()
+    """Files with separate weights (.safetensors), if any. If two files hold a name, the first file counts."""
+    needs: tuple[HostRequirement, ...] = ()
     facts: Mapping[str, str | int | float | bool] = field(default_factory=dict)
-    """What a reader wants to know of it: opset, instruction set, where the weights are."""
+    """Facts for people who use it: opset, instruction set, where the weights are."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteRequest:
-    """One program to write: what is built and how, and where it goes."""
+    """One program to write: the module, how it is built, and the target folder."""
 
     module: "nn.Module"
     inputs: "Mapping[str, Tensor]"
@@ -58,14 +61,14 @@ class WriteRequest:
     """The backend's options."""
     context: "BuildContext"
     folder: Path
-    """The artifact's folder; its other files are earlier programs of the same artifact."""
+    """The artifact's folder; it may already hold other programs of the same artifact."""
     name: str
-    """The program's name, which its files begin with."""
+    """The program's name, with which the names of its files begin."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """For what and how a program is opened."""
+    """The device, dtype, threads and options with which a program is opened."""
 
     device: str
     dtype: str
@@ -76,14 +79,14 @@ class Opening:
 
 @dataclass(frozen=True, slots=True)
 class ArtifactFormat:
-    """How a backend's engines are stored in files, checked, and opened on another host."""
+    """How a backend's engines are stored in files, checked, and opened on another host, with these functions."""
 
     name: str
     summary: str
     write: Callable[[WriteRequest], Written]
     """Build a program and write it into the artifact's folder."""
     check: Callable[[Path, Mapping[str, int]], None]
-    """(file, sizes of all files of the folder by name): raise BadArtifact where opening it would read anything else, or
-    unpickle anything. Opens nothing."""
+    """(file, sizes of all files of the folder by name): raise BadArtifact if opening the file would read anything
+    outside these files, or unpickle anything. Must not open the program itself."""
     read: Callable[[Path, Sequence[Path], Opening], Run]
-    """(file, constants): open it. Raises whatever the library raises."""
+    """(file, constants, opening): open the program. Raises whatever the library raises."""

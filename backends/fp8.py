@@ -1,6 +1,7 @@
-"""torchao float8 of linear layers: weights alone, or activations with a scale per row or per tensor (CUDA).
+"""torchao float8 for linear layers: only the weights, or also the activations, scaled per row or per tensor (CUDA).
 
-Prepares a module for another backend to compile. Weight-only keeps e4m3 weights and multiplies in the variant's dtype.
+Prepares a module that another backend compiles. `weight-only` stores e4m3 weights and multiplies in the variant's
+dtype.
 """
 
 from collections.abc import Mapping
@@ -24,18 +25,23 @@ from bakeoff.models.component import Quantisation
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-_REFUSALS = ("dynamic quantization requires", "dynamic activation quantization is only", "only works for bfloat16")
-"""What torchao's refusals of a device or dtype say (torchao 0.18: float8/inference.py, quantization/quant_api.py)."""
+_UNSUPPORTED_TEXTS = (
+    "dynamic quantization requires",
+    "dynamic activation quantization is only",
+    "only works for bfloat16",
+)
+"""Parts of torchao's errors for an unsupported device or dtype (0.18: float8/inference.py, quantization/quant_api.py).
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     kind: Literal["weight-only", "per-row", "per-tensor"] = "weight-only"
-    """The last two quantise activations too, as they come."""
+    """`per-row` and `per-tensor` also quantise activations, at run time, with one scale per row or per tensor."""
     layers: str = ""
     """Text that a layer's name must contain; empty: every layer."""
     least: int = LEAST_ELEMENTS
-    """Elements of the smallest weight that is quantised."""
+    """Weights with fewer elements are not quantised."""
 
 
 def _prepare(
@@ -58,9 +64,9 @@ def _prepare(
     try:
         return quantise_linear(module, config, f"float8 {options.kind}", options.layers, options.least)
     except (AssertionError, RuntimeError, NotImplementedError) as error:
-        if not any(words in str(error) for words in _REFUSALS):
+        if not any(text in str(error) for text in _UNSUPPORTED_TEXTS):
             raise
-        raise Unsupported(f"torchao: {error}") from error
+        raise Unsupported(f"torchao cannot quantise for this device or dtype: {error}") from error
 
 
 def _unsupported(options: Options, _device: str, _dtype: str) -> str | None:
@@ -75,7 +81,7 @@ _KINDS = (Options(kind="per-row"), Options(kind="per-tensor"), Options())
 
 BACKEND = Backend(
     name="fp8",
-    summary="torchao float8 of linear layers, weights only or dynamic; prepares for a compiler",
+    summary="torchao float8 for linear layers, weights only or dynamic; another backend compiles",
     prepare=_prepare,
     options=Options,
     defaults=(

@@ -1,8 +1,9 @@
-"""torch.compile with its own compiler, inductor: C++ with OpenMP on a CPU, Triton on CUDA.
+"""torch.compile with its default compiler, inductor, which generates C++ with OpenMP on a CPU and Triton on CUDA.
 
-The whole module is captured as one graph (`fullgraph=True`) with static shapes, so a graph break is a failed build and
-never a silently slower row. `freezing` folds constants and packs weights and exists on CPU only; `mode` takes torch's
-own names. Convolutions and large products stay calls into oneDNN, cuDNN or cuBLAS unless autotuning finds better.
+The whole module is captured as one graph (`fullgraph=True`) with static shapes, so a graph break fails the build and
+cannot pass as a slow row. `freezing` folds constants and packs weights; it exists on CPU only. `mode` takes the names
+of torch.compile's modes. Convolutions and large matrix products call oneDNN, cuDNN or cuBLAS, unless autotuning finds a
+faster kernel.
 """
 
 import os
@@ -50,7 +51,7 @@ def _unsupported(options: Options, device: str, _dtype: str) -> str | None:
 
 
 def missing_compiler(_options: Any, device: str) -> str | None:
-    """Why inductor's C++ cannot be compiled on this host; None if it can, and on CUDA."""
+    """Why inductor's C++ cannot be compiled on this host; None if it can. Always None on CUDA, which uses Triton."""
     if device == "cpu" and not (
         shutil.which(os.environ.get("CXX", "")) or shutil.which("g++") or shutil.which("clang++")
     ):
@@ -59,13 +60,13 @@ def missing_compiler(_options: Any, device: str) -> str | None:
 
 
 def compiler_environment(cache_dir: Path) -> Mapping[str, str]:
-    """Where inductor and Triton keep what they compiled."""
+    """Environment variables that place the caches of inductor and Triton in `cache_dir`."""
     return {"TORCHINDUCTOR_CACHE_DIR": str(cache_dir / "inductor"), "TRITON_CACHE_DIR": str(cache_dir / "triton")}
 
 
 @dataclass(slots=True)
 class _Compiler:
-    """Inductor as torch.compile calls it."""
+    """The compiler function that torch.compile calls: compiles with inductor and logs it."""
 
     settings: Mapping[str, Any]
     log: CompileLog = field(default_factory=CompileLog)
@@ -81,7 +82,7 @@ class _Compiler:
         if not log.graphs:
             fell_back = "eager: dynamo captured no graph"
         elif activity.compiled == 0:
-            fell_back = "the captured graph, operator by operator: inductor never compiled it"
+            fell_back = "the captured graph, run operator by operator: inductor did not compile it"
         return Proof(
             fell_back=fell_back,
             graphs=len(log.graphs),
@@ -131,6 +132,8 @@ BACKEND = Backend(
         DefaultOptions(Options(mode="max-autotune", freezing=True), devices=("cpu",), suite="full"),
     ),
     capability=Capability(requires=(TORCH,), missing=missing_compiler, unsupported=_unsupported),
-    evidence=Evidence(checks="dynamo captured one graph without a break and inductor compiled it", uses_inductor=True),
+    evidence=Evidence(
+        checks="dynamo captured one graph without a graph break, and inductor compiled it", uses_inductor=True
+    ),
     footprint=Footprint(caches=True, weight_copies=2.0, environment=compiler_environment),
 )

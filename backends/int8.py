@@ -1,6 +1,6 @@
-"""torchao int8 of linear layers: weights by output channel, activations as they come (dynamic) or not at all.
+"""torchao int8 for linear layers: weights with a scale per output channel, activations at run time or not at all.
 
-Prepares a module for another backend to compile: run operator by operator it is slower than what it replaces.
+Prepares a module that another backend compiles; without a compiler it runs slower than the original module.
 """
 
 from collections.abc import Mapping
@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Options:
     kind: Literal["dynamic", "weight-only"] = "dynamic"
+    """`dynamic` also quantises activations, at run time."""
     layers: str = ""
     """Text that a layer's name must contain; empty: every layer."""
     least: int = LEAST_ELEMENTS
-    """Elements of the smallest weight that is quantised."""
+    """Weights with fewer elements are not quantised."""
 
 
 def _prepare(
@@ -35,12 +36,12 @@ def _prepare(
     prepared = quantise_linear(module, config, f"int8 {options.kind}", options.layers, options.least)
     if options.kind == "weight-only":
         for name in prepared.quantised:
-            module.get_submodule(name).register_forward_pre_hook(_in_rows)
+            module.get_submodule(name).register_forward_pre_hook(_make_contiguous)
     return prepared
 
 
-def _in_rows(_layer: "nn.Module", inputs: "tuple[Tensor, ...]") -> "tuple[Tensor, ...]":
-    """Inductor's int8 product refuses a transposed input on a CPU (aten::_weight_int8pack_mm), and does not copy it."""
+def _make_contiguous(_layer: "nn.Module", inputs: "tuple[Tensor, ...]") -> "tuple[Tensor, ...]":
+    """Copy transposed inputs: the int8 product on a CPU (aten::_weight_int8pack_mm) raises for them."""
     return tuple(tensor.contiguous() for tensor in inputs)
 
 
@@ -54,7 +55,7 @@ def _quantises(options: Options) -> Quantisation:
 
 BACKEND = Backend(
     name="int8",
-    summary="torchao int8 of linear layers, dynamic activations or weights only; prepares for a compiler",
+    summary="torchao int8 for linear layers, dynamic or weights only; another backend compiles",
     prepare=_prepare,
     options=Options,
     defaults=(

@@ -1,8 +1,8 @@
-"""Static int8 by PT2E: the exported graph with quantise/dequantise pairs where x86 has int8 kernels, scales calibrated.
+"""Static int8 by PT2E: adds quantise/dequantise pairs with calibrated scales to the exported graph, for x86 CPUs.
 
-Prepares a graph that inductor with freezing turns into int8 convolutions and products (torchao's X86InductorQuantizer;
-without freezing the pairs stay and only cost time). A module in which the quantizer finds nothing comes back unchanged,
-so the pairs are counted.
+torchao's X86InductorQuantizer adds pairs where x86 has int8 kernels. Inductor with freezing turns them into int8
+convolutions and matrix products; without freezing the pairs stay in the graph and only cost time. The quantizer returns
+a module unchanged if it finds nothing to quantise, so the pairs are counted.
 """
 
 from collections import Counter
@@ -28,14 +28,14 @@ from bakeoff.models.component import Quantisation
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-_PAIR = ("quantize_per_tensor", "quantize_per_channel")
+_QUANTISE_OPERATORS = ("quantize_per_tensor", "quantize_per_channel")
 _QUANTISABLE = ("conv1d", "conv2d", "conv3d", "linear", "matmul")
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     seeds: int = 4
-    """Sets of inputs that the scales are calibrated on, drawn with seeds of their own."""
+    """Number of input sets for calibrating the scales; each is drawn with its own seed."""
 
 
 def _prepare(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext) -> Prepared:
@@ -47,31 +47,32 @@ def _prepare(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Optio
     quantizer = x86.X86InductorQuantizer()
     quantizer.set_global(x86.get_default_x86_inductor_quantization_config())
     graph = export(module, inputs).module()
-    _make_plain(graph)
+    _mark_functional_calls(graph)
     observed = prepare_pt2e(graph, quantizer)
     for seed in range(options.seeds):
         observed(*context.draw(f"calibration {seed}").values())
     converted = convert_pt2e(observed)
     move_exported_model_to_eval(converted)
     allow_exported_model_train_eval(converted)
-    quantised, skipped = _pairs(converted)
+    quantised, skipped = _find_pairs(converted)
     if not quantised:
         kinds = Counter(reason.partition(":")[0] for reason in skipped.values())
-        found = ", ".join(f"{count} {kind}" for kind, count in kinds.items()) or "no convolution and no product"
-        raise Unsupported(f"the X86 quantizer has no pattern for anything in it: {found}; for linear layers take int8")
+        found = ", ".join(f"{count} {kind}" for kind, count in kinds.items()) or "no convolution or matrix product"
+        raise Unsupported(f"the X86 quantizer cannot quantise any layer (found {found}); for linear layers use int8")
     facts = {
-        "quantise_nodes": sum(_quantises_node(node) for node in converted.graph.nodes),
+        "quantise_nodes": sum(_is_quantise_node(node) for node in converted.graph.nodes),
         "dequantise_nodes": sum("dequantize_per" in str(node.target) for node in converted.graph.nodes),
         "calibration_sets": options.seeds,
     }
     return Prepared(converted, quantised, skipped, facts)
 
 
-def _make_plain(graph: "nn.Module") -> None:
-    """Let the quantizer see the functional forms too.
+def _mark_functional_calls(graph: "nn.Module") -> None:
+    """Change the graph so that the quantizer also finds calls of `functional.conv2d` and `functional.linear`.
 
-    It looks for `nn.Conv2d` and `nn.Linear` by the module that a node came from, and packs weights that are constants:
-    `functional.conv2d` on a reshaped weight is neither. So constants are folded, and each call is marked as a module's.
+    It finds `nn.Conv2d` and `nn.Linear` by the module recorded with a node, and needs weights that are constants. A
+    functional call on a reshaped weight has neither. So constants are folded, and each call is marked as if an
+    `nn.Conv2d` or `nn.Linear` made it.
     """
     from torch import nn
 
@@ -82,13 +83,13 @@ def _make_plain(graph: "nn.Module") -> None:
             node.meta["source_fn_stack"] = [(node.name, sources[str(node.target)])]
 
 
-def _quantises_node(node: object) -> bool:
+def _is_quantise_node(node: object) -> bool:
     target = str(getattr(node, "target", ""))
-    return "dequantize" not in target and any(name in target for name in _PAIR)
+    return "dequantize" not in target and any(name in target for name in _QUANTISE_OPERATORS)
 
 
-def _pairs(graph: "nn.Module") -> tuple[dict[str, str], dict[str, str]]:
-    """Convolutions and products that take a dequantised activation, and those that do not."""
+def _find_pairs(graph: "nn.Module") -> tuple[dict[str, str], dict[str, str]]:
+    """Convolutions and products by node name: those with a dequantised input (with how), and the others (with why)."""
     quantised: dict[str, str] = {}
     skipped: dict[str, str] = {}
     for node in graph.graph.nodes:  # type: ignore[union-attr]
@@ -99,12 +100,12 @@ def _pairs(graph: "nn.Module") -> tuple[dict[str, str], dict[str, str]]:
         if any("dequantize" in str(source.target) for source in node.all_input_nodes):
             quantised[node.name] = f"{kind} int8 static"
         else:
-            skipped[node.name] = f"{kind}: the X86 quantizer has no pattern for it"
+            skipped[node.name] = f"{kind}: not supported by the X86 quantizer"
     return quantised, skipped
 
 
 def _unsupported(options: Options, _device: str, _dtype: str) -> str | None:
-    return None if options.seeds >= 1 else f"seeds={options.seeds} leaves nothing to calibrate on; give 1 or more"
+    return None if options.seeds >= 1 else f"seeds={options.seeds} gives no input to calibrate with; give 1 or more"
 
 
 def _quantises(_options: Options) -> Quantisation:
@@ -113,7 +114,7 @@ def _quantises(_options: Options) -> Quantisation:
 
 BACKEND = Backend(
     name="int8-static",
-    summary="PT2E static int8 for x86 of convolutions and products, calibrated; prepares for inductor with freezing",
+    summary="PT2E static int8 for convolutions and matrix products on x86, calibrated; inductor[freezing] compiles",
     prepare=_prepare,
     options=Options,
     defaults=(
@@ -128,7 +129,7 @@ BACKEND = Backend(
     ),
     capability=Capability(requires=(TORCH, TORCHAO), devices=("cpu",), dtypes=("fp32",), unsupported=_unsupported),
     evidence=Evidence(
-        checks="at least one convolution or product reads a dequantised activation in the graph that is compiled",
+        checks="in the compiled graph at least one convolution or matrix product reads a dequantised activation",
         quantises=_quantises,
     ),
     footprint=Footprint(weight_copies=2.0),

@@ -1,7 +1,7 @@
-"""Returns outputs stored at build time, whatever the inputs: its time is what the harness itself costs a call.
+"""Returns the outputs stored at build time, whatever the inputs; its time per call is the measurement's own overhead.
 
-Not in the table: a sweep reaches it as `bakeoff.backends.null:BACKEND` only, and its rows fail parity by construction
-as soon as a second set of inputs is checked.
+It is not in the table; a sweep runs it as `bakeoff.backends.null:BACKEND`. Its rows always fail parity, at the second
+set of inputs.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", _options: NoOpti
 
 BACKEND = Backend(
     name="null",
-    summary="returns stored outputs; measures the harness",
+    summary="returns stored outputs; measures the overhead of the measurement",
     build=_build,
     capability=Capability(requires=(TORCH,)),
 )

@@ -1,14 +1,14 @@
-"""OpenVINO: the exported program converted by `ov.convert_model`, compiled for the CPU, requests bound in place.
+"""OpenVINO: converts the exported program with `ov.convert_model`, compiles it for the CPU, binds requests in place.
 
-The graph carries the types of the module: in a bf16 variant products and convolutions are bf16, phases and statistics
-fp32. OpenVINO keeps them only under the hint f32, which means no lower than the graph says; the hint bf16 lowers the
-fp32 islands too, and the world model's phases of hundreds of radians do not survive that (relative error 0.23). So the
-hint `typed` is the default, and `dtype` is the option that follows the variant's dtype. Without any hint OpenVINO picks
-bf16 by itself on a CPU that has it. `torch.compile(backend="openvino")` is not used: it catches every exception and
-lets inductor compile in silence.
+The graph has the dtypes of the module: in a bf16 variant products and convolutions are bf16, phases and statistics are
+fp32. OpenVINO keeps these dtypes only with the precision hint f32, which means "not lower than the graph". The hint
+bf16 also lowers the fp32 parts; the world model's phases of hundreds of radians then give a relative error of 0.23.
+So the option `hint=typed` (hint f32) is the default, and `hint=dtype` passes the variant's dtype as hint. Without any
+hint OpenVINO chooses bf16 on a CPU that has it. `torch.compile(backend="openvino")` is not used: it catches every
+exception, and inductor then compiles the graph without a message.
 
-OpenVINO sends statistics when it is imported and when it converts. It sends none where it cannot import its telemetry
-package (openvino/tools/ovc/telemetry_utils.py), so that package is hidden while openvino is imported.
+OpenVINO sends usage statistics when it is imported and when it converts, but not if it cannot import its telemetry
+package (openvino/tools/ovc/telemetry_utils.py). So that package is hidden while openvino is imported.
 """
 
 import hashlib
@@ -35,8 +35,8 @@ from bakeoff.backends.backend import (
     Requirement,
     Unsupported,
 )
-from bakeoff.backends.exported import INSTALL, TORCH, export, forms, refuse_others, refuse_quantised
-from bakeoff.backends.format import ArtifactFormat, BadArtifact, Need, Opening, Run, WriteRequest, Written
+from bakeoff.backends.exported import INSTALL, TORCH, check_layouts, check_not_quantised, export, input_layouts
+from bakeoff.backends.format import ArtifactFormat, BadArtifact, HostRequirement, Opening, Run, WriteRequest, Written
 from bakeoff.backends.port import Port, buffers_like
 from bakeoff.backends.tracing import TRACED_CALLS, Kernel, Trace
 
@@ -51,24 +51,24 @@ _HEAVY = ("Convolution", "GroupConvolution", "FullyConnected", "MatMul", "Deconv
 @dataclass(frozen=True, slots=True)
 class Options:
     threads: int = 0
-    """0: those of the variant."""
+    """0: the variant's threads."""
     streams: int = 1
     hint: Literal["typed", "dtype"] = "typed"
-    """INFERENCE_PRECISION_HINT: f32, which keeps the graph's own types, or the variant's dtype everywhere."""
+    """INFERENCE_PRECISION_HINT: `typed` is f32, which keeps the graph's dtypes; `dtype` is the variant's dtype."""
 
 
 def _unsupported(options: Options, _device: str, _dtype: str) -> str | None:
     if options.threads < 0:
-        return f"threads={options.threads} is negative; give 0 for the variant's threads, or more"
-    return None if options.streams >= 1 else f"streams={options.streams} is too few; give 1 or more"
+        return f"threads={options.threads} is negative; give 0 (the variant's threads) or more"
+    return None if options.streams >= 1 else f"streams={options.streams} is less than 1; give 1 or more"
 
 
 @contextmanager
 def _without_telemetry() -> Iterator[None]:
-    """Hide openvino_telemetry from imports: openvino, first imported in here, keeps a stub that sends nothing.
+    """Hide openvino_telemetry from imports, so that openvino, imported in this context, uses a stub that sends nothing.
 
-    Nothing is hidden where somebody imported it before. The variable CI would silence it too, but torch reads that one
-    and compiles differently.
+    Nothing is hidden if openvino_telemetry was imported before. The environment variable CI would also stop it, but
+    torch reads that variable and compiles differently.
     """
     name = "openvino_telemetry"
     hidden = name not in sys.modules
@@ -84,21 +84,21 @@ def _without_telemetry() -> Iterator[None]:
 @dataclass(frozen=True, slots=True)
 class _Compiled(Engine):
     model: "openvino.CompiledModel"
-    takes: Mapping[str, str]
+    layouts: Mapping[str, str]
     outputs: tuple[tuple[tuple[int, ...], Any], ...]
-    passed: tuple[tuple[int, int], ...]
+    passed_through: tuple[tuple[int, int], ...]
     proof: Proof
     traced: bool
     requests: "list[openvino.InferRequest]" = field(default_factory=list)
-    """The request of each call, kept in twins alone: node times are means over all calls so far."""
+    """The request of each call, in traced builds only: node times are means over all calls so far."""
 
     def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
-        refuse_others(self.takes, inputs)
+        check_layouts(self.layouts, inputs)
         return self._bind(inputs)
 
     def port(self, inputs: "Mapping[str, Tensor]", outputs: Sequence[str]) -> Port:
-        """Binding copies inputs that are not contiguous, so that the buffers are contiguous ones."""
-        refuse_others(self.takes, inputs)
+        """As Engine.port; the buffers are contiguous, because binding would copy others."""
+        check_layouts(self.layouts, inputs)
         buffers = buffers_like(inputs, contiguous=True)
         return Port(buffers, self._bind(buffers), outputs)
 
@@ -112,19 +112,19 @@ class _Compiled(Engine):
             request.set_input_tensor(index, _shared(tensor))
         for index, tensor in enumerate(results):
             request.set_output_tensor(index, _shared(tensor))
-        run, keep, passed = request.infer, (kept, results), self.passed
+        run, passed_through = request.infer, self.passed_through
 
         def call() -> tuple["Tensor", ...]:
             run()
-            for output, taken in passed:
-                keep[1][output].copy_(keep[0][taken])
-            return keep[1]
+            for output, source in passed_through:
+                results[output].copy_(kept[source])
+            return results
 
-        def counted() -> tuple["Tensor", ...]:
+        def logged_call() -> tuple["Tensor", ...]:
             self.requests.append(request)
             return call()
 
-        return counted if self.traced else call
+        return logged_call if self.traced else call
 
     def prove(self) -> Proof:
         return self.proof
@@ -142,7 +142,7 @@ class _Compiled(Engine):
         return Trace(tuple(kernels), wall_ns)
 
     def _node_ns(self) -> dict[str, int]:
-        """Mean time of each node over all calls so far; names are unique in a compiled model."""
+        """Mean time of each node in ns over all calls so far; node names are unique in a compiled model."""
         return {
             f"{node.node_type} {node.node_name} ({node.exec_type})": round(node.real_time.total_seconds() * 1e9)
             for node in self.requests[-1].profiling_info
@@ -150,7 +150,7 @@ class _Compiled(Engine):
 
 
 def _shared(tensor: "Tensor") -> "openvino.Tensor":
-    """The tensor's own memory as OpenVINO's; numpy has no bfloat16, so that one is named by hand."""
+    """Wrap the tensor's memory without a copy. numpy has no bfloat16, so such a tensor is passed as int16 bits."""
     import openvino
     import torch
 
@@ -163,23 +163,25 @@ def _shared(tensor: "Tensor") -> "openvino.Tensor":
 def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext) -> Engine:
     model = _convert(module, inputs)
     compiled = _compile(model, options, context.dtype, context.threads, context.trace)
-    outputs = _forms_of(compiled)
+    outputs = _output_types(compiled)
     proof = _prove(compiled, model, context.dtype)
-    return _Compiled(compiled, forms(inputs), outputs, _passed(model), proof, context.trace)
+    return _Compiled(compiled, input_layouts(inputs), outputs, _pass_through(model), proof, context.trace)
 
 
 def _convert(module: "nn.Module", inputs: "Mapping[str, Tensor]") -> "openvino.Model":
-    """Raises Unsupported, naming them, where OpenVINO lacks operators."""
+    """Convert the module with static shapes. Raises Unsupported with the names of operators OpenVINO lacks."""
     with _without_telemetry():
         import openvino
 
-    refuse_quantised(module, "OpenVINO", "it has no int8 of its own here, take int8+inductor")
+    check_not_quantised(module, "OpenVINO", "use int8+inductor")
     program = export(module, inputs)
     try:
         with _without_telemetry():
             model = openvino.convert_model(program)
     except openvino.frontend.OpConversionFailure as error:
-        raise Unsupported(f"OpenVINO cannot convert {unconverted(str(error))}") from error
+        raise Unsupported(
+            f"OpenVINO cannot convert {unconverted_operators(str(error))}; use another backend, such as inductor"
+        ) from error
     model.reshape({index: list(tensor.shape) for index, tensor in enumerate(inputs.values())})
     return model
 
@@ -199,8 +201,11 @@ def _compile(
     return openvino.Core().compile_model(model, "CPU", settings)
 
 
-def _passed(model: "openvino.Model") -> tuple[tuple[int, int], ...]:
-    """(output, input) of each output that is an input: the CPU plugin leaves memory bound to such an output alone."""
+def _pass_through(model: "openvino.Model") -> tuple[tuple[int, int], ...]:
+    """(output, input) indices of each output that is an unchanged input.
+
+    The CPU plugin does not write the memory bound to such an output, so the engine copies the input into it.
+    """
     sources = [result.input_value(0).get_node() for result in model.get_results()]
     return tuple(
         (index, model.get_parameter_index(source))
@@ -209,7 +214,7 @@ def _passed(model: "openvino.Model") -> tuple[tuple[int, int], ...]:
     )
 
 
-def _forms_of(compiled: "openvino.CompiledModel") -> tuple[tuple[tuple[int, ...], Any], ...]:
+def _output_types(compiled: "openvino.CompiledModel") -> tuple[tuple[tuple[int, ...], Any], ...]:
     """Shape and dtype of each output."""
     import torch
 
@@ -217,25 +222,28 @@ def _forms_of(compiled: "openvino.CompiledModel") -> tuple[tuple[tuple[int, ...]
     return tuple((tuple(port.shape), types[port.element_type.get_type_name()]) for port in compiled.outputs)
 
 
-def unconverted(said: str) -> str:
-    """The operators that OpenVINO's report names as not converted."""
-    missing = re.findall(r"No conversion rule found for operations: (.+)", said)
-    failed = re.findall(r"^-- (\S+) with a message", said, re.MULTILINE)
+def unconverted_operators(report: str) -> str:
+    """The operators that OpenVINO's error report names as not converted, separated by commas."""
+    missing = re.findall(r"No conversion rule found for operations: (.+)", report)
+    failed = re.findall(r"^-- (\S+) with a message", report, re.MULTILINE)
     names = [name.strip().removesuffix(".default") for part in (*missing, *failed) for name in part.split(",")]
-    return ", ".join(dict.fromkeys(names)) or "the graph, and names no operator"
+    return ", ".join(dict.fromkeys(names)) or "the graph (its report names no operator)"
 
 
-def wrong_precision(dtype: str, products: Mapping[str, int]) -> str:
-    """What the products ran in, if half of them or more did not run in `dtype`; else ""."""
+def precision_fallback(dtype: str, products: Mapping[str, int]) -> str | None:
+    """The precisions of the products if half of them or more did not run in `dtype`, as a noun phrase; else None.
+
+    `products` is the number of convolutions and matrix products by OpenVINO's name of their precision.
+    """
     right = products.get(_HINTS[dtype], 0)
     if 2 * right > sum(products.values()) or not products:
-        return ""
+        return None
     found = ", ".join(f"{count} in {precision}" for precision, count in sorted(products.items()))
-    return f"other kernels than {dtype}: of the convolutions and products {found}"
+    return f"kernels of another dtype than {dtype}: convolutions and products ran {found}"
 
 
 def _prove(compiled: "openvino.CompiledModel", model: "openvino.Model", dtype: str) -> Proof:
-    """What the compiled graph says of itself: each node's kernel and the precision it runs in."""
+    """Read the proof from the compiled graph: the kernel of each node and the precision it runs in."""
     nodes: Counter[str] = Counter()
     heavy: Counter[str] = Counter()
     reference = 0
@@ -255,7 +263,7 @@ def _prove(compiled: "openvino.CompiledModel", model: "openvino.Model", dtype: s
         shapes = [str(port.get_partial_shape()) for port in operation.outputs()]
         listed.update(f"{operation.get_type_name()} {shapes}\n".encode())
     return Proof(
-        fell_back=wrong_precision(dtype, heavy),
+        fell_back=precision_fallback(dtype, heavy) or "",
         graphs=1,
         operators_inside=nodes,
         facts={
@@ -272,25 +280,30 @@ def _write(request: WriteRequest) -> Written:
 
     path = request.folder / f"{request.name}.xml"
     openvino.save_model(model, path, compress_to_fp16=False)
-    needs = (Need("openvino", "at least"),)  # it reads what earlier versions wrote
+    needs = (HostRequirement("openvino", "at least"),)  # OpenVINO reads models written by earlier versions
     return Written(path.name, (), needs, {"ir_version": _read_ir(path)[0][0]})
 
 
 def _check(path: Path, files: Mapping[str, int]) -> None:
-    """Weights are named by their place in the .bin of the same name, and by nothing else."""
+    """Check that the .xml reads only the .bin of the same name, within its size; OpenVINO reads weights by offset."""
     versions, ends = _read_ir(path)
     if not versions:
-        raise BadArtifact(f"{path.name} is no OpenVINO IR: it has no net with a version")
+        raise BadArtifact(f"{path.name} is not an OpenVINO IR: it has no net with a version; export the artifact again")
     weights = path.with_suffix(".bin").name
     size = files.get(weights)
     if size is None:
-        raise BadArtifact(f"{path.name} needs {weights}, which is not there")
+        raise BadArtifact(f"{path.name} needs {weights}, which is missing; copy the whole folder again")
     if max(ends, default=0) > size:
-        raise BadArtifact(f"{path.name} reads up to byte {max(ends)} of {weights}, which has {size}")
+        raise BadArtifact(
+            f"{path.name} reads {weights} up to byte {max(ends)}, but the file has {size} bytes; export it again"
+        )
 
 
 def _read_ir(path: Path) -> tuple[list[int], list[int]]:
-    """Versions of an IR's nets, and where each constant ends in its weights. Raises BadArtifact where it is no IR."""
+    """Versions of the nets in an IR, and the byte at which each constant ends in the .bin.
+
+    Raises BadArtifact for a file that is not an IR.
+    """
     from xml.parsers import expat
 
     versions: list[int] = []
@@ -302,7 +315,7 @@ def _read_ir(path: Path) -> tuple[list[int], list[int]]:
         if "offset" in about and "size" in about:
             start, length = int(about["offset"]), int(about["size"])
             if min(start, length) < 0:
-                raise ValueError("a constant begins before its weights")
+                raise ValueError("a constant has a negative offset or size")
             ends.append(start + length)
 
     def doctype(*_: object) -> None:
@@ -312,11 +325,11 @@ def _read_ir(path: Path) -> tuple[list[int], list[int]]:
     parser.StartElementHandler, parser.StartDoctypeDeclHandler = element, doctype
     try:
         if path.suffix != ".xml":  # OpenVINO reads other formats too
-            raise ValueError("its name does not end so")
+            raise ValueError("its name does not end in .xml")
         with path.open("rb") as file:
             parser.ParseFile(file)
     except (expat.ExpatError, ValueError) as error:
-        raise BadArtifact(f"{path.name} is no OpenVINO IR: {error}") from error
+        raise BadArtifact(f"{path.name} is not an OpenVINO IR: {error}; export the artifact again") from error
     return versions, ends
 
 
@@ -327,7 +340,7 @@ def _read(path: Path, _constants: Sequence[Path], opening: Opening) -> Run:
 
     model = openvino.Core().read_model(path)
     compiled = _compile(model, opening.options, opening.dtype, opening.threads)
-    outputs, passed = _forms_of(compiled), _passed(model)
+    outputs, passed_through = _output_types(compiled), _pass_through(model)
     request = compiled.create_infer_request()
 
     def run(tensors: "Sequence[Tensor]") -> "Sequence[Tensor]":
@@ -338,8 +351,8 @@ def _read(path: Path, _constants: Sequence[Path], opening: Opening) -> Run:
         for index, tensor in enumerate(results):
             request.set_output_tensor(index, _shared(tensor))
         request.infer()
-        for output, taken in passed:
-            results[output].copy_(kept[taken])
+        for output, source in passed_through:
+            results[output].copy_(kept[source])
         return results
 
     return run
@@ -361,7 +374,7 @@ BACKEND = Backend(
         unsupported=_unsupported,
     ),
     evidence=Evidence(
-        checks="the compiled graph computes most of its convolutions and products in the variant's dtype"
+        checks="the compiled graph runs more than half of its convolutions and products in the variant's dtype"
     ),
     footprint=Footprint(keeps_module_weights=False, weight_copies=3.0),
     artifact=ArtifactFormat(

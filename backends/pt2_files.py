@@ -1,9 +1,10 @@
-"""PyTorch's .pt2 archives as files of an artifact: nothing in one is unpickled, evaluated, or unpacked elsewhere.
+"""Checks PyTorch's .pt2 archives before they are opened, so that opening one does not run code.
 
-torch.export.load unpickles what is no plain tensor, older layouts and example inputs (torch/export/__init__.py and
-pt2_archive/_package.py), and hands a size that is an expression to sympy, which evaluates it. So an archive may hold
-what is written here, by exact names, and nothing else. torch reads archives with miniz, which ignores case and takes
-the directory where the end record says; Python's zipfile looks for it. Both must see the same one.
+torch.export.load unpickles everything that is not a plain tensor, older layouts and example inputs
+(torch/export/__init__.py and pt2_archive/_package.py), and passes a size that is an expression to sympy, which
+evaluates it. So an archive may only have members with the exact names that an export writes. torch reads archives with
+miniz, which ignores case in names and reads the directory at the offset that the end record states; Python's zipfile
+searches for the directory. Both must find the same one.
 """
 
 import json
@@ -16,29 +17,31 @@ from typing import Any
 
 from bakeoff.backends.format import BadArtifact
 
-_FORM = r"\.data/(version|serialization_id)|archive_(format|version)|byteorder"
+_HEADER = r"\.data/(version|serialization_id)|archive_(format|version)|byteorder"
 _PROGRAM = re.compile(
-    rf"{_FORM}|models/model\.json|data/weights/(weight_\d+|model_weights_config\.json)|"
+    rf"{_HEADER}|models/model\.json|data/weights/(weight_\d+|model_weights_config\.json)|"
     r"data/constants/(tensor_\d+|custom_obj_\d+|model_constants_config\.json)|data/sample_inputs/model\.pt"
 )
-_PACKAGE = re.compile(rf"{_FORM}|data/aotinductor/model/[\w-][\w.-]*\.(cpp|so|o|json|cubin|fatbin|ptx)")
-_PAYLOAD = re.compile(r"(weight|tensor)_\d+")
-_BOUND = re.compile(r"custom_obj_\d+")
+_PACKAGE = re.compile(rf"{_HEADER}|data/aotinductor/model/[\w-][\w.-]*\.(cpp|so|o|json|cubin|fatbin|ptx)")
+_TENSOR = re.compile(r"(weight|tensor)_\d+")
+_CPP_OBJECT = re.compile(r"custom_obj_\d+")
 _LARGEST_JSON = 256 << 20
 _TAIL = 98
-"""Bytes of zip64's end record, its locator, and the end record (APPNOTE.TXT 4.3.14 to 4.3.16)."""
+"""Bytes of zip64's end record, of its locator and of the end record (APPNOTE.TXT 4.3.14 to 4.3.16)."""
+_EXPORT_AGAIN = "do not open it; export the artifact again"
 _UNREADABLE = (zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, RuntimeError)
 
 
 def check_package(path: Path) -> None:
-    """An AOTInductor package: its libraries and sources. Raises BadArtifact for anything else in it."""
+    """Check an AOTInductor package. Raises BadArtifact if it holds anything but libraries and sources."""
     _members(path, _PACKAGE)
 
 
 def check_program(path: Path, torchbind: bool = False) -> None:
-    """A torch.export program of ATen operators and plain tensors. Raises BadArtifact for anything else in it.
+    """Check a torch.export program. Raises BadArtifact if it holds anything but ATen operators and plain tensors.
 
-    `torchbind`: TensorRT's engines may be there too, objects of a C++ class that torch's own reader in C++ makes.
+    With `torchbind` it may also hold TensorRT's engines and call them. An engine is an object of a C++ class, which
+    torch's C++ code reads without unpickling.
     """
     members = _members(path, _PROGRAM)
     with zipfile.ZipFile(path) as archive:
@@ -46,42 +49,45 @@ def check_program(path: Path, torchbind: bool = False) -> None:
             name = member.filename.partition("/")[2]
             leaf = name.rpartition("/")[2]
             if leaf == "model.pt" and member.file_size:
-                raise BadArtifact(f"{path.name} holds '{name}', a pickle: that is code")
-            if _BOUND.fullmatch(leaf) and not torchbind:
-                raise BadArtifact(f"{path.name} holds '{name}', an object of a C++ class")
+                raise BadArtifact(f"{path.name} holds '{name}', a pickle, which can run code; {_EXPORT_AGAIN}")
+            if _CPP_OBJECT.fullmatch(leaf) and not torchbind:
+                raise BadArtifact(f"{path.name} holds '{name}', an object of a C++ class; {_EXPORT_AGAIN}")
             if leaf.endswith("_config.json"):
-                _refuse_pickles(path, name, _json(path, archive, member), torchbind)
+                _check_tensor_list(path, name, _json(path, archive, member), torchbind)
             if leaf == "model.json":
-                _refuse_code(path, _json(path, archive, member), torchbind)
+                _check_graph(path, _json(path, archive, member), torchbind)
 
 
 def _members(path: Path, known: "re.Pattern[str]") -> list[zipfile.ZipInfo]:
-    """The members of an archive that holds what is known alone, stored as it is, in one folder."""
+    """The members of an archive. Raises BadArtifact unless all are in one folder, uncompressed, with `known` names."""
     try:
         with zipfile.ZipFile(path) as archive:
             members, start = archive.infolist(), archive.start_dir
-        _refuse_second_directory(path, start)
+        _check_directory(path, start)
     except _UNREADABLE as error:
-        raise BadArtifact(f"{path.name} is no whole archive: {error}") from error
+        raise BadArtifact(f"{path.name} is not a complete archive: {error}; copy or export it again") from error
     top = members[0].filename.partition("/")[0] if members else ""
     names = {member.filename.casefold() for member in members}
     if len(names) != len(members):
-        raise BadArtifact(f"{path.name} holds a name twice")
+        raise BadArtifact(f"{path.name} holds two members of the same name; {_EXPORT_AGAIN}")
     for member in members:
         folder, _, name = member.filename.partition("/")
         if folder != top or not known.fullmatch(name):
-            raise BadArtifact(f"{path.name} holds '{member.filename}', which no archive written by export has")
+            raise BadArtifact(f"{path.name} holds '{member.filename}', which export never writes; {_EXPORT_AGAIN}")
         if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:
-            raise BadArtifact(
-                f"{path.name} holds '{member.filename}' compressed or encrypted, which export writes none"
-            )
+            raise BadArtifact(f"{path.name} holds '{member.filename}' compressed or encrypted; {_EXPORT_AGAIN}")
     if sum(member.file_size for member in members) > path.stat().st_size:
-        raise BadArtifact(f"{path.name} says it unpacks to more than its {path.stat().st_size} bytes")
+        raise BadArtifact(
+            f"{path.name} states members of more bytes than the {path.stat().st_size} of the file; {_EXPORT_AGAIN}"
+        )
     return members
 
 
-def _refuse_second_directory(path: Path, start: int) -> None:
-    """Raises BadArtifact where the directory does not lie where the end of the file says."""
+def _check_directory(path: Path, start: int) -> None:
+    """Raise BadArtifact unless the archive's directory is at the offset that the end of the file states.
+
+    `start` is where Python's zipfile found the directory.
+    """
     size = path.stat().st_size
     with path.open("rb") as file:
         file.seek(max(0, size - _TAIL))
@@ -90,44 +96,53 @@ def _refuse_second_directory(path: Path, start: int) -> None:
     stated = int.from_bytes(tail[48:56] if wide else tail[92:96], "little")
     record = int.from_bytes(tail[64:72], "little")
     if tail[76:80] != b"PK\5\6" or stated != start or (wide and record != size - _TAIL):
-        raise BadArtifact(f"{path.name} is no whole archive, or has a second directory")
+        raise BadArtifact(f"{path.name} is not a complete archive, or has a second directory; {_EXPORT_AGAIN}")
 
 
 def _json(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:
     if member.file_size > _LARGEST_JSON:
-        raise BadArtifact(f"{path.name} holds {member.filename} of {member.file_size} bytes")
+        raise BadArtifact(
+            f"{path.name} holds {member.filename} of {member.file_size} bytes, more than {_LARGEST_JSON}; "
+            f"{_EXPORT_AGAIN}"
+        )
     try:
         return json.loads(archive.read(member) or b"{}")
     except (*_UNREADABLE, RecursionError) as error:
-        raise BadArtifact(f"{path.name} holds {member.filename}, which cannot be read: {error!r}") from error
+        raise BadArtifact(
+            f"{path.name} holds {member.filename}, which cannot be read: {error!r}; {_EXPORT_AGAIN}"
+        ) from error
 
 
-def _refuse_pickles(path: Path, name: str, config: Any, torchbind: bool) -> None:
-    """Raises BadArtifact where the list of weights or constants says that one is pickled, or lies elsewhere."""
+def _check_tensor_list(path: Path, name: str, config: Any, torchbind: bool) -> None:
+    """Raise BadArtifact if an entry of the list of weights or constants is pickled or is not a known tensor file."""
     entries = config.get("config", {}) if isinstance(config, dict) else None
     if not isinstance(entries, dict) or not all(isinstance(entry, dict) for entry in entries.values()):
-        raise BadArtifact(f"{path.name} holds {name}, which is no list of tensors")
+        raise BadArtifact(f"{path.name} holds {name}, which is not a list of tensors; {_EXPORT_AGAIN}")
     for entry in entries.values():
-        place = str(entry.get("path_name"))
-        if torchbind and _BOUND.fullmatch(place):
+        file = str(entry.get("path_name"))
+        if torchbind and _CPP_OBJECT.fullmatch(file):
             continue
-        if entry.get("use_pickle") is not False or not _PAYLOAD.fullmatch(place):
-            raise BadArtifact(f"{path.name} has '{place[:60]}' in {name}, which is or names a pickle: that is code")
+        if entry.get("use_pickle") is not False or not _TENSOR.fullmatch(file):
+            raise BadArtifact(
+                f"{path.name} has '{file[:60]}' in {name}, which may be a pickle and run code; {_EXPORT_AGAIN}"
+            )
 
 
-def _refuse_code(path: Path, model: Any, torchbind: bool) -> None:
-    """Raises BadArtifact where a graph has an expression, reads a file, or calls anything but ATen's operators."""
+def _check_graph(path: Path, model: Any, torchbind: bool) -> None:
+    """Raise BadArtifact if a graph has an expression, reads a file, or calls anything but ATen operators."""
     known = ("torch.ops.aten.", "torch.ops.tensorrt.") if torchbind else ("torch.ops.aten.",)
     for part in _objects(model):
         target = str(part.get("target", known[0]))
         if "expr_str" in part:
-            raise BadArtifact(f"{path.name} has a size that is an expression, which is evaluated: that is code")
+            raise BadArtifact(
+                f"{path.name} has a size that is an expression, which torch would evaluate as code; {_EXPORT_AGAIN}"
+            )
         if not target.startswith(known) or target.startswith("torch.ops.aten.from_file"):
-            raise BadArtifact(f"{path.name} calls '{target[:60]}', which is no operator of a model")
+            raise BadArtifact(f"{path.name} calls '{target[:60]}', which is not an ATen operator; {_EXPORT_AGAIN}")
 
 
 def _objects(value: Any) -> "Iterator[dict[str, Any]]":
-    """All objects of a JSON value, however deep."""
+    """All JSON objects in a JSON value, at any depth."""
     pending = [value]
     while pending:
         part = pending.pop()

@@ -1,4 +1,4 @@
-"""What backends share that quantise linear layers with torchao: choosing the layers, and reporting those left out."""
+"""Code shared by backends that quantise linear layers with torchao: choosing layers, and naming those left out."""
 
 import contextlib
 import io
@@ -14,22 +14,23 @@ if TYPE_CHECKING:
 
 TORCHAO = Requirement("torchao", INSTALL)
 LEAST_ELEMENTS = 1 << 16
-"""A smaller weight costs less to read than its activations cost to quantise."""
+"""Default for `least`: reading a smaller weight takes less time than quantising the layer's activations."""
 
 
 def negative_least(least: int) -> str | None:
-    """Why `least` is no number of elements; None if it is one."""
+    """Why `least` is not a valid number of elements; None if it is."""
     return None if least >= 0 else f"least={least} is negative; give 0 or more elements"
 
 
 def quantise_linear(module: "nn.Module", config: Any, how: str, layers: str, least: int) -> Prepared:
-    """Let torchao quantise each linear layer with `layers` in its name and `least` elements in its weight.
+    """Quantise, with torchao, each linear layer with `layers` in its name and at least `least` elements in its weight.
 
-    Changes the module in place. Raises Unsupported when no layer qualifies.
+    `config` is torchao's, `how` describes it in records. Changes the module in place. Raises Unsupported if no layer
+    qualifies.
     """
     chosen, skipped = choose(module, layers, least)
     if not chosen:
-        raise Unsupported(_nothing(module, layers, least))
+        raise Unsupported(_why_none(module, layers, least))
     with quiet():
         from torchao.quantization import quantize_
 
@@ -37,8 +38,8 @@ def quantise_linear(module: "nn.Module", config: Any, how: str, layers: str, lea
     return Prepared(module, dict.fromkeys(chosen, how), skipped)
 
 
-def _nothing(module: "nn.Module", layers: str, least: int) -> str:
-    """Why no layer qualifies, and what to ask for instead."""
+def _why_none(module: "nn.Module", layers: str, least: int) -> str:
+    """Why no layer qualifies, and what to request instead."""
     from torch import nn
 
     sizes = {name: part.weight.numel() for name, part in module.named_modules() if isinstance(part, nn.Linear)}
@@ -46,17 +47,17 @@ def _nothing(module: "nn.Module", layers: str, least: int) -> str:
     if not sizes:
         return "no nn.Linear layers to quantise (torchao supports no others); use int8-static for convolutions"
     if not named:
-        return f"no linear layer has '{layers}' in its name; there is {_some(sizes)}"
-    return f"its largest linear layer has {max(named)} elements, fewer than {least}; write least={max(named)} or less"
+        return f"no linear layer has '{layers}' in its name; the linear layers are {_first_names(sizes)}"
+    return f"the largest linear layer has {max(named)} elements, fewer than {least}; use least={max(named)} or less"
 
 
-def _some(names: Collection[str], shown: int = 6) -> str:
+def _first_names(names: Collection[str], shown: int = 6) -> str:
     more = f" and {len(names) - shown} more" if len(names) > shown else ""
     return ", ".join(list(names)[:shown]) + more
 
 
 def choose(module: "nn.Module", layers: str, least: int) -> tuple[dict[str, "nn.Linear"], dict[str, str]]:
-    """The linear layers to quantise by name, and those left with the reason."""
+    """The linear layers to quantise, by name, and the reason for each linear layer that is left out."""
     from torch import nn
 
     chosen: dict[str, nn.Linear] = {}
@@ -75,7 +76,7 @@ def choose(module: "nn.Module", layers: str, least: int) -> tuple[dict[str, "nn.
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Suppress what torchao prints on import about CUDA libraries that do not load on a CPU."""
+    """Suppress torchao's messages, printed on import, about CUDA libraries that do not load on a CPU host."""
     logging.getLogger("torchao").setLevel(logging.ERROR)
     with contextlib.redirect_stderr(io.StringIO()):
         yield

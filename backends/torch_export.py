@@ -1,8 +1,8 @@
 """torch.export: the module as one graph of ATen operators, saved with its weights and loaded back; not compiled.
 
-It is what every other exporter here starts from, so that its artifact opens wherever torch does, and can be compiled
-there. PyTorch runs the graph operator by operator. torch.export.load unpickles and evaluates what it finds, so nothing
-but ATen's operators and plain tensors is written, and nothing else is opened.
+PyTorch runs the graph operator by operator. The artifact opens on any host with torch and can be compiled there. All
+other exporters start from the same graph. torch.export.load unpickles and evaluates parts of a file, so only ATen
+operators and plain tensors are written, and a file with anything else is not opened.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,8 +22,16 @@ from bakeoff.backends.backend import (
     NoOptions,
     Proof,
 )
-from bakeoff.backends.exported import TORCH, export, forms, graph_hash, operators, refuse_others, refuse_quantised
-from bakeoff.backends.format import ArtifactFormat, Need, Opening, Run, WriteRequest, Written
+from bakeoff.backends.exported import (
+    TORCH,
+    check_layouts,
+    check_not_quantised,
+    export,
+    graph_hash,
+    input_layouts,
+    operators,
+)
+from bakeoff.backends.format import ArtifactFormat, HostRequirement, Opening, Run, WriteRequest, Written
 from bakeoff.backends.pt2_files import check_program
 
 if TYPE_CHECKING:
@@ -36,11 +44,11 @@ class _Loaded(Engine):
     """A program loaded from disk."""
 
     run: Run
-    takes: Mapping[str, str]
+    layouts: Mapping[str, str]
     proof: Proof
 
     def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
-        refuse_others(self.takes, inputs)
+        check_layouts(self.layouts, inputs)
         run, tensors = self.run, tuple(inputs.values())
         return lambda: tuple(run(tensors))
 
@@ -51,9 +59,9 @@ class _Loaded(Engine):
 def _save(module: "nn.Module", inputs: "Mapping[str, Tensor]", path: Path) -> "torch.export.ExportedProgram":
     import torch
 
-    refuse_quantised(module, "torch.export.save", "which pickles them; take int8+aoti")
+    check_not_quantised(module, "torch.export.save", "it would pickle them; use int8+aoti")
     program = export(module, inputs)
-    program.example_inputs = None  # they would be pickled, with all of the caches
+    program.example_inputs = None  # torch.export.save would pickle them, with all caches
     torch.export.save(program, path)
     return program
 
@@ -68,7 +76,7 @@ def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", _options: NoOpti
         graph_hash=graph_hash([program.graph]),
         artifact_bytes=path.stat().st_size,
     )
-    return _Loaded(_open(path), forms(inputs), proof)
+    return _Loaded(_open(path), input_layouts(inputs), proof)
 
 
 def _open(path: Path) -> Run:
@@ -86,7 +94,7 @@ def _open(path: Path) -> Run:
 
 def _write(request: WriteRequest) -> Written:
     _save(request.module, request.inputs, request.folder / f"{request.name}.pt2")
-    return Written(f"{request.name}.pt2", needs=(Need("torch", "at least"),))
+    return Written(f"{request.name}.pt2", needs=(HostRequirement("torch", "at least"),))
 
 
 def _check(path: Path, _files: Mapping[str, int]) -> None:

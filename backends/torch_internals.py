@@ -1,8 +1,8 @@
-"""The private names of torch that this project relies on, each used here alone.
+"""All private names of torch that this project uses; no other file uses any.
 
-torch promises none of them from one version to the next. tests/backends/test_torch_internals.py checks each against the
-installed version, so that an upgrade that moves one fails there. Nothing is imported before it is called: reading
-counters of a module that torch has not loaded yet gives zeros.
+Private names may change with every version of torch. tests/backends/test_torch_internals.py checks each against the
+installed version, so an upgrade that removes one fails there. Importing this file imports nothing of torch. Counters of
+a module that torch has not loaded yet read as zero.
 """
 
 import re
@@ -32,7 +32,8 @@ WRAPPER_EVENTS = (
     "inductor_wrapper_call",
     "forward",
 )
-"""Prefixes of profiler events that only enclose others: compiled regions, cache lookups, TorchScript's `forward`."""
+"""Prefixes of profiler events that only enclose other events: compiled regions, cache lookups, TorchScript's `forward`.
+"""
 
 _COMPILED = "fxgraph_cache_"
 """Prefix of inductor's counters of graphs: hit, miss or bypass, one for each graph (torch/_inductor/codecache.py)."""
@@ -49,16 +50,16 @@ class CompileActivity:
     """
 
     captured: int = 0
-    """Graphs that dynamo handed to a compiler."""
+    """Graphs that dynamo passed to a compiler."""
     graph_breaks: int = 0
     compiled: int = 0
-    """Graphs that inductor compiled or took from its cache."""
+    """Graphs that inductor compiled or loaded from its cache."""
     cache_hits: int = 0
-    """Those of them that it took from its cache."""
+    """Graphs that inductor loaded from its cache."""
     kernels: int = 0
-    """Kernels that inductor generated; of a graph from the cache, when it was compiled."""
+    """Kernels that inductor generated; for a graph from the cache, those generated when it was compiled."""
     vectorised_kernels: int = 0
-    """Those of them that are vectorised C++."""
+    """Kernels that inductor generated as vectorised C++."""
 
     def __add__(self, other: "CompileActivity") -> "CompileActivity":
         return CompileActivity(*(one + more for one, more in zip(astuple(self), astuple(other), strict=True)))
@@ -68,7 +69,7 @@ class CompileActivity:
 
 
 def snapshot() -> CompileActivity:
-    """What dynamo and inductor have counted in this process so far; zeros for what is not imported."""
+    """The counts of dynamo and inductor in this process so far; zeros for modules that are not imported."""
     counters = _dynamo_counters()
     inductor, metrics = counters.get("inductor", {}), sys.modules.get("torch._inductor.metrics")
     return CompileActivity(
@@ -82,7 +83,7 @@ def snapshot() -> CompileActivity:
 
 
 def read_counters(*groups: str) -> dict[str, int]:
-    """Dynamo's counters of these groups as `group.name`; empty where dynamo is not imported."""
+    """Dynamo's counters of these groups as `group.name`; empty if dynamo is not imported."""
     counters = _dynamo_counters()
     return {f"{group}.{name}": int(count) for group in groups for name, count in counters.get(group, {}).items()}
 
@@ -93,16 +94,16 @@ def _dynamo_counters() -> Mapping[str, Mapping[str, Any]]:
 
 
 def compile_id() -> str:
-    """Dynamo's name of the compilation in progress, as `frame/number`. Called by a compiler that dynamo calls."""
+    """Dynamo's id of the compilation in progress, as `frame/number`. Call it in a compiler that dynamo calls."""
     from torch._guards import CompileContext
 
     return str(CompileContext.current_compile_id())
 
 
 def recompile_reasons(compile_ids: Collection[str]) -> tuple[str, ...]:
-    """Dynamo's reasons for these compilations, in order; of one that was none it has no reason.
+    """Dynamo's reasons for these recompilations, in order; a first compilation has no reason and is left out.
 
-    Dynamo keeps the last 64 compilations, and begins its numbers anew after `torch._dynamo.reset()`.
+    Dynamo keeps the last 64 compilations, and restarts its numbers after `torch._dynamo.reset()`.
     """
     from torch._dynamo.utils import get_compilation_metrics
 
@@ -111,7 +112,7 @@ def recompile_reasons(compile_ids: Collection[str]) -> tuple[str, ...]:
 
 
 def compile_with_inductor(graph: "fx.GraphModule", inputs: "list[Tensor]", settings: Mapping[str, Any]) -> Any:
-    """Inductor's callable for a graph that dynamo captured; `settings` hold for this compilation alone."""
+    """Compile a graph that dynamo captured; return inductor's callable. `settings` apply to this compilation only."""
     from torch._inductor.compile_fx import compile_fx
 
     return compile_fx(graph, inputs, config_patches=dict(settings))
@@ -133,10 +134,11 @@ def inductor_settings(**changes: Any) -> AbstractContextManager[None]:
 
 @contextmanager
 def generated_code() -> "Iterator[list[ModuleType]]":
-    """The Python modules that inductor writes, or loads again, while the context is open; complete when it closes.
+    """Collect the Python modules that inductor writes or loads while the context is open; complete when it closes.
 
-    Inductor does not list a module again that this process has loaded before (PyCodeCache.modules_no_attr), so that a
-    second engine of one graph would seem to have no code. Its lists are put aside meanwhile and joined afterwards.
+    Inductor does not list a module that this process has loaded before (PyCodeCache.modules_no_attr), so a second
+    engine of the same graph would seem to have no code. Its lists are therefore replaced by empty ones while the
+    context is open, and joined afterwards.
     """
     from torch._inductor.codecache import PyCodeCache
 
@@ -152,7 +154,7 @@ def generated_code() -> "Iterator[list[ModuleType]]":
 
 
 def library_calls(modules: "Iterable[ModuleType]") -> Counter[str]:
-    """Calls in inductor's generated Python that are not its own kernels: oneDNN, cuDNN, BLAS and ATen, by name."""
+    """Number of calls into oneDNN, cuDNN, BLAS and ATen in inductor's generated Python, by name."""
     found: Counter[str] = Counter()
     for module in modules:
         source = Path(module.__file__ or "").read_text(encoding="utf-8") if module.__file__ else ""
@@ -162,7 +164,7 @@ def library_calls(modules: "Iterable[ModuleType]") -> Counter[str]:
 
 
 def fold_constants(graph: "nn.Module") -> None:
-    """Replace what a captured graph computes from its parameters alone by the result, in place."""
+    """Replace all parts of a captured graph that depend only on parameters by their results, in place."""
     from torch._inductor.constant_folding import constant_fold
 
     constant_fold(graph)  # type: ignore[arg-type]
@@ -170,23 +172,26 @@ def fold_constants(graph: "nn.Module") -> None:
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A package of AOTInductor, loaded."""
+    """A loaded AOTInductor package."""
 
     model: Any
     """torch._inductor.package.AOTICompiledModel"""
 
     @property
     def run(self) -> "Callable[[list[Tensor]], list[Tensor]]":
-        """List of inputs, which it empties and does not check, to outputs. AOTICompiledModel's own call is slower."""
+        """List of inputs to list of outputs. It empties the list of inputs and does not check them.
+
+        AOTICompiledModel's `__call__` is slower.
+        """
         run: Callable[[list[Tensor]], list[Tensor]] = self.model.loader.boxed_run
         return run
 
     def constants(self) -> list[str]:
-        """Names of the weights, as `load_constants` takes them."""
+        """Names of the weights, as `load_constants` expects them."""
         return list(self.model.get_constant_fqns())
 
     def load_constants(self, weights: "Mapping[str, Tensor]") -> None:
-        """Compute with these weights, where they lie: the caller keeps them alive. All names must be there."""
+        """Use these weights without copying them; the caller must keep them alive. Every name must be given."""
         self.model.load_constants(dict(weights), check_full_update=True, user_managed=True)
 
     def metadata(self) -> dict[str, str]:
@@ -201,20 +206,20 @@ def compile_package(program: Any, path: Path, settings: Mapping[str, Any]) -> No
 
 
 def load_package(path: Path) -> Package:
-    """Raises RuntimeError for a file that is no package of this torch."""
+    """Load a package. Raises RuntimeError for a file that this version of torch cannot load."""
     from torch._inductor import aoti_load_package
 
     return Package(aoti_load_package(str(path)))
 
 
 def package_calls(wrapper: str) -> tuple[Counter[str], Counter[str]]:
-    """Calls in the C++ wrapper of a package by name: those into libraries, those of generated kernels."""
+    """Number of calls in a package's C++ wrapper, by name: of libraries, and of generated kernels."""
     body = wrapper.partition("::run_impl(")[2]
     return Counter(_AOTI_LIBRARY_CALL.findall(body)), Counter(_AOTI_KERNEL.findall(body))
 
 
 def profile_every_thread() -> "profile":
-    """Torch's profiler over the threads that a call starts too. torch.profiler's own would import inductor (1 s)."""
+    """Torch's profiler, including threads that a call starts. torch.profiler.profile would import inductor (1 s)."""
     from torch._C._profiler import _ExperimentalConfig
     from torch.autograd.profiler import profile
 

@@ -1,4 +1,4 @@
-"""Where a call spends its time, kernel by kernel: what a traced build is for."""
+"""Traces: the time of a call by kernel, recorded with a traced build."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,28 +12,28 @@ TRACED_CALLS = 5
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """Where a traced call spends its time: a kernel, an operator or a node."""
+    """One kernel, operator or node of a traced call."""
 
     name: str
     calls: float
-    """Of one call of the engine."""
+    """How often it runs in one call of the engine."""
     ns: int
-    """Time of its own in one call of the engine, all its calls together."""
+    """Its own time in one call of the engine, without nested events, summed over its runs."""
     own: bool
-    """Whether the compiler generated or shipped it; else it is a framework's operator or in a vendor's library."""
+    """Whether the compiler generated or ships it; else it is a framework's operator or in a vendor's library."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Mean of a few calls of a traced build, kernel by kernel; the longest first."""
+    """Kernels of a call, as the mean over a few calls of a traced build; the longest first."""
 
     kernels: tuple[Kernel, ...]
     total_ns: int
-    """The whole that kernels' times are shares of: the wall time of a call on a CPU, kernel time on CUDA."""
+    """Time of one call, of which the kernels' times are parts: wall time on a CPU, kernel time on CUDA."""
     operators_inside: Mapping[str, int] = field(default_factory=dict)
-    """Operators after the compiler's own optimiser, by name, where only a trace shows them."""
+    """Number of each operator after the compiler's own optimisations, if only a trace shows them."""
     operators_outside: Mapping[str, int] = field(default_factory=dict)
-    """Operators that ran elsewhere, for instance on another provider than asked; any is a fallback."""
+    """Operators that ran elsewhere, for example on another provider than requested; any of them is a fallback."""
 
 
 def trace_operators(
@@ -41,10 +41,10 @@ def trace_operators(
 ) -> Trace:
     """Profile a few calls with torch's profiler: operators and compiled kernels on a CPU, device kernels on CUDA.
 
-    `own` are prefixes of the names of the compiler's own kernels. Events that only enclose others (WRAPPER_EVENTS, and
-    those whose names begin with one of `wrappers`) are no kernels: their own time stays unnamed. AOTInductor's
-    `aoti_torch_cpu_addmm_out` is counted as a kernel: it calls ATen's product without the dispatcher, so that nothing
-    below it has a name.
+    `own` are prefixes of the names of the compiler's own kernels. Events that only enclose other events (those whose
+    names begin with one of WRAPPER_EVENTS or `wrappers`) are not kernels; their own time is left out. AOTInductor's
+    `aoti_torch_cpu_addmm_out` counts as a kernel: it calls ATen's product without the dispatcher, so the profiler sees
+    no event below it.
     """
     import torch
     from torch.autograd.profiler import profile

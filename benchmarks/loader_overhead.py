@@ -1,9 +1,9 @@
-"""What the loader adds to a call: names, dtypes, shapes and devices checked, against calling the opened engine itself.
+"""Measures the time that the loader's checks (names, dtypes, shapes, devices) add to a call of the opened engine.
 
     python benchmarks/loader_overhead.py ARTIFACT [ARTIFACT ...] [--calls 200]
 
-Both are called in turn, in an order drawn for each pair; the overhead is the median of the pairs' differences. As the
-engine's own time varies by more than that, the checks are also timed alone, with an engine that does nothing.
+Engine and loader are called in pairs, in random order; the overhead is the median difference of the pairs. The engine's
+time varies by more than this overhead, so the checks are also timed alone, around an engine that does nothing.
 """
 
 import argparse
@@ -32,7 +32,7 @@ def timed(call: Callable[[], object], device: str) -> int:
 
 
 def overhead(program: Program, inputs: dict[str, torch.Tensor], calls: int) -> tuple[float, float, float]:
-    """Nanoseconds: of the engine's call, added by the loader, and of the loader around an engine that does nothing."""
+    """Medians in ns: the engine's call, the loader's overhead, and the loader around an engine that does nothing."""
     run, tensors, device = program.run, list(inputs.values()), program.device
     outputs = run(tensors)
     idle = replace(program, run=lambda _tensors: outputs)
@@ -52,14 +52,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("artifacts", nargs="+", type=Path)
     parser.add_argument("--calls", type=int, default=200)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     rows = []
-    for folder in asked.artifacts:
+    for folder in arguments.artifacts:
         artifact = load(folder)
         main_name = artifact.manifest.main
         inputs = Reader(folder, artifact.manifest).inputs(0, main_name, artifact.manifest.device)
         with torch.no_grad():
-            engine, added, alone = overhead(artifact.program(main_name), inputs, asked.calls)
+            engine, added, alone = overhead(artifact.program(main_name), inputs, arguments.calls)
         within = alone <= max(_LIMIT_NS, _LIMIT_SHARE * engine)
         rows.append(
             (
@@ -72,7 +72,7 @@ def main() -> None:
                 "yes" if within else "NO",
             )
         )
-    headers = ("artifact", "inputs", "engine ms", "paired us", "checks alone us", "of the engine", "under 20 us or 1 %")
+    headers = ("artifact", "inputs", "engine ms", "paired us", "checks us", "checks / engine", "under 20 us or 1 %")
     print(tabulate(rows, headers=headers, disable_numparse=True))
 
 

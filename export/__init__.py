@@ -1,4 +1,4 @@
-"""Artifacts: variants as folders that load somewhere else, or say why not.
+"""Artifacts: variants exported as folders, which `load` checks and opens on this or another host.
 
 engine = load("artifacts/wm-200m-aoti-bf16")
 outputs = engine(**inputs)

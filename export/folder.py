@@ -1,4 +1,4 @@
-"""The folder of an artifact, read as something a stranger may have made: checked whole before any of it is used."""
+"""Reads and checks an artifact's folder. The folder may be hostile, so it is checked before any of it is used."""
 
 import hashlib
 import json
@@ -6,24 +6,27 @@ import os
 import re
 import stat
 from collections.abc import Callable, Mapping
+from io import BufferedReader
 from pathlib import Path
 
 from bakeoff.backends import backend_names, resolve_backend
 from bakeoff.backends.format import ArtifactFormat, BadArtifact
-from bakeoff.export.manifest import LARGEST_MANIFEST, MANIFEST, File, Manifest, Port, unseal
+from bakeoff.export.manifest import LARGEST_MANIFEST, MANIFEST, File, Manifest, Port, Program, unseal
+from bakeoff.models.component import Stream
 from bakeoff.models.errors import BakeoffError
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.=-]{0,120}")
-"""Of a file: one component, so that no path leads anywhere else."""
+"""A valid file name: a single path component, so that no path leads out of the folder."""
 _CHUNK = 4 << 20
 _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+_EXPORT_AGAIN = "do not open it; export the artifact again"
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of a folder, and what can be said of it without looking at any other file's content.
+    """Read the manifest of a folder, and compare it with the names and sizes of the other files; reads no other file.
 
-    Raises BadArtifact where there is none, it cannot be read, names a place outside of the folder, or is not what lies
-    there: a file too few, too many, of another size, or no plain file.
+    Raises BadArtifact if there is no manifest, it cannot be read, it names a path outside the folder, or it differs
+    from the folder: a file is missing, not listed, of another size, or not a plain file.
     """
     try:
         found = sorted(os.listdir(folder))
@@ -31,30 +34,34 @@ def read_manifest(folder: Path) -> Manifest:
         raise BadArtifact(f"{folder}: {error.strerror}; give the folder that bakeoff export made") from error
     if MANIFEST not in found:
         raise BadArtifact(f"{folder} holds no {MANIFEST}; give the folder that bakeoff export made")
-    size = _plain(folder, MANIFEST)
+    size = _plain_file_size(folder, MANIFEST)
     if size > LARGEST_MANIFEST:
-        raise BadArtifact(f"{MANIFEST} has {size} bytes; no manifest has more than {LARGEST_MANIFEST}")
-    with _opened(folder, MANIFEST) as file:
+        raise BadArtifact(
+            f"{MANIFEST} has {size} bytes, and a manifest has at most {LARGEST_MANIFEST}; copy or export it again"
+        )
+    with _open_plain_file(folder, MANIFEST) as file:
         manifest = unseal(file.read(LARGEST_MANIFEST + 1))
     for name in manifest.files:
         if not _NAME.fullmatch(name) or name == MANIFEST:
-            raise BadArtifact(f"{MANIFEST} names the file '{name}'; files of an artifact lie in its folder, by name")
+            raise BadArtifact(
+                f"{MANIFEST} lists the file '{name}', which is not a plain name in the folder; {_EXPORT_AGAIN}"
+            )
     missing = sorted(manifest.files.keys() - set(found))
     if missing:
-        raise BadArtifact(f"{missing[0]} is not there; copy the whole folder again")
-    strangers = sorted(set(found) - manifest.files.keys() - {MANIFEST})
-    if strangers:
-        raise BadArtifact(f"'{strangers[0]}' is no file of the artifact; remove it, or copy the folder again")
+        raise BadArtifact(f"{missing[0]} is missing; copy the whole folder again")
+    unlisted = sorted(set(found) - manifest.files.keys() - {MANIFEST})
+    if unlisted:
+        raise BadArtifact(f"'{unlisted[0]}' is not a file of the artifact; remove it, or copy the folder again")
     for name, file in manifest.files.items():
-        size = _plain(folder, name)
+        size = _plain_file_size(folder, name)
         if size != file.bytes:
-            raise BadArtifact(f"{name} has {size} bytes and should have {file.bytes}; copy the folder again")
-    _refuse_nonsense(manifest)
+            raise BadArtifact(f"{name} has {size} bytes instead of {file.bytes}; copy the folder again")
+    _check_consistency(manifest)
     return manifest
 
 
 def is_artifact(folder: Path) -> bool:
-    """Whether a folder holds an artifact of whatever version, whole or not, and nothing besides."""
+    """Whether a folder holds an artifact, of any version and possibly incomplete, and no other files."""
     try:
         about = json.loads((folder / MANIFEST).read_bytes())
         named = {*about["files"], MANIFEST}
@@ -63,57 +70,65 @@ def is_artifact(folder: Path) -> bool:
         return False
 
 
-def _refuse_nonsense(manifest: Manifest) -> None:
-    """What a manifest says of its own parts must fit together, and be of a size that a host can hold."""
+def _check_consistency(manifest: Manifest) -> None:
+    """Raise BadArtifact if parts of a manifest contradict each other, or its tensors exceed this host's memory."""
     programs = {program.name: program for program in manifest.programs}
     if len(programs) != len(manifest.programs) or manifest.main not in programs:
-        raise BadArtifact(f"{MANIFEST} names the program '{manifest.main}', and has {', '.join(programs) or 'none'}")
+        raise _inconsistent(f"has the main program '{manifest.main}' and the programs {', '.join(programs) or 'none'}")
     for program in manifest.programs:
         for name in (program.file, *program.constants):
             if name not in manifest.files:
-                raise BadArtifact(f"{MANIFEST} has {program.name} in '{name}', which is no file of the artifact")
+                raise _inconsistent(f"places {program.name} in '{name}', which is not a file of the artifact")
         for ports in (program.inputs, program.outputs):
             if not ports or len({port.name for port in ports}) != len(ports):
-                raise BadArtifact(f"{MANIFEST}: the inputs or outputs of {program.name} are none, or named twice")
+                raise _inconsistent(f"lists no inputs or outputs of {program.name}, or one of them twice")
         needed, free = sum(map(port_bytes, program.inputs + program.outputs)), _memory_bytes()
         if needed > free:
-            raise BadArtifact(f"{MANIFEST}: {program.name} takes and gives {needed} bytes, this host has {free}")
+            raise _inconsistent(f"lists {needed} bytes of inputs and outputs of {program.name}; this host has {free}")
     if manifest.sample.file not in manifest.files:
-        raise BadArtifact(f"{MANIFEST} has its sample in '{manifest.sample.file}', which is no file of the artifact")
-    if manifest.stream is None:
-        return
-    stream = manifest.stream
+        raise _inconsistent(f"places the sample in '{manifest.sample.file}', which is not a file of the artifact")
+    if manifest.stream is not None:
+        _check_stream(manifest.stream, programs)
+
+
+def _check_stream(stream: Stream, programs: Mapping[str, Program]) -> None:
+    """Raise BadArtifact if a stream calls unknown programs, or carries state that an input cannot take."""
     unknown = {*stream.each, *filter(None, (stream.prime,))} - programs.keys()
     if not stream.each or unknown:
-        raise BadArtifact(f"{MANIFEST} has a stream of {', '.join(sorted(unknown)) or 'nothing'}, which is no program")
+        raise _inconsistent(f"has a stream of {', '.join(sorted(unknown)) or 'nothing'} instead of its programs")
     first = programs[stream.prime or stream.each[0]]
     if not set(stream.zeros) <= {port.name for port in first.inputs}:
-        raise BadArtifact(f"{MANIFEST} begins its stream with zeros that {first.name} does not take")
+        raise _inconsistent(f"begins its stream with zeros for {', '.join(stream.zeros)}, not inputs of {first.name}")
     for carry in stream.carries:
         ends = ((carry.workload, carry.output, False), (carry.to, carry.input, True))
-        for name, port, taken in ends:
-            ports = (programs[name].inputs if taken else programs[name].outputs) if name in programs else ()
+        for name, port, is_input in ends:
+            ports = (programs[name].inputs if is_input else programs[name].outputs) if name in programs else ()
             if port not in {entry.name for entry in ports}:
-                raise BadArtifact(f"{MANIFEST} carries {name}'s '{port}', which is no {'in' if taken else 'out'}put")
-        given = next(port for port in programs[carry.workload].outputs if port.name == carry.output)
-        taker = next(port for port in programs[carry.to].inputs if port.name == carry.input)
-        if not _fits(given, taker, carry.axis):
-            raise BadArtifact(f"{MANIFEST} carries {given.name} of {given.shape} to {taker.name} of {taker.shape}")
+                raise _inconsistent(f"carries '{port}', which is not an {'in' if is_input else 'out'}put of {name}")
+        source = next(port for port in programs[carry.workload].outputs if port.name == carry.output)
+        target = next(port for port in programs[carry.to].inputs if port.name == carry.input)
+        if not _fits(source, target, carry.axis):
+            raise _inconsistent(f"carries {source.name} of {source.shape} to {target.name} of {target.shape}")
 
 
-def _fits(given: Port, taker: Port, axis: int | None) -> bool:
-    """Whether an output can take an input's place, or go behind its window along `axis`."""
-    if given.dtype != taker.dtype or len(given.shape) != len(taker.shape):
+def _inconsistent(problem: str) -> BadArtifact:
+    return BadArtifact(f"{MANIFEST} {problem}; {_EXPORT_AGAIN}")
+
+
+def _fits(source: Port, target: Port, axis: int | None) -> bool:
+    """Whether an output can replace an input, or be appended to an input that is a window along `axis`."""
+    if source.dtype != target.dtype or len(source.shape) != len(target.shape):
         return False
     if axis is None:
-        return given.shape == taker.shape
-    return 0 <= axis < len(taker.shape) and all(
+        return source.shape == target.shape
+    return 0 <= axis < len(target.shape) and all(
         one <= other if index == axis else one == other
-        for index, (one, other) in enumerate(zip(given.shape, taker.shape, strict=True))
+        for index, (one, other) in enumerate(zip(source.shape, target.shape, strict=True))
     )
 
 
 def port_bytes(port: Port) -> int:
+    """Bytes of a tensor for this input or output."""
     count = _BYTES[port.dtype]
     for length in port.shape:
         count *= length
@@ -124,63 +139,76 @@ def _memory_bytes() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def form_of(manifest: Manifest) -> ArtifactFormat:
-    """How the artifact is opened. Raises BadArtifact for a backend that this version does not bring or cannot open."""
+def artifact_format_of(manifest: Manifest) -> ArtifactFormat:
+    """The format that opens an artifact. Raises BadArtifact if its backend is unknown or opens another format."""
     if manifest.backend not in backend_names():
-        raise BadArtifact(f"{MANIFEST} wants the backend '{manifest.backend}'; known: {', '.join(backend_names())}")
-    form = resolve_backend(manifest.backend).artifact
-    if form is None or form.name != manifest.artifact:
-        raise BadArtifact(f"{MANIFEST}: {manifest.backend} opens no artifact of the format '{manifest.artifact}'")
-    return form
+        raise BadArtifact(
+            f"{MANIFEST} has the unknown backend '{manifest.backend}'; known: {', '.join(backend_names())}"
+        )
+    artifact_format = resolve_backend(manifest.backend).artifact
+    if artifact_format is None or artifact_format.name != manifest.artifact:
+        raise BadArtifact(
+            f"{MANIFEST} has the format '{manifest.artifact}', which {manifest.backend} does not open; {_EXPORT_AGAIN}"
+        )
+    return artifact_format
 
 
 def check_content(folder: Path, manifest: Manifest, on_file: Callable[[str], None] = lambda _name: None) -> None:
-    """Hash every file, then have the format look into each program. Raises BadArtifact for the first mismatch."""
-    form = form_of(manifest)
+    """Compare every file's hash with the manifest, then check each program with its format's own check.
+
+    `on_file` is called with each file's name. Raises BadArtifact for the first problem, BakeoffError if a library that
+    checks a program is not installed.
+    """
+    artifact_format = artifact_format_of(manifest)
     for name, file in manifest.files.items():
         on_file(name)
         found = hash_file(folder, name)
         if found != file:
-            text = f"{name} is not what was exported: its SHA-256 is {found.sha256[:16]}..., {MANIFEST} says "
-            raise BadArtifact(f"{text}{file.sha256[:16]}...; copy the folder again")
+            raise BadArtifact(
+                f"{name} differs from the exported file: its SHA-256 is {found.sha256[:16]}..., but {MANIFEST} has "
+                f"{file.sha256[:16]}...; copy the folder again"
+            )
     sizes: Mapping[str, int] = {name: file.bytes for name, file in manifest.files.items()}
     for program in manifest.programs:
         try:
-            form.check(folder / program.file, sizes)
+            artifact_format.check(folder / program.file, sizes)
         except ImportError as error:
             raise BakeoffError(
-                f"{error.name} is not installed, by which {program.file} is checked: pip install it"
+                f"{program.file} cannot be checked because {error.name} is not installed; run pip install {error.name}",
+                code="missing-library",
             ) from error
 
 
 def hash_file(folder: Path, name: str) -> File:
-    """Size and SHA-256 of one plain file. Raises BadArtifact where it is anything else."""
+    """Size and SHA-256 of a file. Raises BadArtifact if it cannot be opened or is a symbolic link."""
     digest = hashlib.sha256()
     size = 0
-    with _opened(folder, name) as file:
+    with _open_plain_file(folder, name) as file:
         while chunk := file.read(_CHUNK):
             digest.update(chunk)
             size += len(chunk)
     return File(size, digest.hexdigest())
 
 
-def _opened(folder: Path, name: str):  # type: ignore[no-untyped-def]  # an open binary file
+def _open_plain_file(folder: Path, name: str) -> BufferedReader:
     try:
         return os.fdopen(os.open(folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb")
     except OSError as error:
         raise BadArtifact(f"{name}: {error.strerror}; copy the folder again") from error
 
 
-def _plain(folder: Path, name: str) -> int:
-    """The size of a file that is no link of any kind. Raises BadArtifact."""
+def _plain_file_size(folder: Path, name: str) -> int:
+    """Size of a plain file in bytes. Raises BadArtifact for a symbolic or hard link, and anything but a plain file."""
     try:
         found = os.lstat(folder / name)
     except OSError as error:
         raise BadArtifact(f"{name}: {error.strerror}; copy the folder again") from error
     if stat.S_ISLNK(found.st_mode):
-        raise BadArtifact(f"{name} is a symbolic link; an artifact's files are plain files")
+        raise BadArtifact(f"{name} is a symbolic link, not a plain file; copy the folder again")
     if not stat.S_ISREG(found.st_mode):
-        raise BadArtifact(f"{name} is no plain file")
+        raise BadArtifact(f"{name} is not a plain file; copy the folder again")
     if found.st_nlink != 1:
-        raise BadArtifact(f"{name} has {found.st_nlink} names (hard links): what it holds may change from elsewhere")
+        raise BadArtifact(
+            f"{name} has {found.st_nlink} hard links, so it can be changed under another name; copy the folder again"
+        )
     return found.st_size

@@ -1,4 +1,4 @@
-"""An artifact opened: programs that are called with named tensors, and streams that carry their state."""
+"""Opens artifacts: programs that are called with named tensors, and streams that carry state between calls."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from bakeoff.backends import resolve_backend
 from bakeoff.backends.format import ArtifactFormat, BadArtifact, Opening, Run
 from bakeoff.export import requirements
-from bakeoff.export.folder import check_content, form_of, read_manifest
+from bakeoff.export.folder import artifact_format_of, check_content, read_manifest
 from bakeoff.export.manifest import MANIFEST, Manifest, Port
 from bakeoff.export.manifest import Program as About
 from bakeoff.export.state import State, carry
 from bakeoff.machine import host
-from bakeoff.models.errors import BakeoffError
+from bakeoff.models.errors import BakeoffError, ErrorCode
 
 if TYPE_CHECKING:
     import torch
@@ -23,135 +23,159 @@ if TYPE_CHECKING:
 
 
 class Mismatch(BakeoffError):
-    """This host is not one that the artifact was made for; the message says in what."""
+    """This host does not meet the artifact's requirements; the message names them."""
+
+    def __init__(self, message: str, code: ErrorCode = "host-mismatch") -> None:
+        super().__init__(message, code)
 
 
 class MismatchWarning(UserWarning):
-    """The artifact was opened all the same."""
+    """An artifact was opened with `allow_mismatch` on a host that does not meet a requirement."""
 
 
 def load(folder: str | Path, *, threads: int = 0, allow_mismatch: bool = False) -> "Artifact":
-    """Check an artifact's manifest, every file's hash and this host, then open the program that it is named after.
+    """Check an artifact's manifest, the hashes of its files and this host, then open its main program.
 
-    `threads` are ONNX Runtime's and OpenVINO's, 0 for all cores; torch keeps its own (torch.set_num_threads).
-    Raises BadArtifact where the folder is not what was exported, and Mismatch where this host is not one it was made
-    for; with `allow_mismatch` that is a MismatchWarning, and kept in `Artifact.mismatches`. Raises BakeoffError where
-    the library that opens it cannot.
+    `threads` is for ONNX Runtime and OpenVINO, 0 for all cores; for torch use torch.set_num_threads.
+    Raises BadArtifact if the folder differs from the export, Mismatch if this host does not meet a requirement, and
+    BakeoffError if a library is missing or cannot open the program. With `allow_mismatch` a Mismatch becomes a
+    MismatchWarning, and the requirement is listed in `Artifact.mismatches`.
     """
     if find_spec("torch") is None:
-        raise BakeoffError("tensors are handed over as torch's: pip install torch (an ONNX artifact runs without it)")
-    place = Path(folder).absolute()
-    manifest = read_manifest(place)
-    check_content(place, manifest)
+        raise BakeoffError(
+            "load needs torch, which is not installed; run pip install torch, or run an ONNX artifact without bakeoff",
+            code="missing-library",
+        )
+    path = Path(folder).absolute()
+    manifest = read_manifest(path)
+    check_content(path, manifest)
     found = requirements.unmet(manifest.needs, requirements.facts())
     if manifest.device == "cuda" and host.device_gap("cuda"):
         found = (host.device_gap("cuda"), *found)
     if found and not allow_mismatch:
-        raise Mismatch(f"{place.name} was made for another host: {'. '.join(found)}")
+        raise Mismatch(f"{path.name} was made for another host: {'. '.join(found)}")
     for one in found:
-        warnings.warn(f"{place.name} is opened on a host that it was not made for: {one}", MismatchWarning, 2)
-    opened = Artifact(place, manifest, form_of(manifest), threads or host.usable_cores(), found)
+        warnings.warn(f"{path.name} was made for another host, and opened here: {one}", MismatchWarning, 2)
+    opened = Artifact(path, manifest, artifact_format_of(manifest), threads or host.usable_cores(), found)
     opened.program(manifest.main)
     return opened
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One callable of an artifact: named tensors in, named tensors out. Not thread-safe."""
+    """One program of an artifact: a callable from named tensors to named tensors. Not thread-safe."""
 
     about: About
     device: str
     run: Run
-    """What it was opened as: tensors in the order of `about.inputs`, unchecked."""
-    _wanted: "tuple[tuple[str, torch.dtype, tuple[int, ...]], ...]" = field(init=False, repr=False)
+    """The program itself: takes tensors in the order of `about.inputs`, without any check."""
+    _expected: "tuple[tuple[str, torch.dtype, tuple[int, ...]], ...]" = field(init=False, repr=False)
     _names: frozenset[str] = field(init=False, repr=False)
-    _gives: tuple[str, ...] = field(init=False, repr=False)
-    _seen: list[bool] = field(default_factory=list, init=False, repr=False)
-    """Something, once the outputs of a call were looked at."""
+    _output_names: tuple[str, ...] = field(init=False, repr=False)
+    _checked: list[bool] = field(default_factory=list, init=False, repr=False)
+    """Not empty once the outputs of a call were checked; a list, because the class is frozen."""
 
     def __post_init__(self) -> None:
         import torch
 
-        wanted = tuple((port.name, getattr(torch, port.dtype), port.shape) for port in self.about.inputs)
-        object.__setattr__(self, "_wanted", wanted)
-        object.__setattr__(self, "_names", frozenset(name for name, _, _ in wanted))
-        object.__setattr__(self, "_gives", tuple(port.name for port in self.about.outputs))
+        expected = tuple((port.name, getattr(torch, port.dtype), port.shape) for port in self.about.inputs)
+        object.__setattr__(self, "_expected", expected)
+        object.__setattr__(self, "_names", frozenset(name for name, _, _ in expected))
+        object.__setattr__(self, "_output_names", tuple(port.name for port in self.about.outputs))
 
     def __call__(self, **inputs: "Tensor") -> "dict[str, Tensor]":
-        """Outputs by name. Raises BakeoffError for an input that is missing, unknown, or of another dtype, shape or
-        device: what is behind looks at none of them, and would compute something."""
+        """Compute the outputs, by name.
+
+        Raises BakeoffError for an input that is missing, unknown, or of another dtype, shape or device. The opened
+        program does not check these, and would compute wrong outputs.
+        """
         if inputs.keys() != self._names:
-            raise BakeoffError(self._misnamed(inputs))
+            raise BakeoffError(self._name_problem(inputs), code="bad-input")
         device, tensors = self.device, []
-        for name, dtype, shape in self._wanted:
+        for name, dtype, shape in self._expected:
             tensor = inputs[name]
             if tensor.dtype != dtype or tensor.shape != shape or tensor.device.type != device:
-                raise BakeoffError(self._unlike(name, tensor))
+                raise BakeoffError(self._layout_problem(name, tensor), code="bad-input")
             tensors.append(tensor if tensor.is_contiguous() else tensor.contiguous())
         outputs = self.run(tensors)
-        if not self._seen:
-            self._check(outputs)
-            self._seen.append(True)
-        return dict(zip(self._gives, outputs, strict=True))
+        if not self._checked:
+            self._check_outputs(outputs)
+            self._checked.append(True)
+        return dict(zip(self._output_names, outputs, strict=True))
 
-    def _check(self, outputs: "Sequence[Tensor]") -> None:
-        """Raises BadArtifact where the first call gives something else than the manifest says."""
+    def _check_outputs(self, outputs: "Sequence[Tensor]") -> None:
+        """Raise BadArtifact if number, dtypes or shapes of the outputs differ from the manifest."""
         found = [f"{str(one.dtype).removeprefix('torch.')} {list(one.shape)}" for one in outputs]
-        wanted = [f"{port.dtype} {list(port.shape)}" for port in self.about.outputs]
-        if found != wanted:
-            raise BadArtifact(f"{self.about.name} gives {_some(found)}; {MANIFEST} says {_some(wanted)}")
+        expected = [f"{port.dtype} {list(port.shape)}" for port in self.about.outputs]
+        if found != expected:
+            raise BadArtifact(
+                f"{self.about.name} returns {_first_names(found)}, but {MANIFEST} has {_first_names(expected)}; "
+                "export the artifact again",
+                code="wrong-output",
+            )
 
-    def _misnamed(self, inputs: "Mapping[str, Tensor]") -> str:
-        missing = [name for name, _, _ in self._wanted if name not in inputs]
+    def _name_problem(self, inputs: "Mapping[str, Tensor]") -> str:
+        missing = [name for name, _, _ in self._expected if name not in inputs]
         unknown = sorted(inputs.keys() - self._names)
-        said = [f"{what} {_some(names)}" for what, names in (("lacks", missing), ("knows no", unknown)) if names]
-        return f"{self.about.name} {' and '.join(said)}; its inputs are {_some([name for name, _, _ in self._wanted])}"
+        problems = [
+            f"{problem} {_first_names(names)}"
+            for problem, names in (("lack", missing), ("have the unknown", unknown))
+            if names
+        ]
+        known = _first_names([name for name, _, _ in self._expected])
+        return f"the inputs of {self.about.name} {' and '.join(problems)}; give {known}"
 
-    def _unlike(self, name: str, tensor: "Tensor") -> str:
+    def _layout_problem(self, name: str, tensor: "Tensor") -> str:
         port = next(port for port in self.about.inputs if port.name == name)
         found = f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)} on {tensor.device.type}"
-        return (
-            f"{self.about.name} takes {name} as {port.dtype} {list(port.shape)} on {self.device}, it was given {found}"
-        )
+        expected = f"{port.dtype} {list(port.shape)} on {self.device}"
+        return f"{self.about.name} takes {name} as {expected} and got {found}; convert it"
 
 
-def _some(names: Sequence[str]) -> str:
+def _first_names(names: Sequence[str]) -> str:
     shown = ", ".join(names[:6])
     return f"{shown} and {len(names) - 6} more" if len(names) > 6 else shown
 
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """An artifact whose files were checked. Called, it runs the program that it is named after."""
+    """An artifact whose files were checked. Calling it calls its main program."""
 
     folder: Path
     manifest: Manifest
-    form: ArtifactFormat
+    artifact_format: ArtifactFormat
     threads: int
     mismatches: tuple[str, ...]
-    """In what this host is not one that it was made for; only where that was allowed."""
+    """Requirements that this host does not meet; empty unless it was loaded with `allow_mismatch`."""
     _opened: dict[str, Program] = field(default_factory=dict, repr=False)
 
     def __call__(self, **inputs: "Tensor") -> "dict[str, Tensor]":
         return self.program(self.manifest.main)(**inputs)
 
     def program(self, name: str) -> Program:
-        """One of the artifact's programs, opened when it is first asked for. Raises BakeoffError for an unknown one."""
+        """Return one of the artifact's programs, which is opened at its first use.
+
+        Raises BakeoffError for an unknown name, and if the library cannot open the program.
+        """
         if name not in self._opened:
             known = [program.name for program in self.manifest.programs]
             if name not in known:
-                raise BakeoffError(f"{self.folder.name} has no program '{name}'; it has {', '.join(known)}")
+                raise BakeoffError(
+                    f"{self.folder.name} has no program '{name}'; it has {', '.join(known)}", code="unknown-name"
+                )
             self._opened[name] = self._open(self.manifest.program(name))
         return self._opened[name]
 
     def close(self, name: str) -> None:
-        """Let a program go; it is opened anew when it is asked for."""
+        """Release a program; `program` opens it again."""
         self._opened.pop(name, None)
 
     def stream(self) -> "Stream":
-        """A stream that has not begun. Raises BakeoffError where calls of this artifact know nothing of each other."""
+        """Return a new stream, not yet begun. Raises BakeoffError for an artifact without state between calls."""
         if self.manifest.stream is None:
-            raise BakeoffError(f"{self.manifest.variant} carries no state: call it")
+            raise BakeoffError(
+                f"{self.manifest.variant} has no state between calls; call the artifact itself", code="unsupported"
+            )
         return Stream(self)
 
     def _open(self, about: About) -> Program:
@@ -161,21 +185,26 @@ class Artifact:
         try:
             options: Any = msgspec.convert(manifest.options, type=resolve_backend(manifest.backend).options)
         except msgspec.ValidationError as error:
-            raise BadArtifact(f"{MANIFEST}: options of {manifest.backend}: {error}") from error
+            raise BadArtifact(
+                f"{MANIFEST} has invalid options of {manifest.backend}: {error}; export the artifact again"
+            ) from error
         opening = Opening(manifest.device, manifest.dtype, self.threads, options)
         constants = [self.folder / name for name in about.constants]
         try:
-            run = self.form.read(self.folder / about.file, constants, opening)
+            run = self.artifact_format.read(self.folder / about.file, constants, opening)
         except BakeoffError:
             raise
-        except Exception as error:  # whatever a library says of a file that it cannot open
-            said = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise BakeoffError(f"{self.folder.name}: {about.file} cannot be opened: {said}") from error
+        except Exception as error:  # each library has its own exceptions for a file that it cannot open
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise BakeoffError(
+                f"{self.folder.name}: {about.file} cannot be opened: {reason}; export the artifact again",
+                code="not-readable",
+            ) from error
         return Program(about, manifest.device, run)
 
 
 class Stream:
-    """One stream of frames through an artifact: state that is carried is held here, and given to each call."""
+    """A stream of frames: calls the artifact's programs and carries state from call to call."""
 
     def __init__(self, artifact: Artifact) -> None:
         contract = artifact.manifest.stream
@@ -184,19 +213,22 @@ class Stream:
         self.state: State = {}
 
     def begin(self, **inputs: "Tensor") -> "dict[str, Tensor]":
-        """Prime the stream, with zeros for what begins as zeros; what the prime gives. Once, before the first frame."""
+        """Set the inputs that begin as zeros, and call the prime program if there is one; return its outputs or {}.
+
+        Call it once, before the first frame. `inputs` are those of the prime program that are not zeros.
+        """
         first = self._contract.prime or self._contract.each[0]
         self.fill({(first, name): self._zeros(self._port(first, name)) for name in self._contract.zeros})
         return self.call(self._contract.prime, **inputs) if self._contract.prime else {}
 
     def fill(self, state: "Mapping[tuple[str, str], Tensor]") -> None:
-        """Go on from a state, (program, input) to tensor, in place of a prime."""
+        """Continue from a given state, (program, input) to tensor, instead of `begin`."""
         self.state.update(state)
 
     def call(self, name: str, **inputs: "Tensor") -> "dict[str, Tensor]":
-        """Call a program with what is carried and what is given, and carry what it gives."""
-        held = {port: tensor for (program, port), tensor in self.state.items() if program == name}
-        outputs = self._artifact.program(name)(**{**held, **inputs})
+        """Call a program with the carried state and the given inputs, update the state, return the outputs."""
+        carried = {port: tensor for (program, port), tensor in self.state.items() if program == name}
+        outputs = self._artifact.program(name)(**{**carried, **inputs})
         carry(self.state, self._contract.carries, name, outputs)
         return outputs
 

@@ -1,4 +1,4 @@
-"""What an artifact says of itself: manifest.json, with a JSON Schema beside this file (manifest.schema.json)."""
+"""The manifest of an artifact, manifest.json; its JSON Schema is manifest.schema.json beside this file."""
 
 import hashlib
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from bakeoff.backends.format import BadArtifact, Need
+from bakeoff.backends.format import BadArtifact, HostRequirement
 from bakeoff.models.component import Quantisation, Stream
 from bakeoff.models.types import Device, Dtype, Scalar
 
@@ -18,7 +18,7 @@ LARGEST_MANIFEST = 8 << 20
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 48)]
 Shape = Annotated[tuple[Count, ...], msgspec.Meta(max_length=16)]
 Limit = Annotated[float, msgspec.Meta(gt=0, le=1)]
-"""Relative L2 that an output may differ by; what differs by 1 is another output."""
+"""Largest relative L2 error of an output, at most 1: an output of zeros has the error 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +29,10 @@ class Port:
     dtype: Literal["float32", "bfloat16", "float16"]
     shape: Shape
     values: str
-    """Of an input: how what it was judged with was drawn; of an output: the range that the judge's sample has."""
+    """For an input, how its values were drawn for the parity check; for an output, its range in the sample."""
     signal: Literal["", "picture", "audio"] = ""
     layout: Literal["row-major"] = "row-major"
-    """Contiguous, the last dimension next to itself in memory."""
+    """Contiguous; elements along the last dimension are adjacent in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Program:
     summary: str
     file: str
     constants: tuple[str, ...]
-    """Files of the weights, where they lie apart: of a name in two files the first counts."""
+    """Files with separate weights, if any. If two files hold a name, the first file counts."""
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     frames_per_call: int
@@ -62,7 +62,7 @@ class Weights:
     source: str
     """Name and size of a checkpoint, or the seed of random weights."""
     fingerprint: str
-    """Of the fp32 weights, before anything was cast or quantised."""
+    """Hash of the fp32 weights, before casting and quantisation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +78,12 @@ class Measured:
     p99_ms: float
     calls_per_s: float
     rel_l2: dict[str, float | None]
-    """Of each output against the judge, over all sets of inputs."""
+    """Relative L2 of each output against the reference, over all sets of inputs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """One output of the artifact, held against the judge's on the sample; relative L2."""
+    """One output of the artifact compared with the reference on the sample; errors are relative L2."""
 
     program: str
     output: str
@@ -91,7 +91,7 @@ class Checked:
     limit: Limit
     passed: bool
     frame: int
-    """In which frame of the sample it differed most."""
+    """Frame of the sample with the largest error."""
     problem: str = ""
 
 
@@ -99,20 +99,20 @@ class Checked:
 class Sample:
     """sample.safetensors: `FRAME/PROGRAM/in/NAME` and `FRAME/PROGRAM/out/NAME`, all fp32.
 
-    An input of more elements than its tensor holds is that tensor repeated, as by `numpy.resize`; of an output with
-    more elements every k-th of the flattened tensor is held, from the first, k being `every` of it. In frame 0 all
-    inputs are given; later ones lack what is carried. A stream's prime is called in frame 0 alone, and what it gives
-    is not carried: the first caches are given too.
+    An input with more elements than its stored tensor is that tensor repeated, as by `numpy.resize`. Of an output,
+    every k-th element of the flattened tensor is stored, beginning with the first, where k is its entry in `every`.
+    Frame 0 has all inputs; later frames have no inputs that are carried state. A stream's prime is called in frame 0
+    only, and its outputs are not carried: the first caches are inputs of frame 0.
     """
 
     file: str
     frames: Annotated[int, msgspec.Meta(ge=1, le=10_000)]
     reference: str
-    """What computed the outputs: eager in this dtype."""
+    """Dtype in which eager computed the outputs."""
     every: dict[str, Annotated[int, msgspec.Meta(ge=1)]]
-    """`PROGRAM/NAME` of an output to k; 1 where nothing is said."""
+    """`PROGRAM/NAME` of an output to k; outputs without an entry have k = 1."""
     limits: dict[str, Limit]
-    """`PROGRAM/NAME` of an output to the relative L2 that it may differ by: the variant's budget."""
+    """`PROGRAM/NAME` of an output to its largest relative L2 error: the variant's parity budget."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +124,11 @@ class Manifest:
     component: str
     preset: str
     label: str
-    """What is said beside a preset that is not the published size."""
+    """A note on a preset that is not the published size; else empty."""
     config: dict[str, Any]
     credit: str
     backend: str
-    """The one that opens it."""
+    """Name of the backend that opens it."""
     options: dict[str, Scalar]
     device: Device
     dtype: Dtype
@@ -136,13 +136,13 @@ class Manifest:
     batch: int
     threads: int
     main: str
-    """The program that the variant names."""
+    """Name of the main program: the variant's workload."""
     programs: tuple[Program, ...]
     stream: Stream | None
     files: dict[str, File]
-    needs: tuple[Need, ...]
+    needs: tuple[HostRequirement, ...]
     built_on: dict[str, str]
-    """The host's facts when it was built (bakeoff.export.requirements)."""
+    """Facts of the host that built it (bakeoff.export.requirements)."""
     versions: dict[str, str]
     created: str
     commit: str
@@ -151,42 +151,44 @@ class Manifest:
     measured: Measured | None
     sample: Sample
     parity: tuple[Checked, ...]
-    """Of the artifact, loaded from its folder in a fresh process before it was published."""
+    """Results of the parity check before the export finished, with the artifact loaded in a fresh process."""
     export_peak_bytes: Count
-    """Largest resident size of any process of the export."""
+    """Largest resident memory of any process of the export."""
     digest: str = ""
-    """Of this manifest with `digest` empty: an edit shows."""
+    """Hash of this manifest with an empty `digest`; shows whether the manifest was edited."""
 
     def program(self, name: str) -> Program:
         return next(program for program in self.programs if program.name == name)
 
 
 def seal(manifest: Manifest) -> Manifest:
-    """The same with its own digest."""
+    """Return the manifest with its digest set."""
     return replace(manifest, digest=_digest(manifest))
 
 
 def encode(manifest: Manifest) -> bytes:
-    """The manifest's bytes."""
+    """Encode a manifest as the bytes of manifest.json."""
     return msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
 
 
 def unseal(data: bytes) -> Manifest:
-    """Read a manifest. Raises BadArtifact where it is no manifest, of another schema, or not as it was sealed."""
+    """Decode a manifest. Raises BadArtifact if it is not a manifest, has another schema, or differs from its digest."""
     try:
         head = msgspec.json.decode(data, type=_Head)
         if head.schema is None:
-            raise BadArtifact(f"{MANIFEST} is no manifest of an artifact: it has no schema")
+            raise BadArtifact(f"{MANIFEST} has no schema, so it is not a manifest of an artifact; give another folder")
         if head.schema != SCHEMA:
-            newer = "a newer bakeoff wrote it: update yours" if head.schema > SCHEMA else "export it anew"
-            raise BadArtifact(f"{MANIFEST} has schema {head.schema}, this version reads {SCHEMA}; {newer}")
+            advice = "update bakeoff" if head.schema > SCHEMA else "export the artifact again"
+            raise BadArtifact(f"{MANIFEST} has schema {head.schema}, but this version reads {SCHEMA}; {advice}")
         manifest = msgspec.json.decode(data, type=Manifest)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError) as error:
         raise BadArtifact(f"{MANIFEST} cannot be read: {error}; copy or export the artifact again") from error
     if _digest(manifest) != manifest.digest or encode(manifest) != data:
-        raise BadArtifact(f"{MANIFEST} was edited: it is not what it was sealed as; copy or export the artifact again")
+        raise BadArtifact(f"{MANIFEST} was edited: its digest does not match; copy or export the artifact again")
     if not all(text.isprintable() for text in _texts(msgspec.to_builtins(manifest))):
-        raise BadArtifact(f"{MANIFEST} holds letters that cannot be printed; export writes none")
+        raise BadArtifact(
+            f"{MANIFEST} has characters that cannot be printed, which export never writes; export the artifact again"
+        )
     return manifest
 
 

@@ -1,4 +1,4 @@
-"""What a host must have for an artifact, and what this one has."""
+"""Compares an artifact's host requirements with the facts of this host."""
 
 import platform
 from collections.abc import Iterable, Mapping
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from packaging.version import Version
 
-from bakeoff.backends.format import Need
+from bakeoff.backends.format import HostRequirement
 from bakeoff.machine import host
 
 _LIBRARIES = {
@@ -19,17 +19,20 @@ _LIBRARIES = {
     "tensorrt-cu12": "tensorrt",
     "tensorrt-cu13": "tensorrt",
 }
-_WAYS = {
-    "cpu flags": "export it on a host like this one",
+_ADVICE = {
+    "cpu flags": "export it on a host with this CPU",
     "gpu": "export it on a host with this GPU",
-    "compute capability": "export it on a host with such a GPU",
+    "compute capability": "export it on a host with a GPU like this one",
     "driver": "update the NVIDIA driver",
-    "machine": "export it on a machine of this kind",
+    "machine": "export it on a host of this architecture",
 }
 
 
 def facts() -> dict[str, str]:
-    """This host, as needs name it. Versions without what follows a plus sign: a build of torch, not another one."""
+    """Facts of this host, by the names that requirements use.
+
+    Versions are without the part after a plus sign, which names a build of the same version (`2.13.0+cpu`).
+    """
     machine = host.read_host()
     found = {
         "machine": platform.machine(),
@@ -51,21 +54,21 @@ def facts() -> dict[str, str]:
     return found
 
 
-def filled(needs: Iterable[Need], here: Mapping[str, str]) -> tuple[Need, ...]:
-    """The needs with the values of the host that writes, where they name none."""
+def with_host_values(needs: Iterable[HostRequirement], here: Mapping[str, str]) -> tuple[HostRequirement, ...]:
+    """Set each empty value to the fact of the host `here`, and drop duplicates."""
     return tuple(dict.fromkeys(need if need.value else replace(need, value=here.get(need.what, "")) for need in needs))
 
 
-def unmet(needs: Iterable[Need], here: Mapping[str, str]) -> tuple[str, ...]:
-    """A sentence for each need that this host does not meet: what was expected, what was found, what to do."""
+def unmet(needs: Iterable[HostRequirement], here: Mapping[str, str]) -> tuple[str, ...]:
+    """A text for each requirement that the host `here` does not meet: expected, found, what to do."""
     return tuple(
-        f"{need.what}: expected {_wanted(need, here)}, found {here.get(need.what) or 'none'}; {_way(need)}"
+        f"{need.what}: expected {_expected(need, here)}, found {here.get(need.what) or 'none'}; {_advice(need)}"
         for need in needs
         if not _met(need, here.get(need.what, ""))
     )
 
 
-def _met(need: Need, found: str) -> bool:
+def _met(need: HostRequirement, found: str) -> bool:
     if need.rule == "is":
         return found == need.value
     if need.rule == "has":
@@ -76,14 +79,14 @@ def _met(need: Need, found: str) -> bool:
         return False
 
 
-def _wanted(need: Need, here: Mapping[str, str]) -> str:
+def _expected(need: HostRequirement, here: Mapping[str, str]) -> str:
     if need.rule == "has":
         return " ".join(sorted(set(need.value.split()) - set(here.get(need.what, "").split())))
     return f"{need.value} or newer" if need.rule == "at least" else need.value
 
 
-def _way(need: Need) -> str:
-    if need.what in _WAYS:
-        return _WAYS[need.what]
+def _advice(need: HostRequirement) -> str:
+    if need.what in _ADVICE:
+        return _ADVICE[need.what]
     sign = ">=" if need.rule == "at least" else "=="
-    return f"pip install '{need.what}{sign}{need.value}', or export it anew"
+    return f"run pip install '{need.what}{sign}{need.value}', or export it again"

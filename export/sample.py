@@ -1,4 +1,4 @@
-"""The sample that travels with an artifact: what to call it with, and what the judge's eager gave for it."""
+"""The sample of an artifact: inputs to call it with, and the reference outputs, computed by eager."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -11,17 +11,18 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 BLOCK = 8191
-"""Elements of an input that is repeated: a prime, so that no frame of a window is like another."""
+"""Stored elements of an input that is repeated: a prime number, so that no two frames of a window are equal."""
 MOST = 1 << 13
-"""Elements of a tensor that is held whole."""
+"""Tensors with at most this many elements are stored completely."""
 
 
-def key(frame: int, program: str, way: str, name: str) -> str:
-    return f"{frame}/{program}/{way}/{name}"
+def key(frame: int, program: str, direction: str, name: str) -> str:
+    """Name of a tensor in the sample; `direction` is `in` or `out`."""
+    return f"{frame}/{program}/{direction}/{name}"
 
 
 def repeated(block: "Tensor", shape: tuple[int, ...]) -> "Tensor":
-    """A tensor of `shape` from the elements of `block`, begun anew where they end; as numpy.resize."""
+    """A tensor of `shape` with the elements of `block`, repeated as often as needed, as by numpy.resize."""
     import math
 
     count = math.prod(shape)
@@ -30,38 +31,45 @@ def repeated(block: "Tensor", shape: tuple[int, ...]) -> "Tensor":
 
 
 def every(elements: int) -> int:
-    """Which elements of an output are held: all, or every k-th; k is odd, so that no power of two hides columns."""
+    """The k for an output with this many elements, of which every k-th is stored.
+
+    k is odd, so that for a row length that is a power of two the stored elements cover all columns.
+    """
     return 1 if elements <= MOST else -(-elements // MOST) | 1
 
 
 def thinned(tensor: "Tensor", step: int) -> "Tensor":
+    """Every `step`-th element of the flattened tensor, beginning with the first."""
     return tensor.detach().flatten()[::step]
 
 
 class Reader:
-    """sample.safetensors of an artifact whose files were checked."""
+    """Reads sample.safetensors of an artifact whose files were checked."""
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
-        """Raises BadArtifact where it does not hold what the manifest's programs need."""
+        """Open the sample. Raises BadArtifact if it lacks an input or output of a program in frame 0."""
         from safetensors import SafetensorError, safe_open
 
         self._manifest = manifest
         try:
             self._file = safe_open(folder / manifest.sample.file, framework="pt")
         except (SafetensorError, OSError) as error:
-            raise BadArtifact(f"{manifest.sample.file} is no safetensors file: {error}") from error
+            raise BadArtifact(
+                f"{manifest.sample.file} is not a safetensors file: {error}; export the artifact again"
+            ) from error
         self._keys = set(self._file.keys())
-        for name, way, port in self._first():
-            if key(0, name, way, port.name) not in self._keys:
-                raise BadArtifact(f"{manifest.sample.file} lacks {key(0, name, way, port.name)}")
+        for name, direction, port in self._required():
+            if key(0, name, direction, port.name) not in self._keys:
+                raise _missing(key(0, name, direction, port.name))
 
-    def _first(self) -> Iterator[tuple[str, str, Port]]:
+    def _required(self) -> Iterator[tuple[str, str, Port]]:
+        """(program, direction, port) of the tensors that frame 0 must have."""
         for program in self._manifest.programs:
             yield from ((program.name, "in", port) for port in program.inputs)
             yield from ((program.name, "out", port) for port in program.outputs)
 
     def inputs(self, frame: int, program: str, device: str) -> "dict[str, Tensor]":
-        """What is given in a frame, in the dtypes and shapes of the program's inputs."""
+        """The inputs that the sample has for a frame, in the dtypes and shapes of the program's inputs."""
         import torch
 
         ports = self._manifest.program(program).inputs
@@ -74,26 +82,30 @@ class Reader:
         }
 
     def outputs(self, frame: int, program: str) -> "dict[str, Tensor]":
-        """What the judge's eager gave, fp32, thinned as `Sample.every` says."""
+        """The reference outputs in fp32; of large ones every k-th element (`Sample.every`)."""
         ports = self._manifest.program(program).outputs
         return {port.name: self._tensor(frame, program, "out", port) for port in ports}
 
-    def _tensor(self, frame: int, program: str, way: str, port: Port) -> "Tensor":
-        name = key(frame, program, way, port.name)
+    def _tensor(self, frame: int, program: str, direction: str, port: Port) -> "Tensor":
+        name = key(frame, program, direction, port.name)
         if name not in self._keys:
-            raise BadArtifact(f"{SAMPLE} lacks {name}")
+            raise _missing(name)
         tensor: Tensor = self._file.get_tensor(name)
         return tensor
 
 
+def _missing(name: str) -> BadArtifact:
+    return BadArtifact(f"{SAMPLE} has no tensor {name}; export the artifact again")
+
+
 def carried(manifest: Manifest) -> frozenset[tuple[str, str]]:
-    """(program, input) of all that a stream carries."""
+    """(program, input) of each input that is carried state."""
     stream = manifest.stream
     return frozenset((one.to, one.input) for one in stream.carries) if stream else frozenset()
 
 
 def calls(manifest: Manifest, frames: Iterable[int]) -> Iterator[tuple[int, str]]:
-    """(frame, program) in the order of the sample, without the prime."""
+    """(frame, program) of each call in the order of the sample, without the prime program."""
     each = manifest.stream.each if manifest.stream else (manifest.main,)
     for frame in frames:
         for program in each:
@@ -101,5 +113,5 @@ def calls(manifest: Manifest, frames: Iterable[int]) -> Iterator[tuple[int, str]
 
 
 def limits_of(manifest: Manifest, program: str) -> Mapping[str, float]:
-    """Output to the relative L2 that it may differ by."""
+    """Largest relative L2 error of each output of a program."""
     return {port.name: manifest.sample.limits[f"{program}/{port.name}"] for port in manifest.program(program).outputs}

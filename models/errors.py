@@ -9,6 +9,7 @@ ErrorCode = Literal[
     "bad-variant",  # text that is not component:preset.workload/backend/dtype@device
     "bad-user-code",  # package.module:ATTRIBUTE that cannot be loaded
     "bad-config",  # a component's config with unknown or invalid fields
+    "bad-input",  # tensors with other names, dtypes, shapes or devices than a program takes
     "bad-checkpoint",  # a weights file that is missing, unreadable or does not fit the module
     "bad-golden",  # a golden file that is missing or malformed
     "bad-record",  # a record file that is torn, edited or of another schema

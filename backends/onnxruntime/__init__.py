@@ -1,1 +1,1 @@
-"""The onnxruntime backend: torch.onnx's exporter and ONNX Runtime's sessions."""
+"""The onnxruntime backend: exports with torch.onnx and runs ONNX Runtime sessions."""

@@ -1,22 +1,22 @@
-"""The ONNX artifact format: models in one folder that share one file of weights."""
+"""The ONNX artifact format: the models of a folder share one file of weights."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bakeoff.backends.backend import Unavailable, Unsupported
-from bakeoff.backends.format import ArtifactFormat, Need, Opening, Run, WriteRequest, Written
+from bakeoff.backends.format import ArtifactFormat, HostRequirement, Opening, Run, WriteRequest, Written
 from bakeoff.backends.onnxruntime.binding import bind_tensors, runner
 from bakeoff.backends.onnxruntime.export import export_model
-from bakeoff.backends.onnxruntime.onnx_files import check_model, lay_out
+from bakeoff.backends.onnxruntime.onnx_files import add_model, check_model
 from bakeoff.backends.onnxruntime.options import INSTALL, provider_of
 from bakeoff.backends.onnxruntime.session import (
-    lost_provider,
+    load_errors,
     open_session,
+    other_provider,
     outputs_of,
     preload,
     provider_options,
-    refusals,
     session_options,
 )
 
@@ -24,21 +24,23 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _LEAST_RUNTIME = "1.18"
-"""The first that reads opset 20 and IR version 10 (onnxruntime.ai/docs/reference/compatibility.html)."""
+"""First version that reads opset 20 and IR version 10 (onnxruntime.ai/docs/reference/compatibility.html)."""
 
 
 def _write(request: WriteRequest) -> Written:
     import onnx
 
     if request.options.cuda_graph:
-        raise Unsupported("a captured CUDA graph lives in one process; export it without cuda_graph and capture there")
+        raise Unsupported(
+            "a captured CUDA graph cannot be exported; export without cuda_graph, and capture it where it is deployed"
+        )
     made = export_model(request.module, request.inputs, request.options, request.context)
-    lay_out(made.path, request.folder, request.name)
+    add_model(made.path, request.folder, request.name)
     model = onnx.load(str(request.folder / f"{request.name}.onnx"), load_external_data=False)
     opset = next(entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
-    needs = [Need("onnxruntime", "at least", _LEAST_RUNTIME)]
+    needs = [HostRequirement("onnxruntime", "at least", _LEAST_RUNTIME)]
     if request.context.device == "cuda":
-        needs.append(Need("driver", "at least"))
+        needs.append(HostRequirement("driver", "at least"))
     return Written(f"{request.name}.onnx", (), tuple(needs), {"opset": opset, "ir_version": model.ir_version})
 
 
@@ -48,11 +50,11 @@ def _read(path: Path, _constants: Sequence[Path], opening: Opening) -> Run:
     provided = provider_options(opening.options, opening.device, opening.dtype, None)
     try:
         session = open_session(path, provider, session_options(opening.options, opening.threads), provided)
-    except refusals() as error:
+    except load_errors() as error:
         raise RuntimeError(str(error)) from error
-    lost = lost_provider(provider, session)
-    if lost:
-        raise Unavailable(f"ONNX Runtime opened {path.name} with {lost}; {INSTALL}")
+    other = other_provider(provider, session)
+    if other is not None:
+        raise Unavailable(f"ONNX Runtime opened {path.name} with {other}; {INSTALL}")
     names, outputs = [value.name for value in session.get_inputs()], outputs_of(session)
     run_bound = runner(session, opening.device)
 
@@ -66,7 +68,7 @@ def _read(path: Path, _constants: Sequence[Path], opening: Opening) -> Run:
 
 FORMAT = ArtifactFormat(
     name="onnx",
-    summary="ONNX (.onnx), the weights of all its models in one file beside them",
+    summary="ONNX models (.onnx), and one file with the weights of all of them",
     write=_write,
     check=check_model,
     read=_read,

@@ -1,10 +1,10 @@
-"""ONNX Runtime: torch.onnx's exporter, weights beside the graph, a session with inputs and outputs bound in place.
+"""ONNX Runtime: exports with torch.onnx, weights in a separate file, session inputs and outputs bound in place.
 
-On CUDA the provider is CUDA's or TensorRT's, inputs and outputs stay on the device, and any node left to the CPU is
-falling back. The CPU provider has no bf16 kernels. `int8` quantises the weights of MatMul nodes and their activations
-as they come (dynamic); it is a variant of its own class, judged by its own budget. A model in the cache that no session
-can be made of is exported again. A provider that cannot load is replaced by the CPU's with no more than a warning, so
-the session's own list is compared with what was asked for.
+On CUDA the session uses the CUDA or the TensorRT provider, and inputs and outputs stay on the device; any node that
+runs on the CPU is a fallback. The CPU provider has no bf16 kernels. `int8` quantises the weights of MatMul nodes, and
+their activations at run time (dynamic); such a variant has the parity budget of dynamic quantisation. A model in the
+cache that cannot be opened is exported again. ONNX Runtime replaces a provider that cannot load by the CPU provider and
+only warns, so the session's list of providers is compared with the request.
 """
 
 from collections import Counter
@@ -24,11 +24,11 @@ from bakeoff.backends.backend import (
     Requirement,
     Unsupported,
 )
-from bakeoff.backends.exported import TORCH, forms
+from bakeoff.backends.exported import TORCH, input_layouts
 from bakeoff.backends.onnxruntime.artifact import FORMAT
 from bakeoff.backends.onnxruntime.export import ExportedModel, export_model
 from bakeoff.backends.onnxruntime.options import INSTALL, PROVIDERS, Options, provider_of
-from bakeoff.backends.onnxruntime.session import Session, lost_provider, outputs_of
+from bakeoff.backends.onnxruntime.session import Session, other_provider, outputs_of
 from bakeoff.models.component import Quantisation
 
 if TYPE_CHECKING:
@@ -44,8 +44,8 @@ def _missing(options: Options, device: str) -> str | None:
         version("onnxruntime-gpu")
     except PackageNotFoundError:
         return (
-            f"the onnxruntime installed here has no {provider_of(options, device)}; "
-            "pip uninstall onnxruntime, then pip install onnxruntime-gpu: they share a folder"
+            f"the installed onnxruntime has no {provider_of(options, device)}; "
+            "run pip uninstall onnxruntime, then pip install onnxruntime-gpu (both use the same folder)"
         )
     return None
 
@@ -53,17 +53,17 @@ def _missing(options: Options, device: str) -> str | None:
 def _unsupported(options: Options, device: str, dtype: str) -> str | None:
     wanted = provider_of(options, device)
     if device == "cuda" and wanted == PROVIDERS["cpu"]:
-        return "the CPU provider on a CUDA variant would measure copies; write @cpu"
+        return "the CPU provider in a CUDA variant would time copies between host and device; use @cpu"
     if device == "cpu" and wanted != PROVIDERS["cpu"]:
-        return f"{wanted} runs on a GPU; write @cuda"
+        return f"{wanted} runs only on a GPU; use @cuda"
     if device == "cpu" and dtype == "bf16":
         return "ONNX Runtime's CPU provider has no bf16 kernels (NOT_IMPLEMENTED); use fp32"
     if options.int8 and dtype != "fp32":
-        return "dynamic int8 quantises an fp32 graph; use fp32"
+        return f"int8 quantises only fp32 graphs, not {dtype}; use fp32"
     if options.cuda_graph and wanted != PROVIDERS["cuda"]:
-        return "cuda_graph is the CUDA provider's; take provider=cuda on @cuda"
+        return "only the CUDA provider supports cuda_graph; use provider=cuda on @cuda"
     if wanted == PROVIDERS["tensorrt"] and dtype == "fp32":
-        return "the TensorRT provider multiplies fp32 in TF32 (onnxruntime#26029); write tf32"
+        return "the TensorRT provider computes fp32 products in TF32 (onnxruntime#26029); use tf32"
     return None
 
 
@@ -76,13 +76,13 @@ def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options
     names = tuple(value.name for value in made.session.get_inputs())
     proof = _prove(made)
     if options.int8 and not proof.quantised:
-        raise Unsupported("no MatMul of its graph has stored weights to quantise; for convolutions take int8-static")
+        raise Unsupported("no MatMul of the graph has constant weights to quantise; for convolutions use int8-static")
     outputs = outputs_of(made.session)
-    return Session(made.session, names, forms(inputs), outputs, made.provider, proof, options.cuda_graph)
+    return Session(made.session, names, input_layouts(inputs), outputs, made.provider, proof, options.cuda_graph)
 
 
 def _prove(made: ExportedModel) -> Proof:
-    """The session's providers and the graph it read; which node runs where, only a traced twin knows."""
+    """Read the proof from the session and the model. Only a traced build shows which provider ran a node."""
     import onnx
 
     model = onnx.load(str(made.path), load_external_data=False)
@@ -91,7 +91,7 @@ def _prove(made: ExportedModel) -> Proof:
     stored = {tensor.name for tensor in model.graph.initializer}
     left = {node.name: _why_left(node, stored) for node in model.graph.node if integer and node.op_type in _PRODUCTS}
     return Proof(
-        fell_back=lost_provider(made.provider, made.session),
+        fell_back=other_provider(made.provider, made.session) or "",
         graphs=1,
         operators_inside=nodes,
         quantised=integer,
@@ -110,7 +110,7 @@ def _prove(made: ExportedModel) -> Proof:
 def _why_left(node: Any, stored: set[str]) -> str:
     if node.op_type != "MatMul":
         return f"{node.op_type}: only MatMul is quantised"
-    return "the quantiser left it" if stored.intersection(node.input) else "a product of two activations"
+    return "the quantiser skipped it" if stored.intersection(node.input) else "a product of two activations"
 
 
 BACKEND = Backend(
@@ -132,7 +132,7 @@ BACKEND = Backend(
         unsupported=_unsupported,
     ),
     evidence=Evidence(
-        checks="the session's first provider is the one asked for, and every node is placed on it", quantises=_quantises
+        checks="the session's first provider is the requested one, and every node runs on it", quantises=_quantises
     ),
     footprint=Footprint(keeps_module_weights=False, caches=True, weight_copies=3.0),
     artifact=FORMAT,

@@ -1,4 +1,4 @@
-"""A session's inputs and outputs as torch tensors: bound in place, and run on CUDA after torch's own stream."""
+"""Binds torch tensors as a session's inputs and outputs, and runs the session after torch's current CUDA stream."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A session's binding to memory, and the tensors that own it."""
+    """A session's binding, and the tensors whose memory is bound."""
 
     binding: "onnxruntime.IOBinding"
     inputs: "tuple[Tensor, ...]"
@@ -24,26 +24,29 @@ def bind_tensors(
     tensors: "Sequence[Tensor]",
     outputs: "Sequence[tuple[str, tuple[int, ...], Any]]",
 ) -> Bound:
-    """Inputs where they lie and outputs in new memory beside them; nothing is copied that is contiguous."""
+    """Bind the inputs in place and the outputs to new memory on the same device; only non-contiguous inputs are copied.
+
+    `outputs` are name, shape and torch dtype of each output.
+    """
     import torch
 
     binding = session.io_binding()
     device = tensors[0].device
     kept = tuple(tensor.contiguous() for tensor in tensors)
     results = tuple(torch.empty(shape, dtype=dtype, device=device) for _, shape, dtype in outputs)
-    place = (device.type, device.index or 0)
+    location = (device.type, device.index or 0)
     for name, tensor in zip(names, kept, strict=True):
-        binding.bind_input(name, *place, _onnx_type(tensor), tensor.shape, tensor.data_ptr())
+        binding.bind_input(name, *location, _onnx_type(tensor), tensor.shape, tensor.data_ptr())
     for (name, _, _), tensor in zip(outputs, results, strict=True):
-        binding.bind_output(name, *place, _onnx_type(tensor), tensor.shape, tensor.data_ptr())
+        binding.bind_output(name, *location, _onnx_type(tensor), tensor.shape, tensor.data_ptr())
     return Bound(binding, kept, results)
 
 
 def runner(session: "onnxruntime.InferenceSession", device: str) -> "Callable[..., None]":
-    """Runs a binding; on CUDA once torch's current stream has done what it holds, inputs among it.
+    """Return the function that runs a binding; on CUDA it first waits for torch's current stream.
 
-    The GPU providers run on a stream of their own, which waits for no other before a run (onnxruntime#26609, #32673);
-    after it they wait for it themselves.
+    The GPU providers run on their own stream. It does not wait for other streams before a run, so inputs that torch
+    still computes would be read too early (onnxruntime#26609, #32673). After a run the providers synchronise it.
     """
     run: Callable[..., None] = session.run_with_iobinding
     if device != "cuda":
@@ -58,7 +61,7 @@ def runner(session: "onnxruntime.InferenceSession", device: str) -> "Callable[..
 
 
 def _onnx_type(tensor: "Tensor") -> int:
-    """The element type of the ONNX standard (onnx.proto, TensorProto.DataType); numpy has no bfloat16 to name it by."""
+    """The tensor's element type in ONNX (onnx.proto, TensorProto.DataType); numpy has no bfloat16 to pass instead."""
     import onnx
     import torch
 

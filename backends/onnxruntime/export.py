@@ -1,4 +1,4 @@
-"""A module as an ONNX model in the cache, with its weights beside it: exported, or found there, and opened."""
+"""Exports a module as an ONNX model with separate weights into the cache, or finds it there, and opens a session."""
 
 import re
 import shutil
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from bakeoff.backends.artifact_cache import load_or_build
 from bakeoff.backends.backend import BuildContext, Unavailable, Unsupported
-from bakeoff.backends.exported import export, graph_hash, program_key, refuse_quantised
+from bakeoff.backends.exported import check_not_quantised, export, graph_hash, program_key
 from bakeoff.backends.onnxruntime.options import INSTALL, Options, provider_of
-from bakeoff.backends.onnxruntime.session import open_session, preload, provider_options, refusals, session_options
+from bakeoff.backends.onnxruntime.session import load_errors, open_session, preload, provider_options, session_options
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -24,7 +24,7 @@ _MODEL = "model.onnx"
 
 @dataclass(frozen=True, slots=True)
 class ExportedModel:
-    """An exported model in the cache, and a session of it."""
+    """An exported model in the cache, and a session that runs it."""
 
     path: Path
     session: "onnxruntime.InferenceSession"
@@ -36,14 +36,17 @@ class ExportedModel:
 def export_model(
     module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext
 ) -> ExportedModel:
-    """Export the module, or find it exported. Raises Unavailable and Unsupported."""
+    """Open the module's model from the cache; export it first if it is not there.
+
+    Raises Unavailable if onnxruntime lacks the provider, Unsupported if the module cannot be exported.
+    """
     import onnxruntime
 
     provider = provider_of(options, context.device)
     preload(provider)
     if provider not in onnxruntime.get_available_providers():
-        raise Unavailable(f"onnxruntime {onnxruntime.__version__} here has no {provider}; {INSTALL}")
-    refuse_quantised(module, "torch.onnx", "take onnxruntime[int8]")
+        raise Unavailable(f"the installed onnxruntime {onnxruntime.__version__} has no {provider}; {INSTALL}")
+    check_not_quantised(module, "torch.onnx", "use onnxruntime[int8]")
     program = export(module, inputs)
     hashed = graph_hash([program.graph])
     folder = context.cache_dir / f"onnx-{program_key(program, hashed, options.int8)}"
@@ -54,15 +57,15 @@ def export_model(
         lambda saved: open_session(saved / _MODEL, provider, settings, provided),
         lambda target: _convert(program, list(inputs), options, target),
         context.work_dir / "onnx",
-        refusals(),
+        load_errors(),
     )
     return ExportedModel(folder / _MODEL, stored.loaded, provider, hashed, stored.from_cache)
 
 
 def _convert(program: "torch.export.ExportedProgram", names: list[str], options: Options, folder: Path) -> None:
-    """Write a new folder with model.onnx and its weights beside it.
+    """Write a new folder with model.onnx and its file of weights.
 
-    Raises Unsupported, naming them, where torch.onnx has no translation of operators.
+    Raises Unsupported with the names of operators that torch.onnx cannot translate.
     """
     import torch
 
@@ -72,7 +75,8 @@ def _convert(program: "torch.export.ExportedProgram", names: list[str], options:
         missing = re.findall(r"No ONNX function found for <OpOverload\(op='([\w.:]+)'", str(error))
         if not missing:
             raise
-        raise Unsupported(f"torch.onnx cannot translate {', '.join(dict.fromkeys(missing))}") from error
+        names = ", ".join(dict.fromkeys(missing))
+        raise Unsupported(f"torch.onnx cannot translate {names}; use another backend, such as inductor") from error
     assert made is not None
     full = folder / "full" if options.int8 else folder
     full.mkdir(parents=True)
@@ -84,11 +88,14 @@ def _convert(program: "torch.export.ExportedProgram", names: list[str], options:
 
 
 def _quantise(full: Path, small: Path) -> None:
-    """Dynamic int8 of MatMul. In a folder of its own: the weights beside a model are written where others may lie."""
+    """Write the model at `full` to `small` with MatMul in dynamic int8.
+
+    The two must be in different folders, or the new file of weights could overwrite the old one.
+    """
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    # onnxruntime 1.31 turns a Gemm's weights over and then infers shapes from what was noted of them before.
+    # onnxruntime 1.31 transposes a Gemm's weights and then fails on the shapes that were stored before: remove these.
     model = onnx.load(str(full), load_external_data=False)
     del model.graph.value_info[:]
     onnx.save(model, str(full))

@@ -1,4 +1,4 @@
-"""Options of the onnxruntime backend, and the execution provider that they name."""
+"""Options of the onnxruntime backend, and the execution provider that they select."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -6,7 +6,7 @@ from typing import Literal
 from bakeoff.backends.exported import INSTALL as _INSTALL
 
 PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtExecutionProvider"}
-INSTALL = f"{_INSTALL}; for CUDA, onnxruntime-gpu in place of onnxruntime"
+INSTALL = f"{_INSTALL}; for CUDA, replace onnxruntime by onnxruntime-gpu"
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class Options:
     """Graph optimisations of the session."""
     int8: bool = False
     cuda_graph: bool = False
-    """Each bound set of inputs is captured at its first call and replayed; the CUDA provider's."""
+    """Capture each bound set of inputs at its first call and then replay it; only with the CUDA provider."""
 
 
 def provider_of(options: Options, device: str) -> str:

@@ -1,4 +1,4 @@
-"""What a session's own profile says: the time of each node, and the provider that it ran on."""
+"""Reads a session's profile: the time of each node, and the provider that ran it."""
 
 import json
 from collections import Counter
@@ -8,7 +8,10 @@ from bakeoff.backends.tracing import TRACED_CALLS, Kernel, Trace
 
 
 def read_profile(path: Path, provider: str) -> Trace:
-    """Node times of the last calls of a session's profile, the first ones warm it up; and where each node ran."""
+    """Read node times and providers from the last TRACED_CALLS calls of a profile, and delete the file.
+
+    Earlier calls are warm-up. `provider` is the requested one: its nodes are inside, all others outside.
+    """
     events = json.loads(path.read_text(encoding="utf-8"))
     path.unlink(missing_ok=True)
     runs = [event for event in events if event.get("name") == "model_run"][-TRACED_CALLS:]

@@ -1,4 +1,4 @@
-"""ONNX Runtime sessions: their settings, how they are opened, and an engine around one."""
+"""ONNX Runtime sessions: their settings, how they are opened, and the engine that runs one."""
 
 import contextlib
 import importlib
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bakeoff.backends.backend import Call, Engine, Proof
-from bakeoff.backends.exported import refuse_others
+from bakeoff.backends.exported import check_layouts
 from bakeoff.backends.onnxruntime.binding import bind_tensors, runner
 from bakeoff.backends.onnxruntime.options import PROVIDERS, Options, provider_of
 from bakeoff.backends.onnxruntime.profile import read_profile
@@ -22,11 +22,14 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Session(Engine):
-    """A session, the names of its outputs, and what was learned when it was made."""
+    """An engine that runs a session.
+
+    `outputs` are name, shape and torch dtype of each output; `bound` counts the bound sets of inputs.
+    """
 
     session: "onnxruntime.InferenceSession"
     inputs: tuple[str, ...]
-    takes: Mapping[str, str]
+    layouts: Mapping[str, str]
     outputs: "tuple[tuple[str, tuple[int, ...], Any], ...]"
     provider: str
     proof: Proof
@@ -34,12 +37,12 @@ class Session(Engine):
     bound: int = 0
 
     def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
-        refuse_others(self.takes, inputs)
+        check_layouts(self.layouts, inputs)
         return self._bind(inputs)
 
     def port(self, inputs: "Mapping[str, Tensor]", outputs: Sequence[str]) -> Port:
-        """Binding copies inputs that are not contiguous, so that the buffers are contiguous ones."""
-        refuse_others(self.takes, inputs)
+        """As Engine.port; the buffers are contiguous, because binding would copy others."""
+        check_layouts(self.layouts, inputs)
         buffers = buffers_like(inputs, contiguous=True)
         return Port(buffers, self._bind(buffers), outputs)
 
@@ -55,7 +58,7 @@ class Session(Engine):
         return call
 
     def _run_settings(self) -> "onnxruntime.RunOptions | None":
-        """A captured graph replays the addresses it was captured with, so each binding has a graph of its own."""
+        """Give each binding its own captured graph, since a graph replays the addresses it was captured with."""
         if not self.captured:
             return None
         import onnxruntime
@@ -78,9 +81,10 @@ class Session(Engine):
 
 
 def preload(provider: str) -> None:
-    """CUDA's libraries, which onnxruntime-gpu finds where torch's wheels left them, and TensorRT's, which it does not.
+    """Load the libraries that a GPU provider needs.
 
-    Importing `tensorrt` loads those of its wheel; where it is absent they may still be on the loader's own path.
+    `preload_dlls` finds CUDA's in torch's wheels, but not TensorRT's. Importing `tensorrt` loads those from its wheel;
+    without that wheel the system's loader may still find them.
     """
     import onnxruntime
 
@@ -100,7 +104,7 @@ def open_session(
 
 
 def session_options(options: Options, threads: int, profile: Path | None = None) -> "onnxruntime.SessionOptions":
-    """`profile`: how the names of profiles begin; None for none."""
+    """Settings of a session. `profile` is the prefix of the profile's file name; None: no profile."""
     import onnxruntime
 
     settings = onnxruntime.SessionOptions()
@@ -121,7 +125,7 @@ def session_options(options: Options, threads: int, profile: Path | None = None)
 
 
 def provider_options(options: Options, device: str, dtype: str, cache_dir: Path | None) -> dict[str, str]:
-    """What a provider is told beyond its name. CUDA's own default multiplies fp32 in TF32 (onnxruntime 1.18 on)."""
+    """Options for the provider. TF32 is set explicitly: the CUDA provider uses it for fp32 by default since 1.18."""
     wanted = provider_of(options, device)
     if wanted == PROVIDERS["cuda"]:
         return {"use_tf32": str(int(dtype == "tf32")), "enable_cuda_graph": str(int(options.cuda_graph))}
@@ -139,10 +143,10 @@ def provider_options(options: Options, device: str, dtype: str, cache_dir: Path 
     return {}
 
 
-def lost_provider(asked: str, session: "onnxruntime.InferenceSession") -> str:
-    """What runs in place of the provider that was asked for; "" if it is there and first."""
+def other_provider(requested: str, session: "onnxruntime.InferenceSession") -> str | None:
+    """The providers that run instead of the requested one, as a noun phrase; None if that one is first in the list."""
     found = session.get_providers()
-    return "" if found and found[0] == asked else f"{', '.join(found) or 'no provider'} in place of {asked}"
+    return None if found and found[0] == requested else f"{', '.join(found) or 'no provider'} instead of {requested}"
 
 
 def outputs_of(session: "onnxruntime.InferenceSession") -> "tuple[tuple[str, tuple[int, ...], Any], ...]":
@@ -156,8 +160,8 @@ def _torch_type(name: str) -> Any:
     return {"tensor(float)": torch.float32, "tensor(float16)": torch.float16, "tensor(bfloat16)": torch.bfloat16}[name]
 
 
-def refusals() -> tuple[type[Exception], ...]:
-    """What ONNX Runtime raises for a model that it cannot open; they have no base but Exception."""
+def load_errors() -> tuple[type[Exception], ...]:
+    """Exceptions that ONNX Runtime raises for a model it cannot open; they have no common base but Exception."""
     from onnxruntime.capi import onnxruntime_pybind11_state as errors
 
     names = ("Fail", "InvalidArgument", "InvalidGraph", "InvalidProtobuf", "NoSuchFile", "NotImplemented")

@@ -1,1 +1,1 @@
-"""The tensorrt and tensorrt-aot backends, both made with torch_tensorrt."""
+"""The tensorrt and tensorrt-aot backends, which both use torch_tensorrt."""

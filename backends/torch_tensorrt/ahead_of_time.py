@@ -1,8 +1,8 @@
-"""TensorRT ahead of time: torch.export, converted by torch_tensorrt, saved, and what is timed is what was loaded back.
+"""TensorRT ahead of time: exports the module, converts it with torch_tensorrt, saves it, loads it back and times that.
 
-Weights are constants of the engine. `require_full_compilation` turns an operator that TensorRT lacks into a failed
-build with its name. A saved program in the cache that cannot be loaded is built again. Not one engine has been built by
-us: the machines that this was written on have no TensorRT libraries.
+Weights are constants of the engine. With `require_full_compilation`, a build fails if TensorRT lacks an operator, and
+the error names it. A saved program in the cache that cannot be loaded is built again. Never run on a real engine yet:
+the machines it was written on have no TensorRT libraries, so tests use a fake of torch_tensorrt.
 """
 
 from collections.abc import Mapping
@@ -20,10 +20,10 @@ from bakeoff.backends.backend import (
     Footprint,
     Proof,
 )
-from bakeoff.backends.exported import TORCH, forms, refuse_others
+from bakeoff.backends.exported import TORCH, check_layouts, input_layouts
 from bakeoff.backends.torch_tensorrt.artifact import FORMAT
 from bakeoff.backends.torch_tensorrt.library import REQUIRES
-from bakeoff.backends.torch_tensorrt.program import Options, digest, save_program, set_up
+from bakeoff.backends.torch_tensorrt.program import Options, configure, file_digest, save_program
 from bakeoff.backends.torch_tensorrt.proof import prove, read_converted, trace_engines
 from bakeoff.backends.torch_tensorrt.settings import unsupported_settings
 from bakeoff.backends.tracing import Trace
@@ -37,11 +37,11 @@ class _Loaded(Engine):
     """A program loaded from disk."""
 
     module: "fx.GraphModule"
-    takes: Mapping[str, str]
+    layouts: Mapping[str, str]
     proof: Proof
 
     def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
-        refuse_others(self.takes, inputs)
+        check_layouts(self.layouts, inputs)
         run, tensors = self.module, tuple(inputs.values())
         return lambda: tuple(run(*tensors))
 
@@ -54,7 +54,7 @@ class _Loaded(Engine):
 
 def _unsupported(options: Options, _device: str, _dtype: str) -> str | None:
     if options.weight_streaming and options.cudagraphs:
-        return "weight_streaming cannot be combined with cudagraphs: a CUDA graph needs its weights in place; drop one"
+        return "weight_streaming moves weights, which cudagraphs needs at fixed addresses; use only one of them"
     return unsupported_settings(options.optimization_level, options.min_block_size)
 
 
@@ -63,19 +63,19 @@ def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options
     found = read_converted(made.module)
     proof = prove(
         found,
-        made.told,
-        made.inside,
+        made.log,
+        made.operators,
         made.graph,
         program_from_cache=made.cached,
-        program_digest=digest(made.path),
+        program_digest=file_digest(made.path),
     )
-    set_up(made.library, made.module, options)
-    return _Loaded(made.module, forms(inputs), replace(proof, artifact_bytes=made.path.stat().st_size))
+    configure(made.library, made.module, options)
+    return _Loaded(made.module, input_layouts(inputs), replace(proof, artifact_bytes=made.path.stat().st_size))
 
 
 BACKEND = Backend(
     name="tensorrt-aot",
-    summary="TensorRT engines made ahead of time by torch_tensorrt, saved and loaded back",
+    summary="TensorRT engines built ahead of time by torch_tensorrt, saved and loaded back",
     build=_build,
     options=Options,
     defaults=(
@@ -86,7 +86,7 @@ BACKEND = Backend(
     ),
     capability=Capability(requires=(TORCH, *REQUIRES), devices=("cuda",), unsupported=_unsupported),
     evidence=Evidence(
-        checks="the program loaded from disk holds at least one TensorRT engine; operators beside it are named"
+        checks="the program loaded from disk holds at least one TensorRT engine; other operators are listed"
     ),
     footprint=Footprint(keeps_module_weights=False, caches=True, weight_copies=3.0),
     artifact=FORMAT,

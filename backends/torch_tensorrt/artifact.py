@@ -1,14 +1,14 @@
-"""The TensorRT artifact format: programs of torch_tensorrt, and the raw engine where a graph is one."""
+"""The TensorRT artifact format: torch_tensorrt programs, and the raw engine if a program is a single engine."""
 
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bakeoff.backends.format import ArtifactFormat, Need, Opening, Run, WriteRequest, Written
+from bakeoff.backends.format import ArtifactFormat, HostRequirement, Opening, Run, WriteRequest, Written
 from bakeoff.backends.pt2_files import check_program
 from bakeoff.backends.torch_tensorrt.library import load_library
-from bakeoff.backends.torch_tensorrt.program import PLAN, save_program, set_up
+from bakeoff.backends.torch_tensorrt.program import ENGINE_ENDING, configure, save_program
 from bakeoff.backends.torch_tensorrt.proof import read_converted
 
 if TYPE_CHECKING:
@@ -16,30 +16,37 @@ if TYPE_CHECKING:
 
 
 def _write(request: WriteRequest) -> Written:
-    """The saved program, and beside it the raw engine where the graph is one: that is what trtexec and C++ load."""
+    """Write the saved program, and the raw engine, which trtexec and C++ load, if the program is a single engine."""
     made = save_program(request.module, request.inputs, request.options, request.context)
     shutil.copyfile(made.path, request.folder / f"{request.name}.ep")
-    plan = made.path.with_suffix(PLAN)
-    if plan.exists():
-        shutil.copyfile(plan, request.folder / f"{request.name}{PLAN}")
-    needs = [Need("torch", "is"), Need("torch-tensorrt", "is"), Need("cuda", "at least"), Need("driver", "at least")]
-    needs.append(Need("tensorrt", "at least" if request.options.version_compatible else "is"))
+    engine = made.path.with_suffix(ENGINE_ENDING)
+    if engine.exists():
+        shutil.copyfile(engine, request.folder / f"{request.name}{ENGINE_ENDING}")
+    needs = [
+        HostRequirement("torch", "is"),
+        HostRequirement("torch-tensorrt", "is"),
+        HostRequirement("cuda", "at least"),
+        HostRequirement("driver", "at least"),
+    ]
+    needs.append(HostRequirement("tensorrt", "at least" if request.options.version_compatible else "is"))
     needs.append(
-        Need("compute capability", "at least", "8.0") if request.options.hardware_compatible else Need("gpu", "is")
+        HostRequirement("compute capability", "at least", "8.0")
+        if request.options.hardware_compatible
+        else HostRequirement("gpu", "is")
     )
     engines = len(read_converted(made.module).engines)
-    return Written(f"{request.name}.ep", (), tuple(needs), {"engines": engines, "raw_engine": plan.exists()})
+    return Written(f"{request.name}.ep", (), tuple(needs), {"engines": engines, "raw_engine": engine.exists()})
 
 
 def _check(path: Path, _files: Mapping[str, int]) -> None:
-    """Engines are objects of torch_tensorrt's C++ class; nothing else may be unpickled."""
+    """Check the program; engines are allowed, as objects of torch_tensorrt's C++ class, but nothing pickled."""
     check_program(path, torchbind=True)
 
 
 def _read(path: Path, _constants: Sequence[Path], opening: Opening) -> Run:
     library = load_library()
     module = library.load(str(path)).module()
-    set_up(library, module, opening.options)
+    configure(library, module, opening.options)
 
     def run(tensors: "Sequence[Tensor]") -> "Sequence[Tensor]":
         outputs: Sequence[Tensor] = module(*tensors)
@@ -50,7 +57,7 @@ def _read(path: Path, _constants: Sequence[Path], opening: Opening) -> Run:
 
 FORMAT = ArtifactFormat(
     name="tensorrt",
-    summary="torch_tensorrt program (.ep), and the raw engine (.engine) where the graph is one",
+    summary="torch_tensorrt program (.ep), and the raw engine (.engine) if the program is a single engine",
     write=_write,
     check=_check,
     read=_read,

@@ -1,9 +1,9 @@
-"""TensorRT inside torch.compile: dynamo captures one graph, torch_tensorrt converts what TensorRT has layers for.
+"""TensorRT inside torch.compile: dynamo captures one graph, torch_tensorrt converts the operators TensorRT supports.
 
-torch.compile hands parameters over as inputs, which TensorRT cannot fold or arrange (pytorch/TensorRT#3216); `freezing`
-makes them constants of the engine. A build that fails is always an error here: torch_tensorrt's own default is to go on
-with PyTorch's graph and a warning. Not one engine has been built by us: the machines that this was written on have no
-TensorRT libraries.
+torch.compile passes parameters as inputs, which TensorRT cannot fold or rearrange (pytorch/TensorRT#3216); `freezing`
+makes them constants of the engine. A failed build is always an error here, while torch_tensorrt's default is to
+continue with PyTorch's graph and a warning. Never run on a real engine yet: the machines it was written on have no
+TensorRT libraries, so tests use a fake of torch_tensorrt.
 """
 
 from collections import Counter
@@ -22,11 +22,11 @@ from bakeoff.backends.backend import (
     Proof,
 )
 from bakeoff.backends.compiled import CompiledEngine, CompileLog, compile_whole
-from bakeoff.backends.exported import TORCH, operators, refuse_quantised
+from bakeoff.backends.exported import TORCH, check_not_quantised, operators
 from bakeoff.backends.torch_tensorrt.library import REQUIRES, load_library
-from bakeoff.backends.torch_tensorrt.partitions import Told, listening
+from bakeoff.backends.torch_tensorrt.partitions import PartitionLog, capture_partition_log
 from bakeoff.backends.torch_tensorrt.proof import Converted, prove, read_converted, trace_engines
-from bakeoff.backends.torch_tensorrt.settings import cache_settings, settings, unsupported_settings
+from bakeoff.backends.torch_tensorrt.settings import QUANTISED_ADVICE, cache_settings, settings, unsupported_settings
 
 if TYPE_CHECKING:
     from torch import Tensor, fx, nn
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Options:
     optimization_level: int = 3
-    """0 to 5: how long TensorRT's builder searches."""
+    """0 to 5: how long TensorRT's builder searches for fast kernels."""
     min_block_size: int = 1
-    """Operators of the smallest engine; torch_tensorrt's own 5 leaves small ones to PyTorch."""
+    """Fewest operators of an engine; with torch_tensorrt's default of 5, PyTorch runs smaller groups."""
     cudagraphs: bool = False
     freezing: bool = False
     engine_cache: bool = False
-    """Keep built engines; only refittable ones can be kept."""
+    """Cache built engines; this makes them refittable, since others cannot be cached."""
 
 
 def _unsupported(options: Options, _device: str, _dtype: str) -> str | None:
@@ -50,22 +50,22 @@ def _unsupported(options: Options, _device: str, _dtype: str) -> str | None:
 
 @dataclass(slots=True)
 class _Compiler:
-    """torch_tensorrt's backend as torch.compile calls it, keeping what went in and what came out."""
+    """The compiler function that torch.compile calls: runs torch_tensorrt, and keeps its graphs and results."""
 
     backend: Any
     settings: Mapping[str, Any]
-    told: Told = field(default_factory=Told)
+    partition_log: PartitionLog = field(default_factory=PartitionLog)
     log: CompileLog = field(default_factory=CompileLog)
-    inside: Counter[str] = field(default_factory=Counter)
-    """Operators of the graphs, counted before torch_tensorrt changes them."""
+    graph_operators: Counter[str] = field(default_factory=Counter)
+    """Number of each operator in the graphs, counted before torch_tensorrt changes them."""
     results: "list[fx.GraphModule]" = field(default_factory=list)
     compiler_name: str = "tensorrt"
 
     def __call__(self, graph: "fx.GraphModule", inputs: "list[Tensor]") -> Any:
-        self.inside.update(operators(graph.graph))
-        with self.log.compiling(graph), listening() as told:
+        self.graph_operators.update(operators(graph.graph))
+        with self.log.compiling(graph), capture_partition_log() as captured:
             compiled = self.backend(graph, inputs, options=dict(self.settings))
-        self.told.text += told.text
+        self.partition_log.text += captured.text
         self.results.append(compiled)
         return compiled
 
@@ -73,18 +73,18 @@ class _Compiler:
         if not self.results:
             return Proof(fell_back="eager: dynamo captured no graph")
         found = [read_converted(result) for result in self.results]
-        engines = {f"{index}.{name}": plan for index, part in enumerate(found) for name, plan in part.engines.items()}
-        left: Counter[str] = Counter()
+        engines = {f"{index}.{name}": data for index, part in enumerate(found) for name, data in part.engines.items()}
+        outside: Counter[str] = Counter()
         for part in found:
-            left.update(part.left)
-        proof = prove(Converted(engines, left), self.told, self.inside, self.log.graph_hash)
+            outside.update(part.outside)
+        proof = prove(Converted(engines, outside), self.partition_log, self.graph_operators, self.log.graph_hash)
         return replace(
             proof, graphs=len(self.results), graph_breaks=self.log.graph_breaks, recompiles=self.log.recompiles
         )
 
 
 def _build(module: "nn.Module", _inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext) -> Engine:
-    refuse_quantised(module, "torch_tensorrt", "it lowers modelopt's quantize operators, not torchao's scaled_mm")
+    check_not_quantised(module, "torch_tensorrt", QUANTISED_ADVICE)
     library = load_library()
     known = {entry.name for entry in fields(library.dynamo.CompilationSettings)} | {"engine_cache_dir"}
     wanted = {"optimization_level": options.optimization_level, "min_block_size": options.min_block_size}
@@ -109,7 +109,7 @@ BACKEND = Backend(
     ),
     capability=Capability(requires=(TORCH, *REQUIRES), devices=("cuda",), unsupported=_unsupported),
     evidence=Evidence(
-        checks="dynamo captured one graph and at least one TensorRT engine stands in it; operators beside it are named"
+        checks="dynamo captured one graph, and it holds at least one TensorRT engine; other operators are listed"
     ),
     footprint=Footprint(caches=True, weight_copies=3.0),
 )

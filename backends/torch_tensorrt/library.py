@@ -1,7 +1,7 @@
-"""Loading torch_tensorrt, and what a host needs for it.
+"""Loads torch_tensorrt, and states what a host needs for it.
 
-`import torch_tensorrt` needs a GPU and TensorRT's libraries; without them it prints to stdout and raises a bare
-Exception (torch_tensorrt/__init__.py), so it happens in a worker and nowhere else.
+`import torch_tensorrt` needs a GPU and TensorRT's libraries. Without them it prints to stdout and raises a plain
+Exception (torch_tensorrt/__init__.py), so only workers import it.
 """
 
 import contextlib
@@ -16,11 +16,11 @@ REQUIRES = (Requirement("torch_tensorrt", INSTALL), Requirement("tensorrt", INST
 
 
 def load_library() -> Any:
-    """The torch_tensorrt module. Raises Unavailable with the library's own reason where it does not load."""
+    """Import torch_tensorrt. Raises Unavailable with the library's own reason if it does not load."""
     try:
         with contextlib.redirect_stdout(sys.stderr):
             import torch_tensorrt
-    except Exception as error:  # it raises nothing narrower
+    except Exception as error:  # torch_tensorrt raises plain Exception
         found = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise Unavailable(f"torch_tensorrt {version('torch_tensorrt')} does not load: {found}; {INSTALL}") from error
     return torch_tensorrt

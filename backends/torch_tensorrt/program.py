@@ -1,4 +1,4 @@
-"""A module as a TensorRT program in the cache: compiled, saved and loaded back, or found there."""
+"""Compiles a module to a TensorRT program in the cache, or finds it there, and loads it."""
 
 import contextlib
 import gc
@@ -14,69 +14,78 @@ from typing import TYPE_CHECKING, Any
 
 from bakeoff.backends.artifact_cache import load_or_build
 from bakeoff.backends.backend import BuildContext, Unsupported
-from bakeoff.backends.exported import export, graph_hash, operators, program_key, refuse_quantised
+from bakeoff.backends.exported import check_not_quantised, export, graph_hash, operators, program_key
 from bakeoff.backends.torch_tensorrt.library import load_library
-from bakeoff.backends.torch_tensorrt.partitions import Told, listening
+from bakeoff.backends.torch_tensorrt.partitions import PartitionLog, capture_partition_log
 from bakeoff.backends.torch_tensorrt.proof import read_converted
-from bakeoff.backends.torch_tensorrt.settings import cache_settings, settings
+from bakeoff.backends.torch_tensorrt.settings import QUANTISED_ADVICE, cache_settings, settings
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, fx, nn
 
-PLAN = ".engine"
+ENGINE_ENDING = ".engine"
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     optimization_level: int = 3
-    """0 to 5: how long TensorRT's builder searches."""
+    """0 to 5: how long TensorRT's builder searches for fast kernels."""
     min_block_size: int = 1
-    """Operators of the smallest engine; torch_tensorrt's own 5 leaves small ones to PyTorch."""
+    """Fewest operators of an engine; with torch_tensorrt's default of 5, PyTorch runs smaller groups."""
     cudagraphs: bool = False
     require_full_compilation: bool = True
+    """Fail the build if TensorRT lacks an operator; if False, PyTorch runs that operator."""
     hardware_compatible: bool = False
-    """Engines for Ampere and newer, not for this GPU alone."""
+    """Engines run on Ampere and newer GPUs, not only on this one."""
     version_compatible: bool = False
-    """Engines for newer TensorRT too, by lean operators alone."""
+    """Engines also run with newer versions of TensorRT, but use only the operators of its lean runtime."""
     engine_cache: bool = False
-    """Keep built engines; only refittable ones can be kept."""
+    """Cache built engines; this makes them refittable, since others cannot be cached."""
     weight_streaming: bool = False
-    """Weights stay on the host and are streamed to the device, within the budget that TensorRT chooses."""
+    """Weights stay in host memory and are streamed to the device, within the budget that TensorRT chooses."""
     preallocated_outputs: bool = False
-    """The next call's outputs are allocated while this one runs, in memory of their own."""
+    """While a call runs, allocate new memory for the outputs of the next call."""
 
 
 @dataclass(frozen=True, slots=True)
 class SavedProgram:
-    """A compiled program, saved in the cache and loaded back."""
+    """A compiled program in the cache, and the module loaded from it."""
 
     library: Any
     path: Path
     module: "fx.GraphModule"
-    told: Told
+    log: PartitionLog
+    """Empty for a program that was in the cache."""
     cached: bool
     graph: str
-    inside: "Counter[str]"
+    operators: "Counter[str]"
+    """Number of each operator in the exported graph."""
 
 
 def save_program(
     module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext
 ) -> SavedProgram:
+    """Load the module's program from the cache; compile and save it first if it is not there.
+
+    Raises Unavailable if torch_tensorrt does not load, Unsupported for operators, settings or weights it cannot take.
+    """
     import torch
 
-    refuse_quantised(module, "torch_tensorrt", "it lowers modelopt's quantize operators, not torchao's scaled_mm")
+    check_not_quantised(module, "torch_tensorrt", QUANTISED_ADVICE)
     library = load_library()
     program = export(module, inputs)
-    hashed, inside = graph_hash([program.graph]), operators(program.graph)
+    hashed, counted = graph_hash([program.graph]), operators(program.graph)
     known = inspect.signature(library.dynamo.compile).parameters
     chosen = settings(_wanted(options, context), known, context)
     path = context.cache_dir / f"{program_key(program, hashed, sorted(asdict(options).items()))}.ep"
-    told = Told()
+    log = PartitionLog()
 
     def build(target: Path) -> None:
-        told.text = _compile(library, program, inputs, chosen, path, target).text
-        gc.collect()  # graphs hold themselves: the engine that was saved would be metered beside the one loaded back
+        log.text = _compile(library, program, inputs, chosen, path, target).text
+        # Graphs have reference cycles: without a collection, memory figures would count the saved engine and the loaded
+        # one.
+        gc.collect()
         torch.cuda.empty_cache()
 
     stored = load_or_build(
@@ -86,7 +95,7 @@ def save_program(
         context.work_dir / "program.pt2",
         (OSError, RuntimeError, ValueError),
     )
-    return SavedProgram(library, path, stored.loaded, told, stored.from_cache, hashed, inside)
+    return SavedProgram(library, path, stored.loaded, log, stored.from_cache, hashed, counted)
 
 
 def _wanted(options: Options, context: BuildContext) -> dict[str, Any]:
@@ -108,39 +117,38 @@ def _compile(
     chosen: Mapping[str, Any],
     path: Path,
     target: Path,
-) -> Told:
-    """Save the compiled program at `target`, and its raw engine beside `path` if it is one; gives the partitions' log.
+) -> PartitionLog:
+    """Save the compiled program at `target`, and beside `path` its raw engine if it is a single one; return the log.
 
-    Raises Unsupported, naming them, where operators are left and a full compilation was asked for.
+    Raises Unsupported with the names of operators that TensorRT lacks, if `require_full_compilation` is set.
     """
     tensors = tuple(inputs.values())
-    with listening() as told:
+    with capture_partition_log() as log:
         try:
             compiled = library.dynamo.compile(program, arg_inputs=tensors, **chosen)
         except AssertionError as error:
             if "require_full_compilation" not in str(error):
                 raise
-            names = (
-                ", ".join(sorted(_left(library, program, tensors, chosen, target.with_name("partitions.txt"))))
-                or "some operator"
-            )
-            text = f"TensorRT has no layer for {names}; with require_full_compilation=false PyTorch runs what it lacks"
-            raise Unsupported(text) from error
+            unconverted = _unconverted(library, program, tensors, chosen, target.with_name("partitions.txt"))
+            names = ", ".join(sorted(unconverted)) or "some operator"
+            raise Unsupported(
+                f"TensorRT has no layer for {names}; use require_full_compilation=false to run it with PyTorch"
+            ) from error
     path.parent.mkdir(parents=True, exist_ok=True)
-    plans = list(read_converted(compiled).engines.values())
-    if len(plans) == 1 and plans[0]:
-        path.with_suffix(PLAN).write_bytes(plans[0])
+    engines = list(read_converted(compiled).engines.values())
+    if len(engines) == 1 and engines[0]:
+        path.with_suffix(ENGINE_ENDING).write_bytes(engines[0])
     _save(compiled, tensors, target)
-    return told
+    return log
 
 
 def _save(compiled: "fx.GraphModule", tensors: "tuple[Tensor, ...]", path: Path) -> None:
-    """What torch_tensorrt.save does with a compiled graph by default, retracing it, but for two things.
+    """Save a compiled graph by tracing it again, as torch_tensorrt.save does by default, with two differences.
 
-    Example inputs, all caches among them, are not pickled beside it. And engines stay objects of the C++ runtime, which
-    torch's own reader in C++ makes again: 2.13 and 2.14 turn them into Python's before they save
-    (torch_tensorrt/_compile.py, _normalize_engine_constants_to_python), whose pickles run code when the file is opened,
-    so that `_check` refuses them. (2.14 also declares what a program changes of its buffers: a component changes none.)
+    Example inputs, which include all caches, are not pickled into the file. And engines stay objects of the C++
+    runtime, which torch's C++ code can read. torch_tensorrt 2.13 and 2.14 convert them to Python objects before saving
+    (torch_tensorrt/_compile.py, _normalize_engine_constants_to_python); their pickles run code when the file is opened,
+    and the artifact's check rejects them. 2.14 also states which buffers a program changes; components change none.
     """
     import torch
 
@@ -149,31 +157,31 @@ def _save(compiled: "fx.GraphModule", tensors: "tuple[Tensor, ...]", path: Path)
     torch.export.save(saved, path)
 
 
-def _left(
+def _unconverted(
     library: Any,
     program: "torch.export.ExportedProgram",
     tensors: "tuple[Tensor, ...]",
     chosen: Mapping[str, Any],
     report: Path,
 ) -> Mapping[str, int]:
-    """Operators that TensorRT lacks, by a dry run: the error that stops a full compilation does not name them."""
-    asked = {**chosen, "require_full_compilation": False, "dryrun": str(report)}
+    """Operators that TensorRT lacks, from a dry run: the error of a failed full compilation does not name them."""
+    dry_run = {**chosen, "require_full_compilation": False, "dryrun": str(report)}
     with contextlib.redirect_stdout(sys.stderr):
-        library.dynamo.compile(program, arg_inputs=tensors, **asked)
-    return Told(report.read_text(encoding="utf-8")).left
+        library.dynamo.compile(program, arg_inputs=tensors, **dry_run)
+    return PartitionLog(report.read_text(encoding="utf-8")).unconverted
 
 
-def digest(path: Path) -> str:
-    """Of the saved program: a warm engine is the same one, while two builds of one graph may differ."""
+def file_digest(path: Path) -> str:
+    """Hash of a saved program: equal if it came from the cache; two builds of the same graph may differ."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 
-def set_up(library: Any, module: "fx.GraphModule", options: Options) -> None:
-    """What a loaded program is told before its first call.
+def configure(library: Any, module: "fx.GraphModule", options: Options) -> None:
+    """Set a loaded program's runtime options; call it before the program's first call.
 
-    That its outputs are the caller's is not saved with an engine, and one that takes them for its own gives the same
-    preallocated memory at each call (torch_tensorrt/dynamo/runtime/_TRTEngine.py); 2.11 to 2.14 can all be told.
+    Whether the caller owns the outputs is not saved with an engine. Unless it is set, an engine with preallocated
+    outputs returns the same memory at each call (torch_tensorrt/dynamo/runtime/_TRTEngine.py, 2.11 to 2.14).
     """
     library.runtime.set_cudagraphs_mode(options.cudagraphs)
     for engine in _engines(module):
@@ -185,7 +193,7 @@ def set_up(library: Any, module: "fx.GraphModule", options: Options) -> None:
 
 
 def _engines(module: "fx.GraphModule") -> Iterator[Any]:
-    """The engines of a loaded program: torch_tensorrt's own context managers find those of an unsaved one alone."""
+    """The engines of a loaded program; torch_tensorrt's own context managers only find those of an unsaved one."""
     for node in module.graph.nodes:
         if node.op == "get_attr":
             value = operator.attrgetter(str(node.target))(module)

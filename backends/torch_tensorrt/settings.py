@@ -1,7 +1,7 @@
-"""Settings of torch_tensorrt that both backends use; its versions differ in which they have.
+"""Settings of torch_tensorrt for both backends; they depend on its version.
 
-2.11 and 2.12 have `use_explicit_typing` and `enabled_precisions`, 2.13 has neither and ignores both. Precision is the
-module's own, which was cast before; TensorRT keeps it (strong typing).
+2.11 and 2.12 have `use_explicit_typing` and `enabled_precisions`; 2.13 has neither and ignores both. The module is cast
+to the variant's dtype before the build, and TensorRT keeps its dtypes (strong typing).
 """
 
 from collections.abc import Collection, Mapping
@@ -13,33 +13,37 @@ from bakeoff.backends.backend import BuildContext, Unsupported
 
 LEVELS = range(6)
 """Optimisation levels of TensorRT's builder."""
+QUANTISED_ADVICE = "it converts modelopt's quantize operators, not torchao's scaled_mm; use inductor after int8 or fp8"
 
 
 def settings(wanted: Mapping[str, Any], known: Collection[str], context: BuildContext) -> dict[str, Any]:
-    """What torch_tensorrt is to be called with: what was asked for, and what each build here gets.
+    """The settings for torch_tensorrt: the `wanted` ones, and those that every build here uses.
 
-    `known` are the settings that this version has. It raises for none that it does not know but drops them
-    (dynamo/utils.py, parse_dynamo_kwargs; dynamo/_compiler.py takes any keyword), so that Unsupported is raised here.
+    `known` are the settings that this version has. torch_tensorrt drops unknown settings without an error
+    (dynamo/utils.py, parse_dynamo_kwargs; dynamo/_compiler.py takes any keyword), so they raise Unsupported here.
     """
     chosen: dict[str, Any] = {
         **wanted,
-        "pass_through_build_failures": True,  # else a build that fails is PyTorch's own graph, in silence
+        "pass_through_build_failures": True,  # otherwise a failed build returns PyTorch's own graph without an error
         "disable_tf32": context.dtype != "tf32",
         "timing_cache_path": str(context.cache_dir / "timing.bin"),
     }
     if "use_explicit_typing" in known:
-        # Before 2.13. Its decompositions take attention apart in ways that TensorRT has no converter for.
+        # Before 2.13, the default decomposition of attention has operators that TensorRT cannot convert.
         chosen |= {"use_explicit_typing": True, "decompose_attention": True}
-    strangers = sorted(chosen.keys() - set(known))
-    if strangers:
-        raise Unsupported(f"torch_tensorrt {version('torch_tensorrt')} has no setting {', '.join(strangers)}")
+    unknown = sorted(chosen.keys() - set(known))
+    if unknown:
+        raise Unsupported(
+            f"torch_tensorrt {version('torch_tensorrt')} has no setting {', '.join(unknown)}; install 2.11 to 2.14"
+        )
     return chosen
 
 
 def cache_settings(cache_dir: Path) -> dict[str, Any]:
-    """Its engine cache, which keeps refittable engines alone and tells graphs apart by operators and shapes.
+    """Settings of torch_tensorrt's engine cache, which stores only refittable engines.
 
-    It looks past an operator's arguments (dynamo/_engine_cache.py, canonicalize_graph): only one variant may share it.
+    Its keys cover operators and shapes, but not the arguments of operators (dynamo/_engine_cache.py,
+    canonicalize_graph), so different variants must not share a cache.
     """
     return {
         "immutable_weights": False,
@@ -50,7 +54,7 @@ def cache_settings(cache_dir: Path) -> dict[str, Any]:
 
 
 def unsupported_settings(level: int, min_block_size: int) -> str | None:
-    """Why TensorRT has no such optimisation level or block size; None if it has."""
+    """Why the optimisation level or block size is not valid; None if both are."""
     if level not in LEVELS:
         return f"TensorRT has no optimization_level={level}; give {LEVELS[0]} to {LEVELS[-1]}"
-    return None if min_block_size >= 1 else f"min_block_size={min_block_size} is too small; give 1 or more operators"
+    return None if min_block_size >= 1 else f"min_block_size={min_block_size} is less than 1; give 1 or more operators"

@@ -45,7 +45,7 @@ def make_manifest(plan: Plan, part: Path, sampled: SampleResult, written: list[W
         programs=tuple(map(_with_files, sampled.programs, written)),
         stream=sampled.stream,
         files={path.name: hash_file(part, path.name) for path in sorted(part.iterdir()) if path.name != MANIFEST},
-        needs=requirements.filled(wanted, here),
+        needs=requirements.with_host_values(wanted, here),
         built_on=here,
         versions=host.read_versions(),
         created=now(),

@@ -1,9 +1,9 @@
-"""An ONNX artifact run by ONNX Runtime alone: no torch, nothing of bakeoff.
+"""Runs an ONNX artifact with ONNX Runtime only, without torch and bakeoff.
 
     python onnx_only.py ARTIFACT
 
-Checks every file's hash, feeds the sample, carries the state over its frames as the manifest says, and prints latency
-and error. Needs onnxruntime, numpy and safetensors.
+Checks every file's hash, runs the frames of the sample, carries state between them as the manifest defines, and prints
+latency and error. Needs onnxruntime, numpy and safetensors.
 """
 
 import hashlib
@@ -23,22 +23,22 @@ Arrays = dict[str, np.ndarray]
 
 
 def checked_manifest(folder: Path) -> dict[str, Any]:
-    """Raises SystemExit where a file is not what was exported."""
+    """Read the manifest. Raises SystemExit if a file differs from the exported one."""
     manifest: dict[str, Any] = json.loads((folder / "manifest.json").read_bytes())
     for name, about in manifest["files"].items():
         if Path(name).name != name or (folder / name).is_symlink():
-            sys.exit(f"{name} is no plain file of the artifact")
+            sys.exit(f"{name} is not a plain file of the artifact; copy the folder again")
         with (folder / name).open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != about["sha256"]:
-                sys.exit(f"{name} is not what was exported")
+                sys.exit(f"{name} differs from the exported file; copy the folder again")
     named = [manifest["sample"]["file"], *(program["file"] for program in manifest["programs"])]
     if not set(named) <= manifest["files"].keys():
-        sys.exit("the manifest opens a file that it has no hash of")
+        sys.exit("the manifest opens a file for which it has no hash; export the artifact again")
     return manifest
 
 
 def carry(state: dict[str, Arrays], carries: Iterable[dict[str, Any]], program: str, outputs: Arrays) -> None:
-    """What a call gave becomes what the next one takes: in the place of an input, or behind a window."""
+    """Update the state with a call's outputs: each replaces an input, or is appended to an input that is a window."""
     for one in carries:
         if one["workload"] != program:
             continue
@@ -70,9 +70,9 @@ def main(folder: Path) -> None:
             times_ms[name].append((time.perf_counter() - started) * 1000)
             outputs = {port["name"]: array for port, array in zip(programs[name]["outputs"], found, strict=True)}
             for port, array in outputs.items():
-                wanted = sample[f"{frame}/{name}/out/{port}"].ravel()
-                held = array.ravel()[:: every.get(f"{name}/{port}", 1)]
-                error = float(np.linalg.norm(held - wanted) / np.linalg.norm(wanted))
+                reference = sample[f"{frame}/{name}/out/{port}"].ravel()
+                output = array.ravel()[:: every.get(f"{name}/{port}", 1)]
+                error = float(np.linalg.norm(output - reference) / np.linalg.norm(reference))
                 worst = error if not error <= worst else worst  # NaN stays
                 if not error <= manifest["sample"]["limits"][f"{name}/{port}"]:
                     over.append(f"frame {frame} {name}/{port}")

@@ -1,9 +1,9 @@
-"""A player's frames: world model, image decoder and audio decoder as artifacts, the state carried from frame to frame.
+"""Computes frames of a game with artifacts of the world model, image decoder and audio decoder, and times each part.
 
     python rollout.py --wm DIR --image DIR --audio DIR [--frames 30] [--steps 4] [--plot frames.png]
 
-Each frame is denoised in some steps, its keys and values join the window, and it is decoded to a picture and to sound.
-Weights are whatever the artifacts were exported with: of random ones the pictures are noise, the times are real.
+Each frame is denoised in `--steps` steps, its keys and values are appended to the window, and it is decoded to a
+picture and to sound. With artifacts of random weights the pictures are noise, but the times are valid.
 """
 
 import argparse
@@ -31,7 +31,7 @@ def clocked(times: Times, part: str) -> Iterator[None]:
 
 
 def drawer(program: Program) -> Callable[[str], Tensor]:
-    """Noise for an input, by its name."""
+    """Return a function from the name of an input to random values for it."""
     ports = {port.name: port for port in program.about.inputs}
 
     def draw(name: str) -> Tensor:
@@ -41,20 +41,20 @@ def drawer(program: Program) -> Callable[[str], Tensor]:
     return draw
 
 
-def refuse_misfits(wm: Artifact, image: Artifact, audio: Artifact) -> None:
-    """Raises SystemExit where a decoder does not take what the world model gives."""
-    gives = {port.name: port.shape for port in wm.program(wm.manifest.main).about.outputs}
+def check_shapes(wm: Artifact, image: Artifact, audio: Artifact) -> None:
+    """Raise SystemExit if the latents of the world model do not have the shape that a decoder takes."""
+    latents = {port.name: port.shape for port in wm.program(wm.manifest.main).about.outputs}
     picture, sound = (one.program(one.manifest.main).about.inputs[0].shape for one in (image, audio))
-    if gives["video"][2:] != picture[1:]:
-        raise SystemExit(
-            f"{image.folder.name} takes latents of {picture[1:]}, {wm.folder.name} gives {gives['video'][2:]}"
-        )
-    if gives["audio"][2] != sound[1]:
-        raise SystemExit(f"{audio.folder.name} takes latents of {sound[1]}, {wm.folder.name} gives {gives['audio'][2]}")
+    for decoder, takes, returns in ((image, picture[1:], latents["video"][2:]), (audio, sound[1], latents["audio"][2])):
+        if takes != returns:
+            raise SystemExit(
+                f"{decoder.folder.name} takes latents of {takes}, but {wm.folder.name} returns {returns}; "
+                "use artifacts of presets that fit"
+            )
 
 
 def follow(wm: Artifact, image: Artifact, audio: Artifact, frames: int, steps: int) -> Times:
-    """Milliseconds of each part of each frame."""
+    """Compute frames; return the times in ms of each part, one for each frame."""
     times: Times = {}
     step = wm.program(wm.manifest.main)
     draw = drawer(step)
@@ -63,12 +63,12 @@ def follow(wm: Artifact, image: Artifact, audio: Artifact, frames: int, steps: i
     contract = wm.manifest.stream
     assert contract is not None
     for name in contract.each:
-        wm.program(name)  # opened now, not in the first frame
+        wm.program(name)  # opens it now, so that the first frame is not slower
     stream = wm.stream()
     first = drawer(wm.program(contract.prime))
     with clocked(times, "prime"):
         stream.begin(**{name: first(name) for name in ("x", "audio", "t", "mouse", "btn")})
-    wm.close(contract.prime)  # it is not needed again
+    wm.close(contract.prime)  # only used once
     append = contract.each[-1]
     for _ in range(frames):
         x, a, mouse, btn = draw("x"), draw("audio"), draw("mouse"), draw("btn").gt(0).to(draw("btn").dtype)
@@ -110,20 +110,20 @@ def main() -> None:
     parser.add_argument("--frames", type=int, default=30)
     parser.add_argument("--steps", type=int, default=4, help="denoising steps of a frame")
     parser.add_argument("--plot", type=Path, default=Path("frames.png"))
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     torch.manual_seed(0)
-    opened = [load(folder) for folder in (asked.wm, asked.image, asked.audio)]
-    refuse_misfits(*opened)
+    artifacts = [load(folder) for folder in (arguments.wm, arguments.image, arguments.audio)]
+    check_shapes(*artifacts)
     with torch.no_grad():
-        times = follow(*opened, asked.frames, asked.steps)
+        times = follow(*artifacts, arguments.frames, arguments.steps)
     for part, taken in times.items():
         print(f"{part:8} {len(taken)} times, median {statistics.median(taken):.1f} ms")
     whole = [sum(taken) for taken in zip(*(times[part] for part in times if part != "prime"), strict=True)]
     print(
         f"{len(whole)} frames, median {statistics.median(whole):.1f} ms, {1000 / statistics.median(whole):.2f} frames/s"
     )
-    plot(times, asked.plot)
-    print(f"plot: {asked.plot}")
+    plot(times, arguments.plot)
+    print(f"plot: {arguments.plot}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""AOTInductor on a toy: right, checked at bind, found again in the cache when it is the same, built again when not."""
+"""AOTInductor on a toy: correct outputs, inputs checked at bind, and a cache that returns only the same package."""
 
 import zipfile
 from pathlib import Path
@@ -70,16 +70,16 @@ def test_says_what_the_package_calls(toy: Toy) -> None:
 
 @pytest.mark.parametrize("how", ["shape", "size", "dtype", "integers", "strides", "order", "number"])
 def test_other_inputs_are_refused(toy: Toy, how: str) -> None:
-    with pytest.raises(Unsupported, match=r"^the engine was built for .*, it was given "):
+    with pytest.raises(Unsupported) as refused:
         toy.engine.bind(misfits(toy.sets[0])[how])
+    assert refused.value.code == "unsupported"
 
 
-def test_a_refusal_says_what_was_expected(toy: Toy) -> None:
+def test_the_error_names_both_layouts(toy: Toy) -> None:
     with pytest.raises(Unsupported) as refused:
         toy.engine.bind(misfits(toy.sets[0])["shape"])
-    assert str(refused.value) == (
-        "the engine was built for x as float32 [1, 16, 32] on cpu, it was given float32 [1, 16, 33] on cpu"
-    )
+    assert "x as float32 [1, 16, 32] on cpu" in str(refused.value)
+    assert "float32 [1, 16, 33] on cpu" in str(refused.value)
 
 
 @pytest.mark.usefixtures("toy")
@@ -165,10 +165,10 @@ class TestCache:
         assert again.error() < 1e-6
 
 
-class TestWeightsApart:
+class TestSeparateWeights:
     @pytest.fixture(autouse=True)
     def _small(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(aoti, "_APART_BYTES", 1000)
+        monkeypatch.setattr(aoti, "_SEPARATE_WEIGHTS_BYTES", 1000)
 
     @pytest.mark.parametrize("backends", ["aoti", "int8[least=0]+aoti"])
     def test_outlive_the_module(self, folder: Path, backends: str) -> None:
@@ -183,15 +183,16 @@ class TestWeightsApart:
             assert made.proof.operators_outside["_int_mm_out"] == 1
 
     def test_are_not_for_freezing(self, folder: Path) -> None:
-        with pytest.raises(StageError, match="freezing folds the weights into the library") as refused:
+        with pytest.raises(StageError) as refused:
             build_toy("world/aoti[freezing]/fp32", folder)
         assert refused.value.status == "unsupported"
+        assert "freezing" in refused.value.reason
 
 
-def test_a_traced_twin_is_the_same_graph_and_tells_its_kernels(toy: Toy, folder: Path) -> None:
-    twin = build_toy("world/aoti/fp32", folder, trace=True)
-    trace = twin.engine.trace(twin.built.calls[0])
-    assert twin.proof.graph_hash == toy.proof.graph_hash
+def test_a_traced_build_has_the_same_graph_and_names_its_kernels(toy: Toy, folder: Path) -> None:
+    traced = build_toy("world/aoti/fp32", folder, trace=True)
+    trace = traced.engine.trace(traced.built.calls[0])
+    assert traced.proof.graph_hash == toy.proof.graph_hash
     assert any(kernel.own for kernel in trace.kernels)
     assert any(kernel.name.startswith("aoti_torch_cpu_mm_out") for kernel in trace.kernels)
     assert [kernel.ns for kernel in trace.kernels] == sorted((kernel.ns for kernel in trace.kernels), reverse=True)

@@ -1,4 +1,4 @@
-"""load_or_build: what is whole is loaded, anything else is built, and a build that fails leaves nothing."""
+"""load_or_build: a complete file is loaded, a missing or damaged one is built, and a failed build leaves no file."""
 
 from collections.abc import Callable
 from pathlib import Path

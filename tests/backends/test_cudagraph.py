@@ -1,7 +1,7 @@
-"""Captured eager, where capturing is imitated: what runs meanwhile is noted, and a replay does it again in place.
+"""The cudagraph backend with a fake capture, which logs the operators that run and repeats them in place at a replay.
 
-As with a real CUDA graph a capture computes nothing that can be read, and a replay reads and writes the addresses that
-were captured (CUDA C++ programming guide, graphs).
+As with a real CUDA graph, a capture computes no readable values, and a replay reads and writes the captured addresses
+(CUDA C++ programming guide, graphs).
 """
 
 from collections.abc import Iterator
@@ -103,12 +103,12 @@ def test_a_replay_reads_the_callers_memory(toy: Toy) -> None:
         assert torch.allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
-def test_unseen_inputs_are_replayed_not_captured_anew(toy: Toy) -> None:
+def test_fresh_inputs_are_captured_once_and_replayed(toy: Toy) -> None:
     expected = toy.module(*toy.sets[1].values())
-    unseen = call_with_fresh_inputs(toy.engine, toy.sets, TimingConfig("cpu", Policy(), lambda _index, _outputs: None))
+    fresh = call_with_fresh_inputs(toy.engine, toy.sets, TimingConfig("cpu", Policy(), lambda _index, _outputs: None))
     assert toy.engine.captures()
     assert toy.engine.activity() == {"captures": len(toy.sets) + 1}
-    for one, other in zip(unseen.outputs, expected, strict=True):
+    for one, other in zip(fresh.outputs, expected, strict=True):
         assert torch.allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
@@ -123,11 +123,11 @@ def test_the_proof_counts_captures(toy: Toy) -> None:
     proof = toy.proof
     assert (proof.fell_back, proof.graphs, proof.facts["captures"]) == ("", 1, len(toy.sets))
     toy.engine.close()
-    assert toy.proof.fell_back == "eager: nothing was captured"
+    assert toy.proof.fell_back.startswith("eager")
 
 
-def test_a_cpu_is_told_why() -> None:
-    assert "not on cpu" in BACKEND.unsupported(BACKEND.options(), "cpu", "bf16")
+def test_a_cpu_is_unsupported() -> None:
+    assert "cpu" in BACKEND.unsupported(BACKEND.options(), "cpu", "bf16")
 
 
 def test_a_port_replays_what_is_written_into_its_inputs(toy: Toy) -> None:

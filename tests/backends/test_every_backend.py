@@ -1,4 +1,4 @@
-"""What holds for each backend in the table, whether or not its library is here."""
+"""Checks for every backend in the table, whether or not its library is installed."""
 
 import ast
 import importlib
@@ -54,8 +54,10 @@ class TestEveryBackend:
                 assert backend.unsupported(default.options, device, dtype) is None
 
     def test_unknown_options_are_refused_with_the_known_ones(self, backend) -> None:
-        with pytest.raises(BakeoffError, match="no option 'nonsense'") as refused:
+        with pytest.raises(BakeoffError) as refused:
             options_of(backend, {"nonsense": True})
+        assert refused.value.code == "bad-option"
+        assert "nonsense" in str(refused.value)
         assert all(field.name in str(refused.value) for field in fields(backend.options))
 
     def test_file_has_a_docstring(self, backend) -> None:
@@ -70,5 +72,7 @@ def test_exactly_one_baseline() -> None:
 def test_null_is_not_in_the_table() -> None:
     assert "null" not in backend_names()
     assert resolve_backend("bakeoff.backends.null:BACKEND").name == "null"
-    with pytest.raises(BakeoffError, match="no backend 'null'"):
+    with pytest.raises(BakeoffError) as refused:
         resolve_backend("null")
+    assert refused.value.code == "unknown-name"
+    assert "null" in str(refused.value)

@@ -1,4 +1,4 @@
-"""torchao float8 on a toy: weights alone on a CPU; activations too only where torchao has a GPU for it."""
+"""torchao float8 on a toy: only weights on a CPU; activations need a GPU that torchao supports."""
 
 import inspect
 from pathlib import Path
@@ -42,7 +42,7 @@ def test_activations_need_a_gpu_by_torchaos_own_words(tmp_path: Path, kind: str)
     with pytest.raises(StageError) as refused:
         build_toy(f"world/fp8[kind={kind},least=0]+eager/bf16", tmp_path)
     assert refused.value.status == "unsupported"
-    assert refused.value.reason.startswith("torchao: Float8 dynamic quantization requires CUDA compute capability")
+    assert "Float8 dynamic quantization requires CUDA compute capability" in refused.value.reason
     assert "\n" not in refused.value.reason
 
 
@@ -64,7 +64,8 @@ def test_torchaos_refusals_are_no_failed_build(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(fp8, "quantise_linear", refuse)
     with pytest.raises(StageError) as refused:
         build_toy("world/fp8[least=0]+eager/bf16", tmp_path)
-    assert (refused.value.status, refused.value.reason) == ("unsupported", f"torchao: {said}")
+    assert refused.value.status == "unsupported"
+    assert said in refused.value.reason
 
 
 def test_any_other_assertion_is_a_failed_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Inductor on a toy: one graph, its operators and library calls by name, and a twin that is the same graph."""
+"""Inductor on a toy: one graph, its operators and library calls by name, and a traced build with the same graph."""
 
 from pathlib import Path
 
@@ -37,15 +37,15 @@ def test_gives_what_eager_gives(toy: Toy) -> None:
     assert toy.error() < 1e-6
 
 
-def test_a_twin_is_the_same_graph_and_tells_its_kernels(tmp_path: Path, toy: Toy) -> None:
+def test_a_traced_build_has_the_same_graph_and_names_its_kernels(tmp_path: Path, toy: Toy) -> None:
     known, operators, calls = toy.proof.graph_hash, toy.proof.operators_inside, toy.proof.operators_outside
     assert operators["scaled_dot_product_attention"] == operators["linear"] == 1
     assert calls["mm"] == calls["aten._scaled_dot_product_flash_attention_for_cpu"] == 1
     assert (toy.proof.fell_back, toy.proof.graphs, toy.proof.graph_breaks) == ("", 1, 0)
-    twin = build(tmp_path, trace=True)
-    assert twin.proof.graph_hash == known
+    traced = build(tmp_path, trace=True)
+    assert traced.proof.graph_hash == known
     with torch.no_grad():
-        trace = twin.engine.trace(twin.built.calls[0])
+        trace = traced.engine.trace(traced.built.calls[0])
     assert any(kernel.own and kernel.name.startswith(("cpp_", "graph_", "kernel_")) for kernel in trace.kernels)
 
 

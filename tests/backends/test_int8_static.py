@@ -1,4 +1,4 @@
-"""Static int8 on a toy: pairs counted, calibrated on inputs of its own, and nothing quantised is said to be nothing."""
+"""Static int8 on a toy: pairs are counted, calibration draws its own inputs, a module without pairs is unsupported."""
 
 from pathlib import Path
 
@@ -48,7 +48,7 @@ class Reshaped(nn.Module):
         return functional.linear(convolved.flatten(2).transpose(1, 2), self.map.flatten(1))
 
 
-def test_functional_forms_are_quantised_too(tmp_path: Path) -> None:
+def test_functional_calls_are_quantised_too(tmp_path: Path) -> None:
     inputs = {"u": torch.randn(1, 4, 8, 8)}
     context = BuildContext("toy", "cpu", "fp32", 1, tmp_path, tmp_path, lambda _seed: inputs)
     module = Reshaped()
@@ -63,9 +63,7 @@ def test_nothing_quantised_is_refused_with_what_there_was(tmp_path: Path) -> Non
     with pytest.raises(StageError) as refused:
         build_toy("sound/int8-static[seeds=1]+eager/fp32", tmp_path)
     assert refused.value.status == "unsupported"
-    assert refused.value.reason == (
-        "the X86 quantizer has no pattern for anything in it: 2 conv1d; for linear layers take int8"
-    )
+    assert "2 conv1d" in refused.value.reason
 
 
 def test_onnxruntime_takes_its_pairs(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""ONNX Runtime on a toy: right, checked at bind, found again in the cache, int8 counted and its rest named."""
+"""ONNX Runtime on a toy: correct outputs, inputs checked at bind, the cache, and int8 with its skipped nodes."""
 
 import sys
 from importlib.metadata import PackageNotFoundError, version
@@ -20,7 +20,7 @@ from bakeoff.backends.backend import Unsupported
 from bakeoff.backends.format import Opening
 from bakeoff.backends.onnxruntime import artifact, binding, export, session
 from bakeoff.backends.onnxruntime.backend import BACKEND, Options
-from bakeoff.backends.onnxruntime.session import lost_provider
+from bakeoff.backends.onnxruntime.session import other_provider
 from bakeoff.worker.failures import StageError
 
 pytestmark = LIBRARY_WARNINGS
@@ -62,8 +62,9 @@ def test_says_which_provider_and_which_nodes(toy: Toy) -> None:
 
 @pytest.mark.parametrize("how", ["shape", "size", "dtype", "integers", "strides", "order", "number"])
 def test_other_inputs_are_refused(toy: Toy, how: str) -> None:
-    with pytest.raises(Unsupported, match=r"^the engine was built for .*, it was given "):
+    with pytest.raises(Unsupported) as refused:
         toy.engine.bind(misfits(toy.sets[0])[how])
+    assert refused.value.code == "unsupported"
 
 
 @pytest.mark.usefixtures("toy")
@@ -139,11 +140,10 @@ class TestInt8:
         assert sorted(file.name for file in model_of(tmp_path).iterdir())[0] == "model.onnx"
 
     def test_finds_nothing_in_convolutions_and_says_the_way_out(self, tmp_path: Path) -> None:
-        with pytest.raises(
-            StageError, match=r"^no MatMul of its graph has stored weights.*take int8-static$"
-        ) as refused:
+        with pytest.raises(StageError) as refused:
             build_toy("sound/onnxruntime[int8]/fp32", tmp_path)
         assert refused.value.status == "unsupported"
+        assert "int8-static" in refused.value.reason
 
     def test_takes_weights_that_are_not_square_one_after_the_other(self, tmp_path: Path) -> None:
         """onnxruntime 1.31 fell over the shapes it had noted of them before it turned them over."""
@@ -167,7 +167,7 @@ def test_torchaos_weights_are_refused_since_they_would_be_stored_in_full(tmp_pat
     assert "onnxruntime[int8]" in refused.value.reason
 
 
-def test_an_operator_without_a_form_in_onnx_is_named(tmp_path: Path) -> None:
+def test_an_operator_that_onnx_lacks_is_named(tmp_path: Path) -> None:
     def change(module: nn.Module) -> None:
         module._forward = lambda x, *_others: (
             torch.ops.aten._int_mm(x[0].to(torch.int8), x[0].T.to(torch.int8)).float(),
@@ -179,9 +179,9 @@ def test_an_operator_without_a_form_in_onnx_is_named(tmp_path: Path) -> None:
     assert "aten._int_mm" in refused.value.reason
 
 
-def test_a_twin_tells_which_nodes_ran_on_which_provider(tmp_path: Path) -> None:
-    twin = build_toy("world/onnxruntime/fp32", tmp_path, trace=True)
-    trace = twin.engine.trace(twin.built.calls[0])
+def test_a_traced_build_names_the_provider_of_each_node(tmp_path: Path) -> None:
+    traced = build_toy("world/onnxruntime/fp32", tmp_path, trace=True)
+    trace = traced.engine.trace(traced.built.calls[0])
     assert trace.operators_inside
     assert trace.operators_outside == {}
     assert all(kernel.own and "(CPUExecutionProvider)" in kernel.name for kernel in trace.kernels)
@@ -213,13 +213,15 @@ def test_without_the_gpus_package_its_provider_is_unavailable() -> None:
         assert BACKEND.unavailable(Options(), "cuda") is None
 
 
-def test_a_lost_provider_is_said() -> None:
+def test_another_provider_is_named() -> None:
     class Session:
         def get_providers(self) -> list[str]:
             return ["CPUExecutionProvider"]
 
-    assert lost_provider("CPUExecutionProvider", Session()) == ""
-    assert lost_provider("CUDAExecutionProvider", Session()) == "CPUExecutionProvider in place of CUDAExecutionProvider"
+    assert other_provider("CPUExecutionProvider", Session()) is None
+    found = other_provider("CUDAExecutionProvider", Session())
+    assert found is not None
+    assert found.startswith("CPUExecutionProvider")
 
 
 class TestOnCuda:
@@ -245,7 +247,7 @@ class TestOnCuda:
         """A captured graph replays the addresses of the set that it was captured with."""
         plain: Any = toy.engine
         captured = session.Session(
-            plain.session, plain.inputs, plain.takes, plain.outputs, plain.provider, plain.proof, True
+            plain.session, plain.inputs, plain.layouts, plain.outputs, plain.provider, plain.proof, True
         )
         ids = [captured._run_settings().get_run_config_entry("gpu_graph_id") for _ in range(2)]
         assert ids == ["1", "2"]

@@ -1,4 +1,4 @@
-"""OpenVINO on a toy: right, checked at bind, in the precision it was asked for, and silent."""
+"""OpenVINO on a toy: correct outputs, inputs checked at bind, the requested precision, and no network access."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ pytest.importorskip("openvino", reason="the backend is openvino's")
 from toys import LIBRARY_WARNINGS, Toy, build_toy, misfits
 
 from bakeoff.backends.backend import Unsupported
-from bakeoff.backends.openvino import BACKEND, Options, unconverted, wrong_precision
+from bakeoff.backends.openvino import BACKEND, Options, precision_fallback, unconverted_operators
 from bakeoff.machine import host
 from bakeoff.worker.failures import StageError
 
@@ -44,8 +44,9 @@ def test_says_in_what_precision_its_products_are(toy: Toy) -> None:
 
 @pytest.mark.parametrize("how", ["shape", "size", "dtype", "integers", "strides", "order", "number"])
 def test_other_inputs_are_refused(toy: Toy, how: str) -> None:
-    with pytest.raises(Unsupported, match=r"^the engine was built for .*, it was given "):
+    with pytest.raises(Unsupported) as refused:
         toy.engine.bind(misfits(toy.sets[0])[how])
+    assert refused.value.code == "unsupported"
 
 
 @pytest.mark.parametrize("hint", ["typed", "dtype"])
@@ -63,19 +64,22 @@ def test_half_precision_that_ran_in_another_is_falling_back(tmp_path: Path) -> N
     if proof.facts.get("products_in_f16"):
         assert proof.fell_back == ""
     else:
-        assert proof.fell_back == "other kernels than fp16: of the convolutions and products 1 in f32"
+        assert "fp16" in proof.fell_back
+        assert "1 in f32" in proof.fell_back
 
 
 def test_wrong_precision_asks_for_more_than_half() -> None:
-    assert wrong_precision("fp16", {"f16": 3, "f32": 2}) == ""
-    assert wrong_precision("fp16", {"f16": 2, "f32": 2}).endswith("2 in f16, 2 in f32")
-    assert wrong_precision("fp32", {}) == ""
+    assert precision_fallback("fp16", {"f16": 3, "f32": 2}) is None
+    found = precision_fallback("fp16", {"f16": 2, "f32": 2})
+    assert found is not None
+    assert "2 in f16, 2 in f32" in found
+    assert precision_fallback("fp32", {}) is None
 
 
-def test_a_twin_is_the_same_graph_and_tells_its_nodes(toy: Toy, tmp_path: Path) -> None:
-    twin = build_toy("world/openvino/fp32", tmp_path, trace=True)
-    trace = twin.engine.trace(twin.built.calls[0])
-    assert twin.proof.graph_hash == toy.proof.graph_hash
+def test_a_traced_build_has_the_same_graph_and_names_its_nodes(toy: Toy, tmp_path: Path) -> None:
+    traced = build_toy("world/openvino/fp32", tmp_path, trace=True)
+    trace = traced.engine.trace(traced.built.calls[0])
+    assert traced.proof.graph_hash == toy.proof.graph_hash
     assert any("FullyConnected" in kernel.name for kernel in trace.kernels)
     assert 0 < sum(kernel.ns for kernel in trace.kernels) <= trace.total_ns
 
@@ -83,23 +87,24 @@ def test_a_twin_is_the_same_graph_and_tells_its_nodes(toy: Toy, tmp_path: Path) 
 class TestWhatItCannotTake:
     def test_torchaos_weights(self, tmp_path: Path) -> None:
         pytest.importorskip("torchao", reason="int8 is torchao's")
-        with pytest.raises(StageError, match=r"^OpenVINO takes torchao's weights for plain ones") as refused:
+        with pytest.raises(StageError) as refused:
             build_toy("world/int8[least=0]+openvino/fp32", tmp_path)
         assert refused.value.status == "unsupported"
+        assert "torchao" in refused.value.reason
 
     def test_an_operator_is_named(self, tmp_path: Path) -> None:
         pytest.importorskip("torchao", reason="int8-static is torchao's")
         with pytest.raises(StageError) as refused:
             build_toy("picture/int8-static[seeds=1]+openvino/fp32", tmp_path)
         assert refused.value.status == "unsupported"
-        assert refused.value.reason == "OpenVINO cannot convert aten.convolution"
+        assert "aten.convolution" in refused.value.reason
 
-    def test_each_form_of_its_report_is_read(self) -> None:
-        assert unconverted("Summary:\n-- No conversion rule found for operations: aten._int_mm.default, a.b\n") == (
-            "aten._int_mm, a.b"
-        )
-        assert unconverted("-- aten.convolution.default with a message:\nException") == "aten.convolution"
-        assert unconverted("Check 'false' failed") == "the graph, and names no operator"
+    def test_each_kind_of_report_is_read(self) -> None:
+        assert unconverted_operators(
+            "Summary:\n-- No conversion rule found for operations: aten._int_mm.default, a.b\n"
+        ) == ("aten._int_mm, a.b")
+        assert unconverted_operators("-- aten.convolution.default with a message:\nException") == "aten.convolution"
+        assert unconverted_operators("Check 'false' failed").startswith("the graph")
 
     def test_options(self) -> None:
         assert "streams=0" in BACKEND.unsupported(Options(streams=0), "cpu", "fp32")

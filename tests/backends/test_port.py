@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from toys import LIBRARY_WARNINGS, Toy, build_toy, relative
 
 from bakeoff import backends
-from bakeoff.backends import resolve_backend, torchtrt
+from bakeoff.backends import resolve_backend
 from bakeoff.backends.backend import BuildContext, Call, Engine, ModuleEngine
 from bakeoff.backends.port import Port, buffers_like
+from bakeoff.backends.torch_tensorrt import settings
 from bakeoff.models.errors import BakeoffError
 from bakeoff.worker.torch_flags import flags
 
@@ -70,7 +71,7 @@ def test_a_cpu_backend_computes_what_is_written(text: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("name", ["tensorrt", "tensorrt-aot", "tensorrt-aot[preallocated_outputs]"])
 def test_tensorrt_computes_what_is_written(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torchtrt, "version", lambda _name: "2.13.0")
+    monkeypatch.setattr(settings, "version", lambda _name: "2.13.0")
     signatures = json.loads(SIGNATURES.read_text(encoding="utf-8"))["2.13.0"]
     with installed(Fake("2.13.0", signatures, "")):
         check(build_toy(f"{WORKLOAD}/{name}/fp32", tmp_path))

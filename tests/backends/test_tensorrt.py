@@ -1,4 +1,4 @@
-"""The TensorRT backends against a library that behaves as torch_tensorrt was read to; no engine is built here."""
+"""The TensorRT backends with a fake of torch_tensorrt that follows its source code; no real engine is built."""
 
 import json
 import zipfile
@@ -18,10 +18,10 @@ from torch import nn
 from toys import LIBRARY_WARNINGS, build_toy
 
 from bakeoff.backends.backend import Unsupported
-from bakeoff.backends.format import BadArtifact, Need
+from bakeoff.backends.format import BadArtifact, HostRequirement
 from bakeoff.backends.pt2_files import check_program
 from bakeoff.backends.torch_tensorrt import ahead_of_time, jit, library, settings
-from bakeoff.backends.torch_tensorrt.partitions import Told
+from bakeoff.backends.torch_tensorrt.partitions import PartitionLog
 from bakeoff.export import requirements
 from bakeoff.machine import host
 from bakeoff.models.errors import BakeoffError
@@ -89,7 +89,8 @@ class TestSettings:
         with installed(one):
             error = refused("world/tensorrt/fp32", tmp_path)
         assert isinstance(error, Unsupported)
-        assert "torch_tensorrt 2.13.0 has no setting min_block_size, optimization_level" in str(error)
+        assert "2.13.0" in str(error)
+        assert "min_block_size, optimization_level" in str(error)
 
     @pytest.mark.parametrize(("dtype", "disabled"), [("fp32", True), ("tf32", False), ("bf16", True)])
     def test_tf32_is_a_dtype_of_its_own(self, dtype: str, disabled: bool, tmp_path: Path) -> None:
@@ -110,22 +111,22 @@ class TestSettings:
 
 
 class TestPartitions:
-    """What the library's own text says; made by the 2.13.0 wheel's dryrun_stats_display."""
+    """Numbers read from the library's log; the text was made by the 2.13.0 wheel's dryrun_stats_display."""
 
-    told = Told(PARTITIONS)
+    log = PartitionLog(PARTITIONS)
 
     def test_operators(self) -> None:
-        assert self.told.operators == (12, 10)
+        assert self.log.operators == (12, 10)
 
-    def test_what_pytorch_runs(self) -> None:
-        assert self.told.left == {"aten._safe_softmax": 1, "aten.cumsum": 1}
+    def test_operators_that_pytorch_runs(self) -> None:
+        assert self.log.unconverted == {"aten._safe_softmax": 1, "aten.cumsum": 1}
 
     def test_engines(self) -> None:
-        assert self.told.engines == {"_run_on_acc_0": 6, "_run_on_acc_2": 4}
+        assert self.log.engines == {"_run_on_acc_0": 6, "_run_on_acc_2": 4}
 
-    def test_nothing_said_is_nothing_known(self) -> None:
-        silent = Told()
-        assert (silent.operators, silent.left, silent.engines) == (None, {}, {})
+    def test_an_empty_log_gives_no_numbers(self) -> None:
+        empty = PartitionLog()
+        assert (empty.operators, empty.unconverted, empty.engines) == (None, {}, {})
 
 
 class TestEngines:
@@ -152,7 +153,7 @@ class TestEngines:
     def test_no_engine_is_falling_back(self, one: Fake, tmp_path: Path) -> None:
         one.lacks = ("attention",)
         proof = build_toy("world/tensorrt/fp32", tmp_path).proof
-        assert proof.fell_back == "PyTorch: TensorRT took no part of the graph"
+        assert proof.fell_back.startswith("PyTorch")
         assert any("attention" in operator for operator in proof.operators_outside)
 
     def test_a_failed_build_is_never_pytorch_in_silence(self, one: Fake, tmp_path: Path) -> None:
@@ -164,7 +165,7 @@ class TestEngines:
         one.lacks = ("attention",)
         error = refused("world/tensorrt-aot/fp32", tmp_path)
         assert isinstance(error, Unsupported)
-        assert str(error).startswith("TensorRT has no layer for aten._safe_softmax, aten.cumsum; with require_full")
+        assert "aten._safe_softmax, aten.cumsum" in str(error)
 
     def test_what_is_lacking_may_be_left_to_pytorch(self, one: Fake, tmp_path: Path) -> None:
         one.lacks, one.partitions = ("attention",), ""
@@ -245,13 +246,13 @@ class TestSaved:
         assert toy.error() < 1e-6
 
 
-class TestNeeds:
+class TestHostRequirements:
     @pytest.mark.parametrize("distribution", ["tensorrt", "tensorrt-cu12", "tensorrt-cu13"])
     def test_any_of_its_wheels_is_tensorrt(self, distribution: str, monkeypatch: pytest.MonkeyPatch) -> None:
         """torch_tensorrt 2.14 depends on tensorrt-cu13 alone."""
         assert distribution in host.DISTRIBUTIONS
         monkeypatch.setattr(host, "read_versions", lambda: {distribution: "10.16.1"})
-        assert requirements.unmet([Need("tensorrt", "is", "10.16.1")], requirements.facts()) == ()
+        assert requirements.unmet([HostRequirement("tensorrt", "is", "10.16.1")], requirements.facts()) == ()
 
 
 class TestAbsent:
@@ -266,10 +267,11 @@ class TestAbsent:
         monkeypatch.syspath_prepend(str(package.parent))
         monkeypatch.setattr(library, "version", lambda _name: "2.13.0")
         error = refused("world/tensorrt/fp32", tmp_path)
-        assert str(error).startswith(f"torch_tensorrt 2.13.0 does not load: {said}")
+        assert error.code == "missing-library"
+        assert said in str(error)
         assert capsys.readouterr().out == ""
 
     @pytest.mark.parametrize("backend", [jit.BACKEND, ahead_of_time.BACKEND])
     def test_not_installed_names_the_package_and_the_way(self, backend: Any) -> None:
-        assert backend.unavailable(backend.options(), "cuda").startswith("torch_tensorrt is not installed")
-        assert "not on cpu" in backend.unsupported(backend.options(), "cpu", "bf16")
+        assert "torch_tensorrt" in backend.unavailable(backend.options(), "cuda")
+        assert "cpu" in backend.unsupported(backend.options(), "cpu", "bf16")

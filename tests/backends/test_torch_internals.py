@@ -1,4 +1,4 @@
-"""Every private name of torch that the project uses, checked against the installed version."""
+"""Checks every private name of torch that the project uses against the installed version."""
 
 import re
 import subprocess
@@ -13,15 +13,14 @@ pytest.importorskip("torch", reason="the names are torch's")
 
 import torch
 from torch import Tensor, nn
-from toys import LIBRARY_WARNINGS
+from toys import LIBRARY_WARNINGS, NEEDS_COMPILER
 
 from bakeoff.backends import torch_internals
-from bakeoff.backends.inductor import BACKEND, Options
 from bakeoff.backends.torch_internals import CompileActivity, snapshot
 
 pytestmark = [
     LIBRARY_WARNINGS,
-    pytest.mark.skipif(bool(BACKEND.host_gap(Options(), "cpu")), reason=BACKEND.host_gap(Options(), "cpu")),
+    NEEDS_COMPILER,
 ]
 
 ROOT = Path(__file__).resolve().parents[2]

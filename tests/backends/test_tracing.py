@@ -1,4 +1,4 @@
-"""Traces: kernels by name with their share of a call, and nothing that only wraps other work."""
+"""Traces: kernels by name with their time in a call, without events that only enclose others."""
 
 import pytest
 

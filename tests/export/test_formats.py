@@ -1,4 +1,4 @@
-"""Every format a CPU host can write: exported, opened in a fresh process and here, right over a stream of frames."""
+"""Every artifact format that a CPU host can write: exported, opened in a new process and here, correct over frames."""
 
 import importlib.util
 import os
@@ -60,9 +60,9 @@ def _cache(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BAKEOFF_CACHE", str(cache))
 
 
-def test_every_back_end_with_a_form_is_tried() -> None:
-    forms = {name for name in backend_names() if resolve_backend(name).artifact is not None}
-    assert forms == {*DTYPES, "tensorrt-aot"}, "tensorrt-aot needs a GPU"
+def test_every_backend_with_an_artifact_format_is_tested() -> None:
+    names = {name for name in backend_names() if resolve_backend(name).artifact is not None}
+    assert names == {*DTYPES, "tensorrt-aot"}, "tensorrt-aot needs a GPU"
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_every_back_end_with_a_form_is_tried() -> None:
     [(name, backend) for backend in DTYPES for name in CASES if backend != "aoti" or name == "toy"],
 )
 def test_computes_what_eager_does(component: str, backend: str, tmp_path: Path) -> None:
-    """The export itself opens the artifact in a fresh process and holds it against the judge, over ten frames.
+    """The export itself opens the artifact in a new process and compares it with the reference, over ten frames.
 
     AOTInductor takes half a minute of g++ for each program: one here, the world model's three below.
     """
@@ -126,14 +126,17 @@ class TestCalls:
     def test_a_missing_input_is_named(self, opened: Artifact) -> None:
         inputs = given(opened)
         del inputs["mouse"]
-        with pytest.raises(
-            BakeoffError, match=r"step4 lacks mouse; its inputs are x, audio, t, mouse, btn, cache_k.0 and"
-        ):
+        with pytest.raises(BakeoffError) as refused:
             opened(**inputs)
+        assert refused.value.code == "bad-input"
+        assert "lack mouse" in str(refused.value)
+        assert "x, audio, t, mouse, btn, cache_k.0" in str(refused.value)
 
     def test_an_unknown_input_is_named(self, opened: Artifact) -> None:
-        with pytest.raises(BakeoffError, match="step4 knows no keyboard"):
+        with pytest.raises(BakeoffError) as refused:
             opened(**given(opened), keyboard=torch.zeros(1))
+        assert refused.value.code == "bad-input"
+        assert "keyboard" in str(refused.value)
 
     @pytest.mark.parametrize(
         ("wrong", "found"),
@@ -147,12 +150,17 @@ class TestCalls:
     def test_a_wrong_tensor_is_refused(self, opened: Artifact, wrong: object, found: str) -> None:
         inputs = given(opened)
         inputs["x"] = wrong(inputs["x"])  # type: ignore[operator]
-        with pytest.raises(BakeoffError, match=rf"step4 takes x as float32 \[.*\] on cpu, it was given .*{found}"):
+        with pytest.raises(BakeoffError) as refused:
             opened(**inputs)
+        assert refused.value.code == "bad-input"
+        assert "x as float32" in str(refused.value)
+        assert found in str(refused.value).partition(" on cpu ")[2]
 
     def test_an_unknown_program_is_named(self, opened: Artifact) -> None:
-        with pytest.raises(BakeoffError, match="has no program 'decode'; it has step4, context4, append4"):
+        with pytest.raises(BakeoffError) as refused:
             opened.program("decode")
+        assert refused.value.code == "unknown-name"
+        assert "step4, context4, append4" in str(refused.value)
 
 
 class TestStream:
@@ -183,8 +191,9 @@ class TestStream:
 
     def test_what_carries_nothing_is_no_stream(self, tmp_path: Path) -> None:
         exported("toy:tiny.picture/torch.export/fp32@cpu", tmp_path / "artifact", tmp_path / "runs")
-        with pytest.raises(BakeoffError, match="carries no state: call it"):
+        with pytest.raises(BakeoffError) as refused:
             load(tmp_path / "artifact").stream()
+        assert refused.value.code == "unsupported"
 
 
 @pytest.fixture(scope="module")
@@ -198,7 +207,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Exported:
 
 
 def test_programs_share_weights_that_are_the_same(models: Exported, tmp_path: Path) -> None:
-    """They lie in the folder once."""
+    """They are stored in the folder once."""
     single = exported("wm:tiny.single/onnxruntime/fp32@cpu", tmp_path / "single", tmp_path / "runs")
     assert models.manifest.files["weights.data"].bytes < 1.5 * single.manifest.files["weights.data"].bytes
 
@@ -213,7 +222,8 @@ def test_onnx_runtime_alone_follows_the_frames(models: Exported, tmp_path: Path)
     weights = tmp_path / "artifact" / "weights.data"
     weights.write_bytes(bytes(weights.stat().st_size))
     refused = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (refused.returncode, refused.stderr) == (1, "weights.data is not what was exported\n")
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("weights.data ")
 
 
 def test_a_player_s_frames_are_followed_and_drawn(tmp_path: Path) -> None:
@@ -232,7 +242,7 @@ def test_a_player_s_frames_are_followed_and_drawn(tmp_path: Path) -> None:
 
 
 def test_weights_apart_are_stored_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From a gigabyte on AOTInductor's weights are a file of their own; here from a byte on."""
+    """AOTInductor stores weights of 1 GB or more in a separate file; here weights of one byte or more."""
     skip_without("aoti")
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "support" / "small_apart"))
     done = exported("wm:tiny.step/aoti/fp32@cpu", tmp_path / "artifact", tmp_path / "runs")
@@ -243,7 +253,7 @@ def test_weights_apart_are_stored_once(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def build_and_run_rollout(folder: Path) -> None:
-    """The C++ host follows the sample's frames with the same error, and knows no Python."""
+    """The C++ program computes the sample's frames with a small error, without Python."""
     if shutil.which("cmake") is None:
         return
     source, build = EXAMPLES / "cpp", folder / "build"
@@ -271,26 +281,31 @@ def test_quantised_layers_are_exported(tmp_path: Path) -> None:
 def test_pickled_weights_are_not_written(tmp_path: Path) -> None:
     if importlib.util.find_spec("torchao") is None:
         pytest.skip("torchao is not installed")
-    with pytest.raises(BakeoffError, match="take int8\\+aoti"):
+    with pytest.raises(BakeoffError, match=r"int8\+aoti"):
         exported("toy:small.world/int8[least=1]+torch.export/fp32@cpu", tmp_path / "artifact", tmp_path / "runs")
     assert not (tmp_path / "artifact").exists()
 
 
 def test_what_cannot_be_deployed_says_so(tmp_path: Path) -> None:
-    with pytest.raises(BakeoffError, match=r"inductor leaves nothing that could be deployed; take aoti, torch.export"):
+    with pytest.raises(BakeoffError) as refused:
         exported("toy:tiny.world/inductor/fp32@cpu", tmp_path / "artifact", tmp_path / "runs")
+    assert refused.value.code == "not-exportable"
+    assert "aoti, torch.export" in str(refused.value)
 
 
 def test_what_this_host_lacks_is_said(tmp_path: Path) -> None:
-    with pytest.raises(BakeoffError, match=r"tensorrt-aot.*unavailable"):
+    with pytest.raises(BakeoffError) as refused:
         exported("toy:tiny.world/tensorrt-aot/fp32@cpu", tmp_path / "artifact", tmp_path / "runs")
+    assert refused.value.code == "not-exportable"
+    assert "tensorrt-aot" in str(refused.value)
 
 
 def test_a_wrong_artifact_is_not_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The backend writes another program than it was given; the first verification finds it out."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "support" / "lying_writer"))
-    with pytest.raises(BakeoffError, match=r"differs by .* relative L2, over .*; nothing was exported"):
+    with pytest.raises(BakeoffError) as refused:
         exported("toy:tiny.world/torch.export/fp32@cpu", tmp_path / "artifact", tmp_path / "runs")
+    assert refused.value.code == "wrong-output"
     assert os.listdir(tmp_path) == [] or set(os.listdir(tmp_path)) <= {"runs", "cache"}
 
 
@@ -298,8 +313,9 @@ def test_an_export_is_replaced_only_when_that_is_asked_for(tmp_path: Path) -> No
     text = "toy:tiny.picture/torch.export/fp32@cpu"
     exported(text, tmp_path / "artifact", tmp_path / "runs")
     before = manifest_of(tmp_path / "artifact")
-    with pytest.raises(BakeoffError, match="is there already"):
+    with pytest.raises(BakeoffError) as refused:
         exported(text, tmp_path / "artifact", tmp_path / "runs")
+    assert refused.value.code == "target-exists"
     assert manifest_of(tmp_path / "artifact") == before
     exported(text, tmp_path / "artifact", tmp_path / "runs", force=True)
     assert manifest_of(tmp_path / "artifact").created > before.created

@@ -1,4 +1,4 @@
-"""Artifacts that somebody changed, by accident or to do harm: each is refused with the right reason, none is opened."""
+"""Artifacts that were changed by accident or on purpose: each raises the right error, and none is opened."""
 
 import contextlib
 import os
@@ -16,21 +16,21 @@ pytest.importorskip("openvino", reason="one of the artifacts is OpenVINO's")
 
 from artifacts import copy, exported, manifest_of, rewrite
 
-from bakeoff.backends.format import Need
+from bakeoff.backends.format import HostRequirement
 from bakeoff.export import BadArtifact, Mismatch, load, loader
 from bakeoff.export.folder import hash_file
 from bakeoff.export.manifest import MANIFEST, SAMPLE, Port
 from bakeoff.models.component import Carry, Stream
 from bakeoff.models.errors import BakeoffError
 
-FORMS = ("torch.export", "onnxruntime", "openvino")
+BACKENDS = ("torch.export", "onnxruntime", "openvino")
 
 
 class Opened(BaseException):
-    """An artifact was opened; not an Exception, which would be told as the library's."""
+    """An artifact was opened. Not an Exception, which the loader would report as an error of the library."""
 
 
-@pytest.fixture(scope="session", params=FORMS)
+@pytest.fixture(scope="session", params=BACKENDS)
 def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An artifact as it was exported."""
     folder = tmp_path_factory.mktemp("whole")
@@ -47,8 +47,8 @@ def folder(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     def opened(*_: object) -> None:
         raise Opened
 
-    known = loader.form_of
-    monkeypatch.setattr(loader, "form_of", lambda manifest: replace(known(manifest), read=opened))
+    known = loader.artifact_format_of
+    monkeypatch.setattr(loader, "artifact_format_of", lambda manifest: replace(known(manifest), read=opened))
     return copy(whole, tmp_path / "artifact")
 
 
@@ -57,7 +57,7 @@ def program(folder: Path) -> Path:
 
 
 def reseal(folder: Path) -> None:
-    """A manifest that agrees with the files as they are now: the work of somebody who means it."""
+    """Make the manifest agree with the changed files, as an attacker would."""
     files = {name: hash_file(folder, name) for name in os.listdir(folder) if name != MANIFEST}
     rewrite(folder, files=files)
 
@@ -68,9 +68,13 @@ def flip(path: Path, share: float) -> None:
     path.write_bytes(data)
 
 
-def refused(folder: Path, reason: str, kind: type[BakeoffError] = BadArtifact) -> None:
-    with pytest.raises(kind, match=reason):
+def refused(folder: Path, *facts: str, code: str = "bad-artifact") -> None:
+    """Loading raises an error with this code, whose message has the facts."""
+    with pytest.raises(BakeoffError) as error:
         load(folder)
+    assert error.value.code == code
+    assert [fact for fact in facts if fact not in str(error.value)] == [], str(error.value)
+    assert isinstance(error.value, Mismatch if code == "host-mismatch" else BadArtifact)
 
 
 def test_whole_it_is_opened(folder: Path) -> None:
@@ -82,7 +86,7 @@ def test_whole_it_is_opened(folder: Path) -> None:
 def test_one_bit_in_any_file(folder: Path, share: float) -> None:
     for name in manifest_of(folder).files:
         flip(folder / name, share)
-        refused(folder, f"{name} is not what was exported: its SHA-256 is")
+        refused(folder, name, "SHA-256")
         flip(folder / name, share)
     flip(folder / MANIFEST, share)
     refused(folder, MANIFEST)
@@ -93,7 +97,7 @@ def test_truncation_of_any_file(folder: Path, left: float) -> None:
     for name in (*manifest_of(folder).files, MANIFEST):
         data = (folder / name).read_bytes()
         (folder / name).write_bytes(data[: int(len(data) * left)])
-        refused(folder, MANIFEST if name == MANIFEST else f"{name} has .* bytes and should have")
+        refused(folder, name)
         (folder / name).write_bytes(data)
 
 
@@ -168,8 +172,8 @@ def with_sample(**changes: object) -> Callable[[Path], None]:
     return lambda folder: rewrite(folder, sample=replace(manifest_of(folder).sample, **changes))  # type: ignore[arg-type]
 
 
-def need(what: str, rule: str, value: str) -> Callable[[Path], None]:
-    return lambda folder: rewrite(folder, needs=(Need(what, rule, value),))  # type: ignore[arg-type]
+def require(what: str, rule: str, value: str) -> Callable[[Path], None]:
+    return lambda folder: rewrite(folder, needs=(HostRequirement(what, rule, value),))  # type: ignore[arg-type]
 
 
 def stranger(name: str) -> Callable[[Path], None]:
@@ -193,85 +197,71 @@ def twice(folder: Path) -> None:
 @dataclass(frozen=True)
 class Mutation:
     change: Callable[[Path], object]
-    reason: str
-    kind: type[BakeoffError] = BadArtifact
+    fact: str
+    """Text that the message must have: the name or value that is wrong."""
+    code: str = "bad-artifact"
 
 
 MUTATIONS = {
-    "two files swapped": Mutation(swap_two, "has .* bytes and should have"),
-    "a file removed": Mutation(lambda folder: program(folder).unlink(), "is not there; copy the whole folder"),
-    "the manifest removed": Mutation(lambda folder: (folder / MANIFEST).unlink(), "holds no manifest.json"),
-    "the sample removed": Mutation(lambda folder: (folder / SAMPLE).unlink(), f"{SAMPLE} is not there"),
-    "a file added": Mutation(stranger("extra.so"), "'extra.so' is no file of the artifact"),
-    "a hidden file added": Mutation(stranger(".hidden"), "'.hidden' is no file of the artifact"),
-    "a symbolic link": Mutation(link_outside, "is a symbolic link"),
-    "a hard link": Mutation(hard_link, "has 2 names"),
-    "a fifo": Mutation(fifo, "is no plain file"),
-    "a folder": Mutation(subfolder, "is no plain file"),
-    "another variant written in": Mutation(edit("toy:tiny.stream", "toy:tiny.streal"), "was edited"),
-    "another dtype written in": Mutation(edit('"float32"', '"float16"'), "was edited"),
-    "an unknown dtype": Mutation(edit('"float32"', '"float99"'), "cannot be read: Invalid enum value"),
-    "a field removed": Mutation(edit('"main"', '"nain"'), "missing required field `main`"),
-    "no JSON": Mutation(lambda folder: (folder / MANIFEST).write_bytes(b"\x80\x04pickle"), "cannot be read"),
-    "nested without end": Mutation(lambda folder: (folder / MANIFEST).write_bytes(b"[" * 10**6), "cannot be read"),
-    "a manifest of 9 MiB": Mutation(
-        lambda folder: (folder / MANIFEST).write_bytes(b" " * (9 << 20)), "no manifest has"
-    ),
-    "a later schema": Mutation(
-        edit('"schema": 1', '"schema": 2'), "has schema 2, this version reads 1; a newer bakeoff"
-    ),
-    "an earlier schema": Mutation(edit('"schema": 1', '"schema": 0'), "has schema 0, this version reads 1; export it"),
-    "no schema": Mutation(edit('"schema": 1', '"schemo": 1'), "it has no schema"),
-    "a path upwards": Mutation(named("../outside"), "names the file '../outside'"),
-    "an absolute path": Mutation(named("/etc/passwd"), "names the file '/etc/passwd'"),
-    "a path of two": Mutation(named("a/b"), "names the file 'a/b'"),
-    "a path of dots": Mutation(named(".."), "names the file '..'"),
-    "a path with a null byte": Mutation(named("a\0b"), "letters that cannot be printed"),
-    "a path of Windows": Mutation(named("..\\outside"), "names the file"),
-    "a program in no file": Mutation(with_program(file="other"), "in 'other', which is no file"),
-    "weights in no file": Mutation(with_program(constants=("../w",)), "in '../w', which is no file"),
-    "a tensor of a petabyte": Mutation(huge, "takes and gives .* bytes, this host has"),
-    "a negative shape": Mutation(
-        with_program(inputs=(Port("z", "float32", (-1,), ""),)), "cannot be read: Expected `int` >= 0"
-    ),
-    "no inputs": Mutation(with_program(inputs=()), "are none, or named twice"),
-    "a program twice": Mutation(twice, "names the program"),
-    "another main program": Mutation(resealed(main="other"), "names the program 'other'"),
-    "code as backend": Mutation(resealed(backend="os:system"), "wants the backend 'os:system'"),
-    "an unknown backend": Mutation(resealed(backend="tvm"), "wants the backend 'tvm'"),
-    "a backend of another format": Mutation(resealed(backend="aoti"), "aoti opens no artifact of the format"),
-    "a backend that opens nothing": Mutation(resealed(backend="eager"), "eager opens no artifact"),
+    "two files swapped": Mutation(swap_two, " bytes"),
+    "a file removed": Mutation(lambda folder: program(folder).unlink(), "stream."),
+    "the manifest removed": Mutation(lambda folder: (folder / MANIFEST).unlink(), MANIFEST),
+    "the sample removed": Mutation(lambda folder: (folder / SAMPLE).unlink(), SAMPLE),
+    "a file added": Mutation(stranger("extra.so"), "'extra.so'"),
+    "a hidden file added": Mutation(stranger(".hidden"), "'.hidden'"),
+    "a symbolic link": Mutation(link_outside, "symbolic link"),
+    "a hard link": Mutation(hard_link, "2 hard links"),
+    "a fifo": Mutation(fifo, "plain file"),
+    "a folder": Mutation(subfolder, "plain file"),
+    "another variant written in": Mutation(edit("toy:tiny.stream", "toy:tiny.streal"), "edited"),
+    "another dtype written in": Mutation(edit('"float32"', '"float16"'), "edited"),
+    "an unknown dtype": Mutation(edit('"float32"', '"float99"'), "Invalid enum value"),
+    "a field removed": Mutation(edit('"main"', '"nain"'), "`main`"),
+    "no JSON": Mutation(lambda folder: (folder / MANIFEST).write_bytes(b"\x80\x04pickle"), MANIFEST),
+    "nested without end": Mutation(lambda folder: (folder / MANIFEST).write_bytes(b"[" * 10**6), MANIFEST),
+    "a manifest of 9 MiB": Mutation(lambda folder: (folder / MANIFEST).write_bytes(b" " * (9 << 20)), str(9 << 20)),
+    "a later schema": Mutation(edit('"schema": 1', '"schema": 2'), "schema 2"),
+    "an earlier schema": Mutation(edit('"schema": 1', '"schema": 0'), "schema 0"),
+    "no schema": Mutation(edit('"schema": 1', '"schemo": 1'), "schema"),
+    "a path upwards": Mutation(named("../outside"), "'../outside'"),
+    "an absolute path": Mutation(named("/etc/passwd"), "'/etc/passwd'"),
+    "a path of two": Mutation(named("a/b"), "'a/b'"),
+    "a path of dots": Mutation(named(".."), "'..'"),
+    "a path with a null byte": Mutation(named("a\0b"), "printed"),
+    "a path of Windows": Mutation(named("..\\outside"), "outside'"),
+    "a program in no file": Mutation(with_program(file="other"), "'other'"),
+    "weights in no file": Mutation(with_program(constants=("../w",)), "'../w'"),
+    "a tensor of a petabyte": Mutation(huge, "this host has"),
+    "a negative shape": Mutation(with_program(inputs=(Port("z", "float32", (-1,), ""),)), "`int` >= 0"),
+    "no inputs": Mutation(with_program(inputs=()), "inputs"),
+    "a program twice": Mutation(twice, "'stream'"),
+    "another main program": Mutation(resealed(main="other"), "'other'"),
+    "code as backend": Mutation(resealed(backend="os:system"), "'os:system'"),
+    "an unknown backend": Mutation(resealed(backend="tvm"), "'tvm'"),
+    "a backend of another format": Mutation(resealed(backend="aoti"), "aoti"),
+    "a backend that opens nothing": Mutation(resealed(backend="eager"), "eager"),
     "a state that goes nowhere": Mutation(
-        resealed(stream=Stream(("stream",), (Carry("stream", "cache.00", "stream", "gone"),))),
-        "'gone', which is no input",
+        resealed(stream=Stream(("stream",), (Carry("stream", "cache.00", "stream", "gone"),))), "'gone'"
     ),
-    "a stream of nothing": Mutation(resealed(stream=Stream((), ())), "has a stream of nothing"),
-    "a stream of strangers": Mutation(resealed(stream=Stream(("nope",), ())), "has a stream of nope, which is no"),
-    "zeros for nothing": Mutation(
-        resealed(stream=Stream(("stream",), (), zeros=("nope",))), "begins its stream with zeros"
-    ),
+    "a stream of nothing": Mutation(resealed(stream=Stream((), ())), "stream of nothing"),
+    "a stream of unknown programs": Mutation(resealed(stream=Stream(("nope",), ())), "stream of nope"),
+    "zeros for an unknown input": Mutation(resealed(stream=Stream(("stream",), (), zeros=("nope",))), "zeros for nope"),
     "a state along no axis": Mutation(
         resealed(stream=Stream(("stream",), (Carry("stream", "cache.00", "stream", "cache.00", 99),))),
-        "carries cache.00 of",
+        "cache.00",
     ),
     "a state of another shape": Mutation(
-        resealed(stream=Stream(("stream",), (Carry("stream", "video", "stream", "cache.00"),))), "carries video of"
+        resealed(stream=Stream(("stream",), (Carry("stream", "video", "stream", "cache.00"),))), "video"
     ),
-    "three hundred dimensions": Mutation(
-        with_program(inputs=(Port("z", "float32", (2,) * 300, ""),)), "cannot be read: Expected `array` of length <= 16"
-    ),
-    "a sample of no frame": Mutation(with_sample(frames=0), "cannot be read: Expected `int` >= 1"),
-    "a limit that everything keeps": Mutation(
-        with_sample(limits={"stream/video": 1e9}), "cannot be read: Expected `float` <= 1"
-    ),
-    "letters that draw on a terminal": Mutation(resealed(label="\x1b[2Jhere"), "letters that cannot be printed"),
-    "another torch": Mutation(
-        need("torch", "is", "1.0.0"), "torch: expected 1.0.0, found .*pip install 'torch==1.0.0'", Mismatch
-    ),
-    "a later runtime": Mutation(need("onnxruntime", "at least", "99.0"), "expected 99.0 or newer, found", Mismatch),
-    "another CPU": Mutation(need("cpu flags", "has", "avx2 sve9"), "cpu flags: expected sve9, found", Mismatch),
-    "a GPU": Mutation(need("gpu", "is", "NVIDIA H200"), "gpu: expected NVIDIA H200, found none", Mismatch),
-    "another architecture": Mutation(need("machine", "is", "sparc64"), "machine: expected sparc64", Mismatch),
+    "three hundred dimensions": Mutation(with_program(inputs=(Port("z", "float32", (2,) * 300, ""),)), "length <= 16"),
+    "a sample of no frame": Mutation(with_sample(frames=0), "`int` >= 1"),
+    "a limit above 1": Mutation(with_sample(limits={"stream/video": 1e9}), "`float` <= 1"),
+    "control characters": Mutation(resealed(label="\x1b[2Jhere"), "printed"),
+    "another torch": Mutation(require("torch", "is", "1.0.0"), "torch: expected 1.0.0", "host-mismatch"),
+    "a later runtime": Mutation(require("onnxruntime", "at least", "99.0"), "99.0", "host-mismatch"),
+    "another CPU": Mutation(require("cpu flags", "has", "avx2 sve9"), "cpu flags: expected sve9", "host-mismatch"),
+    "a GPU": Mutation(require("gpu", "is", "NVIDIA H200"), "gpu: expected NVIDIA H200", "host-mismatch"),
+    "another architecture": Mutation(require("machine", "is", "sparc64"), "machine: expected sparc64", "host-mismatch"),
 }
 
 
@@ -283,19 +273,19 @@ def test_there_are_more_than_forty() -> None:
 def test_is_refused(folder: Path, name: str) -> None:
     mutation = MUTATIONS[name]
     mutation.change(folder)
-    refused(folder, mutation.reason, mutation.kind)
+    refused(folder, mutation.fact, code=mutation.code)
 
 
 def test_a_mismatch_can_be_allowed_and_is_kept(whole: Path, tmp_path: Path) -> None:
     folder = copy(whole, tmp_path / "artifact")
-    need("machine", "is", "sparc64")(folder)
+    require("machine", "is", "sparc64")(folder)
     with pytest.warns(loader.MismatchWarning, match="machine: expected sparc64"):
         opened = load(folder, allow_mismatch=True)
     assert [one.partition(":")[0] for one in opened.mismatches] == ["machine"]
 
 
 class TestZip:
-    """A torch.export program whose archive was made to do harm, by somebody who sealed the manifest anew."""
+    """A torch.export program whose archive was changed by an attacker, with a manifest that agrees with it."""
 
     @pytest.fixture(autouse=True)
     def _only_archives(self, folder: Path) -> None:
@@ -331,17 +321,17 @@ class TestZip:
     )
     def test_a_member_that_no_program_has(self, folder: Path, name: str) -> None:
         self.add(folder, name, b"\x80\x04.")
-        refused(folder, "which no archive written by export has")
+        refused(folder, "export never writes")
 
     @pytest.mark.parametrize("name", ["stream/data/sample_inputs/MODEL.PT", "stream/byteorder"])
     def test_a_name_twice_but_for_its_case(self, folder: Path, name: str) -> None:
         with pytest.warns(UserWarning, match="Duplicate name") if name.islower() else contextlib.nullcontext():
             self.add(folder, name, b"\x80\x04.")
-        refused(folder, "holds a name twice")
+        refused(folder, "same name")
 
     def test_an_object_of_a_class(self, folder: Path) -> None:
         self.add(folder, "stream/data/constants/custom_obj_0")
-        refused(folder, "an object of a C\\+\\+ class")
+        refused(folder, "custom_obj_0")
 
     @pytest.mark.parametrize(
         ("old", "new"),
@@ -353,17 +343,17 @@ class TestZip:
     )
     def test_a_weight_said_to_be_pickled(self, folder: Path, old: bytes, new: bytes) -> None:
         self.replace(folder, "_weights_config.json", old, new)
-        refused(folder, "is or names a pickle")
+        refused(folder, "weights_config.json", "pickle")
 
     def test_a_size_that_is_evaluated(self, folder: Path) -> None:
         code = b'{"as_expr": {"expr_str": "__import__(\'os\').system(\'touch pwned\')", "hint": null}}'
         self.replace(folder, "model.json", b'{"as_int": 1}', code)
-        refused(folder, "is evaluated: that is code")
+        refused(folder, "expression")
 
     @pytest.mark.parametrize("target", [b"torch.ops.aten.from_file.default", b"torch.os.system", b"builtins.eval"])
     def test_a_call_that_is_no_operator(self, folder: Path, target: bytes) -> None:
         self.replace(folder, "model.json", b'"target": "torch.ops.aten.cat.default"', b'"target": "' + target + b'"')
-        refused(folder, "which is no operator of a model")
+        refused(folder, target.decode())
 
     def test_two_directories(self, folder: Path) -> None:
         """Python reads the directory that lies before the end record, torch the one that the record names."""
@@ -373,16 +363,16 @@ class TestZip:
             directory = data[archive.start_dir :]
         path.write_bytes(data + directory)
         reseal(folder)
-        refused(folder, "second directory|is no whole archive")
+        refused(folder, "archive")
 
     def test_a_bomb(self, folder: Path) -> None:
         self.add(folder, "stream/data/weights/weight_99", bytes(64 << 20), compress_type=zipfile.ZIP_DEFLATED)
-        refused(folder, "compressed or encrypted")
+        refused(folder, "weight_99", "compressed")
 
     def test_no_archive(self, folder: Path) -> None:
         program(folder).write_bytes(b"no archive")
         reseal(folder)
-        refused(folder, "is no whole archive")
+        refused(folder, "archive")
 
 
 class TestExternalData:
@@ -407,12 +397,12 @@ class TestExternalData:
     @pytest.mark.parametrize("place", ["/etc/passwd", "../outside", "weights.data/../../x", "other.data"])
     def test_in_another_file(self, folder: Path, place: str) -> None:
         self.point(folder, "location", place)
-        refused(folder, "which is no file of the artifact")
+        refused(folder, f"'{place}'")
 
     @pytest.mark.parametrize(("key", "value"), [("offset", "99999999"), ("length", "99999999999"), ("offset", "-8")])
     def test_beyond_the_file(self, folder: Path, key: str, value: str) -> None:
         self.point(folder, key, value)
-        refused(folder, "bytes of weights.data")
+        refused(folder, value.removeprefix("-"), "weights.data")
 
     def test_behind_another_of_its_name(self, folder: Path) -> None:
         import onnx
@@ -426,16 +416,16 @@ class TestExternalData:
         model.graph.initializer.insert(0, hostile)
         onnx.save(model, str(path))
         reseal(folder)
-        refused(folder, "in '../secret', which is no file of the artifact")
+        refused(folder, "'../secret'")
 
     def test_at_no_place(self, folder: Path) -> None:
         self.point(folder, "offset", "here")
-        refused(folder, "says of its place only")
+        refused(folder, "'here'")
 
     def test_no_model(self, folder: Path) -> None:
         program(folder).write_bytes(b"\xff" * 100)
         reseal(folder)
-        refused(folder, "is no ONNX model")
+        refused(folder, "ONNX")
 
 
 class TestIr:
@@ -456,18 +446,18 @@ class TestIr:
     def test_an_entity(self, folder: Path) -> None:
         entity = '<!DOCTYPE net [<!ENTITY x SYSTEM "file:///etc/passwd">]>'
         self.edit(folder, '<?xml version="1.0"?>', f'<?xml version="1.0"?>{entity}')
-        refused(folder, "declares XML entities")
+        refused(folder, "XML entities")
 
     def test_weights_beyond_the_file(self, folder: Path) -> None:
         self.edit(folder, 'offset="0"', 'offset="99999999"')
-        refused(folder, r"reads up to byte 1000000\d\d of stream.bin")
+        refused(folder, "byte 1000000", "stream.bin")
 
     def test_weights_that_are_gone(self, folder: Path) -> None:
         program(folder).with_suffix(".bin").unlink()
         reseal(folder)
-        refused(folder, "needs stream.bin, which is not there")
+        refused(folder, "stream.bin")
 
     def test_no_ir(self, folder: Path) -> None:
         program(folder).write_text("<html></html>")
         reseal(folder)
-        refused(folder, "is no OpenVINO IR")
+        refused(folder, "OpenVINO IR")

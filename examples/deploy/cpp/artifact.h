@@ -1,5 +1,5 @@
-// The parts of an artifact that a C++ host needs: manifest.json and safetensors, read without a JSON library. Both are
-// written by bakeoff in one known form; `bakeoff verify` has checked every byte before this reads any.
+// Reads manifest.json and safetensors files of an artifact, without a JSON library. This relies on the exact layout in
+// which bakeoff writes them, so run `bakeoff verify` on the artifact first: it checks every byte.
 #pragma once
 #include <ATen/ATen.h>
 
@@ -19,13 +19,13 @@ struct Port {
 };
 
 struct Program {
-  std::vector<std::string> constants;  // files of the weights, where they lie apart; the first that has a name counts
+  std::vector<std::string> constants;  // files of separate weights; if two files hold a name, the first counts
   std::vector<Port> inputs, outputs;
 };
 
 struct Carry {
   std::string from, output, to, input;
-  int64_t axis;  // -1: in the input's place; else behind a window along this axis
+  int64_t axis;  // -1: replaces the input; else appended to the input, a window along this axis
 };
 
 struct Manifest {
@@ -33,7 +33,7 @@ struct Manifest {
   std::vector<std::string> each;  // the programs of a frame, in order
   std::vector<Carry> carries;
   int64_t frames;
-  std::map<std::string, double> limits;  // program/output to the relative error that it may have
+  std::map<std::string, double> limits;  // program/output to its largest allowed relative error
 };
 
 inline std::string read_file(const std::string& path) {
@@ -42,8 +42,8 @@ inline std::string read_file(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-inline std::vector<std::smatch> matches(const std::string& text, const char* form) {
-  const std::regex pattern(form);
+inline std::vector<std::smatch> matches(const std::string& text, const char* expression) {
+  const std::regex pattern(expression);
   return {std::sregex_iterator(text.begin(), text.end(), pattern), {}};
 }
 
@@ -58,7 +58,7 @@ inline Manifest read_manifest(const std::string& text) {
       {"float32", at::kFloat}, {"bfloat16", at::kBFloat16}, {"float16", at::kHalf}};
   Manifest found;
   Program* program = nullptr;
-  bool gives = false;
+  bool in_outputs = false;
   for (const auto& one : matches(text, R"re("file": "([\w.-]+)\.pt2",\s*"constants": \[([^\]]*)\]|"(inputs|outputs)": \[|)re"
                                        R"re("name": "([^"]+)",\s*"dtype": "(\w+)",\s*"shape": \[([^\]]*)\])re")) {
     if (one[1].matched) {
@@ -66,9 +66,9 @@ inline Manifest read_manifest(const std::string& text) {
       const std::string names = one[2];  // matches point into it
       for (const auto& name : matches(names, R"re("([^"]+)")re")) program->constants.push_back(name[1]);
     } else if (one[3].matched) {
-      gives = one[3] == "outputs";
+      in_outputs = one[3] == "outputs";
     } else {
-      (gives ? program->outputs : program->inputs).push_back({one[4], kinds.at(one[5]), numbers(one[6])});
+      (in_outputs ? program->outputs : program->inputs).push_back({one[4], kinds.at(one[5]), numbers(one[6])});
     }
   }
   for (const auto& one : matches(text, R"re("workload": "([^"]+)",\s*"output": "([^"]+)",\s*"to": "([^"]+)",\s*)re"
@@ -86,7 +86,8 @@ inline Manifest read_manifest(const std::string& text) {
   return found;
 }
 
-// Eight bytes of length, a JSON header, the tensors (github.com/huggingface/safetensors). They point into `data`.
+// Eight bytes of length, a JSON header, then the tensors (github.com/huggingface/safetensors). The returned tensors
+// point into `data`, which must outlive them.
 inline Tensors read_tensors(const std::string& data) {
   static const std::map<std::string, at::ScalarType> kinds{
       {"F32", at::kFloat}, {"BF16", at::kBFloat16}, {"F16", at::kHalf}};
@@ -99,7 +100,7 @@ inline Tensors read_tensors(const std::string& data) {
   return found;
 }
 
-// An input of the sample: its block begun anew until the shape is full, as numpy.resize does.
+// An input of the sample: its stored elements, repeated until the shape is full, as numpy.resize does.
 inline at::Tensor repeated(const at::Tensor& block, const Port& port) {
   int64_t count = 1;
   for (int64_t length : port.shape) count *= length;

@@ -1,5 +1,5 @@
-// Opens an AOTInductor artifact without Python: feeds the sample of its folder, carries the state over the sample's
-// frames as the manifest says, and prints latency and error. What it opens is code: `bakeoff verify DIR` comes before.
+// Runs an AOTInductor artifact without Python: computes the frames of its sample, carries state between them as the
+// manifest defines, and prints latency and error. The artifact contains code: run `bakeoff verify DIR` first.
 #include <torch/csrc/inductor/aoti_package/model_package_loader.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ int main(int count, char** arguments) try {
   const std::string sample_data = read_file(folder + "sample.safetensors");
   const Tensors sample = read_tensors(sample_data);
 
-  std::map<std::string, std::string> weights;  // by file; loaders point to them, so they live longer
+  std::map<std::string, std::string> weights;  // by file; the loaders point into them, so they must outlive these
   std::map<std::string, std::unique_ptr<Loader>> loaders;
   for (const auto& name : manifest.each) {
     auto& loader = loaders[name] = std::make_unique<Loader>(folder + name + ".pt2");
@@ -34,10 +34,10 @@ int main(int count, char** arguments) try {
     loader->load_constants(used, /*use_inactive=*/false, /*check_full_update=*/true, /*user_managed=*/true);
   }
 
-  std::map<std::string, Tensors> state;  // of each program, what its next call takes
+  std::map<std::string, Tensors> state;  // for each program, the inputs of its next call
   std::map<std::string, std::vector<double>> taken_ms;
   double worst = 0;
-  std::string over;  // an output that differs by more than its limit
+  std::string over;  // name of an output whose error exceeds its limit
   for (int64_t frame = 0; frame < manifest.frames; ++frame) {
     const std::string of_frame = std::to_string(frame) + "/";
     for (const auto& [name, program] : manifest.programs)

@@ -15,7 +15,7 @@ pytest.importorskip("torch", reason="artifacts are opened with torch")
 
 from artifacts import copy, manifest_of, rewrite
 
-from bakeoff.backends.format import Need
+from bakeoff.backends.format import HostRequirement
 
 SUPPORT = Path(__file__).parents[2] / "support"
 SMALL = ("--preset", "tiny", "--workload", "stream", "--dtype", "fp32", "--threads", "1")
@@ -101,7 +101,7 @@ class TestVerify:
         assert said in sentences(done)[-1]
 
     def test_another_host_is_refused_and_can_be_allowed(self, artifact: Path) -> None:
-        rewrite(artifact, needs=(Need("cpu flags", "has", "sve9"),))
+        rewrite(artifact, needs=(HostRequirement("cpu flags", "has", "sve9"),))
         done = bakeoff("verify", str(artifact))
         assert done.returncode == 2
         assert "made for another host: cpu flags: expected sve9, found" in sentences(done)[-1]
@@ -193,7 +193,7 @@ def test_a_disk_that_takes_nothing_keeps_nothing(options: str, said: str, tmp_pa
         subprocess.run(["umount", str(place)], check=True)
 
 
-def test_the_published_schema_is_the_passports() -> None:
+def test_the_published_schema_is_the_manifests() -> None:
     """Write `json_schema()` to the file again when the manifest changed; SCHEMA tells readers of it."""
     from bakeoff.export import manifest
 

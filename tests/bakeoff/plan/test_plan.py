@@ -267,7 +267,7 @@ class TestPrecheck:
         assert "CUDA graphs" in reason
 
     def test_unsupported_dtype(self) -> None:
-        assert self.one("canaries:BF16_ONLY") == ("unsupported", "bf16-only does bf16, not fp32")
+        assert self.one("canaries:BF16_ONLY") == ("unsupported", "bf16-only supports bf16, not fp32")
 
     def test_missing_library_comes_first(self) -> None:
         status, reason = self.one("canaries:MISSING_LIBRARY") or ("", "")

@@ -1,5 +1,5 @@
-"""On the path of a worker: AOTInductor keeps all weights apart, as it does a gigabyte of them."""
+"""On the path of a worker: AOTInductor keeps all weights in separate files, as it does for 1 GB or more."""
 
 from bakeoff.backends import aoti
 
-aoti._APART_BYTES = 1
+aoti._SEPARATE_WEIGHTS_BYTES = 1

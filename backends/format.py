@@ -23,6 +23,9 @@ Run = Callable[["Sequence[Tensor]"], "Sequence[Tensor]"]
 class BadArtifact(BakeoffError):
     """A file of an artifact is not what it should be; the message says which and how."""
 
+    def __init__(self, message: str) -> None:
+        super().__init__(message, "bad-artifact")
+
 
 @dataclass(frozen=True, slots=True)
 class Need:

@@ -148,9 +148,8 @@ def check_content(folder: Path, manifest: Manifest, on_file: Callable[[str], Non
         try:
             form.check(folder / program.file, sizes)
         except ImportError as error:
-            raise BakeoffError(
-                f"{error.name} is not installed, by which {program.file} is checked: pip install it"
-            ) from error
+            text = f"{error.name} is not installed, by which {program.file} is checked: pip install it"
+            raise BakeoffError(text, "missing-library") from error
 
 
 def hash_file(folder: Path, name: str) -> File:

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 class Mismatch(BakeoffError):
     """This host is not one that the artifact was made for; the message says in what."""
 
+    def __init__(self, message: str) -> None:
+        super().__init__(message, "host-mismatch")
+
 
 class MismatchWarning(UserWarning):
     """The artifact was opened all the same."""
@@ -39,7 +42,8 @@ def load(folder: str | Path, *, threads: int = 0, allow_mismatch: bool = False) 
     the library that opens it cannot.
     """
     if find_spec("torch") is None:
-        raise BakeoffError("tensors are handed over as torch's: pip install torch (an ONNX artifact runs without it)")
+        text = "tensors are handed over as torch's: pip install torch (an ONNX artifact runs without it)"
+        raise BakeoffError(text, "missing-library")
     place = Path(folder).absolute()
     manifest = read_manifest(place)
     check_content(place, manifest)
@@ -81,12 +85,12 @@ class Program:
         """Outputs by name. Raises BakeoffError for an input that is missing, unknown, or of another dtype, shape or
         device: what is behind looks at none of them, and would compute something."""
         if inputs.keys() != self._names:
-            raise BakeoffError(self._misnamed(inputs))
+            raise BakeoffError(self._misnamed(inputs), "wrong-input")
         device, tensors = self.device, []
         for name, dtype, shape in self._wanted:
             tensor = inputs[name]
             if tensor.dtype != dtype or tensor.shape != shape or tensor.device.type != device:
-                raise BakeoffError(self._unlike(name, tensor))
+                raise BakeoffError(self._unlike(name, tensor), "wrong-input")
             tensors.append(tensor if tensor.is_contiguous() else tensor.contiguous())
         outputs = self.run(tensors)
         if not self._seen:
@@ -140,7 +144,8 @@ class Artifact:
         if name not in self._opened:
             known = [program.name for program in self.manifest.programs]
             if name not in known:
-                raise BakeoffError(f"{self.folder.name} has no program '{name}'; it has {', '.join(known)}")
+                text = f"{self.folder.name} has no program '{name}'; it has {', '.join(known)}"
+                raise BakeoffError(text, "unknown-name")
             self._opened[name] = self._open(self.manifest.program(name))
         return self._opened[name]
 
@@ -151,7 +156,7 @@ class Artifact:
     def stream(self) -> "Stream":
         """A stream that has not begun. Raises BakeoffError where calls of this artifact know nothing of each other."""
         if self.manifest.stream is None:
-            raise BakeoffError(f"{self.manifest.variant} carries no state: call it")
+            raise BakeoffError(f"{self.manifest.variant} carries no state: call it", "unsupported")
         return Stream(self)
 
     def _open(self, about: About) -> Program:
@@ -170,7 +175,8 @@ class Artifact:
             raise
         except Exception as error:  # whatever a library says of a file that it cannot open
             said = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise BakeoffError(f"{self.folder.name}: {about.file} cannot be opened: {said}") from error
+            text = f"{self.folder.name}: {about.file} cannot be opened: {said}"
+            raise BakeoffError(text, "bad-artifact") from error
         return Program(about, manifest.device, run)
 
 

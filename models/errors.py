@@ -15,6 +15,7 @@ ErrorCode = Literal[
     "no-record",  # no record, or several, match
     "bad-artifact",  # an artifact folder that is not what its manifest says, or not an artifact
     "host-mismatch",  # an artifact made for another host
+    "wrong-input",  # a call of an artifact with inputs of other names, shapes, dtypes or devices
     "wrong-output",  # an artifact or engine that does not compute what was asked
     "not-exportable",  # a variant whose backend has no artifact format, or that cannot run here
     "not-composable",  # backends that cannot be combined, or two that share a name
@@ -28,7 +29,9 @@ ErrorCode = Literal[
     "worker-failed",  # a worker process that ended without a result
     "busy",  # a device that another process measures on
     "nothing-to-resume",
-    "bad-page",  # a generated page without its markers
+    "bad-page",  # a generated page that is missing, edited, stale, cites a missing record or has lost its markers
+    "check-failed",  # a check of the lab itself that did not pass
+    "os-error",  # the operating system refused to read or write a file, and no narrower code fits
 ]
 """What kind of error it is: stable, for tests and callers; the message is free to improve."""
 

@@ -52,10 +52,10 @@ def read_manifest(folder: Path) -> Manifest:
     unlisted = sorted(set(found) - manifest.files.keys() - {MANIFEST})
     if unlisted:
         raise BadArtifact(f"'{unlisted[0]}' is not a file of the artifact; remove it, or copy the folder again")
-    for name, file in manifest.files.items():
+    for name, listed in manifest.files.items():
         size = _plain_file_size(folder, name)
-        if size != file.bytes:
-            raise BadArtifact(f"{name} has {size} bytes instead of {file.bytes}; copy the folder again")
+        if size != listed.bytes:
+            raise BadArtifact(f"{name} has {size} bytes instead of {listed.bytes}; copy the folder again")
     _check_consistency(manifest)
     return manifest
 

@@ -198,7 +198,7 @@ class Artifact:
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise BakeoffError(
                 f"{self.folder.name}: {about.file} cannot be opened: {reason}; export the artifact again",
-                code="not-readable",
+                code="bad-artifact",
             ) from error
         return Program(about, manifest.device, run)
 

@@ -29,7 +29,9 @@ ErrorCode = Literal[
     "worker-failed",  # a worker process that ended without a result
     "busy",  # a device that another process measures on
     "nothing-to-resume",
-    "bad-page",  # a generated page without its markers
+    "bad-page",  # a generated page that is missing, edited, stale, cites a missing record or has lost its markers
+    "check-failed",  # a check of the lab itself that did not pass
+    "os-error",  # the operating system refused to read or write a file, and no narrower code fits
 ]
 """What kind of error it is: stable, for tests and callers; the message is free to improve."""
 

@@ -1,4 +1,4 @@
-"""The wheel holds the whole product and works without the checkout; the command line starts without heavy imports."""
+"""The wheel holds all packages and works without the checkout; the command line starts without heavy imports."""
 
 import json
 import os
@@ -78,7 +78,7 @@ def test_wheel_holds_every_source_file(installed: Path) -> None:
     ]
 
 
-def test_wheel_holds_what_the_page_is_made_of(installed: Path) -> None:
+def test_wheel_holds_the_files_of_the_html_page(installed: Path) -> None:
     assert {"page.html.j2", "page.css", "page.js"} <= {
         path.name for path in (installed / "bakeoff/report/html").iterdir()
     }
@@ -115,7 +115,7 @@ def test_records_of_an_installed_wheel_are_outside_a_checkout(installed: Path, t
 
 
 def test_help_is_quick() -> None:
-    """CPU seconds, so that other processes do not count: a fact about what is imported."""
+    """CPU seconds, which depend on what is imported and not on other processes."""
     taken = []
     for _ in range(3):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -18,7 +18,7 @@ PAGES = ("README.md", "CONTRIBUTING.md")
 
 
 def _code(page: str) -> list[str]:
-    """Lines of indented and fenced blocks, and what stands between backticks."""
+    """Lines of indented and fenced blocks, and text between backticks."""
     text = (ROOT / page).read_text(encoding="utf-8")
     fenced = re.findall(r"```(?:sh|bash|console)?\n(.*?)```", text, re.DOTALL)
     rest = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
@@ -28,7 +28,7 @@ def _code(page: str) -> list[str]:
 
 
 def _commands(program: str) -> list[tuple[str, list[str]]]:
-    """Each use of `program` on the pages: the page and the words behind it, comments left out."""
+    """Each use of `program` on the pages: the page and the words after it, without comments."""
     found = []
     for page in PAGES:
         for line in _code(page):
@@ -58,7 +58,7 @@ def test_history_is_what_the_records_give() -> None:
     assert history.check(RUNS) is None
 
 
-def test_records_of_the_checkout_are_readable_and_carry_no_places() -> None:
+def test_records_of_the_checkout_are_readable_and_hold_no_paths() -> None:
     records = load_all(RUNS)
     assert records.problems == ()
     for path in (RUNS / "records").glob("*.json"):
@@ -105,7 +105,7 @@ def test_files_that_are_linked_or_named_exist(page: str) -> None:
 
 
 def test_exit_codes_are_those_of_the_command_line() -> None:
-    """The README's sentence and cli.py's docstring state the same codes."""
+    """README's sentence and the docstring of bakeoff.cli state the same codes."""
     from bakeoff import cli
 
     for text in ((ROOT / "README.md").read_text(encoding="utf-8"), cli.__doc__ or ""):

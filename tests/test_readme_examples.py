@@ -1,4 +1,4 @@
-"""README's examples are whole: taken out as typed, they make a sweep of a new component on a new backend."""
+"""README's examples are complete: written to files unchanged, they sweep a new component on a new backend."""
 
 import json
 import os

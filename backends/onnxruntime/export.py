@@ -75,8 +75,8 @@ def _convert(program: "torch.export.ExportedProgram", names: list[str], options:
         missing = re.findall(r"No ONNX function found for <OpOverload\(op='([\w.:]+)'", str(error))
         if not missing:
             raise
-        names = ", ".join(dict.fromkeys(missing))
-        raise Unsupported(f"torch.onnx cannot translate {names}; use another backend, such as inductor") from error
+        operators = ", ".join(dict.fromkeys(missing))
+        raise Unsupported(f"torch.onnx cannot translate {operators}; use another backend, such as inductor") from error
     assert made is not None
     full = folder / "full" if options.int8 else folder
     full.mkdir(parents=True)

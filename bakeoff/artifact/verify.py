@@ -35,9 +35,13 @@ def verify(
 
 
 def value_of(outcome: Outcome, what: str, log: Path) -> Any:
-    """The worker's result. Raises BakeoffError with the worker's refusal, or with how it ended and where its log is."""
+    """The worker's result.
+
+    Raises BakeoffError with the message and code of the worker's own error, or, where it ended without a result, with
+    how it ended and where its log is.
+    """
     if outcome.kind == "refused":
-        raise BakeoffError(outcome.reason, "bad-artifact")
+        raise BakeoffError(outcome.reason, outcome.code)
     if outcome.kind != "result":
         raise BakeoffError(f"{what}: {outcome.kind}: {outcome.reason}; see {log}", "worker-failed")
     return outcome.value

@@ -10,14 +10,14 @@ import os
 import sys
 
 from bakeoff.cli import artifacts, cache, check, compare, reports, sweep
-from bakeoff.cli.common import app, say
+from bakeoff.cli.common import app, error_line, say
 from bakeoff.models.errors import BakeoffError
 
 __all__ = ["app", "artifacts", "cache", "check", "compare", "main", "reports", "sweep"]
 
 
 def main() -> None:
-    """Run the command line; what the user or the system got wrong is one sentence and exit code 2."""
+    """Run the command line. A BakeoffError or OSError is printed on one line, and the exit code is 2."""
     try:
         for argument in sys.argv[1:]:
             if any("\udc80" <= letter <= "\udcff" for letter in argument):
@@ -28,7 +28,7 @@ def main() -> None:
             if sys.stdout is not None:
                 sys.stdout.flush()
     except BakeoffError as error:
-        say(f"{error} [{error.code}]" if error.code else str(error))
+        say(error_line(str(error), error.code))
         code = 2
     except KeyboardInterrupt:
         say("interrupted")
@@ -39,7 +39,8 @@ def main() -> None:
     except OSError as error:
         _drop_stdout()
         what = error.filename or ("the working folder" if isinstance(error, FileNotFoundError) else "output")
-        say(f"{what}: {error.strerror or error}; check the path, permissions and free space")
+        text = f"{what}: {error.strerror or error}; check the path, permissions and free space"
+        say(error_line(text, "os-error"))
         code = 2
     else:
         return
@@ -47,6 +48,6 @@ def main() -> None:
 
 
 def _drop_stdout() -> None:
-    """What is still buffered for a stdout that takes nothing is lost, and must not fail again at exit."""
+    """Send what is still buffered for stdout to /dev/null, because Python's flush at exit would fail again."""
     if sys.stdout is not None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -120,4 +120,4 @@ def verify(
         print(f"\n{artifact.verified(manifest, result)}")
     wrong = [f"{one.program}/{one.output}" for one in result.checked if not one.passed]
     if wrong:
-        fail(f"{folder} does not compute what was exported: {', '.join(wrong)}", 1)
+        fail(f"{folder} does not compute what was exported: {', '.join(wrong)}", 1, "wrong-output")

@@ -68,4 +68,5 @@ def clear(
         print(cache.render_cleared(cleared))
     if cleared.kept:
         first = cleared.kept[0].place
-        fail(f"{len(cleared.kept)} entries cannot be removed, first {folder / first}; look at its permissions", 2)
+        text = f"{len(cleared.kept)} entries cannot be removed, first {folder / first}; look at its permissions"
+        fail(text, 2, "not-writable")

@@ -31,7 +31,7 @@ def selftest(
     else:
         print(selftest.render(found))
     if not found.stamp.passed:
-        fail("the selftest failed: do not trust this host's numbers before it passes", 1)
+        fail("the selftest failed: do not trust this host's numbers before it passes", 1, "check-failed")
 
 
 @app.command()
@@ -63,7 +63,7 @@ def ceilings(
     else:
         print(selftest.render_ceilings(found))
     if not found:
-        fail("no ceilings were measured; the worker's log is in the cache folder", 3)
+        fail("no ceilings were measured; the worker's log is in the cache folder", 3, "worker-failed")
 
 
 @app.command()
@@ -82,5 +82,7 @@ def golden(
         print(page.render(result))
     problems = [page.verdict(file) for file in result.files if file.problem]
     failures = [page.verdict(file) for file in result.files if not all(output.passed for output in file.outputs)]
-    if problems or failures:
-        fail("; ".join(problems or failures), 2 if problems else 1)
+    if problems:
+        fail("; ".join(problems), 2, "bad-golden")
+    if failures:
+        fail("; ".join(failures), 1, "wrong-output")

@@ -7,7 +7,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from bakeoff.models.errors import BakeoffError
+from bakeoff.models.errors import BakeoffError, ErrorCode
 
 app = typer.Typer(
     help="Compare compiler backends for real-time world models: built, proved, checked, timed and recorded.",
@@ -62,9 +62,15 @@ def warn(problems: Sequence[str]) -> None:
         say(f"{len(problems) - _SHOWN_PROBLEMS} more records cannot be read; see: bakeoff history --check")
 
 
-def fail(message: str, code: int) -> NoReturn:
-    say(message)
-    raise typer.Exit(code)
+def fail(message: str, exit_code: int, code: ErrorCode = "") -> NoReturn:
+    """End the command with `exit_code` after printing an error in the form of `error_line`."""
+    say(error_line(message, code))
+    raise typer.Exit(exit_code)
+
+
+def error_line(message: str, code: ErrorCode) -> str:
+    """The message with its code in brackets, where it has one."""
+    return f"{message} [{code}]" if code else message
 
 
 def say(message: str) -> None:

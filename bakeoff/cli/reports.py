@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from bakeoff.cli.common import Json, Runs, app, fail, named, print_json, records_folder, say, warn
+from bakeoff.cli.common import Json, Runs, app, error_line, fail, named, print_json, records_folder, say, warn
 from bakeoff.models.errors import BakeoffError
 
 
@@ -106,7 +106,7 @@ def update_plots(folder: Path, component: str) -> None:
     try:
         files.update(folder, component)
     except BakeoffError as error:
-        say(f"no plots: {error}")
+        say(error_line(f"no plots: {error}", error.code))
 
 
 @app.command()
@@ -133,7 +133,7 @@ def history(
     elif not check:
         print("\n".join(f"wrote {path}" for path in written))
     if problem:
-        fail(problem, 1)
+        fail(problem, 1, "bad-record" if records.problems else "bad-page")
 
 
 @app.command()

@@ -7,6 +7,7 @@ from bakeoff.backends.format import Written
 from bakeoff.export.manifest import Checked, Program, Sample
 from bakeoff.machine.floors import Ceiling
 from bakeoff.models.component import Quantisation, Stream
+from bakeoff.models.errors import ErrorCode
 from bakeoff.models.types import Device, Dtype
 from bakeoff.record.policy import Policy
 from bakeoff.record.schema import TraceRecord
@@ -245,7 +246,9 @@ class Answer:
     """The result file: a value of the job's result type, or why there is none."""
 
     refused: str = ""
-    """What is wrong with the request; "" if nothing is."""
+    """What is wrong with the request, the message of the worker's BakeoffError; "" if nothing is."""
+    refused_code: ErrorCode = ""
+    """The code of that error."""
     out_of_memory: str = ""
     value: Any = None
 

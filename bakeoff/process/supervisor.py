@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from bakeoff.models.errors import BakeoffError
+from bakeoff.models.errors import BakeoffError, ErrorCode
 from bakeoff.process import guard
 from bakeoff.process.jobs import Answer, Job
 from bakeoff.process.phases import Block
@@ -61,6 +61,8 @@ class Outcome:
     leftovers: int = 0
     """Descendants it left running; they are dead now."""
     log_dropped: int = 0
+    code: ErrorCode = ""
+    """The code of the worker's error, when `kind` is "refused"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,9 +217,9 @@ class LiveWorker:
         assert self._report is not None
         report = self._report
 
-        def outcome(kind: Any, reason: str = "", value: Any = None) -> Outcome:
+        def outcome(kind: Any, reason: str = "", value: Any = None, code: ErrorCode = "") -> Outcome:
             leftovers, dropped = report.get("leftovers", 0), report.get("log_dropped", 0)
-            return Outcome(kind, reason, value, self._wall_s, self.phase, leftovers, dropped)
+            return Outcome(kind, reason, value, self._wall_s, self.phase, leftovers, dropped, code)
 
         if self._late:
             return outcome("timeout", f"{self.phase} took longer than {self._deadlines.of(self.phase):.0f} s")
@@ -275,7 +277,7 @@ def _read_result(path: Path, result_type: type, phase: str, outcome: Callable[..
             return outcome("crashed", f"the result file is larger than {RESULT_LIMIT_BYTES} bytes")
         answer = msgspec.json.decode(path.read_bytes(), type=Answer)
         if answer.refused:
-            return outcome("refused", answer.refused)
+            return outcome("refused", answer.refused, code=answer.refused_code)
         if answer.out_of_memory:
             return outcome("oom", f"{answer.out_of_memory} in phase {phase}")
         return outcome("result", value=read_as(answer.value, result_type))

@@ -1,6 +1,6 @@
 """The columns of every table: terminal, `--json`, history, README and HTML choose theirs by key.
 
-To add one, add an entry to `_COLUMNS` and its key to the pages that shall show it.
+To add one, add an entry to `_COLUMNS` and its key to each page that should show it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ from bakeoff.report.speedups import Speedup, speedup
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a value needs besides the record itself."""
+    """What a column's value depends on besides the record itself."""
 
     id: str
     """The record's name, that of its file."""

@@ -15,7 +15,7 @@ def decimals(ms: float) -> int:
 
 
 def milliseconds(ms: float, like: float | None = None) -> str:
-    """A duration, rounded as one of `like` milliseconds would be: an interval's ends are written like its middle."""
+    """A duration with the decimals of one of `like` milliseconds: an interval's ends get those of its median."""
     return f"{ms:.{decimals(ms if like is None else like)}f}"
 
 

@@ -28,7 +28,7 @@ def speedup(record: Record, baseline: Record | None) -> Speedup | None:
 
 
 def shown_faster(record: Record, baseline: Record) -> bool | None:
-    """Whether the medians' 95 % intervals lie apart: True faster, False slower, None no difference shown."""
+    """Compares the medians' 95 % intervals: True all faster, False all slower, None where they overlap."""
     ours, theirs = record.latency, baseline.latency
     if ours is None or theirs is None:
         return None

@@ -1,4 +1,4 @@
-"""How far the figures of one variant lie apart that was measured in several builds or processes of one sweep."""
+"""The spread of a variant's medians where one sweep measured it in several builds or processes."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -18,22 +18,22 @@ BUILDS_LEGEND = (
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How far one variant's figures lie apart: within its processes, between them, and between its builds."""
+    """The spread of one variant's figures: within its processes, between them, and between its builds."""
 
     builds: int
     processes: int
     """In all builds together."""
     low_ms: float
     high_ms: float
-    """Smallest and largest of the builds' medians, each the median of its processes'; of the processes' medians where
-    there is one build."""
+    """Smallest and largest of the builds' medians, where a build's is the median of its processes'. With one build:
+    smallest and largest of its processes' medians."""
     between: float
     """(high - low) over their median."""
     between_processes: float | None
-    """The same of the processes of a build, where there are several builds; the median of that over the builds. None
-    where no build has two processes."""
+    """With several builds: the same figure for the processes of one build, as the median over the builds. None where
+    no build has two processes."""
     within: float
-    """Interquartile range of a process's samples over their median; the median of that over the processes."""
+    """Interquartile range of a process's samples over their median, as the median over the processes."""
 
 
 def spread(records: Sequence[Record]) -> Spread | None:

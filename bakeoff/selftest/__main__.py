@@ -1,6 +1,7 @@
-"""One lane in a process of its own: `python -m bakeoff.selftest LANE quick|full DEVICE`; JSON lines tell of its rows.
+"""Sweep one lane of the selftest: `python -m bakeoff.selftest LANE quick|full DEVICE`.
 
-BAKEOFF_CACHE and BAKEOFF_RUNS name the lane's own folders.
+Prints a JSON line when a row starts, ["start", variant], and when it ends, ["finish", status]. BAKEOFF_CACHE and
+BAKEOFF_RUNS name the lane's own folders.
 """
 
 import signal
@@ -17,22 +18,22 @@ from bakeoff.sweep.run import run_sweep
 
 
 class _Lines:
-    """A Progress for a parent that reads."""
+    """A Progress that prints JSON lines, for the parent process to read."""
 
     def start(self, _position: int, _total: int, what: str) -> None:
-        self._say("start", what)
+        self._print("start", what)
 
     def event(self, event: Event) -> None:
         pass
 
     def finish(self, status: str, _text: str) -> None:
-        self._say("finish", status)
+        self._print("finish", status)
 
     def say(self, text: str) -> None:
         pass
 
     @staticmethod
-    def _say(kind: str, text: str) -> None:
+    def _print(kind: str, text: str) -> None:
         sys.stdout.write(encode_json([kind, text]).decode() + "\n")
         sys.stdout.flush()
 

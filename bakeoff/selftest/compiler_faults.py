@@ -1,4 +1,4 @@
-"""Backends whose compiler did not do what was asked, each in one way, and whose proof does not say so.
+"""Backends whose compiler does not do what was requested, each in one way, and whose own proof does not show it.
 
 They use real compilers; where one is not installed, its backend is not run.
 """
@@ -49,7 +49,7 @@ def _run_decomposed(module: "nn.Module", inputs: Inputs, _options: NoOptions, _c
 
 # Fault: the session asks for a provider that is missing, and gets the CPU's.
 # Seen in: ONNX Runtime, which warns "Specified provider 'CUDAExecutionProvider' is not in available provider names" and
-# makes a session on the CPU. The backend asks for the available providers first; here that answer is wrong, as it is
+# makes a session on the CPU. The backend asks for the available providers first; here that list is wrong, as it is
 # where a provider's library is listed but cannot be loaded.
 def _lose_provider(module: "nn.Module", inputs: Inputs, _options: NoOptions, context: BuildContext) -> Engine:
     import onnxruntime
@@ -117,7 +117,7 @@ def _compute_in_half(module: "nn.Module", inputs: Inputs, _options: NoOptions, c
     return ModuleEngine(call)
 
 
-# These quantise nothing. `world` is the layer that the toy's workload of that name uses; it uses no other.
+# Faults of quantisers: these quantise nothing. `world` is the only layer that the toy's workload of that name uses.
 
 
 def _claim_nothing(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Prepared:
@@ -125,7 +125,7 @@ def _claim_nothing(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _c
 
 
 # Seen in: torchao's quantize_, which returns without a warning where its filter matches nothing or it does not know the
-# modules; counting the layers that were asked for is then wrong.
+# modules; a count of the requested layers is then wrong.
 def _claim_layers(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Prepared:
     return Prepared(module, {"world": "int8 dynamic"})
 
@@ -181,7 +181,7 @@ def _compiling(name: str, summary: str, build: BuildFunction, uses_inductor: boo
 DECOMPOSED_EAGER = Backend("decomposed-eager", "runs a decomposed graph operator by operator", _run_decomposed)
 # Fault: plain eager, in another thread.
 # Seen in: runtimes with a thread per session whose fallback runs there; torch's profiler records only the calling
-# thread unless told otherwise.
+# thread by default.
 THREADED_EAGER = Backend("threaded-eager", "runs eagerly in another thread", delegate)
 LOST_PROVIDER = Backend(
     "lost-provider",

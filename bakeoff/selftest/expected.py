@@ -22,7 +22,7 @@ class Expectation:
 
     @property
     def reference(self) -> str:
-        """The backend as a sweep is asked for it."""
+        """The backend as it is typed for a sweep."""
         parts = split_outside_brackets(self.canary, "+")
         return "+".join(f"{_PACKAGE}.{part}" if ":" in part else part for part in parts)
 
@@ -35,7 +35,8 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """Backends that are swept one after another. Lanes run at the same time, except those whose times matter."""
+    """Backends that are swept one after another. Lanes run at the same time, except those with `alone`, whose checks
+    depend on timing."""
 
     name: str
     policy: Policy
@@ -99,7 +100,7 @@ LANES = (
             Expectation("subtle:STEP_CACHE", "unstable", "unseen"),
             Expectation("subtle:FOLDS_INPUTS", "unstable", "unseen"),
             Expectation("subtle:RING_WRAP", "parity_failed"),
-            Expectation("subtle:CREEPS", "parity_failed"),
+            Expectation("subtle:CHANGES_WEIGHTS", "parity_failed"),
             Expectation("subtle:THREADS_DRIFT", "unstable", "settings"),
         ),
     ),
@@ -129,7 +130,7 @@ LANES = (
         (
             Expectation("faulty:DRIFTS", "unstable", "drift"),
             Expectation("faulty:LEAKS", "unstable", "leak", quick=True),
-            Expectation("subtle:HOARDS", "unstable", "leak"),
+            Expectation("subtle:KEEPS_OUTPUTS", "unstable", "leak"),
         ),
         alone=True,
         workload="picture",  # its outputs are large enough for the leak to show
@@ -138,7 +139,7 @@ LANES = (
         "correct",
         _policy(60.0, 0.3),
         (
-            Expectation("faulty:HONEST", "ok", quick=True),
+            Expectation("faulty:PLAIN_EAGER", "ok", quick=True),
             Expectation("faulty:GRANDCHILD", "ok", "leftovers", quick=True),
             Expectation("faulty:NOISY", "ok", "log"),
             Expectation("unusual:POOLED", "ok"),

@@ -1,7 +1,7 @@
 """Backends with one fault each, as real compilers have them, and helpers to write such backends.
 
-The status that each must get is in bakeoff.selftest.expected. Most run the module eagerly underneath and declare it
-(`runs_eagerly`); their fault is another one. torch is imported in workers only.
+The status that each must get is in bakeoff.selftest.expected. Most run the module eagerly and declare it with
+`runs_eagerly`, because eager execution is not the fault under test. torch is imported in workers only.
 """
 
 import ctypes
@@ -60,7 +60,7 @@ class BoundEngine(Engine):
 
 
 def canary(name: str, summary: str, build: BuildFunction, runs_eagerly: bool = True, **more: Any) -> Backend:
-    """A backend that declares to run the module eagerly, unless told otherwise."""
+    """A backend of the selftest; it declares that it runs the module eagerly unless `runs_eagerly` is False."""
     return Backend(name, summary, build, evidence=Evidence(runs_eagerly=runs_eagerly), **more)
 
 
@@ -123,7 +123,7 @@ def hang_in_c() -> None:
 def _fill_memory() -> None:
     kept = []
     while True:
-        kept.append(bytes(1 << 30))  # never written to: the worker's limit refuses it before the kernel runs out
+        kept.append(bytes(1 << 30))  # pages stay untouched: the worker's memory limit is reached before the host's
 
 
 def _fail() -> None:
@@ -140,7 +140,7 @@ def leave_result(content: bytes) -> None:
     os._exit(0)
 
 
-def _be_noisy() -> None:
+def _print_gibibyte() -> None:
     for _ in range(1024):
         os.write(1, bytes(range(256)) * 4096)  # 1 GiB in all, most of it not UTF-8
 
@@ -166,7 +166,7 @@ HOST_OOM = canary("host-oom", "allocates memory until there is none", doing(_fil
 RAISES_AT_BUILD = canary("raises-at-build", "raises while it builds", doing(_fail))
 RAISES_AT_CALL = canary("raises-at-call", "raises at its second call", counting(_fail_once, before=True))
 GRANDCHILD = canary("grandchild", "leaves a process running, in its own session", doing(start_grandchild))
-NOISY = canary("noisy", "prints a gibibyte that is not text", doing(_be_noisy))
+NOISY = canary("noisy", "prints a gibibyte that is not text", doing(_print_gibibyte))
 
 
 # These give numbers that are wrong or not comparable.
@@ -237,7 +237,7 @@ def _store_by_address(module: "nn.Module", _inputs: Inputs, _options: NoOptions,
     return ModuleEngine(call)
 
 
-def _spoil_fortieth(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
+def _nan_in_fortieth_call(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
     numbers = itertools.count(1)
 
     def call(*tensors: "Tensor") -> Outputs:
@@ -247,7 +247,7 @@ def _spoil_fortieth(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _
     return ModuleEngine(call)
 
 
-def _give_up_quietly(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
+def _fall_back_silently(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
     try:
         _fail()
     except RuntimeError:
@@ -295,12 +295,14 @@ RETURNS_EARLY = canary("returns-early", "returns before the work is done", _comp
 HALF_PRECISION = canary("half-precision", "computes in bf16 instead of fp32", _compute_in_bf16)
 CACHED_OUTPUT = canary("cached-output", "stores outputs by the address of the first input", _store_by_address)
 NAN = canary("nan", "returns NaN", changing(nan))
-NAN_AT_40 = canary("nan-at-40", "returns NaN in its fortieth call only", _spoil_fortieth)
+NAN_AT_40 = canary("nan-at-40", "returns NaN in its fortieth call only", _nan_in_fortieth_call)
 WRONG_SHAPE = canary("wrong-shape", "drops a column", changing(lambda outputs: tuple(o[..., 1:] for o in outputs)))
 SILENT_EAGER = canary(
-    "silent-eager", "catches its compiler's error and runs eager", _give_up_quietly, runs_eagerly=False
+    "silent-eager", "catches its compiler's error and runs eager", _fall_back_silently, runs_eagerly=False
 )
-UNCHANGED_GRAPH = canary("unchanged-graph", "captures a graph and hands it back", _compile_nothing, runs_eagerly=False)
+UNCHANGED_GRAPH = canary(
+    "unchanged-graph", "captures a graph and returns it unchanged", _compile_nothing, runs_eagerly=False
+)
 RECOMPILES = canary("recompiles", "compiles again every sixteenth call", _recompile, runs_eagerly=True)
 DRIFTS = canary("drifts", "takes longer with each call", counting(_slow_down))
 LEAKS = canary("leaks", "allocates 256 KiB a call and keeps it", _leak)
@@ -328,7 +330,7 @@ def _repeat(module: "nn.Module", _inputs: Inputs, options: Repeats, _context: Bu
     return ModuleEngine(call)
 
 
-HONEST = canary("honest", "eager under another name", doing(lambda: None))
+PLAIN_EAGER = canary("plain-eager", "eager under another name", doing(lambda: None))
 REPEATS = canary(
     "repeats", "runs the module several times a call", _repeat, options=Repeats, defaults=(DefaultOptions(Repeats()),)
 )

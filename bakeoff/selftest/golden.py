@@ -14,9 +14,9 @@ _DEADLINE_S = 600.0
 
 
 def run(files: Sequence[Path]) -> GoldenResult:
-    """Replay the files; what is wrong with one is its `problem` and spares the others.
+    """Replay the files. What is wrong with one file is its `problem`, and the other files are still replayed.
 
-    Raises BakeoffError when the worker itself does not come back.
+    Raises BakeoffError where the worker ends without a result.
     """
     threads = host.usable_cores()
     job = GoldenJob(tuple(str(file.absolute()) for file in files), threads)
@@ -24,6 +24,8 @@ def run(files: Sequence[Path]) -> GoldenResult:
         log = Path(folder) / "worker.log"
         launch = Launch(worker_environment(threads), Deadlines(_DEADLINE_S), log)
         outcome = run_job(job, GoldenResult, launch)
+    if outcome.kind == "refused":
+        raise BakeoffError(outcome.reason, outcome.code)
     if outcome.kind != "result":
         text = f"the worker that replays golden files ended with {outcome.kind}: {outcome.reason}"
         raise BakeoffError(text, "worker-failed")

@@ -51,7 +51,7 @@ class Check:
     passed: bool
     detail: str = ""
     not_run: str = ""
-    """What this machine lacks to run it; then only the row's status was tested."""
+    """What this machine lacks, so that the backend could not run; then only the row's status was tested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Selftest:
 
 
 def run(quick: bool, device: str, progress: Progress) -> Selftest:
-    """Sweep all backends of the selftest and check the clocks; stores the result for the records made later.
+    """Sweep all backends of the selftest, check the clocks, and store the result, which later records contain.
 
     KeyboardInterrupt passes through after all processes that were started have ended; then nothing is stored.
     """
@@ -77,7 +77,7 @@ def run(quick: bool, device: str, progress: Progress) -> Selftest:
         records: dict[str, Record] = {}
         counter = _Counter(progress, total)
         for group in ([lane for lane in plan if not lane.alone], *([lane] for lane in plan if lane.alone)):
-            _run_beside(group, folder, quick, device, marker, counter)
+            _run_together(group, folder, quick, device, marker, counter)
         for lane in plan:
             records |= _records(folder / lane.name / "runs", lane)
         checks = [
@@ -85,10 +85,10 @@ def run(quick: bool, device: str, progress: Progress) -> Selftest:
             for lane in plan
             for entry in lane.expectations
         ]
-        left = _left_alive(marker)
+        left = _still_running(marker)
         checks.append(Check("no process is left", "0 processes", f"{len(left)} processes", not left))
         counter.start("clock")
-        clock = _clock(device, folder)
+        clock = _measure_clock(device, folder)
         counter.finish("clock")
         checks += clock_checks(clock)
     finally:
@@ -113,10 +113,12 @@ class _Counter:
         self._progress.finish(status, "")
 
 
-def _run_beside(group: Sequence[Lane], folder: Path, quick: bool, device: str, marker: str, counter: _Counter) -> None:
+def _run_together(
+    group: Sequence[Lane], folder: Path, quick: bool, device: str, marker: str, counter: _Counter
+) -> None:
     """Sweep the lanes of a group at the same time, each in a process and folders of its own.
 
-    Raises BakeoffError when the process of a lane fails, which no backend in it can cause.
+    Raises BakeoffError when the process of a lane fails. A faulty backend cannot cause that: it runs in a worker.
     """
     selector = selectors.DefaultSelector()
     running: dict[int, tuple[Lane, subprocess.Popen[str], list[str]]] = {}
@@ -150,7 +152,7 @@ def _run_beside(group: Sequence[Lane], folder: Path, quick: bool, device: str, m
                 assert process.stdout is not None
                 line = process.stdout.readline()
                 if line:
-                    _count(line, names, counter)
+                    _show_progress(line, names, counter)
                     continue
                 selector.unregister(key.fileobj)
                 del running[key.fd]
@@ -168,7 +170,7 @@ def _run_beside(group: Sequence[Lane], folder: Path, quick: bool, device: str, m
             process.kill()
 
 
-def _count(line: str, names: list[str], counter: _Counter) -> None:
+def _show_progress(line: str, names: list[str], counter: _Counter) -> None:
     kind, text = msgspec.json.decode(line)
     if kind == "start":
         names.append(parse_variant(text).backend)
@@ -228,7 +230,7 @@ def check_row(entry: Expectation, records: Mapping[str, Record], cache: Path, de
     return Check(name, deserved, found, passed, record.measurement.reason)
 
 
-def _left_alive(marker: str) -> list[int]:
+def _still_running(marker: str) -> list[int]:
     """Processes that carry the marker in their environment (proc(5))."""
     text, found = f"{MARKER}={marker}".encode(), []
     for entry in Path("/proc").iterdir():
@@ -239,7 +241,7 @@ def _left_alive(marker: str) -> list[int]:
     return found
 
 
-def _clock(device: str, folder: Path) -> ClockResult:
+def _measure_clock(device: str, folder: Path) -> ClockResult:
     environment = worker_environment(host.usable_cores())
     launch = Launch(environment, Deadlines(_CLOCK_DEADLINE_S), folder / "clock.log")
     outcome = run_job(ClockJob(device), ClockResult, launch)

@@ -211,7 +211,7 @@ def _change_weights(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _
     return ModuleEngine(call)
 
 
-# Fault: the captured graph runs for 100 calls, then eager for all later ones; the proof is always truthful.
+# Fault: the captured graph runs for 100 calls, then eager for all later ones; the proof is always correct.
 # Seen in: dynamo's recompile limit: guards fail, the limit is reached, and from then on the frame runs eagerly, with a
 # line in a log. The proof after the first call shows nothing, and no compile counter moves, because nothing compiles.
 def _fall_back_late(module: "nn.Module", inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
@@ -315,9 +315,11 @@ FOLDS_INPUTS = canary("folds-inputs", "does most of the work in bind", _fold_int
 LAZY = canary("lazy", "computes when its output is read", _return_lazy_tensors)
 STEP_CACHE = canary("step-cache", "reuses outputs while its first input is nearly the same", _cache_steps)
 RING_WRAP = canary("ring-wrap", "returns another set's output once in 61 calls", _wrap_ring)
-CREEPS = canary("creeps", "changes its weights a little every 64 calls", _change_weights)
-LATE_FALLBACK = canary("late-fallback", "becomes eager after 100 calls, and then states it", _fall_back_late, False)
+CHANGES_WEIGHTS = canary("changes-weights", "changes its weights a little every 64 calls", _change_weights)
+LATE_FALLBACK = canary(
+    "late-fallback", "becomes eager after 100 calls, and its proof states so from then on", _fall_back_late, False
+)
 TRACED_ONLY = canary("traced-only", "compiles only the traced build", _compile_only_traced, False)
 DONATES_INPUT = canary("donates-input", "writes its outputs over the caller's inputs", _donate)
 THREADS_DRIFT = canary("threads-drift", "changes the number of threads at its fifth call", _change_threads)
-HOARDS = canary("hoards", "keeps every output", _keep_outputs)
+KEEPS_OUTPUTS = canary("keeps-outputs", "keeps every output", _keep_outputs)

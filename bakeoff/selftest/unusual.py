@@ -1,4 +1,4 @@
-"""Backends that are unusual but correct: a check that reports one of them has a false alarm."""
+"""Backends that are unusual but correct: a check that reports one of them raises a false alarm."""
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any

@@ -56,7 +56,7 @@ def _make_reference(session: Session, row: Row, folder: Path) -> Outcome:
     launch = replace(launch, environment=session.plan.environment, log=launch.log.with_suffix(".reference.log"))
     outcome = run_job(ReferenceJob(row.subject, tuple(dtypes), str(folder)), ReferenceResult, launch)
     if outcome.kind == "refused":
-        raise BakeoffError(outcome.reason, "bad-checkpoint")
+        raise BakeoffError(outcome.reason, outcome.code)
     if outcome.kind != "result":
         return replace(outcome, reason=f"no reference to compare with: its worker: {outcome.reason}")
     return outcome
@@ -68,7 +68,7 @@ def _measure(session: Session, row: Row, folder: Path) -> Outcome:
     job, launch = measure_job(row, session.plan.request.policy, folder), launch_of(session, row)
     outcome = run_job(job, Measurement, launch)
     if outcome.kind == "refused":
-        raise BakeoffError(outcome.reason, "bad-checkpoint")
+        raise BakeoffError(outcome.reason, outcome.code)
     measurement: Measurement = outcome.value
     if outcome.kind != "result" or measurement.status not in MEASURED or measurement.build is None:
         return outcome

@@ -15,7 +15,7 @@ _SLOW_CONV = re.compile("slow_conv_dilated|vol2col")
 def with_trace(measurement: Measurement, traced: TraceResult, wanted: bool) -> Measurement:
     """The measurement with the seconds of a warm build and, where a trace is `wanted`, its kernels.
 
-    Operators that ran elsewhere than in the asked compiler or provider make it `fell_back`.
+    Its status becomes `fell_back` where operators ran elsewhere than in the requested compiler or provider.
     """
     made = measurement
     if made.build is not None and traced.warm_s is not None:
@@ -32,8 +32,8 @@ def with_trace(measurement: Measurement, traced: TraceResult, wanted: bool) -> M
     )
     if traced.outside and made.status != "fell_back":
         elsewhere = ", ".join(f"{count} {name}" for name, count in traced.outside.items())
-        proof = replace(proof, fell_back=f"partly another compiler or provider: {elsewhere}")
-        made = replace(made, status="fell_back", reason=f"what ran is {proof.fell_back}")
+        proof = replace(proof, fell_back=f"another compiler or provider for some operators: {elsewhere}")
+        made = replace(made, status="fell_back", reason=f"fell back to {proof.fell_back}")
     findings = [*made.findings, *_findings(traced, incomplete)]
     return replace(made, proof=proof, findings=tuple(findings))
 
@@ -41,7 +41,7 @@ def with_trace(measurement: Measurement, traced: TraceResult, wanted: bool) -> M
 def _findings(traced: TraceResult, incomplete: str) -> list[Finding]:
     found = []
     if incomplete:
-        found.append(Finding("proof.incomplete", f"incomplete certificate: {incomplete}"))
+        found.append(Finding("proof.incomplete", f"the proof is incomplete: {incomplete}"))
     slow = [kernel.name for kernel in traced.trace.kernels if _SLOW_CONV.search(kernel.name)] if traced.trace else []
     if slow:
         text = f"{slow[0]} is ATen's own slow convolution: cuDNN or oneDNN refused its shape, dtype or layout"
@@ -50,14 +50,14 @@ def _findings(traced: TraceResult, incomplete: str) -> list[Finding]:
 
 
 def _incomplete(proof: ProofRecord, traced: TraceResult) -> str:
-    """What the certificate needs and lacks; "" if it is complete."""
+    """Why the proof is incomplete; "" if it is complete."""
     trace = traced.trace
     if trace is None:
         return f"no traced build: {traced.problem}"
     named = trace.named_ns / trace.total_ns if trace.total_ns else 0.0
     if named < LEAST_NAMED:
-        return f"the trace names {named:.0%} of the time, at least {LEAST_NAMED:.0%} are required"
+        return f"{named:.0%} of the traced time is in named kernels, at least {LEAST_NAMED:.0%} are required"
     if proof.graph_hash != trace.graph_hash:
         hashes = f"{trace.graph_hash or 'none'}, measured {proof.graph_hash or 'none'}"
-        return f"the traced build is another graph ({hashes})"
+        return f"the traced build has another graph ({hashes})"
     return ""

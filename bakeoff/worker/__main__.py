@@ -118,7 +118,7 @@ def main() -> None:
     try:
         answer = Answer(value=_do(job, report))
     except BakeoffError as error:
-        answer = Answer(refused=str(error))
+        answer = Answer(refused=str(error), refused_code=error.code)
     except Exception as error:
         if not is_out_of_memory(error):
             raise

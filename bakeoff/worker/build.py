@@ -36,7 +36,7 @@ class BuiltEngine:
     weights_bytes: int
     """Stored bytes of that module's weights."""
     fallback: str | None
-    """What the build showed to run instead of the asked backend, as a noun phrase; None if nothing did."""
+    """What the build showed to run instead of the requested backend, as a noun phrase; None if nothing did."""
     runs_eagerly: bool
     """The last backend runs the framework's operators by design."""
     uses_inductor: bool
@@ -46,7 +46,7 @@ class BuiltEngine:
 def build_engine(
     job: MeasureJob, loaded: LoadedSubject, sets: Sequence[Mapping[str, Tensor]], trace: bool = False
 ) -> BuiltEngine:
-    """Prepare, build, bind every set of inputs and call the first once; all of this is the build's cost.
+    """Prepare, build, bind every set of inputs and call the first once; all of this counts as the build's cost.
 
     The module of `loaded` belongs to the variant from here on: it may be quantised in place, and its weights are freed
     where the engine does not need them. Raises StageError with `build_failed`, or the status of the exception.
@@ -74,12 +74,10 @@ def build_engine(
     fallback = None
     if job.quantisation:
         prepared, fallback = check_quantisation(job.quantisation, prepared, proof.quantised, before_bytes, after_bytes)
-    through, uses_inductor = (
-        (snapshot() - activity).compiled,
-        any(backend.evidence.uses_inductor for backend, _ in steps),
-    )
-    if through and fallback is None and not uses_inductor:
-        fallback = f"inductor: it compiled {through} graph{'s' if through > 1 else ''}"
+    compiled = (snapshot() - activity).compiled
+    uses_inductor = any(backend.evidence.uses_inductor for backend, _ in steps)
+    if compiled and fallback is None and not uses_inductor:
+        fallback = f"inductor: it compiled {compiled} graph{'s' if compiled > 1 else ''}"
     if not steps[-1][0].footprint.keeps_module_weights:
         free_weights(prepared.module)
         free_weights(loaded.module)

@@ -34,7 +34,7 @@ def context_bytes(device: str) -> int:
 
 
 def held_bytes(device: str) -> int:
-    """Bytes in use now: by this process on the host, and on CUDA also by anybody on the device."""
+    """Bytes in use now: by this process on the host, and on CUDA also by any process on the device."""
     if device == "cpu":
         return memory.used_bytes()
     free, total = torch.cuda.mem_get_info()
@@ -69,7 +69,7 @@ class DeviceState:
     """Ids of processes on it that another parent started."""
 
     def alarms(self) -> list[Finding]:
-        """Findings that make the numbers taken meanwhile unfit to be ranked."""
+        """Findings that make the numbers measured in this state unfit to be ranked."""
         found = []
         if self.throttled:
             found.append(Finding("throttled", f"the GPU was throttled: {', '.join(self.throttled)}"))

@@ -1,4 +1,4 @@
-"""What an exception of a variant's code means; without torch, since a worker may fail before it is imported."""
+"""The status that an exception of a variant's code gives its row; without torch, which may be what fails to import."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -36,7 +36,7 @@ def call_stage(action: Callable[[], T]) -> T:
 
 
 def status_of(error: BaseException, otherwise: Status) -> Status:
-    """The status that an exception stands for: `unavailable`, `unsupported` or `oom`; else `otherwise`."""
+    """The status that an exception gives a row: `unavailable`, `unsupported` or `oom`; else `otherwise`."""
     if isinstance(error, Unavailable):
         return "unavailable"
     if isinstance(error, Unsupported):
@@ -48,7 +48,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether this exception, or one in its chain, is a failed allocation of host or device memory.
 
     torch's CUDA allocator raises `OutOfMemoryError`; its CPU allocator and CUDA's runtime raise a RuntimeError, which
-    only the text tells from others.
+    can be recognised by its text only.
     """
     chain: BaseException | None = error
     while chain is not None:

@@ -28,8 +28,8 @@ from bakeoff.worker.torch_flags import settings
 
 @dataclass(frozen=True, slots=True)
 class _Timed:
-    """What the timed part of a measurement gave; holds no outputs and no cache-flushing buffer, so memory is metered
-    without them."""
+    """Results of the timed part of a measurement. Memory is metered afterwards, so it holds no outputs and no buffer
+    that flushes caches."""
 
     timing: Timing
     state: DeviceState
@@ -43,8 +43,8 @@ class _Timed:
 
 
 @dataclass(frozen=True, slots=True)
-class _Afterwards:
-    """What was found after the clocks had stopped."""
+class _AfterTiming:
+    """Results of the untimed checks after the clocks had stopped."""
 
     memory: Memory
     leaked_bytes: int
@@ -127,7 +127,7 @@ def _time(job: MeasureJob, checked: CheckedVariant, report: Report) -> _Timed:
     return _Timed(replace(timing, outputs=()), state, overhead, differences, slowdown, config.flush is not None)
 
 
-def _examine(job: MeasureJob, checked: CheckedVariant, timing: Timing, context: int, report: Report) -> _Afterwards:
+def _examine(job: MeasureJob, checked: CheckedVariant, timing: Timing, context: int, report: Report) -> _AfterTiming:
     """Meter memory, look for a leak, then call with fresh inputs, which overwrites the first set of inputs."""
     device, calls, engine = job.subject.device, checked.built.calls, checked.built.engine
     report("memory")
@@ -147,7 +147,7 @@ def _examine(job: MeasureJob, checked: CheckedVariant, timing: Timing, context: 
     ran = call_stage(lambda: dispatched(calls[0]))
     config = TimingConfig(device, job.policy, checked.watch.check, inputs=checked.inputs)
     fresh = call_stage(lambda: call_with_fresh_inputs(engine, checked.sets, config))
-    return _Afterwards(metered, leaked, changed, ran, fresh)
+    return _AfterTiming(metered, leaked, changed, ran, fresh)
 
 
 def _call_all(calls: Sequence[Call]) -> list[Outputs]:
@@ -166,9 +166,9 @@ def activity(engine: Engine) -> Callable[[], Mapping[str, int]]:
 
 
 def _with_precision(job: MeasureJob, proof: ProofRecord, parity: Parity, checked: CheckedVariant) -> ProofRecord:
-    """The proof, fallen back where a quantised fp32 variant errs no more than eager: then nothing was quantised."""
+    """The proof; it gets `fell_back` where a quantised fp32 variant is as exact as eager: nothing was quantised."""
     if job.quantisation and job.dtype == "fp32" and not proof.fell_back and checked.reference.as_exact_as_eager(parity):
-        text = "full precision: its outputs err no more than plain eager's, which no quantised computation does"
+        text = "full precision: the error is no larger than plain eager's, too small for a quantised computation"
         return replace(proof, fell_back=text)
     return proof
 

@@ -1,4 +1,4 @@
-"""The proof of a record: what the engine states of itself, held against what a call was seen to dispatch."""
+"""The proof of a record: the engine's own statement, compared with the operators that a call dispatched."""
 
 from collections.abc import Sequence
 
@@ -10,10 +10,11 @@ from bakeoff.worker.failures import call_stage
 
 
 def final_proof(checked: CheckedVariant, ran: Dispatched) -> ProofRecord:
-    """Ask the engine again after its last call, compare what that call dispatched with eager's, and close the engine.
+    """Prove the engine again after its last call, compare that call's operators with eager's, and close the engine.
 
-    `fell_back` is the first that applies: what the build showed, what the engine stated after its first and its last
-    call, a graph that inductor compiled for a backend that is not inductor's, eager's operators in a compiler's call.
+    `fell_back` is the first of these that applies: what the build showed; what the engine stated after its first call,
+    then after its last; a graph that inductor compiled for a backend that does not use inductor; eager's operators in
+    the call of a backend that compiles.
     """
     built = checked.built
     final = call_stage(built.engine.prove)

@@ -1,4 +1,4 @@
-"""How a worker tells its parent what it does: one JSON object a line, read there as `supervisor.Event`."""
+"""A worker's reports of its progress: one JSON object a line, which the parent reads as `supervisor.Event`."""
 
 import contextlib
 import json
@@ -25,7 +25,7 @@ class Reporter:
         self._send(phase, detail=detail)
 
     def ready(self, call_ns: int) -> None:
-        """The variant is warm, and a call takes `call_ns`: blocks may be asked for."""
+        """The variant is warm and a call takes `call_ns`: the parent may now request blocks."""
         self._send("ready", call_ns=call_ns)
 
     def block(self, block: Block) -> None:

@@ -1,7 +1,7 @@
 """Builds a measured variant again in a process of its own: how long a warm build takes, and which kernels a call runs.
 
-The traced build has `trace` set, which some compilers must be told when they build; it is never timed. If it fails, the
-measurement stays as it is.
+The traced build has `trace` set, because some compilers can be profiled only where that is requested at build time; it
+is never timed. If it fails, the measurement stays as it is.
 """
 
 import gc

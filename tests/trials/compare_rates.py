@@ -28,7 +28,7 @@ from bakeoff.record.policy import Policy
 from bakeoff.record.verdict import Verdict, judge
 from bakeoff.sweep.compare import compare
 
-HONEST = "bakeoff.selftest.faulty:HONEST"
+PLAIN_EAGER = "bakeoff.selftest.faulty:PLAIN_EAGER"
 REPEATS = "bakeoff.selftest.faulty:REPEATS"
 WORKLOADS = ("world", "picture", "sound", "stream")
 
@@ -72,7 +72,7 @@ def main() -> int:
     console = Console(stderr=True)
     with tempfile.TemporaryDirectory(prefix="bakeoff-rates-") as folder, marked_folder(Path(folder)):
         runs = Path(folder) / "runs"
-        same = rates("the same", [("eager", HONEST)] * asked.pairs, asked.seconds, asked.threads, runs, console)
+        same = rates("the same", [("eager", PLAIN_EAGER)] * asked.pairs, asked.seconds, asked.threads, runs, console)
         slower = (f"{REPEATS}[times=20]", f"{REPEATS}[times=21]")
         differing = rates("5 % apart", [slower] * asked.power, asked.seconds, asked.threads, runs, console)
     rows = []

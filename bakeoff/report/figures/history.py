@@ -10,7 +10,7 @@ from bakeoff.report.format import minute
 from bakeoff.report.groups import name_of
 
 _LARGEST_STEP, _LARGEST_WIDTH = 0.08, 0.5
-"""How far the variants of a sweep stand apart, and all of them together, where two sweeps are 1 apart."""
+"""On the x axis, where two sweeps are 1 apart: between neighbouring variants of a sweep, and over all of them."""
 
 
 @dataclass(frozen=True, slots=True)

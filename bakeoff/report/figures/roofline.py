@@ -1,4 +1,4 @@
-"""The roofline: arithmetic intensity against speed, below what the device can reach.
+"""The roofline: FLOP/s of each variant by arithmetic intensity, with the device's limits as roofs.
 
 After Williams, Waterman and Patterson (CACM 52-4, 2009).
 """
@@ -20,7 +20,7 @@ _MARGIN = 4
 
 @dataclass(frozen=True, slots=True)
 class Roof:
-    """What a device reaches in one dtype."""
+    """The peak rates of a device in one dtype."""
 
     dtype: str
     flops: float

@@ -8,7 +8,7 @@ from typing import Final
 from bakeoff.record.schema import Record, Status
 from bakeoff.report.groups import name_of
 
-# Mostly of Paul Tol's bright and vibrant schemes, which colour-blind readers can tell apart, on white and on black.
+# Mostly of Paul Tol's bright and vibrant schemes, which colour-blind readers can distinguish, on white and on black.
 _COLOURS: Final = (
     "#4477aa", "#ee7733", "#228833", "#aa3377", "#33bbee", "#ccbb44", "#ee6677", "#009988", "#999999", "#8c6bb1",
     "#8c564b", "#66a61e",
@@ -56,12 +56,12 @@ def status_colour(status: Status) -> str:
 
 
 def dtype_dashes(dtype: str) -> tuple[float, ...]:
-    """The dashes of lines that stand for a dtype and not for a variant."""
+    """The dashes of lines that belong to a dtype and not to a variant."""
     return _MARKS[_MARK_OF_DTYPE.get(dtype, 0)].dashes
 
 
 def styles(records: Iterable[Record]) -> dict[str, Style]:
-    """A style for each row's name: colours tell backends apart and marks dtypes.
+    """A style for each row's name: the colour is of the backend, the mark of the dtype.
 
     No two names share both, up to 96 names: where backends outnumber the colours, the next free mark is taken.
     """

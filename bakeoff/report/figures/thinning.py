@@ -1,4 +1,4 @@
-"""Few points for many samples."""
+"""Reduces many samples to the few points that a figure can show."""
 
 from collections.abc import Sequence
 from itertools import pairwise

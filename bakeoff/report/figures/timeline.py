@@ -1,4 +1,4 @@
-"""Calls in the order they were taken: shows what a median hides, such as drift, steps and two speeds."""
+"""Call times in the order of the calls, which show what a median does not: drift, steps, two speeds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
-"""The page's figures as Plotly's own JSON: plain data, so that nothing is imported and nothing is drawn here.
+"""The page's figures as Plotly's JSON: plain data, made without importing Plotly; the browser draws them.
 
-Plotly reads names as a subset of HTML; what comes from records is escaped by `plain`.
+Plotly reads names as a subset of HTML, so names from records are escaped by `plain`.
 """
 
 import html
@@ -73,7 +73,7 @@ def figures(rows: Sequence[Stored], every: Sequence[Stored] = ()) -> list[Chart]
 
 
 def plain(text: str, letters: int = _LETTERS) -> str:
-    """A name that Plotly shows letter by letter."""
+    """A name shortened and escaped, so that Plotly shows it as text."""
     return html.escape(shorten(text, letters), quote=False)
 
 
@@ -165,7 +165,7 @@ def _tradeoff(points: Sequence[TradeoffPoint]) -> Figure | None:
     errors = [point.error for point in points if point.error > 0]
     low = math.floor(math.log10(min(errors, default=1e-6)))
     high = math.ceil(math.log10(max(errors, default=1e-6)))
-    exact = low - 1  # on a logarithmic axis no error at all stands one decade below the smallest
+    exact = low - 1  # an error of 0 has no logarithm: it is drawn one decade below the smallest
     ends = [exact] if len(errors) < len(points) else []
     largest = max((point.peak_mib or 0.0 for point in points), default=0.0)
     ticks = list(range(low, high + 1, 1 + (high - low) // 8))

@@ -1,4 +1,4 @@
-"""What goes into the page as it is: its own files, their hashes, and data for its script."""
+"""Parts of the page that are embedded unchanged: its own files, their hashes, and data for its script."""
 
 import base64
 import hashlib
@@ -9,7 +9,7 @@ from bakeoff.record.codec import encode_json
 
 
 def read(name: str) -> str:
-    """A file beside this module, which the package carries."""
+    """The text of a file beside this module, which is part of the installed package."""
     return resources.files("bakeoff.report.html").joinpath(name).read_text(encoding="utf-8")
 
 

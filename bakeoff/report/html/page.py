@@ -20,7 +20,7 @@ from bakeoff.report.html.sections import COLUMNS, link, section
 
 
 def render(records: Records, folder: str = "records") -> str:
-    """The page; `folder` is where the record files are, seen from the page. Equal records give equal text.
+    """The page; `folder` is the record files' folder relative to the page. Equal records give equal text.
 
     Raises BakeoffError where jinja2 or plotly is missing.
     """

@@ -63,8 +63,8 @@ def section(
 ) -> Section:
     """The section of a group of the newest records.
 
-    `every` holds all records of the group, earlier sweeps too; `folder` is where the record files are, seen from the
-    page.
+    `every` holds all records of the group, those of earlier sweeps too; `folder` is the record files' folder relative
+    to the page.
     """
     first = group.rows[0].record
     figures = charts.figures(group.rows, every)

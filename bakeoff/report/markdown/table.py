@@ -10,7 +10,7 @@ from bakeoff.report.markdown.escape import escape
 def table(rows: Sequence[Stored], keys: Sequence[str], folder: str, reason_in: str = "") -> list[str]:
     """Lines of a table with the columns `keys`; the record's name links to its file in `folder`.
 
-    The column `reason_in` says why a row has no figures there.
+    Where a row has no figures, its reason is in the column `reason_in`.
     """
     chosen = columns(keys)
     lines = [

@@ -48,7 +48,7 @@ def _key(record: Record) -> tuple[str, str]:
 
 
 def _slugs(keys: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
-    """A part of a file name for each key: letters, digits and dashes; a hash tells equal ones apart."""
+    """A part of a file name for each key: letters, digits and dashes, with a hash where two are equal."""
     plain = {key: _slug(" ".join(key)) for key in keys}
     taken = list(plain.values())
     return {

@@ -31,7 +31,7 @@ def render(result: GoldenResult) -> str:
 
 
 def verdict(file: GoldenFile) -> str:
-    """What came of one file: a problem with it, or how many of its outputs pass."""
+    """The result of one file: its problem, or how many of its outputs pass."""
     name = Path(file.file).name
     if file.problem:
         return file.problem if file.problem.startswith(name) else f"{name}: {file.problem}"

@@ -41,10 +41,10 @@ def render(record: Record) -> list[str]:
 
 
 def _meanings(record: Record) -> Iterator[tuple[str, str]]:
-    """For each backend of the row, its name and the evidence it asks for.
+    """For each backend of the row, its name and the evidence that it ran.
 
-    Only bakeoff's own backends are asked: a record may come from anybody, and resolving `package.module:ATTRIBUTE`
-    imports that module.
+    Only bakeoff's own backends are looked up: a record may come from an untrusted source, and resolving
+    `package.module:ATTRIBUTE` imports that module.
     """
     for use in record.variant.backends:
         meaning = resolve_backend(use.name).evidence.checks if use.name in backend_names() else ""

@@ -1,4 +1,4 @@
-"""Which ATen operators a call dispatches, by torch's profiler: shows a graph that is run operator by operator."""
+"""Which ATen operators a call dispatches, by torch's profiler: detects a graph that is run operator by operator."""
 
 from collections import Counter
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Whether calls leave memory allocated."""
+"""Whether calls leave memory allocated (a leak)."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -38,8 +38,8 @@ def confirmed_leak(
 
     `calls` were made in the window, each of about `call_ns`. `kept_bytes(rounds)` runs that many rounds of
     `calls_per_round` calls and returns what they left allocated after the allocator gave back what it could. The growth
-    within the window itself is no measure of a leak: between kept and freed blocks the heap fragments, and grew to
-    three times of what was kept.
+    within the window itself does not measure a leak: the heap fragments between kept and freed blocks, and was seen to
+    grow to three times what was kept.
     """
     if not suspected_leak(sizes):
         return 0

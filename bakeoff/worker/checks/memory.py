@@ -81,7 +81,7 @@ def return_freed_memory() -> None:
 def kept_bytes(round_of_calls: Callable[[], object], rounds: int, device: str) -> int:
     """Bytes that `rounds` rounds of calls leave allocated on the host and the device; call `return_freed_memory` first.
 
-    The allocators return what they cache before each reading: their caches grow with calls too, and are no leak.
+    The allocators return their caches before each reading: these grow with calls too, but are not a leak.
     """
 
     def held() -> int:

@@ -119,7 +119,7 @@ def copied(outputs: Any) -> Any:
 
 
 def overwrite(outputs: object, kept: Sequence[Tensor] = ()) -> None:
-    """Fill the tensors that a call returned with NaN, as a caller may: an engine that reuses them is found out.
+    """Fill the tensors that a call returned with NaN, as a caller may: an engine that returns them again returns NaN.
 
     Tensors that share memory with `kept` (an output that is an input) or with themselves are not overwritten.
     """

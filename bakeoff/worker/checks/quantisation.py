@@ -1,4 +1,4 @@
-"""Whether a variant that asks for quantisation got any: layers must be named, and must take fewer bytes than before."""
+"""Whether a quantised variant really is: layers must be named, and must take fewer bytes than before."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -21,7 +21,7 @@ def check_quantisation(
 
     `before_bytes` and `after_bytes` are `layer_bytes` of the module before and after its preparation. The second value
     is None where something was quantised. Static quantisation inserts nodes and may leave the weights as they are until
-    the build, so their size is not asked of it.
+    the build, so their size is not checked for it.
     """
     names = list(prepared.quantised)
     unchanged = [] if quantisation == "static" else layers_not_smaller(names, before_bytes, after_bytes)

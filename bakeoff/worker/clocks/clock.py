@@ -24,7 +24,7 @@ _OVERHEAD_BLOCKS = 15
 
 @dataclass(frozen=True, slots=True)
 class TimingConfig:
-    """What a timing runs with."""
+    """The configuration of a timing."""
 
     device: str
     policy: Policy

@@ -98,7 +98,8 @@ def _moved(before: Mapping[str, int], after: Mapping[str, int]) -> set[str]:
 
 
 def _latency_window(calls: Sequence[Call], expected_ns: float, config: TimingConfig) -> _Window:
-    """Sample until the policy says stop; of calls so fast that the samples would fill up early, every n-th is kept."""
+    """Sample until the policy's stopping rule holds. Where calls are so fast that the samples would reach their maximum
+    before the least time, only every n-th is kept."""
     policy = config.policy
     window = _Window()
     room = policy.max_samples - len(calls)

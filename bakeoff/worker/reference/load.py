@@ -14,7 +14,7 @@ from bakeoff.worker.subject import LoadedSubject
 from bakeoff.worker.torch_flags import TORCH_DTYPES
 
 _ROUNDING = 1e-6
-"""Relative L2 below what int8 or fp8 can reach: quantised weights of one layer alone err by a thousandth or more."""
+"""Relative L2 below what int8 or fp8 can reach: quantising one layer's weights alone gives 1e-3 or more."""
 
 
 class Reference:

@@ -75,7 +75,7 @@ def make_reference(job: ReferenceJob, report: Report) -> ReferenceResult:
         for index, tensors in enumerate(outputs):
             kept = {name: tensor.contiguous() for name, tensor in zip(names, tensors, strict=True)}
             save_file(kept, folder / f"set{index}.safetensors")
-        made = {"dtype": dtype, "weights": loaded.weights, "sets": len(loaded.sets), "judge": folder.name}
+        made = {"dtype": dtype, "weights": loaded.weights, "sets": len(loaded.sets), "reference": folder.name}
         write_atomically(about_file, msgspec.json.encode(made))
     about = read_about(folder)
     if about["weights"] != loaded.weights:

@@ -16,7 +16,7 @@ from records import Ran, bakeoff
 
 from bakeoff.machine import build_cache, caches, host, paths
 from bakeoff.machine.caches import Item, Selection
-from bakeoff.models.errors import BakeoffError
+from bakeoff.models.errors import BakeoffError, ErrorCode
 from bakeoff.plan.plan import make_plan
 from bakeoff.plan.request import Request
 from bakeoff.process import supervisor
@@ -330,10 +330,12 @@ class TestCommand:
         assert "Traceback" not in ran.err
         return ran
 
-    def refuses(self, *arguments: str, says: str, **environment: str | None) -> None:
+    def refuses(self, *arguments: str, code: ErrorCode, says: str, **environment: str | None) -> None:
+        """One error line that ends with `[code]` and names `says`, exit code 2 and nothing on stdout."""
         ran = self.run(*arguments, **environment)
         assert (ran.code, ran.out) == (2, "")
         assert len(ran.said) == 1, ran.err
+        assert ran.said[0].endswith(f" [{code}]"), ran.said[0]
         assert says in ran.said[0]
 
     def test_shows_and_clears(self, folder: Path) -> None:
@@ -356,30 +358,32 @@ class TestCommand:
             ["references/toy-tiny-world-1234"], [], 2 * MIB,
         )  # fmt: skip
 
-    def test_refuses_while_somebody_measures(self, folder: Path) -> None:
+    def test_clear_is_refused_while_a_device_is_measured_on(self, folder: Path) -> None:
         before = all_files(folder)
         with FileLock(folder / "locks/cpu.lock"):
-            self.refuses("clear", says="measures on cpu")
+            self.refuses("clear", code="busy", says="cpu")
             assert self.run().code == 0
         assert all_files(folder) == before
         assert self.run("clear").code == 0
 
     def test_absent_or_wrong_folders(self, tmp_path: Path) -> None:
         for arguments in ((), ("clear",), ("--verbose",), ("clear", "compiled")):
-            self.refuses(*arguments, says=f"there is no cache folder {tmp_path / 'cache'}: nothing was measured")
+            self.refuses(*arguments, code="not-readable", says=str(tmp_path / "cache"))
         assert not (tmp_path / "cache").exists()
         (tmp_path / "file").touch()
         for arguments in ((), ("clear",)):
-            self.refuses(*arguments, says="/file cannot be read: Not a directory", BAKEOFF_CACHE=str(tmp_path / "file"))
+            file = str(tmp_path / "file")
+            self.refuses(*arguments, code="not-readable", says=file, BAKEOFF_CACHE=file)
 
     def test_unwritable(self) -> None:
-        self.refuses("clear", says="caches cannot be written to /proc/self", BAKEOFF_CACHE="/proc/self/fdinfo")
+        folder = "/proc/self/fdinfo"
+        self.refuses("clear", code="not-writable", says=folder, BAKEOFF_CACHE=folder)
 
-    def test_what_was_typed_wrong(self, folder: Path) -> None:
+    def test_wrong_arguments(self, folder: Path) -> None:
         before = all_files(folder)
-        self.refuses("clear", "all", says="no kind 'all' is cleared; known: compiled, references")
-        self.refuses("clear", "locks", says="locks are never cleared")
-        self.refuses("clear", "--variant", "", says="--variant names nothing")
-        self.refuses("clear", "--older-than", "-3", says="--older-than -3: give days, 0 to 36500")
-        self.refuses("--json", "clear", says="options of cache clear are written behind it")
+        self.refuses("clear", "all", code="unknown-name", says="'all'")
+        self.refuses("clear", "locks", code="bad-option", says="locks")
+        self.refuses("clear", "--variant", "", code="bad-option", says="--variant")
+        self.refuses("clear", "--older-than", "-3", code="bad-option", says="--older-than -3")
+        self.refuses("--json", "clear", code="bad-option", says="clear")
         assert all_files(folder) == before

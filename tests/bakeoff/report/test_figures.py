@@ -1,4 +1,4 @@
-"""The plots: the same records give the same bytes, show what is in them, and leave no file that is not theirs."""
+"""The plots: the same records give the same bytes, which show the records' figures; outdated plots are deleted."""
 
 import re
 import subprocess
@@ -58,7 +58,7 @@ def drawn(kind: str, *made: Record) -> str:
 
 
 def texts(svg: str) -> list[str]:
-    """What a reader can read; fails where the file is not XML."""
+    """The texts of the picture; fails where the file is not XML."""
     return ["".join(node.itertext()) for node in ElementTree.fromstring(svg).iter() if node.tag.endswith("}text")]
 
 
@@ -99,7 +99,7 @@ class TestDeterminism:
         )
         assert {path.name: path.read_bytes() for path in (tmp_path / "runs" / "plots").iterdir()} == here
 
-    def test_no_time_and_no_place_in_them(self) -> None:
+    def test_files_hold_no_date_and_no_links(self) -> None:
         for data in files.render(records(*SEVERAL)).values():
             text = data.decode()
             assert text.splitlines()[1].encode() + b"\n" == MARK
@@ -127,8 +127,8 @@ class TestLatency:
         assert len([name for name in identifiers(svg) if name.startswith("floor-")]) == 3
         assert {"floor", "ok", "unstable"} < set(shown)
 
-    def test_floors_stand_where_they_are(self) -> None:
-        """In the drawing's own coordinates: the floor is to the median as their milliseconds are."""
+    def test_floors_are_drawn_at_their_milliseconds(self) -> None:
+        """In the drawing's coordinates, the floor's distance from 0 ms is that of its milliseconds."""
         made = bounded("eager", 30.0)
         bound = floor(made)
         assert bound is not None
@@ -248,8 +248,9 @@ class TestUpdate:
     def test_a_folder_that_cannot_be_written(self, tmp_path: Path) -> None:
         save(tmp_path, record("eager", ms(10.0)))
         (tmp_path / "plots").write_text("a file")
-        with pytest.raises(BakeoffError, match="plots"):
+        with pytest.raises(BakeoffError, match="plots") as error:
             files.update(tmp_path)
+        assert error.value.code == "not-writable"
 
     def test_without_matplotlib(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         save(tmp_path, record("eager", ms(10.0)))
@@ -268,8 +269,8 @@ class TestCommands:
         assert f"wrote {tmp_path / 'runs' / 'plots' / 'latency-toy-test-cpu-4-cores.svg'}" in done.out
         assert load_all(tmp_path / "runs").problems == ()
 
-    def test_a_sweep_without_matplotlib_says_so_and_keeps_everything(self, tmp_path: Path) -> None:
-        """The settled sweep ends with 3, nothing measured, as it does with plots."""
+    def test_a_sweep_without_matplotlib_warns_and_keeps_its_records(self, tmp_path: Path) -> None:
+        """The exit code is 3, nothing measured, as it is with plots."""
         from records import SETTLED
 
         (tmp_path / "lacking").mkdir()
@@ -278,9 +279,8 @@ class TestCommands:
             *SETTLED, cwd=tmp_path, PYTHONPATH=str(tmp_path / "lacking"), BAKEOFF_RUNS=str(tmp_path / "runs")
         )
         assert done.code == 3, done.err
-        said = [line for line in done.said if "no plots" in line]
-        assert len(said) == 1
-        assert "matplotlib" in said[0]
+        (line,) = [line for line in done.said if line.endswith(" [missing-library]")]
+        assert "matplotlib" in line
         assert len(load_all(tmp_path / "runs").current) == 1
         assert (tmp_path / "runs" / "OPTIMIZATION_HISTORY.md").is_file()
 
@@ -374,12 +374,12 @@ class TestData:
 
 
 def test_a_browser_shows_them(tmp_path: Path) -> None:
-    """Text stays inside the picture, and labels of rows do not lie on each other."""
+    """Text stays inside the picture, and labels of rows do not overlap."""
     (tmp_path / "latency.svg").write_text(drawn("latency", *SEVERAL))
     page = tmp_path / "page.html"
     page.write_text(f"<!doctype html><meta charset=utf-8>{drawn('latency', *SEVERAL).partition('<svg')[1]}"
                     f"{drawn('latency', *SEVERAL).partition('<svg')[2]}")  # fmt: skip
-    found, said = look(
+    found, console = look(
         page,
         """const frame = page.querySelector("svg").getBoundingClientRect();
         const boxes = [...page.querySelectorAll("svg text")].map((text) => text.getBoundingClientRect());
@@ -392,4 +392,4 @@ def test_a_browser_shows_them(tmp_path: Path) -> None:
         tmp_path,
     )
     assert found["texts"] > 15
-    assert (found["outside"], found["overlaps"], said) == (0, 0, "")
+    assert (found["outside"], found["overlaps"], console) == (0, 0, "")

@@ -17,7 +17,7 @@ from browser import chromium, look
 from records import HOST, bakeoff, measurement, record
 
 from bakeoff.machine.floors import Ceiling
-from bakeoff.models.errors import BakeoffError
+from bakeoff.models.errors import BakeoffError, ErrorCode
 from bakeoff.record.schema import SCHEMA, Clock, Comparison, Finding, Record, Round, Samples
 from bakeoff.record.store import Records, Stored, load_all, save, supersede
 from bakeoff.report.html import charts, page
@@ -58,7 +58,7 @@ def comparison(*pairs: tuple[list[int], list[int]]) -> Comparison:
 
 
 class Parsed(HTMLParser):
-    """What a browser would make of the page, as far as tests ask."""
+    """The page's tags, scripts, data and text, as a browser would parse them."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -167,7 +167,7 @@ class TestContent:
         dots = [float(str(attributes["cx"])) for tag, attributes in parsed.tags if tag == "circle"]
         assert dots[0] < dots[2] == 50 < dots[1]
 
-    def test_superseded_and_unreadable_are_said(self, tmp_path: Path) -> None:
+    def test_superseded_and_unreadable_records_are_listed(self, tmp_path: Path) -> None:
         save(tmp_path, SEVERAL[0])
         bad = save(tmp_path, SEVERAL[1])
         supersede(tmp_path, bad, "another program ran")
@@ -186,7 +186,7 @@ class TestThinning:
         assert 300 <= len(drawn["timeline"]) <= 400
         assert len(drawn["latency"]) == 200
 
-    def test_no_error_at_all_has_a_place(self) -> None:
+    def test_an_error_of_zero_is_drawn(self) -> None:
         exact = record("eager", ms(1.0))
         assert exact.measurement.parity is not None
         outputs = (replace(exact.measurement.parity.outputs[0], rel_l2=0.0),)
@@ -297,22 +297,26 @@ class TestWriting:
         assert "inductor fp32" in Parsed((tmp_path / "page.html").read_text(encoding="utf-8")).text
 
     @pytest.mark.parametrize(
-        ("arguments", "said"),
+        ("arguments", "code", "fact"),
         [
-            (("report", "--html", "p.html", "nothing"), "of nothing"),
-            (("report", "--html", ""), "--html"),
-            (("report", "--html", "."), "not a regular file"),
+            (("report", "--html", "p.html", "nothing"), "no-record", "of nothing "),
+            (("report", "--html", ""), "bad-option", "--html"),
+            (("report", "--html", "."), "target-exists", "--html"),
         ],
     )
-    def test_what_it_refuses(self, arguments: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    def test_errors_of_the_command(
+        self, arguments: tuple[str, ...], code: ErrorCode, fact: str, tmp_path: Path
+    ) -> None:
         save(tmp_path / "runs", SEVERAL[0])
         done = bakeoff(*arguments, "--runs", str(tmp_path / "runs"), cwd=tmp_path)
         assert done.code == 2
-        assert said in done.err
+        (line,) = done.said
+        assert line.endswith(f" [{code}]")
+        assert fact in line
 
 
 class TestBrowser:
-    """What a reader sees, in a browser without network."""
+    """The page in a browser without network."""
 
     @pytest.fixture
     def shown(self, tmp_path: Path) -> Path:
@@ -334,13 +338,13 @@ class TestBrowser:
         heads[0].querySelector("button").click();
         answer.push([head.getAttribute("aria-sort"), heads[0].getAttribute("aria-sort"), names()]);
         return answer;"""
-        found, said = look(shown, script, tmp_path)
+        found, console = look(shown, script, tmp_path)
         start = ["eager fp32", "inductor fp32", "tensorrt fp32", "aoti fp32", "eager bf16"]
         assert found[0] == start
         assert found[1] == ["ascending", ["inductor fp32", "tensorrt fp32", "eager fp32", "eager bf16", "aoti fp32"]]
         assert found[2] == ["descending", ["eager bf16", "eager fp32", "tensorrt fp32", "inductor fp32", "aoti fp32"]]
         assert found[3] == [None, "ascending", sorted(start)]
-        assert said == ""
+        assert console == ""
 
     def test_figures_are_drawn_and_names_are_text(self, shown: Path, tmp_path: Path) -> None:
         script = """for (let turn = 0; turn < 100; turn += 1) {
@@ -357,8 +361,8 @@ class TestBrowser:
           strangers: page.querySelectorAll("img, iframe, .plot a, body b").length,
           wide: page.documentElement.scrollWidth - page.documentElement.clientWidth,
         };"""
-        found, said = look(shown, script, tmp_path)
-        assert said == ""
+        found, console = look(shown, script, tmp_path)
+        assert console == ""
         assert found["places"] == 7
         assert found["drawn"] >= 7
         assert (found["violins"], found["points"]) == (5, 6)
@@ -367,12 +371,12 @@ class TestBrowser:
         assert [name for name in found["names"] if name.startswith("</script><script>")]
         assert "inductor fp32" in found["names"]
 
-    def test_narrow(self, shown: Path, tmp_path: Path) -> None:
-        """On a phone nothing but tables and their like is wider than the screen."""
+    def test_the_page_fits_a_narrow_screen(self, shown: Path, tmp_path: Path) -> None:
+        """On a phone the page is not wider than the screen; what is wider scrolls by itself."""
         script = "frame.width = 360; await wait(2000); return page.documentElement.scrollWidth;"
         assert look(shown, script, tmp_path) == (360, "")
 
-    def test_a_hundred_figures_wait_until_they_are_near(self, tmp_path: Path) -> None:
+    def test_figures_are_drawn_only_when_scrolled_near(self, tmp_path: Path) -> None:
         chromium()
         made = [replace(SEVERAL[0], batch=batch) for batch in range(1, 31)]
         path = tmp_path / "page.html"

@@ -1,4 +1,4 @@
-"""Pages are pure functions of records: three fixed ones give exactly these bytes, and no text in them breaks a page."""
+"""Pages are pure functions of records: three fixed records give exact bytes, and no text in a record breaks a page."""
 
 import json
 import random
@@ -85,7 +85,7 @@ def tables(page: str) -> list[list[str]]:
 
 
 class TestThreeRecords:
-    """Kept as files: what was once written must stay readable and give the same pages."""
+    """Kept as files: stored records must stay readable and give the same pages."""
 
     def test_table(self) -> None:
         assert table.render(load_all(PAGES).current) + "\n" == (PAGES / "table.txt").read_text(encoding="utf-8")
@@ -135,7 +135,7 @@ class TestPureFunctions:
 
 
 class TestGroups:
-    def test_what_must_not_be_compared_is_apart(self) -> None:
+    def test_records_that_must_not_be_compared_are_in_groups_of_their_own(self) -> None:
         base = record("eager", TEN)
         others = [
             replace(base, batch=2),
@@ -156,7 +156,7 @@ class TestGroups:
         fresh, read = record(config={"sizes": (1, 2)}), record(config={"sizes": [1, 2]})
         assert group_key(fresh) == group_key(read)
 
-    def test_titles_tell_what_and_where(self) -> None:
+    def test_titles_name_the_subject_and_the_machine(self) -> None:
         assert title(record()) == (
             "toy:tiny.world (toy), batch 1, Test CPU, 4 cores, 4 threads, random weights, seed 0"
         )
@@ -173,7 +173,7 @@ class TestGroups:
 
 
 class TestSeveralBuilds:
-    """A best build of 5.95 ms, whose processes lie 4 ms apart; another of 9.95 ms, whose processes lie level."""
+    """Build 1 has a median of 5.95 ms, with processes from 3.95 to 7.95 ms; build 2 has 9.95 ms in each process."""
 
     BUILDS = (
         at(1, "inductor", ms(3.0)),
@@ -184,7 +184,7 @@ class TestSeveralBuilds:
         at(6, "inductor", ms(9.0), build_number=2, process=3),
     )
 
-    def test_the_best_build_stands_for_all_by_its_middle_process(self) -> None:
+    def test_the_row_is_the_median_process_of_the_best_build(self) -> None:
         for order in (self.BUILDS, self.BUILDS[::-1]):
             (row,) = newest(stored(*order))
             assert (row.record.build_number, row.record.process) == (1, 2)
@@ -195,7 +195,7 @@ class TestSeveralBuilds:
         assert (row.record.build_number, row.record.process) == (1, 2)
 
     @pytest.mark.parametrize("status", ["unstable", "crashed", "parity_failed"])
-    def test_a_build_that_is_not_ok_stands_for_all(self, status: str) -> None:
+    def test_a_build_that_is_not_ok_is_the_row(self, status: str) -> None:
         samples = () if status == "crashed" else ms(20.0)
         bad = at(7, "inductor", samples, status, "why", build_number=3)
         (row,) = newest(stored(*self.BUILDS, bad))
@@ -206,7 +206,7 @@ class TestSeveralBuilds:
         (row,) = newest(stored(older, *self.BUILDS))
         assert row.record.build_number == 1
 
-    def test_spread_between_builds_is_apart_from_that_within(self) -> None:
+    def test_spread_between_builds_and_within_them_are_separate_figures(self) -> None:
         every = stored(*self.BUILDS)
         ((_, spread),) = spreads(newest(every), every)
         assert (spread.builds, spread.processes) == (2, 6)
@@ -221,7 +221,7 @@ class TestSeveralBuilds:
         assert (spread.builds, spread.between_processes) == (2, None)
         assert spread.between == pytest.approx(6.0 / 6.95)
 
-    def test_pages_say_it_with_the_rule(self) -> None:
+    def test_pages_show_the_spread_and_which_build_they_show(self) -> None:
         every = stored(*self.BUILDS)
         ((entry, found),) = spreads(newest(every), every)
         text = spread_text(entry.record, found)
@@ -232,16 +232,16 @@ class TestSeveralBuilds:
         assert f"- {text}\n- {escape(BUILDS_LEGEND)}\n" in page
         assert page.count("](records/id-") == len(every), "a line for every build"
 
-    def test_processes_of_one_build_need_no_rule(self) -> None:
+    def test_processes_of_one_build_have_a_spread_without_the_legend(self) -> None:
         every = stored(*(entry for entry in self.BUILDS if entry.build_number == 1))
         text = table.render(newest(every), (), every)
         assert "inductor fp32 in 3 processes: medians 3.950 to 7.950 ms, 67.2% apart" in text
         assert BUILDS_LEGEND not in text
 
-    def test_one_record_says_which_build_it_is(self) -> None:
+    def test_one_record_shows_its_build_number(self) -> None:
         assert "build 2, process 3, " in one.render(stored(*self.BUILDS)[5])
 
-    def test_records_from_before_are_of_the_first_build(self) -> None:
+    def test_records_without_a_build_number_are_of_the_first_build(self) -> None:
         assert {entry.record.build_number for entry in load_all(PAGES).current} == {1}
 
 
@@ -280,40 +280,35 @@ class TestSpeedups:
 
 class TestRecommendation:
     @pytest.mark.parametrize(
-        ("rows", "sentence"),
+        ("rows", "shipped", "facts"),
         [
-            ((), "Ship nothing from this table: no row is ok."),
-            (
-                (record("eager", TEN, "unstable", "x"), record("inductor", status="crashed")),
-                "Ship nothing from this table: no row is ok.",
-            ),
-            (
-                (record("inductor", TEN), record("eager", status="oom")),
-                "Ship inductor fp32: it is the only row that is ok (10.95 ms).",
-            ),
+            ((), "nothing", ()),
+            ((record("eager", TEN, "unstable", "x"), record("inductor", status="crashed")), "nothing", ()),
+            ((record("inductor", TEN), record("eager", status="oom")), "inductor fp32", ("only", "10.95 ms")),
             (
                 (record("eager", TEN), record("inductor", ms(9.8))),
-                "No difference shown between inductor fp32, eager fp32; ship eager fp32, it needs no build.",
+                "eager fp32",
+                ("No difference shown between inductor fp32, eager fp32",),
             ),
             (
                 (record("inductor", TEN), record("inductor[freezing]", ms(10.1)), record("eager", ms(20.0))),
-                "No difference shown between inductor fp32, inductor[freezing] fp32; ship inductor fp32: the lowest "
-                "median, 10.95 ms, 1.91x eager fp32.",
+                "inductor fp32",
+                ("No difference shown between inductor fp32, inductor[freezing] fp32", "10.95 ms", "1.91x eager fp32"),
             ),
             (
                 (record("inductor", TEN), record("inductor[freezing]", ms(10.1))),
-                "No difference shown between inductor fp32, inductor[freezing] fp32; ship inductor fp32: the lowest "
-                "median, 10.95 ms.",
+                "inductor fp32",
+                ("No difference shown between inductor fp32, inductor[freezing] fp32", "10.95 ms"),
             ),
             (
                 (record("eager", TEN), record("inductor", ms(5.0)), record("inductor[freezing]", ms(20.0))),
-                "Ship inductor fp32: 5.950 ms [5.500, 6.400], 1.84x eager fp32; next is eager fp32 with 10.95 ms "
-                "[10.50, 11.40], intervals apart, not interleaved.",
+                "inductor fp32",
+                ("5.950 ms [5.500, 6.400]", "1.84x eager fp32", "eager fp32 with 10.95 ms [10.50, 11.40]"),
             ),
             (
                 (record("eager", TEN), record("inductor", ms(20.0))),
-                "Ship eager fp32: 10.95 ms [10.50, 11.40]; next is inductor fp32 with 20.95 ms [20.50, 21.40], "
-                "intervals apart, not interleaved.",
+                "eager fp32",
+                ("10.95 ms [10.50, 11.40]", "inductor fp32 with 20.95 ms [20.50, 21.40]"),
             ),
         ],
         ids=[
@@ -327,8 +322,13 @@ class TestRecommendation:
             "baseline wins",
         ],
     )
-    def test_sentence(self, rows: Sequence[Record], sentence: str) -> None:
-        assert recommendation(stored(*rows)) == sentence
+    def test_names_what_to_ship_with_its_figures(
+        self, rows: Sequence[Record], shipped: str, facts: Sequence[str]
+    ) -> None:
+        sentence = recommendation(stored(*rows))
+        assert re.findall(r"[Ss]hip (\S+ fp32|nothing)", sentence) == [shipped]
+        assert all(fact in sentence for fact in facts), sentence
+        assert ("No difference shown" in sentence) == any("No difference shown" in fact for fact in facts)
 
     def test_is_the_last_line_of_each_table(self) -> None:
         rows = stored(record("eager", TEN), replace(record("eager", ms(5.0)), batch=2))
@@ -339,14 +339,16 @@ class TestRecommendation:
 
 class TestRowsWithoutNumbers:
     @pytest.mark.parametrize("status", ["unavailable", "timeout", "oom", "crashed", "build_failed", "call_failed"])
-    def test_stay_with_their_reason(self, status: str, tmp_path: Path) -> None:
+    def test_are_shown_with_their_reason(self, status: str, tmp_path: Path) -> None:
         save(tmp_path, record("eager", TEN))
-        save(tmp_path, record("inductor", status=status, reason="said so itself"))
+        save(tmp_path, record("inductor", status=status, reason="no kernel for conv3d"))
         records = load_all(tmp_path)
-        assert f"inductor fp32: {status}: said so itself" in table.render(records.current)
-        assert "- inductor fp32: said so itself" in history.render(records)
+        assert f"inductor fp32: {status}: no kernel for conv3d" in table.render(records.current)
+        assert "- inductor fp32: no kernel for conv3d" in history.render(records)
         assert f"| inductor fp32 | {status} | | | | |" in re.sub(" +", " ", history.render(records))
-        assert f"| inductor fp32 | {status} | said so itself |" in re.sub(" +", " ", readme.render(records.current))
+        assert f"| inductor fp32 | {status} | no kernel for conv3d |" in re.sub(
+            " +", " ", readme.render(records.current)
+        )
 
     def test_findings_name_their_rows_unless_all_have_them(self) -> None:
         both, lone = Finding("busy", "the host was busy"), Finding("cold", "caches were cold")
@@ -371,7 +373,7 @@ class TestHostileText:
         supersede(tmp_path / "runs", save(tmp_path / "runs", at(9, "inductor", TEN)), HOSTILE)
         return tmp_path / "runs"
 
-    def test_history_and_readme_keep_their_shape(self, hostile: Path) -> None:
+    def test_tables_and_headings_stay_intact(self, hostile: Path) -> None:
         records = load_all(hostile)
         assert (len(records.current), len(records.superseded)) == (3, 1)
         for page in (history.render(records), readme.render(records.current)):
@@ -432,9 +434,9 @@ class TestHistoryPage:
         assert history.check(runs) is not None
         history.update(runs)
         assert history.check(runs) is None
-        victim = next((runs / "records").glob("*freezing*.json"))
-        victim.unlink()
-        assert victim.stem in (history.check(runs) or "")
+        cited = next((runs / "records").glob("*freezing*.json"))
+        cited.unlink()
+        assert cited.stem in (history.check(runs) or "")
         (runs / "records" / "torn.json").write_text("{")
         assert "torn.json" in (history.check(runs) or "")
 
@@ -543,7 +545,7 @@ class TestOneRecord:
 
 
 class TestProof:
-    """What `show` says about how a row was built and where its time goes."""
+    """The proof and the kernels that `show` prints."""
 
     PROOF = ProofRecord(
         graphs=1,
@@ -572,7 +574,7 @@ class TestProof:
         text = one.render(Stored("id", row))
         for line in (
             "proof     graphs 1, graph breaks 0, recompiles 1, kernels_generated 7",
-            f"  evidence that inductor ran: {resolve_backend('inductor').really_ran}",
+            f"  evidence that inductor ran: {resolve_backend('inductor').evidence.checks}",
             "  incomplete: the traced build has another graph (aa, measured bb)",
             "  recompiled: guard failed: x.size(0) == 1",
             "  operators outside: mm 3",
@@ -587,8 +589,8 @@ class TestProof:
         kernels = [line.split() for line in text.splitlines() if line.startswith(("    cpp_fused", "    aten::mm"))]
         assert kernels == [["cpp_fused_add_0", "*", "2", "0.6000", "60%"], ["aten::mm", "1", "0.2500", "25%"]]
 
-    def test_what_ran_instead_is_said(self) -> None:
-        made = measurement(TEN, "fell_back", "what ran is eager", proof=ProofRecord(fell_back="eager"))
+    def test_a_fallback_is_printed(self) -> None:
+        made = measurement(TEN, "fell_back", "fell back to eager", proof=ProofRecord(fell_back="eager"))
         assert "  fell back: eager" in one.render(Stored("id", record("inductor", made=made))).splitlines()
 
     def test_of_a_backend_that_is_not_in_the_table(self) -> None:
@@ -608,7 +610,7 @@ class TestProof:
         )
 
     @pytest.mark.parametrize(
-        ("quantisation", "says"),
+        ("quantisation", "name"),
         [
             ("", "inductor bf16"),
             ("dynamic", "inductor bf16 (dynamic int8)"),
@@ -617,11 +619,11 @@ class TestProof:
             ("fp8", "inductor bf16 (fp8)"),
         ],
     )
-    def test_tables_name_the_class_of_a_quantised_row(self, quantisation: Any, says: str) -> None:
+    def test_tables_name_the_class_of_a_quantised_row(self, quantisation: Any, name: str) -> None:
         made = record("inductor", TEN, dtype="bf16", quantisation=quantisation)
-        assert name_of(made) == says
-        assert next(texts(stored(made)))[0] == says
-        assert f"Ship {says}:" in table.render(stored(made))
+        assert name_of(made) == name
+        assert next(texts(stored(made)))[0] == name
+        assert f"Ship {name}:" in table.render(stored(made))
 
     def test_a_table_notes_an_incomplete_trace(self) -> None:
         made = measurement(TEN, proof=ProofRecord(graph_hash="bb"))
@@ -639,9 +641,9 @@ class TestProof:
 
 
 class TestListing:
-    def test_says_what_counts_as_having_run(self) -> None:
+    def test_holds_the_evidence_that_a_backend_ran(self) -> None:
         text = listing.render(listing.read())
-        assert f"inductor: {resolve_backend('inductor').really_ran}" in text.splitlines()
+        assert f"inductor: {resolve_backend('inductor').evidence.checks}" in text.splitlines()
 
     def test_holds_every_component_preset_and_backend(self) -> None:
         found = listing.read()
@@ -655,12 +657,12 @@ class TestListing:
     def test_of_one_component(self) -> None:
         assert list(listing.read("toy").components) == ["toy"]
 
-    def test_every_backend_is_ready_or_says_why_not(self) -> None:
+    def test_every_backend_is_ready_or_has_a_reason(self) -> None:
         for line in listing.read_backends():
             assert "\n" not in line.gap
             assert line.option_sets or line.gap
 
-    def test_doctor_says_what_misleads(self) -> None:
+    def test_doctor_reports_what_makes_numbers_wrong(self) -> None:
         text = doctor.render(doctor.read())
         for word in ("CPU ", "bf16 ", "memory ", "load ", "versions ", "records ", "caches "):
             assert f"\n{word}" in f"\n{text}"

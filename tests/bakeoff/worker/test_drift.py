@@ -1,4 +1,4 @@
-"""A drift is told from noise, and is confirmed by further calls."""
+"""A drift is distinguished from noise, and is confirmed by further calls."""
 
 import numpy as np
 import pytest

@@ -28,7 +28,7 @@ def computed(inputs: Mapping[str, Tensor]) -> Outputs:
 class Recording(Engine):
     """Takes ten calls' time to record a set of inputs, when it is bound or first called, as capturing does."""
 
-    says: bool
+    states_capture: bool
     in_bind: bool
     replay: Callable[[Mapping[str, Tensor]], Outputs] = computed
     recorded: list[str] = field(default_factory=list)
@@ -51,7 +51,7 @@ class Recording(Engine):
         return call
 
     def captures(self) -> bool:
-        return self.says
+        return self.states_capture
 
 
 def tried(engine: Engine) -> FreshInputsResult:
@@ -61,7 +61,7 @@ def tried(engine: Engine) -> FreshInputsResult:
 
 @pytest.mark.parametrize("in_bind", [True, False])
 def test_an_engine_that_records_is_bound_once_and_timed_by_replays(in_bind: bool) -> None:
-    engine = Recording(says=True, in_bind=in_bind)
+    engine = Recording(states_capture=True, in_bind=in_bind)
     result = tried(engine)
     assert result.problem is None
     assert result.alarms() == []
@@ -71,8 +71,8 @@ def test_an_engine_that_records_is_bound_once_and_timed_by_replays(in_bind: bool
 
 
 @pytest.mark.parametrize(("in_bind", "fact"), [(True, "bind"), (False, "the first call")])
-def test_one_that_does_not_say_so_is_bound_again_and_reported(in_bind: bool, fact: str) -> None:
-    engine = Recording(says=False, in_bind=in_bind)
+def test_an_engine_that_does_not_state_its_capture_is_bound_again_and_reported(in_bind: bool, fact: str) -> None:
+    engine = Recording(states_capture=False, in_bind=in_bind)
     (alarm,) = tried(engine).alarms()
     assert alarm.code == "unseen"
     assert fact in alarm.text
@@ -87,6 +87,6 @@ def test_an_engine_that_records_and_stores_results_is_reported() -> None:
             kept.append(inputs["x"] * 2)
         return (kept[0] if kept else inputs["x"] * 2,)
 
-    (alarm,) = tried(Recording(says=True, in_bind=True, replay=replay)).alarms()
+    (alarm,) = tried(Recording(states_capture=True, in_bind=True, replay=replay)).alarms()
     assert alarm.code == "unseen"
     assert "identical outputs" in alarm.text

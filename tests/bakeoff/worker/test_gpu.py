@@ -119,7 +119,7 @@ def test_inductor_compiled_one_graph(swept: Swept, variant: str) -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_the_device_said_what_it_did(swept: Swept, variant: str) -> None:
+def test_clocks_power_and_throttling_are_recorded(swept: Swept, variant: str) -> None:
     state = measured(swept, variant).device_state
     assert {"sm_mhz", "memory_mhz", "power_w", "temperature_c", "throttle_reasons"} <= set(state)
     assert isinstance(state["sm_mhz"], int)
@@ -163,14 +163,14 @@ def test_the_clocks_cost_little(swept: Swept) -> None:
 
 
 @pytest.mark.alone
-def test_every_canary_is_found_out_on_a_gpu(tmp_path: Path) -> None:
+def test_every_fault_is_detected_on_a_gpu(tmp_path: Path) -> None:
     ran = bakeoff("selftest", "--device", "cuda", "--json", cwd=tmp_path, timeout=1500)
     assert [check for check in json.loads(ran.out)["checks"] if not check["passed"]] == []
     assert ran.code == 0
 
 
 @pytest.mark.alone
-def test_ceilings_lie_below_the_datasheet_and_not_far(tmp_path: Path) -> None:
+def test_ceilings_are_near_the_datasheet_and_below_it(tmp_path: Path) -> None:
     found = known_ceilings("cuda", 1, tmp_path, Recorder())
     assert {entry.dtype for entry in found if entry.kind == "product"} == {"fp32", "tf32", "bf16", "fp16"}
     sheet = find_datasheet(host.read_host(), "cuda")

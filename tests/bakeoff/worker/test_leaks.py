@@ -1,4 +1,4 @@
-"""A leak is told from memory that only moves, and is confirmed by what further calls keep."""
+"""A leak is distinguished from other growth of memory, and is confirmed by what further calls leave allocated."""
 
 import pytest
 

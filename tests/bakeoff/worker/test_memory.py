@@ -1,4 +1,4 @@
-"""What a process holds, by the meters that a leak is looked for with."""
+"""The memory meter that detects leaks."""
 
 import ctypes
 

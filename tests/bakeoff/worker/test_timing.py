@@ -264,7 +264,7 @@ def test_the_phases_are_reported_in_order(fast: Policy) -> None:
     assert phases == ["warm-up", "latency", "throughput"]
 
 
-def test_other_processes_are_seen(fast: Policy) -> None:
+def test_other_processes_are_counted(fast: Policy) -> None:
     spinner = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
         shared = timed(fast, idle(5)).other_cpu_share

@@ -51,7 +51,7 @@ class Verdict:
     """Pairs of fresh processes; 0 where two records are compared."""
 
 
-def judge(comparison: Comparison) -> Verdict:
+def decide(comparison: Comparison) -> Verdict:
     """The verdict on paired rounds. Raises ValueError where there are none."""
     from scipy.stats import wilcoxon
 
@@ -67,9 +67,9 @@ def judge(comparison: Comparison) -> Verdict:
     return replace(verdict, word=verdict.word if agreed else "no difference shown", pairs=len(pairs))
 
 
-def settled(comparison: Comparison) -> bool:
+def is_decided(comparison: Comparison) -> bool:
     """Whether more pairs of processes are unlikely to change the verdict."""
-    if judge(comparison).word != "no difference shown":
+    if decide(comparison).word != "no difference shown":
         return True
     pairs = _ratios_of_pairs(comparison.rounds)
     if len(pairs) >= MOST_PAIRS or _contrary(pairs) > 1:

@@ -21,7 +21,7 @@ from bakeoff.plan.rows import Row
 from bakeoff.process.supervisor import Event
 from bakeoff.record.schema import MEASURED, SCHEMA, Comparison, Finding, Record, Round, Samples
 from bakeoff.record.store import StoredComparison, now, save
-from bakeoff.record.verdict import AGREEING_PAIRS, LEAST_ROUNDS, MOST_PAIRS, settled
+from bakeoff.record.verdict import AGREEING_PAIRS, LEAST_ROUNDS, MOST_PAIRS, is_decided
 from bakeoff.sweep.compare_worker import CompareWorker
 from bakeoff.sweep.progress import Progress
 from bakeoff.sweep.row import make_reference
@@ -86,7 +86,7 @@ def _interleaved(both: _Race) -> Comparison:
         rounds += pair.rounds
         findings += pair.findings
         so_far = _comparison(both, "interleaved", pair.records, rounds, findings)
-        if settled(so_far):
+        if is_decided(so_far):
             break
     return so_far
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from bakeoff.machine.floors import Ceiling
 from bakeoff.machine.host import Host
+from bakeoff.machine.known_issues import IssueCode
 from bakeoff.models.component import Quantisation
 from bakeoff.models.types import Scalar
 from bakeoff.record.policy import Policy
@@ -36,12 +37,47 @@ MEASURED: tuple[Status, ...] = ("ok", "fell_back", "parity_failed", "unstable")
 """Statuses that keep their numbers; only `ok` is ranked."""
 
 
+FindingCode = Literal[
+    IssueCode,
+    "below_floor",  # a median below the floor of the device
+    "busy-host",  # load before the sweep started
+    "cold",  # caches were flushed before each timed call
+    "contention",  # other processes used the CPU in the timed window
+    "drift",  # calls became slower within the timed window
+    "gpu-shared",  # other processes used the GPU
+    "leak",  # memory grew from call to call
+    "leftovers",  # processes that outlived the worker
+    "log",  # output that was not kept, because the log is bounded
+    "not-idle",  # in a comparison, the side that waits used the CPU
+    "power-cap",  # the GPU reached its power limit in the timed window
+    "proof.incomplete",  # the certificate lacks a fact
+    "rebuild",  # no traced build, and so no warm build time
+    "recompiles",  # something was compiled in the timed window
+    "settings",  # global torch settings that the backend left changed
+    "slow-conv",  # a convolution kernel that is known to be slow
+    "threads",  # more cores were busy than threads allowed
+    "throttled",  # the GPU lowered its clock
+    "unseen",  # results are stored from call to call instead of computed
+    "warm-up",  # warm-up ended before samples were steady
+]
+"""What kind of observation a finding is: stable, for tests, reports and the selftest."""
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """An observation that does not decide the status. `code` is stable, `text` is for people."""
+    """An observation on one run. `code` is stable, `text` is for people.
+
+    `code` is any text when a record is read, so that records of other versions stay readable; `new_finding` takes
+    only the codes of this version.
+    """
 
     code: str
     text: str
+
+
+def new_finding(code: FindingCode, text: str) -> Finding:
+    """A finding to be stored; the type checker refuses a code that is not listed."""
+    return Finding(code, text)
 
 
 class Samples(array):  # type: ignore[type-arg]
@@ -141,9 +177,14 @@ class OutputParity:
 
 @dataclass(frozen=True, slots=True)
 class Parity:
+    """The check of all outputs against the reference."""
+
     judge: str
+    """Id of the reference: the name of its folder in the cache."""
     judge_dtype: str
+    """Dtype that eager computed the reference in: fp64 or fp32."""
     sets: int
+    """Number of input sets that were compared."""
     outputs: tuple[OutputParity, ...]
 
     @property

@@ -1,6 +1,8 @@
 """A record survives its bytes, the same record gives the same bytes, and what is no record is named and refused."""
 
 import json
+import re
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -9,6 +11,7 @@ import msgspec
 import pytest
 from records import GPU_HOST, HOST, measurement, record
 
+import bakeoff
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record.codec import decode, encode, encode_json, read_as
 from bakeoff.record.schema import (
@@ -16,6 +19,7 @@ from bakeoff.record.schema import (
     SCHEMA,
     Comparison,
     Finding,
+    FindingCode,
     OutputParity,
     Parity,
     Record,
@@ -39,6 +43,9 @@ FULL = record(
 SUPERSEDE = Supersede(SCHEMA, "2026-01-02T03:04:05.000000Z", "some-id", "measured on a busy host")
 _ROUND = Round(True, Samples([3, 1]), Samples([2, 2]))
 COMPARISON = Comparison(SCHEMA, SUPERSEDE.created, "sweep", "interleaved", 7, FULL, FULL, (_ROUND,))
+FINDING_CODES = set(get_args(FindingCode))
+HISTORICAL_CODES: set[str] = set()
+"""Codes in stored records that this version does not emit."""
 STORED = sorted((Path(__file__).resolve().parents[3] / "runs" / "records").glob("*.json"))
 
 
@@ -106,6 +113,34 @@ def test_every_stored_record_survives() -> None:
             exact.add(type(entry))
         assert _contains(json.loads(written), json.loads(data)), path.name
     assert exact >= {Record, Comparison}, "the newest files have every field"
+
+
+def test_finding_codes_of_stored_records_are_known() -> None:
+    """A code that this version no longer emits, but that stored records carry, is moved to HISTORICAL_CODES."""
+    assert not HISTORICAL_CODES & FINDING_CODES
+    for path in STORED:
+        entry = decode(path.read_bytes(), path.name)
+        for findings in _findings(entry):
+            assert {finding.code for finding in findings} <= FINDING_CODES | HISTORICAL_CODES, path.name
+
+
+def _findings(entry: Record | Supersede | Comparison) -> Iterator[tuple[Finding, ...]]:
+    if isinstance(entry, Record):
+        yield entry.measurement.findings
+    elif isinstance(entry, Comparison):
+        yield from (entry.findings, entry.a.measurement.findings, entry.b.measurement.findings)
+
+
+def test_unknown_finding_codes_are_read() -> None:
+    kept = replace(FULL, measurement=replace(FULL.measurement, findings=(Finding("of-a-later-version", "text"),)))
+    assert decode(encode(kept), "x") == kept
+
+
+def test_findings_are_made_with_a_checked_code() -> None:
+    """`Finding(...)` takes any code, so that records can be read; code that emits one calls `new_finding`."""
+    root = Path(bakeoff.__path__[0])
+    calls = {file.name for file in root.rglob("*.py") if re.search(r"\bFinding\(", file.read_text(encoding="utf-8"))}
+    assert calls == {"schema.py"}
 
 
 def _contains(whole: Any, part: Any) -> bool:

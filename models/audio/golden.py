@@ -10,7 +10,7 @@ from bakeoff.models.audio.network import AudioDecoder
 from bakeoff.models.audio.spec import Config, workload
 from bakeoff.models.component import config_from
 from bakeoff.models.errors import BakeoffError
-from bakeoff.models.golden import load_weights, require_inputs, watch
+from bakeoff.models.golden import capture_outputs, load_weights, require_inputs
 
 
 def replay(about: Mapping[str, Any], weights: dict[str, Tensor], inputs: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -34,7 +34,7 @@ def replay(about: Mapping[str, Any], weights: dict[str, Tensor], inputs: dict[st
     decoder = model.decoder
     watched: dict[str, nn.Module] = {"aux.conv_in": decoder.conv_in, "aux.starter": decoder.starter}
     watched |= {f"aux.block.{stage}": block for stage, block in enumerate(decoder.blocks)}
-    inside = watch(watched)
+    inside = capture_outputs(watched)
     with torch.no_grad():
         (audio,) = model(z)
     rows = {name: signal[:, :, 0] for name, signal in inside.items()}

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from bakeoff.models.component import config_from
-from bakeoff.models.golden import load_weights, require_inputs, watch
+from bakeoff.models.golden import capture_outputs, load_weights, require_inputs
 from bakeoff.models.image.network import ImageDecoder
 from bakeoff.models.image.spec import Config, workload
 
@@ -34,7 +34,7 @@ def replay(about: Mapping[str, Any], weights: dict[str, Tensor], inputs: dict[st
     }
     for stage, (block, shortcut) in enumerate(zip(decoder.blocks, decoder.shortcuts, strict=True)):
         watched |= {f"aux.block.{stage}": block, f"aux.shortcut.{stage}": shortcut}
-    inside = watch(watched)
+    inside = capture_outputs(watched)
     with torch.no_grad():
         (image,) = model(inputs["z"])
     return {"image": image} | inside

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from bakeoff.models.component import config_from
 from bakeoff.models.errors import BakeoffError
-from bakeoff.models.golden import load_weights, require_inputs, watch
+from bakeoff.models.golden import capture_outputs, load_weights, require_inputs
 from bakeoff.models.wm.network import WorldModel
 from bakeoff.models.wm.spec import Config, read_window, workload
 
@@ -56,7 +56,7 @@ def _run(
     load_weights("wm", model, weights)
     watched = {"control": model.control_embed, "timestep": model.t_embed, "aux.tokens": model.pos_enc}
     watched |= {f"aux.block.{index}": block for index, block in enumerate(model.transformer.blocks)}
-    inside = watch(watched)
+    inside = capture_outputs(watched)
     with torch.no_grad():
         results = model(*(inputs[one.name] for one in stated.inputs))
     inside["aux.cond"] = inside.pop("control") + inside.pop("timestep")

@@ -253,11 +253,11 @@ def _empty(path: Path, **_: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "write", "says"),
     [
-        ("truncated.safetensors", _truncated, "truncated, damaged or no checkpoint"),
+        ("truncated.safetensors", _truncated, "truncated"),
         ("foreign.safetensors", _foreign, "keys do not fit toy: "),
         ("small.safetensors", _wrong_shapes, "of another shape (world.weight is [256, 64], not [128, 32]"),
-        ("evil-pickle.pt", _malicious_pickle, "truncated, damaged or no checkpoint"),
-        ("evil-archive.pt", _malicious_archive, "it asks to run posix.mkdir, which is refused"),
+        ("evil-pickle.pt", _malicious_pickle, "damaged"),
+        ("evil-archive.pt", _malicious_archive, "posix.mkdir"),
         ("weights.bin", _empty, "'.bin' is not accepted; convert it to .safetensors, .pt or .pth"),
     ],
     ids=lambda value: value if isinstance(value, str) and "." in value and " " not in value else "",

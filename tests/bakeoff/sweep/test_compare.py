@@ -91,7 +91,7 @@ def test_it_is_stored_beside_the_records_and_found_again(kept: tuple[StoredCompa
     assert [entry.id for entry in records.comparisons] == [found.id]
     again = find_comparison(runs, found.id.rpartition("_")[2])
     assert decide(again.comparison) == decide(found.comparison)
-    with pytest.raises(BakeoffError, match="see: bakeoff compare"):
+    with pytest.raises(BakeoffError, match="bakeoff compare"):
         find(runs, found.id)
 
 

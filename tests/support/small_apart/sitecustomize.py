@@ -1,4 +1,4 @@
-"""On the path of a worker: AOTInductor keeps all weights apart, as it does a gigabyte of them."""
+"""Put on the path of a worker: AOTInductor stores all weights in a separate file, as it does from a gigabyte on."""
 
 from bakeoff.backends import aoti
 

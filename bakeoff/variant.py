@@ -1,4 +1,4 @@
-"""A variant: what is compared, as one string that is its primary key.
+"""A variant: one configuration to measure, printed and parsed as one string that identifies it.
 
 `component:preset.workload/backend[options](+backend[options])/dtype@device`, for example
 `wm:200m.step/inductor[freezing]/bf16@cpu`.
@@ -55,7 +55,7 @@ class Variant:
 
     @property
     def subject(self) -> str:
-        """What is computed, without how: rows of one table share it."""
+        """Component, preset and workload: what all rows of one table compute."""
         return f"{self.component}:{self.preset}.{self.workload}"
 
     @property
@@ -64,19 +64,19 @@ class Variant:
 
     @property
     def slug(self) -> str:
-        """The variant as a part of a file name."""
+        """The variant as part of a file name, at most 120 characters."""
         return re.sub(r"[^A-Za-z0-9.=-]+", "_", str(self)).strip("_")[:120]
 
 
 def parse_variant(text: str) -> Variant:
-    """Read a variant's string; options are kept as written and not checked.
+    """Read a variant's string; options are text and are not checked.
 
-    Raises BakeoffError for text of another form, or for an unknown dtype or device.
+    Raises BakeoffError for text that is not of this form, or for an unknown dtype or device.
     """
     match = _VARIANT.fullmatch(text.strip())
     if match is None:
         raise BakeoffError(
-            f"'{text}' is not a variant; the form is component:preset.workload/backend[options]/dtype@device",
+            f"'{text}' is not a variant; write component:preset.workload/backend[options]/dtype@device",
             code="bad-variant",
         )
     parts = match.groupdict()
@@ -101,23 +101,21 @@ def _parse_use(text: str) -> BackendUse:
 
 
 def parse_use(text: str) -> tuple[str, dict[str, OptionValue] | None]:
-    """Split `name[options]` into the name and its options as written, None where no bracket is.
+    """Split `name[options]` into the name and its options as text; None if there are no brackets.
 
-    Raises BakeoffError for a bracket that is not closed, an option without a name, or one given twice.
+    Raises BakeoffError for a bracket that is not closed, an option without a name, or an option that is given twice.
     """
     name, bracket, rest = text.partition("[")
     if not bracket:
         return name, None
     if not rest.endswith("]"):
-        raise BakeoffError(
-            f"'{text}': the options' bracket is not closed; write {name}[option,option=value]", code="bad-option"
-        )
+        raise BakeoffError(f"'{text}': the bracket is not closed; write {name}[option,option=value]", code="bad-option")
     pairs: dict[str, OptionValue] = {}
     for item in filter(None, rest[:-1].split(",")):
         option, equals, value = item.partition("=")
         if not option:
             raise BakeoffError(
-                f"'{text}': '{item}' has no option's name; write {name}[option={value}]", code="bad-option"
+                f"'{text}': '{item}' has no option name; write {name}[option={value}]", code="bad-option"
             )
         if option in pairs:
             raise BakeoffError(f"'{text}': option '{option}' is given twice; keep one", code="bad-option")
@@ -126,7 +124,7 @@ def parse_use(text: str) -> tuple[str, dict[str, OptionValue] | None]:
 
 
 def _written(option: str, value: OptionValue) -> str:
-    """An option as it is typed: flags by name alone, numbers without a plus sign, since that composes backends."""
+    """An option as it is typed. True is the name alone; numbers have no plus sign, which would separate backends."""
     if value is True:
         return option
     text = str(value).replace("e+", "e") if isinstance(value, float) else str(value)
@@ -134,7 +132,7 @@ def _written(option: str, value: OptionValue) -> str:
 
 
 def use_of(backend: Backend, options: Any) -> BackendUse:
-    """The printable form of a backend's options dataclass: what differs from its defaults."""
+    """A backend with those options of its dataclass that differ from the defaults."""
     defaults = backend.options()
     changed = [
         (field.name, getattr(options, field.name))
@@ -145,28 +143,28 @@ def use_of(backend: Backend, options: Any) -> BackendUse:
 
 
 def options_of(backend: Backend, pairs: Mapping[str, OptionValue]) -> Any:
-    """The options dataclass from names and values; text is converted to the field's type.
+    """The backend's options dataclass from names and values; text is converted to the field's type.
 
-    Raises BakeoffError for an unknown option or a value that the field's type does not take.
+    Raises BakeoffError for an unknown option, or for a value that is not of the field's type.
     """
     hints = get_type_hints(backend.options)
     values = {}
     for name, value in pairs.items():
         if name not in hints:
             known = ", ".join(hints) or "none"
-            raise BakeoffError(f"{backend.name} has no option '{name}'; it has: {known}", code="bad-option")
+            raise BakeoffError(f"{backend.name} has no option '{name}'; known: {known}", code="bad-option")
         try:
             values[name] = msgspec.convert(value, type=hints[name], strict=False)
         except msgspec.ValidationError as error:
             asked = f"{backend.name}[{_written(name, value)}]"
-            raise BakeoffError(f"{asked}: takes {_accepted(hints[name])}", code="bad-option") from error
+            raise BakeoffError(f"{asked}: {name} must be {_accepted(hints[name])}", code="bad-option") from error
     return backend.options(**values)
 
 
 def _accepted(kind: Any) -> str:
-    """The values of an option's type, for errors."""
+    """The values that an option of this type takes, for error messages."""
     if get_origin(kind) is Literal:
-        return ", ".join(str(value) for value in get_args(kind))
+        return "one of " + ", ".join(str(value) for value in get_args(kind))
     if get_args(kind):
         return " or ".join(_accepted(part) for part in get_args(kind) if part is not type(None))
     names = {bool: "true or false", int: "an integer", float: "a number", str: "text"}

@@ -50,8 +50,9 @@ def load(folder: str | Path, *, threads: int = 0, allow_mismatch: bool = False) 
     manifest = read_manifest(path)
     check_content(path, manifest)
     found = requirements.unmet(manifest.needs, requirements.facts())
-    if manifest.device == "cuda" and host.device_gap("cuda"):
-        found = (host.device_gap("cuda"), *found)
+    missing = host.missing_device(manifest.device)
+    if missing is not None:
+        found = (missing, *found)
     if found and not allow_mismatch:
         raise Mismatch(f"{path.name} was made for another host: {'. '.join(found)}")
     for one in found:

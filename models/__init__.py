@@ -11,7 +11,7 @@ _TABLE = {
     "toy": "bakeoff.models.toy.spec:SPEC",
 }
 ALIASES = {"matrix": "matrix-vae"}
-"""Former names of components, which old records, commands and scripts still use."""
+"""Former name of a component to its present name; old records, commands and scripts use the former one."""
 
 
 def component_names() -> tuple[str, ...]:
@@ -24,8 +24,8 @@ def current_name(name: str) -> str:
 
 
 def resolve_component(reference: str) -> Component:
-    """The component of a name in the table, of a former name, or of a user's own `package.module:ATTRIBUTE`.
+    """The component that `reference` names: a present or former name, or a user's own `package.module:ATTRIBUTE`.
 
-    Raises BakeoffError when the name is unknown, the module cannot be imported or holds no Component.
+    Raises BakeoffError when the name is unknown, the module cannot be imported, or the attribute is not a Component.
     """
     return look_up(current_name(reference), _TABLE, Component, "SPEC")

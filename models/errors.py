@@ -1,4 +1,4 @@
-"""The one exception of the project; it lives here because every layer may raise it and none may import upward."""
+"""The exception of the project and its codes; it is in the lowest package because every package raises it."""
 
 from typing import Literal
 
@@ -12,7 +12,7 @@ ErrorCode = Literal[
     "bad-input",  # tensors with other names, dtypes, shapes or devices than a program takes
     "bad-checkpoint",  # a weights file that is missing, unreadable or does not fit the module
     "bad-golden",  # a golden file that is missing or malformed
-    "bad-record",  # a record file that is torn, edited or of another schema
+    "bad-record",  # a record file that is incomplete, edited or of another schema
     "no-record",  # no record, or several, match
     "bad-artifact",  # an artifact folder that is not what its manifest says, or not an artifact
     "host-mismatch",  # an artifact made for another host
@@ -26,6 +26,7 @@ ErrorCode = Literal[
     "missing-library",
     "missing-device",
     "unsupported",  # a backend that cannot do this dtype, device or component
+    "meta-tensors",  # a module on the meta device, whose tensors have no values
     "worker-failed",  # a worker process that ended without a result
     "busy",  # a device that another process measures on
     "nothing-to-resume",
@@ -33,11 +34,11 @@ ErrorCode = Literal[
     "check-failed",  # a check of the lab itself that did not pass
     "os-error",  # the operating system refused to read or write a file, and no narrower code fits
 ]
-"""What kind of error it is: stable, for tests and callers; the message is free to improve."""
+"""The kind of an error. Codes are stable, for tests and callers; messages may be reworded."""
 
 
 class BakeoffError(Exception):
-    """Bad input or a bad environment. The message says what was asked, what was found and what to do next."""
+    """Bad input or a bad environment. The message says what was asked, what was found and what to do."""
 
     def __init__(self, message: str, code: ErrorCode = "") -> None:
         super().__init__(message)

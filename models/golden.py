@@ -1,4 +1,4 @@
-"""What the components' replays of golden files share: does the file fit the module, and what passed inside it."""
+"""What all components need to run golden files: check that a file fits the module, and capture inner outputs."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -11,7 +11,7 @@ from bakeoff.models.errors import BakeoffError
 
 
 def require_inputs(component: str, stated: tuple[TensorSpec, ...], given: Mapping[str, Tensor]) -> None:
-    """Raises BakeoffError naming an input that is missing, unknown or of another shape."""
+    """Check the inputs of a file. Raises BakeoffError naming one that is missing, unknown or of another shape."""
     _require(component, "input", {spec.name: spec.shape for spec in stated}, given)
 
 
@@ -22,16 +22,16 @@ def load_weights(component: str, module: nn.Module, weights: Mapping[str, Tensor
     module.load_state_dict(weights)
 
 
-def watch(modules: Mapping[str, nn.Module]) -> dict[str, Tensor]:
-    """A dictionary that fills with what these modules give when they are called; of several results the first."""
-    inside: dict[str, Tensor] = {}
+def capture_outputs(modules: Mapping[str, nn.Module]) -> dict[str, Tensor]:
+    """A dictionary that each call of these modules fills with its output; of a tuple, the first tensor."""
+    captured: dict[str, Tensor] = {}
     for key, module in modules.items():
-        module.register_forward_hook(partial(_keep, inside, key))
-    return inside
+        module.register_forward_hook(partial(_store, captured, key))
+    return captured
 
 
-def _keep(inside: dict[str, Tensor], key: str, _module: nn.Module, _args: Any, result: Any) -> None:
-    inside[key] = result[0] if isinstance(result, tuple) else result
+def _store(captured: dict[str, Tensor], key: str, _module: nn.Module, _args: Any, result: Any) -> None:
+    captured[key] = result[0] if isinstance(result, tuple) else result
 
 
 def _require(component: str, what: str, expected: Mapping[str, tuple[int, ...]], given: Mapping[str, Tensor]) -> None:
@@ -43,11 +43,12 @@ def _require(component: str, what: str, expected: Mapping[str, tuple[int, ...]],
         if tuple(given[name].shape) != shape:
             found = list(given[name].shape)
             raise BakeoffError(
-                f"{component} golden: {what} {name} is {found}; the config makes it {list(shape)}", code="bad-golden"
+                f"{component} golden: {what} {name} has shape {found}; the config needs {list(shape)}",
+                code="bad-golden",
             )
     unknown = sorted(given.keys() - expected.keys())
     if unknown:
         raise BakeoffError(
-            f"{component} golden: {len(unknown)} {what}s are unknown to this config, {unknown[0]} the first",
+            f"{component} golden: {len(unknown)} {what}s do not belong to this config, the first is {unknown[0]}",
             code="bad-golden",
         )

@@ -1,4 +1,4 @@
-"""From a name in a table, or a user's own `package.module:ATTRIBUTE`, to the object it means."""
+"""Find an object by its name in a table, or by a user's own `package.module:ATTRIBUTE`."""
 
 import re
 from collections.abc import Mapping
@@ -12,15 +12,16 @@ _PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 
 def look_up(reference: str, table: Mapping[str, str], kind: type[T], attribute: str) -> T:
-    """The object of `kind` that `reference` means; `attribute` is what examples call it.
+    """Import the object that `reference` names and check that it is a `kind`.
 
-    Raises BakeoffError when the name is unknown, the module cannot be imported for whatever reason, or holds no `kind`.
+    `table` maps names to `module:ATTRIBUTE`; `attribute` is the attribute name that error messages show as an example.
+    Raises BakeoffError when the name is unknown, the import fails, or the object is not a `kind`.
     """
     what = kind.__name__.lower()
     target = table.get(reference, reference)
     if not _PATH.fullmatch(target):
         raise BakeoffError(
-            f"no {what} '{reference}'; known: {', '.join(table)}, or package.module:{attribute} for your own",
+            f"no {what} '{reference}'; known: {', '.join(table)}; for your own give package.module:{attribute}",
             code="unknown-name",
         )
     module_name, _, name = target.partition(":")
@@ -28,7 +29,7 @@ def look_up(reference: str, table: Mapping[str, str], kind: type[T], attribute: 
         found = getattr(import_module(module_name), name)
     except (ImportError, AttributeError, BakeoffError) as error:
         raise BakeoffError(f"{what} '{reference}' cannot be loaded: {error}", code="bad-user-code") from error
-    except (Exception, SystemExit) as error:  # a module may do anything when it is imported
+    except (Exception, SystemExit) as error:  # importing a user's module may raise anything
         raise BakeoffError(
             f"{what} '{reference}' cannot be loaded: {type(error).__name__}: {error}", code="bad-user-code"
         ) from error

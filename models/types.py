@@ -1,4 +1,4 @@
-"""Types that every layer shares: what a variant runs in and on, and plain values that are stored as facts."""
+"""Types that every package uses: dtypes, devices, and the plain values that records store."""
 
 from collections.abc import Sequence
 from typing import Literal, TypeVar, get_args

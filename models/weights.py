@@ -1,4 +1,4 @@
-"""Random weights for benchmarks and tests, and a fingerprint of whatever weights a module carries."""
+"""Random weights for benchmarks and tests, and a fingerprint of a module's weights."""
 
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -17,10 +17,11 @@ _HEAD_ELEMENTS = 1024
 def randomize(module: nn.Module, seed: int, initial_std: InitialStd | None = None) -> None:
     """Fill every parameter in place; buffers stay as they are.
 
-    A parameter's values depend on `seed`, its name and its shape alone: drawn in fp32 on the CPU, whatever the order,
-    the device or the dtype of the module. Matrices and kernels are normal with standard deviation 1 / sqrt(fan_in),
-    gains named `gamma` 1 + 0.1 normal, other vectors 0.1 normal. `initial_std(name, shape)` returns another standard
-    deviation for a parameter of zero mean, or None. Raises BakeoffError while parameters are on the meta device.
+    A parameter's values depend only on `seed`, its name and its shape. They are drawn in fp32 on the CPU, so that the
+    order of the parameters and the module's device and dtype do not matter. All are normal. Matrices and kernels have
+    mean 0 and standard deviation 1 / sqrt(fan_in), gains named `gamma` 1 and 0.1, other vectors 0 and 0.1.
+    `initial_std(name, shape)` may return another standard deviation for a parameter of mean 0, else None.
+    Raises BakeoffError if a parameter is on the meta device.
     """
     parameters = list(module.named_parameters())
     _refuse_meta("weights cannot be drawn", parameters)
@@ -36,7 +37,7 @@ def randomize(module: nn.Module, seed: int, initial_std: InitialStd | None = Non
             else:
                 parameter.copy_(torch.empty(shape, dtype=torch.float32).normal_(mean, std, generator=generator))
 
-    # One generator fills one tensor serially, without the interpreter's lock: threads share out the parameters.
+    # A generator fills a tensor serially and releases the GIL: each thread takes one parameter at a time.
     with ThreadPoolExecutor(max_workers=min(8, torch.get_num_threads())) as pool:
         list(pool.map(fill, sorted(parameters, key=lambda named: -named[1].numel())))
 
@@ -44,15 +45,15 @@ def randomize(module: nn.Module, seed: int, initial_std: InitialStd | None = Non
 def fingerprint(module: nn.Module) -> str:
     """A hex digest of the state's keys, shapes and values as fp32: equal weights give equal digests on every host.
 
-    A fingerprint, not a proof: values enter by a CRC-32 of their bytes and the first 1024 of each tensor in full, so a
-    forged state could collide. Take it before a cast to half precision, whose rounding is another content. A quantised
-    tensor enters by the plain ones that it holds. Raises BakeoffError while tensors are on the meta device.
+    It does not protect against forgery: of each tensor it contains a CRC-32 of the bytes and the first 1024 values in
+    full. Compute it before a cast to half precision, which changes the values. Of a quantised tensor the plain tensors
+    that it holds are digested. Raises BakeoffError if a tensor is on the meta device.
     """
     return state_digest(module.state_dict())
 
 
 def state_digest(state: Mapping[str, Tensor]) -> str:
-    """The same of tensors by name, wherever they come from."""
+    """The digest of `fingerprint` for tensors by name. Raises BakeoffError if one is on the meta device."""
     plain = [part for key, tensor in state.items() for part in plain_tensors(key, tensor)]
     _refuse_meta("weights have no fingerprint", plain)
     digest = sha256()
@@ -64,7 +65,10 @@ def state_digest(state: Mapping[str, Tensor]) -> str:
 
 
 def plain_tensors(key: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """The plain tensors inside a tensor subclass (torchao's), which itself can seldom be read; else the tensor."""
+    """The plain tensors, by name, inside a tensor subclass such as torchao's; a plain tensor is returned itself.
+
+    The values of such a subclass can often not be read directly.
+    """
     if not hasattr(tensor, "__tensor_flatten__"):
         yield key, tensor
         return
@@ -93,4 +97,7 @@ def _seed(seed: int, name: str) -> int:
 def _refuse_meta(what: str, named: list[tuple[str, nn.Parameter]] | list[tuple[str, Tensor]]) -> None:
     on_meta = [name for name, tensor in named if tensor.is_meta]
     if on_meta:
-        raise BakeoffError(f"{what}: {len(on_meta)} tensors are on the meta device; call to_empty(device=...) first")
+        raise BakeoffError(
+            f"{what}: {len(on_meta)} tensors are on the meta device; call to_empty(device=...) first",
+            code="meta-tensors",
+        )

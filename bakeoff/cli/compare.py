@@ -43,11 +43,11 @@ def _is_variant(text: str) -> bool:
 
 def _show(folder: Path, asked: str, as_json: bool) -> None:
     from bakeoff.record.store import find_comparison
-    from bakeoff.record.verdict import judge
+    from bakeoff.record.verdict import decide
     from bakeoff.report.text import comparison
 
     kept = find_comparison(folder, asked)
-    print_json({"id": kept.id, "verdict": judge(kept.comparison)}) if as_json else print(comparison.render(kept))
+    print_json({"id": kept.id, "verdict": decide(kept.comparison)}) if as_json else print(comparison.render(kept))
 
 
 def _compare_records(folder: Path, a: str, b: str, as_json: bool) -> None:
@@ -72,7 +72,7 @@ def _compare_variants(
 ) -> None:
     from rich.console import Console
 
-    from bakeoff.record.verdict import judge
+    from bakeoff.record.verdict import decide
     from bakeoff.report.markdown import history
     from bakeoff.report.text import comparison
     from bakeoff.sweep.compare import compare as compare_now
@@ -84,6 +84,6 @@ def _compare_variants(
         kept = compare_now(plan, folder, note, progress, seed)
     history.update(folder)
     if as_json:
-        print_json({"id": kept.id, "verdict": judge(kept.comparison)})
+        print_json({"id": kept.id, "verdict": decide(kept.comparison)})
     else:
         print(f"\n{comparison.render(kept)}")

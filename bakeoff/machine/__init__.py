@@ -1,1 +1,1 @@
-"""This machine: facts, folders, caches and datasheets. Imports no torch."""
+"""This machine: its hardware and versions, its folders and caches, and datasheets of GPUs. Imports no torch."""

@@ -1,4 +1,4 @@
-"""Folders for compiler caches: one per variant, and one per build where a variant is built several times."""
+"""Folders for compiler caches: one for each variant, or one for each build if a variant is built several times."""
 
 import contextlib
 import os
@@ -30,9 +30,9 @@ class About:
     created: str
 
 
-def usual_folder(decides: object) -> Path:
-    """The cache folder of a variant; `decides` is everything that its content depends on."""
-    return paths.cache_folder() / "compiled" / digest(decides)
+def usual_folder(key: object) -> Path:
+    """The cache folder of a variant; `key` is everything that its content depends on."""
+    return paths.cache_folder() / "compiled" / digest(key)
 
 
 def build_folder(usual: Path, number: int) -> Path:
@@ -41,9 +41,9 @@ def build_folder(usual: Path, number: int) -> Path:
 
 
 def open_folder(folder: Path, about: About) -> None:
-    """Create `folder` with its description; where there is one already, set its time of last use.
+    """Create `folder` with its description, or set the time of last use of one that exists.
 
-    Write errors are ignored here: a compiler that needs the cache fails with its own error.
+    Write errors are ignored: a compiler that needs the cache reports its own error.
     """
     path = folder / ABOUT
     with contextlib.suppress(OSError):
@@ -54,7 +54,7 @@ def open_folder(folder: Path, about: About) -> None:
 
 
 def read_about(folder: Path) -> About | None:
-    """The description of a folder; None where there is none (an earlier version made it) or it is a link."""
+    """The description of a folder; None if it is missing (as in folders of an earlier version), damaged or a link."""
     with contextlib.suppress(OSError, msgspec.MsgspecError):
         descriptor = os.open(folder / ABOUT, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with os.fdopen(descriptor, "rb") as file:
@@ -63,39 +63,39 @@ def read_about(folder: Path) -> About | None:
 
 
 def is_warm(folder: Path) -> bool:
-    """Whether an earlier build left anything in the folder."""
+    """Whether the folder contains files of an earlier build."""
     return folder.is_dir() and any(name != ABOUT for name in os.listdir(folder))
 
 
-def begin_anew(folder: Path) -> None:
-    """Delete the folder of an earlier build. Raises BakeoffError where it cannot be removed."""
+def delete_earlier_build(folder: Path) -> None:
+    """Delete a build's folder if it exists. Raises BakeoffError if it cannot be deleted."""
     try:
         shutil.rmtree(folder)
     except FileNotFoundError:
         pass
     except OSError as error:
-        text = f"{error.filename} of an earlier build cannot be removed: {error.strerror}"
-        raise BakeoffError(f"{text}; remove {folder} by hand", code="not-writable") from error
+        text = f"{error.filename} of an earlier build cannot be deleted: {error.strerror}"
+        raise BakeoffError(f"{text}; delete {folder} by hand", code="not-writable") from error
 
 
-def take_usual_place(folder: Path) -> None:
+def replace_usual_folder(folder: Path) -> None:
     """Make one build's folder the variant's usual one, so that later measurements start with a warm cache.
 
-    Takes two renames under the device's lock, since a folder cannot replace one that is not empty. If the process is
-    killed between them, the variant's next build is cold. Inductor finds its cache entries by content and not by path;
-    a compiler that uses paths compiles once more.
+    A rename cannot replace a folder that is not empty, so two renames are needed; the caller must hold the device's
+    lock. If the process is killed between them, the variant's next build is cold. Inductor finds its cache entries by
+    content; a compiler that finds them by path compiles once more. Raises BakeoffError if the folder cannot be renamed.
     """
     usual = folder.with_name(folder.name.partition(_BUILD)[0])
-    before = usual.with_name(f"{usual.name}-replaced")
+    replaced = usual.with_name(f"{usual.name}-replaced")
     if not folder.is_dir():
         return
     try:
-        shutil.rmtree(before, ignore_errors=True)
+        shutil.rmtree(replaced, ignore_errors=True)
         with contextlib.suppress(FileNotFoundError):
-            usual.rename(before)
+            usual.rename(replaced)
         folder.rename(usual)
-        shutil.rmtree(before, ignore_errors=True)
+        shutil.rmtree(replaced, ignore_errors=True)
     except OSError as error:
         raise BakeoffError(
-            f"{folder} cannot become the usual {usual.name}: {error.strerror}", code="not-writable"
+            f"{folder} cannot be renamed to {usual.name}: {error.strerror}; rename it by hand", code="not-writable"
         ) from error

@@ -1,4 +1,4 @@
-"""The contents of the cache folder by kind, and clearing them. All of it can be rebuilt; records are kept elsewhere."""
+"""List and clear the cache folder by kind of entry. All of it can be rebuilt; records are stored elsewhere."""
 
 import os
 import shutil
@@ -16,39 +16,40 @@ DAY_S = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A folder of the cache whose entries are alike, or a single file."""
+    """A kind of cache entries: those of one folder, or a single file."""
 
     name: str
     holds: str
-    place: str = ""
-    """Name of the file, for a kind that is one file."""
+    """Description for lists."""
+    file: str = ""
+    """Name of the file, for a kind that is a single file."""
     large: bool = False
-    """Cleared when no kind is named. The others are small and cost time to rebuild."""
-    former: str = ""
-    """What the kind and its folder were called before; such a folder is listed and cleared with the kind."""
+    """Cleared when no kind is named. The other kinds are small, and rebuilding them takes time."""
+    former_name: str = ""
+    """Earlier name of the kind and its folder; a folder of that name is listed and cleared with the kind."""
 
 
 KINDS = (
-    Kind("compiled", "what compilers keep, of each variant", large=True),
-    Kind("references", "reference outputs, and eager's own error", large=True, former="judges"),
-    Kind("logs", "what workers printed, of each sweep", large=True),
-    Kind("ceilings", "the best this machine does"),
-    Kind("sweeps", "what --resume needs"),
-    Kind("selftest", "what the last selftest said", place="selftest.json"),
+    Kind("compiled", "compiler caches of each variant", large=True),
+    Kind("references", "reference outputs, and eager's error", large=True, former_name="judges"),
+    Kind("logs", "output of the workers of each sweep", large=True),
+    Kind("ceilings", "measured peak rates of this machine"),
+    Kind("sweeps", "plans of sweeps, for --resume"),
+    Kind("selftest", "result of the newest selftest", file="selftest.json"),
 )
 LOCKS, OTHER = "locks", "other"
-"""Kinds that are listed and never cleared: deleting a lock file in use breaks mutual exclusion, and other files are not
+"""Kinds that are listed and never cleared: without its lock file a second sweep could start, and other files are not
 bakeoff's."""
-_PRESENT = {kind.former: kind.name for kind in KINDS if kind.former}
+_CURRENT_NAME = {kind.former_name: kind.name for kind in KINDS if kind.former_name}
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One file or folder of the cache; sizes and times cover all that is in it."""
+    """One file or folder of the cache; size and time are those of everything in it."""
 
     kind: str
     place: str
-    """Relative to the cache folder."""
+    """Path relative to the cache folder."""
     bytes: int
     used_s: float
     """Time of last write or use, seconds since 1970."""
@@ -56,7 +57,7 @@ class Item:
 
     @property
     def name(self) -> str:
-        """Name in lists: the variant for compiled entries with an about file, else the last part of the path."""
+        """Name in lists: the variant if the entry has a description, else the last part of the path."""
         if self.about is None:
             return self.place.rpartition("/")[2]
         build = f", build {self.about.build_number}" if self.about.build_number > 1 else ""
@@ -68,11 +69,11 @@ class Selection:
     """Which entries to clear."""
 
     kinds: tuple[str, ...] = ()
-    """Empty: the large ones."""
+    """Names of kinds; if empty, the large kinds."""
     variant: str = ""
     """Only compiled variants whose name contains this text."""
     older_than_days: float = 0.0
-    """Only entries not used for so many days."""
+    """Only entries that have not been used for this many days."""
 
 
 def read(folder: Path) -> tuple[Item, ...]:
@@ -80,30 +81,31 @@ def read(folder: Path) -> tuple[Item, ...]:
     try:
         names = sorted(os.listdir(folder))
     except FileNotFoundError as error:
-        text = f"there is no cache folder {folder}: nothing was measured with it yet"
+        text = f"there is no cache folder {folder}; the first sweep creates it"
         raise BakeoffError(text, code="not-readable") from error
     except OSError as error:
-        text = f"the cache folder {folder} cannot be read: {error.strerror}"
+        text = f"the cache folder {folder} cannot be read: {error.strerror}; choose another with BAKEOFF_CACHE"
         raise BakeoffError(text, code="not-readable") from error
-    files = {kind.place: kind.name for kind in KINDS if kind.place}
-    folders = {LOCKS, *_PRESENT, *(kind.name for kind in KINDS if not kind.place)}
+    files = {kind.file: kind.name for kind in KINDS if kind.file}
+    folders = {LOCKS, *_CURRENT_NAME, *(kind.name for kind in KINDS if not kind.file)}
     items = []
     for name in names:
         if name in folders and (folder / name).is_dir() and not (folder / name).is_symlink():
-            items += [_item(_PRESENT.get(name, name), folder, f"{name}/{inner}") for inner in _inside(folder / name)]
+            kind = _CURRENT_NAME.get(name, name)
+            items += [_item(kind, folder, f"{name}/{inner}") for inner in _inside(folder / name)]
         else:
             items.append(_item(files.get(name, OTHER), folder, name))
     return tuple(item for item in items if item is not None)
 
 
 def _inside(folder: Path) -> list[str]:
-    with suppress(OSError):  # gone meanwhile
+    with suppress(OSError):  # it may have been deleted meanwhile
         return sorted(os.listdir(folder))
     return []
 
 
 def _item(kind: str, cache: Path, place: str) -> Item | None:
-    """None when the entry has been deleted meanwhile. A name that is not printable is of kind `other`."""
+    """The entry, or None if it has been deleted meanwhile. An entry with an unprintable name is of kind `other`."""
     path = cache / place
     found = list(_stats(path))
     if not found:
@@ -120,17 +122,21 @@ def _stats(path: Path) -> Iterator[os.stat_result]:
         found = path.lstat()
         yield found
         if stat.S_ISDIR(found.st_mode):
-            for parent, folders, files in os.walk(path):  # which follows no links
+            for parent, folders, files in os.walk(path):  # os.walk does not follow links
                 for name in (*folders, *files):
                     with suppress(OSError):
                         yield os.lstat(os.path.join(parent, name))
 
 
 def select(items: Collection[Item], choice: Selection, now_s: float) -> tuple[Item, ...]:
-    """The items of a selection. Raises BakeoffError for an unknown kind, or values out of range."""
+    """The items to clear; `now_s` is in seconds since 1970.
+
+    Raises BakeoffError for an unknown kind, a number of days out of range, or a variant with another kind than
+    compiled.
+    """
     kinds = _kinds(choice)
     if not 0 <= choice.older_than_days <= 36_500:
-        raise BakeoffError(f"--older-than {choice.older_than_days:g}: give days, 0 to 36500", code="bad-option")
+        raise BakeoffError(f"--older-than is {choice.older_than_days:g}; give days from 0 to 36500", code="bad-option")
     newest_s = now_s - choice.older_than_days * DAY_S if choice.older_than_days else float("inf")
     return tuple(
         item for item in items if item.kind in kinds and item.used_s <= newest_s and choice.variant in item.name
@@ -139,15 +145,15 @@ def select(items: Collection[Item], choice: Selection, now_s: float) -> tuple[It
 
 def _kinds(choice: Selection) -> tuple[str, ...]:
     known = [kind.name for kind in KINDS]
-    kinds = tuple(_PRESENT.get(name, name) for name in choice.kinds)
+    kinds = tuple(_CURRENT_NAME.get(name, name) for name in choice.kinds)
     for name in kinds:
         if name == LOCKS:
-            text = "locks are never cleared: without its lock a second sweep could start beside a running one"
+            text = "locks are never cleared, because they keep two sweeps apart; choose another kind"
             raise BakeoffError(text, code="bad-option")
         if name not in known:
-            raise BakeoffError(f"no kind '{name}' is cleared; known: {', '.join(known)}", code="unknown-name")
+            raise BakeoffError(f"no kind '{name}' can be cleared; known: {', '.join(known)}", code="unknown-name")
         if choice.variant and name != "compiled":
-            text = f"--variant applies to compiled variants, not to {name}; leave one of them out"
+            text = f"--variant applies to the kind compiled, not to {name}; leave one of them out"
             raise BakeoffError(text, code="bad-option")
     if choice.variant:
         return ("compiled",)
@@ -160,7 +166,7 @@ class Cleared:
 
     removed: tuple[Item, ...]
     kept: tuple[Item, ...]
-    """What could not be removed."""
+    """Items that could not be removed."""
 
     @property
     def bytes(self) -> int:
@@ -169,18 +175,18 @@ class Cleared:
 
 def remove(folder: Path, items: Sequence[Item]) -> Cleared:
     """Remove items of the cache folder. The caller must hold the devices' locks."""
-    gone = [_remove(folder, item.place) for item in items]
+    removed = [_remove(folder, item.place) for item in items]
     return Cleared(
-        tuple(item for item, done in zip(items, gone, strict=True) if done),
-        tuple(item for item, done in zip(items, gone, strict=True) if not done),
+        tuple(item for item, done in zip(items, removed, strict=True) if done),
+        tuple(item for item, done in zip(items, removed, strict=True) if not done),
     )
 
 
 def _remove(cache: Path, place: str) -> bool:
-    """Delete one entry and return whether it is gone.
+    """Delete one entry; return whether it does not exist any more.
 
-    Each step starts from an open folder descriptor (as in `rmtree`): replacing a folder by a link meanwhile cannot make
-    this delete anything outside the cache folder.
+    Each step starts from an open folder descriptor, as in `rmtree`. So nothing outside the cache folder is deleted even
+    if a folder is replaced by a link meanwhile.
     """
     parent, _, name = place.rpartition("/")
     opened = []

@@ -1,4 +1,4 @@
-"""Peak rates of known GPUs by their datasheets, at boost clock and without sparsity."""
+"""Peak rates of known GPUs from their datasheets, at boost clock and without sparsity."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,10 +8,13 @@ from bakeoff.machine.host import Host
 
 @dataclass(frozen=True, slots=True)
 class Datasheet:
-    """Rates a second. `flops` holds the highest that the device reaches in a dtype, whatever it accumulates in."""
+    """Peak rates of a GPU: bytes a second, and FLOP a second for each dtype.
+
+    `flops` is the highest rate of a dtype for any dtype of accumulation.
+    """
 
     name: str
-    """Beginning of the device's name in NVML."""
+    """First words of the device's name in NVML."""
     bytes_per_s: float
     flops: Mapping[str, float]
     source: str
@@ -23,7 +26,7 @@ def _tera(fp32: float, tf32: float, bf16: float, fp16: float) -> dict[str, float
 
 
 _HOPPER = _tera(67, 494.7, 989.5, 989.5)
-# The longest name that fits a device decides, so that "NVIDIA H100 PCIe" is not taken for "NVIDIA H100".
+# Of several names that fit a device the longest is used: "NVIDIA H100 PCIe" before "NVIDIA H100".
 _SHEETS = (
     Datasheet("NVIDIA H200", 4.8e12, _HOPPER, "NVIDIA H200 Tensor Core GPU datasheet (SXM), halved where sparse"),
     Datasheet("NVIDIA H100 80GB HBM3", 3.35e12, _HOPPER, "NVIDIA H100 Tensor Core GPU datasheet (SXM)"),

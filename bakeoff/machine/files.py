@@ -1,4 +1,4 @@
-"""Writing files whole, and the short hashes that name cache entries."""
+"""Writing files atomically, and the short hashes that name cache entries."""
 
 import contextlib
 import hashlib
@@ -12,9 +12,9 @@ from bakeoff.models.errors import BakeoffError
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write `path` whole or not at all: temporary file, fsync, rename, fsync of the folder.
+    """Write `path` completely or not at all: temporary file, fsync, rename, fsync of the folder.
 
-    Raises BakeoffError on a full disk or a folder that cannot be written; nothing half-written stays.
+    Raises BakeoffError on a full disk or a folder that cannot be written; the temporary file is then deleted.
     """
     temporary = ""
     try:
@@ -35,12 +35,12 @@ def write_atomically(path: Path, data: bytes) -> None:
     except OSError as error:
         reason = f"{path.name} cannot be written to {path.parent}: {error.strerror}"
         raise BakeoffError(f"{reason}; make room or choose another folder", code="not-writable") from error
-    finally:  # Ctrl-C too
+    finally:  # also after Ctrl-C
         if temporary:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
 
 
 def digest(value: object) -> str:
-    """Short hash of anything msgspec encodes; equal values give equal hashes."""
+    """Hash of any value that msgspec encodes, 16 hexadecimal digits; equal values give equal hashes."""
     return hashlib.sha256(msgspec.json.encode(value, order="sorted")).hexdigest()[:16]

@@ -1,7 +1,8 @@
-"""The least time a call can take: its work over the device's peak rate, or its traffic over the bandwidth.
+"""The least time of a call: its work divided by the device's peak rate, or its memory traffic by the bandwidth.
 
-There are two kinds of peak. A datasheet's is an upper bound of the device. A measured one is the best that this machine
-reached with plain copies, products and convolutions; faster code may exist, so only a figure well below it is rejected.
+There are two kinds of peak rates. A rate from a datasheet is an upper bound of the device. A measured rate is the best
+that this machine reached in plain copies, matrix products and convolutions. Faster code may exist, so a row is rejected
+only if it is well below a measured floor.
 The roofline model is that of Williams, Waterman and Patterson (CACM 52-4, 2009).
 """
 
@@ -15,21 +16,21 @@ from bakeoff.machine.host import Host
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """The best a device did of plain work: bytes a second for `copy` and `read`, FLOP a second for the others."""
+    """A measured peak rate of a device: bytes a second for `copy` and `read`, FLOP a second for the others."""
 
     kind: Literal["copy", "read", "product", "convolution"]
     dtype: str
     size: int
     """Bytes of the working set, or FLOP of one repeat."""
     best: float
-    """Per second, of the fastest repeat."""
+    """Rate of the fastest repeat."""
     median: float
-    """Per second, of the median repeat: how far the best can be trusted."""
+    """Rate of the median repeat; one close to `best` means that the best is reproducible."""
 
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """Milliseconds a call; the larger of what work and traffic need."""
+    """The least time of a call in milliseconds: the larger of the times for work and for traffic."""
 
     ms: float
     bound: Literal["compute", "traffic"]
@@ -41,9 +42,9 @@ class Floor:
 def find_floors(
     *, flops: int, minimum_bytes: int, dtype: str, device: str, host: Host, ceilings: Sequence[Ceiling]
 ) -> tuple[Floor, ...]:
-    """The datasheet's floor where the GPU is known, then the measured one where there are ceilings.
+    """The datasheet's floor if the GPU is known, then the measured one if there are ceilings.
 
-    `flops` and `minimum_bytes` are the work and the compulsory traffic of one call.
+    `flops` and `minimum_bytes` are the work and the least memory traffic of one call.
     """
     found = []
     sheet = find_datasheet(host, device)
@@ -66,16 +67,17 @@ def _floor(
 
 
 def peak_flops(ceilings: Sequence[Ceiling], dtype: str) -> float:
-    """FLOP a second, the best of all products and convolutions in `dtype`; 0 where none was measured."""
+    """The highest FLOP a second of all products and convolutions in `dtype`; 0 if none was measured."""
     kinds = ("product", "convolution")
     return max((entry.best for entry in ceilings if entry.kind in kinds and entry.dtype == dtype), default=0.0)
 
 
 def peak_bandwidth(ceilings: Sequence[Ceiling], traffic_bytes: int) -> float:
-    """Bytes a second that traffic of this size can have at best: that of the largest working set not larger than it.
+    """An upper bound, in bytes a second, of the bandwidth for traffic of this size; 0 if none was measured.
 
-    A smaller working set fits a nearer cache, so its rate bounds that of a larger one from above; traffic smaller than
-    all that was measured has the best rate there is. 0 where nothing was measured.
+    It is the highest rate of the working sets that are at least as large as the largest one not above `traffic_bytes`.
+    Smaller working sets fit into a faster cache, so their rates are not relevant for this traffic. If all working sets
+    are larger, the highest rate of all is returned.
     """
     moves = [entry for entry in ceilings if entry.kind in ("copy", "read")]
     sizes = sorted({entry.size for entry in moves})

@@ -1,4 +1,4 @@
-"""The NVIDIA GPUs of this machine, read by NVML and without torch."""
+"""The NVIDIA GPUs of this machine, read from NVML without torch."""
 
 import contextlib
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from bakeoff.models.types import Scalar
 
 @contextlib.contextmanager
 def nvml() -> Iterator[Any]:
-    """The initialised NVML binding, or None where there is no driver."""
+    """The initialised NVML binding, or None if there is no driver."""
     import pynvml
 
     try:
@@ -24,6 +24,7 @@ def nvml() -> Iterator[Any]:
 
 
 def read_gpus() -> tuple[dict[str, Scalar], ...]:
+    """Name, UUID, driver, memory in bytes and compute capability of each GPU; empty if there is no driver."""
     with nvml() as library:
         if library is None:
             return ()
@@ -45,7 +46,7 @@ def read_gpus() -> tuple[dict[str, Scalar], ...]:
 
 
 def free_bytes() -> int | None:
-    """Free memory of the first GPU; None where there is no driver."""
+    """Free memory of the first GPU; None if there is no driver."""
     with nvml() as library:
         if library is None:
             return None

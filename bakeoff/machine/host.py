@@ -1,4 +1,4 @@
-"""Facts of this machine that decide a number, read without torch: CPU, GPUs, memory, versions, load."""
+"""Facts of this machine that affect measurements, read without torch: CPU, GPUs, memory, versions, load."""
 
 import contextlib
 import os
@@ -49,7 +49,7 @@ _BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """Facts of a machine that affect measurements; its host name is not among them."""
+    """Facts of a machine that affect measurements; the host name is not included."""
 
     cpu: str
     cores: int
@@ -61,7 +61,7 @@ class Host:
     gpus: tuple[dict[str, Scalar], ...] = ()
 
     def name(self, device: str) -> str:
-        """The machine's name in history and tables."""
+        """Name of the machine in the history and in tables: the GPU for `cuda`, else the CPU and its cores."""
         if device == "cuda" and self.gpus:
             return str(self.gpus[0]["name"])
         return f"{self.cpu}, {self.cores} cores"
@@ -98,7 +98,7 @@ def usable_cores() -> int:
 
 
 def has_native_bf16() -> bool:
-    """Whether the CPU multiplies bf16 itself (AVX512_BF16, AMX or Arm BF16); otherwise it is emulated, slowly."""
+    """Whether the CPU has bf16 instructions (AVX512_BF16, AMX or Arm BF16); without them bf16 is emulated slowly."""
     return bool(_BF16_FLAGS & set(read_host().cpu_flags))
 
 
@@ -107,19 +107,19 @@ def default_device() -> Device:
 
 
 def usable_device(asked: str) -> Device:
-    """`asked`, or this host's default where it is empty. Raises BakeoffError when it is unknown or not here."""
+    """`asked`, or this host's default if it is empty. Raises BakeoffError if it is unknown or not available here."""
     device = parse_device(asked or default_device())
-    missing = device_gap(device)
-    if missing:
-        raise BakeoffError(f"--device {device}: {missing}", "missing-device")
+    problem = missing_device(device)
+    if problem is not None:
+        raise BakeoffError(f"--device {device}: {problem}", "missing-device")
     return device
 
 
-def device_gap(device: str) -> str:
-    """Why `device` cannot be used here, or ""."""
+def missing_device(device: str) -> str | None:
+    """Why `device` cannot be used here; None if it can."""
     if device == "cuda" and not read_host().gpus:
-        return "no NVIDIA GPU answers NVML here; use --device cpu or a host with a driver"
-    return ""
+        return "NVML finds no NVIDIA GPU; use --device cpu, or a host with a GPU and its driver"
+    return None
 
 
 def lock_name(device: str) -> str:
@@ -148,7 +148,7 @@ def read_versions() -> dict[str, str]:
 
 
 def cuda_runtime() -> str:
-    """Version of the CUDA runtime installed with torch's wheel; "" where there is none."""
+    """Version of the CUDA runtime installed with torch's wheel; "" if there is none."""
     return (
         _version("nvidia-cuda-runtime") or _version("nvidia-cuda-runtime-cu12") or _version("nvidia-cuda-runtime-cu13")
     )
@@ -166,10 +166,10 @@ def load_average() -> float:
 
 
 def available_bytes(device: str) -> int:
-    """Free memory now: of the host for cpu, of the first GPU for cuda."""
+    """Free memory now: of the host for `cpu`, of the first GPU for `cuda`. Raises BakeoffError without a driver."""
     if device == "cuda":
         free = gpus.free_bytes()
         if free is None:
-            raise BakeoffError(device_gap("cuda"), code="missing-device")
+            raise BakeoffError("NVML finds no NVIDIA driver; use --device cpu, or a host with a GPU", "missing-device")
         return free
     return psutil.virtual_memory().available

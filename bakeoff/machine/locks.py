@@ -1,4 +1,4 @@
-"""One lock for each device: two sweeps never measure on the same one."""
+"""One lock for each device, so that two sweeps never measure on the same device at the same time."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -12,7 +12,7 @@ from bakeoff.models.errors import BakeoffError
 
 @contextmanager
 def device_lock(cache: Path, device: str, say: Callable[[str], None]) -> Iterator[None]:
-    """Hold the device's lock; while another process holds it, `say` so and wait."""
+    """Hold the device's lock. If another process holds it, tell the user by `say` and wait."""
     (cache / "locks").mkdir(exist_ok=True)
     lock = FileLock(cache / "locks" / f"{host.lock_name(device)}.lock")
     try:
@@ -35,7 +35,7 @@ def all_devices_lock(cache: Path) -> Iterator[None]:
             try:
                 lock.acquire(timeout=0)
             except Timeout as error:
-                text = f"another process measures on {path.stem}; try again when it has ended"
+                text = f"another process measures on {path.stem}; try again after it has ended"
                 raise BakeoffError(text, "busy") from error
             stack.callback(lock.release)
         yield

@@ -1,4 +1,4 @@
-"""Folders: records in runs/ of a checkout or in the user's data folder, everything that can be rebuilt in a cache."""
+"""Paths of the folder of records and of the cache folder, and the commit of the checkout."""
 
 import contextlib
 import os
@@ -12,7 +12,7 @@ from bakeoff.models.errors import BakeoffError
 
 
 def checkout() -> Path | None:
-    """The checkout that the working folder is in, or the one this package runs from; None for a plain installation."""
+    """The checkout that contains the working folder, or else this package; None for an installed package elsewhere."""
     candidates = [Path(__file__).resolve().parents[2]]
     with contextlib.suppress(FileNotFoundError):  # the working folder may have been deleted
         candidates = [Path.cwd(), *Path.cwd().parents, *candidates]
@@ -42,7 +42,10 @@ def cache_folder() -> Path:
 
 
 def _user_folder(find: Callable[[str], Path], variable: str) -> Path:
-    """bakeoff's folder by a function of platformdirs; `variable` is what replaces it for a user without a home."""
+    """bakeoff's folder from a function of platformdirs.
+
+    Raises BakeoffError for a user without a home folder; `variable` is the environment variable to set instead.
+    """
     try:
         return find("bakeoff").expanduser()  # releases before 4.14 return ~/... where there is no home folder
     except RuntimeError as error:
@@ -58,7 +61,7 @@ def mark_used(path: Path) -> None:
 def ensure_writable(folder: Path, what: str) -> Path:
     """Create `folder` and write a byte in it, so that a sweep fails before it measures and not after.
 
-    Raises BakeoffError naming `what` could not be kept there and why.
+    `what` names in the error what was to be written. Raises BakeoffError if the folder cannot be written.
     """
     probe = folder / f".probe-{os.getpid()}"
     try:
@@ -66,7 +69,7 @@ def ensure_writable(folder: Path, what: str) -> Path:
         try:
             probe.write_bytes(b"x")
         finally:
-            probe.unlink(missing_ok=True)  # a full disk takes the name and not the byte
+            probe.unlink(missing_ok=True)  # on a full disk the file can be created but not written
     except OSError as error:
         raise BakeoffError(
             f"{what} cannot be written to {folder}: {error.strerror}; choose another folder", code="not-writable"
@@ -75,7 +78,7 @@ def ensure_writable(folder: Path, what: str) -> Path:
 
 
 def commit() -> tuple[str, bool]:
-    """The checkout's commit and whether anything but runs/ differs from it; ("", False) outside a checkout."""
+    """The checkout's commit, and whether files outside runs/ differ from it; ("", False) outside a checkout."""
     root = checkout()
     if root is None or not (root / ".git").exists():
         return "", False

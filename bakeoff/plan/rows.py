@@ -7,7 +7,7 @@ from typing import Any
 
 from bakeoff.machine import build_cache, host
 from bakeoff.machine.files import digest
-from bakeoff.machine.known_issues import known_issues
+from bakeoff.machine.known_issues import IssueCode, known_issues
 from bakeoff.models.component import Component, Quantisation, Workload
 from bakeoff.models.types import Dtype
 from bakeoff.plan.memory import LARGE_WEIGHTS_BYTES, memory_bytes, weights_bytes
@@ -50,7 +50,7 @@ class Row:
     """Of its worker: this process's own, with what must be set before torch is imported."""
     checkpoint: str
     """Name and size of the weights file; "" for random weights."""
-    known_issues: tuple[tuple[str, str], ...]
+    known_issues: tuple[tuple[IssueCode, str], ...]
     """(code, text) of version combinations that are known to mislead rows of this dtype and device."""
     label: str = ""
     """The variant and, where there are several, which build and which process; set once the plan is whole."""

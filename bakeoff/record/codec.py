@@ -1,4 +1,4 @@
-"""Records as JSON: encoding, decoding, and telling records, comparisons and supersede entries apart."""
+"""Encoding of records as JSON, and decoding of records, comparisons and supersede entries."""
 
 from typing import Any, Literal
 
@@ -9,12 +9,12 @@ from bakeoff.record.schema import SCHEMA, Comparison, Entry, Record, Samples, Su
 
 
 def encode_json(value: Any, order: Literal["sorted"] | None = None) -> bytes:
-    """JSON of dataclasses and plain values, samples included; with `order`, equal dicts give equal bytes."""
+    """JSON of dataclasses and plain values, including samples; with `order`, equal dicts give equal bytes."""
     return msgspec.json.encode(value, enc_hook=_plain, order=order)
 
 
 def read_as(value: Any, kind: type) -> Any:
-    """A value of plain JSON as `kind`. Raises msgspec.ValidationError."""
+    """A value of plain JSON converted to type `kind`. Raises msgspec.ValidationError if it does not fit."""
     return msgspec.convert(value, type=kind, dec_hook=_typed)
 
 
@@ -31,14 +31,14 @@ def _typed(kind: type, value: Any) -> Any:
 
 
 _KINDS: dict[str, type[Entry]] = {"record": Record, "comparison": Comparison, "supersede": Supersede}
-"""Kinds of entry by the tag that a file may carry in its field `kind`."""
+"""Type of an entry by the tag that a file may have in its field `kind`."""
 _FIELD_OF = {"supersede": "supersedes", "comparison": "rounds"}
-"""Files of schema 1 have no tag: a field that one kind alone has tells it; a file with neither field is a record.
+"""A field that only entries of this kind have. Files of schema 1 have no tag; one with neither field is a record.
 To write tags, give each entry type of the next schema a first field `kind: Literal["..."] = "..."`."""
 
 
 class _Head(msgspec.Struct):
-    """The fields that tell what a file holds; the rest is skipped."""
+    """The fields that determine the kind of a file; the others are skipped."""
 
     schema: Any = msgspec.UNSET
     kind: str | msgspec.UnsetType = msgspec.UNSET
@@ -58,21 +58,23 @@ def encode(entry: Entry) -> bytes:
 
 
 def decode(data: bytes, name: str) -> Entry:
-    """Read a record file; component names stay as they are stored.
+    """Decode a record file; component names are returned as stored.
 
-    Raises BakeoffError naming the file when it is torn, of another schema or not a record.
+    Raises BakeoffError naming the file if it is incomplete, of another schema or not a record.
     """
     try:
         head = _HEAD.decode(data)
         if head.schema is msgspec.UNSET:
-            raise BakeoffError(f"{name} is not a record: it has no schema; move it elsewhere", code="bad-record")
+            raise BakeoffError(
+                f"{name} is not a record: it has no schema; move it to another folder", code="bad-record"
+            )
         if head.schema != SCHEMA:
-            text = f"record {name} has schema {head.schema}, this version reads {SCHEMA}; update bakeoff"
+            text = f"record {name} has schema {head.schema}, but this version reads {SCHEMA}; update bakeoff"
             raise BakeoffError(text, code="bad-record")
         kind = _kind(head)
         if kind not in _READERS:
             known = ", ".join(_READERS)
-            raise BakeoffError(f"record {name} is of kind '{kind}', known: {known}; update bakeoff", code="bad-record")
+            raise BakeoffError(f"record {name} is of kind '{kind}', not {known}; update bakeoff", code="bad-record")
         return _READERS[kind].decode(data)
     except (msgspec.MsgspecError, OverflowError, RecursionError, UnicodeDecodeError) as error:
         text = f"record {name} cannot be read: {error}; restore it from version control"

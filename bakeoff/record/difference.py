@@ -1,4 +1,4 @@
-"""Differences between two records other than times: versions, flags, threads, clocks, graph, operators, host."""
+"""Differences between two records except times: versions, flags, threads, clocks, graph, operators, host."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -11,6 +11,8 @@ _MEASURED_STATE = {"other_cpu_share", "cores_busy"}
 
 @dataclass(frozen=True, slots=True)
 class Difference:
+    """One fact that differs, with its value in both records as text; empty where a record lacks it."""
+
     what: str
     a: str
     b: str

@@ -1,34 +1,36 @@
-"""Durations and limits of measuring: constants of a sweep, stored in each of its records."""
+"""Durations and limits of measuring. They are constants of a sweep and are stored in each of its records."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Durations in seconds. Sweeps use the defaults; tests shorten them."""
+    """Durations are in seconds. Sweeps use the defaults; tests use shorter ones."""
 
     warmup_s: float = 1.0
     """Warm-up lasts at least this long."""
     warmup_cap_s: float = 15.0
-    """Warm-up ends here even if samples still drift, which is a finding."""
+    """Warm-up ends at the latest after this time; if samples still drift, there is a finding."""
     settle_ratio: float = 0.05
-    """Steady: the medians of the last two windows of samples differ by less."""
+    """Samples are steady if the medians of the last two windows differ by less than this share."""
     min_samples: int = 20
+    """The latency clock takes at least this many samples, and for at least `min_s`."""
     min_s: float = 5.0
     cap_s: float = 15.0
-    """The latency clock stops here whatever its interval, but not before five samples."""
+    """The latency clock stops after this time even if its interval is wide, but not before five samples."""
     narrow_ratio: float = 0.01
-    """Stop early once the half-width of the median's 95 % interval is below this share of the median."""
+    """Sampling stops when the half-width of the median's 95 % interval is below this share of the median."""
     throughput_s: float = 3.0
     """Length of the throughput clock's window."""
     max_samples: int = 2000
+    """Each clock keeps at most this many samples."""
     contention: float = 0.2
     """Share of all cores that other processes may take in the timed window before the row is unstable."""
     trace: bool = True
-    """Make a traced build afterwards, for times by kernel."""
+    """Whether a traced build is made afterwards, for times by kernel."""
     startup_deadline_s: float = 120.0
     build_deadline_s: float = 600.0
     large_build_deadline_s: float = 1200.0
-    """For weights of a GiB and more."""
+    """Deadline of the build for weights of a GiB and more."""
     phase_deadline_s: float = 300.0
-    """For each other phase."""
+    """Deadline of each other phase."""

@@ -1,4 +1,4 @@
-"""Which code measured: its hash, and the result of its last selftest on this machine."""
+"""The hash of the code that measures, and the result of its newest selftest on this machine."""
 
 import contextlib
 import hashlib
@@ -13,19 +13,19 @@ from bakeoff.machine.files import write_atomically
 from bakeoff.record.codec import encode_json
 from bakeoff.record.schema import SelftestStamp
 
-_PAGES = {"report", "cli", "progress.py"}
-"""Parts of the package that only show results; left out of the hash."""
+_NOT_HASHED = {"report", "cli", "progress.py"}
+"""Parts of the package that only show results."""
 
 
 @cache
 def code_hash() -> str:
-    """Hash of the code that decides numbers and statuses: this package without reports and commands, and backends."""
+    """Hash of the code that determines numbers and statuses: backends, and `bakeoff` without reports and commands."""
     files: list[Path] = []
     for name in ("bakeoff", "bakeoff.backends"):
         spec = find_spec(name)
         for folder in (spec.submodule_search_locations or []) if spec else []:
             files += Path(folder).rglob("*.py")
-    kept = sorted({file.resolve() for file in files if not _PAGES & set(file.parts[-3:])})
+    kept = sorted({file.resolve() for file in files if not _NOT_HASHED & set(file.parts[-3:])})
     return hashlib.sha256(b"".join(file.read_bytes() for file in kept)).hexdigest()[:12]
 
 
@@ -34,12 +34,12 @@ def _stamp_file() -> Path:
 
 
 def read_stamp() -> SelftestStamp | None:
-    """The newest selftest result on this machine; None where there is none or it cannot be read."""
+    """The newest selftest result on this machine; None if there is none or it cannot be read."""
     with contextlib.suppress(OSError, msgspec.MsgspecError):
         return msgspec.json.decode(_stamp_file().read_bytes(), type=SelftestStamp)
     return None
 
 
 def write_stamp(stamp: SelftestStamp) -> None:
-    """Store a selftest result. Raises BakeoffError when it cannot be written."""
+    """Store a selftest result. Raises BakeoffError if it cannot be written."""
     write_atomically(_stamp_file(), encode_json(stamp))

@@ -1,4 +1,4 @@
-"""What a record keeps of environment variables and messages: no folders of this machine, no name of its user."""
+"""Remove folders of this machine, and with them the user's name, from messages and environment variables of records."""
 
 import contextlib
 import os
@@ -11,13 +11,13 @@ from bakeoff.machine import paths
 _RECORDED = re.compile(
     r"^(OMP_|GOMP_|KMP_|MKL_|TORCH|PYTORCH_|CUDA_|NVIDIA_TF32|CUBLAS_|CUDNN_|TRITON_|MALLOC_|GLIBC_TUNABLES|LD_PRELOAD)"
 )
-"""Variables that change what is measured."""
+"""Variables that affect measurements."""
 _PATHS = ("_DIR", "_PATH", "_HOME", "_PRELOAD")
-"""Endings of variables that hold a path: it says nothing about a number and something about a person."""
+"""Endings of variables that contain a path. They are not stored: paths affect no number and may name a user."""
 
 
 def without_folders(text: str) -> str:
-    """`text` with the folders of this machine and its user replaced by `...`: records are shown to others."""
+    """`text` with the folders of this machine and its user replaced by `...`, because records are published."""
     own = {str(paths.cache_folder()), str(paths.checkout() or ""), sys.prefix, os.path.expanduser("~")}
     with contextlib.suppress(FileNotFoundError):  # the working folder may have been deleted
         own.add(os.getcwd())
@@ -28,7 +28,7 @@ def without_folders(text: str) -> str:
 
 
 def recorded_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Of a worker's environment the variables that change what is measured, by name."""
+    """The variables of a worker's environment that affect measurements, by name."""
     return {
         name: without_folders(value)
         for name, value in sorted(environment.items())

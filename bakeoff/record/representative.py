@@ -1,4 +1,4 @@
-"""Which of several runs of one variant in one sweep (fresh builds, fresh processes) represents it in tables."""
+"""The run that represents a variant in tables if a sweep ran it several times, in fresh builds or fresh processes."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from bakeoff.record.store import Stored
 
 
 def representative(tries: Sequence[Stored]) -> Stored:
-    """The middle process of the best build; if any run is not ok, the last one that is not.
+    """The middle process of the fastest build; or the last run that is not ok, if there is one.
 
     Processes of a build are ranked by their median latency, and the middle one (the lower of two) represents the build.
     The build with the lowest such latency represents the variant.

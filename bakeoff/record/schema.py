@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from bakeoff.machine.floors import Ceiling
 from bakeoff.machine.host import Host
+from bakeoff.machine.known_issues import IssueCode
 from bakeoff.models.component import Quantisation
 from bakeoff.models.types import Scalar
 from bakeoff.record.policy import Policy
@@ -36,16 +37,51 @@ MEASURED: tuple[Status, ...] = ("ok", "fell_back", "parity_failed", "unstable")
 """Statuses that keep their numbers; only `ok` is ranked."""
 
 
+FindingCode = Literal[
+    IssueCode,
+    "below_floor",  # a median below the floor of the device
+    "busy-host",  # load before the sweep started
+    "cold",  # caches were flushed before each timed call
+    "contention",  # other processes used the CPU in the timed window
+    "drift",  # calls became slower within the timed window
+    "gpu-shared",  # other processes used the GPU
+    "leak",  # memory grew from call to call
+    "leftovers",  # processes that outlived the worker
+    "log",  # output that was not kept, because the log is bounded
+    "not-idle",  # in a comparison, the side that waits used the CPU
+    "power-cap",  # the GPU reached its power limit in the timed window
+    "proof.incomplete",  # the certificate lacks a fact
+    "rebuild",  # no traced build, and so no warm build time
+    "recompiles",  # something was compiled in the timed window
+    "settings",  # global torch settings that the backend left changed
+    "slow-conv",  # a convolution kernel that is known to be slow
+    "threads",  # more cores were busy than threads allowed
+    "throttled",  # the GPU lowered its clock
+    "unseen",  # results are stored from call to call instead of computed
+    "warm-up",  # warm-up ended before samples were steady
+]
+"""What kind of observation a finding is: stable, for tests, reports and the selftest."""
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """An observation that does not decide the status. `code` is stable, `text` is for people."""
+    """An observation on one run. `code` is stable, `text` is for people.
+
+    `code` is any text when a record is read, so that records of other versions stay readable; `new_finding` takes
+    only the codes of this version.
+    """
 
     code: str
     text: str
 
 
+def new_finding(code: FindingCode, text: str) -> Finding:
+    """A finding to be stored; the type checker refuses a code that is not listed."""
+    return Finding(code, text)
+
+
 class Samples(array):  # type: ignore[type-arg]
-    """Integer nanoseconds in the order taken: eight bytes each, so that ten thousand records fit in memory."""
+    """Integer nanoseconds in the order they were taken; eight bytes each, so ten thousand records fit in memory."""
 
     __slots__ = ()
 
@@ -61,17 +97,17 @@ class Clock:
     warmup_ns: Samples = field(default_factory=Samples)
     calls_per_sample: int = 1
     stopped: str = ""
-    """Why sampling ended: narrow (interval), cap (time), or samples (2,000, the most that are kept)."""
+    """Why sampling ended: `narrow` (the interval), `cap` (the time) or `samples` (the maximum of 2,000)."""
 
     @cached_property
     def figures(self) -> Summary | None:
-        """Mean, median and the rest, computed once; None for a clock without samples."""
+        """Mean, median and other statistics, computed once; None for a clock without samples."""
         return summarise_ns(self.samples_ns) if self.samples_ns else None
 
 
 @dataclass(frozen=True, slots=True)
 class Overhead:
-    """Cost of the clocks themselves per call: the median over calls that do nothing and return as many tensors."""
+    """Time of the clocks themselves per call: the median over calls that do nothing and return as many tensors."""
 
     latency_ns: int
     throughput_ns: int
@@ -85,7 +121,7 @@ class SelftestStamp:
     quick: bool
     created: str
     code: str
-    """Hash of the code that it tested; see bakeoff.record.provenance."""
+    """Hash of the code that was tested; see bakeoff.record.provenance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +135,8 @@ class BuildCost:
     peak_bytes: int | None = None
     """Peak resident size of the worker minus its resident size before the build."""
     children_peak_bytes: int | None = None
-    """Upper bound of the resident size of any compiler process: Linux keeps the high-water mark of the process that
-    forked over exec, so that with large weights it is the worker's own."""
+    """Upper bound of the peak resident size of any compiler process. Linux keeps the peak of the forking process over
+    exec, so with large weights this is the worker's own peak."""
     artifact_bytes: int | None = None
 
 
@@ -117,15 +153,15 @@ class Memory:
     allocated_peak_bytes: int | None = None
     reserved_peak_bytes: int | None = None
     device_peak_bytes: int | None = None
-    """As the device reports it; the only figure that includes allocations outside torch's allocator."""
+    """As reported by the device; the only figure that includes allocations outside torch's allocator."""
     device_meter: str = ""
     unexplained_bytes: int | None = None
-    """Device peak minus what torch reserved and what the context took at start."""
+    """Device peak minus the bytes that torch reserved and those of the CUDA context at start."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutputParity:
-    """One output against the reference, the worst over all input sets."""
+    """Error of one output against the reference; each figure is the worst over all input sets."""
 
     name: str
     rel_l2: float | None
@@ -141,9 +177,14 @@ class OutputParity:
 
 @dataclass(frozen=True, slots=True)
 class Parity:
+    """The check of all outputs against the reference."""
+
     judge: str
+    """Id of the reference: the name of its folder in the cache."""
     judge_dtype: str
+    """Dtype that eager computed the reference in: fp64 or fp32."""
     sets: int
+    """Number of input sets that were compared."""
     outputs: tuple[OutputParity, ...]
 
     @property
@@ -159,7 +200,7 @@ class Parity:
 
     @property
     def sqnr_text(self) -> str:
-        """The same as text for tables; `exact` where every output equals the reference."""
+        """`sqnr_db` as text for tables; `exact` if every output equals the reference."""
         if self.sqnr_db is not None:
             return f"{self.sqnr_db:.1f}"
         return "exact" if all(output.rel_l2 == 0 for output in self.outputs) else ""
@@ -173,7 +214,7 @@ class KernelTime:
     calls: float
     ns: int
     own: bool
-    """Generated by the compiler: not an operator of the framework or of a vendor's library."""
+    """Generated by the compiler; False for operators of the framework and kernels of vendor libraries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,12 +232,12 @@ class TraceRecord:
     """Total of the compiler's own kernels."""
     graph_hash: str = ""
     fp8_ns: int = 0
-    """Total of kernels with float8 operands, recognised by name; float8 weights alone are multiplied in the dtype."""
+    """Total of kernels with float8 operands, recognised by name; float8 weights alone multiply in the dtype."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProofRecord:
-    """The certificate: facts that the engine reported (bakeoff.backends.backend.Proof), and its traced build."""
+    """Proof that the backend ran: facts from the engine (bakeoff.backends.backend.Proof) and from the traced build."""
 
     fell_back: str = ""
     graphs: int | None = None
@@ -207,12 +248,12 @@ class ProofRecord:
     facts: dict[str, Scalar] = field(default_factory=dict)
     graph_hash: str = ""
     quantised: dict[str, str] = field(default_factory=dict)
-    """Layers or nodes that compute or store in less than the dtype, each with the method."""
+    """Layers or nodes that compute or store in less precision than the dtype, each with the method."""
     skipped: dict[str, str] = field(default_factory=dict)
     """Layers or nodes that were not quantised, each with the reason."""
     trace: TraceRecord | None = None
     incomplete: str = ""
-    """What this certificate lacks; empty if it is complete."""
+    """Facts that are missing; empty if the proof is complete."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +280,7 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One run of one variant, whatever its outcome."""
+    """One run of one variant with any outcome."""
 
     schema: int
     created: str
@@ -247,9 +288,9 @@ class Record:
     sweep: str
     variant: Variant
     config_id: str
-    """Hash of the variant, the config, batch, seeds, weights and threads: what makes two records comparable."""
+    """Hash of the variant, the config, batch, seeds, weights and threads; comparable records have equal hashes."""
     label: str
-    """Text that tables print beside a preset that is not the published size."""
+    """Text in tables beside a preset that does not have the published size."""
     config: dict[str, Any]
     batch: int
     weight_seed: int
@@ -278,11 +319,11 @@ class Record:
     quantisation: Quantisation = ""
     """Class of a variant that computes in less than its dtype; each class has its own error budget."""
     minimum_bytes: int = 0
-    """Least memory traffic of a call: weights, inputs and outputs, each once; 0 where it is not stated."""
+    """Least memory traffic of a call: weights, inputs and outputs, each moved once; 0 in records that lack it."""
     ceilings: tuple[Ceiling, ...] = ()
-    """Best rates that were measured on this machine."""
+    """Peak rates that were measured on this machine."""
     code: str = ""
-    """Hash of the code that measured this; see bakeoff.record.provenance."""
+    """Hash of the code that measured this record; see bakeoff.record.provenance."""
     selftest: SelftestStamp | None = None
     process: int = 1
     """Number of the fresh process (`--processes`), from 1; counted within each build where there are several."""
@@ -295,18 +336,19 @@ class Record:
 
     @property
     def latency(self) -> Summary | None:
-        """The latency clock's figures, or None where the row has none."""
+        """Statistics of the latency clock; None if the row has no samples."""
         clock = self.measurement.latency
         return clock.figures if clock is not None else None
 
     @property
     def throughput(self) -> Summary | None:
+        """Statistics of the throughput clock; None if the row has no samples."""
         clock = self.measurement.throughput
         return clock.figures if clock is not None else None
 
     @property
     def video_fps(self) -> float | None:
-        """Video frames per second if only this component ran; None where a call delivers no frame."""
+        """Video frames per second if only this component ran; None if a call delivers no frame."""
         if self.latency is None or self.calls_per_frame is None:
             return None
         return self.frames_per_call * 1000.0 / self.latency.median_ms / self.calls_per_frame
@@ -314,7 +356,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Supersede:
-    """Withdraws a record from tables, with the reason. Records themselves are never deleted."""
+    """Excludes a record from tables, with the reason. Records themselves are never deleted."""
 
     schema: int
     created: str
@@ -324,7 +366,7 @@ class Supersede:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One block of calls of each side, back to back, in random order; nanoseconds per call."""
+    """One block of calls of each of two variants, one after the other in random order; nanoseconds per call."""
 
     a_first: bool
     a_ns: Samples
@@ -335,18 +377,19 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two variants measured against each other; every figure of it is computed from the rounds."""
+    """Two variants measured against each other; all figures are computed from the rounds."""
 
     schema: int
     created: str
     sweep: str
     """The sweep that made this comparison; empty for `bakeoff compare`."""
     how: Literal["interleaved", "in turn"]
-    """Two live workers in alternating blocks of calls, or fresh processes in turn where both do not fit in memory."""
+    """`interleaved`: two live workers in alternating blocks of calls. `in turn`: fresh processes one after the other,
+    because both do not fit in memory."""
     seed: int
     """Seed of the random order of blocks."""
     a: Record
-    """Without samples: what ran, where, how it was built and checked."""
+    """Record of variant A without samples: what ran, where, and how it was built and checked."""
     b: Record
     rounds: tuple[Round, ...]
     findings: tuple[Finding, ...] = ()

@@ -26,11 +26,12 @@ class Summary:
 
 @lru_cache(maxsize=256)
 def interval_ranks(count: int, confidence: float = 0.95) -> tuple[int, int]:
-    """Indices of the order statistics that hold the median with `confidence`, from the binomial distribution.
+    """Indices of two sorted samples; the interval between them contains the median with `confidence`.
 
-    Distribution-free (David and Nagaraja, Order Statistics, 7.1); of few samples it is the whole range.
+    The indices are from the binomial distribution and hold for any distribution of the samples (David and Nagaraja,
+    Order Statistics, 7.1). For few samples the interval is the whole range.
     """
-    from scipy.special import bdtrik  # scipy.stats would take a second to import
+    from scipy.special import bdtrik  # importing scipy.stats takes a second
 
     low = int(np.floor(bdtrik((1 - confidence) / 2, count, 0.5)))
     low = max(0, min(low, (count - 1) // 2))
@@ -38,7 +39,7 @@ def interval_ranks(count: int, confidence: float = 0.95) -> tuple[int, int]:
 
 
 def summarise_ns(samples_ns: Sequence[int]) -> Summary:
-    """Statistics of samples in nanoseconds. Raises ValueError where there are none."""
+    """Statistics of samples in nanoseconds. Raises ValueError if there are none."""
     if not samples_ns:
         raise ValueError("no samples")
     ordered = np.sort(np.asarray(samples_ns, dtype=np.float64)) / 1e6

@@ -1,4 +1,4 @@
-"""The folder of records: one file each, named by time, variant and content hash, written whole or not at all."""
+"""The folder of records: one file for each, named by time, variant and content hash, and written atomically."""
 
 import hashlib
 import os
@@ -15,7 +15,7 @@ from bakeoff.record.schema import SCHEMA, Comparison, Entry, Record, Supersede
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A record with the name it is kept under."""
+    """A record with its id, the name of its file without `.json`."""
 
     id: str
     record: Record
@@ -23,7 +23,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class StoredComparison:
-    """A comparison with the name it is kept under."""
+    """A comparison with its id."""
 
     id: str
     comparison: Comparison
@@ -31,21 +31,22 @@ class StoredComparison:
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """All readable records in the order they were made; superseded ones apart, with the reason."""
+    """All readable records by time of creation; superseded ones are listed separately, with the reason."""
 
     current: tuple[Stored, ...]
     superseded: tuple[tuple[Stored, str], ...]
     problems: tuple[str, ...]
-    """One sentence for each file that could not be read."""
+    """One message for each file that could not be read."""
     comparisons: tuple[StoredComparison, ...] = ()
 
 
 def now() -> str:
+    """The time as records store it: UTC, ISO 8601 with microseconds."""
     return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def save(runs: Path, entry: Entry) -> str:
-    """Write one entry and return its id, the file's stem. Raises BakeoffError when it cannot be written."""
+    """Write one entry and return its id. Raises BakeoffError if it cannot be written."""
     data = encode(entry)
     match entry:
         case Record():
@@ -61,9 +62,9 @@ def save(runs: Path, entry: Entry) -> str:
 
 
 def load_all(runs: Path) -> Records:
-    """Read every record under `runs`; a missing folder is an empty one.
+    """Read all records of `runs`; a missing folder has none.
 
-    Raises BakeoffError when the folder itself cannot be read.
+    Raises BakeoffError if the folder cannot be read.
     """
     records: list[Stored] = []
     reasons: dict[str, str] = {}
@@ -105,7 +106,7 @@ def _files(runs: Path) -> list[Path]:
 
 
 def _read(path: Path) -> Entry:
-    """Raises BakeoffError when the file cannot be read, or is not what its name says by its content hash."""
+    """Read one file. Raises BakeoffError if it cannot be read, or if its content does not have the hash in its name."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -113,13 +114,14 @@ def _read(path: Path) -> Entry:
     entry = decode(data, path.name)
     if _hash(data) != _ending(path):
         raise BakeoffError(
-            f"record {path.name} was edited or renamed: its content is {_hash(data)}; restore it", code="bad-record"
+            f"record {path.name} was edited or renamed: its content has the hash {_hash(data)}; restore it",
+            code="bad-record",
         )
-    return _renamed(entry)
+    return _with_current_names(entry)
 
 
-def _renamed(entry: Entry) -> Entry:
-    """The entry with present names of components, so that old and new records stand in one table."""
+def _with_current_names(entry: Entry) -> Entry:
+    """The entry with present names of components, so that old and new records are rows of one table."""
     match entry:
         case Record():
             return _with_current_name(entry)
@@ -145,9 +147,9 @@ def _hash(data: bytes) -> str:
 
 
 def find(runs: Path, asked: str) -> Stored:
-    """The record of an id, a unique beginning or content hash of one, or a file's path.
+    """The record with this id, unique beginning of an id, unique content hash, or path of a file.
 
-    Raises BakeoffError when none or several match, or what matches is no record.
+    Raises BakeoffError if none or several match, or if the match is not a record.
     """
     name, entry = _find(runs, asked)
     match entry:
@@ -155,20 +157,22 @@ def find(runs: Path, asked: str) -> Stored:
             return Stored(name, entry)
         case Comparison():
             raise BakeoffError(
-                f"{name} compares {entry.a.variant} with {entry.b.variant}; see: bakeoff compare {name}",
+                f"{name} is a comparison of {entry.a.variant} and {entry.b.variant}; run: bakeoff compare {name}",
                 code="no-record",
             )
         case Supersede():
             raise BakeoffError(
-                f"{name} is no record: it supersedes {entry.supersedes} ({entry.reason})", code="no-record"
+                f"{name} is not a record: it supersedes {entry.supersedes} ({entry.reason})", code="no-record"
             )
 
 
 def find_comparison(runs: Path, asked: str) -> StoredComparison:
-    """The comparison of an id or a unique part of one. Raises BakeoffError when none or several match."""
+    """The comparison that `asked` names, as in `find`. Raises BakeoffError if none or several match."""
     name, entry = _find(runs, asked)
     if not isinstance(entry, Comparison):
-        raise BakeoffError(f"{name} is no comparison; give two records, or see: bakeoff show {name}", code="no-record")
+        raise BakeoffError(
+            f"{name} is not a comparison; give two records, or run: bakeoff show {name}", code="no-record"
+        )
     return StoredComparison(name, entry)
 
 
@@ -180,20 +184,23 @@ def _find(runs: Path, asked: str) -> tuple[str, Entry]:
         hits = [path for path in files if asked and (path.stem.startswith(asked) or _ending(path).startswith(asked))]
         if len(hits) != 1:
             found = f"{len(hits)} of {len(files)} records match" if hits else f"none of {len(files)} records matches"
-            advice = "give more of its name" if hits else "see: bakeoff table --json"
+            advice = "give more of the name" if hits else "run bakeoff table --json for all names"
             raise BakeoffError(f"'{asked}': {found} in {runs / 'records'}; {advice}", code="no-record")
     return hits[0].stem, _read(hits[0])
 
 
 def supersede(runs: Path, asked: str, reason: str) -> str:
-    """Say that a record is not to be shown any more. Raises BakeoffError without a reason or a unique record."""
+    """Exclude a record from tables, and return the id of the entry that says so.
+
+    Raises BakeoffError without a reason, or if not exactly one record matches.
+    """
     if not reason.strip():
-        raise BakeoffError("a record is superseded with a reason; give --reason", code="bad-option")
+        raise BakeoffError("a record is superseded only with a reason; give --reason", code="bad-option")
     name, entry = _find(runs, asked)
     if isinstance(entry, Supersede):
-        raise BakeoffError(f"{name} is no record: it supersedes {entry.supersedes} ({entry.reason})", code="no-record")
-    if not (runs / "records" / f"{name}.json").is_file():
         raise BakeoffError(
-            f"{name} is not in {runs / 'records'}; give --runs the folder that it is in", code="no-record"
+            f"{name} is not a record: it supersedes {entry.supersedes} ({entry.reason})", code="no-record"
         )
+    if not (runs / "records" / f"{name}.json").is_file():
+        raise BakeoffError(f"{name} is not in {runs / 'records'}; give its folder by --runs", code="no-record")
     return save(runs, Supersede(SCHEMA, now(), name, reason.strip()))

@@ -1,9 +1,9 @@
-"""Whether one of two variants is faster: the median ratio with a bootstrap interval, a rank test, and one word.
+"""Whether one of two variants is faster: the median ratio with a bootstrap interval, a rank test, and a verdict.
 
-A verdict needs the 99.9 % interval of the rounds' ratios to exclude 1, a ratio beyond 2 %, and pairs of fresh processes
-that agree: all of seven, or all but one of eleven. Two processes of one program differ by where their memory happens to
-lie (Mytkowicz et al., ASPLOS 2009; Curtsinger and Berger, ASPLOS 2013), steadily for as long as they live, and no
-number of rounds between the same two shows that.
+A difference is shown only if the 99.9 % interval of the rounds' ratios excludes 1, if the ratio is beyond 2 %, and if
+pairs of fresh processes agree: all of seven, or all but one of eleven. Pairs are needed because two processes of the
+same program can differ in speed by the placement of their memory (Mytkowicz et al., ASPLOS 2009; Curtsinger and Berger,
+ASPLOS 2013). That difference is constant while they live, so more rounds between the same two processes do not show it.
 """
 
 from collections.abc import Sequence
@@ -19,12 +19,13 @@ from bakeoff.record.schema import Comparison, Record, Round
 CONFIDENCE = 0.999
 LEAST_DIFFERENCE = 0.02
 LEAST_ROUNDS = 11
-"""With fewer rounds even full agreement has a chance probability above 0.1 %: 2 / 2**10."""
+"""Least number of rounds of a verdict. With fewer, all agree by chance with a probability above 0.1 % (2 / 2**10)."""
 AGREEING_PAIRS = 7
-"""Number of process pairs whose ratios must all agree in sign; chance probability 1/64."""
+"""Number of process pairs that must all agree on the faster variant; by chance they do with probability 1/64."""
 MOST_PAIRS = 11
-"""With this many pairs, one may disagree; chance probability 1/85."""
-_FUTILE = 3
+"""Most process pairs that are measured. With this many one may disagree; by chance at most one does with probability
+1/85."""
+_PAIRS_WITHOUT_DIFFERENCE = 3
 """Number of pairs after which no more are taken if their median ratio is within 2 %."""
 _RESAMPLES = 2_000
 Nanoseconds = NDArray[Any]
@@ -37,22 +38,22 @@ class Verdict:
 
     word: Word
     ratio: float
-    """B's time over A's, above 1 where A is faster: the median of the pairs of processes."""
+    """B's time divided by A's, above 1 if A is faster: the median over the pairs of processes."""
     low: float
-    """Lower end of the 99.9 % interval of the rounds' median ratio."""
+    """Lower end of the 99.9 % interval of the median ratio of the rounds."""
     high: float
     p: float
-    """Of the rank test: Wilcoxon's signed ranks of paired rounds, Mann and Whitney's of independent samples."""
+    """p-value of the rank test: Wilcoxon's signed-rank test for paired rounds, Mann-Whitney for independent samples."""
     rounds: int
     a_ms: float
-    """Median of the rounds' medians, milliseconds a call."""
+    """Median of the rounds' medians of A, in milliseconds a call."""
     b_ms: float
     pairs: int = 0
-    """Pairs of fresh processes; 0 where two records are compared."""
+    """Number of pairs of fresh processes; 0 if two records are compared."""
 
 
-def judge(comparison: Comparison) -> Verdict:
-    """The verdict on paired rounds. Raises ValueError where there are none."""
+def decide(comparison: Comparison) -> Verdict:
+    """The verdict on paired rounds. Raises ValueError if there are none."""
     from scipy.stats import wilcoxon
 
     if not comparison.rounds:
@@ -63,48 +64,51 @@ def judge(comparison: Comparison) -> Verdict:
     p = 1.0 if same else float(wilcoxon(np.log(ratios)).pvalue)
     pairs = _ratios_of_pairs(comparison.rounds)
     verdict = _verdict(float(np.median(pairs)), float(low), float(high), p, len(ratios), a, b)
-    agreed = len(pairs) >= AGREEING_PAIRS and _contrary(pairs) <= (len(pairs) >= MOST_PAIRS)
+    agreed = len(pairs) >= AGREEING_PAIRS and _disagreeing(pairs) <= (len(pairs) >= MOST_PAIRS)
     return replace(verdict, word=verdict.word if agreed else "no difference shown", pairs=len(pairs))
 
 
-def settled(comparison: Comparison) -> bool:
-    """Whether more pairs of processes are unlikely to change the verdict."""
-    if judge(comparison).word != "no difference shown":
+def is_decided(comparison: Comparison) -> bool:
+    """Whether no more pairs of processes are needed: the verdict is reached, or unlikely to be reached."""
+    if decide(comparison).word != "no difference shown":
         return True
     pairs = _ratios_of_pairs(comparison.rounds)
-    if len(pairs) >= MOST_PAIRS or _contrary(pairs) > 1:
+    if len(pairs) >= MOST_PAIRS or _disagreeing(pairs) > 1:
         return True
     _, _, ratios = _medians(comparison.rounds)
     low, high = bootstrap_median(ratios)
     near = 1 + LEAST_DIFFERENCE
-    return (1 / near < low and high < near) or (len(pairs) >= _FUTILE and 1 / near < float(np.median(pairs)) < near)
+    return (1 / near < low and high < near) or (
+        len(pairs) >= _PAIRS_WITHOUT_DIFFERENCE and 1 / near < float(np.median(pairs)) < near
+    )
 
 
 def _medians(rounds: Sequence[Round]) -> tuple[Nanoseconds, Nanoseconds, Nanoseconds]:
-    """Each round's median of A and of B, and the ratio B over A."""
+    """For each round the median of A and of B in nanoseconds, and the ratio B / A."""
     a = np.array([median(entry.a_ns) for entry in rounds], dtype=np.float64)
     b = np.array([median(entry.b_ns) for entry in rounds], dtype=np.float64)
     return a, b, b / a
 
 
 def _ratios_of_pairs(rounds: Sequence[Round]) -> Nanoseconds:
-    """For each pair of processes the median of its rounds' ratios."""
+    """For each pair of processes the median ratio of its rounds."""
     _, _, ratios = _medians(rounds)
     numbers = np.array([entry.pair for entry in rounds])
     return np.array([np.median(ratios[numbers == number]) for number in np.unique(numbers)])
 
 
-def _contrary(pairs: Nanoseconds) -> int:
-    """How many pairs disagree in sign with the majority."""
+def _disagreeing(pairs: Nanoseconds) -> int:
+    """Number of pairs that disagree with the majority on the faster variant."""
     return int(min(np.sum(pairs <= 1), np.sum(pairs >= 1)))
 
 
 def bootstrap_median(values: Nanoseconds, confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """The percentile bootstrap interval of a median, of all resamples there are: nothing is drawn.
+    """The percentile bootstrap interval of a median, computed exactly over all resamples instead of random ones.
 
-    Of n draws at least k are the i-th smallest value or less with a binomial probability, and so the distribution of a
-    resample's median is known (Efron, Bootstrap Methods, Annals of Statistics 1979, section 3). Where n is even the
-    median lies between two draws: half of them up to the i-th value and half from the j-th on, or both the i-th.
+    The number of draws that are at most the i-th smallest value is binomial, which gives the distribution of a
+    resample's median (Efron, Bootstrap Methods, Annals of Statistics 1979, section 3). For an even number of draws the
+    median is the mean of the two middle draws: half of the draws are at most the i-th value and half at least the j-th,
+    or both middle draws are the i-th.
     """
     from scipy.special import bdtrc, comb
 
@@ -126,9 +130,9 @@ def bootstrap_median(values: Nanoseconds, confidence: float = CONFIDENCE) -> tup
 
 
 def decide_unpaired(a: Record, b: Record, seed: int = 0) -> Verdict:
-    """The verdict on two records made at different times: changes of the host's speed between them are part of it.
+    """The verdict on two records of different times, which includes changes of the host's speed between them.
 
-    Raises ValueError where one has no samples.
+    Raises ValueError if one has no samples.
     """
     from scipy.stats import bootstrap, mannwhitneyu
 

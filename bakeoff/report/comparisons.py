@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from bakeoff.record.schema import Comparison, Record
 from bakeoff.record.store import StoredComparison
-from bakeoff.record.verdict import Verdict, judge
+from bakeoff.record.verdict import Verdict, decide
 from bakeoff.report.groups import group_key, name_of
 
 _WORDS = {
@@ -37,7 +37,7 @@ def sentence(comparison: Comparison) -> str:
     if not (a.status == b.status == "ok") or not comparison.rounds:
         wrong = a if a.status != "ok" else b
         return f"{name_of(a)} against {name_of(b)}: no verdict, {name_of(wrong)} was {wrong.status}"
-    verdict = judge(comparison)
+    verdict = decide(comparison)
     return _stated(verdict, a, b, f"{ratio_text(verdict)}, {how(comparison)}")
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from bakeoff.record.schema import Comparison, Record
 from bakeoff.record.store import Stored, StoredComparison
-from bakeoff.record.verdict import judge
+from bakeoff.record.verdict import decide
 from bakeoff.report.comparisons import final_of, how, ratio_text
 from bakeoff.report.format import median_and_interval, milliseconds
 from bakeoff.report.groups import baselines, name_of
@@ -26,7 +26,7 @@ def recommendation(rows: Sequence[Stored], comparisons: Sequence[StoredCompariso
 
 
 def _by_final(ranked: Sequence[Record], final: Comparison, base: Record | None) -> str:
-    verdict = judge(final)
+    verdict = decide(final)
     a, b = final.a, final.b
     evidence = f"{ratio_text(verdict)}, {how(final)}"
     if verdict.word == "no difference shown":

@@ -10,7 +10,7 @@ from bakeoff.process.supervisor import Outcome
 from bakeoff.record.floor import below_floor
 from bakeoff.record.provenance import code_hash
 from bakeoff.record.redact import recorded_environment, without_folders
-from bakeoff.record.schema import SCHEMA, Finding, Measurement, Record, Status
+from bakeoff.record.schema import SCHEMA, Finding, Measurement, Record, Status, new_finding
 from bakeoff.record.store import now
 from bakeoff.sweep.session import Session
 
@@ -67,11 +67,11 @@ def make_record(session: Session, row: Row, outcome: Outcome) -> Record:
 
 def _checked_against_floor(record: Record) -> Record:
     """A row that is faster than its floor allows is `unstable` and not ranked."""
-    reason = below_floor(record) if record.status == "ok" else ""
-    if not reason:
+    reason = below_floor(record) if record.status == "ok" else None
+    if reason is None:
         return record
     made = record.measurement
-    findings = (*made.findings, Finding("below_floor", reason))
+    findings = (*made.findings, new_finding("below_floor", reason))
     return replace(record, measurement=replace(made, status="unstable", reason=reason, findings=findings))
 
 
@@ -90,10 +90,10 @@ def _measurement(session: Session, row: Row, outcome: Outcome) -> Measurement:
 
 def _findings(session: Session, row: Row, outcome: Outcome) -> Iterator[Finding]:
     if session.load > row.subject.threads / 2:
-        yield Finding("busy-host", f"load average {session.load:.1f} before the sweep started")
+        yield new_finding("busy-host", f"load average {session.load:.1f} before the sweep started")
     if outcome.leftovers:
-        yield Finding("leftovers", f"{outcome.leftovers} processes outlived the worker and were killed")
+        yield new_finding("leftovers", f"{outcome.leftovers} processes outlived the worker and were killed")
     if outcome.log_dropped:
-        yield Finding("log", f"{outcome.log_dropped} bytes of output are not in the log")
+        yield new_finding("log", f"{outcome.log_dropped} bytes of output are not in the log")
     for code, text in row.known_issues:
-        yield Finding(code, text)
+        yield new_finding(code, text)

@@ -19,9 +19,9 @@ from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.request import Request, request_of
 from bakeoff.plan.rows import Row
 from bakeoff.process.supervisor import Event
-from bakeoff.record.schema import MEASURED, SCHEMA, Comparison, Finding, Record, Round, Samples
+from bakeoff.record.schema import MEASURED, SCHEMA, Comparison, Finding, Record, Round, Samples, new_finding
 from bakeoff.record.store import StoredComparison, now, save
-from bakeoff.record.verdict import AGREEING_PAIRS, LEAST_ROUNDS, MOST_PAIRS, settled
+from bakeoff.record.verdict import AGREEING_PAIRS, LEAST_ROUNDS, MOST_PAIRS, is_decided
 from bakeoff.sweep.compare_worker import CompareWorker
 from bakeoff.sweep.progress import Progress
 from bakeoff.sweep.row import make_reference
@@ -86,7 +86,7 @@ def _interleaved(both: _Race) -> Comparison:
         rounds += pair.rounds
         findings += pair.findings
         so_far = _comparison(both, "interleaved", pair.records, rounds, findings)
-        if settled(so_far):
+        if is_decided(so_far):
             break
     return so_far
 
@@ -126,7 +126,7 @@ def _run_pair(both: _Race, number: int) -> _Pair:
         findings = []
         if idle_s > _IDLE * taken_s:
             text = f"pair {number + 1}: the idle side took {idle_s / taken_s:.0%} of a core meanwhile"
-            findings.append(Finding("not-idle", text))
+            findings.append(new_finding("not-idle", text))
         return _Pair(rounds, [side.end() for side in sides], findings)
 
 

@@ -49,7 +49,7 @@ def keep_best_builds(session: Session, stored: Mapping[Key, Stored]) -> None:
     for row in _representatives(session.plan.rows, stored):
         if row.builds > 1 and stored[row.key].record.status == "ok":
             try:
-                build_cache.take_usual_place(row.cache_folder)
+                build_cache.replace_usual_folder(row.cache_folder)
             except BakeoffError as error:
                 session.progress.say(str(error))
 

@@ -11,7 +11,7 @@ from bakeoff.process.jobs import MeasureJob, ReferenceJob, ReferenceResult, Trac
 from bakeoff.process.phases import PHASES, DeadlineClass
 from bakeoff.process.supervisor import Deadlines, Event, Launch, Outcome, run_job
 from bakeoff.record.policy import Policy
-from bakeoff.record.schema import MEASURED, Finding, Measurement, Record
+from bakeoff.record.schema import MEASURED, Measurement, Record, new_finding
 from bakeoff.record.store import now
 from bakeoff.sweep.assemble import make_record
 from bakeoff.sweep.session import Session
@@ -80,7 +80,7 @@ def _measure(session: Session, row: Row, folder: Path) -> Outcome:
     traced = again.value if again.kind == "result" else TraceResult(None, None, {}, {}, again.reason)
     measurement = with_trace(measurement, traced, job.policy.trace)
     if rebuild and traced.warm_s is None:
-        findings = (*measurement.findings, Finding("rebuild", f"no warm build: {traced.problem}"))
+        findings = (*measurement.findings, new_finding("rebuild", f"no warm build: {traced.problem}"))
         measurement = replace(measurement, findings=findings)
     return replace(outcome, value=measurement)
 
@@ -114,7 +114,7 @@ def open_cache(row: Row, anew: bool = False) -> None:
         created=now(),
     )
     if anew:
-        build_cache.begin_anew(row.cache_folder)
+        build_cache.delete_earlier_build(row.cache_folder)
     build_cache.open_folder(row.cache_folder, about)
 
 

@@ -4,7 +4,7 @@ import re
 from dataclasses import replace
 
 from bakeoff.process.jobs import TraceResult
-from bakeoff.record.schema import Finding, Measurement, ProofRecord
+from bakeoff.record.schema import Finding, Measurement, ProofRecord, new_finding
 
 LEAST_NAMED = 0.8
 """Share of a traced call that must be in named kernels."""
@@ -41,11 +41,11 @@ def with_trace(measurement: Measurement, traced: TraceResult, wanted: bool) -> M
 def _findings(traced: TraceResult, incomplete: str) -> list[Finding]:
     found = []
     if incomplete:
-        found.append(Finding("proof.incomplete", f"the proof is incomplete: {incomplete}"))
+        found.append(new_finding("proof.incomplete", f"the proof is incomplete: {incomplete}"))
     slow = [kernel.name for kernel in traced.trace.kernels if _SLOW_CONV.search(kernel.name)] if traced.trace else []
     if slow:
         text = f"{slow[0]} is ATen's own slow convolution: cuDNN or oneDNN refused its shape, dtype or layout"
-        found.append(Finding("slow-conv", text))
+        found.append(new_finding("slow-conv", text))
     return found
 
 

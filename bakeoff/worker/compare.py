@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from bakeoff.process.jobs import CompareJob
 from bakeoff.process.phases import Block
-from bakeoff.record.schema import Finding, Measurement
+from bakeoff.record.schema import Measurement, new_finding
 from bakeoff.worker.checked_variant import CheckedVariant, build_and_check, with_failures
 from bakeoff.worker.checks.dispatch import dispatched
 from bakeoff.worker.clocks.clock import TimingConfig, measure_overhead, time_call
@@ -77,7 +77,7 @@ def _serve(job: CompareJob, loaded: LoadedSubject, commands: int, report: Report
     state = device_state(device)
     ran = call_stage(lambda: dispatched(checked.built.calls[0]))
     proof = final_proof(checked, ran)
-    alarms = [Finding("recompiles", f"compiled between the blocks ({', '.join(moved)})")] if moved else []
+    alarms = [new_finding("recompiles", f"compiled between the blocks ({', '.join(moved)})")] if moved else []
     alarms += state.alarms()
     status, reason = decide_status(proof.fell_back, parity, checked.watch.problem, alarms)
     return replace(

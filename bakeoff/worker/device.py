@@ -10,7 +10,7 @@ import torch
 
 from bakeoff.machine.gpus import nvml
 from bakeoff.models.types import Scalar
-from bakeoff.record.schema import Finding
+from bakeoff.record.schema import Finding, new_finding
 from bakeoff.worker.checks import memory
 from bakeoff.worker.subject import synchronise
 
@@ -72,10 +72,10 @@ class DeviceState:
         """Findings that make the numbers measured in this state unfit to be ranked."""
         found = []
         if self.throttled:
-            found.append(Finding("throttled", f"the GPU was throttled: {', '.join(self.throttled)}"))
+            found.append(new_finding("throttled", f"the GPU was throttled: {', '.join(self.throttled)}"))
         if self.other_processes:
             others = ", ".join(str(pid) for pid in self.other_processes)
-            found.append(Finding("gpu-shared", f"other processes used the GPU: {others}"))
+            found.append(new_finding("gpu-shared", f"other processes used the GPU: {others}"))
         return found
 
 

@@ -20,7 +20,7 @@ from bakeoff.worker.torch_flags import flags
 
 _SUGGESTED = ("atol", "rtol")
 _ATOL_STATE, _ATOL_VIDEO = 1e-3, 1e-4
-"""Absolute tolerances where a file suggests none: for caches and for all other outputs (matrix_game.md)."""
+"""Absolute tolerances where a file suggests none: for caches and for all other outputs."""
 
 
 def replay_files(job: GoldenJob, report: Report) -> GoldenResult:

@@ -7,7 +7,7 @@ from bakeoff.backends.backend import Call, Engine, Outputs
 from bakeoff.backends.torch_internals import snapshot
 from bakeoff.models.types import Scalar
 from bakeoff.process.jobs import MeasureJob
-from bakeoff.record.schema import Finding, Measurement, Memory, Overhead, Parity, ProofRecord
+from bakeoff.record.schema import Finding, Measurement, Memory, Overhead, Parity, ProofRecord, new_finding
 from bakeoff.worker.checked_variant import CheckedVariant, build_and_check, with_failures
 from bakeoff.worker.checks import memory
 from bakeoff.worker.checks.dispatch import Dispatched, dispatched
@@ -178,10 +178,10 @@ def _remarks(job: MeasureJob, timed: _Timed) -> list[Finding]:
     remarks = []
     if timed.flushed:
         text = "caches were flushed before each timed call, because the weights fit in them"
-        remarks.append(Finding("cold", text))
+        remarks.append(new_finding("cold", text))
     if timed.state.capped:
-        remarks.append(Finding("power-cap", "the GPU was at its power cap in the timed window"))
+        remarks.append(new_finding("power-cap", "the GPU was at its power cap in the timed window"))
     share, limit = timed.timing.other_cpu_share, job.policy.contention
     if limit >= share > limit / 4:
-        remarks.append(Finding("contention", f"other processes used {share:.0%} of all cores in the timed window"))
+        remarks.append(new_finding("contention", f"other processes used {share:.0%} of all cores in the timed window"))
     return remarks

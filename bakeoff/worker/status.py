@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from bakeoff.models.types import Scalar
 from bakeoff.process.jobs import MeasureJob
-from bakeoff.record.schema import Finding, Parity, Status
+from bakeoff.record.schema import Finding, Parity, Status, new_finding
 from bakeoff.worker.clocks.timing import Timing
 
 _SPARE_CORES = 0.25
@@ -40,19 +40,19 @@ def timing_alarms(
     if timing.moved_counters:
         because = f": {recompiles[-1]}" if recompiles else ""
         text = f"compiled in the timed window ({', '.join(timing.moved_counters)}){because}"
-        alarms.append(Finding("recompiles", text))
+        alarms.append(new_finding("recompiles", text))
     if slowdown > 1.0:
         text = f"calls took {slowdown - 1:.0%} longer at the end of the timed window than at its start"
-        alarms.append(Finding("drift", text))
+        alarms.append(new_finding("drift", text))
     if leaked_bytes:
         text = f"memory grew by {leaked_bytes >> 20} MiB in half of the timed window, and grew again in a second run"
-        alarms.append(Finding("leak", text))
+        alarms.append(new_finding("leak", text))
     threads = job.subject.threads
     if job.subject.device == "cpu" and timing.cores_busy > threads + _SPARE_CORES:
-        alarms.append(Finding("threads", f"kept {timing.cores_busy:.1f} cores busy with {threads} threads allowed"))
+        alarms.append(new_finding("threads", f"kept {timing.cores_busy:.1f} cores busy with {threads} threads allowed"))
     if timing.other_cpu_share > job.policy.contention:
         text = f"other processes used {timing.other_cpu_share:.0%} of all cores in the timed window"
-        alarms.append(Finding("contention", text))
+        alarms.append(new_finding("contention", text))
     return alarms
 
 
@@ -61,4 +61,4 @@ def settings_alarms(before: Mapping[str, Scalar], after: Mapping[str, Scalar]) -
     changed = [f"{name} from {value} to {after[name]}" for name, value in before.items() if after[name] != value]
     if not changed:
         return []
-    return [Finding("settings", f"the backend changed global settings and left them so: {', '.join(changed)}")]
+    return [new_finding("settings", f"the backend changed global settings and left them so: {', '.join(changed)}")]

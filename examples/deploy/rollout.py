@@ -73,7 +73,7 @@ def follow(wm: Artifact, image: Artifact, audio: Artifact, frames: int, steps: i
     for _ in range(frames):
         x, a, mouse, btn = draw("x"), draw("audio"), draw("mouse"), draw("btn").gt(0).to(draw("btn").dtype)
         with clocked(times, "denoise"):
-            for index in range(steps):  # rectified flow: the velocity points from data to noise (owl.md 1)
+            for index in range(steps):  # rectified flow: the velocity points from data to noise
                 t = torch.full_like(draw("t"), 1 - index / steps)
                 out = stream.call(wm.manifest.main, x=x, audio=a, t=t, mouse=mouse, btn=btn)
                 x, a = x - out["video"] / steps, a - out["audio"] / steps

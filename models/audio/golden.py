@@ -10,18 +10,18 @@ from bakeoff.models.audio.network import AudioDecoder
 from bakeoff.models.audio.spec import Config, workload
 from bakeoff.models.component import config_from
 from bakeoff.models.errors import BakeoffError
-from bakeoff.models.golden import load_weights, require_inputs, watch
+from bakeoff.models.golden import capture_outputs, load_weights, require_inputs
 
 
 def replay(about: Mapping[str, Any], weights: dict[str, Tensor], inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The waveform, and under `aux.*` what the first convolution, the starter and each up stage gave.
+    """The waveform, and under `aux.*` the outputs of the first convolution, the starter and each up stage.
 
-    Files that do not state `latents` have as many as z. Raises BakeoffError when config, weights and inputs do not fit
-    each other.
+    The number of latents is that of z unless the file's config states it. Raises BakeoffError when config, weights and
+    inputs do not fit each other.
     """
     z = inputs.get("z")
     if z is None or z.ndim != 3 or not z.numel():
-        found = "is missing" if z is None else f"is {list(z.shape)}"
+        found = "is missing" if z is None else f"has shape {list(z.shape)}"
         raise BakeoffError(
             f"audio golden: input z {found}; it must be [batch, latent channels, latents]", code="bad-golden"
         )
@@ -34,7 +34,7 @@ def replay(about: Mapping[str, Any], weights: dict[str, Tensor], inputs: dict[st
     decoder = model.decoder
     watched: dict[str, nn.Module] = {"aux.conv_in": decoder.conv_in, "aux.starter": decoder.starter}
     watched |= {f"aux.block.{stage}": block for stage, block in enumerate(decoder.blocks)}
-    inside = watch(watched)
+    inside = capture_outputs(watched)
     with torch.no_grad():
         (audio,) = model(z)
     rows = {name: signal[:, :, 0] for name, signal in inside.items()}

@@ -1,12 +1,12 @@
-"""The modules of the audio decoder: owl.md 3, in the forms of tensorrt.md 2.
+"""The modules of the audio decoder of owl-vaes (Wayfarer Labs), written with operators that every compiler converts.
 
-Shapes: B batch, C channels, T samples. Inside, a signal is a picture of one row [B, C, 1, T]: compilers pack and lay
-out two-dimensional convolutions far better than one-dimensional ones. Parameter names and shapes are those of the
-published checkpoints, hence the one submodule `decoder`.
+Shapes: B batch, C channels, T samples. Inside the decoder a signal is a picture of one row [B, C, 1, T], because
+compilers optimise the memory layout of two-dimensional convolutions far better than that of one-dimensional ones.
+Parameter names and shapes are those of the published checkpoints (tests/golden/keys), hence the submodule `decoder`.
 """
 
 from itertools import pairwise
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import torch
@@ -27,9 +27,10 @@ def build(config: Config, workload_name: str, batch: int = 1) -> nn.Module:
 
 
 def initial_std(name: str, shape: tuple[int, ...]) -> float | None:
-    """A tenth of the usual for the last convolution: features grow to 4 or 5 and would saturate the tanh.
+    """A tenth of the default for the last convolution; None for other parameters.
 
-    With it the waveform's root mean square is 0.2 to 0.6; without, half of the samples are beyond 0.99.
+    Its inputs grow to 4 or 5 and would saturate the tanh. With this factor the waveform's root mean square is 0.2 to
+    0.6; without it half of the samples are beyond 0.99.
     """
     return 0.1 * (shape[1] * shape[2]) ** -0.5 if name == "decoder.conv_out.weight" else None
 
@@ -37,26 +38,29 @@ def initial_std(name: str, shape: tuple[int, ...]) -> float | None:
 class Convolution(nn.Conv1d):
     """A one-dimensional convolution of [B, C, 1, T] that keeps T, with the parameters of `nn.Conv1d`.
 
-    Dilated by d, every d-th sample meets every d-th: they are the columns of a picture of d columns, and the kernel
-    runs down these without a gap. Padding to whole rows is the zeros that lie beyond the end anyway.
+    A convolution with dilation d combines only samples that are a multiple of d apart. With T reshaped to rows of d
+    samples these lie in one column, and the kernel is an undilated one along the columns. The zeros that fill up the
+    last row are the padding that follows the signal anyway.
     """
 
-    def __init__(self, inputs: int, outputs: int, width: int, dilation: int = 1, **more: Any) -> None:
-        super().__init__(inputs, outputs, width, dilation=dilation, **more)
+    def __init__(
+        self, inputs: int, outputs: int, width: int, dilation: int = 1, groups: int = 1, bias: bool = True
+    ) -> None:
+        super().__init__(inputs, outputs, width, dilation=dilation, groups=groups, bias=bias)
 
     def forward(self, u: Tensor) -> Tensor:
-        (reach,), (columns,), samples = self.kernel_size, self.dilation, u.shape[-1]
+        (width,), (columns,), samples = self.kernel_size, self.dilation, u.shape[-1]
         if columns == 1:
-            return functional.conv2d(u, self.weight[:, :, None], self.bias, padding=(0, reach // 2), groups=self.groups)
-        whole = functional.pad(u, (0, -samples % columns)).reshape(*u.shape[:2], -1, columns)
+            return functional.conv2d(u, self.weight[:, :, None], self.bias, padding=(0, width // 2), groups=self.groups)
+        rows = functional.pad(u, (0, -samples % columns)).reshape(*u.shape[:2], -1, columns)
         convolved = functional.conv2d(
-            whole, self.weight[..., None], self.bias, padding=(reach // 2, 0), groups=self.groups
+            rows, self.weight[..., None], self.bias, padding=(width // 2, 0), groups=self.groups
         )
         return convolved.flatten(2)[:, :, None, :samples]
 
 
 class SnakeBeta(nn.Module):
-    """u + sin^2(u (1 + alpha)) / exp(beta), alpha and beta of each channel."""
+    """u + sin^2(u (1 + alpha)) / (exp(beta) + 1e-6), with alpha and beta for each channel."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -69,9 +73,9 @@ class SnakeBeta(nn.Module):
 
 
 class TimeRMS(nn.Module):
-    """Divide each channel by its root mean square over TIME: every sample sees the whole window (owl.md 3.2).
+    """Divide each channel by its root mean square over time, so that every sample depends on the whole window.
 
-    Gain and reciprocal root are one factor a channel, computed in fp32 or better and rounded once.
+    Gain and reciprocal root are one factor for each channel, computed in fp32 or better and rounded once.
     """
 
     def __init__(self, width: int) -> None:
@@ -104,7 +108,7 @@ class ResBlock(nn.Module):
 
 
 class Starter(nn.Module):
-    """Blocks, activation, projection; an up stage has them in another order."""
+    """Three residual blocks, an activation and a projection."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -118,11 +122,11 @@ class Starter(nn.Module):
 
 
 class UpConvolution(nn.Module):
-    """Each sample `stride` times, then a convolution over 2 x stride of them; computed without repeating anything.
+    """Repeat each sample `stride` times, then convolve with 2 x stride taps; computed without repeating samples.
 
-    A window of 2 x stride repeated samples holds three samples at most. So the `stride` outputs of one sample are
-    `stride` convolutions over three, whose weights are sums of the taps that met the same sample: 2 x stride / 3 times
-    fewer products. The sums are a product with ones and zeros, which compilers fold into constants.
+    2 x stride successive repeated samples come from at most three samples. So each of the `stride` outputs of a sample
+    is a convolution over three samples, whose weights are sums of the taps that meet the same sample: 2 x stride / 3
+    times fewer products. The sums are computed by a product with a matrix of ones and zeros, which compilers fold.
     """
 
     def __init__(self, before: int, after: int, stride: int) -> None:
@@ -136,15 +140,16 @@ class UpConvolution(nn.Module):
         summed = self.weight.flatten(0, 1) @ self.sources().to(u.dtype)
         taps = summed.view(after, before, self.stride, 3).permute(2, 0, 1, 3).flatten(0, 1)
         phases = functional.conv2d(u, taps[:, :, None], padding=(0, 1))
-        # Outputs of one sample are neighbours in time: where channels lie last in memory this moves nothing.
+        # The outputs of one sample are adjacent in time: with channels last in memory this copies nothing.
         return phases.unflatten(1, (self.stride, after)).permute(0, 2, 3, 4, 1).flatten(3)
 
 
 def tap_sources(stride: int) -> np.ndarray:
-    """[2 * stride taps, stride outputs * 3 samples]: 1 where a tap meets the sample before, the same or the next one.
+    """Matrix [2 * stride taps, stride outputs * 3 samples] of the sums of taps in `UpConvolution`.
 
-    Padding `stride` zeros on both sides gives one output too many; the first is dropped, so that output r of a sample
-    begins with tap 0 at r + 1 - stride repeated samples from it.
+    An entry is 1 where the tap of that output meets the sample before, the same sample or the next one. The convolution
+    of repeated samples pads `stride` zeros on both sides and drops the first output: tap 0 of output r of a sample is
+    at r + 1 - stride, counted in repeated samples from the sample's first.
     """
     sources = np.zeros((2 * stride, stride, 3))
     for output in range(stride):
@@ -154,7 +159,7 @@ def tap_sources(stride: int) -> np.ndarray:
 
 
 class UpStage(nn.Module):
-    """More samples, activation, blocks."""
+    """Upsampling by `stride`, an activation and three residual blocks."""
 
     def __init__(self, before: int, after: int, stride: int) -> None:
         super().__init__()
@@ -182,7 +187,7 @@ class Decoder(nn.Module):
 
 
 class AudioDecoder(nn.Module):
-    """The decoder under the name that it has in a checkpoint of the whole autoencoder."""
+    """The decoder as the submodule `decoder`, its name in a checkpoint of the whole autoencoder."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()

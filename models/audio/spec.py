@@ -3,7 +3,10 @@
 The decoder half of an audio autoencoder: latents, the world model's audio latents times 0.17, become a stereo waveform
 of 44,100 samples a second in (-1, 1). One latent is one video frame, 60 a second, 735 samples at the `cod` preset. The
 norms average over time, so every sample depends on the whole window and decoding in chunks is not exact: a stream
-decodes a window and keeps the last frame's samples (owl.md 3).
+decodes a window and keeps the last frame's samples.
+
+Source: owl-vaes commit 303c2ee (15 June 2025), model `audio_ae`, with `configs/owl_vaes/cod_audio.yml` of owl-wms.
+Later commits have other layers and parameter counts.
 """
 
 from dataclasses import dataclass
@@ -18,9 +21,9 @@ WORKLOADS = ("decode",)
 GROUP_WIDTH = 16
 """Channels of one group of a grouped convolution."""
 KERNEL = 7
-"""Samples that a grouped convolution, and the last one, take in."""
+"""Kernel width of the grouped convolutions and of the last convolution, in samples."""
 DILATIONS = (1, 3, 9)
-"""Of the three residual blocks of the starter and of each up stage."""
+"""Dilations of the three residual blocks of the starter and of each up stage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +32,11 @@ class Config:
     """Of the waveform: 2 for stereo."""
     latent_channels: int
     ch_0: int
-    """Channels at the waveform's end; they double from stage to stage towards the latents. A multiple of 8."""
+    """Channels of the last stage; they double from stage to stage towards the latents. A multiple of 8."""
     ch_max: int
-    """Channels at the latents' end, and the most anywhere. A multiple of 8."""
+    """Channels of the starter, and the maximum of all stages. A multiple of 8."""
     strides: tuple[int, ...]
-    """Samples made of one by each up stage, in reversed decode order; then the starter's, which has no effect."""
+    """Upsampling factor of each up stage, last stage first; then one for the starter, which has no effect."""
     latents: int = 120
     """Latents in one call."""
 
@@ -47,8 +50,8 @@ class Config:
         widest = self.ch_0 * 2 ** (len(self.strides) - 1)
         if not self.ch_0 <= self.ch_max <= widest:
             raise BakeoffError(
-                f"audio config: ch_max is {self.ch_max}; ch_0 {self.ch_0} doubling over {len(self.strides)} stages "
-                f"makes widths from {self.ch_0} to {widest}: take one in this range, or more strides",
+                f"audio config: ch_max is {self.ch_max}; with ch_0 {self.ch_0} and {len(self.strides)} stages it must "
+                f"be from {self.ch_0} to {widest}",
                 code="bad-config",
             )
 
@@ -59,7 +62,7 @@ class Config:
 
     @property
     def up_strides(self) -> tuple[int, ...]:
-        """Of the up stages in decode order."""
+        """Upsampling factors of the up stages in decode order."""
         return self.strides[-2::-1]
 
     @property
@@ -69,42 +72,43 @@ class Config:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Convolutions of one part of the decoder, as owl.md 3.4 divides it."""
+    """The convolutions of one part of the decoder."""
 
     name: str
     flops: int
     """For one window of `latents`."""
     weights: int
-    """Without biases and gains."""
+    """Number of weights without biases and gains."""
 
 
 def parts(config: Config) -> tuple[Part, ...]:
-    """All convolutions. Each sample takes every weight of a kernel once, so FLOPs are 2 x weights x samples.
+    """All convolutions. Each sample is multiplied by every weight of a kernel once: FLOPs are 2 x weights x samples.
 
-    But in an up convolution: it runs over samples that are each repeated `stride` times, so that the products with its
-    2 x stride taps are those with three sums of them (owl.md 3.4 counts them all: 315 GFLOP for 120 latents, not 205).
+    An up convolution needs fewer: it runs over samples that are each repeated `stride` times, so its 2 x stride taps
+    can be added to three sums before they are multiplied. At preset `cod` a call of 120 latents then takes 205 GFLOP;
+    with all taps multiplied it would take 315.
     """
     samples = config.latents
     parts = [_part("conv_in", samples, config.latent_channels * config.ch_max)]
     parts.append(_part("starter", samples, _stack_weights(config.ch_max) + config.ch_max**2))
     for stage, (stride, (before, after)) in enumerate(zip(config.up_strides, pairwise(config.widths), strict=True)):
         samples *= stride
-        spared = (2 * stride - min(2 * stride, 3)) * before * after
-        parts.append(_part(f"stage {stage}", samples, 2 * stride * before * after + _stack_weights(after), spared))
+        only_added = (2 * stride - min(2 * stride, 3)) * before * after
+        parts.append(_part(f"stage {stage}", samples, 2 * stride * before * after + _stack_weights(after), only_added))
     parts.append(_part("conv_out", samples, KERNEL * config.ch_0 * config.channels))
     return tuple(parts)
 
 
-def _part(name: str, samples: int, weights: int, spared: int = 0) -> Part:
-    """`spared` weights take part in sums alone."""
-    return Part(name, 2 * samples * (weights - spared), weights)
+def _part(name: str, samples: int, weights: int, only_added: int = 0) -> Part:
+    """`only_added` weights are added to others instead of multiplied."""
+    return Part(name, 2 * samples * (weights - only_added), weights)
 
 
 def parameters(config: Config) -> int:
     """Trainable parameters: the convolutions' weights, and vectors.
 
-    Those are two biases, two gains and four of the activations in each block, all of 2C, and two of C in the activation
-    of the starter and of each up stage.
+    A residual block of C channels has eight vectors of 2C elements: two biases, two gains and four of its activations.
+    The starter and each up stage have one activation more, with two vectors of C.
     """
     vectors = sum(len(DILATIONS) * 8 * 2 * width + 2 * width for width in config.widths)
     return sum(part.weights for part in parts(config)) + vectors
@@ -121,7 +125,7 @@ def workload(config: Config, name: str, batch: int) -> Workload:
     audio = TensorSpec("audio", (batch, config.channels, latents * samples), signal="audio")
     return Workload(
         name,
-        f"a window of {latents} latents a waveform of {latents * samples} samples; a stream keeps the last frame's "
+        f"a window of {latents} latents to a waveform of {latents * samples} samples; a stream keeps the last frame's "
         f"{samples}, so a call delivers one frame",
         (z,),
         (audio,),
@@ -135,7 +139,7 @@ def workload(config: Config, name: str, batch: int) -> Workload:
 
 
 def _stack_weights(width: int) -> int:
-    """Of three residual blocks: 1x1 to twice the width, grouped, 1x1 back."""
+    """Weights of three residual blocks: 1x1 to twice the width, grouped, 1x1 back."""
     return len(DILATIONS) * (4 * width**2 + 2 * width * GROUP_WIDTH * KERNEL)
 
 

@@ -7,16 +7,16 @@ import torch
 from torch import Tensor, nn
 
 from bakeoff.models.component import config_from
-from bakeoff.models.golden import load_weights, require_inputs, watch
+from bakeoff.models.golden import capture_outputs, load_weights, require_inputs
 from bakeoff.models.image.network import ImageDecoder
 from bakeoff.models.image.spec import Config, workload
 
 
 def replay(about: Mapping[str, Any], weights: dict[str, Tensor], inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The picture, and under `aux.*` what passed inside.
+    """The picture, and under `aux.*` outputs of inner modules.
 
-    Those are the starter before its skip is added, both branches of each up stage before their sum, and what follows
-    the landscape resize and the last norm. Raises BakeoffError when config, weights and inputs do not fit each other.
+    Those are the starter's before its input is added, both branches of each up stage before their sum, the landscape
+    resize's and the last norm's. Raises BakeoffError when config, weights and inputs do not fit each other.
     """
     config = config_from(Config, about["config"], "image")
     z = inputs.get("z")
@@ -34,7 +34,7 @@ def replay(about: Mapping[str, Any], weights: dict[str, Tensor], inputs: dict[st
     }
     for stage, (block, shortcut) in enumerate(zip(decoder.blocks, decoder.shortcuts, strict=True)):
         watched |= {f"aux.block.{stage}": block, f"aux.shortcut.{stage}": shortcut}
-    inside = watch(watched)
+    inside = capture_outputs(watched)
     with torch.no_grad():
         (image,) = model(inputs["z"])
     return {"image": image} | inside

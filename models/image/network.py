@@ -1,7 +1,8 @@
-"""The modules of the image decoder: owl.md 2, in the forms of tensorrt.md 2.
+"""The modules of the image decoder of owl-vaes (Wayfarer Labs), written with operators that every compiler converts.
 
-Shapes: B batch, C channels, H and W sides. Parameter names and shapes are those of the published checkpoints, hence the
-one submodule `decoder`. Weights at random give pictures of root mean square 0.5 to 0.7; no override is needed.
+Shapes: B batch, C channels, H and W sides. Parameter names and shapes are those of the published checkpoints
+(tests/golden/keys), hence the submodule `decoder`. Random weights with the default deviations give pictures with a root
+mean square of 0.5 to 0.7, so there is no `initial_std`.
 """
 
 from itertools import pairwise
@@ -26,7 +27,7 @@ def build(config: Config, workload_name: str, batch: int = 1) -> nn.Module:
 
 
 def bicubic_matrix(size_in: int, size_out: int) -> np.ndarray:
-    """The matrix [size_out, size_in] that resizes one axis; each row holds the four weights of one output sample.
+    """The matrix [size_out, size_in] that resizes one axis; a row contains the four weights of one output sample.
 
     Cubic convolution with coefficient -0.75, half-pixel centres, edge samples clamped, no antialiasing: what
     `F.interpolate(mode="bicubic", align_corners=False)` computes.
@@ -49,10 +50,11 @@ def _cubic(distance: np.ndarray) -> np.ndarray:
 
 
 class BicubicUp(nn.Module):
-    """Twice the height and width by two products with one matrix, exact against `F.interpolate`.
+    """Double height and width by two products with one matrix; the same result as `F.interpolate`.
 
-    A tenth to half of `F.interpolate`'s time on a CPU, and no resize layer, which TensorRT lacks in bf16. The taps are
-    -9, 67, 225, -27 over 256, exact in half precision; but bf16 rounds the 283 of the two clamped edges to 284.
+    It takes a tenth to half of `F.interpolate`'s time on a CPU, and needs no resize layer, which TensorRT lacks in
+    bf16. The weights are -9, 67, 225 and -27 over 256, exact in half precision; only the weight 283 of the two clamped
+    edges is rounded to 284 in bf16.
     """
 
     def __init__(self, size: int) -> None:
@@ -66,12 +68,12 @@ class BicubicUp(nn.Module):
 
 
 class GroupScale(nn.Module):
-    """Divide by a group's standard deviation, without subtracting its mean: no standard group norm (owl.md 2.2).
+    """Divide by the standard deviation of a group; unlike in a standard group norm the mean is not subtracted.
 
-    The deviation is taken in two passes, as E[u^2] - E[u]^2 cancels: of each channel about its own mean, then of the
-    channels' means about the group's, which adds up exactly (Chan, Golub and LeVeque 1979). A channel by itself can be
-    reduced in any memory layout; a reshape to groups cannot be read channels-last, and cost half of a compiled call.
-    Gain and deviation are one factor a channel, computed in fp32 or better and rounded once.
+    E[u^2] - E[u]^2 would cancel, so the variance is the sum of two: that of each channel about its own mean, and that
+    of the channels' means about the group's mean (Chan, Golub and LeVeque 1979). Reducing single channels works in any
+    memory layout. A reshape to groups does not work in channels-last; it took half of the time of a compiled call. Gain
+    and deviation are one factor for each channel, computed in fp32 or better and rounded once.
     """
 
     def __init__(self, width: int, groups: int) -> None:
@@ -86,8 +88,8 @@ class GroupScale(nn.Module):
         centred = full - mean[:, :, None]
         spread = (centred * centred).mean(2).view(batch, self.groups, -1)
         mean = mean.view(batch, self.groups, -1)
-        apart = mean - mean.mean(-1, keepdim=True)
-        variance = (spread + apart * apart).mean(-1, keepdim=True)
+        offset = mean - mean.mean(-1, keepdim=True)
+        variance = (spread + offset * offset).mean(-1, keepdim=True)
         factor = torch.rsqrt(variance + 1e-6) * (1 + self.gain.to(full.dtype)).view(self.groups, -1)
         return u * factor.view(batch, width, 1, 1).to(u.dtype)
 
@@ -110,7 +112,7 @@ class ResBlock(nn.Module):
 
 
 class Starter(nn.Module):
-    """Residual blocks at the latent's size; the decoder adds their input once more."""
+    """Residual blocks at the latent's size; the decoder adds their input to their output."""
 
     def __init__(self, width: int, blocks: int) -> None:
         super().__init__()
@@ -121,7 +123,7 @@ class Starter(nn.Module):
 
 
 class Up(nn.Module):
-    """Fewer channels, if fewer are asked for, then twice the height and width."""
+    """A projection to `after` channels if the number changes, then twice the height and width."""
 
     def __init__(self, before: int, after: int, size: int) -> None:
         super().__init__()
@@ -143,7 +145,7 @@ class UpStage(nn.Module):
 
 
 class Shortcut(nn.Module):
-    """Pixel shuffle [B, C, H, W] to [B, C/4, 2H, 2W], then the whole channel set over again until there are `after`."""
+    """Pixel shuffle [B, C, H, W] to [B, C/4, 2H, 2W], then all channels repeated until there are `after`."""
 
     def __init__(self, before: int, after: int) -> None:
         super().__init__()
@@ -157,10 +159,11 @@ class Shortcut(nn.Module):
 
 
 class SquareToLandscape(nn.Module):
-    """A 3x3 convolution on the square, then a bicubic resize to the picture's size, rows first: they shrink.
+    """A 3x3 convolution on the square, then a bicubic resize to the picture's size.
 
-    The taps are no short binary fractions. Rounded to bf16 they add 3 % to the error of a bf16 decoder against fp64
-    (1.20e-2 to 1.24e-2 at the `cpu` preset): they stay in the activation's dtype.
+    Rows are resized first, because their number decreases. The weights of the resize are in the activation's dtype: in
+    bf16 they are rounded, which adds 3 % to the error of a bf16 decoder against fp64 (1.20e-2 to 1.24e-2 at preset
+    `cpu`).
     """
 
     def __init__(self, width: int, size: int, picture_size: tuple[int, int]) -> None:
@@ -208,7 +211,7 @@ class Decoder(nn.Module):
 
 
 class ImageDecoder(nn.Module):
-    """The decoder under the name that it has in a checkpoint of the whole autoencoder."""
+    """The decoder as the submodule `decoder`, its name in a checkpoint of the whole autoencoder."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()

@@ -1,8 +1,11 @@
 """The image decoder of the OWL project (owl-vaes, Wayfarer Labs, also seen as OpenWorld Labs), without torch.
 
 The decoder half of a deep-compression convolutional autoencoder: a square latent z, the world model's video latent
-times 0.13, becomes a picture. Training pictures span -1 to 1; the output is not clamped. Pictures are decoded each by
-itself, so several frames are a batch (owl.md 2).
+times 0.13, becomes a picture. Training pictures are in -1 to 1; the output is not clamped. Each picture is decoded
+independently, so several frames are a batch.
+
+Source: owl-vaes commit 303c2ee (15 June 2025), model `dcae`, with `configs/owl_vaes/cod_128x.yml` of owl-wms. Later
+commits have other layers and parameter counts.
 """
 
 from dataclasses import dataclass
@@ -19,33 +22,34 @@ GROUP_WIDTH = 16
 OUT_GROUPS = 32
 """Groups of the last norm."""
 SQUARE, LANDSCAPE = 512, (360, 640)
-"""A square of this side becomes a picture of this height and width; other squares in proportion."""
+"""A square with this side is resized to this height and width; other sizes in proportion."""
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
     sample_size: tuple[int, int]
-    """Height and width of training pictures. Only their ratio matters here: if 16:9, squares end as landscapes."""
+    """Height and width of training pictures. Only the ratio is used: if it is 16:9, squares are resized at the end."""
     channels: int
-    """Of the picture."""
+    """Channels of the picture."""
     latent_size: int
     """Side of the square latent."""
     latent_channels: int
     ch_0: int
-    """Channels at the picture's end; they double from stage to stage towards the latent."""
+    """Channels of the last stage; they double from stage to stage towards the latent."""
     ch_max: int
-    """Channels at the latent's end, where the doubling stops."""
+    """Channels of the starter, and the maximum of all stages."""
     decoder_blocks_per_stage: tuple[int, ...]
-    """Residual blocks of each up stage in decode order, then those of the starter."""
+    """Number of residual blocks of each up stage in decode order, then of the starter."""
     noise_decoder_inputs: float = 0.0
-    """Noise on latents in training; without effect in decoding."""
+    """Noise on latents in training; it has no effect in decoding."""
 
     def __post_init__(self) -> None:
         require_positive_integers(self, "image")
         noise = self.noise_decoder_inputs
         if type(noise) not in (int, float) or not isfinite(noise):
             raise BakeoffError(
-                f"image config: noise_decoder_inputs is {noise!r}; it must be a number, 0.0 will do", code="bad-config"
+                f"image config: noise_decoder_inputs is {noise!r}; it must be a finite number, as 0.0",
+                code="bad-config",
             )
         if self.ch_0 % OUT_GROUPS:
             raise BakeoffError(
@@ -54,14 +58,14 @@ class Config:
         reachable = [self.ch_0 * 2**doublings for doublings in range(len(self.decoder_blocks_per_stage))]
         if self.ch_max not in reachable:
             raise BakeoffError(
-                f"image config: ch_max is {self.ch_max}; ch_0 {self.ch_0} doubling over {len(reachable)} stages makes "
-                f"{', '.join(map(str, reachable))}: take one of these, or other stages",
+                f"image config: ch_max is {self.ch_max}; with ch_0 {self.ch_0} and {len(reachable)} stages it must "
+                f"be one of {', '.join(map(str, reachable))}",
                 code="bad-config",
             )
         if self.ch_max % self.latent_channels:
             raise BakeoffError(
-                f"image config: latent_channels is {self.latent_channels}; they are repeated to fill ch_max "
-                f"{self.ch_max}, so they must divide it",
+                f"image config: latent_channels is {self.latent_channels}; it must divide ch_max {self.ch_max}, "
+                "because the latent's channels are repeated",
                 code="bad-config",
             )
 
@@ -73,7 +77,7 @@ class Config:
 
     @property
     def square_size(self) -> int:
-        """Side after the last up stage; each doubles it."""
+        """Side of the square after the last up stage; each stage doubles it."""
         return self.latent_size << (len(self.decoder_blocks_per_stage) - 1)
 
     @property
@@ -83,7 +87,7 @@ class Config:
 
     @property
     def picture_size(self) -> tuple[int, int]:
-        """Height and width; halves are rounded to even, as Python does."""
+        """Height and width of the output; halves are rounded to even, as Python's `round` does."""
         side = self.square_size
         if not self.landscape:
             return side, side
@@ -93,19 +97,19 @@ class Config:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Convolutions of one part of the decoder, as owl.md 2.4 divides it."""
+    """The convolutions of one part of the decoder."""
 
     name: str
     flops: int
     """For one picture."""
     weights: int
-    """Without biases and gains."""
+    """Number of weights without biases and gains."""
 
 
 def parts(config: Config) -> tuple[Part, ...]:
-    """All convolutions. Each pixel takes every weight of a kernel once, so FLOPs are 2 x weights x pixels.
+    """All convolutions. Each pixel is multiplied by every weight of a kernel once: FLOPs are 2 x weights x pixels.
 
-    The fixed resizes are not counted.
+    The resizes with fixed weights are not counted.
     """
     blocks = config.decoder_blocks_per_stage
     pixels = config.latent_size**2
@@ -128,7 +132,7 @@ def parts(config: Config) -> tuple[Part, ...]:
 
 
 def parameters(config: Config) -> int:
-    """Trainable parameters: the convolutions' weights, four biases and gains of 2C in each block, the last gain."""
+    """Trainable parameters: the convolutions' weights, two biases and two gains of 2C in each block, the last gain."""
     *of_stages, of_starter = config.decoder_blocks_per_stage
     vectors = sum(blocks * 8 * width for blocks, width in zip((of_starter, *of_stages), config.widths, strict=True))
     return sum(part.weights for part in parts(config)) + vectors + config.ch_0
@@ -145,7 +149,7 @@ def workload(config: Config, name: str, batch: int) -> Workload:
     height, width = config.picture_size
     return Workload(
         name,
-        f"one latent a picture of {height} x {width}",
+        f"one latent to a picture of {height} x {width}",
         (z,),
         (image,),
         Work(
@@ -158,7 +162,7 @@ def workload(config: Config, name: str, batch: int) -> Workload:
 
 
 def _block_weights(width: int) -> int:
-    """1x1 to twice the width, 3x3 in groups, 1x1 back."""
+    """Weights of a residual block: 1x1 to twice the width, 3x3 in groups, 1x1 back."""
     return 4 * width**2 + 2 * width * GROUP_WIDTH * 9
 
 

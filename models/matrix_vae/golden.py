@@ -1,4 +1,4 @@
-"""Run the streaming decoder on a golden file's weights and latents, chunk by chunk from an empty stream."""
+"""Run the streaming decoder on a golden file's weights and latents, chunk by chunk from the start of a stream."""
 
 import re
 from collections.abc import Mapping
@@ -54,7 +54,7 @@ def _chunks(config: Config, inputs: dict[str, Tensor]) -> list[Tensor]:
     numbers = sorted(int(match[1]) for match in map(_CHUNK.fullmatch, inputs) if match)
     if not numbers or numbers != list(range(len(numbers))):
         raise BakeoffError(
-            f"matrix-vae golden: inputs are {', '.join(sorted(inputs))}; they must be latent_chunk0, 1, ...",
+            f"matrix-vae golden: inputs are {', '.join(sorted(inputs))}; they must be latent_chunk0, 1, 2, ...",
             code="bad-golden",
         )
     chunks = [inputs[f"latent_chunk{number}"] for number in numbers]
@@ -62,7 +62,7 @@ def _chunks(config: Config, inputs: dict[str, Tensor]) -> list[Tensor]:
         expected = [chunks[0].shape[0], "n", config.z_dim, *chunks[0].shape[3:]]
         if chunk.ndim != 5 or not chunk.shape[1] or [chunk.shape[0], "n", *chunk.shape[2:]] != expected:
             raise BakeoffError(
-                f"matrix-vae golden: latent_chunk{number} is {list(chunk.shape)}; it must be {expected}",
+                f"matrix-vae golden: latent_chunk{number} has shape {list(chunk.shape)}; it must be {expected}",
                 code="bad-golden",
             )
     return chunks

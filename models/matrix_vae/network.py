@@ -1,9 +1,9 @@
-"""The modules of the streaming decoder: matrix_game.md A, in the forms of tensorrt.md 2.
+"""The modules of the streaming decoder of Matrix-Game-2, written with operators that every compiler converts.
 
-Between layers a tensor is [B, T, C, H, W], frames outside channels: each frame is a picture to [B * T, C, H, W] without
-a copy. A causal convolution is one conv2d on the channels of three successive frames (matrix_game.md A.9): the same
-products with one accumulation, and several times as fast as ATen's fp32 conv3d on a CPU. Caches are [B, C, 2, H, W] and
-pass through forward in the order of `spec.layers`: taken from an iterator, the new ones appended to a list.
+Between layers a tensor is [B, T, C, H, W], so that it becomes pictures [B * T, C, H, W] without a copy. A causal
+convolution is one conv2d over the channels of three successive frames: it does the same products as a conv3d, with one
+accumulation, and is several times as fast as ATen's fp32 conv3d on a CPU. Caches are [B, C, 2, H, W]. Each causal layer
+takes its cache from the iterator `old` and appends the new one to the list `new`, in the order of `spec.layers`.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from bakeoff.models.tables import FixedTable
 
 
 def build(config: Config, workload_name: str, batch: int = 1) -> nn.Module:
-    """The decoder for one workload, in eval mode and fp32; its weights mean nothing until they are loaded or drawn.
+    """The decoder for one workload, in eval mode and fp32; its weights are zeros until they are loaded or drawn.
 
     Raises BakeoffError for an unknown workload.
     """
@@ -33,10 +33,10 @@ class StreamingDecoder(nn.Module):
         self.decoder = Decoder(config, first)
 
     def forward(self, z: Tensor, *caches: Tensor) -> tuple[Tensor, ...]:
-        """Latents [B, n, 16, h, w] and all caches to video in [-1, 1], fp32 at least, and all new caches."""
+        """Latents [B, n, 16, h, w] and all caches to video in [-1, 1], in fp32 or better, and all new caches."""
         new: list[Tensor] = []
         video = self.decoder(self.conv2(z), iter(caches), new)
-        return _wide(video).clamp(-1, 1), *new
+        return _fp32_or_better(video).clamp(-1, 1), *new
 
 
 class Decoder(nn.Module):
@@ -65,7 +65,7 @@ class Decoder(nn.Module):
 
 
 class LatentMap(nn.Module):
-    """Undo the normalisation of latents, then a 1x1x1 convolution: folded into one, in fp32 and rounded once."""
+    """Undo the normalisation of latents, then a 1x1x1 convolution; one convolution with weights folded in fp32."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -82,7 +82,10 @@ class LatentMap(nn.Module):
 
 
 class CausalConvolution(nn.Module):
-    """Kernel (3, side, side): a frame sees itself and the two before it, the first ones in the cache."""
+    """Kernel (3, side, side): an output frame depends on its input frame and the two before it.
+
+    The cache holds the two input frames before the first of this call.
+    """
 
     def __init__(self, inputs: int, outputs: int, side: int = 3) -> None:
         super().__init__()
@@ -103,22 +106,25 @@ class CausalConvolution(nn.Module):
 
 
 class RMSNorm(nn.Module):
-    """Over channels, at each pixel of [N, C, H, W]; squares are summed in fp32 at least, in fp16 they overflow."""
+    """Root-mean-square norm over the channels of each pixel of [N, C, H, W].
+
+    Squares are summed in fp32 or better, because they overflow in fp16.
+    """
 
     def __init__(self, width: int, trailing: int) -> None:
         super().__init__()
         self.gamma = nn.Parameter(torch.zeros(width, *(1,) * trailing))
 
     def forward(self, x: Tensor) -> Tensor:
-        wide = _wide(x)
-        # Of an all-zero vector the factor must stay finite, or their product is NaN: fp16 ends at 65504.
-        guard = 3e-10 if x.dtype == torch.float16 else 1e-24
-        factor = torch.rsqrt((wide * wide).mean(1, keepdim=True) + guard)
+        full = _fp32_or_better(x)
+        # The factor of a vector of zeros must be finite in x's dtype, or their product is NaN; fp16's maximum is 65504.
+        epsilon = 3e-10 if x.dtype == torch.float16 else 1e-24
+        factor = torch.rsqrt((full * full).mean(1, keepdim=True) + epsilon)
         return x * factor.to(x.dtype) * self.gamma.view(-1, 1, 1)
 
 
 class NormedConvolutions(nn.ModuleDict):
-    """Norm, SiLU, causal convolution, once or more, under the published keys."""
+    """One or more of: norm, SiLU, causal convolution. Names are those of the published checkpoints."""
 
     def forward(self, x: Tensor, old: Iterator[Tensor], new: list[Tensor]) -> Tensor:
         for layer in self.values():
@@ -161,7 +167,7 @@ class Shortcut(nn.Module):
 
 
 class Attention(nn.Module):
-    """Within each frame, one head as wide as all channels; adds its input."""
+    """Self-attention within each frame, with one head of all channels; its input is added."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -180,7 +186,7 @@ class Attention(nn.Module):
 
 
 class Upsample(nn.Module):
-    """Twice the pixels in each direction and, if asked, twice the frames, but for the first frame of a stream."""
+    """Doubles height and width and, with `doubles_time`, the frames, except the first frame of a stream."""
 
     def __init__(self, width: int, doubles_time: bool, first: bool) -> None:
         super().__init__()
@@ -192,7 +198,7 @@ class Upsample(nn.Module):
         if self.time_conv is not None and self.first:
             new.append(next(old).clone())
         elif self.time_conv is not None:
-            # Of its channels the first half is the earlier of two frames.
+            # The first half of the channels is the earlier of two frames.
             x = self.time_conv(x, old, new).unflatten(2, (2, -1)).flatten(1, 2)
         pictures = x.flatten(0, 1)
         count, width, height, length = pictures.shape
@@ -200,8 +206,8 @@ class Upsample(nn.Module):
         return _frames(self.resample["1"](doubled.reshape(count, width, 2 * height, 2 * length)), x)
 
 
-def _wide(x: Tensor) -> Tensor:
-    """fp32, or fp64 for fp64."""
+def _fp32_or_better(x: Tensor) -> Tensor:
+    """`x` in fp32; fp64 stays fp64."""
     return x if x.dtype == torch.float64 else x.to(torch.float32)
 
 

@@ -1,11 +1,14 @@
 """The streaming video decoder of Matrix-Game-2 (Skywork AI), without torch.
 
-It is the decoder of the Wan 2.1 VAE in the causal form of Self-Forcing: three-dimensional convolutions that see the
-present and the past, so a stream is decoded a few latent frames at a time. What a convolution saw last is its cache,
-the last two frames of its input; all caches are tensors that go in and come out (matrix_game.md A).
+It is the decoder of the Wan 2.1 VAE in the causal form of Self-Forcing: three-dimensional convolutions over the present
+frame and the two before it, so that a stream is decoded a few latent frames at a time. The cache of a convolution is
+the last two frames of its input. All caches are inputs and outputs of a call.
 
-Workloads: `prime` decodes the first latent frame of a stream, to one video frame; `steady{n}` decodes the next n in one
-pass. The first caches of a stream are zeros.
+Workloads: `prime` decodes the first latent frame of a stream to one video frame; `steady{n}` decodes the next n latent
+frames in one call. The first caches of a stream are zeros.
+
+Source: folder `Matrix-Game-2` of https://github.com/SkyworkAI/Matrix-Game (October 2025), `demo_utils/vae_block3.py`
+and `wan/modules/vae.py`; the public file `Wan2.1_VAE.pth` fits it.
 """
 
 import re
@@ -31,7 +34,7 @@ LATENT_STD = (
     *(2.8184, 1.4541, 2.3275, 2.6558, 1.2196, 1.7708, 2.6052, 2.0743),
     *(3.2687, 2.1526, 2.8652, 1.5579, 1.6382, 1.1253, 2.8251, 1.9160),
 )
-"""Per channel of a latent, to undo its normalisation (matrix_game.md A.2)."""
+"""Mean and standard deviation for each channel of a latent, to undo its normalisation."""
 
 CACHED_FRAMES = 2
 _STEADY = re.compile(r"steady([1-9][0-9]*)")
@@ -44,9 +47,9 @@ class Config:
     dim_mult: tuple[int, ...]
     """Channels of each stage in units of `dim`, from pixels towards latents."""
     num_res_blocks: int
-    """Residual blocks of a stage, less one."""
+    """Number of residual blocks of a stage minus one."""
     temporal_upsample: tuple[bool, ...]
-    """For each gap between two stages, from latents towards pixels: are frames doubled there?"""
+    """Whether frames are doubled after each stage but the last, from latents towards pixels."""
     z_dim: int = 16
     attn_scales: tuple[float, ...] = ()
     latent_height: int = 44
@@ -57,57 +60,58 @@ class Config:
         gaps = len(self.dim_mult) - 1
         if len(self.temporal_upsample) != gaps or any(type(flag) is not bool for flag in self.temporal_upsample):
             raise BakeoffError(
-                f"matrix-vae config: temporal_upsample is {self.temporal_upsample!r}; {gaps + 1} stages take "
-                f"{gaps} flags, each true or false",
+                f"matrix-vae config: temporal_upsample is {self.temporal_upsample!r}; {gaps + 1} stages need "
+                f"{gaps} values, each true or false",
                 code="bad-config",
             )
         odd = [self.dim * factor for factor in self.dim_mult[1:] if self.dim * factor % 2]
         if odd:
             raise BakeoffError(
-                f"matrix-vae config: {odd[0]} channels of a stage cannot be halved; make dim even", code="bad-config"
+                f"matrix-vae config: a stage has {odd[0]} channels, which cannot be halved; use an even dim",
+                code="bad-config",
             )
         if self.z_dim != len(LATENT_MEAN):
             raise BakeoffError(
-                f"matrix-vae config: z_dim is {self.z_dim}; latents are normalised in {len(LATENT_MEAN)} channels",
+                f"matrix-vae config: z_dim is {self.z_dim}; it must be {len(LATENT_MEAN)}, the channels of a latent",
                 code="bad-config",
             )
         if self.attn_scales:
             raise BakeoffError(
-                f"matrix-vae config: attn_scales is {self.attn_scales!r}; only () is known, attention in the middle",
+                f"matrix-vae config: attn_scales is {self.attn_scales!r}; it must be (), attention in the middle only",
                 code="bad-config",
             )
 
     @property
     def stage_channels(self) -> tuple[int, ...]:
-        """From latents towards pixels."""
+        """Channels of each stage, from latents towards pixels."""
         return tuple(self.dim * factor for factor in reversed(self.dim_mult))
 
     @property
     def space_factor(self) -> int:
-        """Pixels a latent pixel becomes, in each direction."""
+        """Height and width of the video in those of the latents."""
         return int(2 ** len(self.temporal_upsample))
 
     @property
     def time_factor(self) -> int:
-        """Video frames a latent frame becomes, but the first of a stream."""
+        """Video frames of a latent frame, except the first of a stream."""
         return int(2 ** sum(self.temporal_upsample))
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One convolution, with the norm before it."""
+    """One convolution and, if `normed`, the norm before it."""
 
     key: str
     inputs: int
     outputs: int
     taps: int
-    """Frames that one output frame sees; more than one: causal, with a cache."""
+    """Input frames of one output frame; more than one means a causal convolution with a cache."""
     side: int
     """Kernel height and width."""
     scale: int
     """Height and width at its output, in latent pixels."""
     frames: int
-    """Output frames for one latent frame in a stream (a time_conv's two halves count as one frame of both)."""
+    """Output frames for one latent frame in a stream; a time_conv makes one of twice the channels, split into two."""
     normed: bool = False
 
     @property
@@ -116,17 +120,17 @@ class Layer:
 
     @property
     def parameters(self) -> int:
-        """Kernel, bias and the norm's gains."""
+        """Number of elements of the kernel, the bias and the norm's gains."""
         return self.kernel_elements + self.outputs + self.inputs * self.normed
 
     @property
     def doubles_time(self) -> bool:
-        """Skipped on the first latent frame of a stream."""
+        """Whether this is a time_conv, which is skipped for the first latent frame of a stream."""
         return self.key.endswith(".time_conv")
 
 
 def layers(config: Config) -> tuple[Layer, ...]:
-    """Every convolution in the order in which forward meets them (matrix_game.md A.4)."""
+    """All convolutions in the order in which `forward` calls them."""
     channels = config.stage_channels
     width, scale, frames = channels[0], 1, 1
     found = [
@@ -169,7 +173,7 @@ def parameters(config: Config) -> int:
 
 
 def layer_flops(config: Config, name: str, batch: int) -> dict[str, int]:
-    """FLOPs of one call by layer, `decoder.middle.1` being attention itself (matrix_game.md A.7).
+    """FLOPs of one call by layer; `decoder.middle.1` is the attention without its projections.
 
     Raises BakeoffError for an unknown workload.
     """
@@ -185,7 +189,7 @@ def layer_flops(config: Config, name: str, batch: int) -> dict[str, int]:
 
 
 def latent_frames(name: str) -> int:
-    """Latent frames that a call decodes. Raises BakeoffError for an unknown workload."""
+    """Number of latent frames that a call decodes. Raises BakeoffError for an unknown workload."""
     if name == "prime":
         return 1
     steady = _STEADY.fullmatch(name)
@@ -202,7 +206,10 @@ def workload_names(_config: Config) -> tuple[str, ...]:
 
 
 def workload(config: Config, name: str, batch: int) -> Workload:
-    """`prime` or `steady{n}`: z and all caches in, video and all caches out."""
+    """`prime` or `steady{n}`: inputs are z and all caches, outputs the video and all caches.
+
+    Raises BakeoffError for an unknown name.
+    """
     latents = latent_frames(name)
     first = name == "prime"
     frames = 1 if first else latents * config.time_factor
@@ -233,11 +240,11 @@ def workload(config: Config, name: str, batch: int) -> Workload:
 
 
 def stream(config: Config, name: str) -> Stream | None:
-    """`prime` once, on caches of zeros, then `steady{n}` on the caches of the call before."""
+    """`prime` once with caches of zeros, then `steady{n}` with the caches of the call before; None for `prime`."""
     if name == "prime":
         return None
     caches = tuple(spec.name for spec in workload(config, name, 1).outputs if spec.name.startswith("cache."))
-    carries = tuple(Carry(giver, cache, name, cache) for giver in ("prime", name) for cache in caches)
+    carries = tuple(Carry(source, cache, name, cache) for source in ("prime", name) for cache in caches)
     return Stream((name,), carries, "prime", zeros=caches)
 
 

@@ -1,4 +1,4 @@
-"""The toys' modules: one layer of each kind that the real components are made of."""
+"""The modules of the toy component, with each kind of layer that the real components have."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ from bakeoff.models.toy.spec import Config
 
 
 class Toy(nn.Module):
-    """Holds the weights of all four toys; `forward` is the workload's."""
+    """The weights of all four workloads; `forward` computes the one of `workload`."""
 
     def __init__(self, config: Config, workload: str) -> None:
         super().__init__()

@@ -1,7 +1,9 @@
-"""Four small workloads with the signatures of the real components, milliseconds on a CPU: to try and test the lab.
+"""Four small workloads with the signatures of the real components, for trying and testing bakeoff.
+
+A call takes milliseconds on a CPU.
 
 `world` takes a frame and a KV cache like `wm`, `picture` a latent like `image`, `sound` like `audio`, `stream` a latent
-and explicit caches like `matrix-vae`. Nothing here is a published model and no figure of it means anything.
+and explicit caches like `matrix-vae`. These are not published models: their figures are of no interest.
 """
 
 from dataclasses import dataclass
@@ -22,12 +24,13 @@ class Config:
     def __post_init__(self) -> None:
         if self.width < 4 or self.width % 4 or self.length < 2:
             raise BakeoffError(
-                f"toy config: width {self.width} must be a multiple of 4, length {self.length} at least 2",
+                f"toy config: width is {self.width}, length {self.length}; take a multiple of 4, and at least 2",
                 code="bad-config",
             )
 
 
 def workload(config: Config, name: str, batch: int) -> Workload:
+    """Raises BakeoffError for an unknown name."""
     width, length = config.width, config.length
     io: tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]
     if name == "world":
@@ -73,13 +76,14 @@ def workload(config: Config, name: str, batch: int) -> Workload:
 
 
 def stream(_config: Config, name: str) -> Stream | None:
+    """`stream` passes its cache from call to call, zeros in the first; the other workloads share no state."""
     if name != "stream":
         return None
     return Stream((name,), (Carry(name, "cache.00", name, "cache.00"),), zeros=("cache.00",))
 
 
 def parameters(config: Config) -> int:
-    """All four workloads share one state dict, so the count does not depend on the workload."""
+    """Trainable parameters of all four workloads together: each module holds the weights of all."""
     return sum(workload(config, name, 1).work.weight_elements for name in WORKLOADS)
 
 

@@ -8,17 +8,17 @@ from torch import Tensor
 
 from bakeoff.models.component import config_from
 from bakeoff.models.errors import BakeoffError
-from bakeoff.models.golden import load_weights, require_inputs, watch
+from bakeoff.models.golden import capture_outputs, load_weights, require_inputs
 from bakeoff.models.wm.network import WorldModel
 from bakeoff.models.wm.spec import Config, read_window, workload
 
 
 def replay(about: Mapping[str, Any], weights: dict[str, Tensor], inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Outputs of a file of a whole sequence, a single frame or a cached step, `aux.*` from inside the model included.
+    """The outputs of a golden file: of a whole sequence, a single frame or a cached step.
 
-    Inputs named `ctx_*` are the context of a step: they give `ctx_video` and `ctx_audio` by a whole-sequence call, and
-    `cache_k.N` and `cache_v.N` by a cache-filling one. Raises BakeoffError when config, weights and inputs do not fit
-    each other.
+    `aux.*` are outputs of inner modules. Inputs named `ctx_*` are the context of a step. From them a whole-sequence
+    call computes `ctx_video` and `ctx_audio`, and a cache-filling call `cache_k.N` and `cache_v.N`. Raises BakeoffError
+    when config, weights and inputs do not fit each other.
     """
     config = config_from(Config, about["config"], "wm")
     if "cache_k.0" in inputs:
@@ -41,7 +41,7 @@ def _size(inputs: dict[str, Tensor]) -> tuple[int, int]:
     """Batch and frames."""
     if "x" not in inputs or inputs["x"].ndim != 5:
         raise BakeoffError(
-            "wm golden: there is no input x of shape [batch, frames, channels, side, side]", code="bad-golden"
+            "wm golden: input x is missing or not of shape [batch, frames, channels, side, side]", code="bad-golden"
         )
     return inputs["x"].shape[0], inputs["x"].shape[1]
 
@@ -49,14 +49,14 @@ def _size(inputs: dict[str, Tensor]) -> tuple[int, int]:
 def _run(
     config: Config, name: str, weights: dict[str, Tensor], inputs: dict[str, Tensor]
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Outputs by name, and what passed inside by the names of golden files."""
+    """Outputs by name, and outputs of inner modules by the names that golden files give them."""
     stated = workload(config, name, _size(inputs)[0])
     model = WorldModel(config, read_window(config, name)).eval()
     require_inputs("wm", stated.inputs, inputs)
     load_weights("wm", model, weights)
     watched = {"control": model.control_embed, "timestep": model.t_embed, "aux.tokens": model.pos_enc}
     watched |= {f"aux.block.{index}": block for index, block in enumerate(model.transformer.blocks)}
-    inside = watch(watched)
+    inside = capture_outputs(watched)
     with torch.no_grad():
         results = model(*(inputs[one.name] for one in stated.inputs))
     inside["aux.cond"] = inside.pop("control") + inside.pop("timestep")

@@ -1,11 +1,11 @@
-"""The modules of the world model: owl.md 1.3 to 1.9, in the forms of tensorrt.md 2.
+"""The modules of the world model of owl-wms (Wayfarer Labs), written with operators that every compiler converts.
 
 Shapes: B batch, N frames computed, M tokens a frame, T tokens of a sequence, H heads, D head width, d model width.
 Activations are [B, N, M, d], conditions [B, N, d], so that modulation broadcasts without a copy. Parameter names and
-shapes are those of the published checkpoints.
+shapes are those of the published checkpoints (tests/golden/keys).
 
-Precision: the noise level, the mouse and every phase are fp32 whatever the module is cast to, fp64 after `.double()`;
-sines and cosines are rounded to the dtype of `x`.
+Precision: the noise level, the mouse and every phase are fp32 whatever dtype the module is cast to, and fp64 after
+`.double()`. Sines and cosines are rounded to the dtype of `x`.
 """
 
 from collections.abc import Collection, Sequence
@@ -33,20 +33,21 @@ def build(config: Config, workload_name: str, batch: int = 1) -> nn.Module:
 
 
 def initial_std(name: str, _shape: tuple[int, ...]) -> float | None:
-    """The position table is an embedding: its rows are tokens, not a map over d inputs."""
+    """1 for the position table, None for other parameters: its rows are embeddings, so fan_in does not apply."""
     return 1.0 if name == "pos_enc.p" else None
 
 
 def rotate_context(config: Config, keys: Tensor) -> Tensor:
-    """Rotate cached keys [..., C * M, D] for the denoising steps of the next frame (`step-prepared`, owl.md 1.8).
+    """Rotate cached keys [..., C * M, D] of C frames for the denoising steps of the next frame (`step-prepared`).
 
-    The window's length sets every angle, so this is done anew when a frame has been appended, not in each step. Equals
-    what `step` does to them, bit for bit. Raises BakeoffError when the keys are not whole frames or more than fit.
+    Every angle depends on the window's length, so this is done again after a frame has been appended, but not in each
+    step. The result is bit-equal to the rotation inside `step`. Raises BakeoffError when the keys are not of whole
+    frames, or of more frames than the window holds.
     """
     cached, rest = divmod(keys.shape[-2], config.tokens_per_frame)
     if rest or not 1 <= cached < config.n_frames or keys.shape[-1] != config.head_dim:
         raise BakeoffError(
-            f"cached keys of shape {tuple(keys.shape)} do not fit: the last two sizes must be the tokens of 1 to "
+            f"cached keys of shape {tuple(keys.shape)} do not fit. The last two sizes must be the tokens of 1 to "
             f"{config.n_frames - 1} frames, {config.tokens_per_frame} each, and the head width {config.head_dim}",
             code="bad-config",
         )
@@ -59,22 +60,22 @@ def rotate_context(config: Config, keys: Tensor) -> Tensor:
 
 
 def sinusoid_frequencies(width: int) -> np.ndarray:
-    """Radians per unit of a sinusoid of `width` channels: 1000, falling evenly in logarithm to 1000 / 300."""
+    """The `width` / 2 frequencies of a sinusoid, in radians per unit: from 1000 to 1000 / 300, evenly in logarithm."""
     half = width // 2
     frequencies: np.ndarray = 1000.0 * np.exp(-np.arange(half) * np.log(300.0) / (half - 1))
     return frequencies
 
 
 def rotary_frequencies(head_dim: int) -> np.ndarray:
-    """The D/8 frequencies of one rotary axis, evenly spaced from pi to 128 pi."""
+    """The D/8 frequencies of one rotary axis in radians per unit, evenly spaced from pi to 128 pi."""
     return np.pi * np.linspace(1.0, 128.0, head_dim // 8)
 
 
 def rotary_tables(config: Config, frames: int) -> tuple[np.ndarray, np.ndarray]:
-    """Cosines and signed sines [frames * M, D/2] of a window, each angle twice in a row (owl.md 1.7).
+    """Cosines and signed sines [frames * M, D/2] of a window; each angle occurs twice, for two adjacent channels.
 
-    The first half of the angles is the frame's, the second the token's. Positions are not integers but points from -1
-    to 1, and -1 on an axis with one position: the same frame has other angles in a longer window.
+    The first half of a row is the frame's angles, the second half the token's. Positions are not integers: they are
+    evenly spaced from -1 to 1, or -1 on an axis with one position. So a frame has different angles in a longer window.
     """
     tokens = config.tokens_per_frame
     frequencies = rotary_frequencies(config.head_dim)
@@ -88,27 +89,29 @@ def rotary_tables(config: Config, frames: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def rotate(heads: Tensor, cosines: Tensor, signed_sines: Tensor) -> Tensor:
-    """Rotate adjacent pairs of the first D/2 channels of [..., T, D]; the others pass.
+    """Rotate adjacent pairs of the first D/2 channels of [..., T, D]; the other channels are unchanged.
 
-    The pairs are swapped by slices and a stack: half the time of rotating even and odd channels apart (CPU, bf16), no
-    product with a permutation matrix, and every converter takes it.
+    The pairs are swapped by slices and a stack: this takes half the time of rotating even and odd channels separately
+    (CPU, bf16), needs no product with a permutation matrix, and every converter supports it.
     """
-    turned, passed = heads.chunk(2, -1)
-    swapped = torch.stack((turned[..., 1::2], turned[..., 0::2]), -1).flatten(-2)
-    return torch.cat((turned * cosines + swapped * signed_sines, passed), -1)
+    rotated, unchanged = heads.chunk(2, -1)
+    swapped = torch.stack((rotated[..., 1::2], rotated[..., 0::2]), -1).flatten(-2)
+    return torch.cat((rotated * cosines + swapped * signed_sines, unchanged), -1)
 
 
-class Scene(NamedTuple):
-    """What the blocks of one call share."""
+class SharedInputs(NamedTuple):
+    """Inputs of a call that are the same for all blocks."""
 
     condition: Tensor
-    """silu of the conditioning vectors [B, N, d], as every modulation takes them."""
+    """silu of the conditioning vectors [B, N, d]: the input of every modulation."""
     cosines: Tensor
-    """Rotary rows of the keys to be rotated, the new frames' last; likewise `sines`."""
+    """Rotary table [T, D/2] of the keys that are rotated in this call; the last rows are those of the new frames."""
     sines: Tensor
+    """Signed sines, in the same layout as `cosines`."""
     mask: Tensor | None
-    """Added to the scores [T, T]: minus infinity where a key's frame is later than the query's."""
+    """Added to the attention scores [T, T]: minus infinity where the key's frame is later than the query's."""
     keys_rotated: bool
+    """The cached keys are rotated already."""
 
 
 class MLP(nn.Module):
@@ -146,7 +149,7 @@ class TimestepEmbedding(nn.Module):
 
 
 class MouseEmbedding(nn.Module):
-    """A motion as direction and, in a sinusoid, length, both of its symmetric logarithm."""
+    """A motion m as its symmetric logarithm sign(m) log(1 + |m|): the direction, and a sinusoid of the length."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -188,7 +191,7 @@ class ControlEmbedding(nn.Module):
 
 
 class PositionTable(nn.Module):
-    """One vector for each token of the window; a shorter sequence takes the last rows."""
+    """One vector for each token of the window; a shorter sequence uses the last rows."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -200,7 +203,7 @@ class PositionTable(nn.Module):
 
 
 class AdaLN(nn.Module):
-    """Layer norm without weights of its own, scaled and shifted by each frame's condition."""
+    """Layer norm without learned weights; scale and shift are computed from each frame's condition."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -223,7 +226,7 @@ class Gate(nn.Module):
 
 
 class RMSGain(nn.Module):
-    """Root-mean-square norm over a head; the mean in fp32 or better, its reciprocal root rounded to u's dtype."""
+    """Root-mean-square norm over a head; the mean is fp32 or better, its reciprocal root is rounded to u's dtype."""
 
     def __init__(self, head_dim: int) -> None:
         super().__init__()
@@ -245,7 +248,7 @@ class QKNorm(nn.Module):
 
 
 class Rope(nn.Module):
-    """The frequencies that a checkpoint stores in each layer; they are checked, not used: the model has its tables."""
+    """The rotary frequencies that a checkpoint stores in each layer: checked when loaded, and not used in a call."""
 
     def __init__(self, head_dim: int) -> None:
         super().__init__()
@@ -258,21 +261,22 @@ class Rope(nn.Module):
 def _check_frequencies(
     frequencies: np.ndarray, table: nn.Module, state_dict: dict[str, Any], prefix: str, *_rest: Any
 ) -> None:
-    """Refuse a checkpoint made with other frequencies; put the exact ones in place of rounded ones.
+    """Load hook: refuse a checkpoint made with other frequencies, and replace rounded frequencies by exact ones.
 
-    Taken for equal: fp32 values, and what they become when a checkpoint went through bf16 or fp16.
+    Frequencies are equal if they agree within 1e-5 (relative) with the exact ones, or with these rounded to bf16 or
+    fp16. Raises BakeoffError when they differ.
     """
     key = f"{prefix}freqs"
     found = state_dict.get(key)
     if found is None or found.shape != frequencies.shape or found.is_meta:
-        return  # for load_state_dict to complain about
+        return  # load_state_dict reports it
     expected = torch.tensor(frequencies, device=found.device)
     stored = found.to(torch.float64)
     rounded = (expected, expected.to(torch.bfloat16), expected.to(torch.float16))
-    if not any(torch.allclose(stored, one.to(torch.float64), rtol=1e-5, atol=0.0) for one in rounded):
+    if not any(torch.allclose(stored, variant.to(torch.float64), rtol=1e-5, atol=0.0) for variant in rounded):
         raise BakeoffError(
-            f"{key} of the checkpoint runs from {stored[0]:.6g} to {stored[-1]:.6g}; this model's frequencies are "
-            f"evenly spaced from {frequencies[0]:.6g} to {frequencies[-1]:.6g}: take a checkpoint made with those",
+            f"{key} of the checkpoint is from {stored[0]:.6g} to {stored[-1]:.6g}, but this model's frequencies are "
+            f"evenly spaced from {frequencies[0]:.6g} to {frequencies[-1]:.6g}; use a checkpoint with these",
             code="bad-checkpoint",
         )
     state_dict[key] = expected.to(table.get_buffer("freqs").dtype)
@@ -288,33 +292,33 @@ class Attention(nn.Module):
         self.rope = Rope(config.head_dim)
         self.out = nn.Linear(width, width)
 
-    def forward(self, u: Tensor, scene: Scene, cache: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """Attend from u [B, N, M, d] to itself, and to `cache`, keys and values [B, H, C * M, D], unless it is empty.
+    def forward(self, u: Tensor, shared: SharedInputs, cache: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """Attention of u [B, N, M, d] to itself and to `cache`: keys and values [B, H, C * M, D], or nothing.
 
-        Returns the result and the new frames' own keys, not rotated, and values, [B, H, N * M, D].
+        Returns the result [B, N, M, d], and the keys (before rotation) and values of the new frames [B, H, N * M, D].
         """
         q, k, v = self._split(self.qkv(u), 3)
         q, k = self.qk_norm(q, k)
         rows = q.shape[-2]
-        q = rotate(q, scene.cosines[-rows:], scene.sines[-rows:])
-        if scene.keys_rotated:
-            keys = torch.cat((cache[0], rotate(k, scene.cosines, scene.sines)), -2)
+        q = rotate(q, shared.cosines[-rows:], shared.sines[-rows:])
+        if shared.keys_rotated:
+            keys = torch.cat((cache[0], rotate(k, shared.cosines, shared.sines)), -2)
         else:
-            keys = rotate(torch.cat((cache[0], k), -2) if cache else k, scene.cosines, scene.sines)
+            keys = rotate(torch.cat((cache[0], k), -2) if cache else k, shared.cosines, shared.sines)
         values = torch.cat((cache[1], v), -2) if cache else v
-        attended = functional.scaled_dot_product_attention(q, keys, values, attn_mask=scene.mask)
+        attended = functional.scaled_dot_product_attention(q, keys, values, attn_mask=shared.mask)
         return self.out(attended.transpose(1, 2).reshape(u.shape)), k, v
 
     def keys_values(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        """The keys, not rotated, and values of u alone; queries are not computed."""
+        """Keys before rotation and values of u, [B, H, N * M, D]; queries are not computed."""
         width = u.shape[-1]
         k, v = self._split(functional.linear(u, self.qkv.weight[width:], self.qkv.bias[width:]), 2)
         return self.qk_norm.k_norm(k), v
 
     def _split(self, projected: Tensor, parts: int) -> tuple[Tensor, ...]:
         """[B, N, M, parts * d] to `parts` of [B, H, N * M, D]."""
-        apart = projected.unflatten(-1, (parts, self.heads, -1)).flatten(1, 2)
-        split: tuple[Tensor, ...] = apart.permute(2, 0, 3, 1, 4).unbind(0)
+        by_head = projected.unflatten(-1, (parts, self.heads, -1)).flatten(1, 2)
+        split: tuple[Tensor, ...] = by_head.permute(2, 0, 3, 1, 4).unbind(0)
         return split
 
 
@@ -330,15 +334,15 @@ class Block(nn.Module):
         self.gate2 = Gate(width)
 
     def forward(
-        self, u: Tensor, scene: Scene, cache: Sequence[Tensor], stops_at_keys: bool
+        self, u: Tensor, shared: SharedInputs, cache: Sequence[Tensor], stops_at_keys: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The block's output, or u itself where it stops; and the new frames' keys and values."""
-        modulated = self.adaln1(u, scene.condition)
+        """The block's output (u itself with `stops_at_keys`), and the new frames' keys and values."""
+        modulated = self.adaln1(u, shared.condition)
         if stops_at_keys:
             return u, *self.attn.keys_values(modulated)
-        attended, k, v = self.attn(modulated, scene, cache)
-        u = u + self.gate1(attended, scene.condition)
-        u = u + self.gate2(self.mlp(self.adaln2(u, scene.condition)), scene.condition)
+        attended, k, v = self.attn(modulated, shared, cache)
+        u = u + self.gate1(attended, shared.condition)
+        u = u + self.gate2(self.mlp(self.adaln2(u, shared.condition)), shared.condition)
         return u, k, v
 
 
@@ -350,21 +354,26 @@ class Transformer(nn.Module):
         self.blocks = nn.ModuleList([Block(config) for _ in range(config.n_layers)])
         self.skip_projs = nn.ModuleList([nn.Linear(2 * width, width) for _ in range(config.skips_stored)])
 
-    def forward(self, u: Tensor, scene: Scene, cache: Sequence[Tensor], fills_cache: bool) -> tuple[Tensor, ...]:
-        """The last block's output alone; or, to fill a cache, k and v of each layer, where the last block stops."""
+    def forward(
+        self, u: Tensor, shared: SharedInputs, cache: Sequence[Tensor], fills_cache: bool
+    ) -> tuple[Tensor, ...]:
+        """The last block's output alone; with `fills_cache` k and v of each layer instead.
+
+        To fill a cache the last block computes its keys and values only.
+        """
         last = len(self.blocks) - 1
-        early: list[Tensor] = []
-        kept: list[Tensor] = []
+        skipped: list[Tensor] = []
+        keys_values: list[Tensor] = []
         for index, block in enumerate(self.blocks):
             skip = index - (last + 1 - self.skips)
             if skip >= 0:
-                u = self.skip_projs[skip](torch.cat((u, early.pop()), -1))
-            u, k, v = block(u, scene, cache[2 * index : 2 * index + 2], fills_cache and index == last)
+                u = self.skip_projs[skip](torch.cat((u, skipped.pop()), -1))
+            u, k, v = block(u, shared, cache[2 * index : 2 * index + 2], fills_cache and index == last)
             if fills_cache:
-                kept += (k, v)
+                keys_values += (k, v)
             if index < self.skips:
-                early.append(u)
-        return tuple(one.contiguous() for one in kept) if fills_cache else (u,)
+                skipped.append(u)
+        return tuple(tensor.contiguous() for tensor in keys_values) if fills_cache else (u,)
 
 
 class Head(nn.Module):
@@ -379,7 +388,7 @@ class Head(nn.Module):
 
 
 class WorldModel(nn.Module):
-    """The whole model, its forward that of one workload: the tables and the branches are fixed by the window."""
+    """The whole model; tables and branches of `forward` are fixed by the window of one workload."""
 
     def __init__(self, config: Config, window: Window) -> None:
         super().__init__()
@@ -406,20 +415,20 @@ class WorldModel(nn.Module):
     def forward(
         self, x: Tensor, audio: Tensor, t: Tensor, mouse: Tensor, btn: Tensor, *cache: Tensor
     ) -> tuple[Tensor, ...]:
-        """Inputs and outputs as `spec.workload` lists them; `cache` is k and v of layer 0, k and v of layer 1, ..."""
+        """Inputs and outputs in the order of `spec.workload`; `cache` is k and v of layer 0, k and v of layer 1, ..."""
         dtype = x.dtype
         condition = functional.silu(self.control_embed(mouse, btn, dtype) + self.t_embed(t, dtype))
         video_tokens = self.proj_in(x.flatten(3).transpose(2, 3))
         audio_tokens = self.audio_proj_in(audio)[:, :, None]
         tokens = self.pos_enc(torch.cat((video_tokens, audio_tokens), 2))
-        scene = Scene(
+        shared = SharedInputs(
             condition,
             self.rotary_cosines().to(dtype),
             self.rotary_sines().to(dtype),
             None if self.mask is None else self.mask().to(dtype),
             self.window.keys_rotated,
         )
-        results: tuple[Tensor, ...] = self.transformer(tokens, scene, cache, self.window.fills_cache)
+        results: tuple[Tensor, ...] = self.transformer(tokens, shared, cache, self.window.fills_cache)
         if self.window.fills_cache:
             return results
         (u,) = results
@@ -428,6 +437,6 @@ class WorldModel(nn.Module):
 
 
 def adapt_config(config: Config, keys: Collection[str]) -> Config:
-    """The config with the backbone of a checkpoint that has these keys: long skips are stored or they are not."""
+    """`config` with the backbone that these keys of a checkpoint show: `uvit` if there are long skips, else `dit`."""
     skips = any(key.startswith("transformer.skip_projs.") for key in keys)
     return replace(config, backbone="uvit" if skips else "dit")

@@ -2,12 +2,16 @@
 
 A diffusion-forcing rectified-flow transformer over video latents, audio latents and a player's mouse and buttons. A
 frame is `tokens_per_frame` tokens: one for each latent pixel in row-major order, then one for audio. Every frame has
-its own noise level; the prediction is each frame's velocity (owl.md 1).
+its own noise level t: the noised input of clean data d and noise z is (1 - t) d + t z, and the prediction is each
+frame's velocity z - d.
 
-Workloads that see earlier frames take their keys and values, of each layer [batch, heads, frames * tokens, head_dim],
-oldest frame first, keys after the QK norm and before the rotary embedding: a key's angle depends on the number of
-frames in the window, so it is rotated in the step (`step`), or once a frame by `network.rotate_context`
-(`step-prepared`).
+Source: branch `profiling` of owl-wms (June 2025), model `game_rft_audio`, `configs/av.yml` for preset `1b`; the same
+file before 13 June 2025 for `200m`.
+
+Workloads that see earlier frames take the keys and values of these frames, of each layer [batch, heads, frames *
+tokens, head_dim], oldest frame first. Keys are stored after the QK norm and before the rotary embedding: a key's angle
+depends on the number of frames in the window, so the key is rotated in each step (`step`), or once a frame by
+`network.rotate_context` (`step-prepared`).
 """
 
 import re
@@ -41,39 +45,39 @@ class Config:
     tokens_per_frame: int
     n_buttons: int
     n_frames: int
-    """Window: frames in the position table, and one more than the frames a step can see cached."""
+    """Length of the window: frames in the position table; a step sees one fewer from the cache."""
     causal: bool = False
-    """Within one call a frame sees only itself and earlier ones. No published preset sets it."""
+    """Within one call a frame attends only to itself and to earlier frames. No published preset sets it."""
     backbone: Literal["dit", "uvit"] = "dit"
-    """Blocks in order, or with long skips from the first half to the second."""
+    """`dit`: blocks in sequence. `uvit`: also long skips from the first half of the blocks to the second."""
     control_dim: int = 512
     """Inner width of the mouse and button embeddings."""
     timestep_dim: int = 512
     """Width of the sinusoid of the noise level."""
     denoising_steps: int = 20
-    """Steps a sampler takes for one frame."""
+    """Steps of the sampler for one frame."""
 
     def __post_init__(self) -> None:
         require_positive_integers(self, "wm")
         if type(self.causal) is not bool:
             raise BakeoffError(f"wm config: causal is {self.causal!r}; it must be true or false", code="bad-config")
         if self.backbone not in ("dit", "uvit"):
-            raise BakeoffError(f"wm config: no backbone {self.backbone!r}; known: dit, uvit", code="bad-config")
+            raise BakeoffError(f"wm config: backbone is {self.backbone!r}; known: dit, uvit", code="bad-config")
         if self.tokens_per_frame != self.sample_size**2 + 1:
             raise BakeoffError(
-                f"wm config: tokens_per_frame is {self.tokens_per_frame}; sample_size {self.sample_size} makes "
-                f"{self.sample_size**2} video tokens and one audio token",
+                f"wm config: tokens_per_frame is {self.tokens_per_frame}; with sample_size {self.sample_size} it must "
+                f"be {self.sample_size**2 + 1}, one audio token and {self.sample_size**2} of video",
                 code="bad-config",
             )
         if self.d_model % self.n_heads or self.head_dim % 8 or self.head_dim < 16:
             raise BakeoffError(
-                f"wm config: d_model {self.d_model} over n_heads {self.n_heads}; the width of a head must be whole, "
-                "a multiple of 8 and at least 16",
+                f"wm config: d_model is {self.d_model} and n_heads {self.n_heads}; d_model / n_heads must be a whole "
+                "number, a multiple of 8 and at least 16",
                 code="bad-config",
             )
         if self.control_dim % 4 or self.control_dim < 8:
             raise BakeoffError(
-                f"wm config: control_dim is {self.control_dim}; it must be a multiple of 4, at least 8",
+                f"wm config: control_dim is {self.control_dim}; it must be a multiple of 4 and at least 8",
                 code="bad-config",
             )
         if self.timestep_dim % 2 or self.timestep_dim < 4:
@@ -87,18 +91,18 @@ class Config:
 
     @property
     def skips_stored(self) -> int:
-        """Skip maps among the parameters."""
+        """Number of skip projections among the parameters."""
         return self.n_layers // 2 if self.backbone == "uvit" else 0
 
     @property
     def skips_used(self) -> int:
-        """Skip maps that run: with an even number of layers the last stored one never does."""
+        """Number of skip projections that are computed; with an even number of layers the last stored one is unused."""
         return (self.n_layers - 1) // 2 if self.backbone == "uvit" else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The frames of one workload: how many are computed, and how many come from the cache."""
+    """The frames of one workload: the number computed, and the number read from the cache."""
 
     kind: str
     new: int
@@ -112,12 +116,12 @@ class Window:
 
     @property
     def keys_rotated(self) -> bool:
-        """The cached keys come rotated."""
+        """The cached keys are rotated already."""
         return self.kind == "step-prepared"
 
     @property
     def fills_cache(self) -> bool:
-        """Returns the new frames' keys and values, not the prediction; the last layer stops at them."""
+        """The outputs are the new frames' keys and values, and there is no prediction: the last layer stops at them."""
         return self.kind in ("context", "append")
 
     @property
@@ -133,8 +137,8 @@ def read_window(config: Config, name: str) -> Window:
     match = _NAME.fullmatch(name)
     if match is None:
         raise BakeoffError(
-            f"wm has no workload '{name}'; it has single, step, step-prepared, context, append, full, and all but "
-            "single also with a number of frames, as in step4 or full3",
+            f"wm has no workload '{name}'; it has single, step, step-prepared, context, append and full. All but "
+            "single may end in a number of frames, such as step4 or full3",
             code="unknown-name",
         )
     kind, number = match[1] or match[2], match[3]
@@ -144,8 +148,7 @@ def read_window(config: Config, name: str) -> Window:
     frames = int(number) if number else limit
     if not 1 <= frames <= limit:
         raise BakeoffError(
-            f"wm workload '{name}' does not fit a window of {config.n_frames} frames: at most {config.n_frames} can be "
-            f"computed or {config.n_frames - 1} be context; ask for {kind}N with fewer",
+            f"wm workload '{name}' does not fit a window of {config.n_frames} frames; {kind} takes at most {limit}",
             code="unknown-name",
         )
     if kind in ("full", "context"):
@@ -160,13 +163,16 @@ def workload_names(config: Config) -> tuple[str, ...]:
 
 
 def workload(config: Config, name: str, batch: int) -> Workload:
-    """Guidance doubles the batch; it makes no other workload. Raises BakeoffError as `read_window` does."""
+    """The workload of this name; guidance is the same workload with twice the batch.
+
+    Raises BakeoffError for a batch below one, an unknown name, or more frames than the window holds.
+    """
     if batch < 1:
         raise BakeoffError(f"wm workload '{name}': batch is {batch}; it must be at least 1", code="bad-option")
     window = read_window(config, name)
     pixels = (config.channels, config.sample_size, config.sample_size)
     frames = (batch, window.new)
-    # The layer that stops at its keys and values attends to nothing, so its cache is no input.
+    # The layer that stops at its keys and values computes no attention, so it has no cache among the inputs.
     layers_attending = config.n_layers - window.fills_cache
     inputs = (
         TensorSpec("x", (*frames, *pixels)),
@@ -198,8 +204,10 @@ def workload(config: Config, name: str, batch: int) -> Workload:
 
 
 def stream(config: Config, name: str) -> Stream | None:
-    """`context` fills the cache; then `step` denoises a frame, as often as the sampler wants, and `append` adds its
-    keys and values to the window, from which the oldest frame's fall out. Only `step` keeps such a cache.
+    """The stream of `step`; None for the other workloads, which keep no such cache.
+
+    `context` fills the cache. For each frame, `step` is called once for each denoising step; then `append` computes the
+    frame's keys and values, which replace those of the oldest frame in the window.
     """
     if read_window(config, name).kind != "step":
         return None
@@ -217,7 +225,7 @@ def stream(config: Config, name: str) -> Stream | None:
 
 
 def parameters(config: Config) -> int:
-    """Trainable parameters (owl.md 1.10); the rotary frequencies in the state dict are not counted."""
+    """Trainable parameters; the rotary frequencies in the state dict are not counted."""
     width, control = config.d_model, config.control_dim
     block = 18 * width**2 + 15 * width + 2 * config.head_dim
     mouse = control + _mlp(control, 4 * control, width)
@@ -269,12 +277,17 @@ def _heads(config: Config) -> int:
 
 
 def _weight_elements(config: Config, window: Window) -> int:
-    """Parameters read: all but position rows of other frames, an unused skip map and what follows the last keys."""
+    """Parameters read in a call.
+
+    Not read are the position rows of other frames, an unused skip projection, and what follows the keys and values of
+    the last layer where a cache is filled.
+    """
     width = config.d_model
     unused = (config.n_frames - window.new) * config.tokens_per_frame * width
     unused += (config.skips_stored - config.skips_used) * _linear(2 * width, width)
     if window.fills_cache:
-        # Of the last block the modulation before attention, the key and value maps and the key gain are read.
+        # Of the last block only the modulation before attention, the key and value projections and the key gain are
+        # read.
         unused += 14 * width**2 + 11 * width + config.head_dim + _heads(config)
     return parameters(config) - unused
 
@@ -292,13 +305,14 @@ def _flops(config: Config, window: Window, batch: int) -> int:
     video_pixels = config.tokens_per_frame - 1
     input_maps = width * (video_pixels * config.channels + config.audio_channels)
     products = frames * (mouse + button + timestep + input_maps)
-    # Of a block's 18 width^2, 12 act on every token and 6 once a frame; attention is q k^T and its product with v.
+    # Of a block's 18 width^2 products, 12 are done for every token and 6 once a frame; attention is q k^T and its
+    # product with v.
     products += blocks * (tokens * (12 * width**2 + 2 * keys * width) + frames * 6 * width**2)
     products += config.skips_used * tokens * 2 * width**2
     if window.fills_cache:
         products += tokens * 2 * width**2 + frames * 2 * width**2
     else:
-        products += frames * (4 * width**2 + input_maps)  # the output maps mirror the input maps
+        products += frames * (4 * width**2 + input_maps)  # output projections have the sizes of the input projections
     return 2 * products
 
 

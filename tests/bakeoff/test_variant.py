@@ -1,4 +1,4 @@
-"""A variant's string is its primary key: what is printed can be parsed, and options survive it with their types."""
+"""A variant's string identifies it: the printed string can be parsed, and options keep their types."""
 
 import re
 from collections.abc import Mapping
@@ -86,9 +86,11 @@ def test_a_former_component_name_is_read_as_the_present_one() -> None:
         "wm:1b.step/eager/fp32@cpu\nwm:1b.step/eager/fp32@cpu",
     ],
 )
-def test_what_is_no_variant_is_refused(text: str) -> None:
-    with pytest.raises(BakeoffError, match="is not a variant; the form is component:preset"):
+def test_malformed_variants_are_refused(text: str) -> None:
+    with pytest.raises(BakeoffError) as error:
         parse_variant(text)
+    assert error.value.code == "bad-variant"
+    assert f"'{text}'" in str(error.value)
 
 
 def test_slug_is_part_of_a_file_name_everywhere() -> None:
@@ -128,17 +130,19 @@ def test_parse_use(text: str, found: tuple[str, Mapping[str, Any] | None]) -> No
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "named"),
     [
-        ("x[a", "'x[a': the options' bracket is not closed; write x[option,option=value]"),
-        ("x[a]b", "bracket is not closed"),
-        ("x[=1]", "'=1' has no option's name; write x[option=1]"),
-        ("x[a,a=false]", "option 'a' is given twice"),
+        ("x[a", "x[option,option=value]"),
+        ("x[a]b", "x[option,option=value]"),
+        ("x[=1]", "x[option=1]"),
+        ("x[a,a=false]", "'a'"),
     ],
 )
-def test_malformed_use_is_refused(text: str, says: str) -> None:
-    with pytest.raises(BakeoffError, match=re.escape(says)):
+def test_malformed_use_is_refused(text: str, named: str) -> None:
+    with pytest.raises(BakeoffError, match=re.escape(named)) as error:
         parse_use(text)
+    assert error.value.code == "bad-option"
+    assert f"'{text}'" in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +158,7 @@ def test_malformed_use_is_refused(text: str, says: str) -> None:
         (Options(limit=4, flavour="b"), "mine[limit=4,flavour=b]"),
     ],
 )
-def test_options_survive_their_string(options: Options, text: str) -> None:
+def test_options_are_read_from_their_string(options: Options, text: str) -> None:
     assert str(use_of(BACKEND, options)) == text
     parsed = parse_variant(f"toy:tiny.world/{text}/fp32@cpu").backends[0]
     read = options_of(BACKEND, dict(parsed.options))
@@ -186,5 +190,6 @@ def test_wrong_options_are_refused(pairs: dict[str, Any], named: list[str]) -> N
 
 
 def test_backend_without_options_says_none() -> None:
-    with pytest.raises(BakeoffError, match="bare has no option 'x'; it has: none"):
+    with pytest.raises(BakeoffError, match=r"bare .*'x'.* none") as error:
         options_of(Backend("bare", "none"), {"x": True})
+    assert error.value.code == "bad-option"

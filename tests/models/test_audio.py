@@ -37,36 +37,37 @@ latents = partial(decoders.latent, SPEC)
 on_meta = partial(decoders.on_meta, SPEC)
 
 
-def test_golden_outputs_and_all_that_passes_inside() -> None:
+def test_golden_outputs_and_inner_outputs() -> None:
     about, weights, inputs, outputs = golden()
     assert_golden(replay(about, weights, inputs), about, outputs)
 
 
 @pytest.mark.parametrize(
-    ("group", "key", "value", "message"),
+    ("group", "key", "value", "named"),
     [
         ("config", "ch_0", 32, "weight decoder"),
-        ("config", "strides", [3, 5, 4, 1], "weight decoder.blocks.0.proj.weight is"),
-        ("config", "ch_9", 64, "unknown field ch_9"),
+        ("config", "strides", [3, 5, 4, 1], "weight decoder.blocks.0.proj.weight"),
+        ("config", "ch_9", 64, "ch_9"),
         ("config", "ch_0", None, "ch_0"),
-        ("config", "latents", 9, "input z is"),
-        ("config", "latent_channels", 4, "input z is"),
-        ("weights", "decoder.starter.act.beta", None, "decoder.starter.act.beta .* is missing"),
-        ("weights", "extra", torch.zeros(1), "unknown to this config, extra"),
-        ("inputs", "z", None, "input z is missing"),
-        ("inputs", "z", torch.zeros(8, 10), "input z is"),
-        ("inputs", "z", torch.zeros(0, 8, 10), "input z is"),
-        ("inputs", "btn", torch.zeros(1), "unknown to this config, btn"),
+        ("config", "latents", 9, "input z"),
+        ("config", "latent_channels", 4, "input z"),
+        ("weights", "decoder.starter.act.beta", None, "decoder.starter.act.beta"),
+        ("weights", "extra", torch.zeros(1), "extra"),
+        ("inputs", "z", None, "input z"),
+        ("inputs", "z", torch.zeros(8, 10), "input z"),
+        ("inputs", "z", torch.zeros(0, 8, 10), "input z"),
+        ("inputs", "btn", torch.zeros(1), "btn"),
     ],
 )
-def test_golden_refuses_what_does_not_fit(group: str, key: str, value: Any, message: str) -> None:
+def test_a_golden_file_that_does_not_fit_is_refused(group: str, key: str, value: Any, named: str) -> None:
     about, weights, inputs, _ = golden()
     changed = {"config": about["config"], "weights": weights, "inputs": inputs}[group]
     changed.pop(key, None)
     if value is not None:
         changed[key] = value
-    with pytest.raises(BakeoffError, match=message) as raised:
+    with pytest.raises(BakeoffError, match=named) as raised:
         replay(about, weights, inputs)
+    assert raised.value.code == ("bad-config" if key == "ch_9" or (key == "ch_0" and value is None) else "bad-golden")
     assert "\n" not in str(raised.value)
 
 
@@ -127,7 +128,7 @@ def direct_flops(config: Config) -> dict[str, int]:
 
 
 def test_work_is_that_of_the_specification() -> None:
-    """owl.md 3.4: GFLOP of each part for 120 latents, and what the convolutions read and write."""
+    """GFLOP of each part for 120 latents, and the bytes that the convolutions read and write, computed by hand."""
     table = {"starter": 0.90, "stage 0": 12.0, "stage 1": 84.2, "stage 2": 133.4, "stage 3": 84.5, "conv_out": 0.32}
     found = {name: flops / 1e9 for name, flops in direct_flops(FULL).items()}
     assert sum(found.values()) == pytest.approx(315.4, abs=0.05)
@@ -174,23 +175,25 @@ def test_workload_states_the_published_shapes() -> None:
 @pytest.mark.parametrize("name", ["", "step", "decode2"])
 def test_unknown_workloads_name_the_known_one(name: str) -> None:
     for ask in (lambda: SPEC.workload(TINY, name, 1), lambda: build(TINY, name)):
-        with pytest.raises(BakeoffError, match="it has decode"):
+        with pytest.raises(BakeoffError, match="decode") as caught:
             ask()
+        assert caught.value.code == "unknown-name"
 
 
 def test_a_batch_below_one_is_refused() -> None:
-    with pytest.raises(BakeoffError, match="batch is 0"):
+    with pytest.raises(BakeoffError, match="0") as caught:
         build(TINY, "decode", 0)
+    assert caught.value.code == "bad-option"
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "named"),
     [
-        ({"ch_0": 12}, "ch_0 is 12; it must be a multiple of 8"),
+        ({"ch_0": 12}, "ch_0 is 12"),
         ({"ch_0": 0}, "ch_0 is 0"),
         ({"ch_0": 16.0}, "ch_0 is 16.0"),
-        ({"ch_max": 36}, "ch_max is 36; it must be a multiple of 8"),
-        ({"ch_max": 8}, "ch_max is 8; ch_0 16 doubling over 4 stages makes widths from 16 to 128"),
+        ({"ch_max": 36}, "ch_max is 36"),
+        ({"ch_max": 8}, "ch_max is 8.*16 to 128"),
         ({"ch_max": 256}, "ch_max is 256"),
         ({"ch_max": 24}, None),
         ({"channels": True}, "channels is True"),
@@ -201,15 +204,16 @@ def test_a_batch_below_one_is_refused() -> None:
         ({"strides": (3, 0, 1)}, "strides is"),
         ({"strides": (3, 2.5, 1)}, "strides is"),
         ({"strides": (1, 1)}, None),
-        ({"strides": (1,)}, "ch_max is 32; ch_0 16 doubling over 1 stages"),
+        ({"strides": (1,)}, "ch_max is 32"),
     ],
 )
-def test_configs_are_valid_or_refused(change: dict[str, Any], message: str | None) -> None:
-    if message is None:
+def test_configs_are_valid_or_refused(change: dict[str, Any], named: str | None) -> None:
+    if named is None:
         assert replace(TINY, **change).widths[0] == replace(TINY, **change).ch_max
         return
-    with pytest.raises(BakeoffError, match=message):
+    with pytest.raises(BakeoffError, match=named) as caught:
         replace(TINY, **change)
+    assert caught.value.code == "bad-config"
 
 
 @pytest.mark.parametrize("stride", [1, 2, 3, 7])

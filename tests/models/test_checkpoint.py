@@ -1,4 +1,4 @@
-"""Good checkpoints load whatever wraps them; every bad file gives one line and leaves the module as it was."""
+"""Valid checkpoints load with any wrapper; every bad file is refused in one line and leaves the module unchanged."""
 
 import json
 import os
@@ -31,7 +31,7 @@ class Config:
 
 
 class Small(nn.Module):
-    """A decoder with a trained part and a fixed table that checkpoints carry."""
+    """A decoder with trained weights and a fixed table that is in the state dict."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,11 +83,12 @@ def same(found: dict[str, Tensor], expected: dict[str, Tensor]) -> bool:
 
 
 def refusal(path: Path, module: nn.Module | None = None, **changes: Any) -> str:
-    """The one line that refuses the file; nothing may have been copied."""
+    """The error message, one line, of a file that must be refused; checks that nothing was copied."""
     module = module or Small()
     before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
     with pytest.raises(BakeoffError) as caught:
         load_checkpoint(path, module, component(**changes))
+    assert caught.value.code == "bad-checkpoint"
     message = str(caught.value)
     assert message.isprintable()
     assert len(message) < 700
@@ -125,16 +126,16 @@ def test_legacy_torch_file_loads(tmp_path: Path) -> None:
         {name: nn.Parameter(tensor) for name, tensor in weights().items()},
     ],
 )
-def test_wrappers_come_off(tmp_path: Path, content: Any) -> None:
+def test_wrappers_are_removed(tmp_path: Path, content: Any) -> None:
     path = save(content, tmp_path / "a.pt")
     assert same(loaded(path), weights())
     assert keys_of(path, component()) == {name: tuple(tensor.shape) for name, tensor in weights().items()}
 
 
-def test_without_prefixes_every_key_counts(tmp_path: Path) -> None:
+def test_without_prefixes_every_key_must_fit(tmp_path: Path) -> None:
     path = save(under("core.", {**weights(), "extra": torch.zeros(1)}), tmp_path / "a.safetensors")
     assert same(loaded(path), weights())
-    assert "1 unexpected (extra)" in refusal(path, checkpoint_prefixes=())
+    assert "(extra)" in refusal(path, checkpoint_prefixes=())
     assert "core.decoder.0.bias" in refusal(path, checkpoint_prefixes=(), checkpoint_strip=())
 
 
@@ -158,8 +159,9 @@ def test_module_from_meta_needs_to_empty_first(tmp_path: Path) -> None:
     path = save(weights(), tmp_path / "a.pt")
     with torch.device("meta"):
         module = Small()
-    with pytest.raises(BakeoffError, match="to_empty"):
+    with pytest.raises(BakeoffError) as caught:
         load_checkpoint(path, module, component())
+    assert caught.value.code == "meta-tensors"
     module.to_empty(device="cpu")
     load_checkpoint(path, module, component())
     assert same(module.state_dict(), weights())
@@ -171,43 +173,43 @@ def test_refusal_names_missing_unexpected_and_reshaped_keys(tmp_path: Path) -> N
     content["decoder.1.weight"] = torch.zeros(2, 5)
     content |= {f"decoder.{index}.weight": torch.zeros(1) for index in range(5, 10)}
     message = refusal(save(content, tmp_path / "a.safetensors"))
-    assert "1 missing (decoder.0.bias)" in message
-    assert "5 unexpected (decoder.5.weight, decoder.6.weight, decoder.7.weight and 2 more)" in message
-    assert "1 of another shape (decoder.1.weight is [2, 5], not [2, 4])" in message
+    assert "(decoder.0.bias)" in message
+    assert "(decoder.5.weight, decoder.6.weight, decoder.7.weight and 2 more)" in message
+    assert all(fact in message for fact in ("decoder.1.weight", "[2, 5]", "[2, 4]"))
 
 
 def test_keys_cannot_break_the_line(tmp_path: Path) -> None:
     message = refusal(save({**weights(), "decoder.\n\x1b[31m" + "x" * 5000: torch.zeros(1)}, tmp_path / "a.pt"))
-    assert "1 unexpected (decoder. [31mxxx" in message
+    assert "(decoder. [31mxxx" in message
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
 def test_values_that_are_not_finite_are_refused(tmp_path: Path, bad: float) -> None:
     content = weights()
     content["decoder.1.weight"][1, 1] = bad
-    assert "'decoder.1.weight' has values that are not finite" in refusal(save(content, tmp_path / "a.pt"))
+    assert "'decoder.1.weight'" in refusal(save(content, tmp_path / "a.pt"))
 
 
 def test_values_beyond_the_module_s_dtype_are_refused(tmp_path: Path) -> None:
     path = save({**weights(), "decoder.0.bias": torch.full((4,), 7e4)}, tmp_path / "a.pt")
     assert loaded(path)["decoder.0.bias"][0] == 7e4
-    assert "not finite in torch.float16" in refusal(path, Small().half())
+    assert "torch.float16" in refusal(path, Small().half())
 
 
 @pytest.mark.parametrize(
     ("entry", "expected"),
     [
-        ([1.0, 2.0], "is a list"),
-        (None, "is a NoneType"),
-        (torch.zeros(4).to_sparse(), "a tensor without plain values"),
-        (torch.zeros(4, device="meta"), "a tensor without plain values"),
-        (torch.zeros(4, dtype=torch.int64), "is torch.int64"),
-        (torch.zeros(4, dtype=torch.complex64), "is torch.complex64"),
-        (torch.zeros(4).to(torch.float8_e4m3fn), "is torch.float8_e4m3fn"),
-        (torch.zeros(1).expand(10**12), "of another shape (decoder.0.bias is [1000000000000]"),
+        ([1.0, 2.0], "a list"),
+        (None, "NoneType"),
+        (torch.zeros(4).to_sparse(), "tensor without plain values"),
+        (torch.zeros(4, device="meta"), "tensor without plain values"),
+        (torch.zeros(4, dtype=torch.int64), "torch.int64"),
+        (torch.zeros(4, dtype=torch.complex64), "torch.complex64"),
+        (torch.zeros(4).to(torch.float8_e4m3fn), "torch.float8_e4m3fn"),
+        (torch.zeros(1).expand(10**12), "[1000000000000]"),
     ],
 )
-def test_entries_that_are_no_plain_floating_tensors_are_refused(tmp_path: Path, entry: Any, expected: str) -> None:
+def test_entries_must_be_plain_floating_point_tensors(tmp_path: Path, entry: Any, expected: str) -> None:
     message = refusal(save({**weights(), "decoder.0.bias": entry}, tmp_path / "a.pt"))
     assert "decoder.0.bias" in message
     assert expected in message
@@ -216,17 +218,18 @@ def test_entries_that_are_no_plain_floating_tensors_are_refused(tmp_path: Path, 
 def test_integer_buffers_keep_their_type(tmp_path: Path) -> None:
     module = nn.BatchNorm1d(2)
     path = save({**module.state_dict(), "num_batches_tracked": torch.tensor(3.0)}, tmp_path / "a.pt")
-    assert "'num_batches_tracked' is torch.float32, not torch.int64" in refusal(path, module, checkpoint_prefixes=())
+    message = refusal(path, module, checkpoint_prefixes=())
+    assert all(fact in message for fact in ("'num_batches_tracked'", "torch.float32", "torch.int64"))
 
 
 @pytest.mark.parametrize("content", [[1, 2], 3, "text", torch.zeros(3)])
-def test_content_that_is_no_dict_is_refused(tmp_path: Path, content: Any) -> None:
-    assert f"holds a {type(content).__name__}; save a dict" in refusal(save(content, tmp_path / "a.pt"))
+def test_content_must_be_a_dict(tmp_path: Path, content: Any) -> None:
+    assert f" {type(content).__name__};" in refusal(save(content, tmp_path / "a.pt"))
 
 
 @pytest.mark.parametrize("content", [{}, {"ema": {}}, {"encoder.weight": torch.zeros(3)}])
-def test_checkpoints_of_something_else_are_refused(tmp_path: Path, content: Any) -> None:
-    assert "holds nothing under decoder. or rope." in refusal(save(content, tmp_path / "a.pt"))
+def test_checkpoints_of_another_component_are_refused(tmp_path: Path, content: Any) -> None:
+    assert "decoder. or rope." in refusal(save(content, tmp_path / "a.pt"))
 
 
 @pytest.mark.parametrize("name", ["a.ckpt", "a.bin", "a.pkl", "a.pt.txt", "a"])
@@ -236,16 +239,16 @@ def test_other_extensions_are_refused(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
-def test_what_is_no_readable_file_is_refused(tmp_path: Path, suffix: str) -> None:
+def test_unreadable_files_are_refused(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"a{suffix}"
     assert "No such file" in refusal(path)
     assert "No such file" in refusal(linked(path, tmp_path / "nowhere"))
-    assert "symbolic links; check the path" in refusal(linked(path, path))
-    assert "it is no regular file" in refusal(linked(path, Path("/dev/zero")))
-    assert "it is a folder" in refusal(linked(path, tmp_path))
+    assert "symbolic links" in refusal(linked(path, path))
+    assert "not a regular file" in refusal(linked(path, Path("/dev/zero")))
+    assert "a folder" in refusal(linked(path, tmp_path))
     path.unlink()
     path.touch()
-    assert "the file is empty" in refusal(path)
+    assert "empty" in refusal(path)
     assert "Not a directory" in refusal(path / f"a{suffix}")
     assert "null" in refusal(Path(f"nul\0{suffix}"))
 
@@ -264,7 +267,7 @@ def test_forbidden_file_is_refused(tmp_path: Path, suffix: str) -> None:
     if user == 0:
         os.seteuid(65534)  # root reads everything
     try:
-        assert "Permission denied; check the path" in refusal(path)
+        assert "Permission denied" in refusal(path)
     finally:
         os.seteuid(user)
 
@@ -279,11 +282,11 @@ def test_truncated_files_are_refused(tmp_path: Path, name: str) -> None:
     content = whole.read_bytes()
     for size in (1, 7, 8, 9, 100, len(content) // 2, len(content) - 1):
         whole.write_bytes(content[:size])
-        assert "truncated, damaged or no checkpoint" in refusal(whole)
+        assert "truncated" in refusal(whole)
 
 
 @pytest.mark.parametrize("name", ["a.safetensors", "a.pt", "legacy.pt"])
-def test_random_edits_never_show_a_foreign_exception(tmp_path: Path, name: str) -> None:
+def test_random_edits_raise_no_other_exception(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     if name == "legacy.pt":
         torch.save(weights(), path, _use_new_zipfile_serialization=False)
@@ -304,10 +307,10 @@ def test_random_edits_never_show_a_foreign_exception(tmp_path: Path, name: str) 
 
 @pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
 @pytest.mark.parametrize("content", [b"some text\n" * 9, b"\x89PNG\r\n\x1a\n" + b"\0" * 64, b"<html>" * 99])
-def test_other_files_under_a_right_name_are_refused(tmp_path: Path, suffix: str, content: bytes) -> None:
+def test_other_files_with_the_right_extension_are_refused(tmp_path: Path, suffix: str, content: bytes) -> None:
     path = tmp_path / f"a{suffix}"
     path.write_bytes(content)
-    assert "truncated, damaged or no checkpoint" in refusal(path)
+    assert "not a checkpoint" in refusal(path)
 
 
 class Malicious:
@@ -333,14 +336,14 @@ def test_malicious_pickle_is_never_executed(tmp_path: Path, how: str) -> None:
     message = refusal(path)
     assert not marker.exists()
     if how != "pickle":
-        assert "system, which is refused" in message
+        assert "system" in message
         torch.load(path, weights_only=False)
-        assert marker.exists(), "the attack is a dud and shows nothing"
+        assert marker.exists(), "the attack does not work, so the test shows nothing"
 
 
 def test_whole_pickled_module_is_refused(tmp_path: Path) -> None:
     torch.save(Small(), tmp_path / "a.pt")
-    assert "asks to run" in refusal(tmp_path / "a.pt")
+    assert "Small" in refusal(tmp_path / "a.pt")
 
 
 def test_compressed_archive_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
@@ -351,16 +354,16 @@ def test_compressed_archive_is_refused_before_it_is_unpacked(tmp_path: Path) -> 
         for name, content in records.items():
             archive.writestr(name, content + bytes(10**8) if name.endswith("data.pkl") else content)
     assert path.stat().st_size < 10**6
-    assert "a compressed archive" in refusal(path)
+    assert "compressed" in refusal(path)
 
 
-def test_archive_that_claims_more_than_its_size_is_refused(tmp_path: Path) -> None:
+def test_archive_with_records_longer_than_the_file_is_refused(tmp_path: Path) -> None:
     path = save(weights(), tmp_path / "a.pt")
     content = bytearray(path.read_bytes())
     entry = content.index(b"PK\x01\x02")
     content[entry + 24 : entry + 28] = (2**31).to_bytes(4, "little")
     path.write_bytes(content)
-    assert "records claim 2147" in refusal(path)
+    assert " 2147" in refusal(path)
 
 
 @pytest.mark.parametrize("size", [2**63, 2**40, 200_000_000, 10_000])
@@ -370,7 +373,7 @@ def test_oversized_safetensors_header_is_refused(tmp_path: Path, size: int) -> N
     assert "SafetensorError" in refusal(path)
 
 
-def test_config_adapts_to_the_keys_where_the_network_knows_how(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_network_module_may_adapt_the_config_to_the_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     network = types.ModuleType("tests_small_network")
     monkeypatch.setitem(sys.modules, network.__name__, network)
     path = save({"ema": under("ema_model.", weights())}, tmp_path / "a.pt")
@@ -381,8 +384,9 @@ def test_config_adapts_to_the_keys_where_the_network_knows_how(tmp_path: Path, m
 
     network.adapt_config = adapt
     assert adapt_config(Config(), component(), path) == Config(width=8, skip=True)
-    with pytest.raises(BakeoffError, match="No such file"):
+    with pytest.raises(BakeoffError) as caught:
         adapt_config(Config(), component(), tmp_path / "missing.pt")
+    assert caught.value.code == "bad-checkpoint"
 
 
 @pytest.mark.parametrize("golden", ["owl_wm_uvit_tiny", "owl_wm_full_tiny"])
@@ -399,15 +403,17 @@ def test_world_model_takes_its_backbone_from_the_checkpoint(tmp_path: Path, gold
     module = world.network_module().build(right, "full", 1)
     load_checkpoint(path, module, world)
     assert torch.equal(module.state_dict()["proj_in.weight"], state["proj_in.weight"])
-    with pytest.raises(BakeoffError, match=r"skip_projs.*choose its own preset"):
+    with pytest.raises(BakeoffError, match="skip_projs") as caught:
         load_checkpoint(path, world.network_module().build(wrong, "full", 1), world)
+    assert caught.value.code == "bad-checkpoint"
 
 
-def test_refusal_by_a_load_hook_names_the_file(tmp_path: Path) -> None:
+def test_error_of_a_load_hook_names_the_file(tmp_path: Path) -> None:
     def hook(*_: Any) -> None:
-        raise BakeoffError("these are not my frequencies")
+        raise BakeoffError("the frequencies differ")
 
     module = Small()
     module.rope.register_load_state_dict_pre_hook(hook)
-    with pytest.raises(BakeoffError, match=r"a\.pt cannot be loaded: these are not my frequencies"):
+    with pytest.raises(BakeoffError, match=r"a\.pt.*the frequencies differ") as caught:
         load_checkpoint(save(weights(), tmp_path / "a.pt"), module, component())
+    assert caught.value.code == "bad-checkpoint"

@@ -80,10 +80,12 @@ def test_listed_workloads_and_defaults_exist(name: str) -> None:
     for device, preset in component.default_preset.items():
         config = component.preset(preset).config
         assert set(component.default_workloads[device]) <= set(component.workload_names(config))
-    with pytest.raises(BakeoffError, match="workload"):
+    with pytest.raises(BakeoffError, match="no-such-workload") as caught:
         component.workload(component.presets[0].config, "no-such-workload", 1)
-    with pytest.raises(BakeoffError, match="preset"):
+    assert caught.value.code == "unknown-name"
+    with pytest.raises(BakeoffError, match="no-such-preset") as caught:
         component.preset("no-such-preset")
+    assert caught.value.code == "unknown-name"
 
 
 @pytest.mark.parametrize(("name", "workload_name"), EVERY_TINY_WORKLOAD)

@@ -38,34 +38,35 @@ latent = partial(decoders.latent, SPEC)
 on_meta = partial(decoders.on_meta, SPEC)
 
 
-def test_golden_outputs_and_all_that_passes_inside() -> None:
+def test_golden_outputs_and_inner_outputs() -> None:
     about, weights, inputs, outputs = golden()
     assert_golden(replay(about, weights, inputs), about, outputs)
 
 
 @pytest.mark.parametrize(
-    ("group", "key", "value", "message"),
+    ("group", "key", "value", "named"),
     [
         ("config", "ch_0", 64, "weight decoder"),
-        ("config", "ch_9", 64, "unknown field ch_9"),
+        ("config", "ch_9", 64, "ch_9"),
         ("config", "ch_0", None, "ch_0"),
-        ("config", "latent_size", 8, "input z is"),
-        ("config", "sample_size", [256, 256], "unknown to this config"),
-        ("weights", "decoder.norm_out.gain", None, "decoder.norm_out.gain .* is missing"),
-        ("weights", "extra", torch.zeros(1), "unknown to this config, extra"),
-        ("inputs", "z", None, "input z .* is missing"),
-        ("inputs", "z", torch.zeros(()), "input z is"),
-        ("inputs", "z", torch.zeros(0, 16, 4, 4), "input z is"),
+        ("config", "latent_size", 8, "input z"),
+        ("config", "sample_size", [256, 256], "decoder.s_to_l"),
+        ("weights", "decoder.norm_out.gain", None, "decoder.norm_out.gain"),
+        ("weights", "extra", torch.zeros(1), "extra"),
+        ("inputs", "z", None, "input z"),
+        ("inputs", "z", torch.zeros(()), "input z"),
+        ("inputs", "z", torch.zeros(0, 16, 4, 4), "input z"),
     ],
 )
-def test_golden_refuses_what_does_not_fit(group: str, key: str, value: Any, message: str) -> None:
+def test_a_golden_file_that_does_not_fit_is_refused(group: str, key: str, value: Any, named: str) -> None:
     about, weights, inputs, _ = golden()
     changed = {"config": about["config"], "weights": weights, "inputs": inputs}[group]
     changed.pop(key, None)
     if value is not None:
         changed[key] = value
-    with pytest.raises(BakeoffError, match=message) as raised:
+    with pytest.raises(BakeoffError, match=named) as raised:
         replay(about, weights, inputs)
+    assert raised.value.code == ("bad-config" if key == "ch_9" or (key == "ch_0" and value is None) else "bad-golden")
     assert "\n" not in str(raised.value)
 
 
@@ -111,7 +112,7 @@ def resize_flops(config: Config) -> int:
 
 
 def test_work_is_the_table_of_the_specification() -> None:
-    """owl.md 2.4: GFLOP and weights of each part, and the MB that its convolutions read and write in bf16."""
+    """GFLOP and weights of each part, and the MB that its convolutions read and write in bf16, computed by hand."""
     table = {
         "starter": (0.435, 13_598_720, 1.0),
         "stage 0": (1.724, 13_467_648, 3.9),
@@ -190,21 +191,23 @@ def test_only_widescreen_pictures_are_resized(sample_size: tuple[int, int], land
 @pytest.mark.parametrize("name", ["", "step", "decode2"])
 def test_unknown_workloads_name_the_known_one(name: str) -> None:
     for ask in (lambda: SPEC.workload(TINY, name, 1), lambda: build(TINY, name)):
-        with pytest.raises(BakeoffError, match="it has decode"):
+        with pytest.raises(BakeoffError, match="decode") as caught:
             ask()
+        assert caught.value.code == "unknown-name"
 
 
 def test_a_batch_below_one_is_refused() -> None:
-    with pytest.raises(BakeoffError, match="batch is 0"):
+    with pytest.raises(BakeoffError, match="0") as caught:
         build(TINY, "decode", 0)
+    assert caught.value.code == "bad-option"
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "named"),
     [
-        ({"ch_0": 48}, "ch_0 is 48; it must be a multiple of 32"),
+        ({"ch_0": 48}, "ch_0 is 48"),
         ({"ch_0": 0}, "ch_0 is 0"),
-        ({"ch_max": 512}, "ch_max is 512; ch_0 32 doubling over 4 stages makes 32, 64, 128, 256"),
+        ({"ch_max": 512}, "ch_max is 512.*32, 64, 128, 256"),
         ({"ch_max": 96}, "ch_max is 96"),
         ({"ch_max": 16}, "ch_max is 16"),
         ({"latent_channels": 12}, "latent_channels is 12"),
@@ -212,24 +215,25 @@ def test_a_batch_below_one_is_refused() -> None:
         ({"latent_size": 0}, "latent_size is 0"),
         ({"latent_size": 4.0}, "latent_size is 4.0"),
         ({"channels": True}, "channels is True"),
-        ({"sample_size": (360,)}, r"sample_size is \(360,\); it must be 2 whole numbers"),
+        ({"sample_size": (360,)}, r"sample_size is \(360,\)"),
         ({"sample_size": 512}, "sample_size is 512"),
         ({"sample_size": (0, 640)}, "sample_size is"),
         ({"decoder_blocks_per_stage": ()}, "decoder_blocks_per_stage is"),
         ({"decoder_blocks_per_stage": (2, 0, 1, 1)}, "decoder_blocks_per_stage is"),
         ({"decoder_blocks_per_stage": (2, 1)}, None),
-        ({"decoder_blocks_per_stage": (2,)}, "ch_max is 64; ch_0 32 doubling over 1 stages makes 32"),
+        ({"decoder_blocks_per_stage": (2,)}, "ch_max is 64"),
         ({"noise_decoder_inputs": "none"}, "noise_decoder_inputs is 'none'"),
         ({"noise_decoder_inputs": float("nan")}, "noise_decoder_inputs is nan"),
         ({"noise_decoder_inputs": 1}, None),
     ],
 )
-def test_configs_are_valid_or_refused(change: dict[str, Any], message: str | None) -> None:
-    if message is None:
+def test_configs_are_valid_or_refused(change: dict[str, Any], named: str | None) -> None:
+    if named is None:
         assert replace(TINY, **change).widths[0] == TINY.ch_max
         return
-    with pytest.raises(BakeoffError, match=message):
+    with pytest.raises(BakeoffError, match=named) as caught:
         replace(TINY, **change)
+    assert caught.value.code == "bad-config"
 
 
 @pytest.mark.parametrize(

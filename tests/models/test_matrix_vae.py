@@ -1,4 +1,4 @@
-"""The streaming decoder against its golden file, its published keys and the figures of matrix_game.md A."""
+"""The streaming decoder against its golden file, its published keys and figures computed by hand."""
 
 import json
 from collections.abc import Iterator
@@ -129,19 +129,19 @@ def test_replay_takes_other_sizes_and_batches() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "code", "named"),
     [
-        ({"config": {"dim": 6}}, "missing"),
-        ({"dim": 8}, r"decoder.conv1.weight is \[24, 16, 3, 3, 3\]; the config makes it \[32"),
-        ({"num_res_blocks": 1}, "weight decoder.upsamples.2"),
-        ({"width": 3}, "unknown field width"),
-        ({"without": "conv2.bias"}, r"weight conv2.bias of shape \[16\] is missing"),
-        ({"extra": "encoder.bias"}, "unknown to this config, encoder.bias the first"),
-        ({"drop": "latent_chunk1"}, "latent_chunk0, latent_chunk2; they must be"),
-        ({"narrow": "latent_chunk2"}, r"latent_chunk2 is \[1, 3, 16, 3, 4\]; it must be \[1, 'n', 16, 3, 5\]"),
+        ({"config": {"dim": 6}}, "bad-config", "dim_mult"),
+        ({"dim": 8}, "bad-golden", r"decoder.conv1.weight .*\[24, 16, 3, 3, 3\].*\[32"),
+        ({"num_res_blocks": 1}, "bad-golden", "weight decoder.upsamples.2"),
+        ({"width": 3}, "bad-config", "width"),
+        ({"without": "conv2.bias"}, "bad-golden", r"weight conv2.bias .*\[16\]"),
+        ({"extra": "encoder.bias"}, "bad-golden", "encoder.bias"),
+        ({"drop": "latent_chunk1"}, "bad-golden", "latent_chunk0, latent_chunk2"),
+        ({"narrow": "latent_chunk2"}, "bad-golden", r"latent_chunk2 .*\[1, 3, 16, 3, 4\].*\[1, 'n', 16, 3, 5\]"),
     ],
 )
-def test_replay_refuses_what_does_not_fit_in_one_line(change: dict[str, Any], message: str) -> None:
+def test_a_golden_file_that_does_not_fit_is_refused_in_one_line(change: dict[str, Any], code: str, named: str) -> None:
     about, weights, inputs, _ = golden()
     (what, value), weights, inputs = next(iter(change.items())), dict(weights), dict(inputs)
     if what == "config":
@@ -156,8 +156,9 @@ def test_replay_refuses_what_does_not_fit_in_one_line(change: dict[str, Any], me
         inputs[value] = inputs[value][..., :4]
     else:
         about = {**about, "config": {**about["config"], what: value}}
-    with pytest.raises(BakeoffError, match=message) as caught:
+    with pytest.raises(BakeoffError, match=named) as caught:
         replay(about, weights, inputs)
+    assert caught.value.code == code
     assert "\n" not in str(caught.value)
 
 
@@ -293,12 +294,13 @@ def test_frames_of_a_call() -> None:
 @pytest.mark.parametrize("name", ["steady0", "steady", "steady01", "step", "prime3", ""])
 def test_unknown_workload_is_refused(name: str) -> None:
     for ask in (lambda: workload(TINY, name, 1), lambda: build(TINY, name)):
-        with pytest.raises(BakeoffError, match=r"prime and steady\{n\}"):
+        with pytest.raises(BakeoffError, match="steady") as caught:
             ask()
+        assert caught.value.code == "unknown-name"
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "named"),
     [
         ({"dim": 0}, "dim is 0"),
         ({"dim": 6.0}, r"dim is 6\.0"),
@@ -306,16 +308,17 @@ def test_unknown_workload_is_refused(name: str) -> None:
         ({"latent_width": -1}, "latent_width is -1"),
         ({"dim_mult": ()}, r"dim_mult is \(\)"),
         ({"dim_mult": (1, 2, 0, 4)}, "dim_mult is"),
-        ({"temporal_upsample": (True, True)}, "4 stages take 3 flags"),
-        ({"temporal_upsample": (1, 1, 0)}, "each true or false"),
-        ({"dim": 5, "dim_mult": (2, 2, 1, 4)}, "5 channels of a stage cannot be halved"),
+        ({"temporal_upsample": (True, True)}, "temporal_upsample is .*3"),
+        ({"temporal_upsample": (1, 1, 0)}, "temporal_upsample"),
+        ({"dim": 5, "dim_mult": (2, 2, 1, 4)}, "5 channels"),
         ({"z_dim": 8}, "z_dim is 8"),
         ({"attn_scales": (0.5,)}, "attn_scales"),
     ],
 )
-def test_bad_config_is_refused(change: dict[str, Any], message: str) -> None:
-    with pytest.raises(BakeoffError, match=message):
+def test_bad_config_is_refused(change: dict[str, Any], named: str) -> None:
+    with pytest.raises(BakeoffError, match=named) as caught:
         replace(TINY, **change)
+    assert caught.value.code == "bad-config"
 
 
 def test_odd_channels_at_full_resolution_are_allowed() -> None:

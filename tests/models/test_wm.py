@@ -96,31 +96,32 @@ def test_context_workload_fills_the_cache_of_the_step_file() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "code", "named"),
     [
-        ({"n_heads": 1}, r"weight .*gain is \[16\]; the config makes it \[48\]"),
-        ({"n_heads": 4}, "width of a head"),
-        ({"n_layers": 4}, r"weight transformer.blocks.3\S* of shape .* is missing"),
-        ({"n_layers": 2}, "weights are unknown to this config, transformer.blocks.2"),
-        ({"channels": 9}, r"input x is \[2, 5, 8, 4, 4\]; the config makes it \[2, 5, 9, 4, 4\]"),
-        ({"n_frames": 4}, "does not fit a window of 4 frames"),
-        ({"backbone": "uvit"}, "skip_projs.0.weight .* is missing"),
-        ({"width": 3}, "unknown field width"),
+        ({"n_heads": 1}, "bad-golden", r"weight .*gain .*\[16\].*\[48\]"),
+        ({"n_heads": 4}, "bad-config", "n_heads"),
+        ({"n_layers": 4}, "bad-golden", "weight transformer.blocks.3"),
+        ({"n_layers": 2}, "bad-golden", "transformer.blocks.2"),
+        ({"channels": 9}, "bad-golden", r"input x .*\[2, 5, 8, 4, 4\].*\[2, 5, 9, 4, 4\]"),
+        ({"n_frames": 4}, "unknown-name", "4 frames"),
+        ({"backbone": "uvit"}, "bad-golden", "skip_projs.0.weight"),
+        ({"width": 3}, "bad-config", "width"),
     ],
 )
-def test_golden_file_of_another_config_is_refused_in_one_line(change: dict[str, Any], message: str) -> None:
+def test_golden_file_of_another_config_is_refused_in_one_line(change: dict[str, Any], code: str, named: str) -> None:
     about, weights, inputs, _ = golden("full")
-    with pytest.raises(BakeoffError, match=message) as caught:
+    with pytest.raises(BakeoffError, match=named) as caught:
         replay({**about, "config": {**about["config"], **change}}, weights, inputs)
+    assert caught.value.code == code
     assert "\n" not in str(caught.value)
 
 
 def test_golden_file_without_an_input_is_refused() -> None:
     about, weights, inputs, _ = golden("step")
-    with pytest.raises(BakeoffError, match=r"input cache_v.1 of shape \[2, 3, 68, 16\] is missing"):
-        replay(about, weights, {key: tensor for key, tensor in inputs.items() if key != "cache_v.1"})
-    with pytest.raises(BakeoffError, match="no input x"):
-        replay(about, weights, {key: tensor for key, tensor in inputs.items() if key != "x"})
+    for name in ("cache_v.1", "x"):
+        with pytest.raises(BakeoffError, match=f"input {name} ") as caught:
+            replay(about, weights, {key: tensor for key, tensor in inputs.items() if key != name})
+        assert caught.value.code == "bad-golden"
 
 
 # Published keys and figures
@@ -148,7 +149,7 @@ def test_figures_of_the_specification() -> None:
     assert round(full.work.flops / 1e9) == 1650
     assert step.work.weight_elements == single.work.weight_elements == 1_092_282_688
     assert round(single.minimum_bytes(2, 2) / 1e9, 3) == 2.185
-    # owl.md 1.10 counts the new frame's keys and values too, 2.341 GB; a step does not return them.
+    # With the new frame's keys and values it would be 2.341 GB, but a step does not return them.
     new_keys_values = 2 * 17 * 1536 * 25
     assert round(step.minimum_bytes(2, 2) / 1e9, 3) == 2.339
     assert round((step.minimum_bytes(2, 2) + 2 * new_keys_values) / 1e9, 3) == 2.341
@@ -306,8 +307,9 @@ def test_prepared_keys_give_the_same_step(dtype: torch.dtype, cached: int) -> No
 
 def test_context_that_is_not_whole_frames_is_refused() -> None:
     for tokens, width in ((16, 16), (5 * 17, 16), (0, 16), (17, 8)):
-        with pytest.raises(BakeoffError, match=f"1, 3, {tokens}, {width}.*1 to 4 frames, 17 each"):
+        with pytest.raises(BakeoffError, match=f"1, 3, {tokens}, {width}") as caught:
             network.rotate_context(TINY, torch.zeros(1, 3, tokens, width))
+        assert caught.value.code == "bad-config"
 
 
 def test_step_on_its_context_is_the_last_frame_of_the_whole_where_layers_cannot_mix_it() -> None:
@@ -409,15 +411,15 @@ def test_outputs_have_a_sane_size_in_every_dtype(preset: str) -> None:
 @pytest.mark.parametrize("config", [TINY, UVIT], ids=["dit", "uvit"])
 def test_half_precision_keeps_its_phases(config: Config, dtype: torch.dtype, bound: float) -> None:
     stated = workload(config, "step", 2)
-    right = built(config, "step", torch.float64)(*drawn(stated, torch.float64))
+    expected = built(config, "step", torch.float64)(*drawn(stated, torch.float64))
     module = built(config, "step", dtype)
     inputs = drawn(stated)
     kept = [tensor if one.keep_fp32 else tensor.to(dtype) for one, tensor in zip(stated.inputs, inputs, strict=True)]
-    for result, judge in zip(module(*kept), right, strict=True):
-        assert error(result, judge) < bound
+    for result, reference in zip(module(*kept), expected, strict=True):
+        assert error(result, reference) < bound
     if dtype == torch.bfloat16:  # what a noise level and a motion rounded to bf16 would cost
         rounded = [tensor.to(dtype).to(torch.float32) if tensor.dtype == torch.float32 else tensor for tensor in kept]
-        assert error(module(*rounded)[0], right[0]) > 1.5 * bound
+        assert error(module(*rounded)[0], expected[0]) > 1.5 * bound
 
 
 def test_double_module_is_double_throughout() -> None:
@@ -463,9 +465,10 @@ def test_other_frequencies_are_refused(dtype: torch.dtype, factor: float) -> Non
     about, weights, inputs, _ = golden("step")
     key = "transformer.blocks.2.attn.rope.pos_emb.freqs"
     wrong = {**weights, key: (weights[key] * factor).to(dtype)}
-    with pytest.raises(BakeoffError, match=r"blocks\.2\S*freqs of the checkpoint runs from .* 3\.14159 to 402\.124"):
+    with pytest.raises(BakeoffError, match=r"blocks\.2\S*freqs .* 3\.14159 to 402\.124") as caught:
         network.build(TINY, "step").load_state_dict(wrong)
-    with pytest.raises(BakeoffError, match="freqs of the checkpoint"):
+    assert caught.value.code == "bad-checkpoint"
+    with pytest.raises(BakeoffError, match=r"blocks\.2\S*freqs"):
         replay(about, wrong, inputs)
 
 
@@ -500,55 +503,57 @@ def test_model_exports_and_compiles_in_one_graph(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "named"),
     [
         ({"n_layers": 0}, "n_layers is 0"),
         ({"n_frames": 2.0}, "n_frames is 2.0"),
         ({"channels": True}, "channels is True"),
         ({"denoising_steps": -1}, "denoising_steps is -1"),
         ({"causal": 1}, "causal is 1"),
-        ({"backbone": "unet"}, "no backbone 'unet'; known: dit, uvit"),
-        ({"tokens_per_frame": 16}, "tokens_per_frame is 16; sample_size 4 makes 16 video tokens and one audio token"),
-        ({"n_heads": 5}, "d_model 48 over n_heads 5"),
-        ({"n_heads": 4}, "multiple of 8 and at least 16"),
-        ({"n_heads": 6}, "multiple of 8 and at least 16"),
+        ({"backbone": "unet"}, "backbone is 'unet'"),
+        ({"tokens_per_frame": 16}, "tokens_per_frame is 16.*17"),
+        ({"n_heads": 5}, "d_model is 48 and n_heads 5"),
+        ({"n_heads": 4}, "n_heads 4"),
+        ({"n_heads": 6}, "n_heads 6"),
         ({"control_dim": 4}, "control_dim is 4"),
         ({"control_dim": 66}, "control_dim is 66"),
         ({"timestep_dim": 2}, "timestep_dim is 2"),
         ({"timestep_dim": 7}, "timestep_dim is 7"),
     ],
 )
-def test_bad_config_is_refused(change: dict[str, Any], message: str) -> None:
-    with pytest.raises(BakeoffError, match=message):
+def test_bad_config_is_refused(change: dict[str, Any], named: str) -> None:
+    with pytest.raises(BakeoffError, match=named) as caught:
         replace(TINY, **change)
+    assert caught.value.code == "bad-config"
 
 
 @pytest.mark.parametrize("name", ["", "Step", "single1", "step-", "step0", "step04", "step4x", "full-3", "prepared"])
 def test_unknown_workload_is_refused_with_the_known_ones(name: str) -> None:
-    with pytest.raises(
-        BakeoffError, match=f"no workload '{name}'; it has single, step, step-prepared, context, append"
-    ):
-        read_window(TINY, name)
-    with pytest.raises(BakeoffError, match="no workload"):
-        network.build(TINY, name)
+    for ask in (lambda: read_window(TINY, name), lambda: network.build(TINY, name)):
+        with pytest.raises(BakeoffError, match=f"'{name}'.*single, step, step-prepared, context, append") as caught:
+            ask()
+        assert caught.value.code == "unknown-name"
 
 
 @pytest.mark.parametrize("name", ["step5", "step-prepared5", "context5", "append5", "full6"])
 def test_more_frames_than_the_window_are_refused(name: str) -> None:
-    with pytest.raises(BakeoffError, match=f"'{name}' does not fit a window of 5 frames"):
+    with pytest.raises(BakeoffError, match=f"'{name}' .* 5 frames") as caught:
         workload(TINY, name, 1)
+    assert caught.value.code == "unknown-name"
 
 
 def test_window_of_one_frame_has_no_context() -> None:
     config = replace(TINY, n_frames=1)
     assert workload_names(config) == ("single", "full")
-    with pytest.raises(BakeoffError, match="'step' does not fit a window of 1 frames"):
+    with pytest.raises(BakeoffError, match="'step'") as caught:
         workload(config, "step", 1)
+    assert caught.value.code == "unknown-name"
 
 
 def test_batch_below_one_is_refused() -> None:
-    with pytest.raises(BakeoffError, match="batch is 0"):
+    with pytest.raises(BakeoffError, match="0") as caught:
         network.build(TINY, "step", 0)
+    assert caught.value.code == "bad-option"
 
 
 def test_names_are_those_of_the_reference_files() -> None:

@@ -1,4 +1,4 @@
-"""Small artifacts for tests: exported once a session, copied by whoever changes one."""
+"""Small artifacts for tests: exported once in a test session; a test that changes one copies it first."""
 
 import shutil
 from dataclasses import replace
@@ -30,5 +30,5 @@ def manifest_of(folder: Path) -> Manifest:
 
 
 def rewrite(folder: Path, **changes: Any) -> None:
-    """A manifest that was changed by somebody who can seal it."""
+    """A changed manifest with a correct hash."""
     (folder / MANIFEST).write_bytes(encode(seal(replace(manifest_of(folder), **changes))))

@@ -1,4 +1,4 @@
-"""A headless Chromium that shows a page of the test's own, which looks into the page under test as a reader would."""
+"""A headless Chromium. It shows a page of the test, which loads the page under test in a frame and examines it."""
 
 import json
 import os
@@ -55,11 +55,11 @@ class _Hearing(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *arguments: object) -> None:
-        """Nothing: the answer is all that a test wants to hear."""
+        """Suppress the server's log."""
 
 
 def chromium() -> str:
-    """The browser; skips the test where there is none."""
+    """The browser; skips the test if there is none."""
     found = shutil.which("chromium") or shutil.which("chromium-browser")
     if found is None:
         pytest.skip("no chromium is installed: apt-get install chromium")
@@ -67,7 +67,7 @@ def chromium() -> str:
 
 
 def look(page: Path, script: str, folder: Path, height: int = 6000) -> tuple[Any, str]:
-    """What `script` returns of the page in a frame of that height, and what the browser had to say meanwhile.
+    """The result of `script` for the page in a frame of this height, and the messages of the browser.
 
     The script is the body of an async function that has `frame`, `page` (its document), `wait` and `painted`. A browser
     speaks up about errors and about what a security policy blocked. The answer comes by a request to a server of the

@@ -1,4 +1,4 @@
-"""Backends that lie or die, each in one way; a sweep reaches them as `canaries:SEGFAULT`. No torch at import."""
+"""Faulty backends, each with one fault; a sweep uses them as `canaries:SEGFAULT`. No torch at import."""
 
 import itertools
 import os
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 AWAKE, ASLEEP = "CANARY_AWAKE", "CANARY_ASLEEP"
-"""Variables that name files: SLEEPER sleeps while the first does not exist, and makes the second when it begins."""
+"""Environment variables with paths: SLEEPER sleeps until the first exists, and creates the second at its start."""
 
 
 def _ask_torch_for_a_tebibyte() -> None:
@@ -88,7 +88,7 @@ def _lag_behind(
 
     def call(*tensors: "Tensor") -> Outputs:
         outputs: Outputs = module(*tensors)
-        late = next(calls) > 20  # long after the check, whatever the number of sets
+        late = next(calls) > 20  # long after the check, for any number of input sets
         previous.append(outputs)
         before = previous.pop(0) if len(previous) > 1 else outputs
         return before if late else outputs
@@ -121,7 +121,7 @@ def _prepare(
     return Prepared(module, facts={"layers_prepared": 3})
 
 
-# These end the worker, or the build.
+# These end the worker or the build.
 SEGFAULT = common.SEGFAULT
 HANG = common.HANG
 HANG_C = common.HANG_C
@@ -141,7 +141,7 @@ UNSUPPORTED = canary("unsupported", "finds out while building", doing(_unsupport
 KILLS_GUARD = canary("kills-guard", "kills its guard", doing(_kill_guard))
 SLEEPER = canary("sleeper", "sleeps until a file is there", doing(_sleep))
 
-# These are known before a worker starts.
+# These are refused before a worker starts.
 MISSING_LIBRARY = Backend(
     "missing-library",
     "needs what nobody has",
@@ -157,7 +157,7 @@ BF16_ONLY = Backend(
     capability=Capability(dtypes=("bf16",)),
 )
 
-# These give numbers, or seem to.
+# These give wrong numbers or no numbers.
 RAISES_AT_CALL = common.RAISES_AT_CALL
 RAISES_AT_PROOF = canary("raises-at-proof", "raises when asked what it did", _object_when_asked)
 NAN = common.NAN
@@ -174,12 +174,12 @@ RECOMPILES = canary("recompiles", "never stops compiling", changing(lambda outpu
 WRONG_AND_RECOMPILES = canary("wrong-and-recompiles", "is wrong and unsteady", changing(nan, _moving()))
 ALL_WRONG = canary("all-wrong", "fell back, is wrong and unsteady", _do_everything_wrong)
 
-# These are odd but right.
+# These are unusual but correct.
 GRANDCHILD = common.GRANDCHILD
 NOISY = common.NOISY
 NONSENSE = canary("nonsense", "writes nonsense to the descriptor for events", doing(_speak_nonsense))
 WANDERS = canary("wanders", "changes the working folder", doing(lambda: os.chdir("/")))
 PREPARES = Backend("prepares", "prepares and builds nothing", prepare=_prepare)
 
-# Two different backends of one name.
+# Two different backends with the same name.
 FALSE_EAGER = canary("eager", "is named like another", doing(hang))

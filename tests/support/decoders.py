@@ -1,4 +1,4 @@
-"""What the tests of the image and the audio decoder share: drawn modules, latents and checks."""
+"""Modules with random weights, latents and checks for the tests of the image and audio decoders."""
 
 import json
 from typing import Any
@@ -40,12 +40,12 @@ def decode(module: nn.Module, z: Tensor) -> Tensor:
 
 
 def error(found: Tensor, wanted: Tensor) -> float:
-    """Relative L2."""
+    """Relative L2 error."""
     return float(((found.double() - wanted).norm() / wanted.norm()).detach())
 
 
 def assert_published_keys(component: Component, config: Any, name: str) -> None:
-    """The state dict has the keys and shapes of the published checkpoint, and as many parameters."""
+    """The state dict has the keys, shapes and number of parameters of the published checkpoint."""
     published = json.loads((GOLDEN / "keys" / f"{name}.keys.json").read_text())
     module, _ = on_meta(component, config)
     assert {key: list(tensor.shape) for key, tensor in module.state_dict().items()} == published["state_dict"]

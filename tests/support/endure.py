@@ -1,4 +1,4 @@
-"""What the short and the long endurance tests share: sweeps as processes that are killed, doubled, starved and broken.
+"""Sweeps as processes for endurance tests: killed, run twice at once, without disk space, or with failing writes.
 
 Every function raises AssertionError when the lab does not keep its word, and gives back the figures if it does.
 """
@@ -25,9 +25,9 @@ SIX = ("--dtype", "fp32,bf16", "--backends", "eager,inductor[mode=default],induc
 THREE = ("--dtype", "fp32", "--backends", "eager,inductor[mode=default],inductor[freezing]")
 TWO = ("--dtype", "fp32", "--backends", "eager,inductor[mode=default]")
 GONE_WITHIN_S = 5.0
-"""Seconds after which nobody of a killed sweep may live any more."""
+"""Seconds after which no process of a killed sweep may be running."""
 FAILED = 2
-"""The exit code of a clear sentence."""
+"""The exit code of a run that ends with an error message."""
 
 _SUPPORT = Path(__file__).parent
 _BAKEOFF = _SUPPORT / "enduring_bakeoff.py"
@@ -37,7 +37,7 @@ _WAITS = "Another sweep measures on this cpu"
 
 @dataclass(frozen=True)
 class Ended:
-    """A command that came to its own end."""
+    """A command that ended without being killed."""
 
     code: int
     out: str
@@ -45,13 +45,13 @@ class Ended:
 
     @property
     def said(self) -> list[str]:
-        """The sentences meant for a person who has to do something."""
+        """The messages on stderr that ask the user to do something."""
         return [line for line in self.err.splitlines() if line.startswith("bakeoff: ")]
 
 
 @dataclass(frozen=True)
 class Place:
-    """A folder with records, caches and temporary files of its own, and a mark on every process started for it."""
+    """A folder with its own records, caches and temporary files, and a marker of the processes started for it."""
 
     folder: Path
     arguments: tuple[str, ...] = SIX
@@ -59,7 +59,7 @@ class Place:
 
     @property
     def asked(self) -> int:
-        """How many variants a sweep here has."""
+        """Number of variants of a sweep."""
         return {SIX: 6, THREE: 3, TWO: 2}[self.arguments]
 
     @property
@@ -103,7 +103,7 @@ class Place:
         return self.start(*command, marker=marker, errors=errors, **environment)
 
     def run(self, *command: str, **environment: str) -> Ended:
-        """A command to its end; nobody may live after it."""
+        """Run a command to its end; no process of it may be running afterwards."""
         marker, errors = uuid.uuid4().hex, self.folder / f"{uuid.uuid4().hex[:8]}.err"
         process = self.start(*command, marker=marker, errors=errors, **environment)
         return end_of(process, errors, marker)
@@ -112,11 +112,11 @@ class Place:
         return self.run("sweep", "toy", "--device", "cpu", *self.arguments, *more, **environment)
 
     def resume(self, **environment: str) -> Ended:
-        """What a person does after a sweep ended early: `--resume`, or the same again where nothing had begun."""
+        """Continue a sweep that ended early: by `--resume`, or by the same command if no row had begun."""
         return self.sweep(*(["--resume"] if self.states() else []), **environment)
 
     def records(self) -> Records:
-        """All that is there and nothing torn, no variant twice."""
+        """All records; checks that every file is readable and no variant occurs twice."""
         found = load_all(self.runs)
         assert found.problems == (), found.problems
         variants = [str(entry.record.variant) for entry in found.current]
@@ -128,7 +128,7 @@ class Place:
         return {path.name: path.read_bytes() for path in folder.glob("*.json")} if folder.exists() else {}
 
     def states(self) -> list[bool]:
-        """Of each sweep that has begun, whether it is finished."""
+        """For each sweep that has begun, whether it is finished."""
         return [json.loads(path.read_bytes())["finished"] for path in sorted((self.cache / "sweeps").glob("*.json"))]
 
     def litter(self) -> list[str]:
@@ -147,7 +147,7 @@ def end_of(process: "subprocess.Popen[bytes]", errors: Path, marker: str) -> End
 
 
 def check_complete(place: Place, before: Mapping[str, bytes]) -> None:
-    """One record of each variant, all of one sweep, what was there before unchanged, and the page made of them."""
+    """Check for one record of each variant, all of one sweep, unchanged earlier records, and an up-to-date page."""
     found = place.records()
     assert len(found.current) == place.asked, [entry.id for entry in found.current]
     assert len({entry.record.sweep for entry in found.current}) == 1
@@ -158,18 +158,18 @@ def check_complete(place: Place, before: Mapping[str, bytes]) -> None:
 
 @dataclass(frozen=True)
 class Kill:
-    """One `kill -9` of a sweep, survived."""
+    """The result of one `kill -9` of a sweep."""
 
     moment_s: float
     gone_s: float
-    """Until the last process of the sweep was gone."""
+    """Seconds until the last process of the sweep had ended."""
     recorded: int
-    """Records that were there when it was killed."""
+    """Number of records when it was killed."""
     litter: int
 
 
 def kill(place: Place, moment_s: float) -> Kill | None:
-    """Start or resume a sweep and kill it after `moment_s`; None when it had ended before."""
+    """Start or resume a sweep and kill it after `moment_s` seconds; None if it ended before."""
     marker, errors = uuid.uuid4().hex, place.folder / "killed.err"
     earlier = place.files()
     process = place.start_sweep(*(["--resume"] if place.states() else []), marker=marker, errors=errors)
@@ -196,7 +196,7 @@ def kill(place: Place, moment_s: float) -> Kill | None:
 
 
 def kill_until_done(place: Place, moments_s: Sequence[float]) -> list[Kill]:
-    """Kill a sweep and its resumptions at each moment, then let it finish; ends early when a sweep was faster."""
+    """Kill a sweep and its resumptions at each of the times, then let it finish; ends early if a sweep was faster."""
     kills = []
     for moment_s in moments_s:
         one = kill(place, moment_s)
@@ -217,7 +217,7 @@ def kill_until_done(place: Place, moments_s: Sequence[float]) -> list[Kill]:
 
 
 def two_at_once(place: Place) -> float:
-    """Two sweeps on one folder; returns the seconds between the last job of the one and the first of the other."""
+    """Run two sweeps on one folder; return the seconds between the last job of one and the first of the other."""
     windows = place.folder / "windows"
     marker, processes = uuid.uuid4().hex, []
     for who in ("first", "second"):
@@ -249,7 +249,7 @@ def two_at_once(place: Place) -> float:
 
 
 def resume_twice_at_once(place: Place) -> str:
-    """Two resumptions of one sweep: one does it, the other finds nothing to do, and no variant is run twice."""
+    """Resume one sweep twice at once: one finishes it, the other finds nothing to do, and no variant runs twice."""
     marker = uuid.uuid4().hex
     process = place.start_sweep(marker=marker, errors=place.folder / "killed.err")
     wait_until(lambda: place.files() or process.poll() is not None, "a record")
@@ -272,20 +272,20 @@ def resume_twice_at_once(place: Place) -> str:
 
 
 def check_failed(ended: Ended, says: str) -> None:
-    """One sentence for a person, and nothing of Python."""
+    """Check that the command ended with one message and without a traceback."""
     assert ended.code == FAILED, (ended.code, ended.err)
     assert len(ended.said) == 1, ended.err
     assert re.search(says, ended.said[0]), ended.said
 
 
 def break_fsync(place: Place, call: int) -> bool:
-    """Let one fsync of a sweep fail, then resume it; False when the sweep asks for fewer."""
+    """Let one fsync of a sweep fail, then resume it; False if the sweep calls fsync fewer times."""
     ended = place.sweep(BAKEOFF_TEST_FSYNC=str(call))
     if "fsync fails" not in ended.err:
         return False
     check_nothing_half_written(place, ended)
     before = place.files()
-    if ended.code == 0:  # what can be measured again need not be kept
+    if ended.code == 0:  # a failed write of the cache is no error
         check_complete(place, before)
         return True
     check_failed(ended, r"cannot be written to .*: Input/output error")
@@ -299,14 +299,14 @@ def break_fsync(place: Place, call: int) -> bool:
 
 
 def check_nothing_half_written(place: Place, ended: Ended) -> None:
-    """What was announced is kept and readable, and no temporary file is left."""
+    """Check that all announced records are stored and readable, and that no temporary file is left."""
     recorded = {str(entry.record.variant) for entry in place.records().current}
     assert set(_FINISHED_ROW.findall(ended.err)) <= recorded
     assert place.litter() == []
 
 
 def cannot_mount(folder: Path) -> str:
-    """Why no small disk can be mounted here, or nothing."""
+    """Why no small disk can be mounted here; empty if it can."""
     probe = folder / "probe"
     try:
         with small_disk(probe, 4):
@@ -317,7 +317,7 @@ def cannot_mount(folder: Path) -> str:
 
 @contextmanager
 def small_disk(folder: Path, kib: int) -> Iterator[None]:
-    """A file system of `kib` KiB at `folder`."""
+    """Mount a file system of `kib` KiB at `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     _mount("mount", "-t", "tmpfs", "-o", f"size={kib}k", "tmpfs", str(folder))
     try:
@@ -331,14 +331,14 @@ def make_room(folder: Path, kib: int) -> None:
 
 
 def make_read_only(folder: Path) -> None:
-    """Tried again while somebody has a file open for writing there."""
+    """Remount read-only; repeated while a process has a file open for writing there."""
     for _ in range(100):
         try:
             _mount("mount", "-o", "remount,ro", str(folder))
             return
         except subprocess.CalledProcessError:
             time.sleep(0.01)
-    raise AssertionError(f"{folder} is never free of writers")
+    raise AssertionError(f"{folder} always has a file open for writing")
 
 
 def make_writable(folder: Path) -> None:
@@ -350,7 +350,7 @@ def _mount(*command: str) -> None:
 
 
 def fill_records(place: Place, kib: int) -> int:
-    """A disk that is full before the sweep is done; returns the records that it took. Room is made and it resumes."""
+    """Fill the disk during a sweep, then make room and resume; return the number of records written before."""
     with small_disk(place.runs, kib):
         ended = place.sweep()
         check_failed(ended, r"cannot be written to .*: No space left on device; make room")
@@ -367,7 +367,7 @@ def fill_records(place: Place, kib: int) -> int:
 
 
 def fill_other(place: Place, which: Path, kib: int) -> int:
-    """A full disk for caches or workers: rows may fail, the sweep may end, but it says so; returns the exit code."""
+    """Fill the disk of caches or workers: rows or the sweep may fail, but with a message; return the exit code."""
     with small_disk(which, max(kib, 4)):
         if not kib:
             (which / "filler").write_bytes(bytes(4096))
@@ -387,7 +387,7 @@ def fill_other(place: Place, which: Path, kib: int) -> int:
 
 
 def lose_write_permission(place: Place) -> int:
-    """Records become read-only after the first row; returns how many there were then. Reading them still works."""
+    """Make records read-only after the first row; return their number then. Reading them still works."""
     with small_disk(place.runs, 1024):
         marker, errors = uuid.uuid4().hex, place.folder / "read-only.err"
         process = place.start_sweep(marker=marker, errors=errors)
@@ -411,7 +411,7 @@ def lose_write_permission(place: Place) -> int:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a command took."""
+    """Time and memory of a command."""
 
     seconds: float
     peak_bytes: int
@@ -420,7 +420,7 @@ class Cost:
 
 
 def cost_of(*command: str, cwd: Path) -> Cost:
-    """Run `bakeoff ...` alone and meter it; it must succeed."""
+    """Run `bakeoff ...` alone and measure it; it must succeed."""
     started = time.monotonic()
     with open(cwd / "cost.out", "w+b") as out, open(cwd / "cost.err", "w+b") as err:
         process = subprocess.Popen([sys.executable, "-m", "bakeoff", *command], cwd=cwd, stdout=out, stderr=err)

@@ -1,4 +1,4 @@
-"""The command line for tests that kill, starve and break it: `python enduring_bakeoff.py sweep toy`, with short clocks.
+"""The command line for endurance tests, with short clocks: `python enduring_bakeoff.py sweep toy`.
 
 BAKEOFF_TEST_TORCHLESS=1 takes workers that need no torch; BAKEOFF_TEST_FSYNC=N lets the Nth fsync of this process fail
 as it does on a broken disk.
@@ -32,12 +32,12 @@ def _break_fsync(failing: int) -> None:
 
 
 def _no_commit() -> tuple[str, bool]:
-    """A sweep can be resumed here even if somebody commits or edits meanwhile."""
+    """A constant commit, so that a sweep can be resumed although files of the checkout change meanwhile."""
     return "", False
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background has it ignored
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # SIGINT is ignored in a process started in the background
     torchless = bool(os.environ.get("BAKEOFF_TEST_TORCHLESS"))
     request.FINAL_S = 0.1 if torchless else 0.0
     request.Request = functools.partial(request.Request, policy=FAST, ceilings=torchless)  # type: ignore[misc, assignment]

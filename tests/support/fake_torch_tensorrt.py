@@ -73,7 +73,7 @@ torch.library.register_fake("tensorrt::execute_engine", lambda _inputs, engine: 
 
 
 class EngineModule(nn.Module):
-    """What stands for a partition that TensorRT took."""
+    """The replacement of a partition that TensorRT would build."""
 
     def __init__(self, graph: fx.GraphModule) -> None:
         super().__init__()
@@ -87,25 +87,25 @@ class EngineModule(nn.Module):
 
 @dataclass
 class Fake:
-    """How the library behaves, and what it was asked."""
+    """Settings of the fake library, and the calls that it received."""
 
     version: str
     signatures: dict[str, list[str]]
     partitions: str
-    """What it says of its partitions."""
+    """Its report on partitions."""
     lacks: tuple[str, ...] = ()
-    """Operators that no engine takes; then one partition is PyTorch's."""
+    """Operators that no engine supports; if there are any, one partition is run by PyTorch."""
     fails: bool = False
-    """A build fails."""
+    """Whether a build fails."""
     asked: list[dict[str, Any]] = field(default_factory=list)
     cudagraphs: list[bool] = field(default_factory=list)
     compiled_left: list[bool] = field(default_factory=list)
-    """At each loading, whether the graph that was compiled last is still held."""
+    """For each call of `load`, whether the graph that was compiled last is still in memory."""
     _compiled: Callable[[], object] = field(default=lambda: None, init=False)
 
     @property
     def ran(self) -> list[int]:
-        """Engines that were called, by number."""
+        """Numbers of the engines that were called."""
         return _RAN
 
     @property
@@ -116,7 +116,7 @@ class Fake:
         return {name for name in self.signatures[where] if not name.startswith("*")}
 
     def _partition(self, graph: fx.GraphModule) -> fx.GraphModule:
-        """The whole graph as one engine; as PyTorch's where it holds an operator that is lacking."""
+        """The whole graph as one engine, or run by PyTorch if it has an unsupported operator."""
         _TELLER.debug(self.partitions)
         left = any(name in str(node.target) for node in graph.graph.nodes for name in self.lacks)
         outer = fx.Graph()
@@ -146,7 +146,7 @@ class Fake:
         return compiled
 
     def load(self, path: str) -> Any:
-        """The program, with its engines' objects in attributes; ValueError for a file that is none."""
+        """The program with its engines' objects as attributes. Raises ValueError for another file."""
         self.compiled_left.append(self._compiled() is not None)
         try:
             module: Any = torch.export.load(path).module()
@@ -160,7 +160,7 @@ class Fake:
         return types.SimpleNamespace(module=lambda: module)
 
     def as_module(self) -> types.ModuleType:
-        """What `import torch_tensorrt` gives."""
+        """The module that `import torch_tensorrt` returns."""
         module: Any = types.ModuleType("torch_tensorrt")
         settings = make_dataclass("CompilationSettings", sorted(self.known("settings")))
         module.dynamo = types.SimpleNamespace(
@@ -175,7 +175,7 @@ class Fake:
 
 
 def _with_parameters(function: Callable[..., Any], names: set[str]) -> Callable[..., Any]:
-    """The function with the signature that the library's own has."""
+    """The function with the signature of the library's own."""
     import inspect
 
     def called(*positional: Any, **named: Any) -> Any:
@@ -188,7 +188,7 @@ def _with_parameters(function: Callable[..., Any], names: set[str]) -> Callable[
 
 @contextmanager
 def installed(fake: Fake) -> Iterator[Fake]:
-    """`import torch_tensorrt` gives the fake."""
+    """Make `import torch_tensorrt` return the fake."""
     before = sys.modules.get("torch_tensorrt")
     sys.modules["torch_tensorrt"] = fake.as_module()
     try:

@@ -9,7 +9,7 @@ from bakeoff import cli
 from bakeoff.plan import request
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background has it ignored
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # SIGINT is ignored in a process started in the background
     request.FINAL_S = 0.0
     request.Request = functools.partial(request.Request, policy=FAST, ceilings=False)  # type: ignore[misc, assignment]
     cli.main()

@@ -1,4 +1,4 @@
-"""A picture and a sound decoder of the tiny presets whose latents are as wide as those of the tiny world model."""
+"""An image and an audio decoder like the tiny presets, with as many latent channels as the tiny world model."""
 
 from dataclasses import replace
 

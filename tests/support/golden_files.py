@@ -23,7 +23,7 @@ def read_golden(name: str) -> tuple[dict[str, Any], Tensors, Tensors, Tensors]:
 
 
 def assert_golden(found: Tensors, about: dict[str, Any], outputs: Tensors) -> None:
-    """Every tensor of the golden file is there and within its tolerance, those from inside the network too."""
+    """Check that every output of the golden file, including inner ones, was computed and is within its tolerance."""
     assert found.keys() == outputs.keys() == about["tensors"]["outputs"].keys()
     tolerance = about["suggested_tolerance_fp32"]
     for name, expected in outputs.items():

@@ -1,4 +1,4 @@
-"""What tests of sweeps share: short clocks, a progress that remembers, a sweep of its own folders, a look at /proc."""
+"""For tests of sweeps: short clocks, a progress that stores its events, sweeps in their own folders, and /proc."""
 
 import os
 import subprocess
@@ -28,7 +28,7 @@ FAST = Policy(
     min_s=0.3,
     cap_s=0.5,
     throughput_s=0.2,
-    contention=100.0,  # tests run beside each other
+    contention=100.0,  # tests run at the same time
     trace=False,
     startup_deadline_s=120.0,
     build_deadline_s=60.0,
@@ -44,7 +44,7 @@ _FAST_BAKEOFF = Path(__file__).parent / "fast_bakeoff.py"
 
 @dataclass
 class Recorder:
-    """A Progress that keeps what it is told, in order."""
+    """A Progress that stores its calls in order."""
 
     told: list[tuple[str, str]] = field(default_factory=list)
     """("start", variant), ("event", phase), ("finish", status) and ("say", text)."""
@@ -64,7 +64,7 @@ class Recorder:
         self.told.append(("say", text))
 
     def phases(self, variant: str) -> list[str]:
-        """The phases of one variant, repeated ones once."""
+        """The phases of one variant without repetitions."""
         begin = self.told.index(("start", variant))
         phases: list[str] = []
         for kind, text in self.told[begin + 1 :]:
@@ -77,7 +77,7 @@ class Recorder:
 
 @dataclass(frozen=True)
 class Swept:
-    """A finished sweep with everything it left."""
+    """A finished sweep with its records, messages and processes."""
 
     plan: Plan
     done: Done
@@ -85,17 +85,17 @@ class Swept:
     cache: Path
     runs: Path
     left_alive: tuple[int, ...]
-    """Processes of the sweep that were still there after it."""
+    """Processes of the sweep that were running after it."""
 
     def records(self) -> dict[str, Record]:
-        """By the reference a backend was asked by."""
+        """Records by the text that named the backend in the request."""
         references = ["+".join(step.backend for step in entry.steps) for entry in self.plan.rows]
         return dict(zip(references, (stored.record for stored in self.done.stored), strict=True))
 
 
 @contextmanager
 def marked_folder(folder: Path) -> Iterator[str]:
-    """BAKEOFF_CACHE and BAKEOFF_RUNS in `folder`, and a variable by which all processes started here are found."""
+    """Set BAKEOFF_CACHE and BAKEOFF_RUNS to folders in `folder`, and a variable that marks all processes."""
     with pytest.MonkeyPatch.context() as patch:
         marker = uuid.uuid4().hex
         patch.setenv(MARKER, marker)
@@ -114,7 +114,7 @@ def sweep(request: Request, folder: Path, note: str = "") -> Swept:
 
 
 def check_sweep(swept: Swept) -> None:
-    """What holds of every sweep that ran to its end, whatever its backends did."""
+    """Check what must hold for every sweep that ran to its end, for any behaviour of its backends."""
     asked = [str(entry.variant) for entry in swept.plan.rows]
     assert len(set(asked)) == len(swept.plan.request.backends)
     assert [str(stored.record.variant) for stored in swept.done.stored] == asked
@@ -143,7 +143,7 @@ def check_sweep(swept: Swept) -> None:
 
 
 def processes_with(marker: str) -> list[int]:
-    """Living processes other than this one that were started with the marker in their environment."""
+    """Running processes other than this one with the marker in their environment."""
     found = []
     for entry in os.listdir("/proc"):
         if not entry.isdigit() or int(entry) == os.getpid():
@@ -164,7 +164,7 @@ def wait_until(true: Callable[[], object], what: str, patience_s: float = 60.0) 
 
 @contextmanager
 def command_line(arguments: Sequence[str]) -> Iterator["subprocess.Popen[str]"]:
-    """bakeoff with short clocks as a process, and a process group, of its own."""
+    """bakeoff with short clocks in its own process and process group."""
     process = subprocess.Popen(
         [sys.executable, str(_FAST_BAKEOFF), *arguments],
         stdout=subprocess.PIPE,

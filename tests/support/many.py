@@ -1,4 +1,4 @@
-"""A folder of many records as years of sweeps would leave it: a few hundred variants, several machines, full clocks."""
+"""A folder with as many records as years of sweeps: a few hundred variants, several machines, all samples."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -34,7 +34,7 @@ from bakeoff.record.schema import (
 from bakeoff.variant import BackendUse, Variant
 
 LATENCY, WARMUP, THROUGHPUT = 2000, 2000, 60
-"""Samples of a record: what the clocks keep at most."""
+"""Number of samples of a record: the most that a clock stores."""
 
 _GPUS = ("NVIDIA H200", "NVIDIA L4", "NVIDIA GeForce RTX 5090")
 _MACHINES = (
@@ -66,7 +66,7 @@ _START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def fill(runs: Path, count: int, seed: int = 0) -> None:
-    """Save `count` records in sweeps of 24 rows, and the final comparison of each whole sweep."""
+    """Save `count` records in sweeps of 24 rows, and the final comparison of each complete sweep."""
     rows: list[Record] = []
     for made in _records(count, seed):
         store.save(runs, made)
@@ -149,7 +149,7 @@ def _clock(generator: np.random.Generator, median_ms: float, samples: int, warmu
 
 
 def _measurement(generator: np.random.Generator, median_ms: float) -> Measurement:
-    """One in ten ends otherwise than ok, and half of those without numbers."""
+    """One in ten is not ok, and half of those have no numbers."""
     chance = generator.random()
     status: Status = "ok" if chance < 0.9 else _FAILURES[int(generator.integers(len(_FAILURES)))]
     reason = "" if status == "ok" else f"{status} for a reason that takes a sentence of the usual length to tell"
@@ -200,7 +200,7 @@ def _measurement(generator: np.random.Generator, median_ms: float) -> Measuremen
 
 
 def _comparison(rows: list[Record]) -> Comparison:
-    """The two best of a sweep against each other, in 40 rounds of 25 calls each, eight a pair of processes."""
+    """A comparison of a sweep's two fastest variants: 40 rounds of 25 calls, eight for each pair of processes."""
     ranked = sorted((row for row in rows if row.status == "ok" and row.latency), key=_median)
     a, b = (replace(row, measurement=replace(row.measurement, latency=None, throughput=None)) for row in ranked[:2])
     blocks: list[Any] = [

@@ -1,4 +1,4 @@
-"""Records made by hand, with samples whose figures can be checked on paper."""
+"""Records for tests, with samples whose statistics can be computed by hand."""
 
 import os
 import subprocess
@@ -28,7 +28,7 @@ from bakeoff.variant import BackendUse, Variant
 HOST = Host("Test CPU", 4, 8, ("avx2",), 8 << 30, "Linux 6.1 x86_64", "3.11.7")
 GPU_HOST = replace(HOST, gpus=({"name": "Test GPU", "uuid": "GPU-1", "memory_bytes": 80 << 30},))
 SETTLED = ("sweep", "toy", "--backends", "inductor[mode=reduce-overhead]", "--device", "cpu", "--dtype", "fp32")
-"""A command that makes a record without starting a worker: CUDA graphs are for CUDA."""
+"""A command that writes a record without starting a worker: CUDA graphs are unsupported on a CPU."""
 
 
 def clock(samples_ms: Sequence[float]) -> Clock:
@@ -36,7 +36,7 @@ def clock(samples_ms: Sequence[float]) -> Clock:
 
 
 def measurement(samples_ms: Sequence[float] = (), status: Any = "ok", reason: str = "", **changes: Any) -> Measurement:
-    """What a worker reports; without samples only a status and a reason."""
+    """A worker's report; without samples only a status and a reason."""
     if not samples_ms:
         return Measurement(status, reason, **changes)
     limit, error, sqnr_db = (2e-6, 1e-6, 120.0) if status != "parity_failed" else (2e-6, 0.5, 6.0)
@@ -66,7 +66,7 @@ def record(
     made: Measurement | None = None,
     **changes: Any,
 ) -> Record:
-    """A record of toy:tiny.world on HOST; `changes` go into the record itself."""
+    """A record of toy:tiny.world on HOST; `changes` are fields of the record."""
     name, _, options = backend.partition("[")
     uses = (BackendUse(name, tuple((option, True) for option in filter(None, options.rstrip("]").split(",")))),)
     variant = Variant("toy", "tiny", "world", uses, dtype, "cpu")
@@ -105,7 +105,7 @@ def record(
 
 @dataclass(frozen=True)
 class Ran:
-    """What a command left."""
+    """Exit code and output of a command."""
 
     code: int
     out: str
@@ -113,14 +113,14 @@ class Ran:
 
     @property
     def said(self) -> list[str]:
-        """The sentences on stderr; progress of a sweep stands there too."""
+        """The lines of stderr, which include the progress of a sweep."""
         return [line for line in self.err.splitlines() if line.startswith("bakeoff: ")]
 
 
 def bakeoff(
     *arguments: str | bytes, cwd: Path, prefix: Sequence[str] = (), timeout: float = 120, **environment: str | None
 ) -> Ran:
-    """The command line in a process of its own; a variable that is None is taken out of the environment."""
+    """Run the command line in its own process; a variable that is None is removed from the environment."""
     variables = {name: value for name, value in {**os.environ, **environment}.items() if value is not None}
     done = subprocess.run(
         [*prefix, sys.executable, "-m", "bakeoff", *arguments],

@@ -1,4 +1,4 @@
-"""A user's own quantiser of the toys' linear layer, which builds by itself or prepares for another backend."""
+"""A user's own quantiser of the toy's linear layer; it builds by itself or prepares a module for another backend."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""A worker that measures nothing: it says its phases, sleeps a little and leaves a result, in a tenth of a second.
+"""A worker that measures nothing: it reports its phases, sleeps and writes a result, in a tenth of a second.
 
 A build that finds nothing in its cache folder draws how slow its code is, and leaves that there, as compilers differ
 from build to build. BAKEOFF_TEST_SURE=1 keeps workers from dying by chance; one whose cache folder's name ends with
@@ -33,19 +33,19 @@ def work(*phases: str) -> None:
         time.sleep(random.random() * _LONGEST_PHASE_S)
 
 
-def judge(job: dict[str, Any]) -> dict[str, Any]:
-    """Leaves the files by which a sweep knows that a judge is there."""
+def reference(job: dict[str, Any]) -> dict[str, Any]:
+    """Write the files by which a sweep recognises an existing reference."""
     folder = Path(job["folder"])
     folder.mkdir(parents=True, exist_ok=True)
     work("import", "weights", "reference")
     for name in ("reference.json", *(f"eager-{dtype}.json" for dtype in job["dtypes"])):
         (folder / name).write_text("{}")
         time.sleep(0.01)
-    return {"judge": folder.name, "dtype": "fp64", "seconds": 0.1, "reused": False}
+    return {"reference": folder.name, "dtype": "fp64", "seconds": 0.1, "reused": False}
 
 
 def measure(job: dict[str, Any]) -> dict[str, Any]:
-    """Mostly ok; now and then it dies, or leaves somebody behind that its guard has to find."""
+    """Usually ok; sometimes it dies, or leaves a process that its guard must find."""
     work("import", "weights", "build")
     chance = 1.0 if os.environ.get("BAKEOFF_TEST_SURE") else random.random()
     if chance < 0.3:
@@ -79,7 +79,7 @@ def speed_file(job: dict[str, Any]) -> Path:
 
 
 def built(job: dict[str, Any]) -> float:
-    """How slow what was built is, from its cache where it was built before; eager is the slowest."""
+    """Time of a call of this build, read from its cache if it was built before; eager is the slowest."""
     if "eager" in job["variant"]:
         return 3.0
     path, slowness = speed_file(job), random.uniform(1.0, 2.0)
@@ -92,7 +92,7 @@ def built(job: dict[str, Any]) -> float:
 
 
 def compare(job: dict[str, Any]) -> dict[str, Any]:
-    """Blocks of calls as they are asked for, until `stop` or nobody asks any more."""
+    """Answer requests for blocks of calls, until `stop` or the end of the input."""
     work("import", "weights", "build", "prove", "check", "warm-up")
     slowness = built(job["measure"])
     say("ready", call_ns=1_000_000)
@@ -109,7 +109,7 @@ def ceilings(_job: dict[str, Any]) -> dict[str, Any]:
 
 
 def drawn(count: int, slowness: float = 1.0) -> list[int]:
-    """Nanoseconds that spread over a tenth of a millisecond."""
+    """Samples in nanoseconds, spread over a tenth of a millisecond."""
     return [round(slowness * 1e6) + random.randrange(100_000) for _ in range(count)]
 
 
@@ -117,7 +117,7 @@ def main() -> None:
     started = time.monotonic()
     asked = json.loads(Path("job.json").read_bytes())
     answers = {
-        "ReferenceJob": judge,
+        "ReferenceJob": reference,
         "MeasureJob": measure,
         "TraceJob": twin,
         "CompareJob": compare,

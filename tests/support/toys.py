@@ -1,4 +1,4 @@
-"""Engines of the real libraries on a toy, built in the test's own process by what a worker builds them with."""
+"""Engines of the real libraries for the toy component, built in the test's process by the code of the worker."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,13 +21,13 @@ from bakeoff.worker.torch_flags import flags
 LIBRARY_WARNINGS = pytest.mark.filterwarnings(
     "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning"
 )
-"""The libraries warn about each other."""
+"""Warnings of the libraries about each other."""
 NEEDS_COMPILER = pytest.mark.skipif(missing_compiler(None, "cpu") is not None, reason="inductor needs a C++ compiler")
 
 
 @dataclass(frozen=True)
 class Toy:
-    """A built toy, its inputs, and what eager gave for them."""
+    """A built toy, its inputs, and eager's outputs for them."""
 
     built: BuiltEngine
     module: nn.Module
@@ -44,7 +44,7 @@ class Toy:
         return self.engine.prove()
 
     def error(self) -> float:
-        """Largest relative L2 of an output of any set; the calls are made in turn, after all were bound."""
+        """Largest relative L2 error of an output of any set; all sets are bound before the first call."""
         with flags(self.dtype, 1):  # dynamo guards on them
             found = [call() for call in self.built.calls]
         return max(
@@ -88,7 +88,7 @@ def build_toy(
 
 
 def misfits(inputs: dict[str, Tensor]) -> dict[str, dict[str, Tensor]]:
-    """The inputs with the first of them wrong, by how."""
+    """The inputs with a wrong first one; `how` names the error."""
     name, right = next(iter(inputs.items()))
     wrong = {
         "shape": torch.zeros(*right.shape[:-1], right.shape[-1] + 1, dtype=right.dtype),

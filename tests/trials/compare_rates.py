@@ -25,7 +25,7 @@ from lab import Recorder, marked_folder
 from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.request import Request
 from bakeoff.record.policy import Policy
-from bakeoff.record.verdict import Verdict, judge
+from bakeoff.record.verdict import Verdict, decide
 from bakeoff.sweep.compare import compare
 
 PLAIN_EAGER = "bakeoff.selftest.faulty:PLAIN_EAGER"
@@ -57,7 +57,7 @@ def rates(
         task = bar.add_task(name, total=len(pairs))
         for number, (a, b) in enumerate(pairs):
             plan = plan_of(a, b, WORKLOADS[number % len(WORKLOADS)], seconds, threads)
-            found.append(judge(compare(plan, runs, name, Recorder(), seed=number).comparison))
+            found.append(decide(compare(plan, runs, name, Recorder(), seed=number).comparison))
             bar.advance(task)
     return found
 

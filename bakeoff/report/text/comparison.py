@@ -3,7 +3,7 @@
 from bakeoff.record.difference import differences
 from bakeoff.record.schema import Record
 from bakeoff.record.store import StoredComparison
-from bakeoff.record.verdict import AGREEING_PAIRS, CONFIDENCE, LEAST_DIFFERENCE, MOST_PAIRS, decide_unpaired, judge
+from bakeoff.record.verdict import AGREEING_PAIRS, CONFIDENCE, LEAST_DIFFERENCE, MOST_PAIRS, decide, decide_unpaired
 from bakeoff.report.comparisons import sentence, sentence_apart
 from bakeoff.report.groups import name_of
 
@@ -24,7 +24,7 @@ def render(compared: StoredComparison) -> str:
         "",
     ]
     if comparison.rounds:
-        verdict = judge(comparison)
+        verdict = decide(comparison)
         lines += [
             f"A  {verdict.a_ms:10.4f} ms  {comparison.a.variant}",
             f"B  {verdict.b_ms:10.4f} ms  {comparison.b.variant}",

@@ -28,7 +28,7 @@ class Diagnosis:
 def read() -> Diagnosis:
     """Look at this host and its libraries."""
     versions = host.read_versions()
-    devices = [device for device in DEVICES if not host.device_gap(device)]
+    devices = [device for device in DEVICES if not host.missing_device(device)]
     return Diagnosis(
         host=host.read_host(),
         versions=versions,
@@ -55,7 +55,7 @@ def render(found: Diagnosis) -> str:
     ]
     lines += [f"GPU       {', '.join(f'{name} {value}' for name, value in gpu.items())}" for gpu in machine.gpus]
     if not machine.gpus:
-        lines.append(f"GPU       none: {host.device_gap('cuda')}")
+        lines.append(f"GPU       none: {host.missing_device('cuda')}")
     lines.append("versions  " + ", ".join(f"{name} {version}" for name, version in found.versions.items()))
     if "torch" not in found.versions:
         lines.append(f"problem   torch is not installed. {INSTALL}")

@@ -72,7 +72,7 @@ def read_backends() -> tuple[BackendLine, ...]:
             defaults = [one for one in backend.defaults if device in one.devices]
             sets = tuple("+".join(filter(None, (str(use_of(backend, one.options)), one.then))) for one in defaults)
             options = defaults[0].options if defaults else backend.options()
-            gap = gap or host.device_gap(device) or backend.unavailable(options, device) or ""
+            gap = gap or host.missing_device(device) or backend.unavailable(options, device) or ""
             lines.append(BackendLine(name, backend.summary, device, gap, sets))
     return tuple(lines)
 

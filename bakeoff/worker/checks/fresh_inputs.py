@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bakeoff.backends.backend import Call, Engine, Outputs
-from bakeoff.record.schema import Finding
+from bakeoff.record.schema import Finding, new_finding
 from bakeoff.worker.checks.outputs import copied
 from bakeoff.worker.clocks.clock import TimingConfig, time_call
 from bakeoff.worker.subject import synchronise
@@ -64,7 +64,7 @@ class FreshInputsResult:
 
     def alarms(self) -> list[Finding]:
         """The problem as a finding that makes the row unstable."""
-        return [Finding("unseen", self.problem)] if self.problem is not None else []
+        return [new_finding("unseen", self.problem)] if self.problem is not None else []
 
 
 def call_with_fresh_inputs(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from bakeoff.backends.backend import Call, Outputs
-from bakeoff.record.schema import Clock, Finding, Samples
+from bakeoff.record.schema import Clock, Finding, Samples, new_finding
 from bakeoff.record.statistics import interval_ranks
 from bakeoff.worker.checks.outputs import LATE_S, copied, overwrite
 from bakeoff.worker.clocks.clock import TimingConfig, now_ns, time_block, time_call, time_checked_call
@@ -67,7 +67,7 @@ def time_calls(calls: Sequence[Call], activity: Activity, config: TimingConfig) 
     findings = []
     if not settled:
         text = f"samples still drifted after {policy.warmup_cap_s:.0f} s of warm-up"
-        findings.append(Finding("warm-up", text))
+        findings.append(new_finding("warm-up", text))
     before = dict(activity())
     report("latency")
     with measure_cpu_usage() as latency_usage:

@@ -1,4 +1,4 @@
-"""Which folder is used: the lab's own variable, then the XDG variables, then the home folder."""
+"""Folders are taken from the BAKEOFF_* variables, else the XDG variables, else the home folder."""
 
 from pathlib import Path
 

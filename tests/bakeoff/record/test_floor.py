@@ -1,4 +1,4 @@
-"""Floors by hand: what bounds a call, from datasheets and from ceilings, and what is disbelieved."""
+"""Floors computed by hand, from datasheets and from ceilings, and rows below them."""
 
 from dataclasses import replace
 from typing import Any
@@ -52,22 +52,22 @@ def test_share_of_the_floor() -> None:
 @pytest.mark.parametrize("changes", [{"ceilings": ()}, {"minimum_bytes": 0}, {"ceilings": CEILINGS[:4]}])
 def test_no_floor_without_its_facts(changes: dict[str, Any]) -> None:
     assert floors(bounded([50.0], **changes)) == ()
-    assert below_floor(bounded([0.001], **changes)) == ""
+    assert below_floor(bounded([0.001], **changes)) is None
 
 
-def test_a_measured_floor_is_disbelieved_below_seven_tenths() -> None:
+def test_times_below_seven_tenths_of_a_measured_floor_are_rejected() -> None:
     bound_ms = 600 * MIB / 15e9 * 1e3
-    assert below_floor(bounded([0.71 * bound_ms])) == ""
+    assert below_floor(bounded([0.71 * bound_ms])) is None
     reason = below_floor(bounded([0.69 * bound_ms]))
-    assert reason.startswith("below_floor: ")
-    assert "0.7 of the floor by measured traffic" in reason
+    assert reason is not None
+    assert all(fact in reason for fact in ("0.7", "measured", "traffic"))
 
 
 def test_the_faster_of_two_clocks_decides() -> None:
     made = measurement([50.0], throughput=clock([1.0]))
-    assert below_floor(bounded([], made=made)) != ""
-    assert below_floor(bounded([50.0])) == ""
-    assert below_floor(bounded([])) == ""
+    assert below_floor(bounded([], made=made)) is not None
+    assert below_floor(bounded([50.0])) is None
+    assert below_floor(bounded([])) is None
 
 
 def gpu(name: str) -> Host:
@@ -86,5 +86,7 @@ def test_a_datasheet_bounds_known_gpus() -> None:
     assert (half.source, half.traffic_ms) == ("datasheet", pytest.approx(1.0))
     assert half.ms == pytest.approx(1e12 / 989.5e12 * 1e3)
     assert (full.bound, full.ms) == ("compute", pytest.approx(1e12 / 67e12 * 1e3))
-    assert below_floor(on_gpu("NVIDIA H200", [0.9], "bf16")).endswith("the floor by datasheet compute")
-    assert below_floor(on_gpu("NVIDIA H200", [1.1], "bf16")) == ""
+    reason = below_floor(on_gpu("NVIDIA H200", [0.9], "bf16"))
+    assert reason is not None
+    assert all(fact in reason for fact in ("datasheet", "compute"))
+    assert below_floor(on_gpu("NVIDIA H200", [1.1], "bf16")) is None

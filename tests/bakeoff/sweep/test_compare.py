@@ -14,7 +14,7 @@ from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.request import Request
 from bakeoff.record.difference import differences
 from bakeoff.record.store import Stored, StoredComparison, find, find_comparison, load_all
-from bakeoff.record.verdict import AGREEING_PAIRS, judge
+from bakeoff.record.verdict import AGREEING_PAIRS, decide
 from bakeoff.report.comparisons import final_of, sentence
 from bakeoff.report.recommendation import recommendation
 from bakeoff.report.text.comparison import render, render_apart
@@ -55,7 +55,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[StoredComparison, Re
 
 
 def test_the_faster_one_is_called_faster(kept: tuple[StoredComparison, Recorder, Path]) -> None:
-    verdict = judge(kept[0].comparison)
+    verdict = decide(kept[0].comparison)
     assert verdict.word == "faster"
     assert 1.5 < verdict.ratio < 6
     assert sentence(kept[0].comparison).startswith("repeats fp32 is faster than repeats[times=3] fp32: ")
@@ -90,8 +90,8 @@ def test_it_is_stored_beside_the_records_and_found_again(kept: tuple[StoredCompa
     assert (records.current, records.problems) == ((), ())
     assert [entry.id for entry in records.comparisons] == [found.id]
     again = find_comparison(runs, found.id.rpartition("_")[2])
-    assert judge(again.comparison) == judge(found.comparison)
-    with pytest.raises(BakeoffError, match="see: bakeoff compare"):
+    assert decide(again.comparison) == decide(found.comparison)
+    with pytest.raises(BakeoffError, match="bakeoff compare"):
         find(runs, found.id)
 
 
@@ -103,7 +103,7 @@ def test_what_does_not_fit_together_is_measured_in_turn(tmp_path: Path, monkeypa
     assert comparison.how == "in turn"
     assert len(comparison.rounds) == 2
     assert [what for what, _ in progress.told].count("say") == 1, "it says that both do not fit in memory"
-    assert judge(comparison).word == "no difference shown", "two pairs show nothing, however far apart"
+    assert decide(comparison).word == "no difference shown", "two pairs show nothing, however far apart"
     assert "2 pairs of fresh processes in turn" in sentence(comparison)
 
 

@@ -280,7 +280,7 @@ class TestBuilds:
         progress = Recorder()
         done = self.run(self.plan(2), progress=progress)
         assert [entry.record.status for entry in done.stored] == ["ok", "ok"]
-        assert any(kind == "say" and "cannot become the usual" in text for kind, text in progress.told)
+        assert any(kind == "say" and "cannot be renamed" in text for kind, text in progress.told)
 
 
 def cache_state(record: Record) -> str:

@@ -1,4 +1,4 @@
-"""Components that go wrong before any backend is reached; a sweep reaches them as `broken:RAISES`."""
+"""Components that fail before a backend is called; a sweep uses them as `broken:RAISES`."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""A module that wants more memory than there is."""
+"""A module that allocates more memory than there is."""
 
 import torch
 from torch import Tensor, nn

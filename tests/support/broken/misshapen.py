@@ -1,4 +1,4 @@
-"""A module that gives another shape than its spec states."""
+"""A module whose output does not have the shape in its spec."""
 
 from torch import Tensor, nn
 

@@ -1,4 +1,4 @@
-"""On the path of a worker: a program dies of a segfault when it is opened."""
+"""Put on the path of a worker: opening a program causes a segmentation fault."""
 
 import os
 import signal

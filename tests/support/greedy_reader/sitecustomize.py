@@ -1,4 +1,4 @@
-"""On the path of a worker: a program takes eight gigabytes when it is opened."""
+"""Put on the path of a worker: opening a program allocates eight gigabytes."""
 
 from bakeoff.backends import torch_export
 

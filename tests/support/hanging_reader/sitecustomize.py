@@ -1,4 +1,4 @@
-"""On the path of a worker: a program is never done opening."""
+"""Put on the path of a worker: opening a program never ends."""
 
 import time
 

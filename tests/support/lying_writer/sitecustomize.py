@@ -1,4 +1,4 @@
-"""On the path of a worker: torch.export writes another module than it was given."""
+"""Put on the path of a worker: torch.export writes a different module from the one it was given."""
 
 from bakeoff.backends import torch_export
 

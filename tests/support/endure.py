@@ -1,6 +1,6 @@
 """Sweeps as processes for endurance tests: killed, run twice at once, without disk space, or with failing writes.
 
-Every function raises AssertionError when the lab does not keep its word, and gives back the figures if it does.
+Functions raise AssertionError if bakeoff does not behave as it must, and return the measured figures if it does.
 """
 
 import json

@@ -2,15 +2,13 @@
 
 import errno
 import os
-import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from disk import files, largest_file
 
 from bakeoff.machine.files import digest, write_atomically
 from bakeoff.models.errors import BakeoffError
@@ -29,21 +27,6 @@ def die(*arguments):
 setattr(os, victim, die)
 write_atomically(Path(sys.argv[1]), b"new " * 1000)
 """
-
-
-@contextmanager
-def largest_file(size: int) -> Iterator[None]:
-    """Writes past `size` fail with EFBIG, as they fail with ENOSPC on a full disk; Python ignores SIGXFSZ."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
-def files(folder: Path) -> list[str]:
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
 class TestWriteAtomically:

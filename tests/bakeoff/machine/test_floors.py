@@ -4,22 +4,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from ceilings import CEILINGS, MIB
 from records import GPU_HOST, HOST
 
 from bakeoff.machine.datasheets import _SHEETS, find_datasheet
-from bakeoff.machine.floors import Ceiling, peak_bandwidth, peak_flops
+from bakeoff.machine.floors import peak_bandwidth, peak_flops
 from bakeoff.machine.host import Host
-
-MIB = 1 << 20
-CEILINGS = (
-    Ceiling("copy", "fp32", MIB, 80e9, 70e9),
-    Ceiling("read", "fp32", MIB, 90e9, 70e9),
-    Ceiling("copy", "fp32", 512 * MIB, 10e9, 9e9),
-    Ceiling("read", "fp32", 512 * MIB, 15e9, 14e9),
-    Ceiling("product", "fp32", 10**9, 100e9, 90e9),
-    Ceiling("convolution", "fp32", 10**9, 150e9, 90e9),
-    Ceiling("product", "bf16", 10**9, 300e9, 250e9),
-)
 
 
 def test_bandwidth_is_that_of_the_largest_working_set_that_is_not_larger() -> None:

@@ -2,35 +2,18 @@
 
 import random
 import re
-import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from disk import files, largest_file
 from records import record
 
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record.codec import encode
 from bakeoff.record.schema import SCHEMA, Comparison, Record, Round, Samples, Supersede
 from bakeoff.record.store import find, find_comparison, load_all, now, save, supersede
-
-
-@contextmanager
-def largest_file(size: int) -> Iterator[None]:
-    """Writes past `size` fail with EFBIG, as they fail with ENOSPC on a full disk; Python ignores SIGXFSZ."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
-def files(folder: Path) -> list[str]:
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
 def at(second: int, backend: str = "eager", **changes: Any) -> Record:

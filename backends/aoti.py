@@ -27,7 +27,8 @@ from bakeoff.backends.backend import (
     Proof,
     Unsupported,
 )
-from bakeoff.backends.exported import (
+from bakeoff.backends.format import ArtifactFormat, HostRequirement, Opening, Run, WriteRequest, Written
+from bakeoff.backends.graphs import (
     TORCH,
     check_layouts,
     export,
@@ -38,7 +39,6 @@ from bakeoff.backends.exported import (
     save_weights,
     tensors_of,
 )
-from bakeoff.backends.format import ArtifactFormat, HostRequirement, Opening, Run, WriteRequest, Written
 from bakeoff.backends.inductor import FREEZING_ON_CUDA, compiler_environment, missing_compiler
 from bakeoff.backends.pt2_files import check_package
 from bakeoff.backends.torch_internals import INDUCTOR_KERNELS, Package, compile_package, load_package, package_calls

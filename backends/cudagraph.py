@@ -21,7 +21,7 @@ from bakeoff.backends.backend import (
     Outputs,
     Proof,
 )
-from bakeoff.backends.exported import TORCH
+from bakeoff.backends.graphs import TORCH
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

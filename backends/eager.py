@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from bakeoff.backends.backend import Backend, BuildContext, Capability, Engine, Evidence, ModuleEngine, NoOptions
-from bakeoff.backends.exported import TORCH
+from bakeoff.backends.graphs import TORCH
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

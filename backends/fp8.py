@@ -18,7 +18,7 @@ from bakeoff.backends.backend import (
     Prepared,
     Unsupported,
 )
-from bakeoff.backends.exported import TORCH
+from bakeoff.backends.graphs import TORCH
 from bakeoff.backends.quantization import LEAST_ELEMENTS, TORCHAO, negative_least, quantise_linear, quiet
 from bakeoff.models.component import Quantisation
 

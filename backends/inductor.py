@@ -25,8 +25,8 @@ from bakeoff.backends.backend import (
     Outputs,
     Proof,
 )
-from bakeoff.backends.compiled import CompiledEngine, CompileLog, compile_whole
-from bakeoff.backends.exported import TORCH
+from bakeoff.backends.graphs import TORCH
+from bakeoff.backends.torch_compile import CompiledEngine, CompileLog, compile_whole
 from bakeoff.backends.torch_internals import INDUCTOR_KERNELS, compile_with_inductor, inductor_mode
 from bakeoff.backends.tracing import trace_operators
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from bakeoff.backends.backend import Backend, BuildContext, Capability, DefaultOptions, Evidence, Footprint, Prepared
-from bakeoff.backends.exported import TORCH
+from bakeoff.backends.graphs import TORCH
 from bakeoff.backends.quantization import LEAST_ELEMENTS, TORCHAO, negative_least, quantise_linear, quiet
 from bakeoff.models.component import Quantisation
 

@@ -20,7 +20,7 @@ from bakeoff.backends.backend import (
     Prepared,
     Unsupported,
 )
-from bakeoff.backends.exported import TORCH, export
+from bakeoff.backends.graphs import TORCH, export
 from bakeoff.backends.quantization import TORCHAO, quiet
 from bakeoff.backends.torch_internals import fold_constants
 from bakeoff.models.component import Quantisation

@@ -35,8 +35,8 @@ from bakeoff.backends.backend import (
     Requirement,
     Unsupported,
 )
-from bakeoff.backends.exported import INSTALL, TORCH, check_layouts, check_not_quantised, export, input_layouts
 from bakeoff.backends.format import ArtifactFormat, BadArtifact, HostRequirement, Opening, Run, WriteRequest, Written
+from bakeoff.backends.graphs import INSTALL, TORCH, check_layouts, check_not_quantised, export, input_layouts
 from bakeoff.backends.port import Port, buffers_like
 from bakeoff.backends.tracing import TRACED_CALLS, Kernel, Trace
 

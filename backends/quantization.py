@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 from bakeoff.backends.backend import Prepared, Requirement, Unsupported
-from bakeoff.backends.exported import INSTALL
+from bakeoff.backends.graphs import INSTALL
 
 if TYPE_CHECKING:
     from torch import nn

@@ -22,7 +22,8 @@ from bakeoff.backends.backend import (
     NoOptions,
     Proof,
 )
-from bakeoff.backends.exported import (
+from bakeoff.backends.format import ArtifactFormat, HostRequirement, Opening, Run, WriteRequest, Written
+from bakeoff.backends.graphs import (
     TORCH,
     check_layouts,
     check_not_quantised,
@@ -31,7 +32,6 @@ from bakeoff.backends.exported import (
     input_layouts,
     operators,
 )
-from bakeoff.backends.format import ArtifactFormat, HostRequirement, Opening, Run, WriteRequest, Written
 from bakeoff.backends.pt2_files import check_program
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from bakeoff.backends.backend import (
     Requirement,
     Unsupported,
 )
-from bakeoff.backends.exported import TORCH, input_layouts
+from bakeoff.backends.graphs import TORCH, input_layouts
 from bakeoff.backends.onnxruntime.artifact import FORMAT
 from bakeoff.backends.onnxruntime.export import ExportedModel, export_model
 from bakeoff.backends.onnxruntime.options import INSTALL, PROVIDERS, Options, provider_of

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from bakeoff.backends.artifact_cache import load_or_build
 from bakeoff.backends.backend import BuildContext, Unavailable, Unsupported
-from bakeoff.backends.exported import check_not_quantised, export, graph_hash, program_key
+from bakeoff.backends.graphs import check_not_quantised, export, graph_hash, program_key
 from bakeoff.backends.onnxruntime.options import INSTALL, Options, provider_of
 from bakeoff.backends.onnxruntime.session import load_errors, open_session, preload, provider_options, session_options
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from bakeoff.backends.exported import INSTALL as _INSTALL
+from bakeoff.backends.graphs import INSTALL as _INSTALL
 
 PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtExecutionProvider"}
 INSTALL = f"{_INSTALL}; for CUDA, replace onnxruntime by onnxruntime-gpu"

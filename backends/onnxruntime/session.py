@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bakeoff.backends.backend import Call, Engine, Proof
-from bakeoff.backends.exported import check_layouts
+from bakeoff.backends.graphs import check_layouts
 from bakeoff.backends.onnxruntime.binding import bind_tensors, runner
 from bakeoff.backends.onnxruntime.options import PROVIDERS, Options, provider_of
 from bakeoff.backends.onnxruntime.profile import read_profile

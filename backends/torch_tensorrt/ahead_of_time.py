@@ -20,7 +20,7 @@ from bakeoff.backends.backend import (
     Footprint,
     Proof,
 )
-from bakeoff.backends.exported import TORCH, check_layouts, input_layouts
+from bakeoff.backends.graphs import TORCH, check_layouts, input_layouts
 from bakeoff.backends.torch_tensorrt.artifact import FORMAT
 from bakeoff.backends.torch_tensorrt.library import REQUIRES
 from bakeoff.backends.torch_tensorrt.program import Options, configure, file_digest, save_program

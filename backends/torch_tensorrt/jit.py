@@ -21,8 +21,8 @@ from bakeoff.backends.backend import (
     Footprint,
     Proof,
 )
-from bakeoff.backends.compiled import CompiledEngine, CompileLog, compile_whole
-from bakeoff.backends.exported import TORCH, check_not_quantised, operators
+from bakeoff.backends.graphs import TORCH, check_not_quantised, operators
+from bakeoff.backends.torch_compile import CompiledEngine, CompileLog, compile_whole
 from bakeoff.backends.torch_tensorrt.library import REQUIRES, load_library
 from bakeoff.backends.torch_tensorrt.partitions import PartitionLog, capture_partition_log
 from bakeoff.backends.torch_tensorrt.proof import Converted, prove, read_converted, trace_engines

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from bakeoff.backends.artifact_cache import load_or_build
 from bakeoff.backends.backend import BuildContext, Unsupported
-from bakeoff.backends.exported import check_not_quantised, export, graph_hash, operators, program_key
+from bakeoff.backends.graphs import check_not_quantised, export, graph_hash, operators, program_key
 from bakeoff.backends.torch_tensorrt.library import load_library
 from bakeoff.backends.torch_tensorrt.partitions import PartitionLog, capture_partition_log
 from bakeoff.backends.torch_tensorrt.proof import read_converted

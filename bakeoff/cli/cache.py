@@ -20,7 +20,7 @@ def cache(
 ) -> None:
     """Show the lab's cache folder: kinds, entries, MiB and last use."""
     from bakeoff.machine import paths
-    from bakeoff.machine.caches import read
+    from bakeoff.machine.cache_inventory import read
     from bakeoff.report.text import cache
 
     if context.invoked_subcommand is not None:
@@ -51,7 +51,7 @@ def clear(
 ) -> None:
     """Remove what can be made again, without asking, and say what it was; never while something is measured."""
     from bakeoff.machine import paths
-    from bakeoff.machine.caches import Selection, read, remove, select
+    from bakeoff.machine.cache_inventory import Selection, read, remove, select
     from bakeoff.machine.locks import all_devices_lock
     from bakeoff.report.text import cache
 

@@ -25,7 +25,7 @@ from bakeoff.backends.backend import (
     PrepareFunction,
     Proof,
 )
-from bakeoff.backends.exported import TORCH, export, operators
+from bakeoff.backends.graphs import TORCH, export, operators
 from bakeoff.backends.inductor import compiler_environment, missing_compiler
 from bakeoff.backends.onnxruntime.backend import BACKEND as ONNXRUNTIME
 from bakeoff.backends.onnxruntime.options import Options as OnnxruntimeOptions

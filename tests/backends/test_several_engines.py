@@ -12,7 +12,6 @@ from torch import Tensor
 from toys import LIBRARY_WARNINGS, NEEDS_COMPILER, Toy, build_toy
 
 from bakeoff import backends
-from bakeoff.backends import compiled
 from bakeoff.worker.torch_flags import flags
 
 pytestmark = [
@@ -135,7 +134,9 @@ class TestFreezing:
             assert config.freezing is True
             raise RuntimeError("no kernel for this operator")
 
-        engine = compiled.CompiledEngine(fail, compiled.CompileLog(), lambda: None, lambda _call: None, freezing=True)
+        engine = torch_compile.CompiledEngine(
+            fail, torch_compile.CompileLog(), lambda: None, lambda _call: None, freezing=True
+        )
         with pytest.raises(RuntimeError, match="no kernel"):
             engine.bind({})()
         assert config.freezing is False

@@ -9,7 +9,7 @@ from tabulate import tabulate
 
 from bakeoff.machine import host
 from bakeoff.machine.build_cache import About
-from bakeoff.machine.caches import KINDS, LOCKS, OTHER, Cleared, Item
+from bakeoff.machine.cache_inventory import KINDS, LOCKS, OTHER, Cleared, Item
 from bakeoff.report.format import MIB
 
 _HOLDS = {kind.name: kind.holds for kind in KINDS} | {

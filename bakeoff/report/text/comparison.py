@@ -1,6 +1,6 @@
 """Two variants held against each other: `bakeoff compare`."""
 
-from bakeoff.record.difference import differences
+from bakeoff.record.diff import differences
 from bakeoff.record.schema import Record
 from bakeoff.record.store import StoredComparison
 from bakeoff.record.verdict import AGREEING_PAIRS, CONFIDENCE, LEAST_DIFFERENCE, MOST_PAIRS, decide, decide_unpaired

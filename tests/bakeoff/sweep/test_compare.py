@@ -12,7 +12,7 @@ from bakeoff.machine import host, paths
 from bakeoff.models.errors import BakeoffError
 from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.request import Request
-from bakeoff.record.difference import differences
+from bakeoff.record.diff import differences
 from bakeoff.record.store import Stored, StoredComparison, find, find_comparison, load_all
 from bakeoff.record.verdict import AGREEING_PAIRS, decide
 from bakeoff.report.comparisons import final_of, sentence

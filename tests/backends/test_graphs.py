@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from toys import LIBRARY_WARNINGS, misfits
 
 from bakeoff.backends.backend import Unsupported
-from bakeoff.backends.exported import (
+from bakeoff.backends.graphs import (
     check_layouts,
     export,
     graph_hash,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from bakeoff.backends.backend import Call, Engine, Outputs, Proof
-from bakeoff.backends.exported import graph_hash, operators
+from bakeoff.backends.graphs import graph_hash, operators
 from bakeoff.backends.torch_internals import (
     CompileActivity,
     compile_id,

@@ -14,8 +14,8 @@ from filelock import FileLock
 from lab import FAST, TORCHLESS, Recorder
 from records import Ran, bakeoff
 
-from bakeoff.machine import build_cache, caches, host, paths
-from bakeoff.machine.caches import Item, Selection
+from bakeoff.machine import build_cache, cache_inventory, host, paths
+from bakeoff.machine.cache_inventory import Item, Selection
 from bakeoff.models.errors import BakeoffError, ErrorCode
 from bakeoff.plan.plan import make_plan
 from bakeoff.plan.request import Request
@@ -72,7 +72,9 @@ def all_files(root: Path) -> set[str]:
 
 
 def clear(root: Path, **choice: Any) -> set[str]:
-    cleared = caches.remove(root, caches.select(caches.read(root), Selection(**choice), NOW_S))
+    cleared = cache_inventory.remove(
+        root, cache_inventory.select(cache_inventory.read(root), Selection(**choice), NOW_S)
+    )
     assert cleared.kept == ()
     return places_of(cleared.removed)
 
@@ -89,7 +91,7 @@ LARGE = {
 
 class TestShowing:
     def test_every_kind_with_its_entries_bytes_and_last_use(self, folder: Path) -> None:
-        found = {line.kind: line for line in cache.survey(folder, caches.read(folder)).kinds}
+        found = {line.kind: line for line in cache.survey(folder, cache_inventory.read(folder)).kinds}
         about_bytes = sum(
             (folder / "compiled" / name / build_cache.ABOUT).stat().st_size for name in ("aaaa", "bbbb-build2")
         )
@@ -101,7 +103,7 @@ class TestShowing:
         assert found["references"].bytes == 2 * MIB
         assert found["compiled"].used_s == NOW_S - DAY_S
         assert found["logs"].used_s == NOW_S - 5 * DAY_S
-        text = cache.render(cache.survey(folder, caches.read(folder)), verbose=False)
+        text = cache.render(cache.survey(folder, cache_inventory.read(folder)), verbose=False)
         assert re.search("^compiled .* 3 +4.5 +2023-11-13 22:13$", text, re.MULTILINE)
         assert text.splitlines()[0] == str(folder)
         assert text.splitlines()[-1].split() == ["total", "11", "6.5"]
@@ -110,7 +112,7 @@ class TestShowing:
         self, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(host, "read_versions", lambda: {"torch": "2.13.0"})
-        text = cache.render(cache.survey(folder, caches.read(folder)), verbose=True)
+        text = cache.render(cache.survey(folder, cache_inventory.read(folder)), verbose=True)
         rows = [line.split("  ") for line in text.partition("compiled variant")[2].splitlines()[2:5]]
         found = [[cell.strip() for cell in row if cell.strip()] for row in rows]
         assert [row[:3] for row in found] == [
@@ -123,7 +125,7 @@ class TestShowing:
     @pytest.mark.parametrize("text", ["", "{", "[]", '{"variant": 3}', "\x00" * 100])
     def test_a_damaged_description_is_ignored(self, folder: Path, text: str) -> None:
         (folder / "compiled/aaaa" / build_cache.ABOUT).write_text(text)
-        assert {item.name for item in caches.read(folder) if item.kind == "compiled"} >= {"aaaa", "cccc"}
+        assert {item.name for item in cache_inventory.read(folder) if item.kind == "compiled"} >= {"aaaa", "cccc"}
 
     def test_a_description_that_is_a_fifo_or_a_link_is_not_read(self, folder: Path, tmp_path: Path) -> None:
         for name in ("aaaa", "bbbb-build2"):
@@ -131,26 +133,28 @@ class TestShowing:
         os.mkfifo(folder / "compiled/aaaa" / build_cache.ABOUT)
         (tmp_path / "mine.json").write_text('{"variant": "mine"}')
         (folder / "compiled/bbbb-build2" / build_cache.ABOUT).symlink_to(tmp_path / "mine.json")
-        names = {item.name for item in caches.read(folder) if item.kind == "compiled"}
+        names = {item.name for item in cache_inventory.read(folder) if item.kind == "compiled"}
         assert names == {"aaaa", "bbbb-build2", "cccc"}
 
     def test_entries_deleted_while_listing_are_left_out(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         listed = os.listdir
         monkeypatch.setattr(os, "listdir", lambda path: [*listed(path), "gone"])
         monkeypatch.setattr(os, "walk", lambda path: [(str(path), ["gone"], ["gone too"])])
-        assert not any("gone" in item.place for item in caches.read(folder))
+        assert not any("gone" in item.place for item in cache_inventory.read(folder))
 
     def test_entries_with_unprintable_names_are_of_kind_other(self, folder: Path) -> None:
         odd = os.fsencode(folder / "compiled") + b"/a\xff\n"
         os.mkdir(odd)
-        text = cache.render(cache.survey(folder, caches.read(folder)), verbose=True)
+        text = cache.render(cache.survey(folder, cache_inventory.read(folder)), verbose=True)
         assert text.isascii()
         assert "a\\udcff\\n" in text
         clear(folder, kinds=("compiled",))
         assert os.path.isdir(odd)
 
     def test_empty(self, tmp_path: Path) -> None:
-        assert cache.render(cache.survey(tmp_path, caches.read(tmp_path)), verbose=True) == f"{tmp_path} is empty"
+        assert (
+            cache.render(cache.survey(tmp_path, cache_inventory.read(tmp_path)), verbose=True) == f"{tmp_path} is empty"
+        )
 
 
 class TestClearing:
@@ -161,13 +165,13 @@ class TestClearing:
             name for name in before if name.split("/")[0] not in ("compiled", "references", "logs")
         }
 
-    @pytest.mark.parametrize("kind", [kind.name for kind in caches.KINDS])
+    @pytest.mark.parametrize("kind", [kind.name for kind in cache_inventory.KINDS])
     def test_one_kind(self, folder: Path, kind: str) -> None:
-        before = caches.read(folder)
+        before = cache_inventory.read(folder)
         gone = {item.place for item in before if item.kind == kind}
         assert gone
         assert clear(folder, kinds=(kind,)) == gone
-        assert places_of(caches.read(folder)) == places_of(before) - gone
+        assert places_of(cache_inventory.read(folder)) == places_of(before) - gone
 
     def test_by_age(self, folder: Path) -> None:
         assert clear(folder, older_than_days=39.5) == {"compiled/bbbb-build2", "compiled/cccc", "logs/ceilings.log"}
@@ -197,7 +201,7 @@ class TestClearing:
     )
     def test_an_invalid_selection_is_refused(self, folder: Path, choice: dict[str, Any], code: str, named: str) -> None:
         with pytest.raises(BakeoffError) as error:
-            caches.select(caches.read(folder), Selection(**choice), NOW_S)
+            cache_inventory.select(cache_inventory.read(folder), Selection(**choice), NOW_S)
         assert error.value.code == code
         assert named in str(error.value)
 
@@ -218,7 +222,7 @@ class TestLinks:
 
     def test_an_entry_itself(self, folder: Path, outside: Path) -> None:
         (folder / "references/elsewhere").symlink_to(outside)
-        (item,) = (item for item in caches.read(folder) if item.place == "references/elsewhere")
+        (item,) = (item for item in cache_inventory.read(folder) if item.place == "references/elsewhere")
         assert item.bytes < 1000
         assert "references/elsewhere" in clear(folder)
         assert not (folder / "references/elsewhere").is_symlink()
@@ -227,7 +231,7 @@ class TestLinks:
     def test_a_kind_itself(self, folder: Path, outside: Path) -> None:
         shutil.rmtree(folder / "references")
         (folder / "references").symlink_to(outside)
-        (item,) = (item for item in caches.read(folder) if item.place == "references")
+        (item,) = (item for item in cache_inventory.read(folder) if item.place == "references")
         assert item.kind == "other"
         clear(folder)
         assert (folder / "references").is_symlink()
@@ -235,18 +239,18 @@ class TestLinks:
 
     def test_a_kind_that_becomes_one_meanwhile(self, folder: Path, outside: Path) -> None:
         (outside / "toy-tiny-world-1234").mkdir()
-        items = caches.read(folder)
+        items = cache_inventory.read(folder)
         shutil.rmtree(folder / "references")
         (folder / "references").symlink_to(outside)
-        cleared = caches.remove(folder, caches.select(items, Selection(kinds=("references",)), NOW_S))
+        cleared = cache_inventory.remove(folder, cache_inventory.select(items, Selection(kinds=("references",)), NOW_S))
         assert (places_of(cleared.removed), places_of(cleared.kept)) == (set(), {"references/toy-tiny-world-1234"})
         assert (outside / "toy-tiny-world-1234").is_dir()
 
     def test_an_entry_that_becomes_one_meanwhile(self, folder: Path, outside: Path) -> None:
-        items = caches.read(folder)
+        items = cache_inventory.read(folder)
         shutil.rmtree(folder / "compiled/aaaa")
         (folder / "compiled/aaaa").symlink_to(outside)
-        caches.remove(folder, caches.select(items, Selection(kinds=("compiled",)), NOW_S))
+        cache_inventory.remove(folder, cache_inventory.select(items, Selection(kinds=("compiled",)), NOW_S))
         assert (outside / "thesis.txt").exists()
 
     def test_the_cache_folder_may_be_one(self, folder: Path, tmp_path: Path) -> None:
@@ -256,19 +260,19 @@ class TestLinks:
 
 def test_the_former_folder_of_a_kind_is_listed_and_cleared_with_it(folder: Path) -> None:
     put(folder / "judges/toy-tiny-world-9999/set0.safetensors", MIB, days=5)
-    found = {line.kind: line for line in cache.survey(folder, caches.read(folder)).kinds}
+    found = {line.kind: line for line in cache.survey(folder, cache_inventory.read(folder)).kinds}
     assert (found["references"].entries, found["references"].bytes) == (2, 3 * MIB)
     both = {"references/toy-tiny-world-1234", "judges/toy-tiny-world-9999"}
-    assert places_of(caches.select(caches.read(folder), Selection(("references",)), NOW_S)) == both
+    assert places_of(cache_inventory.select(cache_inventory.read(folder), Selection(("references",)), NOW_S)) == both
     assert clear(folder, kinds=("judges",)) == both
 
 
 def test_entries_deleted_before_clearing_count_as_removed(folder: Path) -> None:
-    items = caches.read(folder)
+    items = cache_inventory.read(folder)
     shutil.rmtree(folder / "compiled")
     shutil.rmtree(folder / "references/toy-tiny-world-1234")
     (folder / "logs/ceilings.log").unlink()
-    assert caches.remove(folder, caches.select(items, Selection(), NOW_S)).kept == ()
+    assert cache_inventory.remove(folder, cache_inventory.select(items, Selection(), NOW_S)).kept == ()
 
 
 def test_files_deleted_while_their_folder_is_removed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,8 +284,8 @@ def test_files_deleted_while_their_folder_is_removed(folder: Path, monkeypatch: 
         unlink(path, **more)  # gone by now
 
     monkeypatch.setattr(os, "unlink", racing)
-    (item,) = (item for item in caches.read(folder) if item.place == "references/toy-tiny-world-1234")
-    assert caches.remove(folder, [item]).removed == (item,)
+    (item,) = (item for item in cache_inventory.read(folder) if item.place == "references/toy-tiny-world-1234")
+    assert cache_inventory.remove(folder, [item]).removed == (item,)
 
 
 class TestUse:
@@ -298,7 +302,7 @@ class TestUse:
         root = paths.cache_folder()
         for _ in range(2):
             run_sweep(plan, paths.runs_folder(), "", resume=False, progress=Recorder())
-            items = {item.kind: item for item in caches.read(root)}
+            items = {item.kind: item for item in cache_inventory.read(root)}
             assert set(items) == {"compiled", "references", "logs", "sweeps", "locks"}
             assert items["compiled"].name == "toy:tiny.world/inductor/fp32@cpu"
             assert items["compiled"].about is not None
@@ -308,7 +312,7 @@ class TestUse:
                 assert time.time() - items[kind].used_s < 60
             for path in root.rglob("*"):  # so that the second sweep finds old times
                 os.utime(path, (NOW_S - 900 * DAY_S,) * 2)
-            assert {item.used_s for item in caches.read(root)} == {NOW_S - 900 * DAY_S}
+            assert {item.used_s for item in cache_inventory.read(root)} == {NOW_S - 900 * DAY_S}
 
     def test_a_folder_with_only_a_description_is_not_warm(self, tmp_path: Path) -> None:
         assert not build_cache.is_warm(tmp_path / "x")
@@ -350,7 +354,7 @@ class TestCommand:
         assert "toy:tiny.world/eager/fp32@cpu" in ran.out
         assert ran.out.splitlines()[-1] == "removed 5 entries, 4.5 MiB"
         assert self.run("clear", "compiled").out == "nothing to remove\n"
-        assert {item.kind for item in caches.read(folder)} == {
+        assert {item.kind for item in cache_inventory.read(folder)} == {
             "references", "ceilings", "sweeps", "selftest", "locks", "other",
         }  # fmt: skip
         found = json.loads(self.run("clear", "references", "--json").out)

@@ -12,6 +12,7 @@ from torch import Tensor
 from toys import LIBRARY_WARNINGS, NEEDS_COMPILER, Toy, build_toy
 
 from bakeoff import backends
+from bakeoff.backends import torch_compile
 from bakeoff.worker.torch_flags import flags
 
 pytestmark = [

@@ -388,6 +388,6 @@ class TestCommand:
         self.refuses("clear", "all", code="unknown-name", says="'all'")
         self.refuses("clear", "locks", code="bad-option", says="locks")
         self.refuses("clear", "--variant", "", code="bad-option", says="--variant")
-        self.refuses("clear", "--older-than", "-3", code="bad-option", says="--older-than -3")
+        self.refuses("clear", "--older-than", "-3", code="bad-option", says="--older-than")
         self.refuses("--json", "clear", code="bad-option", says="clear")
         assert all_files(folder) == before

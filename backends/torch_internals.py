@@ -103,12 +103,14 @@ def compile_id() -> str:
 def recompile_reasons(compile_ids: Collection[str]) -> tuple[str, ...]:
     """Dynamo's reasons for these recompilations, in order; a first compilation has no reason and is left out.
 
-    Dynamo keeps the last 64 compilations, and restarts its numbers after `torch._dynamo.reset()`.
+    Dynamo keeps the last 64 compilations, and restarts its numbers after `torch._dynamo.reset()`: of several with one
+    number the newest counts.
     """
     from torch._dynamo.utils import get_compilation_metrics
 
-    entries = (entry for entry in get_compilation_metrics() if entry.graph_op_count and entry.compile_id in compile_ids)
-    return tuple(entry.recompile_reason for entry in entries if entry.recompile_reason)
+    newest = {entry.compile_id: entry for entry in get_compilation_metrics() if entry.graph_op_count}
+    found = (newest[number].recompile_reason for number in compile_ids if number in newest)
+    return tuple(reason for reason in found if reason)
 
 
 def compile_with_inductor(graph: "fx.GraphModule", inputs: "list[Tensor]", settings: Mapping[str, Any]) -> Any:

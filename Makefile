@@ -1,7 +1,9 @@
 # Everything lives in .venv; a target that needs it makes it, and does nothing when nothing changed.
-#   make sweep MODEL=wm [PRESET= WORKLOAD= BACKENDS= DTYPE= DEVICE= SUITE=full PROCESSES=5 BUILDS=3 NOTE= RESUME=1]
+#   make sweep MODEL=wm [PRESET= WORKLOAD= BACKENDS= DTYPE= DEVICE= SUITE=full PROCESSES=5 BUILDS=3 NOTE= RESUME=1
+#                        CHECKPOINT=FILE BATCH=2 THREADS=4]
 #   make export MODEL=wm BACKEND=aoti [TO=artifacts/... PRESET= WORKLOAD= DTYPE= DEVICE= CHECKPOINT= FORCE=1]
-#   make test | lint | selftest [QUICK=1] | history | report | doctor | list | table MODEL=wm | gpu-evidence [DRY=1]
+#   make table MODEL=wm | report | publish [MACHINE=NAME|ID|all]: of this machine's records, unless MACHINE says whose
+#   make test | lint | selftest [QUICK=1] | history | doctor | list | gpu-evidence [DRY=1]
 # A host without an NVIDIA GPU: make TORCH_INDEX=<PyTorch's CPU wheel index> avoids gigabytes of CUDA libraries.
 
 MODEL ?= wm
@@ -15,7 +17,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c const
 	$(if $(TORCH_INDEX),--extra-index-url '$(TORCH_INDEX)')
 PYTEST_ARGS ?= -n auto
 
-.PHONY: sweep export test lint selftest history report doctor list table gpu-evidence install clean
+.PHONY: sweep export test lint selftest history report publish doctor list table gpu-evidence install clean
 .DEFAULT_GOAL := sweep
 
 sweep: $(INSTALLED)
@@ -24,6 +26,8 @@ sweep: $(INSTALLED)
 		$(if $(BACKENDS),--backends '$(BACKENDS)') $(if $(DTYPE),--dtype '$(DTYPE)') \
 		$(if $(DEVICE),--device '$(DEVICE)') $(if $(SUITE),--suite '$(SUITE)') \
 		$(if $(PROCESSES),--processes '$(PROCESSES)') $(if $(BUILDS),--builds '$(BUILDS)') \
+		$(if $(CHECKPOINT),--checkpoint '$(CHECKPOINT)') $(if $(BATCH),--batch '$(BATCH)') \
+		$(if $(THREADS),--threads '$(THREADS)') \
 		$(if $(NOTE),--note '$(NOTE)') $(if $(RESUME),--resume)
 
 export: $(INSTALLED)
@@ -49,16 +53,19 @@ gpu-evidence: $(DEVELOPING)
 
 history: $(INSTALLED)
 	@$(BIN)/bakeoff history
-	@$(BIN)/bakeoff plots
+	@$(BIN)/bakeoff plots --machine all
 
 report: $(INSTALLED)
-	@$(BIN)/bakeoff report --html runs/report.html
+	@$(BIN)/bakeoff report --html runs/report.html $(if $(MACHINE),--machine '$(MACHINE)')
+
+publish: $(INSTALLED)
+	@$(BIN)/bakeoff publish $(if $(MACHINE),--machine '$(MACHINE)')
 
 doctor list: $(INSTALLED)
 	@$(BIN)/bakeoff $@
 
 table: $(INSTALLED)
-	@$(BIN)/bakeoff table '$(MODEL)'
+	@$(BIN)/bakeoff table '$(MODEL)' $(if $(MACHINE),--machine '$(MACHINE)')
 
 install: $(INSTALLED)
 

@@ -1,6 +1,7 @@
 """The table of backends, in the order in which reports print them. A backend is imported when it is first used."""
 
 from bakeoff.backends.backend import Backend
+from bakeoff.models.errors import BakeoffError
 from bakeoff.models.lookup import look_up
 
 _TABLE = {
@@ -23,9 +24,23 @@ def backend_names() -> tuple[str, ...]:
     return tuple(_TABLE)
 
 
+def backend_module(reference: str) -> str:
+    """Name of the module that defines the backend."""
+    return _TABLE.get(reference, reference).partition(":")[0]
+
+
 def resolve_backend(reference: str) -> Backend:
     """Return the backend for a name in the table, or for a user's own `package.module:ATTRIBUTE`.
 
-    Raises BakeoffError if the name is unknown, the module cannot be imported or the attribute is not a Backend.
+    Raises BakeoffError if the name is unknown, the module cannot be imported, the attribute is not a Backend, or a
+    user's own takes a name of the table or claims to be the baseline: its rows would be taken for those of another.
     """
-    return look_up(reference, _TABLE, Backend, "BACKEND")
+    backend = look_up(reference, _TABLE, Backend, "BACKEND")
+    if reference not in _TABLE and reference not in _TABLE.values():
+        if backend.name in _TABLE:
+            text = f"{reference} is called '{backend.name}', a backend of bakeoff; give it another name"
+            raise BakeoffError(text, code="not-composable")
+        if backend.baseline:
+            text = f"{reference} sets baseline=True; speed-ups are computed against eager alone, so remove it"
+            raise BakeoffError(text, code="bad-user-code")
+    return backend

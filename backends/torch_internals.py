@@ -220,6 +220,13 @@ def package_calls(wrapper: str) -> tuple[Counter[str], Counter[str]]:
     return Counter(_AOTI_LIBRARY_CALL.findall(body)), Counter(_AOTI_KERNEL.findall(body))
 
 
+def int8_product(left: "Tensor", right: "Tensor") -> "Tensor":
+    """The product of two int8 matrices as int32. Raises RuntimeError where the device has no kernel for it."""
+    import torch
+
+    return torch._int_mm(left, right)
+
+
 def profile_every_thread() -> "profile":
     """Torch's profiler, including threads that a call starts. torch.profiler.profile would import inductor (1 s)."""
     from torch._C._profiler import _ExperimentalConfig

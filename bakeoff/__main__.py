@@ -1,6 +1,37 @@
 """The command `bakeoff`, and `python -m bakeoff`."""
 
-from bakeoff.cli import main
+import os
+import signal
+import sys
+
+
+def _end(number: int, _frame: object) -> None:
+    os.write(2, b"bakeoff: interrupted\n")
+    os._exit(128 + number)
+
+
+def main() -> None:
+    """Run the command line, or say which library of the package's own dependencies is not installed.
+
+    Until the command line handles signals itself, one ends the process without a traceback.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup(1) sets SIGHUP
+            signal.signal(number, _end)
+    try:
+        from bakeoff.cli import main as run  # imports libraries for a tenth of a second
+
+        run()
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] == "bakeoff":
+            raise
+        print(
+            f"bakeoff: the library '{error.name}' is not installed. Install bakeoff with its dependencies: "
+            "make install (in a checkout), or pip install with no --no-deps [missing-library]",
+            file=sys.stderr,
+        )
+        sys.exit(2)
+
 
 if __name__ == "__main__":
     main()

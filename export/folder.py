@@ -87,6 +87,11 @@ def _check_consistency(manifest: Manifest) -> None:
             raise _inconsistent(f"lists {needed} bytes of inputs and outputs of {program.name}; this host has {free}")
     if manifest.sample.file not in manifest.files:
         raise _inconsistent(f"places the sample in '{manifest.sample.file}', which is not a file of the artifact")
+    outputs = {f"{program.name}/{port.name}" for program in manifest.programs for port in program.outputs}
+    lacking, unknown = outputs - manifest.sample.limits.keys(), manifest.sample.every.keys() - outputs
+    if lacking or unknown:
+        problem = f"no limit for {min(lacking)}" if lacking else f"sampled outputs of {min(unknown)}, which is none"
+        raise _inconsistent(f"has {problem}")
     if manifest.stream is not None:
         _check_stream(manifest.stream, programs)
 

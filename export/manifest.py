@@ -60,7 +60,7 @@ class File:
 @dataclass(frozen=True, slots=True)
 class Weights:
     source: str
-    """Name and size of a checkpoint, or the seed of random weights."""
+    """Name and content hash of a checkpoint, or the seed of random weights."""
     fingerprint: str
     """Hash of the fp32 weights, before casting and quantisation."""
 

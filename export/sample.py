@@ -1,5 +1,6 @@
 """The sample of an artifact: inputs to call it with, and the reference outputs, computed by eager."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,8 +24,6 @@ def key(frame: int, program: str, direction: str, name: str) -> str:
 
 def repeated(block: "Tensor", shape: tuple[int, ...]) -> "Tensor":
     """A tensor of `shape` with the elements of `block`, repeated as often as needed, as by numpy.resize."""
-    import math
-
     count = math.prod(shape)
     flat = block.flatten()
     return flat.repeat(-(-count // max(1, flat.numel())))[:count].reshape(shape)
@@ -69,7 +68,10 @@ class Reader:
             yield from ((program.name, "out", port) for port in program.outputs)
 
     def inputs(self, frame: int, program: str, device: str) -> "dict[str, Tensor]":
-        """The inputs that the sample has for a frame, in the dtypes and shapes of the program's inputs."""
+        """The inputs that the sample has for a frame, in the dtypes and shapes of the program's inputs.
+
+        This and `outputs` raise BadArtifact for a tensor that the sample lacks, or of another size than it must have.
+        """
         import torch
 
         ports = self._manifest.program(program).inputs
@@ -90,7 +92,18 @@ class Reader:
         name = key(frame, program, direction, port.name)
         if name not in self._keys:
             raise _missing(name)
+        shape = self._file.get_slice(name).get_shape()
+        found, whole = math.prod(shape), math.prod(port.shape)
+        step = self._manifest.sample.every.get(f"{program}/{port.name}", 1)
+        fits = 0 < found <= whole if direction == "in" else found == -(-whole // step)
+        if not fits:
+            raise BadArtifact(
+                f"{SAMPLE} has {found} elements of {name}, which does not fit the shape {list(port.shape)}; "
+                f"export the artifact again"
+            )
         tensor: Tensor = self._file.get_tensor(name)
+        if not tensor.is_floating_point():
+            raise BadArtifact(f"{SAMPLE} has {name} as {tensor.dtype}, not fp32; export the artifact again")
         return tensor
 
 

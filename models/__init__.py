@@ -23,6 +23,11 @@ def current_name(name: str) -> str:
     return ALIASES.get(name, name)
 
 
+def component_module(reference: str) -> str:
+    """Name of the module that holds the component's spec."""
+    return _TABLE.get(current_name(reference), reference).partition(":")[0]
+
+
 def resolve_component(reference: str) -> Component:
     """The component that `reference` names: a present or former name, or a user's own `package.module:ATTRIBUTE`.
 

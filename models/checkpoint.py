@@ -7,12 +7,15 @@ After that keys and shapes must be exactly the module's. An error message is one
 """
 
 import pickle
+import pickletools
 import re
 import stat
 import struct
 import warnings
 import zipfile
 from collections.abc import Mapping
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +31,9 @@ _TORCH_SUFFIXES = (".pt", ".pth")
 _FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _KEYS_SHOWN = 3
 _ZIP_MAGIC = b"PK\x03\x04"
+_MOST_PICKLE_BYTES, _MOST_OPCODES = 16 << 20, 1_000_000
+_HARMLESS = ("torch.", "collections.OrderedDict")
+"""What pickles of tensors import."""
 
 # What torch and safetensors raised for damaged and hostile files, in thousands of random edits of valid files.
 _UNREADABLE = (
@@ -126,12 +132,46 @@ def _load(path: Path) -> Any:
     except OSError as error:
         raise _refusal(path, f"{_reason(error)}; check the path and its permissions") from error
     except _UNREADABLE as error:
-        foreign = re.search(r"GLOBAL ([\w.]+)", str(error)) if isinstance(error, pickle.UnpicklingError) else None
-        if foreign:
-            found = f"reading it would run {foreign[1]}; save a dict of plain tensors"
+        foreign = _foreign_name(path, str(error)) if isinstance(error, pickle.UnpicklingError) else None
+        if foreign is not None:
+            found = f"reading it would run {foreign}; save a dict of plain tensors"
         else:
             found = f"it is truncated, damaged or not a checkpoint ({_reason(error)}); download or save it again"
         raise _refusal(path, found) from error
+
+
+def _foreign_name(path: Path, error: str) -> str | None:
+    """What a pickle asks to import that no tensor needs, as `module.name`; None if there is nothing.
+
+    torch's error names it for pickle protocols 1 to 3; of others it does not know the opcodes. Nothing is executed.
+    """
+    stated = re.search(r"GLOBAL ([\w.]+)", error)
+    if stated:
+        return stated[1]
+    strings: list[str] = []
+    with suppress(ValueError, LookupError, zipfile.BadZipFile, OSError):
+        for opcode, argument, _ in islice(pickletools.genops(_pickle_bytes(path)), _MOST_OPCODES):
+            name = None
+            if opcode.name == "GLOBAL":
+                name = str(argument).replace(" ", ".")
+            elif opcode.name == "STACK_GLOBAL" and len(strings) > 1:
+                name = ".".join(strings[-2:])
+            elif isinstance(argument, str):
+                strings = [*strings[-1:], argument]
+            if name is not None and not name.startswith(_HARMLESS):
+                return _one_line(name)
+    return None
+
+
+def _pickle_bytes(path: Path) -> bytes:
+    """The start of a file's pickle; in an archive of torch.save it is a record of its own."""
+    if not zipfile.is_zipfile(path):
+        with path.open("rb") as file:
+            return file.read(_MOST_PICKLE_BYTES)
+    with zipfile.ZipFile(path) as archive:
+        inner = next((name for name in archive.namelist() if name.endswith("data.pkl")), "")
+        with archive.open(inner) as file:
+            return file.read(_MOST_PICKLE_BYTES)
 
 
 def _load_torch(path: Path) -> Any:

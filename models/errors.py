@@ -16,7 +16,9 @@ ErrorCode = Literal[
     "no-record",  # no record, or several, match
     "bad-artifact",  # an artifact folder that is not what its manifest says, or not an artifact
     "host-mismatch",  # an artifact made for another host
+    "bad-reference",  # a file of the reference outputs that is missing or was changed
     "wrong-output",  # an artifact or engine that does not compute what was asked
+    "insensitive",  # outputs that hardly depend on the inputs, so that no check of them means anything
     "not-exportable",  # a variant whose backend has no artifact format, or that cannot run here
     "not-composable",  # backends that cannot be combined, or two that share a name
     "not-comparable",  # variants or records that cannot be compared

@@ -1,5 +1,6 @@
 """Random weights for benchmarks and tests, and a fingerprint of a module's weights."""
 
+import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,9 @@ from bakeoff.models.errors import BakeoffError
 
 InitialStd = Callable[[str, tuple[int, ...]], float | None]
 _HEAD_ELEMENTS = 1024
+_NORMS = (nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.modules.batchnorm._NormBase)
+_NORM_NAME = re.compile(r"Norm(\dd)?$")
+"""Own classes of libraries: timm's RmsNorm, diffusers' RMSNorm, and batch normalisation under other names."""
 
 
 def randomize(module: nn.Module, seed: int, initial_std: InitialStd | None = None) -> None:
@@ -19,17 +23,20 @@ def randomize(module: nn.Module, seed: int, initial_std: InitialStd | None = Non
 
     A parameter's values depend only on `seed`, its name and its shape. They are drawn in fp32 on the CPU, so that the
     order of the parameters and the module's device and dtype do not matter. All are normal. Matrices and kernels have
-    mean 0 and standard deviation 1 / sqrt(fan_in), gains named `gamma` 1 and 0.1, other vectors 0 and 0.1.
+    mean 0 and standard deviation 1 / sqrt(fan_in), gains 1 and 0.1, other vectors 0 and 0.1. Gains are parameters named
+    `gamma`, and `weight` of a layer that normalises: with gains around 0 the outputs of a deep network hardly depend on
+    its inputs (a ResNet-50's for two pictures differ by 6e-7, relative L2; with gains around 1 by 0.025).
     `initial_std(name, shape)` may return another standard deviation for a parameter of mean 0, else None.
     Raises BakeoffError if a parameter is on the meta device.
     """
     parameters = list(module.named_parameters())
     _refuse_meta("weights cannot be drawn", parameters)
+    gains = _gains(module)
 
     def fill(named: tuple[str, nn.Parameter]) -> None:
         name, parameter = named
         shape = tuple(parameter.shape)
-        mean, std = _distribution(name, shape, initial_std)
+        mean, std = (1.0, 0.1) if name in gains else _distribution(name, shape, initial_std)
         generator = torch.Generator().manual_seed(_seed(seed, name))
         with torch.no_grad():
             if parameter.device.type == "cpu" and parameter.dtype == torch.float32 and parameter.is_contiguous():
@@ -76,9 +83,16 @@ def plain_tensors(key: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
         yield from plain_tensors(f"{key}.{name}", getattr(tensor, name))
 
 
+def _gains(module: nn.Module) -> set[str]:
+    """Names of the parameters that scale normalised values: by torch's classes, or by the name of the layer's class."""
+    found = {name for name, _ in module.named_parameters() if name.rpartition(".")[2] == "gamma"}
+    for name, layer in module.named_modules():
+        if isinstance(layer, _NORMS) or _NORM_NAME.search(type(layer).__name__):
+            found.add(f"{name}.weight" if name else "weight")
+    return found
+
+
 def _distribution(name: str, shape: tuple[int, ...], initial_std: InitialStd | None) -> tuple[float, float]:
-    if name.rpartition(".")[2] == "gamma":
-        return 1.0, 0.1
     override = None if initial_std is None else initial_std(name, shape)
     if override is not None:
         return 0.0, override

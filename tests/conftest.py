@@ -1,4 +1,4 @@
-"""Every test has its own cache and records, and what lies in support/ can be imported here and in workers."""
+"""Every test has its own cache, records and locks, and what lies in support/ can be imported here and in workers."""
 
 import os
 import sys
@@ -26,6 +26,7 @@ def _support_in_workers() -> Iterator[None]:
 def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BAKEOFF_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("BAKEOFF_RUNS", str(tmp_path / "runs"))
+    monkeypatch.setenv("BAKEOFF_LOCKS", str(tmp_path / "locks"))
 
 
 @pytest.fixture

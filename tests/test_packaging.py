@@ -108,7 +108,7 @@ def test_records_of_an_installed_wheel_are_outside_a_checkout(installed: Path, t
     settled = ("sweep", "toy", "--backends", "inductor[mode=reduce-overhead]", "--dtype", "fp32", "--device", "cpu")
     done = run(installed, tmp_path, "-m", "bakeoff", *settled)
     assert done.returncode == 3, done.stderr
-    (path,) = (tmp_path / "data" / "bakeoff" / "runs" / "records").glob("*.json")
+    (path,) = (tmp_path / "data" / "bakeoff" / "runs").glob("*/records/*.json")
     record = json.loads(path.read_bytes())
     assert (record["commit"], record["dirty"]) == ("", False)
     assert record["versions"]["bakeoff"]

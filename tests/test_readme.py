@@ -10,7 +10,7 @@ import typer
 
 from bakeoff.cli import app
 from bakeoff.record.store import load_all
-from bakeoff.report.markdown import history, readme
+from bakeoff.report.markdown import files, readme
 
 ROOT = Path(__file__).parent.parent
 RUNS = ROOT / "runs"
@@ -54,21 +54,21 @@ def test_results_block_is_what_the_records_give() -> None:
     assert readme.check(RUNS) is None
 
 
-def test_history_is_what_the_records_give() -> None:
-    assert history.check(RUNS) is None
+def test_results_and_histories_are_what_the_records_give() -> None:
+    assert files.check(RUNS) == []
 
 
 def test_records_of_the_checkout_are_readable_and_hold_no_paths() -> None:
     records = load_all(RUNS)
     assert records.problems == ()
-    for path in (RUNS / "records").glob("*.json"):
+    for path in RUNS.glob("**/records/*.json"):
         assert not re.search(rb"/(home|root|Users|tmp)/", path.read_bytes()), path.name
 
 
 def test_make_targets_exist() -> None:
     targets, text = _makefile()
     commands = _commands("make")
-    assert {"sweep", "test", "list", "doctor", "history"} <= {words[0] for _, words in commands}
+    assert {"sweep", "test", "list", "doctor", "history", "table", "publish"} <= {words[0] for _, words in commands}
     for page, words in commands:
         for word in words:
             name, assigned, _ = word.partition("=")
@@ -81,7 +81,7 @@ def test_make_targets_exist() -> None:
 
 def test_bakeoff_commands_and_options_exist() -> None:
     commands = _commands("bakeoff")
-    assert {"sweep", "show", "golden", "history", "supersede"} <= {words[0] for _, words in commands}
+    assert {"sweep", "show", "golden", "history", "supersede", "table"} <= {words[0] for _, words in commands}
     known = _bakeoff().commands
     for page, words in commands:
         assert words[0] in known, f"{page}: bakeoff {' '.join(words)}"

@@ -12,7 +12,7 @@ from bakeoff.artifact.verify import value_of
 from bakeoff.export.folder import is_artifact
 from bakeoff.export.manifest import MANIFEST, SAMPLE, Manifest, encode, seal
 from bakeoff.machine import paths
-from bakeoff.machine.locks import device_lock
+from bakeoff.machine.locks import device_lock, entry_lock
 from bakeoff.models.errors import BakeoffError
 from bakeoff.plan.memory import weights_bytes
 from bakeoff.plan.plan import Plan
@@ -43,8 +43,12 @@ def export(plan: Plan, target: Path, force: bool, runs: Path, command: str, prog
     Raises BakeoffError where anything fails, or the written programs differ from the reference by more than the limit.
     """
     cache = paths.ensure_writable(paths.cache_folder(), "caches")
-    device = plan.rows[0].subject.device
-    with device_lock(cache, device, progress.say), staged(target, force, is_artifact) as part:
+    device, what = plan.rows[0].subject.device, f"export {plan.rows[0].variant}"
+    with device_lock(device, what, progress.say, cache), staged(target, force, is_artifact) as part:
+        for row in plan.rows:
+            obstacle = row.obstacle()
+            if obstacle is not None:
+                raise BakeoffError(f"{row.variant}: {obstacle}", "not-exportable")
         _refuse_little_room(plan, part)
         workers = _Workers(plan, part, cache, progress)
         sampled = workers.sample()
@@ -82,8 +86,9 @@ class _Workers:
     def write(self, number: int, row: Row) -> WriteResult:
         job = WriteJob(measure_job(row, self.plan.request.policy, None), str(self.part))
         what = f"program {number} of {len(self.plan.rows)}, {row.variant.workload}"
-        open_cache(row)
-        result: WriteResult = self._run(job, WriteResult, what, row.environment)
+        with entry_lock(self.cache, row.cache_folder, "export", self.progress.say):
+            open_cache(row)
+            result: WriteResult = self._run(job, WriteResult, what, row.environment)
         return result
 
     def verify(self) -> VerifyResult:

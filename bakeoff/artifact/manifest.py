@@ -10,9 +10,11 @@ from bakeoff.export import requirements
 from bakeoff.export.folder import hash_file
 from bakeoff.export.manifest import MANIFEST, SCHEMA, Manifest, Measured, Program, Weights
 from bakeoff.machine import host, paths
+from bakeoff.machine.identity import this_machine
 from bakeoff.plan.plan import Plan
 from bakeoff.plan.rows import Row
 from bakeoff.process.jobs import SampleResult, WriteResult
+from bakeoff.record.source import component_hash
 from bakeoff.record.store import Stored, load_all, now
 
 
@@ -65,14 +67,17 @@ def _with_files(program: Program, result: WriteResult) -> Program:
 
 
 def measured_figures(row: Row, runs: Path) -> Measured | None:
-    """Figures of the newest `ok` record of the row's configuration on this host; None where there is none."""
-    machine = host.read_host().name(row.subject.device)
+    """Figures of the newest `ok` record of the row's configuration, made on this machine from the component's present
+    source; None where there is none."""
+    machine, component = this_machine(row.subject.device), component_hash(row.subject.component)
     fitting = [
         stored
         for stored in load_all(runs).current
         if stored.record.config_id == row.config_id
         and stored.record.status == "ok"
-        and stored.record.host.name(row.subject.device) == machine
+        and stored.machine.id == machine.id
+        and stored.record.source is not None
+        and stored.record.source.component == component
     ]
     return _figures(fitting[-1]) if fitting else None
 

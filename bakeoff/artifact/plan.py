@@ -30,8 +30,8 @@ def plan_export(request: Request) -> Plan:
     whole = make_plan(replace(request, workloads=(main.variant.workload, *others)))
     chosen = tuple(row for row in whole.rows if _built_alike(row, main))
     for row in chosen:
-        if row.precheck is not None:
-            raise BakeoffError(f"{row.variant}: {row.precheck}", "not-exportable")
+        if row.never_runs is not None:
+            raise BakeoffError(f"{row.variant}: {row.never_runs}", "not-exportable")
     return replace(whole, rows=chosen)
 
 

@@ -16,7 +16,7 @@ from bakeoff.sweep.progress import Progress
 def verify(
     folder: Path, manifest: Manifest, allow_mismatch: bool, seconds: float, memory_bytes: int, progress: Progress
 ) -> VerifyResult:
-    """Open the artifact in a fresh process, within limits, and compare it with its sample.
+    """Open the artifact in a fresh process, within `seconds` in all, and compare it with its sample.
 
     Raises BakeoffError where the artifact is refused, or its process ends without a result.
     """
@@ -24,10 +24,12 @@ def verify(
     job = VerifyJob(str(folder.absolute()), manifest.device, threads, allow_mismatch, True, memory_bytes)
     cache = paths.ensure_writable(paths.cache_folder(), "caches")
     log = cache / "logs" / "verify" / f"{folder.absolute().name}-{manifest.digest[:12]}.log"
-    with device_lock(cache, manifest.device, progress.say):
+    with device_lock(manifest.device, f"verify {folder.absolute().name}", progress.say, cache):
         progress.start(0, 0, manifest.variant)
         outcome = run_job(
-            job, VerifyResult, Launch(worker_environment(threads), Deadlines(seconds), log, progress.event)
+            job,
+            VerifyResult,
+            Launch(worker_environment(threads), Deadlines(seconds, total=seconds), log, progress.event),
         )
         progress.finish("ok" if outcome.kind == "result" else outcome.kind, f"{outcome.wall_s:.0f} s")
     value: VerifyResult = value_of(outcome, "verification", log)

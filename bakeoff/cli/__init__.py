@@ -3,21 +3,31 @@
 An error is one line on stderr that ends with its code in brackets.
 
 Exit codes: 0 something was measured or the check passed, 1 a check failed, 2 usage or bad input, 3 nothing measured,
-130 interrupted. Heavy imports are inside the commands, so that --help answers at once.
+130 interrupted (128 and the number of any other signal). Heavy imports are inside the commands, so that --help answers
+at once.
 """
 
+import contextlib
 import os
 import sys
 
-from bakeoff.cli import artifacts, cache, check, compare, reports, sweep
+from bakeoff.cli import artifacts, cache, check, compare, pages, reports, sweep
 from bakeoff.cli.common import app, error_line, say
+from bakeoff.cli.signals import ending_signals
 from bakeoff.models.errors import BakeoffError
 
-__all__ = ["app", "artifacts", "cache", "check", "compare", "main", "reports", "sweep"]
+__all__ = ["app", "artifacts", "cache", "check", "compare", "main", "pages", "reports", "sweep"]
 
 
 def main() -> None:
-    """Run the command line. A BakeoffError or OSError is printed on one line, and the exit code is 2."""
+    """Run the command line and exit. After a signal the exit code is 128 and its number."""
+    with ending_signals() as received:
+        code = _run()
+    sys.exit(received.exit_code if received.number else code)
+
+
+def _run() -> int | str | None:
+    """Run the command and return its exit code. A BakeoffError or OSError is printed on one line, and the code is 2."""
     try:
         for argument in sys.argv[1:]:
             if any("\udc80" <= letter <= "\udcff" for letter in argument):
@@ -27,24 +37,31 @@ def main() -> None:
         finally:
             if sys.stdout is not None:
                 sys.stdout.flush()
+    except SystemExit as end:
+        # typer ends the command when it is interrupted; sweep catches the interrupt and has said what is left to do.
+        if isinstance(getattr(end.__context__, "__cause__", None), KeyboardInterrupt):
+            _say_if_possible("interrupted")
+        return end.code
     except BakeoffError as error:
         say(error_line(str(error), error.code))
-        code = 2
     except KeyboardInterrupt:
-        say("interrupted")
-        code = 130
+        _say_if_possible("interrupted")
+        return 130
     except BrokenPipeError:
         _drop_stdout()
-        code = 0
+        return 0
     except OSError as error:
         _drop_stdout()
         what = error.filename or ("the working folder" if isinstance(error, FileNotFoundError) else "output")
         text = f"{what}: {error.strerror or error}; check the path, permissions and free space"
-        say(error_line(text, "os-error"))
-        code = 2
-    else:
-        return
-    sys.exit(code)
+        _say_if_possible(error_line(text, "os-error"))
+    return 2
+
+
+def _say_if_possible(text: str) -> None:
+    """After SIGHUP there is no terminal any more."""
+    with contextlib.suppress(OSError):
+        say(text)
 
 
 def _drop_stdout() -> None:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from bakeoff.cli.common import Json, Runs, app, fail, named, print_json, records_folder
+from bakeoff.cli.common import Json, Runs, app, fail, named, print_json, print_text, records_folder
 from bakeoff.models.errors import BakeoffError
 
 Folder = Annotated[Path, typer.Argument(help="An artifact's folder.")]
@@ -72,7 +72,7 @@ def export(
     if as_json:
         print_json({"folder": str(done.folder), "manifest": done.manifest})
     else:
-        print(f"\n{artifact.exported(done.folder, done.manifest, done.verified)}")
+        print_text(f"\n{artifact.exported(done.folder, done.manifest, done.verified)}")
 
 
 @app.command()
@@ -86,7 +86,7 @@ def inspect(folder: Folder, as_json: Json = False) -> None:
     if as_json:
         print_json({"manifest": manifest, "unmet": unmet})
     else:
-        print(artifact.inspect(manifest, unmet))
+        print_text(artifact.inspect(manifest, unmet))
 
 
 @app.command()
@@ -95,7 +95,7 @@ def verify(
     allow_mismatch: Annotated[
         bool, typer.Option("--allow-mismatch", help="Open it on a host that it was not made for; the report says so.")
     ] = False,
-    seconds: Annotated[float, typer.Option(help="Time limit of each phase.")] = 600.0,
+    seconds: Annotated[float, typer.Option(help="Time limit of the whole verification.")] = 300.0,
     memory: Annotated[float, typer.Option(metavar="GIB", help="Memory limit (default: what is free).")] = 0.0,
     as_json: Json = False,
 ) -> None:
@@ -117,7 +117,7 @@ def verify(
     if as_json:
         print_json({"variant": manifest.variant, "digest": manifest.digest, "result": result})
     else:
-        print(f"\n{artifact.verified(manifest, result)}")
+        print_text(f"\n{artifact.verified(manifest, result)}")
     wrong = [f"{one.program}/{one.output}" for one in result.checked if not one.passed]
     if wrong:
         fail(f"{folder} does not compute what was exported: {', '.join(wrong)}", 1, "wrong-output")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from bakeoff.cli.common import Json, app, fail, named, print_json
+from bakeoff.cli.common import Json, app, fail, named, print_json, print_text
 from bakeoff.models.errors import BakeoffError
 
 caching = typer.Typer(rich_markup_mode=None)
@@ -33,7 +33,7 @@ def cache(
     if as_json:
         print_json(found)
     else:
-        print(cache.render(found, verbose))
+        print_text(cache.render(found, verbose))
 
 
 @caching.command()
@@ -41,7 +41,7 @@ def clear(
     kinds: Annotated[
         list[str] | None,
         typer.Argument(
-            help="compiled, references, logs (these three if none is named), ceilings, sweeps, selftest.",
+            help="compiled, references, logs, work (these if none is named), ceilings, sweeps, checkpoints, selftest.",
             show_default=False,
         ),
     ] = None,
@@ -52,7 +52,7 @@ def clear(
     """Remove what can be made again, without asking, and say what it was; never while something is measured."""
     from bakeoff.machine import paths
     from bakeoff.machine.cache_inventory import Selection, read, remove, select
-    from bakeoff.machine.locks import all_devices_lock
+    from bakeoff.machine.locks import clearing_lock
     from bakeoff.report.text import cache
 
     folder = paths.cache_folder()
@@ -60,12 +60,12 @@ def clear(
     select((), choice, 0.0)  # validate arguments before reading the cache
     read(folder)
     paths.ensure_writable(folder, "caches")
-    with all_devices_lock(folder):
+    with clearing_lock(folder):
         cleared = remove(folder, select(read(folder), choice, time.time()))
     if as_json:
         print_json({"removed": cleared.removed, "kept": cleared.kept, "bytes": cleared.bytes})
     else:
-        print(cache.render_cleared(cleared))
+        print_text(cache.render_cleared(cleared))
     if cleared.kept:
         first = cleared.kept[0].place
         text = f"{len(cleared.kept)} entries cannot be removed, first {folder / first}; look at its permissions"

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from bakeoff.cli.common import Json, app, fail, named, print_json
+from bakeoff.cli.common import Json, Runs, app, fail, named, print_json, print_text, records_folder, say
 from bakeoff.models.errors import BakeoffError
 
 
@@ -29,7 +29,7 @@ def selftest(
     if as_json:
         print_json(found)
     else:
-        print(selftest.render(found))
+        print_text(selftest.render(found))
     if not found.stamp.passed:
         fail("the selftest failed: do not trust this host's numbers before it passes", 1, "check-failed")
 
@@ -39,15 +39,17 @@ def ceilings(
     device: Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda where there is one).")] = None,
     threads: Annotated[int, typer.Option(help="CPU threads (default: all cores).")] = 0,
     again: Annotated[
-        bool, typer.Option("--again", help="Measure them anew; records keep what they were made with.")
+        bool, typer.Option("--again", help="Measure another set; records keep what they were made with.")
     ] = False,
+    runs: Runs = None,
     as_json: Json = False,
 ) -> None:
-    """Measure this machine's ceilings once: copies, reads, products and convolutions. Floors are derived from them."""
+    """Print the best known ceilings of this machine, measured once: copies, reads, products and convolutions."""
     from rich.console import Console
 
     from bakeoff.machine import host, paths
     from bakeoff.machine.locks import device_lock
+    from bakeoff.record.store import prepare_folder
     from bakeoff.report.text import selftest
     from bakeoff.sweep.ceilings import known_ceilings
     from bakeoff.sweep.progress import TerminalProgress
@@ -55,13 +57,14 @@ def ceilings(
     asked = host.usable_device(named("--device", device))
     if not 0 <= threads <= 1024:
         raise BakeoffError(f"--threads {threads}: give 0 for all cores, or 1 to 1024", "bad-option")
-    cache = paths.ensure_writable(paths.cache_folder(), "caches")
-    with TerminalProgress(Console(stderr=True)) as progress, device_lock(cache, asked, progress.say):
-        found = known_ceilings(asked, threads or host.usable_cores(), cache, progress, again)
+    folder, cache = records_folder(runs), paths.ensure_writable(paths.cache_folder(), "caches")
+    prepare_folder(folder)
+    with TerminalProgress(Console(stderr=True)) as progress, device_lock(asked, "ceilings", progress.say, cache):
+        found = known_ceilings(asked, threads or host.usable_cores(), folder, cache, progress, again)
     if as_json:
         print_json(found)
     else:
-        print(selftest.render_ceilings(found))
+        print_text(selftest.render_ceilings(found))
     if not found:
         fail("no ceilings were measured; the worker's log is in the cache folder", 3, "worker-failed")
 
@@ -72,14 +75,16 @@ def golden(
     as_json: Json = False,
 ) -> None:
     """Replay golden files through their components; exit 1 past a tolerance."""
+    from bakeoff.machine.locks import device_lock
     from bakeoff.report.text import golden as page
     from bakeoff.selftest.golden import run
 
-    result = run(files)
+    with device_lock("cpu", "golden", say):
+        result = run(files)
     if as_json:
         print_json(result)
-    else:
-        print(page.render(result))
+    elif not all(file.problem for file in result.files):
+        print_text(page.render(result))
     problems = [page.verdict(file) for file in result.files if file.problem]
     failures = [page.verdict(file) for file in result.files if not all(output.passed for output in file.outputs)]
     if problems:

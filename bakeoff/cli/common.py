@@ -18,11 +18,25 @@ app = typer.Typer(
 )
 
 _SHOWN_PROBLEMS = 3
+_LONGEST_NOTE = 500
+"""Characters of a note or a reason: each page of the history repeats it."""
 _LONGEST = 700
 """Characters of a message."""
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else on stdout.")]
 Runs = Annotated[str | None, typer.Option("--runs", help="Folder of records (default: runs/ of the checkout).")]
+
+Machines = Annotated[
+    list[str] | None,
+    typer.Option("--machine", help="Name or id of a machine, or all; comma-separated (default: this machine)."),
+]
+
+
+def print_text(text: str) -> None:
+    """Print text that may hold what others wrote; a terminal must not obey it."""
+    from bakeoff.machine.terminal import printable
+
+    print(printable(text))
 
 
 def print_json(value: Any) -> None:
@@ -45,6 +59,13 @@ def named(option: str, value: str | None) -> str:
     if value == "":
         raise BakeoffError(f"{option} is empty; pass a name or omit the option", "bad-option")
     return value or ""
+
+
+def short(option: str, text: str) -> str:
+    """A note or reason. Raises BakeoffError for a long one."""
+    if len(text) > _LONGEST_NOTE:
+        raise BakeoffError(f"{option} has {len(text)} characters; give at most {_LONGEST_NOTE}", "bad-option")
+    return text
 
 
 def records_folder(runs: str | None) -> Path:
@@ -75,7 +96,9 @@ def error_line(message: str, code: ErrorCode) -> str:
 
 def say(message: str) -> None:
     """One line on stderr; names in it were typed by someone or come from a file, and are not trusted."""
-    line = " ".join("".join(letter if letter.isprintable() else " " for letter in message).split())
+    from bakeoff.machine.terminal import one_line
+
+    line = one_line(message)
     if len(line) > _LONGEST:
         line = f"{line[: _LONGEST // 2]} ... {line[-_LONGEST // 2 :]}"
     print(f"bakeoff: {line}", file=sys.stderr)

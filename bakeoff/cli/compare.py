@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from bakeoff.cli.common import Json, Runs, app, print_json, records_folder
+from bakeoff.cli.common import Json, Runs, app, print_json, print_text, records_folder, short
 from bakeoff.models.errors import BakeoffError
 
 
@@ -22,6 +22,7 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Measure two variants against each other now, interleaved; or set two records side by side."""
+    short("--note", note)
     folder = records_folder(runs)
     variants = [_is_variant(text) for text in (a, b)]
     if not b:
@@ -47,12 +48,11 @@ def _show(folder: Path, asked: str, as_json: bool) -> None:
     from bakeoff.report.text import comparison
 
     kept = find_comparison(folder, asked)
-    print_json({"id": kept.id, "verdict": decide(kept.comparison)}) if as_json else print(comparison.render(kept))
+    print_json({"id": kept.id, "verdict": decide(kept.comparison)}) if as_json else print_text(comparison.render(kept))
 
 
 def _compare_records(folder: Path, a: str, b: str, as_json: bool) -> None:
     from bakeoff.record.store import find
-    from bakeoff.record.verdict import decide_unpaired
     from bakeoff.report.text import comparison
 
     first, second = find(folder, a), find(folder, b)
@@ -61,10 +61,10 @@ def _compare_records(folder: Path, a: str, b: str, as_json: bool) -> None:
             text = f"{stored.id} has no samples, its status is {stored.record.status}; give a record that has samples"
             raise BakeoffError(text, "not-comparable")
     if as_json:
-        verdict = decide_unpaired(first.record, second.record)
-        print_json({"a": first.id, "b": second.id, "interleaved": False, "verdict": verdict})
+        latencies = {name: stored.record.latency for name, stored in (("a_latency", first), ("b_latency", second))}
+        print_json({"a": first.id, "b": second.id, "interleaved": False, **latencies})
     else:
-        print(comparison.render_apart(first.record, second.record))
+        print_text(comparison.render_apart(first.record, second.record))
 
 
 def _compare_variants(
@@ -72,8 +72,8 @@ def _compare_variants(
 ) -> None:
     from rich.console import Console
 
+    from bakeoff.cli.pages import update_pages
     from bakeoff.record.verdict import decide
-    from bakeoff.report.markdown import history
     from bakeoff.report.text import comparison
     from bakeoff.sweep.compare import compare as compare_now
     from bakeoff.sweep.compare import plan_of_two
@@ -82,8 +82,8 @@ def _compare_variants(
     plan = plan_of_two(a, b, lambda request: replace(request, threads=threads, final_s=seconds))
     with TerminalProgress(Console(stderr=True)) as progress:
         kept = compare_now(plan, folder, note, progress, seed)
-    history.update(folder)
+    update_pages(folder)
     if as_json:
         print_json({"id": kept.id, "verdict": decide(kept.comparison)})
     else:
-        print(f"\n{comparison.render(kept)}")
+        print_text(f"\n{comparison.render(kept)}")

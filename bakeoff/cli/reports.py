@@ -1,13 +1,18 @@
-"""Commands that read records and this host: show, table, report, plots, history, supersede, list, doctor."""
+"""Commands that read records and this host: show, table, report, list, doctor."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bakeoff.cli.common import Json, Runs, app, error_line, fail, named, print_json, records_folder, say, warn
+from bakeoff.cli.common import Json, Machines, Runs, app, named, print_json, print_text, records_folder, warn
 from bakeoff.models.errors import BakeoffError
+
+if TYPE_CHECKING:
+    from bakeoff.record.store import Records
+    from bakeoff.report.machines import Selection
 
 
 @app.command()
@@ -24,132 +29,103 @@ def show(
     if as_json:
         print_json({"id": stored.id, "log": pages.log_path(stored.record), "record": stored.record})
     else:
-        print(pages.render(stored))
+        print_text(pages.render(stored))
 
 
 @app.command()
 def table(
     component: Annotated[str, typer.Argument(help="Component name; empty: all.")] = "",
+    machine: Machines = None,
     runs: Runs = None,
     as_json: Json = False,
 ) -> None:
-    """Print the tables of the newest sweeps from their records."""
-    from bakeoff.models import current_name
-    from bakeoff.record.store import load_all
+    """Print the tables of the newest sweeps on this machine from their records."""
     from bakeoff.report.groups import newest
     from bakeoff.report.text import table as tables
 
-    component, folder = current_name(component), records_folder(runs)
-    records = load_all(folder)
-    warn(records.problems)
-    every = [entry for entry in records.current if component in ("", entry.record.variant.component)]
-    rows = newest(every)
-    if not rows:
-        raise _no_records(component, folder)
+    found = _selected(records_folder(runs), component, machine)
+    records = found.records
+    rows = newest(records.current)
     if as_json:
         print_json(
-            {"records": [entry.id for entry in rows], "rows": tables.as_rows(rows), "problems": records.problems}
+            {
+                "records": [entry.id for entry in rows],
+                "rows": tables.as_rows(rows, records.ceilings, records.current),
+                "problems": records.problems,
+                "machines": found.machines,
+            }
         )
     else:
-        print(tables.render(rows, records.comparisons, every))
+        say_whose(found, component)
+        print_text(tables.render(rows, records.comparisons, records.current, records.ceilings))
 
 
-def _no_records(component: str, folder: Path) -> BakeoffError:
-    what = f"of {component} " if component else ""
-    name = component or "wm"
-    return BakeoffError(
-        f"there are no records {what}in {folder / 'records'}. Make some with: bakeoff sweep {name}", code="no-record"
-    )
+def _selected(folder: Path, component: str, machine: list[str] | None) -> "Selection":
+    """The records of a component, or of all, on the machines asked for. Raises BakeoffError where there are none."""
+    from bakeoff.models import current_name, resolve_component
+    from bakeoff.record.store import load_all
+    from bakeoff.report.machines import of_component
+
+    if ":" in component:
+        sys.path.insert(0, str(Path.cwd()))
+        component = resolve_component(component).name
+    component = current_name(component)
+    every = load_all(folder)
+    warn(every.problems)
+    found = select_machines(every, machine)
+    records = of_component(found.records, component)
+    if records.current:
+        return replace(found, records=records)
+    elsewhere = of_component(every, component).current
+    if component and not elsewhere:
+        resolve_component(component)  # an unknown name is an error of its own
+    what, where = f"of {component} " if component else "", "of these machines " if machine else "of this machine "
+    text = f"there are no records {what}{where if elsewhere else ''}in {folder}. Make some with: {_how(component)}"
+    raise BakeoffError(text + ("; others have some, see --machine all" if elsewhere else ""), code="no-record")
+
+
+def select_machines(records: "Records", machine: list[str] | None) -> "Selection":
+    """The records of the machines asked for; by default of this one, or where it has none of that measured last."""
+    from bakeoff.report.machines import own_ids, select
+
+    return select(records, [named("--machine", name) for name in machine or []], own_ids())
+
+
+def _how(component: str) -> str:
+    """The command that measures a component, as README writes it where there is a Makefile."""
+    from bakeoff.machine import paths
+
+    return f"{'make sweep MODEL=' if paths.checkout() else 'bakeoff sweep '}{component or 'wm'}"
+
+
+def say_whose(found: "Selection", component: str = "") -> None:
+    """Say on one line whose numbers these are, where they are another machine's."""
+    from bakeoff.machine.terminal import one_line
+
+    if found.foreign:
+        names = ", ".join(machine.name for machine in found.machines)
+        print_text(f"{one_line(f'measured on {names} (another machine); yours: {_how(component)}')}\n")
 
 
 @app.command()
 def report(
     html: Annotated[str, typer.Option("--html", help="The file to write.")],
     component: Annotated[str, typer.Argument(help="Component name; empty: all.")] = "",
+    machine: Machines = None,
     runs: Runs = None,
     as_json: Json = False,
 ) -> None:
-    """Write one offline HTML page of the newest records: tables that sort, figures that zoom."""
-    from bakeoff.models import current_name
-    from bakeoff.record.store import load_all
+    """Write one offline HTML page of this machine's newest records: tables that sort, figures that zoom."""
     from bakeoff.report.html import page
 
-    component = current_name(component)
     path, folder = Path(named("--html", html)), records_folder(runs)
-    records = page.of_component(load_all(folder), component)
-    warn(records.problems)
-    if not records.current:
-        raise _no_records(component, folder)
-    page.write(path, records, folder)
+    found = _selected(folder, component, machine)
+    page.write(path, found.records, folder)
     if as_json:
-        print_json({"written": [str(path)]})
+        print_json({"written": [str(path)], "machines": found.machines})
     else:
-        print(f"wrote {path}")
-
-
-@app.command()
-def plots(runs: Runs = None, as_json: Json = False) -> None:
-    """Draw the plots of the newest records into plots/ beside them."""
-    from bakeoff.report.svg import files
-
-    written = [str(path) for path in files.update(records_folder(runs))]
-    if as_json:
-        print_json({"written": written})
-    else:
-        print("\n".join(f"wrote {path}" for path in written) or "no records, no plots")
-
-
-def update_plots(folder: Path, component: str) -> None:
-    """Draw the plots of a component; where that fails, print why and go on."""
-    from bakeoff.report.svg import files
-
-    try:
-        files.update(folder, component)
-    except BakeoffError as error:
-        say(error_line(f"no plots: {error}", error.code))
-
-
-@app.command()
-def history(
-    check: Annotated[bool, typer.Option("--check", help="Exit 1 if the file is not what the records give.")] = False,
-    runs: Runs = None,
-    as_json: Json = False,
-) -> None:
-    """Generate OPTIMIZATION_HISTORY.md and README's results from the records."""
-    from bakeoff.record.store import load_all
-    from bakeoff.report.markdown import history as pages
-    from bakeoff.report.markdown import readme
-
-    folder = records_folder(runs)
-    problem = None
-    records = load_all(folder)
-    if check:
-        problem = pages.check(folder, records) or readme.check(folder, records)
-    else:
-        warn(records.problems)
-        written = [str(path) for path in (pages.update(folder, records), *readme.update(folder, records))]
-    if as_json:
-        print_json({"problem": problem or ""} if check else {"written": written})
-    elif not check:
-        print("\n".join(f"wrote {path}" for path in written))
-    if problem:
-        fail(problem, 1, "bad-record" if records.problems else "bad-page")
-
-
-@app.command()
-def supersede(
-    record: Annotated[str, typer.Argument(help="A record's name, or a beginning or hash of it.")],
-    reason: Annotated[str, typer.Option(help="Why it is no longer shown.")],
-    runs: Runs = None,
-) -> None:
-    """Take a bad record out of tables and history, with a reason; its file is kept."""
-    from bakeoff.machine import paths
-    from bakeoff.record.store import supersede as supersede_record
-    from bakeoff.report.markdown import history as pages
-
-    folder = paths.ensure_writable(records_folder(runs), "records")
-    print(f"wrote {supersede_record(folder, record, reason)}")
-    pages.update(folder)
+        say_whose(found, component)
+        print_text(f"wrote {path}")
 
 
 @app.command("list")
@@ -166,7 +142,7 @@ def list_everything(
     if as_json:
         print_json(found)
     else:
-        print(listing.render(found))
+        print_text(listing.render(found))
 
 
 @app.command()
@@ -178,4 +154,4 @@ def doctor(as_json: Json = False) -> None:
     if as_json:
         print_json(found)
     else:
-        print(doctor.render(found))
+        print_text(doctor.render(found))

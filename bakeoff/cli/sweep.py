@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bakeoff.cli.common import Json, Runs, app, fail, named, names, print_json, records_folder, warn
+from bakeoff.cli.common import Json, Runs, app, fail, named, names, print_json, print_text, records_folder, short, warn
 from bakeoff.models.errors import BakeoffError
 
 if TYPE_CHECKING:
@@ -38,20 +38,25 @@ def sweep(
     as_json: Json = False,
 ) -> None:
     """Build, prove, check, time and record every variant of a component."""
+    from dataclasses import replace
+
     from rich.console import Console
 
-    from bakeoff.cli.reports import update_plots
+    from bakeoff.cli.pages import update_pages, update_plots
+    from bakeoff.machine import paths
     from bakeoff.plan.dry_run import estimate
     from bakeoff.plan.plan import make_plan
     from bakeoff.plan.request import FINAL_S, Request
+    from bakeoff.record.folders import folder_of
     from bakeoff.record.store import load_all
     from bakeoff.report.groups import newest
-    from bakeoff.report.markdown import history
     from bakeoff.report.text import plan as plan_page
     from bakeoff.report.text import table
     from bakeoff.sweep.progress import TerminalProgress
+    from bakeoff.sweep.resume import continue_unfinished
     from bakeoff.sweep.run import run_sweep
 
+    short("--note", note)
     if suite not in ("default", "full"):
         raise BakeoffError(f"no suite '{suite}'; known: default, full", "unknown-name")
     if ":" in component or any(":" in name for name in backends or []):
@@ -77,11 +82,14 @@ def sweep(
     plan = make_plan(request)
     warn(load_all(folder).problems)
     if dry_run:
+        if resume:
+            _, stored = continue_unfinished(plan, folder, paths.cache_folder())
+            plan = replace(plan, rows=tuple(row for row in plan.rows if row.key not in stored))
         costs = estimate(plan, folder)
         if as_json:
             print_json(costs)
         else:
-            print(plan_page.render(costs))
+            print_text(plan_page.render(costs))
         return
     with TerminalProgress(Console(stderr=True)) as progress:
         done = run_sweep(plan, folder, note, resume, progress)
@@ -89,9 +97,10 @@ def sweep(
         print_json(_summary(done))
     else:
         if done.stored:
-            print(f"\n{table.render(newest(done.stored), done.finals, done.stored)}\n")
-        print(f"sweep {done.sweep}: {len(done.stored)} of {len(plan.rows)} variants recorded in {folder / 'records'}")
-    history.update(folder)
+            print_text(f"\n{table.render(newest(done.stored), done.finals, done.stored)}\n")
+        where = folder_of(folder, done.stored[0].record) if done.stored else folder
+        print_text(f"sweep {done.sweep}: {len(done.stored)} of {len(plan.rows)} variants recorded in {where}")
+    update_pages(folder)
     update_plots(folder, plan.component.name)
     _exit(done, strict)
 

@@ -13,6 +13,10 @@ from bakeoff.machine.files import digest
 from bakeoff.models.errors import BakeoffError
 
 ABOUT = "about.json"
+HOME = "home"
+"""Within a cache folder: the home folder of the workers that build there."""
+_FINISHED = "finished"
+"""A file that is in the folder once a build has succeeded there."""
 _BUILD = "-build"
 
 
@@ -40,6 +44,11 @@ def build_folder(usual: Path, number: int) -> Path:
     return usual.with_name(f"{usual.name}{_BUILD}{number}")
 
 
+def usual_of(folder: Path) -> Path:
+    """The variant's usual folder, of which `folder` is one of several builds."""
+    return folder.with_name(folder.name.partition(_BUILD)[0])
+
+
 def open_folder(folder: Path, about: About) -> None:
     """Create `folder` with its description, or set the time of last use of one that exists.
 
@@ -47,7 +56,7 @@ def open_folder(folder: Path, about: About) -> None:
     """
     path = folder / ABOUT
     with contextlib.suppress(OSError):
-        folder.mkdir(parents=True, exist_ok=True)
+        (folder / HOME / ".cache").mkdir(parents=True, exist_ok=True)
         if not path.exists():
             path.write_bytes(msgspec.json.encode(about))
     paths.mark_used(path)
@@ -62,13 +71,19 @@ def read_about(folder: Path) -> About | None:
     return None
 
 
+def mark_finished(folder: Path) -> None:
+    """Note that a build has succeeded, so that the next one counts as warm."""
+    with contextlib.suppress(OSError):
+        (folder / _FINISHED).touch()
+
+
 def is_warm(folder: Path) -> bool:
-    """Whether the folder contains files of an earlier build."""
-    return folder.is_dir() and any(name != ABOUT for name in os.listdir(folder))
+    """Whether a build has succeeded in this folder. A build that was killed leaves files too, but not all."""
+    return (folder / _FINISHED).exists()
 
 
 def delete_earlier_build(folder: Path) -> None:
-    """Delete a build's folder if it exists. Raises BakeoffError if it cannot be deleted."""
+    """Delete a build's folder, or what a killed build left of it. Raises BakeoffError if it cannot be deleted."""
     try:
         shutil.rmtree(folder)
     except FileNotFoundError:
@@ -85,7 +100,7 @@ def replace_usual_folder(folder: Path) -> None:
     lock. If the process is killed between them, the variant's next build is cold. Inductor finds its cache entries by
     content; a compiler that finds them by path compiles once more. Raises BakeoffError if the folder cannot be renamed.
     """
-    usual = folder.with_name(folder.name.partition(_BUILD)[0])
+    usual = usual_of(folder)
     replaced = usual.with_name(f"{usual.name}-replaced")
     if not folder.is_dir():
         return

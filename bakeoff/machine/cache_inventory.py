@@ -33,8 +33,11 @@ KINDS = (
     Kind("compiled", "compiler caches of each variant", large=True),
     Kind("references", "reference outputs, and eager's error", large=True, former_name="judges"),
     Kind("logs", "output of the workers of each sweep", large=True),
-    Kind("ceilings", "measured peak rates of this machine"),
+    Kind("work", "folders of workers; of a killed sweep until the next one starts", large=True),
+    Kind("ceilings", "peak rates that an earlier version kept here; now they are records"),
+    Kind("instrument", "compiled readers of this machine's state"),
     Kind("sweeps", "plans of sweeps, for --resume"),
+    Kind("checkpoints", "content hashes of weights files", file="checkpoints.json"),
     Kind("selftest", "result of the newest selftest", file="selftest.json"),
 )
 LOCKS, OTHER = "locks", "other"

@@ -20,6 +20,7 @@ class Ceiling:
 
     kind: Literal["copy", "read", "product", "convolution"]
     dtype: str
+    """One of models.types.DTYPES, or `int8` for products of integers, which count as FLOP."""
     size: int
     """Bytes of the working set, or FLOP of one repeat."""
     best: float
@@ -40,27 +41,35 @@ class Floor:
 
 
 def find_floors(
-    *, flops: int, minimum_bytes: int, dtype: str, device: str, host: Host, ceilings: Sequence[Ceiling]
+    *, flops: int, minimum_bytes: int, dtypes: Sequence[str], device: str, host: Host, ceilings: Sequence[Ceiling]
 ) -> tuple[Floor, ...]:
     """The datasheet's floor if the GPU is known, then the measured one if there are ceilings.
 
-    `flops` and `minimum_bytes` are the work and the least memory traffic of one call.
+    `flops` and `minimum_bytes` are the work and the least memory traffic of one call. `dtypes` are those in which the
+    work may be done, the variant's own first: it takes at least its time at the highest of their rates. Where the rate
+    of one is not known only the traffic counts, and where that of the first is not known there is no floor.
     """
     found = []
     sheet = find_datasheet(host, device)
-    if sheet is not None and dtype in sheet.flops:
-        found.append(_floor(flops, minimum_bytes, sheet.flops[dtype], sheet.bytes_per_s, "datasheet"))
-    best_flops = peak_flops(ceilings, dtype)
+    if sheet is not None and dtypes[0] in sheet.flops:
+        rates = [sheet.flops.get(dtype, 0.0) for dtype in dtypes]
+        found.append(_floor(flops, minimum_bytes, rates, sheet.bytes_per_s, "datasheet"))
+    rates = [peak_flops(ceilings, dtype) for dtype in dtypes]
     bandwidth = peak_bandwidth(ceilings, minimum_bytes)
-    if best_flops and bandwidth and minimum_bytes:
-        found.append(_floor(flops, minimum_bytes, best_flops, bandwidth, "measured"))
+    if rates[0] > 0 and bandwidth > 0 and minimum_bytes > 0:
+        found.append(_floor(flops, minimum_bytes, rates, bandwidth, "measured"))
     return tuple(found)
 
 
 def _floor(
-    flops: int, traffic_bytes: int, flops_per_s: float, bytes_per_s: float, source: Literal["datasheet", "measured"]
+    flops: int,
+    traffic_bytes: int,
+    rates: Sequence[float],
+    bytes_per_s: float,
+    source: Literal["datasheet", "measured"],
 ) -> Floor:
-    compute_ms = 1e3 * flops / flops_per_s
+    """The floor at the highest of the `rates` of work, of which 0 stands for one that is not known."""
+    compute_ms = 1e3 * flops / max(rates) if min(rates) > 0 else 0.0
     traffic_ms = 1e3 * traffic_bytes / bytes_per_s
     bound: Literal["compute", "traffic"] = "compute" if compute_ms >= traffic_ms else "traffic"
     return Floor(max(compute_ms, traffic_ms), bound, source, compute_ms, traffic_ms)

@@ -11,7 +11,8 @@ from importlib import metadata
 
 import psutil
 
-from bakeoff.machine import gpus
+from bakeoff.machine import cgroups, gpus
+from bakeoff.machine.files import digest
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.types import Device, Scalar, parse_device
 
@@ -59,6 +60,12 @@ class Host:
     system: str
     python: str
     gpus: tuple[dict[str, Scalar], ...] = ()
+    cpu_stepping: str = ""
+    """Family, model and stepping; empty in records of schema 1 and where the kernel does not tell."""
+    all_flags: str = ""
+    """Hash of all flags of the CPU, of which `cpu_flags` has those that matter to compilers."""
+    hypervisor: str = ""
+    """Vendor of a virtual machine, or `hypervisor` where the kernel does not tell it; empty on bare metal."""
 
     def name(self, device: str) -> str:
         """Name of the machine in the history and in tables: the GPU for `cuda`, else the CPU and its cores."""
@@ -76,6 +83,16 @@ def _cpuinfo(key: str) -> str:
     return ""
 
 
+def _hypervisor(flags: set[str]) -> str:
+    """Which hypervisor runs this machine, as far as it can be told without privileges."""
+    if "hypervisor" not in flags:
+        return ""
+    for path in ("/sys/hypervisor/type", "/sys/class/dmi/id/sys_vendor"):
+        with contextlib.suppress(OSError), open(path, encoding="utf-8") as file:
+            return file.read().strip()
+    return "hypervisor"
+
+
 @cache
 def read_host() -> Host:
     """Facts of this machine, read once per process."""
@@ -89,12 +106,17 @@ def read_host() -> Host:
         system=f"{platform.system()} {platform.release()} {platform.machine()}",
         python=platform.python_version(),
         gpus=gpus.read_gpus(),
+        cpu_stepping=" ".join(_cpuinfo(key) for key in ("cpu family", "model", "stepping")).strip(),
+        all_flags=digest(sorted(flags)),
+        hypervisor=_hypervisor(flags),
     )
 
 
 def usable_cores() -> int:
-    """Physical cores this process may run on."""
-    return min(len(os.sched_getaffinity(0)), read_host().cores)
+    """Physical cores this process may run on: at most the CPUs of its affinity mask and its groups' share of time."""
+    quota = cgroups.cpu_quota()
+    share = read_host().cores if quota is None else max(1, int(quota))
+    return min(len(os.sched_getaffinity(0)), read_host().cores, share)
 
 
 def has_native_bf16() -> bool:
@@ -120,13 +142,6 @@ def missing_device(device: str) -> str | None:
     if device == "cuda" and not read_host().gpus:
         return "NVML finds no NVIDIA GPU; use --device cpu, or a host with a GPU and its driver"
     return None
-
-
-def lock_name(device: str) -> str:
-    """Name of the lock that keeps two sweeps from measuring on one device: a GPU's UUID, or `cpu`."""
-    if device == "cuda" and read_host().gpus:
-        return str(read_host().gpus[0]["uuid"])
-    return device
 
 
 @cache
@@ -165,11 +180,28 @@ def load_average() -> float:
     return os.getloadavg()[0]
 
 
+def present_load(waited: bool) -> float:
+    """The load that a measurement meets: the load average of the last minute.
+
+    After another measurement was `waited` for, which this minute includes, it is at most the CPUs that are busy now.
+    """
+    return min(load_average(), busy_cpus()) if waited else load_average()
+
+
+def busy_cpus(seconds: float = 1.0) -> float:
+    """How many CPUs' worth of time all processes use within the next `seconds`."""
+    return psutil.cpu_percent(interval=seconds) / 100 * (psutil.cpu_count() or 1)
+
+
 def available_bytes(device: str) -> int:
-    """Free memory now: of the host for `cpu`, of the first GPU for `cuda`. Raises BakeoffError without a driver."""
+    """Free memory now: for `cpu` what host and control groups allow, for `cuda` of the first GPU.
+
+    Raises BakeoffError without a driver.
+    """
     if device == "cuda":
         free = gpus.free_bytes()
         if free is None:
             raise BakeoffError("NVML finds no NVIDIA driver; use --device cpu, or a host with a GPU", "missing-device")
         return free
-    return psutil.virtual_memory().available
+    free, allowed = psutil.virtual_memory().available, cgroups.available_bytes()
+    return free if allowed is None else min(free, allowed)

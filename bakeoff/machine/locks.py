@@ -1,41 +1,230 @@
-"""One lock for each device, so that two sweeps never measure on the same device at the same time."""
+"""Locks of this machine's CPUs and GPUs, so that two measurements never share one, whoever started them.
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+Each CPU of a process's affinity mask and each GPU has a lock file in one folder for all users. A measurement on a CPU
+holds its CPUs alone; one on a GPU holds the GPU alone and its CPUs together with others of its kind, since it compiles
+on them. Locks are flock(2): the kernel releases them when the process ends, however that happens.
+"""
+
+import fcntl
+import os
+import stat
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from filelock import FileLock, Timeout
+import msgspec
+import psutil
 
 from bakeoff.machine import host
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.types import Scalar
+
+VARIABLE = "BAKEOFF_LOCKS"
+"""Environment variable with another folder for the locks of this machine; for tests."""
+_LOCK_PARENTS = ("/run/lock", "/tmp")
+"""Folders for all users: the first one that everybody may write to (FHS 3.0, section 3.15)."""
+_IN_USE = "in-use"
+_LONGEST_LIST = 1 << 16
+"""Bytes of a lock file, which gets a line from each process that shares the lock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who holds a lock, as written into its file."""
+
+    pid: int
+    command: str
+    since_s: float
+    """Seconds since 1970."""
+
+    def __str__(self) -> str:
+        return f"pid {self.pid}: bakeoff {self.command}, since {time.strftime('%H:%M', time.localtime(self.since_s))}"
 
 
 @contextmanager
-def device_lock(cache: Path, device: str, say: Callable[[str], None]) -> Iterator[None]:
-    """Hold the device's lock. If another process holds it, tell the user by `say` and wait."""
-    (cache / "locks").mkdir(exist_ok=True)
-    lock = FileLock(cache / "locks" / f"{host.lock_name(device)}.lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        say(f"Another sweep measures on this {device}; waiting for it to end.")
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
+def device_lock(device: str, command: str, say: Callable[[str], None], cache: Path | None = None) -> Iterator[bool]:
+    """Hold the locks of `device` and of this process's CPUs; yield whether another process was waited for.
 
-
-@contextmanager
-def all_devices_lock(cache: Path) -> Iterator[None]:
-    """Hold every device's lock. Raises BakeoffError when one of them is held by another process."""
+    `command` tells those who wait what is running: a subcommand of bakeoff and what it works on. If other processes
+    hold a lock, `say` is told which, and this waits for them. All take the locks in one order, so no two wait for each
+    other. With `cache`, entries of that cache folder cannot be cleared meanwhile.
+    """
     with ExitStack() as stack:
-        for path in sorted((cache / "locks").glob("*.lock")):
-            lock = FileLock(path)
-            try:
-                lock.acquire(timeout=0)
-            except Timeout as error:
-                text = f"another process measures on {path.stem}; try again after it has ended"
-                raise BakeoffError(text, "busy") from error
-            stack.callback(lock.release)
+        folder = stack.enter_context(_opened_folder())
+        names = [(name, device == "cuda") for name in _cpu_names(os.sched_getaffinity(0))]
+        if device == "cuda":
+            names += [(_gpu_name(gpu), False) for gpu in host.read_host().gpus[:1]]
+        say = _without_repetition(say)
+        waited = [stack.enter_context(_held(folder, name, shared, command, say)) for name, shared in names]
+        if cache is not None:
+            waited.append(stack.enter_context(_cache_lock(cache, _IN_USE, True, command, say)))
+        yield any(waited)
+
+
+@contextmanager
+def entry_lock(cache: Path, entry: Path, command: str, say: Callable[[str], None]) -> Iterator[None]:
+    """Hold one entry of a cache folder alone: two sweeps on different CPUs must not build into one folder at once.
+
+    Whoever holds several takes them in the order of their names.
+    """
+    with _cache_lock(cache, entry.name, False, command, say):
         yield
+
+
+@contextmanager
+def clearing_lock(cache: Path) -> Iterator[None]:
+    """Hold everything, also the locks that no process has taken yet: all CPUs, all GPUs, and the cache folder itself.
+
+    Raises BakeoffError when another process holds one of them.
+    """
+    with ExitStack() as stack:
+        folder = stack.enter_context(_opened_folder())
+        known = {name for name in os.listdir(folder) if name.endswith(".lock")}
+        cpus = _cpu_names({*range(os.cpu_count() or 1), *os.sched_getaffinity(0)})
+        gpus = [_gpu_name(gpu) for gpu in host.read_host().gpus]
+        for name in dict.fromkeys([*cpus, *gpus, *sorted(known)]):
+            stack.enter_context(_held(folder, name, False, "cache clear", None))
+        stack.enter_context(_cache_lock(cache, _IN_USE, False, "cache clear", None))
+        yield
+
+
+def lock_folder() -> Path:
+    """$BAKEOFF_LOCKS, else bakeoff/ in the first of /run/lock and /tmp that every user may write to."""
+    if os.environ.get(VARIABLE):
+        return Path(os.environ[VARIABLE])
+    for parent in _LOCK_PARENTS:
+        with suppress(OSError):
+            if os.stat(parent).st_mode & 0o1777 == 0o1777:
+                return Path(parent) / "bakeoff"
+    return Path(_LOCK_PARENTS[-1]) / "bakeoff"
+
+
+@contextmanager
+def _opened_folder() -> Iterator[int]:
+    """A descriptor of the lock folder, which is created for all users. Raises BakeoffError if it cannot be used."""
+    folder = lock_folder()
+    try:
+        try:
+            folder.mkdir(parents=VARIABLE in os.environ)
+            folder.chmod(0o1777)  # mkdir(2) applies the umask
+        except FileExistsError:
+            pass
+        # A link could lead the files of one user into the folder of another.
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError as error:
+        raise _unusable(folder, error) from error
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _cache_lock(
+    cache: Path, name: str, shared: bool, command: str, say: Callable[[str], None] | None
+) -> Iterator[bool]:
+    folder = cache / "locks"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError as error:
+        raise _unusable(folder, error) from error
+    try:
+        with _held(descriptor, f"{name}.lock", shared, command, say) as waited:
+            yield waited
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _held(folder: int, name: str, shared: bool, command: str, say: Callable[[str], None] | None) -> Iterator[bool]:
+    """Hold one lock file; yield whether another process was waited for. With `say` None a held lock is an error."""
+    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    try:
+        descriptor = _open_file(folder, name)
+    except OSError as error:
+        raise _unusable(lock_folder() / name, error) from error
+    try:
+        waited = False
+        try:
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holders = "; ".join(str(holder) for holder in _read_holders(descriptor)) or "another process"
+            if say is None:
+                text = f"{name.removesuffix('.lock')} is in use by {holders}; try again after it has ended"
+                raise BakeoffError(text, "busy") from None
+            say(f"waiting for {holders}")
+            fcntl.flock(descriptor, kind)
+            waited = True
+        _write_holder(descriptor, Holder(os.getpid(), command, time.time()), shared)
+        yield waited
+    finally:
+        os.close(descriptor)  # which releases the lock
+
+
+def _open_file(folder: int, name: str) -> int:
+    """Open or create a lock file that all users may lock.
+
+    A file is opened before it is created: in a folder with the sticky bit Linux refuses O_CREAT for an existing file of
+    another user (fs.protected_regular, proc(5)).
+    """
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK
+    for _ in range(3):  # another process may create or delete it meanwhile
+        with suppress(FileNotFoundError):
+            descriptor = os.open(name, flags, dir_fd=folder)
+            if stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return descriptor
+            os.close(descriptor)
+            break
+        with suppress(FileExistsError):
+            descriptor = os.open(name, flags | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=folder)
+            os.fchmod(descriptor, 0o666)
+            return descriptor
+    raise OSError(0, "not a plain file", name)
+
+
+def _write_holder(descriptor: int, holder: Holder, shared: bool) -> None:
+    """Write who holds the lock; a lock that is shared has a line for each holder."""
+    with suppress(OSError):  # a full disk costs the name, not the lock
+        if not shared or os.fstat(descriptor).st_size > _LONGEST_LIST:
+            os.ftruncate(descriptor, 0)
+        os.lseek(descriptor, 0, os.SEEK_END)
+        os.write(descriptor, msgspec.json.encode(holder) + b"\n")
+
+
+def _read_holders(descriptor: int) -> list[Holder]:
+    """The processes that wrote themselves into a lock file and still run, without repetitions."""
+    found: dict[int, Holder] = {}
+    for line in os.pread(descriptor, _LONGEST_LIST, 0).splitlines():
+        with suppress(msgspec.MsgspecError, psutil.Error):
+            holder = msgspec.json.decode(line, type=Holder)
+            if psutil.Process(holder.pid).create_time() <= holder.since_s + 1 and holder.command.isprintable():
+                found[holder.pid] = holder
+    return list(found.values())
+
+
+def _cpu_names(cpus: Collection[int]) -> list[str]:
+    return [f"cpu{number}.lock" for number in sorted(cpus)]
+
+
+def _gpu_name(gpu: Mapping[str, Scalar]) -> str:
+    return f"{gpu['uuid']}.lock"
+
+
+def _unusable(path: Path, error: OSError) -> BakeoffError:
+    text = f"{path} cannot be used as a lock: {error.strerror}; remove it, or name another folder in {VARIABLE}"
+    return BakeoffError(text, "not-writable")
+
+
+def _without_repetition(say: Callable[[str], None]) -> Callable[[str], None]:
+    """`say` for texts that differ from the one before: one process usually holds several locks."""
+    said = [""]
+
+    def say_new(text: str) -> None:
+        if text != said[0]:
+            said[0] = text
+            say(text)
+
+    return say_new

@@ -1,4 +1,4 @@
-"""From a request to a plan: all rows of a sweep in the order they run."""
+"""From a request to a plan: all rows of a sweep."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -9,6 +9,7 @@ from bakeoff.models import resolve_component
 from bakeoff.models.component import Component
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.types import DTYPES
+from bakeoff.plan.checkpoint import checkpoint_hash
 from bakeoff.plan.request import Request, Settings, check_request
 from bakeoff.plan.rows import Row, Target, rows_of
 from bakeoff.plan.suites import compositions, default_preset, default_workloads
@@ -18,7 +19,7 @@ from bakeoff.process.jobs import Subject
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Rows grouped by subject, in the order they run: baselines first, then as backends are listed."""
+    """Rows grouped by subject, as tables list them; a sweep runs them in random order."""
 
     request: Request
     component: Component
@@ -61,6 +62,7 @@ def _targets(request: Request, component: Component, settings: Settings) -> Iter
                 checkpoint=settings.checkpoint,
                 device=settings.device,
                 threads=settings.threads,
+                checkpoint_hash=checkpoint_hash(settings.checkpoint) if settings.checkpoint else "",
             )
             yield Target(request, component, config, workload, subject)
 

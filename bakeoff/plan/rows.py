@@ -7,13 +7,15 @@ from typing import Any
 
 from bakeoff.machine import build_cache, host
 from bakeoff.machine.files import digest
+from bakeoff.machine.identity import this_machine
 from bakeoff.machine.known_issues import IssueCode, known_issues
 from bakeoff.models.component import Component, Quantisation, Workload
+from bakeoff.models.errors import BakeoffError
 from bakeoff.models.types import Dtype
 from bakeoff.plan.memory import LARGE_WEIGHTS_BYTES, memory_bytes, weights_bytes
 from bakeoff.plan.request import Request
 from bakeoff.plan.suites import Step
-from bakeoff.process.environment import user_code_path, worker_environment
+from bakeoff.process.environment import own_home, user_code_path, worker_environment
 from bakeoff.process.jobs import BackendStep, Subject
 from bakeoff.record.schema import Status
 from bakeoff.variant import Variant, use_of
@@ -39,7 +41,7 @@ class Row:
     steps: tuple[BackendStep, ...]
     config_id: str
     precheck: Precheck | None
-    """None: it can run."""
+    """None: it can run. `oom` was decided by the memory that was free when the plan was made."""
     memory_bytes: int
     build_deadline_s: float
     caches: bool
@@ -49,7 +51,7 @@ class Row:
     environment: Mapping[str, str]
     """Of its worker: this process's own, with what must be set before torch is imported."""
     checkpoint: str
-    """Name and size of the weights file; "" for random weights."""
+    """Name and content hash of the weights file; "" for random weights."""
     known_issues: tuple[tuple[IssueCode, str], ...]
     """(code, text) of version combinations that are known to mislead rows of this dtype and device."""
     label: str = ""
@@ -65,6 +67,15 @@ class Row:
     def key(self) -> tuple[str, int, int]:
         """Identifies the row, and its record, within a sweep."""
         return str(self.variant), self.build_number, self.process
+
+    @property
+    def never_runs(self) -> Precheck | None:
+        """Why it cannot run on this machine at any time; too little free memory may be over when it is its turn."""
+        return self.precheck if self.precheck is not None and self.precheck.status != "oom" else None
+
+    def obstacle(self) -> Precheck | None:
+        """Why it cannot run now."""
+        return self.never_runs or short_of_memory(self.memory_bytes, self.subject.device)
 
     @property
     def slug(self) -> str:
@@ -93,8 +104,7 @@ def rows_of(target: Target, steps: Sequence[Step], dtype: Dtype) -> Iterator[Row
     """
     row = _row(target, tuple(steps), dtype)
     last = steps[-1].backend
-    never = row.precheck is not None and row.precheck.status != "oom"
-    if target.request.builds == 1 or never or last.evidence.runs_eagerly or last.baseline:
+    if target.request.builds == 1 or row.never_runs or last.evidence.runs_eagerly or last.baseline:
         yield row
         return
     for number in range(1, target.request.builds + 1):
@@ -109,14 +119,15 @@ def rows_of(target: Target, steps: Sequence[Step], dtype: Dtype) -> Iterator[Row
 
 
 def _row(target: Target, steps: tuple[Step, ...], dtype: Dtype) -> Row:
+    _check_composition(steps)
     request, component, config, subject = target.request, target.component, target.config, target.subject
     uses = tuple(use_of(step.backend, step.options) for step in steps)
     variant = Variant(component.name, subject.preset, target.workload.name, uses, dtype, subject.device)
-    checkpoint = _checkpoint_label(subject.checkpoint)
-    seeds = [subject.batch, subject.weight_seed, subject.input_seed, checkpoint, subject.threads]
+    seeds = [subject.batch, subject.weight_seed, subject.input_seed, subject.checkpoint_hash, subject.threads]
     config_id = digest([str(variant), config, *seeds])
     memory = memory_bytes(component, config, target.workload, steps, dtype)
-    folder = build_cache.usual_folder([str(variant), config_id, host.read_versions(), host.read_host()])
+    machine = this_machine(subject.device).machine_class
+    folder = build_cache.usual_folder([str(variant), config_id, host.read_versions(), machine])
     large = weights_bytes(component, config, dtype) >= LARGE_WEIGHTS_BYTES
     return Row(
         variant=variant,
@@ -131,24 +142,34 @@ def _row(target: Target, steps: tuple[Step, ...], dtype: Dtype) -> Row:
         quantisation=next(filter(None, (step.backend.evidence.quantises(step.options) for step in steps)), ""),
         cache_folder=folder,
         environment=_environment(target, steps, folder),
-        checkpoint=checkpoint,
+        checkpoint=_checkpoint_label(subject),
         known_issues=tuple(known_issues(host.read_versions(), subject.device, [dtype])),
     )
 
 
 def _environment(target: Target, steps: Sequence[Step], folder: Path) -> dict[str, str]:
-    """A worker's environment, with its compilers' caches in `folder`."""
-    extra = user_code_path() if target.request.user_code else {}
+    """A worker's environment, with its home and its compilers' caches in `folder`."""
+    extra = own_home(folder) | (user_code_path() if target.request.user_code else {})
     for step in steps:
         extra.update(step.backend.footprint.environment(folder))
     return worker_environment(target.subject.threads, extra)
 
 
-def _checkpoint_label(checkpoint: str) -> str:
-    if not checkpoint:
-        return ""
-    path = Path(checkpoint)
-    return f"{path.name}, {path.stat().st_size if path.exists() else 0} bytes"
+def _checkpoint_label(subject: Subject) -> str:
+    """The name and the hash of the content; copies of one file have the same hash."""
+    return f"{Path(subject.checkpoint).name}, sha256 {subject.checkpoint_hash}" if subject.checkpoint else ""
+
+
+def _check_composition(steps: Sequence[Step]) -> None:
+    """Raise BakeoffError for backends that can never run in this order, on any device and for any component."""
+    for step in steps[:-1]:
+        if step.backend.prepare is None:
+            text = f"{step.backend.name} builds engines and prepares nothing; it can only stand last"
+            raise BakeoffError(text, "not-composable")
+    last = steps[-1].backend
+    if last.build is None:
+        text = f"{last.name} only prepares a module; add the backend that builds it, as in {last.name}+inductor"
+        raise BakeoffError(text, "not-composable")
 
 
 def _precheck(steps: Sequence[Step], device: str, dtype: str, needed_bytes: int) -> Precheck | None:
@@ -156,18 +177,15 @@ def _precheck(steps: Sequence[Step], device: str, dtype: str, needed_bytes: int)
         missing = step.backend.unavailable(step.options, device)
         if missing is not None:
             return Precheck("unavailable", missing)
-    for step in steps[:-1]:
-        if step.backend.prepare is None:
-            text = f"{step.backend.name} builds engines and prepares nothing; it can only stand last"
-            return Precheck("unsupported", text)
-    last = steps[-1].backend
-    if last.build is None:
-        text = f"{last.name} only prepares a module; add the backend that builds it, as in {last.name}+inductor"
-        return Precheck("unsupported", text)
     for step in steps:
         reason = step.backend.unsupported(step.options, device, dtype)
         if reason is not None:
             return Precheck("unsupported", reason)
+    return short_of_memory(needed_bytes, device)
+
+
+def short_of_memory(needed_bytes: int, device: str) -> Precheck | None:
+    """`oom` if less than `needed_bytes` is free now; asked again when the row is to run, which may be hours later."""
     free = host.available_bytes(device)
     if needed_bytes > free:
         text = f"needs an estimated {needed_bytes >> 20} MiB, {free >> 20} MiB are free; not started"

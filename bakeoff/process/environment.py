@@ -1,7 +1,12 @@
 """The environment variables of a worker."""
 
 import os
+import site
 from collections.abc import Mapping
+from pathlib import Path
+
+from bakeoff.machine import paths
+from bakeoff.machine.build_cache import HOME
 
 _KEPT_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "-1"}
 """Make glibc's malloc keep freed memory. By default it returns large blocks to the kernel at each free, and the next
@@ -19,6 +24,36 @@ def worker_environment(threads: int, extra: Mapping[str, str] | None = None) -> 
     environment = _KEPT_MEMORY | {**os.environ, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
     environment["PYTHONUNBUFFERED"] = "1"
     return environment | dict(extra or {})
+
+
+def own_home(folder: Path) -> dict[str, str]:
+    """Variables that keep what builds store in a user's home within `folder`, a variant's cache folder.
+
+    Compilers keep caches there that nobody asks for (~/.triton, ~/.nv, ~/.cache of OpenVINO and ccache): a build would
+    find those of another variant or sweep, and not be cold. What users have put there stays readable: settings,
+    Python's user site, and weights that torch.hub and huggingface_hub downloaded.
+    """
+    home = folder / HOME
+    own = {
+        "HOME": home,
+        "XDG_CACHE_HOME": home / ".cache",
+        "XDG_DATA_HOME": home / ".local/share",
+        "XDG_STATE_HOME": home / ".local/state",
+        "TORCHINDUCTOR_CACHE_DIR": folder / "inductor",
+        "TRITON_CACHE_DIR": folder / "triton",
+        "CUDA_CACHE_PATH": folder / "cuda",
+        "CCACHE_DIR": folder / "ccache",
+    }
+    users = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
+    kept = {
+        "XDG_CONFIG_HOME": os.path.expanduser("~/.config"),
+        "HF_HOME": users / "huggingface",
+        "TORCH_HOME": users / "torch",
+        "PYTHONUSERBASE": site.getuserbase(),
+        "BAKEOFF_CACHE": paths.cache_folder(),
+    }
+    found = own | {name: os.environ.get(name) or default for name, default in kept.items()}
+    return {name: str(value) for name, value in found.items()}
 
 
 def user_code_path() -> dict[str, str]:

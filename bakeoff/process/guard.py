@@ -33,15 +33,15 @@ def prctl(option: int, value: int) -> None:
         raise OSError(ctypes.get_errno(), "prctl")
 
 
-def descendants(root: int) -> list[int]:
-    """Process ids below `root`, from /proc; zombies are left out."""
+def descendants(root: int, zombies: bool = False) -> list[int]:
+    """Process ids below `root`, from /proc; with `zombies` also those that have ended and were not waited for."""
     children: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):
         if not entry.isdigit():
             continue
         with contextlib.suppress(OSError), open(f"/proc/{entry}/stat", "rb") as stat:
             state, parent = stat.read().rpartition(b") ")[2].split(maxsplit=2)[:2]
-            if state not in (b"Z", b"X"):
+            if zombies or state not in (b"Z", b"X"):
                 children.setdefault(int(parent), []).append(int(entry))
     found, frontier = [], [root]
     while frontier:

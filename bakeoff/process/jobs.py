@@ -1,6 +1,6 @@
 """What the parent asks of a worker and what it gets back, as JSON in the worker's own folder."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from bakeoff.backends.format import Written
@@ -29,6 +29,8 @@ class Subject:
     """Path of a weights' file, or empty for seeded random weights."""
     device: Device
     threads: int
+    checkpoint_hash: str = ""
+    """Of the content of that file when the sweep was planned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +53,10 @@ class ReferenceJob:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceResult:
+    """The files of the job are written."""
+
     reference: str
     """Id of the reference: hash of all that decides it."""
-    dtype: str
-    seconds: float
-    reused: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,8 @@ class MeasureJob:
     reference_folder: str
     cache_folder: str
     quantisation: Quantisation = ""
+    reference_hashes: dict[str, str] = field(default_factory=dict)
+    """SHA-256 of each file in the reference folder, by name."""
 
 
 @dataclass(frozen=True, slots=True)

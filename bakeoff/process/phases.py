@@ -54,8 +54,8 @@ PHASES: Mapping[Phase, PhaseInfo] = {
     "prove": PhaseInfo("collecting backend statistics"),
     "check": PhaseInfo("comparing outputs with the reference"),
     "warm-up": PhaseInfo("waiting for steady state"),
-    "latency": PhaseInfo("measuring latency"),
-    "throughput": PhaseInfo("measuring throughput"),
+    "latency": PhaseInfo("timing calls, one by one and in blocks"),
+    "throughput": PhaseInfo("timing calls, one by one and in blocks"),
     "memory": PhaseInfo("measuring memory"),
     "fresh inputs": PhaseInfo("calling with fresh inputs"),
     "reference": PhaseInfo("computing reference outputs", "build"),
@@ -71,6 +71,10 @@ PHASES: Mapping[Phase, PhaseInfo] = {
     "sample": PhaseInfo("calling the artifact with its sample"),
     "timing": PhaseInfo("timing calls"),
 }
+
+
+TIMED: tuple[Phase, ...] = ("latency", "throughput")
+"""Phases in which the calls are made that samples are taken of."""
 
 
 def phase_text(phase: str) -> str:

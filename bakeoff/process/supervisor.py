@@ -1,17 +1,17 @@
 """Runs one job in a fresh worker process under a guard, with deadlines, and says how it ended."""
 
 import contextlib
+import hashlib
 import json
+import math
 import os
 import selectors
-import shutil
 import signal
 import stat
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -23,6 +23,7 @@ from bakeoff.models.errors import BakeoffError, ErrorCode
 from bakeoff.process import guard
 from bakeoff.process.jobs import Answer, Job
 from bakeoff.process.phases import Block
+from bakeoff.process.work_folder import make_work_folder
 from bakeoff.record.codec import read_as
 
 WORKER = (sys.executable, "-P", "-m", "bakeoff.worker")
@@ -46,6 +47,10 @@ class Event:
     """With "ready": the median of a call in warm-up."""
     block: Block | None = None
     """With "block"."""
+    t_ns: int = 0
+    """The worker's clock, the one that times calls, in nanoseconds from any start."""
+    seal: str = ""
+    """SHA-256 of the result file, the last thing a worker says; such an event begins no phase."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +68,10 @@ class Outcome:
     log_dropped: int = 0
     code: ErrorCode = ""
     """The code of the worker's error, when `kind` is "refused"."""
+    phase_s: Mapping[str, float] = field(default_factory=dict)
+    """Seconds that each phase took, by this process's clock; a phase that is entered again is summed up."""
+    worker_phase_s: Mapping[str, float] = field(default_factory=dict)
+    """The same by the worker's clock, of phases that another one followed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +80,8 @@ class Deadlines:
 
     default: float
     phases: Mapping[str, float] = field(default_factory=dict)
+    total: float = math.inf
+    """Seconds that all phases together may take."""
 
     def of(self, phase: str) -> float:
         return self.phases.get(phase, self.default)
@@ -114,20 +125,22 @@ class LiveWorker:
             text = f"workers need Linux (prctl, pidfd); this is {sys.platform}"
             raise BakeoffError(text, "unsupported")
         self._launch, self._deadlines, self._log = launch, launch.deadlines, launch.log
-        folder = None
+        work = None
         try:
             launch.log.parent.mkdir(parents=True, exist_ok=True)
-            folder = Path(tempfile.mkdtemp(prefix="bakeoff-"))
-            (folder / "job.json").write_bytes(msgspec.json.encode({"kind": type(job).__name__, "job": job}))
-            self._folder = folder
+            work = make_work_folder()
+            (work.path / "job.json").write_bytes(msgspec.json.encode({"kind": type(job).__name__, "job": job}))
+            self._work, self._folder = work, work.path
         except OSError as error:
-            if folder is not None:
-                shutil.rmtree(folder, ignore_errors=True)
+            if work is not None:
+                work.remove()
             text = f"no worker can be started: {error.strerror} ({error.filename}); free some space"
             raise BakeoffError(text, "not-writable") from error
         self.phase = "start"
         """The last phase it announced."""
         self._late = False
+        self._spans = _Spans()
+        self._seals: list[str] = []
         self._report: dict[str, Any] | None = None
         self._wall_s = 0.0
 
@@ -149,7 +162,11 @@ class LiveWorker:
                 *(*WORKER, str(events_write), str(commands_read)),
             ],
             cwd=self._folder,
-            env={**self._launch.environment, "BAKEOFF_WORKER_FDS": f"{events_write},{commands_read}"},
+            env={
+                **self._launch.environment,
+                "TMPDIR": str(self._work.temporary),
+                "BAKEOFF_WORKER_FDS": f"{events_write},{commands_read}",
+            },
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -164,7 +181,7 @@ class LiveWorker:
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         self._end()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._work.remove()
 
     def tell(self, line: str) -> None:
         """Write one line to the worker; one that is gone is found out by `wait`."""
@@ -180,7 +197,7 @@ class LiveWorker:
         selector.register(self._status, selectors.EVENT_READ)
         self._deadline = max(self._deadline, time.monotonic() + self._deadlines.of(until)) if until else self._deadline
         while True:
-            remaining = self._deadline - time.monotonic()
+            remaining = min(self._deadline, self._started + self._deadlines.total) - time.monotonic()
             if remaining <= 0:
                 self._late = True
                 return None
@@ -204,7 +221,11 @@ class LiveWorker:
             event = _read_event(line)
             if event is None:
                 continue
+            if event.seal:
+                self._seals.append(event.seal)
+                continue
             if event.phase != self.phase:
+                self._spans.enter(event.phase, event.t_ns)
                 self.phase, self._deadline = event.phase, time.monotonic() + self._deadlines.of(event.phase)
             self._launch.on_event(event)
             if event.phase == until:
@@ -219,13 +240,21 @@ class LiveWorker:
 
         def outcome(kind: Any, reason: str = "", value: Any = None, code: ErrorCode = "") -> Outcome:
             leftovers, dropped = report.get("leftovers", 0), report.get("log_dropped", 0)
-            return Outcome(kind, reason, value, self._wall_s, self.phase, leftovers, dropped, code)
+            spans = self._spans
+            return Outcome(
+                *(kind, reason, value, self._wall_s, self.phase, leftovers, dropped, code),
+                phase_s=spans.own_s,
+                worker_phase_s=spans.worker_s,
+            )
 
         if self._late:
-            return outcome("timeout", f"{self.phase} took longer than {self._deadlines.of(self.phase):.0f} s")
+            limit, total = self._deadlines.of(self.phase), self._deadlines.total
+            if self._wall_s >= total:
+                return outcome("timeout", f"not done after {total:.0f} s, in phase {self.phase}")
+            return outcome("timeout", f"{self.phase} took longer than {limit:.0f} s")
         code = report.get("code")
         if code == 0:
-            return _read_result(self._folder / "result.json", result_type, self.phase, outcome)
+            return _read_result(self._folder / "result.json", self._seals, result_type, self.phase, outcome)
         if code == -signal.SIGKILL and _kernel_oom_kills() > self._ooms_before:
             return outcome("oom", f"killed by the kernel's out-of-memory killer in phase {self.phase}")
         if code is None:
@@ -242,9 +271,40 @@ class LiveWorker:
         os.close(self._commands)
         os.close(self._control)  # the guard kills whatever is left and reports
         self._report = _read_report(self._status, self._process)
+        self._drain()
+        self._spans.end()
         os.close(self._events)
         os.close(self._status)
         self._wall_s = time.monotonic() - self._started
+
+    def _drain(self) -> None:
+        """Take the events of a worker that ended before they were read."""
+        os.set_blocking(self._events, False)
+        with contextlib.suppress(BlockingIOError):
+            while data := os.read(self._events, 1 << 16):
+                self._take(data, "")
+
+
+class _Spans:
+    """How long phases take, by this process's clock and by the worker's."""
+
+    def __init__(self) -> None:
+        self.own_s: dict[str, float] = {}
+        self.worker_s: dict[str, float] = {}
+        self._phase, self._entered, self._entered_ns = "start", time.monotonic(), 0
+
+    def enter(self, phase: str, t_ns: int) -> None:
+        """The worker enters a phase, at `t_ns` of its own clock."""
+        self.end()
+        if self._entered_ns and t_ns:
+            self.worker_s[self._phase] = self.worker_s.get(self._phase, 0.0) + (t_ns - self._entered_ns) / 1e9
+        self._phase, self._entered_ns = phase, t_ns
+
+    def end(self) -> None:
+        """The present phase ends."""
+        now = time.monotonic()
+        self.own_s[self._phase] = self.own_s.get(self._phase, 0.0) + now - self._entered
+        self._entered = now
 
 
 def _read_event(line: bytes) -> Event | None:
@@ -269,13 +329,20 @@ def _read_report(status: int, process: "subprocess.Popen[bytes]") -> dict[str, A
     return report
 
 
-def _read_result(path: Path, result_type: type, phase: str, outcome: Callable[..., Outcome]) -> Outcome:
+def _read_result(
+    path: Path, seals: Sequence[str], result_type: type, phase: str, outcome: Callable[..., Outcome]
+) -> Outcome:
+    """The outcome by the result file, which must be the one that the worker sealed at the end of its own code."""
     try:
         if not stat.S_ISREG(path.lstat().st_mode):
             return outcome("crashed", "the result file cannot be read: it is not a plain file")
         if path.stat().st_size > RESULT_LIMIT_BYTES:
             return outcome("crashed", f"the result file is larger than {RESULT_LIMIT_BYTES} bytes")
-        answer = msgspec.json.decode(path.read_bytes(), type=Answer)
+        data = path.read_bytes()
+        if [hashlib.sha256(data).hexdigest()] != list(seals):
+            state = "changed after it was sealed" if seals else "not written by the lab"
+            return outcome("crashed", f"the result file was {state}")
+        answer = msgspec.json.decode(data, type=Answer)
         if answer.refused:
             return outcome("refused", answer.refused, code=answer.refused_code)
         if answer.out_of_memory:

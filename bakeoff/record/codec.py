@@ -1,11 +1,12 @@
-"""Encoding of records as JSON, and decoding of records, comparisons and supersede entries."""
+"""Encoding of entries as JSON, and decoding of all kinds of entries, those of schema 1 included."""
 
 from typing import Any, Literal
 
 import msgspec
 
 from bakeoff.models.errors import BakeoffError
-from bakeoff.record.schema import SCHEMA, Comparison, Entry, Record, Samples, Supersede
+from bakeoff.record import schema1
+from bakeoff.record.schema import SCHEMA, CeilingsRecord, Comparison, Entry, Record, Samples, Supersede
 
 
 def encode_json(value: Any, order: Literal["sorted"] | None = None) -> bytes:
@@ -26,24 +27,27 @@ def _plain(value: Any) -> Any:
 
 def _typed(kind: type, value: Any) -> Any:
     if kind is Samples and isinstance(value, list):
-        return Samples(value)  # raises TypeError for what is not an integer
+        samples = Samples(value)  # raises TypeError for what is not an integer
+        if samples and min(samples) <= 0:
+            raise ValueError(f"a sample of {min(samples)} ns; times are positive")
+        return samples
     raise ValueError(f"expected {kind.__name__}, found {type(value).__name__}")
 
 
-_KINDS: dict[str, type[Entry]] = {"record": Record, "comparison": Comparison, "supersede": Supersede}
-"""Type of an entry by the tag that a file may have in its field `kind`."""
-_FIELD_OF = {"supersede": "supersedes", "comparison": "rounds"}
-"""A field that only entries of this kind have. Files of schema 1 have no tag; one with neither field is a record.
-To write tags, give each entry type of the next schema a first field `kind: Literal["..."] = "..."`."""
+_KINDS: dict[str, type[Entry]] = {
+    "record": Record,
+    "comparison": Comparison,
+    "supersede": Supersede,
+    "ceilings": CeilingsRecord,
+}
+"""Type of an entry by its tag."""
 
 
 class _Head(msgspec.Struct):
-    """The fields that determine the kind of a file; the others are skipped."""
+    """The fields that determine how a file is read; the others are skipped."""
 
     schema: Any = msgspec.UNSET
-    kind: str | msgspec.UnsetType = msgspec.UNSET
-    supersedes: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    rounds: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    kind: str = ""
 
 
 _HEAD = msgspec.json.Decoder(_Head)
@@ -68,20 +72,17 @@ def decode(data: bytes, name: str) -> Entry:
             raise BakeoffError(
                 f"{name} is not a record: it has no schema; move it to another folder", code="bad-record"
             )
+        if head.schema == 1:
+            raw = schema1.converted(msgspec.json.decode(data))
+            entry: Entry = read_as(raw, _KINDS[raw["kind"]])
+            return entry
         if head.schema != SCHEMA:
-            text = f"record {name} has schema {head.schema}, but this version reads {SCHEMA}; update bakeoff"
+            text = f"record {name} has schema {head.schema}, but this version reads 1 and {SCHEMA}; update bakeoff"
             raise BakeoffError(text, code="bad-record")
-        kind = _kind(head)
-        if kind not in _READERS:
-            known = ", ".join(_READERS)
-            raise BakeoffError(f"record {name} is of kind '{kind}', not {known}; update bakeoff", code="bad-record")
-        return _READERS[kind].decode(data)
-    except (msgspec.MsgspecError, OverflowError, RecursionError, UnicodeDecodeError) as error:
+        if head.kind not in _READERS:
+            text = f"record {name} is of kind '{head.kind}', not {', '.join(_READERS)}; update bakeoff"
+            raise BakeoffError(text, code="bad-record")
+        return _READERS[head.kind].decode(data)
+    except (msgspec.MsgspecError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         text = f"record {name} cannot be read: {error}; restore it from version control"
         raise BakeoffError(text, code="bad-record") from error
-
-
-def _kind(head: _Head) -> str:
-    if head.kind is not msgspec.UNSET:
-        return head.kind
-    return next((kind for kind, field in _FIELD_OF.items() if getattr(head, field) is not msgspec.UNSET), "record")

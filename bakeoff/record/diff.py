@@ -1,11 +1,13 @@
-"""Differences between two records except times: versions, flags, threads, clocks, graph, operators, host."""
+"""Differences between two records except times: source, versions, flags, threads, clocks, graph, operators, host."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 
+from bakeoff.record.basis import backends_of
+from bakeoff.record.folders import machine_of
 from bakeoff.record.schema import Record
 
-_MEASURED_STATE = {"other_cpu_share", "cores_busy"}
+_MEASURED_STATE = {"other_cpu_share", "cores_busy", "helper_cores", "cpu_pressure"}
 """Device facts that vary from run to run."""
 
 
@@ -33,6 +35,13 @@ def _pairs(a: Record, b: Record) -> Iterator[tuple[str, str, str]]:
     yield "device", a.variant.device, b.variant.device
     for name in ("batch", "weight_seed", "input_seed", "checkpoint", "threads", "commit", "dirty", "code"):
         yield name.replace("_", " "), str(getattr(a, name)), str(getattr(b, name))
+    yield "machine", machine_of(a).id, machine_of(b).id
+    sources = (record.source for record in (a, b))
+    yield from _mappings(
+        "source of",
+        *({"component": each.component, "instrument": each.instrument} if each is not None else {} for each in sources),
+    )
+    yield from _mappings("source of backend", backends_of(a), backends_of(b))
     yield "weights", a.measurement.weights, b.measurement.weights
     yield from _mappings("config", a.config, b.config)
     yield from _mappings("host", asdict(a.host), asdict(b.host))

@@ -17,15 +17,19 @@ class Policy:
     """The latency clock takes at least this many samples, and for at least `min_s`."""
     min_s: float = 5.0
     cap_s: float = 15.0
-    """The latency clock stops after this time even if its interval is wide, but not before five samples."""
+    """Both clocks together stop after this time and `throughput_s` even if the interval is wide, but not before five
+    latency samples and three of throughput."""
     narrow_ratio: float = 0.01
     """Sampling stops when the half-width of the median's 95 % interval is below this share of the median."""
     throughput_s: float = 3.0
-    """Length of the throughput clock's window."""
+    """The throughput clock takes samples for at least this time; its segments alternate with the latency clock's."""
     max_samples: int = 2000
     """Each clock keeps at most this many samples."""
     contention: float = 0.2
     """Share of all cores that other processes may take in the timed window before the row is unstable."""
+    unsteady_ratio: float = 0.05
+    """Two modes of the samples, and on a CPU the medians of both clocks, are a finding where they are further apart
+    than this share of the smaller; so is an interval whose half-width is a larger share of the median."""
     trace: bool = True
     """Whether a traced build is made afterwards, for times by kernel."""
     startup_deadline_s: float = 120.0

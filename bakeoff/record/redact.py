@@ -9,10 +9,14 @@ from collections.abc import Mapping
 from bakeoff.machine import paths
 
 _RECORDED = re.compile(
-    r"^(OMP_|GOMP_|KMP_|MKL_|TORCH|PYTORCH_|CUDA_|NVIDIA_TF32|CUBLAS_|CUDNN_|TRITON_|MALLOC_|GLIBC_TUNABLES|LD_PRELOAD)"
+    r"^(OMP_|GOMP_|KMP_|MKL_|DNNL_|ONEDNN_|OPENBLAS_|BLIS_|ATEN_|LRU_CACHE_CAPACITY|TORCH|PYTORCH_|CUDA_|NVIDIA_TF32"
+    r"|CUBLAS|CUDNN_|TRITON_|ORT_|OV_|OPENVINO_|GLIBC_TUNABLES|MALLOC_|_RJEM_MALLOC_CONF|JE_MALLOC_CONF|TCMALLOC_|MIMALLOC_"
+    r"|PYTHONMALLOC|LD_PRELOAD|LD_BIND_NOW)"
 )
-"""Variables that affect measurements."""
-_PATHS = ("_DIR", "_PATH", "_HOME", "_PRELOAD")
+"""Variables that affect measurements: of threads, libraries, compilers, memory allocators and the dynamic linker."""
+_LIBRARIES = ("LD_PRELOAD",)
+"""Lists of libraries, separated by spaces or colons (ld.so(8)). Another malloc is the usual one; its name is stored."""
+_PATHS = ("_DIR", "_PATH", "_HOME")
 """Endings of variables that contain a path. They are not stored: paths affect no number and may name a user."""
 
 
@@ -27,10 +31,14 @@ def without_folders(text: str) -> str:
     return text
 
 
+def _base_names(libraries: str) -> str:
+    return ":".join(os.path.basename(path) for path in re.split("[ :]+", libraries) if path)
+
+
 def recorded_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables of a worker's environment that affect measurements, by name."""
     return {
-        name: without_folders(value)
+        name: _base_names(value) if name in _LIBRARIES else without_folders(value)
         for name, value in sorted(environment.items())
         if _RECORDED.match(name) and not name.endswith(_PATHS)
     }

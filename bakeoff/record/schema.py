@@ -1,16 +1,20 @@
 """The record: everything about one run of one variant, as immutable, versioned data.
 
 Bytes and integer nanoseconds are stored; means, medians and intervals are computed from the samples and never stored.
+Fields that are added within a schema have a default, so that records made before them are still read.
 """
 
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+import msgspec
 
 from bakeoff.machine.floors import Ceiling
 from bakeoff.machine.host import Host
+from bakeoff.machine.identity import Machine
 from bakeoff.machine.known_issues import IssueCode
 from bakeoff.models.component import Quantisation
 from bakeoff.models.types import Scalar
@@ -18,7 +22,9 @@ from bakeoff.record.policy import Policy
 from bakeoff.record.statistics import Summary, summarise_ns
 from bakeoff.variant import Variant
 
-SCHEMA = 1
+SCHEMA = 2
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Positive = Annotated[int, msgspec.Meta(ge=1)]
 
 Status = Literal[
     "ok",
@@ -40,14 +46,21 @@ MEASURED: tuple[Status, ...] = ("ok", "fell_back", "parity_failed", "unstable")
 FindingCode = Literal[
     IssueCode,
     "below_floor",  # a median below the floor of the device
+    "bimodal",  # samples have two modes, so that their median says little
     "busy-host",  # load before the sweep started
+    "clock-span",  # samples do not add up to the time that the parent saw pass
+    "clocks-disagree",  # on a CPU both clocks time the same calls, but their medians differ
     "cold",  # caches were flushed before each timed call
+    "cores-moved",  # the hypervisor moved CPUs apart in the timed window
     "contention",  # other processes used the CPU in the timed window
     "drift",  # calls became slower within the timed window
     "gpu-shared",  # other processes used the GPU
+    "insensitive",  # outputs differ too little between inputs for the limit of their error to tell inputs apart
     "leak",  # memory grew from call to call
     "leftovers",  # processes that outlived the worker
+    "helpers",  # processes that the backend started did part of the work
     "log",  # output that was not kept, because the log is bounded
+    "memoised",  # results are stored from call to call instead of computed
     "not-idle",  # in a comparison, the side that waits used the CPU
     "power-cap",  # the GPU reached its power limit in the timed window
     "proof.incomplete",  # the certificate lacks a fact
@@ -56,9 +69,10 @@ FindingCode = Literal[
     "settings",  # global torch settings that the backend left changed
     "slow-conv",  # a convolution kernel that is known to be slow
     "threads",  # more cores were busy than threads allowed
+    "tampered",  # files of the references changed while the row ran
     "throttled",  # the GPU lowered its clock
-    "unseen",  # results are stored from call to call instead of computed
     "warm-up",  # warm-up ended before samples were steady
+    "wide",  # sampling stopped at its cap while the median's interval was still wide
 ]
 """What kind of observation a finding is: stable, for tests, reports and the selftest."""
 
@@ -81,7 +95,10 @@ def new_finding(code: FindingCode, text: str) -> Finding:
 
 
 class Samples(array):  # type: ignore[type-arg]
-    """Integer nanoseconds in the order they were taken; eight bytes each, so ten thousand records fit in memory."""
+    """Positive integer nanoseconds in the order they were taken.
+
+    Eight bytes each, so that ten thousand records fit in memory.
+    """
 
     __slots__ = ()
 
@@ -98,6 +115,10 @@ class Clock:
     calls_per_sample: int = 1
     stopped: str = ""
     """Why sampling ended: `narrow` (the interval), `cap` (the time) or `samples` (the maximum of 2,000)."""
+    after_pause_ns: Samples = field(default_factory=Samples)
+    """Calls before which the instrument paused or overwrote memory; not part of any statistic."""
+    calls: int = 0
+    """All calls in the window, those whose samples were not kept included; 0 in records that lack it."""
 
     @cached_property
     def figures(self) -> Summary | None:
@@ -121,7 +142,7 @@ class SelftestStamp:
     quick: bool
     created: str
     code: str
-    """Hash of the code that was tested; see bakeoff.record.provenance."""
+    """Hash of the code that was tested; see bakeoff.record.source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +178,16 @@ class Memory:
     device_meter: str = ""
     unexplained_bytes: int | None = None
     """Device peak minus the bytes that torch reserved and those of the CUDA context at start."""
+    allocator: str = ""
+    """What malloc did with freed memory during the calls: `kept` as in the timed window, or `returned` to the kernel.
+    Empty in records that lack it, which were metered with freed memory returned."""
+    helpers_peak_bytes: int = 0
+    """Peak resident size of processes that the backend started and that lived during the calls; in `host_peak_bytes`
+    too."""
+
+
+LEAST_SENSITIVITY = 10.0
+"""Least ratio of how far outputs of different inputs differ to the limit of their error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,15 +204,25 @@ class OutputParity:
     signal_db: float | None = None
     """PSNR of pictures, SNR of audio."""
     problem: str = ""
+    sensitivity: float | None = None
+    """Least relative L2 between the references of two different sets of inputs: how much an engine that ignores its
+    inputs would be off. None in records that lack it."""
+    small_sensitivity: float | None = None
+    """The same between the references of one set and of that set slightly changed."""
+
+    @property
+    def insensitive(self) -> bool:
+        """Whether outputs of different inputs differ by less than ten times the limit."""
+        return self.sensitivity is not None and self.sensitivity < LEAST_SENSITIVITY * self.limit
 
 
 @dataclass(frozen=True, slots=True)
 class Parity:
     """The check of all outputs against the reference."""
 
-    judge: str
+    reference: str
     """Id of the reference: the name of its folder in the cache."""
-    judge_dtype: str
+    reference_dtype: str
     """Dtype that eager computed the reference in: fp64 or fp32."""
     sets: int
     """Number of input sets that were compared."""
@@ -257,6 +298,20 @@ class ProofRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class WindowChecks:
+    """Checks within the timed windows, at moments that an engine cannot foresee; their calls are in no sample."""
+
+    compared: int
+    """Calls whose outputs were compared with the reference in full, and overwritten afterwards."""
+    changed: int
+    """Calls on values that were changed in place, each compared in full."""
+    seed: int
+    """Of the random moments."""
+    seconds: float
+    """How long the checks took, within the time of the window but in none of its samples."""
+
+
+@dataclass(frozen=True, slots=True)
 class Measurement:
     """A worker's report on one variant; the parent makes a record from it."""
 
@@ -276,12 +331,38 @@ class Measurement:
     weights: str = ""
     """Fingerprint of the weights."""
     traceback: str = ""
+    window_checks: WindowChecks | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BackendSource:
+    """Where one backend of a variant comes from."""
+
+    name: str
+    reference: str
+    """Its name in the table, or the user's package.module:ATTRIBUTE."""
+    file: str
+    """Name of the file that defines it, without folders."""
+    hash: str
+    """Of that file and of the files of its package that it imports."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Hashes of the code that decides a row's numbers; two rows are compared only where these agree."""
+
+    component: str
+    """Of the component's files and of what they import from `models`."""
+    backends: tuple[BackendSource, ...]
+    instrument: str
+    """Of the measuring side: the worker and the process that starts it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
     """One run of one variant with any outcome."""
 
+    kind: Literal["record"] = field(default="record", kw_only=True)
     schema: int
     created: str
     """UTC, ISO 8601 with microseconds."""
@@ -292,16 +373,17 @@ class Record:
     label: str
     """Text in tables beside a preset that does not have the published size."""
     config: dict[str, Any]
-    batch: int
+    batch: Positive
     weight_seed: int
     input_seed: int
     checkpoint: str
-    """Name and size of the weights file (its content hash is `measurement.weights`); empty for random weights."""
-    threads: int
+    """Name and content hash of the weights file; empty for random weights. `measurement.weights` is the fingerprint of
+    the weights as loaded."""
+    threads: Positive
     frames_per_call: int
     calls_per_frame: int | None
-    parameters: int
-    flops: int
+    parameters: Count
+    flops: Count
     policy: Policy
     measurement: Measurement
     host: Host
@@ -321,18 +403,34 @@ class Record:
     minimum_bytes: int = 0
     """Least memory traffic of a call: weights, inputs and outputs, each moved once; 0 in records that lack it."""
     ceilings: tuple[Ceiling, ...] = ()
-    """Peak rates that were measured on this machine."""
+    """Peak rates of this machine that the row's status was decided with: the best known when it was made."""
     code: str = ""
-    """Hash of the code that measured this record; see bakeoff.record.provenance."""
+    """Hash of all code that determines numbers and statuses; the selftest's stamp has the same kind of hash."""
     selftest: SelftestStamp | None = None
     process: int = 1
     """Number of the fresh process (`--processes`), from 1; counted within each build where there are several."""
     build_number: int = 1
     """Number of the fresh build (`--builds`), from 1."""
+    source: Source | None = None
+    """None in records of schema 1, which have only `code` and `commit`."""
+    machine: Machine | None = None
+    """The machine and device that ran it; None in records of schema 1."""
+    position: int = 0
+    """Place in the order in which the rows of the sweep ran, from 1; 0 in records that lack it."""
+    order_seed: int | None = None
+    """Seed of that order."""
+    phase_s: dict[str, float] = field(default_factory=dict)
+    """Seconds of each phase of the measuring worker, by the parent's clock."""
 
     @property
     def status(self) -> Status:
         return self.measurement.status
+
+    @property
+    def weights_key(self) -> str:
+        """Equal for records of the same weights file, whatever its name; of records without its hash, its label."""
+        _, found, content = self.checkpoint.rpartition(", sha256 ")
+        return content if found else self.checkpoint
 
     @property
     def latency(self) -> Summary | None:
@@ -349,15 +447,32 @@ class Record:
     @property
     def video_fps(self) -> float | None:
         """Video frames per second if only this component ran; None if a call delivers no frame."""
-        if self.latency is None or self.calls_per_frame is None:
+        if self.latency is None or self.latency.median_ms <= 0 or not self.calls_per_frame:
             return None
         return self.frames_per_call * 1000.0 / self.latency.median_ms / self.calls_per_frame
+
+
+@dataclass(frozen=True, slots=True)
+class CeilingsRecord:
+    """Peak rates of one machine and device, measured at one time with one number of threads."""
+
+    kind: Literal["ceilings"] = field(default="ceilings", kw_only=True)
+    schema: int
+    created: str
+    machine: Machine
+    threads: int
+    ceilings: tuple[Ceiling, ...]
+    other_cpu_share: float
+    """Share of all cores that other processes took meanwhile."""
+    host: Host
+    versions: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Supersede:
     """Excludes a record from tables, with the reason. Records themselves are never deleted."""
 
+    kind: Literal["supersede"] = field(default="supersede", kw_only=True)
     schema: int
     created: str
     supersedes: str
@@ -366,33 +481,49 @@ class Supersede:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One block of calls of each of two variants, one after the other in random order; nanoseconds per call."""
+    """One block of calls of each side of a comparison, one after the other in random order."""
 
-    a_first: bool
-    a_ns: Samples
-    b_ns: Samples
+    order: tuple[int, ...]
+    """Indices of the sides in the order they ran."""
+    samples_ns: tuple[Samples, ...]
+    """For each side, in the order of `Comparison.sides`, nanoseconds of its calls."""
     pair: int = 0
-    """Number of the pair of processes."""
+    """Number of the set of fresh processes, one for each side."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two variants measured against each other; all figures are computed from the rounds."""
+    """Two variants measured against each other, in a final with eager fp32 as a third side; figures are computed from
+    the rounds."""
 
+    kind: Literal["comparison"] = field(default="comparison", kw_only=True)
     schema: int
     created: str
     sweep: str
     """The sweep that made this comparison; empty for `bakeoff compare`."""
     how: Literal["interleaved", "in turn"]
-    """`interleaved`: two live workers in alternating blocks of calls. `in turn`: fresh processes one after the other,
-    because both do not fit in memory."""
+    """`interleaved`: live workers in alternating blocks of calls. `in turn`: fresh processes one after the other,
+    because they do not fit in memory together."""
     seed: int
     """Seed of the random order of blocks."""
-    a: Record
-    """Record of variant A without samples: what ran, where, and how it was built and checked."""
-    b: Record
+    sides: tuple[Record, ...]
+    """Records of the variants without samples: what ran, where, and how it was built and checked. The first two are
+    compared; a third is the baseline of the speed-up that a final states."""
     rounds: tuple[Round, ...]
     findings: tuple[Finding, ...] = ()
 
+    @property
+    def a(self) -> Record:
+        return self.sides[0]
 
-Entry = Record | Supersede | Comparison
+    @property
+    def b(self) -> Record:
+        return self.sides[1]
+
+    @property
+    def baseline(self) -> Record | None:
+        """Eager fp32 where it ran as a third side."""
+        return self.sides[2] if len(self.sides) > 2 else None
+
+
+Entry = Record | Supersede | Comparison | CeilingsRecord

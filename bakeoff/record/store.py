@@ -1,16 +1,20 @@
-"""The folder of records: one file for each, named by time, variant and content hash, and written atomically."""
+"""Reading and writing records: one file for each, named by time, variant and content hash, and written atomically."""
 
 import hashlib
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from bakeoff.machine import paths
 from bakeoff.machine.files import write_atomically
+from bakeoff.machine.identity import Machine
 from bakeoff.models import ALIASES, current_name
 from bakeoff.models.errors import BakeoffError
+from bakeoff.record import folders
 from bakeoff.record.codec import decode, encode
-from bakeoff.record.schema import SCHEMA, Comparison, Entry, Record, Supersede
+from bakeoff.record.schema import SCHEMA, CeilingsRecord, Comparison, Entry, Record, Supersede
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +23,12 @@ class Stored:
 
     id: str
     record: Record
+    folder: str = ""
+    """The folder of its file, relative to the folder of all runs, with forward slashes; "" if it is not known."""
+
+    @property
+    def machine(self) -> Machine:
+        return folders.machine_of(self.record)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +37,20 @@ class StoredComparison:
 
     id: str
     comparison: Comparison
+    folder: str = ""
+
+    @property
+    def machine(self) -> Machine:
+        return folders.machine_of(self.comparison)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCeilings:
+    """A set of ceilings with its id."""
+
+    id: str
+    ceilings: CeilingsRecord
+    folder: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +62,34 @@ class Records:
     problems: tuple[str, ...]
     """One message for each file that could not be read."""
     comparisons: tuple[StoredComparison, ...] = ()
+    ceilings: tuple[StoredCeilings, ...] = ()
+
+    def machines(self) -> list[Machine]:
+        """Every machine that has a record or a comparison, the one that measured last first.
+
+        One that has only superseded records comes after the others.
+        """
+        measured = [
+            *(("", entry.machine) for entry, _ in self.superseded),
+            *((entry.record.created, entry.machine) for entry in self.current),
+            *((entry.comparison.created, entry.machine) for entry in self.comparisons),
+        ]
+        last = {machine.id: (created, machine) for created, machine in sorted(measured, key=_created)}
+        return [machine for _, machine in sorted(last.values(), key=_created, reverse=True)]
+
+    def of_machines(self, ids: Sequence[str]) -> "Records":
+        """The records of these machines alone; problems stay, since a file that cannot be read has no machine."""
+        return Records(
+            tuple(entry for entry in self.current if entry.machine.id in ids),
+            tuple(pair for pair in self.superseded if pair[0].machine.id in ids),
+            self.problems,
+            tuple(entry for entry in self.comparisons if entry.machine.id in ids),
+            tuple(entry for entry in self.ceilings if entry.ceilings.machine.id in ids),
+        )
+
+
+def _created(pair: tuple[str, Machine]) -> str:
+    return pair[0]
 
 
 def now() -> str:
@@ -46,63 +98,102 @@ def now() -> str:
 
 
 def save(runs: Path, entry: Entry) -> str:
-    """Write one entry and return its id. Raises BakeoffError if it cannot be written."""
-    data = encode(entry)
+    """Write one entry into the folder of its machine and return its id. Raises BakeoffError if it cannot be written."""
     match entry:
         case Record():
-            slug = entry.variant.slug
+            slug, folder = entry.variant.slug, folders.folder_of(runs, entry)
         case Comparison():
-            slug = f"compare_{entry.a.variant.slug}"
+            slug, folder = f"compare_{entry.a.variant.slug}", folders.folder_of(runs, entry)
+        case CeilingsRecord():
+            slug, folder = "ceilings", folders.folder_of(runs, entry)
         case Supersede():
-            slug = "supersede"
+            slug, folder = "supersede", _folder_of_id(runs, entry.supersedes)
+    data = encode(entry)
     stamp = entry.created.replace("-", "").replace(":", "").partition(".")[0]
     name = f"{stamp}Z_{slug}_{_hash(data)}"
-    write_atomically(runs / "records" / f"{name}.json", data)
+    write_atomically(folder / f"{name}.json", data)
     return name
 
 
+def _folder_of_id(runs: Path, name: str) -> Path:
+    """The folder that holds the entry with this id; the former common one where no folder does."""
+    found = (path.parent for path in folders.record_files(runs) if path.stem == name)
+    return next(found, runs / folders.RECORDS)
+
+
 def load_all(runs: Path) -> Records:
-    """Read all records of `runs`; a missing folder has none.
+    """Read all records of `runs`, those of a former layout included; a missing folder has none.
 
     Raises BakeoffError if the folder cannot be read.
     """
     records: list[Stored] = []
     reasons: dict[str, str] = {}
     comparisons: list[StoredComparison] = []
+    ceilings: list[StoredCeilings] = []
     problems: list[str] = []
-    for path in _files(runs):
+    for path in folders.record_files(runs):
         try:
             entry = _read(path)
         except BakeoffError as error:
             problems.append(str(error))
             continue
+        folder = path.parent.relative_to(runs).as_posix()
         match entry:
             case Supersede():
                 reasons[entry.supersedes] = entry.reason
             case Comparison():
-                comparisons.append(StoredComparison(path.stem, entry))
+                comparisons.append(StoredComparison(path.stem, entry, folder))
+            case CeilingsRecord():
+                ceilings.append(StoredCeilings(path.stem, entry, folder))
             case Record():
-                records.append(Stored(path.stem, entry))
+                records.append(Stored(path.stem, entry, folder))
     comparisons.sort(key=lambda compared: (compared.comparison.created, compared.id))
     records.sort(key=lambda stored: (stored.record.created, stored.id))
+    ceilings.sort(key=lambda measured: (measured.ceilings.created, measured.id))
     return Records(
         current=tuple(stored for stored in records if stored.id not in reasons),
         superseded=tuple((stored, reasons[stored.id]) for stored in records if stored.id in reasons),
         problems=tuple(problems),
         comparisons=tuple(compared for compared in comparisons if compared.id not in reasons),
+        ceilings=tuple(measured for measured in ceilings if measured.id not in reasons),
     )
 
 
-def _files(runs: Path) -> list[Path]:
-    folder = runs / "records"
-    try:
-        return sorted(folder / name for name in os.listdir(folder) if name.endswith(".json") and name[0] != ".")
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise BakeoffError(
-            f"records cannot be read from {folder}: {error.strerror}; choose another folder", code="not-readable"
-        ) from error
+def prepare_folder(runs: Path) -> None:
+    """Check that records can be written to `runs`, and move those of the former layout to their machines' folders.
+
+    Raises BakeoffError before anything is measured.
+    """
+    paths.ensure_writable(runs, "records")
+    move_former_layout(runs)
+
+
+def move_former_layout(runs: Path) -> int:
+    """Move records from `runs/records/`, where all machines' lay together, to their machines' folders.
+
+    Their content, names and hashes stay. A file that cannot be read stays where it is. Returns how many were moved.
+    Raises BakeoffError where a file cannot be moved.
+    """
+    former = runs / folders.RECORDS
+    moves: dict[Path, Path] = {}
+    supersedes: dict[Path, str] = {}
+    for path in folders.record_files(runs) if former.is_dir() else ():
+        if path.parent != former:
+            continue
+        try:
+            entry = _read(path)
+        except BakeoffError:
+            continue
+        if isinstance(entry, Supersede):
+            supersedes[path] = entry.supersedes
+        else:
+            moves[path] = folders.folder_of(runs, entry)
+    beside = {path.stem: folder for path, folder in moves.items()}
+    for path, name in supersedes.items():
+        if name in beside:
+            moves[path] = beside[name]
+    folders.move_files(moves)
+    return len(moves)
 
 
 def _read(path: Path) -> Entry:
@@ -126,8 +217,8 @@ def _with_current_names(entry: Entry) -> Entry:
         case Record():
             return _with_current_name(entry)
         case Comparison():
-            return replace(entry, a=_with_current_name(entry.a), b=_with_current_name(entry.b))
-        case Supersede():
+            return replace(entry, sides=tuple(map(_with_current_name, entry.sides)))
+        case Supersede() | CeilingsRecord():
             return entry
 
 
@@ -155,6 +246,8 @@ def find(runs: Path, asked: str) -> Stored:
     match entry:
         case Record():
             return Stored(name, entry)
+        case CeilingsRecord():
+            raise BakeoffError(f"{name} is a set of ceilings of {entry.machine.name}, not a run", code="no-record")
         case Comparison():
             raise BakeoffError(
                 f"{name} is a comparison of {entry.a.variant} and {entry.b.variant}; run: bakeoff compare {name}",
@@ -177,16 +270,20 @@ def find_comparison(runs: Path, asked: str) -> StoredComparison:
 
 
 def _find(runs: Path, asked: str) -> tuple[str, Entry]:
+    path = _find_file(runs, asked)
+    return path.stem, _read(path)
+
+
+def _find_file(runs: Path, asked: str) -> Path:
     if asked.endswith(".json") and os.path.isfile(asked):
-        hits = [Path(asked)]
-    else:
-        files = _files(runs)
-        hits = [path for path in files if asked and (path.stem.startswith(asked) or _ending(path).startswith(asked))]
-        if len(hits) != 1:
-            found = f"{len(hits)} of {len(files)} records match" if hits else f"none of {len(files)} records matches"
-            advice = "give more of the name" if hits else "run bakeoff table --json for all names"
-            raise BakeoffError(f"'{asked}': {found} in {runs / 'records'}; {advice}", code="no-record")
-    return hits[0].stem, _read(hits[0])
+        return Path(asked)
+    files = list(folders.record_files(runs))
+    hits = [path for path in files if asked and (path.stem.startswith(asked) or _ending(path).startswith(asked))]
+    if len(hits) != 1:
+        found = f"{len(hits)} of {len(files)} records match" if hits else f"none of {len(files)} records matches"
+        advice = "give more of the name" if hits else "run bakeoff table --json for all names"
+        raise BakeoffError(f"'{asked}': {found} in {runs}; {advice}", code="no-record")
+    return hits[0]
 
 
 def supersede(runs: Path, asked: str, reason: str) -> str:
@@ -201,6 +298,6 @@ def supersede(runs: Path, asked: str, reason: str) -> str:
         raise BakeoffError(
             f"{name} is not a record: it supersedes {entry.supersedes} ({entry.reason})", code="no-record"
         )
-    if not (runs / "records" / f"{name}.json").is_file():
+    if not any(path.stem == name for path in folders.record_files(runs)):
         raise BakeoffError(f"{name} is not in {runs / 'records'}; give its folder by --runs", code="no-record")
     return save(runs, Supersede(SCHEMA, now(), name, reason.strip()))

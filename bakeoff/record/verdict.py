@@ -1,33 +1,37 @@
-"""Whether one of two variants is faster: the median ratio with a bootstrap interval, a rank test, and a verdict.
+"""Whether one of two variants is faster: the ratio of their times, its interval, and a verdict.
 
-A difference is shown only if the 99.9 % interval of the rounds' ratios excludes 1, if the ratio is beyond 2 %, and if
-pairs of fresh processes agree: all of seven, or all but one of eleven. Pairs are needed because two processes of the
-same program can differ in speed by the placement of their memory (Mytkowicz et al., ASPLOS 2009; Curtsinger and Berger,
-ASPLOS 2013). That difference is constant while they live, so more rounds between the same two processes do not show it.
+The ratio and its interval come from the same quantity. From three sets of fresh processes on it is each set's median
+ratio: the median over the sets, and an interval by order statistics that holds the median with 98 % (all of seven, or
+all but one at each end of eleven). With fewer sets it is the ratio of each round, with a bootstrap interval; nothing is
+decided from so few. A difference is shown only if at least seven sets were measured, the interval excludes 1, and the
+ratio is beyond 2 %. Sets of processes are needed because two processes of the same program can differ in speed by the
+placement of their memory (Mytkowicz et al., ASPLOS 2009; Curtsinger and Berger, ASPLOS 2013). That difference is
+constant while they live, so more rounds between the same two processes do not show it.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bakeoff.record.schema import Comparison, Record, Round
+from bakeoff.record.schema import Comparison, Round
+from bakeoff.record.statistics import interval_ranks
 
-CONFIDENCE = 0.999
+CONFIDENCE = 0.98
+"""Least probability with which the interval holds the median of the sets' ratios."""
 LEAST_DIFFERENCE = 0.02
 LEAST_ROUNDS = 11
-"""Least number of rounds of a verdict. With fewer, all agree by chance with a probability above 0.1 % (2 / 2**10)."""
+"""Least number of rounds of a verdict, and of a bootstrap interval."""
 AGREEING_PAIRS = 7
-"""Number of process pairs that must all agree on the faster variant; by chance they do with probability 1/64."""
+"""Least number of sets of a verdict. Seven that all agree on the faster variant do so by chance with 1/64."""
 MOST_PAIRS = 11
-"""Most process pairs that are measured. With this many one may disagree; by chance at most one does with probability
-1/85."""
+"""Most sets that are measured. With this many one may disagree; by chance at most one does with probability 1/85."""
 _PAIRS_WITHOUT_DIFFERENCE = 3
-"""Number of pairs after which no more are taken if their median ratio is within 2 %."""
-_RESAMPLES = 2_000
+"""Number of sets after which no more are taken if their median ratio is within 2 %."""
+_ROUNDS_CONFIDENCE = 0.999
 Nanoseconds = NDArray[Any]
 Word = Literal["faster", "slower", "no difference shown"]
 
@@ -38,61 +42,75 @@ class Verdict:
 
     word: Word
     ratio: float
-    """B's time divided by A's, above 1 if A is faster: the median over the pairs of processes."""
+    """B's time divided by A's, above 1 if A is faster."""
     low: float
-    """Lower end of the 99.9 % interval of the median ratio of the rounds."""
+    """Lower end of the interval of that ratio."""
     high: float
-    p: float
-    """p-value of the rank test: Wilcoxon's signed-rank test for paired rounds, Mann-Whitney for independent samples."""
     rounds: int
     a_ms: float
     """Median of the rounds' medians of A, in milliseconds a call."""
     b_ms: float
-    pairs: int = 0
-    """Number of pairs of fresh processes; 0 if two records are compared."""
+    pairs: int
+    """Number of sets of fresh processes."""
 
 
-def decide(comparison: Comparison) -> Verdict:
-    """The verdict on paired rounds. Raises ValueError if there are none."""
-    from scipy.stats import wilcoxon
-
+def decide(comparison: Comparison, first: int = 0, second: int = 1) -> Verdict:
+    """The verdict on two sides of a comparison, A being number `first`. Raises ValueError if there are no rounds."""
     if not comparison.rounds:
         raise ValueError("no rounds")
-    a, b, ratios = _medians(comparison.rounds)
-    low, high = bootstrap_median(ratios) if len(ratios) >= LEAST_ROUNDS else (ratios.min(), ratios.max())
-    same = bool(np.all(ratios == 1))
-    p = 1.0 if same else float(wilcoxon(np.log(ratios)).pvalue)
-    pairs = _ratios_of_pairs(comparison.rounds)
-    verdict = _verdict(float(np.median(pairs)), float(low), float(high), p, len(ratios), a, b)
-    agreed = len(pairs) >= AGREEING_PAIRS and _disagreeing(pairs) <= (len(pairs) >= MOST_PAIRS)
-    return replace(verdict, word=verdict.word if agreed else "no difference shown", pairs=len(pairs))
+    a, b, ratios = _medians(comparison.rounds, first, second)
+    pairs = _ratios_of_pairs(comparison.rounds, first, second)
+    if len(pairs) >= _PAIRS_WITHOUT_DIFFERENCE:
+        ordered = np.sort(pairs)
+        rank, _ = interval_ranks(len(pairs), CONFIDENCE)
+        ratio, low, high = np.median(pairs), ordered[rank], ordered[-1 - rank]
+    else:
+        ratio, (low, high) = np.median(ratios), _rounds_interval(ratios)
+    word: Word = "no difference shown"
+    if len(pairs) >= AGREEING_PAIRS and len(ratios) >= LEAST_ROUNDS:
+        word = _word(float(ratio), float(low), float(high))
+    medians_ms = (float(np.median(a)) / 1e6, float(np.median(b)) / 1e6)
+    return Verdict(word, float(ratio), float(low), float(high), len(ratios), *medians_ms, len(pairs))
 
 
 def is_decided(comparison: Comparison) -> bool:
-    """Whether no more pairs of processes are needed: the verdict is reached, or unlikely to be reached."""
+    """Whether the first two sides need no more sets of processes: a verdict is reached, or unlikely to be reached."""
     if decide(comparison).word != "no difference shown":
         return True
-    pairs = _ratios_of_pairs(comparison.rounds)
+    pairs = _ratios_of_pairs(comparison.rounds, 0, 1)
     if len(pairs) >= MOST_PAIRS or _disagreeing(pairs) > 1:
         return True
-    _, _, ratios = _medians(comparison.rounds)
-    low, high = bootstrap_median(ratios)
+    _, _, ratios = _medians(comparison.rounds, 0, 1)
+    low, high = _rounds_interval(ratios)
     near = 1 + LEAST_DIFFERENCE
     return (1 / near < low and high < near) or (
         len(pairs) >= _PAIRS_WITHOUT_DIFFERENCE and 1 / near < float(np.median(pairs)) < near
     )
 
 
-def _medians(rounds: Sequence[Round]) -> tuple[Nanoseconds, Nanoseconds, Nanoseconds]:
-    """For each round the median of A and of B in nanoseconds, and the ratio B / A."""
-    a = np.array([median(entry.a_ns) for entry in rounds], dtype=np.float64)
-    b = np.array([median(entry.b_ns) for entry in rounds], dtype=np.float64)
+def _word(ratio: float, low: float, high: float) -> Word:
+    if low > 1 and ratio > 1 + LEAST_DIFFERENCE:
+        return "faster"
+    return "slower" if high < 1 and ratio < 1 / (1 + LEAST_DIFFERENCE) else "no difference shown"
+
+
+def _rounds_interval(ratios: Nanoseconds) -> tuple[float, float]:
+    """A 99.9 % interval of the rounds' median ratio; the whole range for too few rounds."""
+    if len(ratios) < LEAST_ROUNDS:
+        return float(ratios.min()), float(ratios.max())
+    return bootstrap_median(ratios, _ROUNDS_CONFIDENCE)
+
+
+def _medians(rounds: Sequence[Round], first: int, second: int) -> tuple[Nanoseconds, Nanoseconds, Nanoseconds]:
+    """For each round the median of both sides in nanoseconds, and the second's over the first's."""
+    a = np.array([median(entry.samples_ns[first]) for entry in rounds], dtype=np.float64)
+    b = np.array([median(entry.samples_ns[second]) for entry in rounds], dtype=np.float64)
     return a, b, b / a
 
 
-def _ratios_of_pairs(rounds: Sequence[Round]) -> Nanoseconds:
-    """For each pair of processes the median ratio of its rounds."""
-    _, _, ratios = _medians(rounds)
+def _ratios_of_pairs(rounds: Sequence[Round], first: int, second: int) -> Nanoseconds:
+    """For each set of processes the median ratio of its rounds."""
+    _, _, ratios = _medians(rounds, first, second)
     numbers = np.array([entry.pair for entry in rounds])
     return np.array([np.median(ratios[numbers == number]) for number in np.unique(numbers)])
 
@@ -102,7 +120,7 @@ def _disagreeing(pairs: Nanoseconds) -> int:
     return int(min(np.sum(pairs <= 1), np.sum(pairs >= 1)))
 
 
-def bootstrap_median(values: Nanoseconds, confidence: float = CONFIDENCE) -> tuple[float, float]:
+def bootstrap_median(values: Nanoseconds, confidence: float = _ROUNDS_CONFIDENCE) -> tuple[float, float]:
     """The percentile bootstrap interval of a median, computed exactly over all resamples instead of random ones.
 
     The number of draws that are at most the i-th smallest value is binomial, which gives the distribution of a
@@ -127,40 +145,3 @@ def bootstrap_median(values: Nanoseconds, confidence: float = CONFIDENCE) -> tup
     ends = np.searchsorted(np.cumsum(weights), [(1 - confidence) / 2, (1 + confidence) / 2])
     low, high = medians[np.minimum(ends, len(medians) - 1)]
     return float(low), float(high)
-
-
-def decide_unpaired(a: Record, b: Record, seed: int = 0) -> Verdict:
-    """The verdict on two records of different times, which includes changes of the host's speed between them.
-
-    Raises ValueError if one has no samples.
-    """
-    from scipy.stats import bootstrap, mannwhitneyu
-
-    clocks = (a.measurement.latency, b.measurement.latency)
-    if any(clock is None or not clock.samples_ns for clock in clocks):
-        raise ValueError("no samples")
-    ours, theirs = (np.asarray(clock.samples_ns, dtype=np.float64) for clock in clocks if clock is not None)
-
-    def ratio(x: np.ndarray, y: np.ndarray, axis: int = -1) -> np.ndarray:
-        return np.median(y, axis=axis) / np.median(x, axis=axis)
-
-    interval = bootstrap(
-        (ours, theirs),
-        ratio,
-        n_resamples=_RESAMPLES,
-        confidence_level=CONFIDENCE,
-        method="percentile",
-        rng=np.random.default_rng(seed),
-    ).confidence_interval
-    p = float(mannwhitneyu(ours, theirs).pvalue)
-    count = min(len(ours), len(theirs))
-    return _verdict(float(ratio(ours, theirs)), float(interval.low), float(interval.high), p, count, ours, theirs)
-
-
-def _verdict(ratio: float, low: float, high: float, p: float, count: int, a: Nanoseconds, b: Nanoseconds) -> Verdict:
-    word: Word = "no difference shown"
-    if count >= LEAST_ROUNDS and low > 1 and ratio > 1 + LEAST_DIFFERENCE:
-        word = "faster"
-    elif count >= LEAST_ROUNDS and high < 1 and ratio < 1 / (1 + LEAST_DIFFERENCE):
-        word = "slower"
-    return Verdict(word, ratio, low, high, p, count, float(np.median(a)) / 1e6, float(np.median(b)) / 1e6)

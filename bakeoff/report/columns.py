@@ -7,13 +7,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from bakeoff.machine.floors import Floor
+from bakeoff.machine.floors import Ceiling, Floor
+from bakeoff.machine.terminal import one_line
+from bakeoff.record.ceilings import KnownCeilings, best_ceilings
 from bakeoff.record.floor import floor, share
-from bakeoff.record.schema import BuildCost, Parity, Record
-from bakeoff.record.statistics import Summary
-from bakeoff.record.store import Stored
+from bakeoff.record.schema import BuildCost, Clock, Parity, Record
+from bakeoff.record.statistics import Summary, modes
+from bakeoff.record.store import Stored, StoredComparison
+from bakeoff.report.comparable import baselines, stale_reasons
 from bakeoff.report.format import MIB, median_and_interval, milliseconds
-from bakeoff.report.groups import baselines, name_of
+from bakeoff.report.groups import name_of
+from bakeoff.report.recommendation import decision
 from bakeoff.report.speedups import Speedup, speedup
 
 
@@ -24,7 +28,13 @@ class Context:
     id: str
     """The record's name, that of its file."""
     baselines: Mapping[str, Record]
-    """The rankable baseline of each dtype in the record's group."""
+    """The rankable baseline of each dtype in the record's group; none for a stale row."""
+    ceilings: tuple[Ceiling, ...] = ()
+    """The set that the floors of all rows of the group are computed from."""
+    stale: str | None = None
+    """Why the row must not be compared with the others of its group; None where it may."""
+    winner: bool = False
+    """Whether it was faster in a final between the two best rows of the group."""
 
 
 def _itself(value: Any) -> Any:
@@ -49,12 +59,28 @@ class Column:
     """What `--json` holds."""
     numeric: bool = True
 
+    def text(self, record: Record, context: Context) -> str:
+        """The cell's plain text; empty where the record does not have the value."""
+        value = self.value(record, context)
+        return "" if value is None else one_line(self.format(value))
 
-def contexts(rows: Sequence[Stored]) -> Iterator[tuple[Record, Context]]:
-    """The rows of one group, each with its context."""
-    bases = baselines(rows)
-    for entry in rows:
-        yield entry.record, Context(entry.id, bases)
+
+def contexts(
+    rows: Sequence[Stored], comparisons: Sequence[StoredComparison] = (), ceilings: KnownCeilings | None = None
+) -> Iterator[tuple[Record, Context]]:
+    """The rows of one group, each with its context.
+
+    Floors are computed from `ceilings`, or from the best known among the rows. A final among `comparisons` decides
+    which row is the winner.
+    """
+    if not rows:
+        return
+    if ceilings is None:
+        ceilings = best_ceilings(rows, (), rows[0].machine.id, rows[0].record.threads)
+    bases, winner = baselines(rows), decision(rows, comparisons).winner
+    for entry, stale in zip(rows, stale_reasons(rows), strict=True):
+        own = {} if stale is not None else bases
+        yield entry.record, Context(entry.id, own, ceilings.best, stale, entry is winner)
 
 
 def columns(keys: Sequence[str]) -> tuple[Column, ...]:
@@ -64,8 +90,7 @@ def columns(keys: Sequence[str]) -> tuple[Column, ...]:
 
 def cells(keys: Sequence[str], record: Record, context: Context) -> list[str]:
     """A row of a table as plain text."""
-    values = [(column, column.value(record, context)) for column in columns(keys)]
-    return ["" if value is None else column.format(value) for column, value in values]
+    return [column.text(record, context) for column in columns(keys)]
 
 
 def data(keys: Sequence[str], record: Record, context: Context) -> dict[str, object]:
@@ -80,7 +105,7 @@ def legend(keys: Sequence[str]) -> list[str]:
 
 
 def peak_mib(record: Record) -> float | None:
-    """Device-level peak on CUDA, resident size of the worker on a CPU."""
+    """Device-level peak on CUDA; on a CPU the resident size of the worker and of processes that the backend started."""
     memory = record.measurement.memory
     if memory is None:
         return None
@@ -119,6 +144,38 @@ def _duration(key: str, heading: str, explanation: str, read: Callable[[Summary]
     )
 
 
+def _clock(record: Record) -> Clock | None:
+    """The latency clock; None without samples."""
+    clock = record.measurement.latency
+    return clock if clock is not None and clock.samples_ns else None
+
+
+def _median_ms(clock: Clock) -> float:
+    return clock.figures.median_ms if clock.figures is not None else 0.0
+
+
+def _median_text(clock: Clock) -> str:
+    """The median; where samples have two modes, both with the share of the slower one, as in `115.00 | 215.10 (41 %)`:
+    a median between them is the time of no call."""
+    found = modes(clock.samples_ns)
+    if found is None:
+        return milliseconds(_median_ms(clock))
+    fast, slow = found
+    return f"{milliseconds(fast.median_ms)} | {milliseconds(slow.median_ms, fast.median_ms)} ({slow.share * 100:.0f} %)"
+
+
+def _latency_text(clock: Clock) -> str:
+    """The median with its interval, or both modes."""
+    if clock.figures is None or modes(clock.samples_ns) is not None:
+        return _median_text(clock)
+    return " ".join(median_and_interval(clock.figures))
+
+
+def _rate(ms: float | None) -> float | None:
+    """Calls a second."""
+    return 1000 / ms if ms else None
+
+
 def _against(record: Record, baseline: Record | None) -> Speedup | None:
     """Only rows that are ok are ranked."""
     return speedup(record, baseline) if record.status == "ok" else None
@@ -143,14 +200,25 @@ _COLUMNS: Final = (
     Column("quantisation", "quantisation", "", lambda record, _: record.quantisation, numeric=False),
     Column("status", "status", "", lambda record, _: record.status, numeric=False),
     Column("reason", "reason", "", lambda record, _: record.measurement.reason, numeric=False),
-    _duration("median_ms", "median ms", "median of the latency clock: one call, synchronised", lambda f: f.median_ms),
+    Column("stale", "stale", "", lambda _, context: context.stale, numeric=False),
+    Column(
+        "median_ms",
+        "median ms",
+        "median of the latency clock: one call, synchronised; a | b (n %): two modes, n % of the samples in the second",
+        lambda record, _: _clock(record),
+        _median_text,
+        _median_ms,
+        _median_ms,
+    ),
     Column(
         "latency",
         "median ms [95 %]",
-        "median of the latency clock (one call, synchronised) and its 95 % interval",
-        lambda record, _: record.latency,
-        lambda figures: " ".join(median_and_interval(figures)),
-        lambda figures: figures.median_ms,
+        "median of the latency clock (one call, synchronised) and its 95 % interval; a | b (n %): two modes, n % of "
+        "the samples in the second",
+        lambda record, _: _clock(record),
+        _latency_text,
+        _median_ms,
+        lambda clock: clock.figures,
     ),
     _duration("mean_ms", "mean ms", "of the latency clock, as are min, max and std", lambda f: f.mean_ms),
     _duration("min_ms", "min ms", "", lambda f: f.min_ms),
@@ -162,23 +230,29 @@ _COLUMNS: Final = (
         "floor ms",
         "the least time a call can take, by its FLOPs (c) or its memory traffic (t) at the rates measured on this "
         "machine; where none were measured, at those of the GPU's datasheet",
-        lambda record, _: floor(record),
+        lambda record, context: floor(record, context.ceilings),
         _floor_text,
         lambda bound: bound.ms,
     ),
-    Column("of_floor", "of floor", "floor over median", lambda record, _: share(record), lambda part: f"{part:.0%}"),
+    Column(
+        "of_floor",
+        "of floor",
+        "floor over median",
+        lambda record, context: share(record, context.ceilings),
+        lambda part: f"{part:.0%}",
+    ),
     Column(
         "calls_per_s",
         "calls/s",
         "1000 / median ms",
-        lambda record, _: 1000 / record.latency.median_ms if record.latency else None,
+        lambda record, _: _rate(record.latency.median_ms) if record.latency else None,
         _hundredths,
     ),
     Column(
         "mean_calls_per_s",
         "avg FPS",
         "calls a second, 1000 / mean ms; not video frames",
-        lambda record, _: 1000 / record.latency.mean_ms if record.latency else None,
+        lambda record, _: _rate(record.latency.mean_ms) if record.latency else None,
         _hundredths,
     ),
     Column(
@@ -210,7 +284,7 @@ _COLUMNS: Final = (
     Column(
         "peak_mib",
         "peak MiB",
-        "device memory on CUDA, resident size of the worker process on a CPU",
+        "device memory on CUDA; on a CPU resident size of the worker and what it started, malloc as when timed",
         lambda record, _: peak_mib(record),
         lambda peak: f"{peak:.0f}",
     ),

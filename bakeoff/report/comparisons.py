@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 
+from bakeoff.record.basis import same_code
 from bakeoff.record.schema import Comparison, Record
 from bakeoff.record.store import StoredComparison
 from bakeoff.record.verdict import Verdict, decide
+from bakeoff.report.format import milliseconds
 from bakeoff.report.groups import group_key, name_of
 
 _WORDS = {
@@ -15,20 +17,31 @@ _WORDS = {
 
 
 def final_of(a: Record, b: Record, comparisons: Sequence[StoredComparison]) -> Comparison | None:
-    """The newest comparison of the two records' variants, in either order, on the same machine and subject.
+    """The newest comparison of the two records' variants, in either order, or None.
 
-    None where there is none with rounds in which both sides stayed ok.
+    It must be of the same configurations on the same machine, of the same code with the same libraries as the records,
+    and have rounds in which both sides stayed ok.
     """
-    wanted = {str(a.variant), str(b.variant)}
-    fitting = [
-        entry.comparison
-        for entry in comparisons
-        if {str(entry.comparison.a.variant), str(entry.comparison.b.variant)} == wanted
-        and group_key(entry.comparison.a) == group_key(a)
-        and entry.comparison.a.status == entry.comparison.b.status == "ok"
-        and entry.comparison.rounds
-    ]
+    fitting = [entry.comparison for entry in comparisons if _is_of(entry.comparison, a, b)]
     return max(fitting, key=lambda comparison: comparison.created, default=None)
+
+
+def _is_of(comparison: Comparison, a: Record, b: Record) -> bool:
+    sides = {str(side.variant): side for side in (comparison.a, comparison.b)}
+    return (
+        bool(comparison.rounds)
+        and sides.keys() == {str(a.variant), str(b.variant)}
+        and all(_is_same(sides[str(record.variant)], record) for record in (a, b))
+    )
+
+
+def _is_same(side: Record, record: Record) -> bool:
+    return (
+        side.status == "ok"
+        and side.config_id == record.config_id
+        and group_key(side) == group_key(record)
+        and same_code(side, record)
+    )
 
 
 def sentence(comparison: Comparison) -> str:
@@ -41,9 +54,16 @@ def sentence(comparison: Comparison) -> str:
     return _stated(verdict, a, b, f"{ratio_text(verdict)}, {how(comparison)}")
 
 
-def sentence_apart(a: Record, b: Record, verdict: Verdict) -> str:
-    """The verdict on two records made at different times, in one line."""
-    return _stated(verdict, a, b, ratio_text(verdict))
+def sentence_apart(a: Record, b: Record) -> str:
+    """The medians of two records made at different times, in one line; no verdict, since the host may have changed."""
+    return (
+        f"{name_of(a)} had a median of {_median_text(a)}, {name_of(b)} one of {_median_text(b)}; they were not "
+        "measured together, so this does not show which is faster"
+    )
+
+
+def _median_text(record: Record) -> str:
+    return f"{milliseconds(record.latency.median_ms)} ms" if record.latency is not None else "no samples"
 
 
 def _stated(verdict: Verdict, a: Record, b: Record, figures: str) -> str:
@@ -52,8 +72,8 @@ def _stated(verdict: Verdict, a: Record, b: Record, figures: str) -> str:
 
 
 def ratio_text(verdict: Verdict) -> str:
-    """The ratio of times, B over A, with its interval."""
-    return f"{verdict.ratio:.3f}x [{verdict.low:.3f}, {verdict.high:.3f}], p = {verdict.p:.1g}"
+    """The ratio of times, the second side over the first, with its interval."""
+    return f"{verdict.ratio:.3f}x [{verdict.low:.3f}, {verdict.high:.3f}]"
 
 
 def how(comparison: Comparison) -> str:

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from bakeoff.machine.terminal import one_line
 from bakeoff.record.statistics import Summary
 
 MIB: Final = 1 << 20
@@ -32,14 +33,9 @@ def minute(created: str) -> str:
     return created[:16].replace("T", " ")
 
 
-def readable(text: str) -> str:
-    """One line without control characters, which XML cannot hold."""
-    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
-
-
 def shorten(text: str, letters: int) -> str:
-    """At most `letters` of a readable text; the middle is left out, since variants differ at both ends."""
-    line = readable(text)
+    """At most `letters` of a text on one line; the middle is left out, since variants differ at both ends."""
+    line = one_line(text)
     if len(line) <= letters:
         return line
     head = (letters - 1) * 2 // 3

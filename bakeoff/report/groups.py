@@ -1,10 +1,11 @@
 """Groups of comparable records: what belongs in one table, its title, and the names of its rows."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from bakeoff.machine.files import digest
 from bakeoff.models.component import Quantisation
+from bakeoff.record.folders import machine_of
 from bakeoff.record.representative import representative
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Stored
@@ -19,7 +20,7 @@ _CLASSES: Mapping[Quantisation, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Records of the same computation on the same machine."""
+    """Records of the same computation on the same machine; their code and libraries may differ (report/comparable)."""
 
     title: str
     rows: tuple[Stored, ...]
@@ -29,10 +30,10 @@ def group_key(record: Record) -> tuple[str, str, int, int, str, int, int, str]:
     """What must be equal for two records to be compared. It holds the config, since a preset's config may change."""
     return (
         record.variant.subject,
-        record.host.name(record.variant.device),
+        machine_of(record).id,
         record.batch,
         record.threads,
-        record.checkpoint,
+        record.weights_key,
         record.weight_seed,
         record.input_seed,
         digest(record.config),
@@ -49,7 +50,7 @@ def groups(stored: Iterable[Stored]) -> list[Group]:
 
 def title(record: Record) -> str:
     """The heading of a table: subject, label of a reduced preset, batch, machine, threads, weights."""
-    return _joined(record, record.host.name(record.variant.device))
+    return _joined(record, machine_of(record).name)
 
 
 def title_without_machine(record: Record) -> str:
@@ -62,15 +63,6 @@ def _joined(record: Record, *machine: str) -> str:
     weights = record.checkpoint or f"random weights, seed {record.weight_seed}"
     parts = (f"{record.variant.subject}{label}", f"batch {record.batch}", *machine, f"{record.threads} threads")
     return ", ".join((*parts, weights))
-
-
-def baselines(rows: Sequence[Stored]) -> Mapping[str, Record]:
-    """The rankable baseline record of each dtype."""
-    return {
-        entry.record.variant.dtype: entry.record
-        for entry in rows
-        if entry.record.baseline and entry.record.status == "ok"
-    }
 
 
 def name_of(record: Record) -> str:

@@ -1,12 +1,20 @@
 """Remarks below a table: findings, reasons, and the result of the selftest."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from bakeoff.record.ceilings import KnownCeilings
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Stored
 from bakeoff.report.format import minute
 from bakeoff.report.groups import name_of
+
+_RATES: Mapping[str, str] = {
+    "copy": "memory copies",
+    "read": "memory reads",
+    "product": "matrix products",
+    "convolution": "convolutions",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,3 +53,12 @@ def selftest_text(record: Record) -> str:
     which = "quick selftest" if stamp.quick else "selftest"
     text = f"{which} {verdict} {minute(stamp.created)} UTC"
     return text if stamp.code == record.code else f"{text}, STALE: bakeoff's code has changed since"
+
+
+def ceilings_text(known: KnownCeilings) -> str | None:
+    """How far the sets of ceilings that floors were computed from differ; None where there are not two."""
+    if known.sets < 2:
+        return None
+    differ = ", ".join(f"{_RATES.get(kind, kind)} by {ratio:.2f}x" for kind, ratio in known.apart.items())
+    between = f"between {minute(known.first)} and {minute(known.last)} UTC"
+    return f"floors are from the highest rates of {known.sets} sets of ceilings {between}, which differ: {differ}"

@@ -18,10 +18,13 @@ class Speedup:
 
 
 def speedup(record: Record, baseline: Record | None) -> Speedup | None:
-    """The baseline's median over the record's; None where either has no samples. A baseline is 1.00x itself."""
+    """The baseline's median over the record's; None where either has no samples. A baseline is 1.00x itself.
+
+    Both must be current rows of one table; see bakeoff.report.comparable.
+    """
     ours = record.latency
     theirs = baseline.latency if baseline is not None else None
-    if ours is None or theirs is None or baseline is None:
+    if ours is None or theirs is None or baseline is None or ours.median_ms <= 0:
         return None
     shown = record is baseline or shown_faster(record, baseline) is not None
     return Speedup(theirs.median_ms / ours.median_ms, shown)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bakeoff.record.basis import same_code
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Stored
 from bakeoff.report.format import milliseconds
@@ -42,7 +43,7 @@ def spread(records: Sequence[Record]) -> Spread | None:
     within = []
     for record in records:
         clock = record.measurement.latency
-        if clock is None or not clock.samples_ns:
+        if clock is None or not clock.samples_ns or min(clock.samples_ns) <= 0:
             continue
         low, median, high = np.percentile(np.asarray(clock.samples_ns) / 1e6, [25, 50, 75])
         builds.setdefault(record.build_number, []).append(float(median))
@@ -68,7 +69,7 @@ def _apart(medians: Sequence[float]) -> float:
 
 
 def spreads(rows: Iterable[Stored], every: Iterable[Stored]) -> list[tuple[Stored, Spread]]:
-    """The spread of each row that was measured in several builds or processes of its sweep."""
+    """The spread of each row that was measured in several builds or processes of its sweep by the same code."""
     found: dict[tuple[object, ...], list[Record]] = {}
     for entry in every:
         record = entry.record
@@ -76,7 +77,8 @@ def spreads(rows: Iterable[Stored], every: Iterable[Stored]) -> list[tuple[Store
     pairs = []
     for entry in rows:
         record = entry.record
-        known = spread(found.get((group_key(record), record.sweep, str(record.variant)), []))
+        tries = found.get((group_key(record), record.sweep, str(record.variant)), [])
+        known = spread([each for each in tries if same_code(each, record)])
         if known is not None:
             pairs.append((entry, known))
     return pairs

@@ -18,13 +18,15 @@ from typing import Any
 import msgspec
 
 from bakeoff.backends.backend import Backend
-from bakeoff.machine import host
+from bakeoff.machine import host, locks
+from bakeoff.machine.locks import device_lock
 from bakeoff.models.errors import BakeoffError
 from bakeoff.process.environment import worker_environment
 from bakeoff.process.jobs import ClockJob, ClockResult
 from bakeoff.process.supervisor import LOG_LIMIT_BYTES, Deadlines, Launch, run_job
-from bakeoff.record.provenance import code_hash, write_stamp
 from bakeoff.record.schema import Record, SelftestStamp
+from bakeoff.record.selftest_stamp import write_stamp
+from bakeoff.record.source import code_hash
 from bakeoff.record.store import load_all, now
 from bakeoff.selftest.expected import Expectation, Lane, lanes
 from bakeoff.sweep.progress import Progress
@@ -38,6 +40,8 @@ TIMER_TOLERANCE = 0.03
 QUIET_SPREAD = 0.02
 LATENCY_LIMIT_NS = 20_000
 THROUGHPUT_LIMIT_NS = 5_000
+_OF_THE_HOST = ("busy-host", "warm-up", "cores-moved")
+"""Codes of findings that say nothing about a backend."""
 _LOG_SLACK_BYTES = 1 << 18
 
 
@@ -68,6 +72,11 @@ def run(quick: bool, device: str, progress: Progress) -> Selftest:
 
     KeyboardInterrupt passes through after all processes that were started have ended; then nothing is stored.
     """
+    with device_lock(device, "selftest", progress.say):
+        return _run(quick, device, progress)
+
+
+def _run(quick: bool, device: str, progress: Progress) -> Selftest:
     started = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="bakeoff-selftest-"))
     marker = uuid.uuid4().hex
@@ -129,6 +138,7 @@ def _run_together(
                 **os.environ,
                 "BAKEOFF_CACHE": str(own / "cache"),
                 "BAKEOFF_RUNS": str(own / "runs"),
+                locks.VARIABLE: str(own / "locks"),  # or it would wait for this process
                 MARKER: marker,
             }
             own.mkdir()
@@ -220,7 +230,7 @@ def check_row(entry: Expectation, records: Mapping[str, Record], cache: Path, de
     lacking, reason = _not_runnable(entry, device)
     if lacking:
         return Check(name, lacking, record.status, record.status == lacking, not_run=reason)
-    codes = [finding.code for finding in record.measurement.findings if finding.code not in ("busy-host", "warm-up")]
+    codes = [finding.code for finding in record.measurement.findings if finding.code not in _OF_THE_HOST]
     wanted = [entry.finding] if entry.finding else []
     passed = record.status == entry.status and (codes == wanted if entry.status == "ok" else set(wanted) <= set(codes))
     log = cache / record.log

@@ -1,9 +1,11 @@
 """Backends that are unusual but correct: a check that reports one of them raises a false alarm."""
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from bakeoff.backends.backend import BuildContext, Call, Engine, ModuleEngine, NoOptions, Outputs
+from bakeoff.backends.port import Port, buffers_like
 from bakeoff.selftest.faulty import BoundEngine, Inputs, canary
 
 if TYPE_CHECKING:
@@ -107,8 +109,81 @@ def _reuse(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: 
     return ModuleEngine(call)
 
 
+# A ring of three outputs for all sets of inputs, each valid until two more calls. Seen in: pipelined runtimes.
+def _ring(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
+    import torch
+
+    slots: list[Outputs] = []
+    turn = [0]
+
+    def call(*tensors: "Tensor") -> Outputs:
+        turn[0] += 1
+        with torch.inference_mode():
+            outputs: Outputs = module(*tensors)
+            if len(slots) < 3:
+                slots.append(tuple(output.clone() for output in outputs))
+                return slots[-1]
+            slot = slots[turn[0] % 3]
+            return tuple(own.copy_(output) for own, output in zip(slot, outputs, strict=True))
+
+    return ModuleEngine(call)
+
+
+# Each binding has its own static outputs and reads its inputs in place. Seen in: captured CUDA graphs.
+def _keep_static_outputs(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
+    import torch
+
+    def bind(inputs: Inputs) -> Call:
+        tensors = tuple(inputs.values())
+        with torch.inference_mode():
+            static = tuple(output.clone() for output in module(*tensors))
+
+        def call() -> Outputs:
+            with torch.inference_mode():
+                return tuple(own.copy_(output) for own, output in zip(static, module(*tensors), strict=True))
+
+        return call
+
+    return BoundEngine(bind)
+
+
+# Inputs are copied into the engine's own layout when they are bound, so that later writes to them have no effect.
+# Seen in: runtimes on devices with memory of their own. The second form offers no port to write into.
+def _copy_at_bind(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
+    return _CopyingEngine(module)
+
+
+def _copy_without_port(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
+    return BoundEngine(_CopyingEngine(module).bind)
+
+
+class _CopyingEngine(Engine):
+    def __init__(self, module: "nn.Module") -> None:
+        self._module = module
+
+    def bind(self, inputs: Inputs) -> Call:
+        return self._call(tuple(tensor.clone() for tensor in inputs.values()))
+
+    def port(self, inputs: Inputs, outputs: Sequence[str]) -> Port:
+        buffers = buffers_like(inputs)
+        return Port(buffers, self._call(tuple(buffers.values())), outputs)
+
+    def _call(self, tensors: "tuple[Tensor, ...]") -> Call:
+        import torch
+
+        def call() -> Outputs:
+            with torch.no_grad():
+                return tuple(self._module(*tensors))
+
+        return call
+
+
 POOLED = canary("pooled", "returns slices of an arena", _pool)
 STRIDED = canary("strided", "returns views with padding that is NaN", _stride)
 COPIES_OUT = canary("copies-out", "copies inputs into and outputs out of internal buffers", _copy_out)
 DELEGATES = canary("delegates", "computes in its own thread", delegate)
 REUSES_OUTPUT = canary("reuses-output", "has one output buffer for all sets of inputs", _reuse)
+RING = canary("ring", "has a ring of three outputs for all sets of inputs", _ring)
+STATIC_BUFFERS = canary("static-buffers", "has static outputs for each set of inputs", _keep_static_outputs)
+COPIES_AT_BIND = canary("copies-at-bind", "copies inputs when they are bound", _copy_at_bind)
+COPIES_WITHOUT_PORT = canary("copies-without-port", "copies bound inputs and has no port", _copy_without_port)

@@ -4,14 +4,16 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 
 from bakeoff.machine import host, paths
+from bakeoff.machine.identity import this_machine
 from bakeoff.plan.memory import element_bytes
 from bakeoff.plan.rows import Row
 from bakeoff.process.supervisor import Outcome
 from bakeoff.record.floor import below_floor
-from bakeoff.record.provenance import code_hash
 from bakeoff.record.redact import recorded_environment, without_folders
-from bakeoff.record.schema import SCHEMA, Finding, Measurement, Record, Status, new_finding
+from bakeoff.record.schema import SCHEMA, Finding, Measurement, Record, Source, Status, new_finding
+from bakeoff.record.source import backend_source, code_hash, component_hash, instrument_hash
 from bakeoff.record.store import now
+from bakeoff.sweep.clock_span import clock_span
 from bakeoff.sweep.session import Session
 
 _STATUS: dict[str, Status] = {"timeout": "timeout", "oom": "oom", "crashed": "crashed"}
@@ -61,31 +63,62 @@ def make_record(session: Session, row: Row, outcome: Outcome) -> Record:
         selftest=session.selftest,
         process=row.process,
         build_number=row.build_number,
+        source=Source(
+            component_hash(subject.component),
+            tuple(backend_source(step.backend) for step in row.steps),
+            instrument_hash(),
+        ),
+        machine=this_machine(subject.device),
+        phase_s={phase: round(seconds, 3) for phase, seconds in outcome.phase_s.items()},
+        position=session.position(row),
+        order_seed=session.order_seed,
     )
-    return _checked_against_floor(record)
+    return _checked_against_floor(_checked_against_phases(record, outcome))
 
 
 def _checked_against_floor(record: Record) -> Record:
     """A row that is faster than its floor allows is `unstable` and not ranked."""
     reason = below_floor(record) if record.status == "ok" else None
-    if reason is None:
-        return record
-    made = record.measurement
-    findings = (*made.findings, new_finding("below_floor", reason))
-    return replace(record, measurement=replace(made, status="unstable", reason=reason, findings=findings))
+    return record if reason is None else _unstable(record, new_finding("below_floor", reason))
+
+
+def _checked_against_phases(record: Record, outcome: Outcome) -> Record:
+    """A row whose samples do not fit into the time that this process saw pass is `unstable` and not ranked."""
+    problem = clock_span(record.measurement, outcome.phase_s, outcome.worker_phase_s)
+    return record if problem is None else _unstable(record, new_finding("clock-span", problem))
+
+
+def _unstable(record: Record, finding: Finding) -> Record:
+    """The record with a finding; its status is `unstable` unless it is worse already."""
+    made = replace(record.measurement, findings=(*record.measurement.findings, finding))
+    if made.status == "ok":
+        made = replace(made, status="unstable", reason=finding.text)
+    return replace(record, measurement=made)
 
 
 def _measurement(session: Session, row: Row, outcome: Outcome) -> Measurement:
     """The worker's report, or the status that its end means, with the parent's own findings and no local folders."""
     status = _STATUS.get(outcome.kind)
     made = Measurement(status, outcome.reason) if status is not None else outcome.value
-    findings = (*made.findings, *_findings(session, row, outcome))
+    findings = (*made.findings, *insensitive(made), *_findings(session, row, outcome))
     return replace(
         made,
         reason=without_folders(made.reason),
         traceback=without_folders(made.traceback),
         findings=tuple(replace(finding, text=without_folders(finding.text)) for finding in findings),
     )
+
+
+def insensitive(measurement: Measurement) -> Iterator[Finding]:
+    """A finding for the first output whose limit is wide compared with its dependence on the inputs."""
+    for output in measurement.parity.outputs if measurement.parity is not None else ():
+        if output.insensitive:
+            yield new_finding(
+                "insensitive",
+                f"{output.name} differs by {output.sensitivity:.1e} between inputs, less than ten times the limit of "
+                f"its error, {output.limit:.1e}: parity says little",
+            )
+            return
 
 
 def _findings(session: Session, row: Row, outcome: Outcome) -> Iterator[Finding]:

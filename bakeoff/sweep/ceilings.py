@@ -1,58 +1,77 @@
-"""This machine's measured ceilings: measured once in a worker of its own, kept in the cache folder."""
+"""This machine's ceilings: measured once in a worker of its own, and kept among the records."""
 
-import contextlib
 from pathlib import Path
 
-import msgspec
-
-from bakeoff.machine import host, paths
-from bakeoff.machine.files import digest, write_atomically
+from bakeoff.machine import host
 from bakeoff.machine.floors import Ceiling
+from bakeoff.machine.identity import this_machine
 from bakeoff.models.errors import BakeoffError
 from bakeoff.process.environment import worker_environment
 from bakeoff.process.jobs import CeilingsJob, CeilingsResult
 from bakeoff.process.supervisor import Deadlines, Launch, run_job
-from bakeoff.record.codec import encode_json
+from bakeoff.record.ceilings import LARGEST_OTHER_SHARE, best_ceilings
+from bakeoff.record.schema import SCHEMA, CeilingsRecord
+from bakeoff.record.store import Records, StoredCeilings, load_all, now, save
 from bakeoff.sweep.progress import Progress
 
 _DEADLINE_S = 600.0
-_BUSY = 0.1
-"""Share of all cores; a busier host gives ceilings that are too low, and floors that are too high."""
 
 
 def known_ceilings(
-    device: str, threads: int, cache: Path, progress: Progress, again: bool = False
+    device: str, threads: int, runs: Path, cache: Path, progress: Progress, again: bool = False
 ) -> tuple[Ceiling, ...]:
-    """Read them, or measure them where they are not known or `again` is asked for; the caller holds the device's lock.
+    """The best known ceilings of this machine, by the sets among the records of `runs`.
 
-    A host on which they cannot be measured has none, which is said; its rows have no measured floor.
+    A set is measured first, and stored there, where none was with this version of torch while the machine was quiet, or
+    where `again` is asked for; the caller holds the device's lock. Where that fails the progress says so, and rows have
+    no measured floor unless there are earlier sets. Raises BakeoffError if the records cannot be read.
     """
-    path = ceilings_file(device, threads, cache)
-    if not again:
-        with contextlib.suppress(OSError, msgspec.MsgspecError):
-            known = msgspec.json.decode(path.read_bytes(), type=CeilingsResult)
-            paths.mark_used(path)
-            return known.ceilings
+    records = load_all(runs)
+    measured = list(records.ceilings)
+    if again or not _is_known(records, device, threads):
+        measured += _measure(device, threads, runs, cache, progress)
+    return best_ceilings(records.current, measured, this_machine(device).id, threads).best
+
+
+def _is_known(records: Records, device: str, threads: int) -> bool:
+    """Whether a set was measured on this machine with as many threads and this torch, with no others on the CPU."""
+    wanted = (this_machine(device).id, threads, host.read_versions().get("torch"))
+    return any(
+        (found.machine.id, found.threads, found.versions.get("torch")) == wanted
+        and found.other_cpu_share <= LARGEST_OTHER_SHARE
+        for found in (entry.ceilings for entry in records.ceilings)
+    )
+
+
+def _measure(device: str, threads: int, runs: Path, cache: Path, progress: Progress) -> list[StoredCeilings]:
+    """A new set, stored among the records; none where it could not be measured."""
     progress.start(0, 0, f"ceilings of this {device}, measured once")
-    job = CeilingsJob(device, threads)
-    log = cache / "logs" / "ceilings.log"
-    launch = Launch(worker_environment(threads), Deadlines(_DEADLINE_S), log, progress.event)
-    outcome = run_job(job, CeilingsResult, launch)
+    launch = Launch(
+        worker_environment(threads), Deadlines(_DEADLINE_S), cache / "logs" / "ceilings.log", progress.event
+    )
+    outcome = run_job(CeilingsJob(device, threads), CeilingsResult, launch)
     if outcome.kind != "result":
-        progress.finish("unknown", f"{outcome.kind}: {outcome.reason}; tables have no measured floors")
-        return ()
+        progress.finish("unknown", f"{outcome.kind}: {outcome.reason}; rows have no measured floor from this set")
+        return []
     result: CeilingsResult = outcome.value
-    if result.others > _BUSY:
-        text = f"other processes took {result.others:.0%} of all cores: used now, and measured again the next time"
+    entry = CeilingsRecord(
+        schema=SCHEMA,
+        created=now(),
+        machine=this_machine(device),
+        threads=threads,
+        ceilings=result.ceilings,
+        other_cpu_share=result.others,
+        host=host.read_host(),
+        versions=host.read_versions(),
+    )
+    try:
+        name = save(runs, entry)
+    except BakeoffError as error:
+        progress.finish("not stored", f"{error}; used now, and measured again the next time")
+        return [StoredCeilings("", entry)]
+    if result.others > LARGEST_OTHER_SHARE:
+        text = f"other processes took {result.others:.0%} of all cores: measured again the next time"
         progress.finish("busy", text)
-        return result.ceilings
-    with contextlib.suppress(BakeoffError):  # what cannot be kept is measured again
-        write_atomically(path, encode_json(result))
-    progress.finish("ok", f"{len(result.ceilings)} ceilings")
-    return result.ceilings
-
-
-def ceilings_file(device: str, threads: int, cache: Path) -> Path:
-    """By all that decides them: machine, threads, versions."""
-    versions = {name: version for name, version in host.read_versions().items() if name in ("torch", "bakeoff")}
-    return cache / "ceilings" / f"{device}-{digest([host.read_host(), threads, versions])}.json"
+    else:
+        progress.finish("ok", f"{len(result.ceilings)} ceilings")
+    return [StoredCeilings(name, entry)]

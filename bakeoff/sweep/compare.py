@@ -1,11 +1,11 @@
-"""Two variants measured against each other: two live workers, blocks of calls in random order, one idle meanwhile.
+"""Variants measured against each other: live workers, blocks of calls in random order, the others idle meanwhile.
 
-Then two fresh workers, and so on, until the pairs of processes agree or plainly do not.
+Then fresh workers, and so on, until these sets of processes agree or plainly do not.
 """
 
 import random
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,11 +20,12 @@ from bakeoff.plan.request import Request, request_of
 from bakeoff.plan.rows import Row
 from bakeoff.process.supervisor import Event
 from bakeoff.record.schema import MEASURED, SCHEMA, Comparison, Finding, Record, Round, Samples, new_finding
-from bakeoff.record.store import StoredComparison, now, save
+from bakeoff.record.store import StoredComparison, now, prepare_folder, save
 from bakeoff.record.verdict import AGREEING_PAIRS, LEAST_ROUNDS, MOST_PAIRS, is_decided
 from bakeoff.sweep.compare_worker import CompareWorker
 from bakeoff.sweep.progress import Progress
-from bakeoff.sweep.row import make_reference
+from bakeoff.sweep.references import References, make_reference
+from bakeoff.sweep.row import launch_of
 from bakeoff.sweep.session import Session, open_session
 from bakeoff.variant import parse_variant
 
@@ -35,124 +36,140 @@ _LARGEST_OFFSET = 2**20
 """Bytes: each process's heap begins at another offset, else memory layout may slow one variant each time (Mytkowicz et
 al., ASPLOS 2009)."""
 _IDLE = 0.05
-"""Of a core: a side that takes more while the other is measured is not idle."""
-Name = Literal["a", "b"]
-_NAMES: tuple[Name, Name] = ("a", "b")
+"""Of a core: a side that takes more while another is measured is not idle."""
+_NAMES = ("a", "b", "baseline")
+"""Of the sides, in the names of their logs."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Race:
-    """Two rows that are measured against each other, and the random order in which everything is done."""
+    """Rows that are measured against each other, and the random order in which everything is done."""
 
     session: Session
-    a: Row
-    b: Row
-    reference: Path
+    rows: tuple[Row, ...]
+    references: References
     seed: int
     order: random.Random
 
-    def side(self, name: Name) -> CompareWorker:
-        """A fresh process for one of the two, with a heap offset of its own."""
-        row = self.a if name == "a" else self.b
-        return CompareWorker(self.session, row, self.reference, name, self.order.randrange(0, _LARGEST_OFFSET, 16))
+    def side(self, index: int) -> CompareWorker:
+        """A fresh process for one of the rows, with a heap offset of its own."""
+        offset = self.order.randrange(0, _LARGEST_OFFSET, 16)
+        return CompareWorker(self.session, self.rows[index], self.references, _NAMES[index], offset)
+
+    def shuffled(self) -> list[int]:
+        """The sides' indices in random order."""
+        return self.order.sample(range(len(self.rows)), len(self.rows))
 
 
-def race(session: Session, a: Row, b: Row, seed: int | None = None) -> Comparison:
+def race(session: Session, a: Row, b: Row, baseline: Row | None = None, seed: int | None = None) -> Comparison:
     """Measure two rows of one subject against each other; the caller holds the device's lock.
 
-    Raises BakeoffError when one of them cannot be built and checked.
+    With a `baseline` its blocks alternate with theirs, so that a speed-up over it can be stated; it is left out where
+    three processes do not fit in memory. Raises BakeoffError when one of them cannot be built and checked.
     """
-    for row in (a, b):
-        if row.precheck is not None:
-            raise BakeoffError(f"{row.variant} cannot be compared: {row.precheck}", "not-comparable")
-    outcome, reference = make_reference(session, a)
+    rows = (a, b, *([baseline] if baseline is not None else []))
+    for row in rows:
+        obstacle = row.obstacle()
+        if obstacle is not None:
+            raise BakeoffError(f"{row.variant} cannot be compared: {obstacle}", "not-comparable")
+    outcome, references = make_reference(session, a, launch_of(session, a))
     if outcome.kind != "result":
         text = f"{a.variant} cannot be compared: {outcome.kind}: {outcome.reason}"
         raise BakeoffError(text, "not-comparable")
     seed = secrets.randbits(32) if seed is None else seed
-    both = _Race(session, a, b, reference, seed, random.Random(seed))
-    if a.memory_bytes + b.memory_bytes <= host.available_bytes(a.subject.device):
-        return _interleaved(both)
-    session.progress.say("Both variants do not fit in memory at once; measuring fresh processes in turn.")
-    return _in_turn(both)
+    with ExitStack() as stack:
+        for folder in sorted({row.cache_folder for row in rows}):
+            stack.enter_context(session.entry_lock(folder))
+        return _measure(_Race(session, rows, references, seed, random.Random(seed)))
 
 
-def _interleaved(both: _Race) -> Comparison:
-    """Pair after pair of fresh processes, until more would not change the verdict."""
+def _measure(race: _Race) -> Comparison:
+    """Measure the rows side by side, without the baseline or in turn where memory is short."""
+    free = host.available_bytes(race.rows[0].subject.device)
+    while len(race.rows) > 2 and sum(row.memory_bytes for row in race.rows) > free:
+        race = replace(race, rows=race.rows[:-1])
+    if sum(row.memory_bytes for row in race.rows) <= free:
+        return _interleaved(race)
+    race.session.progress.say("Both variants do not fit in memory at once; measuring fresh processes in turn.")
+    return _in_turn(race)
+
+
+def _interleaved(race: _Race) -> Comparison:
+    """Set after set of fresh processes, until more would not change the verdict."""
     rounds: list[Round] = []
     findings: list[Finding] = []
     for number in range(MOST_PAIRS):
-        pair = _run_pair(both, number)
-        rounds += pair.rounds
-        findings += pair.findings
-        so_far = _comparison(both, "interleaved", pair.records, rounds, findings)
+        made = _run_set(race, number)
+        rounds += made.rounds
+        findings += made.findings
+        so_far = _comparison(race, "interleaved", made.records, rounds, findings)
         if is_decided(so_far):
             break
     return so_far
 
 
 @dataclass(frozen=True, slots=True)
-class _Pair:
-    """What two processes that lived side by side gave."""
+class _Set:
+    """What processes that lived side by side gave."""
 
     rounds: list[Round]
     records: list[Record]
     findings: list[Finding]
 
 
-def _run_pair(both: _Race, number: int) -> _Pair:
-    """A fresh process each, started in random order; blocks of calls in random order."""
+def _run_set(race: _Race, number: int) -> _Set:
+    """A fresh process for each side, started in random order; blocks of calls in random order."""
     with ExitStack() as stack:
-        made: dict[Name, CompareWorker] = {}
-        for name in both.order.sample(_NAMES, 2):
-            made[name] = stack.enter_context(both.side(name))
+        made: dict[int, CompareWorker] = {}
+        for index in race.shuffled():
+            made[index] = stack.enter_context(race.side(index))
         for side in made.values():
             side.wait_until_ready()
-        sides = first, second = made["a"], made["b"]
-        counts = (first.calls_a_block(), second.calls_a_block())
+        sides = [made[index] for index in range(len(race.rows))]
+        counts = [side.calls_a_block() for side in sides]
         round_s = sum((count + 1) * side.call_ns / 1e9 for count, side in zip(counts, sides, strict=True))
-        wanted = max(_LEAST, min(_MOST, int(both.session.plan.request.final_s / AGREEING_PAIRS / round_s)))
+        wanted = max(_LEAST, min(_MOST, int(race.session.plan.request.final_s / AGREEING_PAIRS / round_s)))
         rounds: list[Round] = []
         idle_s, taken_s = 0.0, 0.0
-        for index in range(wanted):
-            detail = f"{index + 1} of {wanted}, pair {number + 1} of up to {MOST_PAIRS}"
-            both.session.progress.event(Event("rounds", detail))
-            a_first = both.order.random() < 0.5
-            pairs = list(zip(sides, counts, strict=True))
-            found = {side: side.run(count) for side, count in (pairs if a_first else reversed(pairs))}
-            rounds.append(Round(a_first, Samples(found[first].samples_ns), Samples(found[second].samples_ns), number))
-            idle_s += found[first].idle_cpu_s + found[second].idle_cpu_s
+        for done in range(wanted):
+            detail = f"{done + 1} of {wanted}, pair {number + 1} of up to {MOST_PAIRS}"
+            race.session.progress.event(Event("rounds", detail))
+            order = race.shuffled()
+            found = {index: sides[index].run(counts[index]) for index in order}
+            samples = tuple(Samples(found[index].samples_ns) for index in range(len(sides)))
+            rounds.append(Round(tuple(order), samples, number))
+            idle_s += sum(block.idle_cpu_s for block in found.values())
             taken_s += sum(sum(block.samples_ns) for block in found.values()) / 1e9
         findings = []
         if idle_s > _IDLE * taken_s:
-            text = f"pair {number + 1}: the idle side took {idle_s / taken_s:.0%} of a core meanwhile"
+            text = f"pair {number + 1}: sides that were to be idle took {idle_s / taken_s:.0%} of a core meanwhile"
             findings.append(new_finding("not-idle", text))
-        return _Pair(rounds, [side.end() for side in sides], findings)
+        return _Set(rounds, [side.end() for side in sides], findings)
 
 
-def _in_turn(both: _Race) -> Comparison:
-    """One fresh process after the other, where both do not fit in memory at once."""
+def _in_turn(race: _Race) -> Comparison:
+    """One fresh process after the other, where they do not fit in memory together."""
     rounds: list[Round] = []
-    records: dict[Name, Record] = {}
+    records: dict[int, Record] = {}
     for number in range(_IN_TURN):
-        both.session.progress.event(Event("rounds", f"{number + 1} of {_IN_TURN}, a fresh process each"))
-        a_first = both.order.random() < 0.5
-        found: dict[Name, Samples] = {}
-        for name in _NAMES if a_first else reversed(_NAMES):
-            with both.side(name) as side:
+        race.session.progress.event(Event("rounds", f"{number + 1} of {_IN_TURN}, a fresh process each"))
+        order = race.shuffled()
+        found: dict[int, Samples] = {}
+        for index in order:
+            with race.side(index) as side:
                 side.wait_until_ready()
-                found[name] = Samples(side.run(max(3, side.calls_a_block())).samples_ns)
-                records[name] = side.end()
-        rounds.append(Round(a_first, found["a"], found["b"], number))
-    return _comparison(both, "in turn", [records["a"], records["b"]], rounds, [])
+                found[index] = Samples(side.run(max(3, side.calls_a_block())).samples_ns)
+                records[index] = side.end()
+        rounds.append(Round(tuple(order), tuple(found[index] for index in sorted(found)), number))
+    return _comparison(race, "in turn", [records[index] for index in sorted(records)], rounds, [])
 
 
 def _comparison(
-    both: _Race,
+    race: _Race,
     how: Literal["interleaved", "in turn"],
-    records: list[Record],
-    rounds: list[Round],
-    findings: list[Finding],
+    records: Sequence[Record],
+    rounds: Sequence[Round],
+    findings: Sequence[Finding],
 ) -> Comparison:
     for record in records:
         if record.status not in MEASURED:
@@ -162,11 +179,10 @@ def _comparison(
     return Comparison(
         schema=SCHEMA,
         created=now(),
-        sweep=both.session.sweep,
+        sweep=race.session.sweep,
         how=how,
-        seed=both.seed,
-        a=records[0],
-        b=records[1],
+        seed=race.seed,
+        sides=tuple(records),
         rounds=tuple(rounds),
         findings=tuple(findings),
     )
@@ -197,13 +213,14 @@ def compare(plan: Plan, runs: Path, note: str, progress: Progress, seed: int | N
     Raises BakeoffError when one cannot be built and checked, or the comparison cannot be written.
     """
     a, b = plan.rows
-    paths.ensure_writable(runs / "records", "records")
+    prepare_folder(runs)
     cache = paths.ensure_writable(paths.cache_folder(), "caches")
-    load = host.load_average()
-    with device_lock(cache, a.subject.device, progress.say):
-        session = open_session(plan, f"compare-{digest([plan.key, now()])[:8]}", note, cache, load, progress)
+    with device_lock(a.subject.device, f"compare {a.variant} {b.variant}", progress.say, cache) as waited:
+        load = host.present_load(waited)
+        sweep = f"compare-{digest([plan.key, now()])[:8]}"
+        session = open_session(plan, sweep, note, runs, cache, load, progress)
         progress.start(0, 0, f"{a.variant} against {b.variant}")
-        comparison = replace(race(session, a, b, seed), sweep="")
+        comparison = replace(race(session, a, b, seed=seed), sweep="")
         kept = StoredComparison(save(runs, comparison), comparison)
         progress.finish("ok", f"{len(comparison.rounds)} rounds, {comparison.how}")
     return kept

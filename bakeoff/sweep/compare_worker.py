@@ -1,7 +1,6 @@
 """The worker of one side of a comparison: it has built its variant, and runs a block of calls on command."""
 
 from dataclasses import replace
-from pathlib import Path
 
 from bakeoff.models.errors import BakeoffError
 from bakeoff.plan.rows import Row
@@ -10,6 +9,7 @@ from bakeoff.process.phases import Block, Phase
 from bakeoff.process.supervisor import Event, LiveWorker
 from bakeoff.record.schema import Measurement, Record
 from bakeoff.sweep.assemble import make_record
+from bakeoff.sweep.references import References
 from bakeoff.sweep.row import launch_of, measure_job, open_cache
 from bakeoff.sweep.session import Session
 
@@ -21,11 +21,11 @@ _LONGEST_BLOCK = 200
 class CompareWorker:
     """The parent's handle of it. A context manager: leaving it kills the worker."""
 
-    def __init__(self, session: Session, row: Row, reference: Path, name: str, heap_offset: int) -> None:
-        """`reference` is the folder of the subject's references; `name` tells the two sides' logs apart."""
+    def __init__(self, session: Session, row: Row, references: References, name: str, heap_offset: int) -> None:
+        """`references` are the subject's; `name` tells the logs of the sides apart."""
         self._session, self._row = session, row
         open_cache(row)
-        job = CompareJob(measure_job(row, session.plan.request.policy, reference), heap_offset)
+        job = CompareJob(measure_job(row, session.plan.request.policy, references), heap_offset)
         launch = launch_of(session, row)
         log = launch.log.with_suffix(f".{name}.log")
         self._worker = LiveWorker(job, replace(launch, log=log, on_event=self._on_event))

@@ -1,4 +1,7 @@
-"""After the rows: the two best of each subject measured against each other, and the best build of each kept."""
+"""After the rows: the two best of each subject measured against each other, and the best build of each kept.
+
+Where neither of the two is eager fp32, it is measured beside them, so that a speed-up over it can be stated.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -6,6 +9,7 @@ from pathlib import Path
 from bakeoff.machine import build_cache
 from bakeoff.models.errors import BakeoffError
 from bakeoff.plan.rows import Row
+from bakeoff.record.finalists import finalists
 from bakeoff.record.representative import representative
 from bakeoff.record.store import Stored, StoredComparison, load_all, save
 from bakeoff.sweep.compare import race
@@ -32,7 +36,7 @@ def run_finals(session: Session, stored: Mapping[Key, Stored], runs: Path) -> It
         names = [f"{row.variant.backend} {row.variant.dtype}" for row in best]
         session.progress.start(0, 0, f"final: {names[0]} against {names[1]}")
         try:
-            comparison = race(session, best[0], best[1])
+            comparison = race(session, best[0], best[1], _baseline(rows, best, stored))
         except BakeoffError as error:
             session.progress.finish("no final", str(error))
             continue
@@ -49,19 +53,24 @@ def keep_best_builds(session: Session, stored: Mapping[Key, Stored]) -> None:
     for row in _representatives(session.plan.rows, stored):
         if row.builds > 1 and stored[row.key].record.status == "ok":
             try:
-                build_cache.replace_usual_folder(row.cache_folder)
+                with session.entry_lock(build_cache.usual_of(row.cache_folder)):
+                    build_cache.replace_usual_folder(row.cache_folder)
             except BakeoffError as error:
                 session.progress.say(str(error))
 
 
 def _two_best(rows: Sequence[Row], stored: Mapping[Key, Stored]) -> list[Row]:
-    """Of the variants whose rows are ok, the two with the lowest medians, each with its best build."""
-    medians = []
+    """The variants that can be recommended with the lowest medians, each with its best build."""
+    by_id = {stored[row.key].id: row for row in _representatives(rows, stored)}
+    return [by_id[entry.id] for entry in finalists([stored[row.key] for row in by_id.values()])]
+
+
+def _baseline(rows: Sequence[Row], best: Sequence[Row], stored: Mapping[Key, Stored]) -> Row | None:
+    """The eager fp32 row, over which a final states the winner's speed-up; None if it is not ok or one of the best."""
     for row in _representatives(rows, stored):
-        record = stored[row.key].record
-        if record.status == "ok" and record.latency is not None:
-            medians.append((record.latency.median_ms, row))
-    return [row for _, row in sorted(medians, key=lambda pair: pair[0])[:2]]
+        if row.baseline and row.variant.dtype == "fp32" and stored[row.key].record.status == "ok":
+            return None if any(row.key == other.key for other in best) else row
+    return None
 
 
 def _representatives(rows: Sequence[Row], stored: Mapping[Key, Stored]) -> list[Row]:

@@ -10,7 +10,8 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from bakeoff.process.phases import phase_text
+from bakeoff.machine.terminal import printable
+from bakeoff.process.phases import TIMED, phase_text
 from bakeoff.process.supervisor import Event
 
 _STYLES = {"ok": "green", "unstable": "yellow", "unavailable": "dim", "unsupported": "dim"}
@@ -53,7 +54,8 @@ class TerminalProgress:
             self._console.print(self._what, markup=False, highlight=False, soft_wrap=True)
 
     def event(self, event: Event) -> None:
-        changed = event.phase != self._event.phase
+        alternating = {event.phase, self._event.phase} <= set(TIMED)  # the two clocks run in turn, ten times each
+        changed = event.phase != self._event.phase and not alternating
         self._event = event
         if self._live is None and changed:
             self._console.print(
@@ -64,11 +66,11 @@ class TerminalProgress:
         self._stop()
         line = Text(f"{self._what}  ")
         line.append(status, style=_STYLES.get(status, "red"))
-        line.append(f"  {text}")
+        line.append(f"  {printable(text)}")
         self._console.print(line, soft_wrap=True)
 
     def say(self, text: str) -> None:
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self._console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
 
     def __rich__(self) -> Table:
         grid = Table.grid(padding=(0, 1))
@@ -88,4 +90,4 @@ class TerminalProgress:
 
 def _sentence(event: Event) -> str:
     what = phase_text(event.phase)
-    return f"{what}: {event.detail}" if event.detail else what
+    return printable(f"{what}: {event.detail}") if event.detail else what

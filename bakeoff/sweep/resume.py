@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import secrets
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -27,6 +28,8 @@ class SweepState:
     runs: str
     component: str
     finished: bool
+    order_seed: int = 0
+    """Of the order in which the rows run."""
 
 
 def key_of(record: Record) -> Key:
@@ -38,7 +41,7 @@ def begin(plan: Plan, runs: Path, cache: Path) -> SweepState:
     """A new sweep. Raises BakeoffError when its state cannot be written."""
     created = now()
     sweep = f"{created[:19].replace('-', '').replace(':', '')}-{digest([plan.key, created, os.getpid()])[:6]}"
-    state = SweepState(sweep, plan.key, str(runs.resolve()), plan.component.name, finished=False)
+    state = SweepState(sweep, plan.key, str(runs.resolve()), plan.component.name, False, secrets.randbits(32))
     _save(cache, state)
     return state
 

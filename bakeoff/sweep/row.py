@@ -1,19 +1,18 @@
 """One row from its reference to its record: a worker each for the reference, the measurement and the traced build."""
 
 from dataclasses import replace
-from pathlib import Path
 
-from bakeoff.machine import build_cache, host, paths
+from bakeoff.machine import build_cache, host
 from bakeoff.models.errors import BakeoffError
-from bakeoff.plan.reference import reference_folder
 from bakeoff.plan.rows import Row
-from bakeoff.process.jobs import MeasureJob, ReferenceJob, ReferenceResult, TraceJob, TraceResult
+from bakeoff.process.jobs import MeasureJob, TraceJob, TraceResult
 from bakeoff.process.phases import PHASES, DeadlineClass
 from bakeoff.process.supervisor import Deadlines, Event, Launch, Outcome, run_job
 from bakeoff.record.policy import Policy
 from bakeoff.record.schema import MEASURED, Measurement, Record, new_finding
 from bakeoff.record.store import now
 from bakeoff.sweep.assemble import make_record
+from bakeoff.sweep.references import References, make_reference
 from bakeoff.sweep.session import Session
 from bakeoff.sweep.trace import with_trace
 
@@ -23,49 +22,34 @@ def run_row(session: Session, row: Row) -> Record:
 
     Raises BakeoffError when the request itself is wrong (a bad checkpoint).
     """
-    if row.precheck is not None:
-        outcome = Outcome("result", value=Measurement(row.precheck.status, row.precheck.reason))
+    obstacle = row.obstacle()
+    if obstacle is not None:
+        outcome = Outcome("result", value=Measurement(obstacle.status, obstacle.reason))
     else:
-        outcome, folder = make_reference(session, row)
+        outcome, references = make_reference(session, row, launch_of(session, row))
         if outcome.kind == "result":
-            outcome = _measure(session, row, folder)
+            with session.entry_lock(row.cache_folder):
+                outcome = _measure(session, row, references)
+            outcome = _with_changed_references(outcome, references)
     return make_record(session, row, outcome)
 
 
-def make_reference(session: Session, row: Row) -> tuple[Outcome, Path]:
-    """Make the references of the row's subject where they are not cached; returns how that ended, and their folder.
+def _with_changed_references(outcome: Outcome, references: References) -> Outcome:
+    """The outcome, with a finding where files of the references changed while the row ran.
 
-    Tried once in a session. When a component is edited meanwhile its folder is another one, and the rows that follow
-    get a new reference. Raises BakeoffError when the request itself is wrong (a bad checkpoint).
+    Its own limits were read before any of its code ran, and the next row gets references made anew.
     """
-    folder = reference_folder(row.subject, session.plan.component)
-    if folder not in session.references:
-        session.references[folder] = _make_reference(session, row, folder)
-    return session.references[folder], folder
+    changed = references.changed()
+    if not changed or outcome.kind != "result":
+        return outcome
+    finding = new_finding("tampered", f"{', '.join(changed)} of its references changed while this row ran")
+    return replace(outcome, value=replace(outcome.value, findings=(*outcome.value.findings, finding)))
 
 
-def _make_reference(session: Session, row: Row, folder: Path) -> Outcome:
-    paths.mark_used(folder)
-    same = [other for other in session.plan.rows if other.subject == row.subject and other.precheck is None]
-    dtypes = sorted({other.variant.dtype for other in same})
-    files = ["reference.json", *(f"eager-{dtype}.json" for dtype in dtypes)]
-    if not row.subject.checkpoint and all((folder / name).exists() for name in files):
-        return Outcome("result")
-    # Not the row's own environment: no compiler runs here, and nothing may be left in a compiler's cache.
-    launch = launch_of(session, row)
-    launch = replace(launch, environment=session.plan.environment, log=launch.log.with_suffix(".reference.log"))
-    outcome = run_job(ReferenceJob(row.subject, tuple(dtypes), str(folder)), ReferenceResult, launch)
-    if outcome.kind == "refused":
-        raise BakeoffError(outcome.reason, outcome.code)
-    if outcome.kind != "result":
-        return replace(outcome, reason=f"no reference to compare with: its worker: {outcome.reason}")
-    return outcome
-
-
-def _measure(session: Session, row: Row, folder: Path) -> Outcome:
+def _measure(session: Session, row: Row, references: References) -> Outcome:
     """Measure in one worker; in another build again where the caches were cold, and trace that build."""
     open_cache(row, anew=row.builds > 1 and row.process == 1)
-    job, launch = measure_job(row, session.plan.request.policy, folder), launch_of(session, row)
+    job, launch = measure_job(row, session.plan.request.policy, references), launch_of(session, row)
     outcome = run_job(job, Measurement, launch)
     if outcome.kind == "refused":
         raise BakeoffError(outcome.reason, outcome.code)
@@ -85,15 +69,16 @@ def _measure(session: Session, row: Row, folder: Path) -> Outcome:
     return replace(outcome, value=measurement)
 
 
-def measure_job(row: Row, policy: Policy, folder: Path | None) -> MeasureJob:
-    """The job that builds the row's variant; without a reference `folder` it cannot be checked."""
+def measure_job(row: Row, policy: Policy, references: References | None) -> MeasureJob:
+    """The job that builds the row's variant; without references it cannot be checked."""
     return MeasureJob(
         subject=row.subject,
         variant=str(row.variant),
         steps=row.steps,
         dtype=row.variant.dtype,
         policy=policy,
-        reference_folder="" if folder is None else str(folder),
+        reference_folder="" if references is None else str(references.folder),
+        reference_hashes={} if references is None else references.hashes,
         cache_folder=str(row.cache_folder),
         quantisation=row.quantisation,
     )
@@ -102,7 +87,8 @@ def measure_job(row: Row, policy: Policy, folder: Path | None) -> MeasureJob:
 def open_cache(row: Row, anew: bool = False) -> None:
     """Make the folder of the row's compiler cache; `anew` without what an earlier build left there.
 
-    Raises BakeoffError where that cannot be removed.
+    What a build left that did not succeed is removed too, as is everything of a backend that states no caches: what it
+    keeps all the same would make its next build look fast. Raises BakeoffError where that cannot be removed.
     """
     about = build_cache.About(
         variant=str(row.variant),
@@ -113,7 +99,7 @@ def open_cache(row: Row, anew: bool = False) -> None:
         versions=host.read_versions(),
         created=now(),
     )
-    if anew:
+    if anew or not row.caches or not build_cache.is_warm(row.cache_folder):
         build_cache.delete_earlier_build(row.cache_folder)
     build_cache.open_folder(row.cache_folder, about)
 

@@ -1,4 +1,4 @@
-"""From a plan to records: one row after the other, then the finals; Ctrl-C keeps what is done."""
+"""From a plan to records: the rows in random order, then the finals; Ctrl-C keeps what is done."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,7 +7,7 @@ from bakeoff.machine import host, paths
 from bakeoff.machine.locks import device_lock
 from bakeoff.plan.plan import Plan
 from bakeoff.record.schema import Record
-from bakeoff.record.store import Stored, StoredComparison, save
+from bakeoff.record.store import Stored, StoredComparison, prepare_folder, save
 from bakeoff.sweep.final import keep_best_builds, run_finals
 from bakeoff.sweep.progress import Progress
 from bakeoff.sweep.resume import Key, begin, continue_unfinished, mark_finished
@@ -35,18 +35,19 @@ def run_sweep(plan: Plan, runs: Path, note: str, resume: bool, progress: Progres
     is dead, the rest is in `interrupted`. Raises BakeoffError before anything is measured when records cannot be
     written or the weights file is wrong.
     """
-    paths.ensure_writable(runs / "records", "records")
+    prepare_folder(runs)
     cache = paths.ensure_writable(paths.cache_folder(), "caches")
-    load = host.load_average()
     interrupted = False
     finals: list[StoredComparison] = []
-    with device_lock(cache, plan.rows[0].subject.device if plan.rows else "cpu", progress.say):
-        # Read under the lock: the sweep that was waited for may have been this one, resumed twice.
+    device = plan.rows[0].subject.device if plan.rows else "cpu"
+    with device_lock(device, f"sweep {plan.component.name}", progress.say, cache) as waited:
+        # Under the lock: the sweep that was waited for was the load, and may have been this one, resumed twice.
+        load = host.present_load(waited)
         state, stored = continue_unfinished(plan, runs, cache) if resume else (begin(plan, runs, cache), {})
         if load > host.usable_cores() / 2:
             progress.say(f"This host is busy (load {load:.1f}); each record will say so.")
         try:
-            session = open_session(plan, state.sweep, note, cache, load, progress)
+            session = open_session(plan, state.sweep, note, runs, cache, load, progress, state.order_seed)
             _run_rows(session, runs, stored)
             if plan.request.final_s:
                 finals += run_finals(session, stored, runs)
@@ -62,11 +63,10 @@ def run_sweep(plan: Plan, runs: Path, note: str, resume: bool, progress: Progres
 
 
 def _run_rows(session: Session, runs: Path, stored: dict[Key, Stored]) -> None:
-    """Run the rows that are not in `stored`, in order; each record is on disk before its row is shown as finished."""
-    rows = session.plan.rows
-    for position, row in enumerate(rows, 1):
+    """Run the rows that are not in `stored`; each record is on disk before its row is shown as finished."""
+    for position, row in enumerate(session.order, 1):
         if row.key not in stored:
-            session.progress.start(position, len(rows), row.label)
+            session.progress.start(position, len(session.order), row.label)
             record = run_row(session, row)
             stored[row.key] = Stored(save(runs, record), record)
             session.progress.finish(record.status, _line(record))

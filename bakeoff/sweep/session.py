@@ -1,16 +1,21 @@
 """What all rows of one sweep, or of one comparison, share."""
 
+import random
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from bakeoff.machine.floors import Ceiling
+from bakeoff.machine.locks import entry_lock
 from bakeoff.plan.plan import Plan
 from bakeoff.plan.rows import Row
 from bakeoff.process.supervisor import Outcome
-from bakeoff.record.provenance import read_stamp
 from bakeoff.record.schema import SelftestStamp
+from bakeoff.record.selftest_stamp import read_stamp
 from bakeoff.sweep.ceilings import known_ceilings
 from bakeoff.sweep.progress import Progress
+from bakeoff.sweep.seal import Seal
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +24,10 @@ class Session:
 
     plan: Plan
     sweep: str
+    order: tuple[Row, ...]
+    """The rows in the order in which they run."""
+    order_seed: int | None
+    """Of that order; None for a comparison, which has rounds in an order of its own."""
     note: str
     load: float
     """One-minute load average before it began; later the sweep itself is the load."""
@@ -26,18 +35,47 @@ class Session:
     ceilings: tuple[Ceiling, ...]
     selftest: SelftestStamp | None
     progress: Progress
-    references: dict[Path, Outcome] = field(default_factory=dict)
-    """How making each reference folder ended, so that it is tried once."""
+    references: dict[Path, tuple[Outcome, Seal]] = field(default_factory=dict)
+    """How making each reference folder ended, so that it is tried once, and the hashes of its files."""
+
+    def position(self, row: Row) -> int:
+        """The row's place in the order, from 1."""
+        return 1 + next(index for index, other in enumerate(self.order) if other.key == row.key)
+
+    def entry_lock(self, entry: Path) -> AbstractContextManager[None]:
+        """Hold an entry of the cache folder alone, against sweeps on other CPUs that use the same cache."""
+        return entry_lock(self.cache, entry, f"sweep {self.plan.component.name}", self.progress.say)
 
     def log_of(self, row: Row) -> Path:
         """The log of the row's worker; its other workers' logs are beside it."""
         return self.cache / "logs" / self.sweep / f"{row.slug}.log"
 
 
-def open_session(plan: Plan, sweep: str, note: str, cache: Path, load: float, progress: Progress) -> Session:
-    """Read what the last selftest said, and measure this machine's ceilings where they are not known."""
+def open_session(
+    plan: Plan,
+    sweep: str,
+    note: str,
+    runs: Path,
+    cache: Path,
+    load: float,
+    progress: Progress,
+    order_seed: int | None = None,
+) -> Session:
+    """Read what the last selftest said, and measure this machine's ceilings where the records do not hold them."""
     ceilings: tuple[Ceiling, ...] = ()
-    if plan.request.ceilings and any(row.precheck is None for row in plan.rows):
+    if plan.request.ceilings and any(row.never_runs is None for row in plan.rows):
         subject = plan.rows[0].subject
-        ceilings = known_ceilings(subject.device, subject.threads, cache, progress)
-    return Session(plan, sweep, note, load, cache, ceilings, read_stamp(), progress)
+        ceilings = known_ceilings(subject.device, subject.threads, runs, cache, progress)
+    order = plan.rows if order_seed is None else shuffled(plan.rows, order_seed)
+    return Session(plan, sweep, order, order_seed, note, load, cache, ceilings, read_stamp(), progress)
+
+
+def shuffled(rows: Sequence[Row], seed: int) -> tuple[Row, ...]:
+    """The rows in random order, but all of one fresh process before those of the next.
+
+    In a fixed order the same variants would always run first, on a machine that is cooler or less busy, and a variant's
+    place in the order would look like its speed.
+    """
+    order = random.Random(seed)
+    keys = {row.key: order.random() for row in rows}
+    return tuple(sorted(rows, key=lambda row: (row.process, keys[row.key])))

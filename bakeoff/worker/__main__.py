@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 import msgspec
-import psutil
 
+from bakeoff.machine import host
 from bakeoff.models.errors import BakeoffError
 from bakeoff.process import guard
 from bakeoff.process.jobs import (
@@ -35,6 +35,7 @@ from bakeoff.process.jobs import (
 )
 from bakeoff.record.codec import encode_json
 from bakeoff.worker.failures import first_line, is_out_of_memory
+from bakeoff.worker.helpers import adopt_orphans
 from bakeoff.worker.reporter import Reporter
 
 _RESERVE_BYTES = 256 << 20
@@ -44,7 +45,7 @@ def _limit_memory(device: str, most: int = 0) -> None:
     """Limit memory to what is free, so that an allocation fails before the kernel kills a process; on a CPU only,
     because CUDA reserves more address space than such a limit allows."""
     if device == "cpu":
-        free = psutil.virtual_memory().available - _RESERVE_BYTES
+        free = host.available_bytes(device) - _RESERVE_BYTES
         limit = min(free, most or free)
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
@@ -111,6 +112,7 @@ def _do(job: Job, report: Reporter) -> Any:
 
 def main() -> None:
     guard.prctl(guard.PR_SET_PDEATHSIG, signal.SIGKILL)
+    adopt_orphans()
     folder = Path.cwd()
     report = Reporter(int(sys.argv[1]))
     job = _read_job()
@@ -125,9 +127,11 @@ def main() -> None:
         traceback.print_exc()
         answer = Answer(out_of_memory=first_line(error))
     temporary = folder / "result.json.part"
-    temporary.write_bytes(encode_json(answer))
+    result = encode_json(answer)
+    temporary.write_bytes(result)
     temporary.rename(folder / "result.json")
     gc.freeze()  # or a last collection over all of torch's objects would take a third of a second
+    report.seal(result)  # the last act: from here on only code of others runs, in exit handlers and destructors
 
 
 if __name__ == "__main__":

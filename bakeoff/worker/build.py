@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from bakeoff.backends import resolve_backend
 from bakeoff.backends.backend import Backend, BuildContext, Call, Engine, Prepared, Proof
 from bakeoff.backends.torch_internals import snapshot
-from bakeoff.machine.build_cache import is_warm
+from bakeoff.machine.build_cache import is_warm, mark_finished
 from bakeoff.process.jobs import MeasureJob
 from bakeoff.record.schema import BuildCost
 from bakeoff.variant import options_of
@@ -67,6 +67,7 @@ def build_engine(
         calls[0]()
         synchronise(job.subject.device)
         seconds = time.monotonic() - started
+        mark_finished(context.cache_dir)
         proof = engine.prove()
     except Exception as error:
         raise StageError(status_of(error, "build_failed"), error) from error

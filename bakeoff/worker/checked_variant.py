@@ -8,12 +8,14 @@ from pathlib import Path
 from torch import Tensor
 
 from bakeoff.backends.backend import Call, Proof
+from bakeoff.models.errors import BakeoffError
 from bakeoff.process.jobs import MeasureJob
 from bakeoff.record.schema import Measurement
 from bakeoff.worker.build import BuiltEngine, build_engine
 from bakeoff.worker.checks.outputs import OutputWatch, call_twice
 from bakeoff.worker.failures import StageError, call_stage, encodable
 from bakeoff.worker.reference.error import Difference, not_comparable
+from bakeoff.worker.reference.files import ReferenceFiles
 from bakeoff.worker.reference.load import Reference
 from bakeoff.worker.reporter import Report
 from bakeoff.worker.subject import LoadedSubject, cast_subject, load_subject, synchronise
@@ -67,17 +69,29 @@ def build_and_check(job: MeasureJob, loaded: LoadedSubject, report: Report) -> C
     Raises StageError where the variant's own code fails.
     """
     device = job.subject.device
+    reference, watch = _reference(job, loaded)
     sets = cast_subject(loaded, job.dtype, device)
     report("build")
     built = build_engine(job, loaded, sets)
     report("prove")
     proof = call_stage(built.engine.prove)
     report("check")
-    reference = Reference(Path(job.reference_folder), loaded, job.dtype, job.quantisation)
-    checked = CheckedVariant(loaded, sets, built, proof, reference, reference.watch(), [])
+    checked = CheckedVariant(loaded, sets, built, proof, reference, watch, [])
     for index, call in enumerate(built.calls):
         checked.differences.extend(_compare_two_calls(checked, index, call, device))
     return checked
+
+
+def _reference(job: MeasureJob, loaded: LoadedSubject) -> tuple[Reference, OutputWatch]:
+    """Read before any code of the variant is imported, so that it cannot change what it is judged by."""
+    files = ReferenceFiles(Path(job.reference_folder), job.reference_hashes)
+    try:
+        reference = Reference(files, loaded, job.dtype, job.quantisation)
+        return reference, reference.watch()
+    except BakeoffError as error:
+        if error.code != "bad-reference":
+            raise
+        raise StageError("crashed", error) from error
 
 
 def _compare_two_calls(checked: CheckedVariant, index: int, call: Call, device: str) -> list[list[Difference]]:

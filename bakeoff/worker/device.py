@@ -10,6 +10,7 @@ import torch
 
 from bakeoff.machine.gpus import nvml
 from bakeoff.models.types import Scalar
+from bakeoff.process import guard
 from bakeoff.record.schema import Finding, new_finding
 from bakeoff.worker.checks import memory
 from bakeoff.worker.subject import synchronise
@@ -89,7 +90,8 @@ def device_state(device: str) -> DeviceState:
         handle = library.nvmlDeviceGetHandleByUUID(memory.device_uuid())
         reasons = int(library.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
         found = [process.pid for process in library.nvmlDeviceGetComputeRunningProcesses(handle)]
-        others = foreign_processes(found, os.getpid(), _parent_of_worker)
+        helpers = set(guard.descendants(os.getpid()))
+        others = foreign_processes([pid for pid in found if pid not in helpers], os.getpid(), _parent_of_worker)
         facts: dict[str, Scalar] = {
             "sm_mhz": library.nvmlDeviceGetClockInfo(handle, library.NVML_CLOCK_SM),
             "memory_mhz": library.nvmlDeviceGetClockInfo(handle, library.NVML_CLOCK_MEM),

@@ -1,29 +1,44 @@
 """One variant from build to numbers: build, prove, check, time, meter memory, call with fresh inputs."""
 
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from bakeoff.backends.backend import Call, Engine, Outputs
 from bakeoff.backends.torch_internals import snapshot
-from bakeoff.models.types import Scalar
 from bakeoff.process.jobs import MeasureJob
 from bakeoff.record.schema import Finding, Measurement, Memory, Overhead, Parity, ProofRecord, new_finding
 from bakeoff.worker.checked_variant import CheckedVariant, build_and_check, with_failures
 from bakeoff.worker.checks import memory
+from bakeoff.worker.checks.changed_inputs import ChangeableInputs, changed_values, find_changeable
 from bakeoff.worker.checks.dispatch import Dispatched, dispatched
 from bakeoff.worker.checks.drift import confirmed_drift
 from bakeoff.worker.checks.fresh_inputs import FreshInputsResult, call_with_fresh_inputs, changed_input
 from bakeoff.worker.checks.leaks import confirmed_leak
+from bakeoff.worker.checks.window import WindowChecker
 from bakeoff.worker.clocks.clock import TimingConfig, measure_overhead, time_call
+from bakeoff.worker.clocks.core_distance import core_distance_reader
 from bakeoff.worker.clocks.timing import Timing, time_calls
 from bakeoff.worker.device import DeviceState, cache_flush, context_bytes, device_state, held_bytes
 from bakeoff.worker.failures import call_stage
 from bakeoff.worker.proof import final_proof
 from bakeoff.worker.reference.error import Difference
 from bakeoff.worker.reporter import Report
-from bakeoff.worker.status import decide_status, settings_alarms, timing_alarms
+from bakeoff.worker.status import (
+    contention_text,
+    core_distance_facts,
+    decide_status,
+    is_contended,
+    settings_alarms,
+    stored_alarms,
+    timing_alarms,
+    timing_remarks,
+)
 from bakeoff.worker.subject import LoadedSubject
 from bakeoff.worker.torch_flags import settings
+
+_LEAST_HELP = 0.02
+"""Cores that the backend's own processes kept busy, from which on a finding names them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +50,10 @@ class _Timed:
     state: DeviceState
     overhead: Overhead
     differences: list[list[Difference]]
-    """Outputs of the last timed calls against their references."""
+    """Outputs in the window and of the last timed calls against their references."""
+    checks: WindowChecker
+    changeable: tuple[ChangeableInputs, ...]
+    """How values of bound inputs are changed, without the values."""
     slowdown: float
     """How much slower calls were at the end of the latency window than at its start; 1.0 for no drift."""
     flushed: bool
@@ -52,6 +70,8 @@ class _AfterTiming:
     """Name of an input that the engine wrote to; None if there is none."""
     ran: Dispatched
     fresh: FreshInputsResult
+    differences: list[list[Difference]]
+    """Outputs for fresh inputs against their references."""
 
 
 def measure(job: MeasureJob, report: Report) -> Measurement:
@@ -64,13 +84,12 @@ def _measure(job: MeasureJob, loaded: LoadedSubject, report: Report) -> Measurem
     before = settings()
     checked = build_and_check(job, loaded, report)
     timed = _time(job, checked, report)
-    after = _examine(job, checked, timed.timing, context, report)
-    reference = checked.reference
-    moved = reference.differences(1, after.fresh.outputs, "in the memory of inputs 0")
+    after = _examine(job, checked, timed, context, report)
     proof = final_proof(checked, after.ran)
-    parity = reference.parity([*checked.differences, *timed.differences, moved])
+    parity = checked.reference.parity([*checked.differences, *timed.differences, *after.differences])
     alarms = [
         *timing_alarms(timed.timing, timed.slowdown, after.leaked_bytes, proof.recompiles, job),
+        *stored_alarms(timed.checks.problem),
         *settings_alarms(before, settings()),
         *after.fresh.alarms(),
         *timed.state.alarms(),
@@ -79,14 +98,10 @@ def _measure(job: MeasureJob, loaded: LoadedSubject, report: Report) -> Measurem
     problem = f"the engine changed its input {after.changed_input}" if after.changed_input else checked.watch.problem
     status, reason = decide_status(proof.fell_back, parity, problem, alarms)
     timing = timed.timing
-    usage: dict[str, Scalar] = {
-        "other_cpu_share": round(timing.other_cpu_share, 4),
-        "cores_busy": round(timing.cores_busy, 3),
-    }
     return Measurement(
         status=status,
         reason=reason,
-        findings=(*timing.findings, *alarms, *_remarks(job, timed)),
+        findings=(*timing.findings, *alarms, *timing_remarks(timing, job), *_remarks(job, timed)),
         build=checked.built.cost,
         proof=proof,
         parity=parity,
@@ -95,41 +110,55 @@ def _measure(job: MeasureJob, loaded: LoadedSubject, report: Report) -> Measurem
         memory=after.memory,
         overhead=timed.overhead,
         settings=before,
-        device_state={**usage, **timed.state.facts},
+        device_state={**timing.cpu.facts(), **core_distance_facts(timing.core_distances_ns), **timed.state.facts},
         weights=loaded.weights,
+        window_checks=timed.checks.record,
     )
 
 
 def _time(job: MeasureJob, checked: CheckedVariant, report: Report) -> _Timed:
     """Run the clocks, read the device's state, and check the last outputs; a suspected drift is measured again."""
-    device, calls = job.subject.device, checked.built.calls
+    device, reference = job.subject.device, checked.reference
+    changeable = call_stage(lambda: _changeable(job, checked))
+    calls = (*(entry.call for entry in changeable), *checked.built.calls[len(changeable) :])
     config = TimingConfig(
         device=device,
         policy=job.policy,
         check_outputs=checked.watch.check,
         flush=cache_flush(device, checked.built.weights_bytes),
         held_bytes=lambda: held_bytes(device),
-        inputs=checked.inputs,
+        core_distance_ns=core_distance_reader(device) or (lambda: None),
+        inputs=(*checked.inputs, *(tensor for entry in changeable for tensor in entry.tensors.values())),
         report=report,
     )
-    timing = call_stage(lambda: time_calls(calls, activity(checked.built.engine), config))
+    checks = WindowChecker(reference, changeable, secrets.randbits(32))
+    timing = call_stage(lambda: time_calls(calls, activity(checked.built.engine), config, checks))
+    checks.release()
     state = device_state(device)
     overhead = measure_overhead(timing.outputs[0], config)
-    differences = [
-        checked.reference.differences(index, outputs, "after timing") for index, outputs in enumerate(timing.outputs)
-    ]
+    last = [reference.differences(index, outputs, "after timing") for index, outputs in enumerate(timing.outputs)]
 
     def time_again(count: int) -> list[int]:
         return call_stage(lambda: [time_call(calls[index % len(calls)], config)[0] for index in range(count)])
 
-    window_ns = timing.latency.samples_ns[: -len(calls)]  # the last call of each set came after the window
-    slowdown = confirmed_drift(window_ns, timing.host_slowdown, time_again)
-    return _Timed(replace(timing, outputs=()), state, overhead, differences, slowdown, config.flush is not None)
+    slowdown = confirmed_drift(timing.latency.samples_ns, timing.host_slowdown, time_again)
+    differences = [*checks.differences, *last]
+    flushed = config.flush is not None
+    released = tuple(replace(entry, changed={}) for entry in changeable)
+    return _Timed(replace(timing, outputs=()), state, overhead, differences, checks, released, slowdown, flushed)
 
 
-def _examine(job: MeasureJob, checked: CheckedVariant, timing: Timing, context: int, report: Report) -> _AfterTiming:
+def _changeable(job: MeasureJob, checked: CheckedVariant) -> tuple[ChangeableInputs, ...]:
+    built, device = checked.built, job.subject.device
+    changed = changed_values(checked.loaded, checked.reference.changed_sets, job.dtype, device)
+    names = [spec.name for spec in checked.loaded.workload.outputs]
+    return find_changeable(built.engine, checked.sets, built.calls, changed, names, checked.reference, device)
+
+
+def _examine(job: MeasureJob, checked: CheckedVariant, timed: _Timed, context: int, report: Report) -> _AfterTiming:
     """Meter memory, look for a leak, then call with fresh inputs, which overwrites the first set of inputs."""
     device, calls, engine = job.subject.device, checked.built.calls, checked.built.engine
+    timing = timed.timing
     report("memory")
     io_bytes = memory.tensors_bytes(checked.inputs)
     weights_bytes = checked.built.weights_bytes
@@ -146,8 +175,14 @@ def _examine(job: MeasureJob, checked: CheckedVariant, timing: Timing, context: 
     changed = changed_input(checked.sets, checked.loaded.sets)
     ran = call_stage(lambda: dispatched(calls[0]))
     config = TimingConfig(device, job.policy, checked.watch.check, inputs=checked.inputs)
-    fresh = call_stage(lambda: call_with_fresh_inputs(engine, checked.sets, config))
-    return _AfterTiming(metered, leaked, changed, ran, fresh)
+    values = changed_values(checked.loaded, len(timed.changeable[:1]), job.dtype, device)
+    changeable = [replace(entry, changed=value) for entry, value in zip(timed.changeable, values, strict=False)]
+    fresh = call_stage(lambda: call_with_fresh_inputs(engine, checked.sets, config, changeable))
+    differences = [checked.reference.differences(1, fresh.outputs, "in the memory of inputs 0")]
+    if fresh.hot:
+        hot = fresh.hot[-1].outputs
+        differences.append(checked.reference.changed_differences(0, hot, "after many calls on one binding"))
+    return _AfterTiming(metered, leaked, changed, ran, fresh, differences)
 
 
 def _call_all(calls: Sequence[Call]) -> list[Outputs]:
@@ -181,7 +216,10 @@ def _remarks(job: MeasureJob, timed: _Timed) -> list[Finding]:
         remarks.append(new_finding("cold", text))
     if timed.state.capped:
         remarks.append(new_finding("power-cap", "the GPU was at its power cap in the timed window"))
-    share, limit = timed.timing.other_cpu_share, job.policy.contention
-    if limit >= share > limit / 4:
-        remarks.append(new_finding("contention", f"other processes used {share:.0%} of all cores in the timed window"))
+    cpu, limit = timed.timing.cpu, job.policy.contention
+    if cpu.other_share > limit / 4 and not is_contended(cpu, job):
+        remarks.append(new_finding("contention", contention_text(cpu)))
+    if cpu.helper_cores >= _LEAST_HELP:
+        text = f"processes that the backend started kept {cpu.helper_cores:.2f} cores busy in the timed window"
+        remarks.append(new_finding("helpers", text))
     return remarks

@@ -1,10 +1,14 @@
 """The status of a measurement, its one-line reason, and the findings that it rests on."""
 
 from collections.abc import Mapping, Sequence
+from statistics import median
 
 from bakeoff.models.types import Scalar
 from bakeoff.process.jobs import MeasureJob
 from bakeoff.record.schema import Finding, Parity, Status, new_finding
+from bakeoff.record.statistics import half_width, modes
+from bakeoff.worker.clocks.core_distance import cores_moved
+from bakeoff.worker.clocks.cpu_usage import CpuUsage
 from bakeoff.worker.clocks.timing import Timing
 
 _SPARE_CORES = 0.25
@@ -47,13 +51,81 @@ def timing_alarms(
     if leaked_bytes:
         text = f"memory grew by {leaked_bytes >> 20} MiB in half of the timed window, and grew again in a second run"
         alarms.append(new_finding("leak", text))
-    threads = job.subject.threads
-    if job.subject.device == "cpu" and timing.cores_busy > threads + _SPARE_CORES:
-        alarms.append(new_finding("threads", f"kept {timing.cores_busy:.1f} cores busy with {threads} threads allowed"))
-    if timing.other_cpu_share > job.policy.contention:
-        text = f"other processes used {timing.other_cpu_share:.0%} of all cores in the timed window"
-        alarms.append(new_finding("contention", text))
+    threads, cores = job.subject.threads, timing.cpu.own_cores
+    if job.subject.device == "cpu" and cores > threads + _SPARE_CORES:
+        alarms.append(new_finding("threads", f"kept {cores:.1f} cores busy with {threads} threads allowed"))
+    if is_contended(timing.cpu, job):
+        alarms.append(new_finding("contention", contention_text(timing.cpu)))
+    modes_text = bimodal(timing.latency.samples_ns, job.policy.unsteady_ratio)
+    if modes_text is not None:
+        cause = _moved_text(timing.core_distances_ns)
+        alarms.append(new_finding("bimodal", f"{modes_text}; {cause}" if cause else modes_text))
     return alarms
+
+
+def is_contended(cpu: CpuUsage, job: MeasureJob) -> bool:
+    """Whether other processes took so much of the CPUs that a row cannot be ranked; never on a GPU, where the CPU only
+    starts kernels."""
+    return job.subject.device == "cpu" and cpu.contention > job.policy.contention
+
+
+def contention_text(cpu: CpuUsage) -> str:
+    waited = "" if cpu.waited_share is None else f"; tasks here waited for a CPU in {cpu.waited_share:.0%} of the time"
+    return f"other processes used {cpu.other_share:.0%} of the CPUs in the timed window{waited}"
+
+
+def bimodal(samples_ns: Sequence[int], least_apart: float) -> str | None:
+    """Both modes of a clock's samples where they are further apart than `least_apart`; None where there is one."""
+    found = modes(samples_ns)
+    if found is None or found[1].median_ms <= (1 + least_apart) * found[0].median_ms:
+        return None
+    texts = [f"{mode.median_ms:.4g} ms ({mode.share:.0%} of the calls)" for mode in found]
+    return f"calls took {texts[0]} or {texts[1]}: a median of both says little"
+
+
+def timing_remarks(timing: Timing, job: MeasureJob) -> list[Finding]:
+    """What the clocks and the machine showed in the window, with the row left ranked."""
+    remarks, limit = [], job.policy.unsteady_ratio
+    latency, throughput = timing.latency.samples_ns, timing.throughput.samples_ns
+    if job.subject.device == "cpu":
+        ratio = median(latency) / median(throughput)
+        if max(ratio, 1 / ratio) > 1 + limit:
+            text = f"both clocks time the same calls, but latency is {ratio:.2f}x the time in blocks of calls"
+            remarks.append(new_finding("clocks-disagree", text))
+    width = half_width(latency)
+    if width > limit:
+        text = f"the median's interval is {width:.0%} of it to either side after {len(latency)} samples"
+        remarks.append(new_finding("wide", text))
+    moved = _moved_text(timing.core_distances_ns)
+    if moved is not None:
+        remarks.append(new_finding("cores-moved", moved))
+    return remarks
+
+
+def _moved_text(distances_ns: Sequence[float]) -> str | None:
+    moved = cores_moved(distances_ns)
+    if moved is None:
+        return None
+    low, high = moved
+    return (
+        f"the hypervisor moved CPUs apart during the window: a cache line took {low:.0f} to {high:.0f} ns between them"
+    )
+
+
+def core_distance_facts(distances_ns: Sequence[float]) -> dict[str, Scalar]:
+    """Median, least and largest round trip of a cache line between two CPUs in the window; empty where not read."""
+    if not distances_ns:
+        return {}
+    return {
+        "core_distance_ns": round(median(distances_ns), 1),
+        "core_distance_low_ns": round(min(distances_ns), 1),
+        "core_distance_high_ns": round(max(distances_ns), 1),
+    }
+
+
+def stored_alarms(problem: str | None) -> list[Finding]:
+    """Results that were stored instead of computed, as a finding that makes the row unstable."""
+    return [new_finding("memoised", problem)] if problem is not None else []
 
 
 def settings_alarms(before: Mapping[str, Scalar], after: Mapping[str, Scalar]) -> list[Finding]:

@@ -1,7 +1,7 @@
 """Loads a subject: the module with its weights and the sets of inputs, the same in every worker of a sweep."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,15 @@ from torch import Tensor, nn
 from bakeoff.models import resolve_component
 from bakeoff.models.checkpoint import adapt_config, load_checkpoint
 from bakeoff.models.component import Component, TensorSpec, Workload
+from bakeoff.models.tables import FixedTable
 from bakeoff.models.weights import fingerprint, randomize
 from bakeoff.process.jobs import Subject
 from bakeoff.worker.torch_flags import TORCH_DTYPES
 
 LARGE_STATE_BYTES = 256 << 20
 """fp32 bytes of a set of inputs above which two sets are drawn instead of four."""
+CHANGE = 1 - 2**-4
+"""Factor from a set's values to those of its changed values that differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,22 @@ def set_count(workload: Workload) -> int:
     return 2 if sum(spec.elements for spec in workload.inputs) * 4 > LARGE_STATE_BYTES else 4
 
 
+def changed_set_count(workload: Workload) -> int:
+    """How many sets also have references for changed values: two, or one where a set is large."""
+    return set_count(workload) // 2
+
+
+def changed_inputs(loaded: LoadedSubject, index: int) -> dict[str, Tensor]:
+    """The fp32 values of set `index` with every second one a sixteenth smaller: enough to change it in bf16.
+
+    Not every one, because a module that normalises its input gives the same outputs for all values made smaller alike.
+    """
+    changed = {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in loaded.sets[index].items()}
+    for tensor in changed.values():
+        tensor.view(-1)[::2] *= CHANGE
+    return changed
+
+
 def load_subject(subject: Subject) -> LoadedSubject:
     """Build the subject's module and draw its inputs.
 
@@ -51,9 +70,7 @@ def load_subject(subject: Subject) -> LoadedSubject:
         config = adapt_config(config, component, path)
     workload = component.workload(config, subject.workload, subject.batch)
     network = component.network_module()
-    with torch.device("meta"):
-        module = network.build(config, subject.workload, subject.batch)
-    module.to_empty(device="cpu")
+    module = build_module(lambda: network.build(config, subject.workload, subject.batch), subject.weight_seed)
     module.requires_grad_(False)
     if path is None:
         randomize(module, subject.weight_seed, getattr(network, "initial_std", None))
@@ -61,6 +78,41 @@ def load_subject(subject: Subject) -> LoadedSubject:
         load_checkpoint(path, module, component)
     sets = tuple(_draw_set(workload, subject.input_seed, index) for index in range(set_count(workload)))
     return LoadedSubject(component, config, workload, module, fingerprint(module), sets)
+
+
+def build_module(build: Callable[[], nn.Module], seed: int) -> nn.Module:
+    """A module on the CPU with all tensors filled but its parameters, which may have any values.
+
+    It is built on the meta device, because initial values of large weights take time. Where a buffer or another tensor
+    would have no values then, or the constructor reads values, it is built on the CPU instead, with torch's global
+    generator seeded, so that every worker gets the same buffers.
+    """
+    try:
+        with torch.device("meta"):
+            module = build()
+    except RuntimeError:  # "Tensor.item() cannot be called on meta tensors", NotImplementedError and others
+        pass
+    else:
+        if not any(_constants(layer) for layer in module.modules()):
+            return module.to_empty(device="cpu")
+        del module
+    with torch.random.fork_rng(devices=()), torch.device("cpu"):
+        torch.manual_seed(seed)
+        return build()
+
+
+def _constants(layer: nn.Module) -> list[Tensor]:
+    """Tensors of one layer, submodules not included, that are no parameters and that it does not fill itself."""
+    if isinstance(layer, FixedTable):
+        return []
+    own = [value for name, value in vars(layer).items() if name not in ("_parameters", "_buffers", "_modules")]
+    inner = [
+        part
+        for value in own
+        for part in (value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ())
+    ]
+    tensors = [value for value in (*own, *inner) if isinstance(value, Tensor) and not isinstance(value, nn.Parameter)]
+    return [*layer.buffers(recurse=False), *tensors]
 
 
 def _draw_set(workload: Workload, seed: int, index: int) -> dict[str, Tensor]:

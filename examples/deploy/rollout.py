@@ -3,7 +3,8 @@
     python rollout.py --wm DIR --image DIR --audio DIR [--frames 30] [--steps 4] [--plot frames.png]
 
 Each frame is denoised in `--steps` steps, its keys and values are appended to the window, and it is decoded to a
-picture and to sound. With artifacts of random weights the pictures are noise, but the times are valid.
+picture and to sound. With artifacts of random weights the pictures are noise, but the times are valid. The first frame
+is cold, so its times are apart from the medians of the others.
 """
 
 import argparse
@@ -87,6 +88,13 @@ def follow(wm: Artifact, image: Artifact, audio: Artifact, frames: int, steps: i
     return times
 
 
+def in_words(taken: list[float]) -> str:
+    """The first time apart, since it is cold, and the median of the others."""
+    first, *warm = taken
+    text = f"first {first:.1f} ms"
+    return f"{text}, median of {len(warm)} warm ones {statistics.median(warm):.1f} ms" if warm else text
+
+
 def plot(times: Times, path: Path) -> None:
     import matplotlib
 
@@ -117,11 +125,11 @@ def main() -> None:
     with torch.no_grad():
         times = follow(*artifacts, arguments.frames, arguments.steps)
     for part, taken in times.items():
-        print(f"{part:8} {len(taken)} times, median {statistics.median(taken):.1f} ms")
+        print(f"{part:8} {in_words(taken)}")
     whole = [sum(taken) for taken in zip(*(times[part] for part in times if part != "prime"), strict=True)]
-    print(
-        f"{len(whole)} frames, median {statistics.median(whole):.1f} ms, {1000 / statistics.median(whole):.2f} frames/s"
-    )
+    warm = whole[1:]
+    rate = f", {1000 / statistics.median(warm):.2f} frames/s" if warm else ""
+    print(f"{'frame':8} {in_words(whole)}{rate}")
     plot(times, arguments.plot)
     print(f"plot: {arguments.plot}")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bakeoff.backends import backend_names, resolve_backend
+from bakeoff.backends import backend_module, backend_names, resolve_backend
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.types import DEVICES, DTYPES
 from bakeoff.variant import options_of, parse_use, parse_variant, split_outside_brackets, use_of
@@ -76,3 +76,17 @@ def test_null_is_not_in_the_table() -> None:
         resolve_backend("null")
     assert refused.value.code == "unknown-name"
     assert "null" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("reference", "code"), [("canaries:FALSE_EAGER", "not-composable"), ("canaries:OWN_BASELINE", "bad-user-code")]
+)
+def test_a_users_backend_cannot_be_taken_for_one_of_the_table(reference: str, code: str) -> None:
+    with pytest.raises(BakeoffError) as refused:
+        resolve_backend(reference)
+    assert refused.value.code == code
+
+
+@pytest.mark.parametrize("name", backend_names())
+def test_a_backend_of_the_table_may_be_named_by_its_module(name: str) -> None:
+    assert resolve_backend(f"{backend_module(name)}:BACKEND") is resolve_backend(name)

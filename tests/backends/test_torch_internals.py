@@ -207,3 +207,8 @@ def test_reading_counters_imports_nothing() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_products_of_integers_are_exact() -> None:
+    left, right = (torch.randint(-127, 128, (32, 32), dtype=torch.int8) for _ in range(2))
+    assert torch.equal(torch_internals.int8_product(left, right.t()), left.int() @ right.t().int())

@@ -40,6 +40,10 @@ CASES = {
 }
 
 
+WARM = re.compile(r"^\w+ +first call \d+\.\d+ ms, median of (\d+) warm calls \d+\.\d+ ms$", re.MULTILINE)
+"""A program's line in what the examples print; a single call would be cold."""
+
+
 def variant(component: str, backend: str) -> str:
     return f"{CASES[component]}/{backend}/{DTYPES[backend]}@cpu"
 
@@ -219,6 +223,7 @@ def test_onnx_runtime_alone_follows_the_frames(models: Exported, tmp_path: Path)
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     assert "10 frames, largest relative error" in ran.stdout
+    assert WARM.findall(ran.stdout) == ["20"] * len(re.findall("first call", ran.stdout)) != []
     weights = tmp_path / "artifact" / "weights.data"
     weights.write_bytes(bytes(weights.stat().st_size))
     refused = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -237,7 +242,11 @@ def test_a_player_s_frames_are_followed_and_drawn(tmp_path: Path) -> None:
         [*command, "--plot", str(tmp_path / "frames.png")], capture_output=True, text=True, check=False
     )
     assert ran.returncode == 0, ran.stderr
-    assert re.search(r"^denoise +3 times, median .* ms$", ran.stdout, re.MULTILINE)
+    assert re.search(r"^prime +first \S+ ms$", ran.stdout, re.MULTILINE)
+    for part in ("denoise", "append", "picture", "sound", "frame"):
+        found = re.search(rf"^{part} +first (\S+) ms, median of 2 warm ones (\S+) ms", ran.stdout, re.MULTILINE)
+        assert found is not None, ran.stdout
+        assert min(map(float, found.groups())) > 0
     assert (tmp_path / "frames.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -265,6 +274,7 @@ def build_and_run_rollout(folder: Path) -> None:
     assert ran.returncode == 0, ran.stderr
     said = re.search(r"10 frames, largest relative error of an output (\S+)\n$", ran.stdout)
     assert said is not None, ran.stdout
+    assert WARM.findall(ran.stdout) == ["20"] * len(re.findall("first call", ran.stdout)) != []
     assert float(said[1]) < 1e-4
     wrong = subprocess.run([build / "rollout", folder], capture_output=True, text=True, check=False)
     assert (wrong.returncode, wrong.stderr.count("\n")) == (1, 1), wrong.stderr

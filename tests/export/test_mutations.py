@@ -18,8 +18,9 @@ from artifacts import copy, exported, manifest_of, rewrite
 
 from bakeoff.backends.format import HostRequirement
 from bakeoff.export import BadArtifact, Mismatch, load, loader
-from bakeoff.export.folder import hash_file
+from bakeoff.export.folder import hash_file, read_manifest
 from bakeoff.export.manifest import MANIFEST, SAMPLE, Port
+from bakeoff.export.sample import Reader
 from bakeoff.models.component import Carry, Stream
 from bakeoff.models.errors import BakeoffError
 
@@ -256,6 +257,8 @@ MUTATIONS = {
     "three hundred dimensions": Mutation(with_program(inputs=(Port("z", "float32", (2,) * 300, ""),)), "length <= 16"),
     "a sample of no frame": Mutation(with_sample(frames=0), "`int` >= 1"),
     "a limit above 1": Mutation(with_sample(limits={"stream/video": 1e9}), "`float` <= 1"),
+    "an output without a limit": Mutation(with_sample(limits={"stream/video": 1e-3}), "stream/cache.00"),
+    "samples of an unknown output": Mutation(with_sample(every={"stream/nope": 3}), "stream/nope"),
     "control characters": Mutation(resealed(label="\x1b[2Jhere"), "printed"),
     "another torch": Mutation(require("torch", "is", "1.0.0"), "torch: expected 1.0.0", "host-mismatch"),
     "a later runtime": Mutation(require("onnxruntime", "at least", "99.0"), "99.0", "host-mismatch"),
@@ -274,6 +277,28 @@ def test_is_refused(folder: Path, name: str) -> None:
     mutation = MUTATIONS[name]
     mutation.change(folder)
     refused(folder, mutation.fact, code=mutation.code)
+
+
+@pytest.mark.parametrize("name", ["0/stream/in/z", "0/stream/out/video"])
+@pytest.mark.parametrize("how", ["empty", "longer", "integers"])
+def test_a_sample_whose_tensors_do_not_fit(whole: Path, tmp_path: Path, name: str, how: str) -> None:
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    folder = copy(whole, tmp_path / "artifact")
+    tensors = load_file(folder / SAMPLE)
+    tensors[name] = {
+        "empty": torch.zeros(0),
+        "longer": torch.zeros(tensors[name].numel() + 1),
+        "integers": torch.zeros(tensors[name].shape, dtype=torch.int32),
+    }[how]
+    save_file(tensors, folder / SAMPLE)
+    reseal(folder)
+    reader = Reader(folder, read_manifest(folder))
+    with pytest.raises(BadArtifact) as error:
+        reader.inputs(0, "stream", "cpu") if "/in/" in name else reader.outputs(0, "stream")
+    assert error.value.code == "bad-artifact"
+    assert name in str(error.value)
 
 
 def test_a_mismatch_can_be_allowed_and_is_kept(whole: Path, tmp_path: Path) -> None:

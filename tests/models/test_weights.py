@@ -143,3 +143,27 @@ def test_neither_depends_on_the_number_of_threads() -> None:
     finally:
         torch.set_num_threads(threads)
     assert len(found) == 1
+
+
+class RmsNorm(nn.Module):
+    """A library's own class, told by its name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(300))
+        self.bias = nn.Parameter(torch.zeros(300))
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [nn.LayerNorm(300), nn.BatchNorm2d(300), nn.GroupNorm(3, 300), nn.RMSNorm(300), RmsNorm()],
+    ids=lambda layer: type(layer).__name__,
+)
+@pytest.mark.parametrize("inside", [True, False])
+def test_gains_of_normalising_layers_are_drawn_around_one(layer: nn.Module, inside: bool) -> None:
+    module = nn.Sequential(nn.Linear(4, 4), layer) if inside else layer
+    randomize(module, 3)
+    assert float(layer.weight.detach().mean()) == pytest.approx(1.0, abs=0.03)
+    assert float(layer.weight.detach().std()) == pytest.approx(0.1, rel=0.2)
+    if getattr(layer, "bias", None) is not None:
+        assert float(layer.bias.detach().mean()) == pytest.approx(0.0, abs=0.03)

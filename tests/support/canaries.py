@@ -4,6 +4,7 @@ import itertools
 import os
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,6 +15,7 @@ from bakeoff.backends.backend import (
     BuildContext,
     Capability,
     Engine,
+    Footprint,
     ModuleEngine,
     NoOptions,
     Outputs,
@@ -183,3 +185,27 @@ PREPARES = Backend("prepares", "prepares and builds nothing", prepare=_prepare)
 
 # Two different backends with the same name.
 FALSE_EAGER = canary("eager", "is named like another", doing(hang))
+OTHER_NAN = canary("nan", "is named like another of the same user", changing(nan))
+OWN_BASELINE = canary("own-baseline", "claims that speed-ups are against it", doing(hang), baseline=True)
+
+
+# These keep caches of their own, in every place that they find by themselves.
+def _hide_cache(
+    module: "nn.Module", _inputs: "Mapping[str, Tensor]", _options: NoOptions, _context: BuildContext
+) -> Engine:
+    """An engine that states in which places an earlier build had left something."""
+    places = {
+        "home": Path.home() / ".canary",
+        "xdg": Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "canary",
+        "inductor": Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]) / "canary",
+        "tmp": Path(tempfile.gettempdir()) / "canary",
+    }
+    found = [name for name, path in places.items() if path.exists()]
+    for path in places.values():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    return ModuleEngine(module, lambda: Proof(facts={"found": " ".join(found)}))
+
+
+HIDES_CACHE = canary("hides-cache", "keeps caches that it does not state", _hide_cache)
+STATES_CACHE = canary("states-cache", "keeps caches and says so", _hide_cache, footprint=Footprint(caches=True))

@@ -7,9 +7,11 @@ from lab import FAST
 
 from bakeoff import cli
 from bakeoff.plan import request
+from bakeoff.sweep import session
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # SIGINT is ignored in a process started in the background
     request.FINAL_S = 0.0
+    session.shuffled = lambda rows, _seed: tuple(rows)  # the tests say which row runs when
     request.Request = functools.partial(request.Request, policy=FAST, ceilings=False)  # type: ignore[misc, assignment]
     cli.main()

@@ -28,6 +28,7 @@ FAST = Policy(
     min_s=0.3,
     cap_s=0.5,
     throughput_s=0.2,
+    unsteady_ratio=1e6,
     contention=100.0,  # tests run at the same time
     trace=False,
     startup_deadline_s=120.0,
@@ -95,12 +96,13 @@ class Swept:
 
 @contextmanager
 def marked_folder(folder: Path) -> Iterator[str]:
-    """Set BAKEOFF_CACHE and BAKEOFF_RUNS to folders in `folder`, and a variable that marks all processes."""
+    """Set the lab's folders to some in `folder`, and a variable that marks all processes."""
     with pytest.MonkeyPatch.context() as patch:
         marker = uuid.uuid4().hex
         patch.setenv(MARKER, marker)
         patch.setenv("BAKEOFF_CACHE", str(folder / "cache"))
         patch.setenv("BAKEOFF_RUNS", str(folder / "runs"))
+        patch.setenv("BAKEOFF_LOCKS", str(folder / "locks"))
         yield marker
 
 
@@ -122,16 +124,16 @@ def check_sweep(swept: Swept) -> None:
 
     kept = load_all(swept.runs)
     assert (kept.problems, kept.superseded) == ((), ())
-    assert [stored.id for stored in kept.current] == [stored.id for stored in swept.done.stored]
+    ran = sorted(swept.done.stored, key=lambda stored: stored.record.created)
+    assert [stored.id for stored in kept.current] == [stored.id for stored in ran]
+    assert [stored.record.position for stored in ran] == [*range(1, len(ran) + 1)]
     assert {stored.record.sweep for stored in kept.current} == {swept.done.sweep}
-    files = sorted((swept.runs / "records").iterdir())
+    files = sorted(swept.runs.glob("*/records/*"))
     assert [file.name for file in files] == sorted(f"{stored.id}.json" for stored in kept.current)
 
     told = [entry for entry in swept.progress.told if entry[0] in ("start", "finish")]
     assert told == [
-        pair
-        for stored in swept.done.stored
-        for pair in (("start", str(stored.record.variant)), ("finish", stored.record.status))
+        pair for stored in ran for pair in (("start", str(stored.record.variant)), ("finish", stored.record.status))
     ]
 
     assert swept.left_alive == ()

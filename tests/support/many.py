@@ -209,11 +209,11 @@ def _comparison(rows: list[Record]) -> Comparison:
         if clock is not None
     ]
     rounds = tuple(
-        Round(number % 2 == 0, Samples(ours), Samples(theirs), number // 8)
+        Round((0, 1) if number % 2 == 0 else (1, 0), (Samples(ours), Samples(theirs)), number // 8)
         for number, (ours, theirs) in enumerate(zip(*blocks, strict=True))
     )
     moment = datetime.fromisoformat(rows[-1].created) + timedelta(seconds=60)
-    return Comparison(SCHEMA, _iso(moment), rows[0].sweep, "interleaved", 0, a, b, rounds)
+    return Comparison(SCHEMA, _iso(moment), rows[0].sweep, "interleaved", 0, (a, b), rounds)
 
 
 def _median(row: Record) -> float:

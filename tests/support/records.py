@@ -45,7 +45,7 @@ def measurement(samples_ms: Sequence[float] = (), status: Any = "ok", reason: st
         reason=reason,
         build=BuildCost("cold", 12.25, 3.5, 300 << 20, 200 << 20),
         proof=ProofRecord(graphs=1, graph_breaks=0, operators_inside={"captured calls": 12}),
-        parity=Parity("judge-1", "fp64", 4, (OutputParity("y", error, limit, error <= limit, 1e-5, 1.0, sqnr_db),)),
+        parity=Parity("reference-1", "fp64", 4, (OutputParity("y", error, limit, error <= limit, 1e-5, 1.0, sqnr_db),)),
         latency=clock(samples_ms),
         throughput=clock(samples_ms),
         memory=Memory(50 << 20, 1 << 20, host_peak_bytes=500 << 20, host_call_bytes=10 << 20),

@@ -159,7 +159,7 @@ def fill_disks(trials: Trials) -> str:
 
 def fill(runs: Path, records: int, seed: int) -> str:
     many.fill(runs, records, seed)
-    size = sum(path.stat().st_size for path in (runs / "records").iterdir())
+    size = sum(path.stat().st_size for path in runs.glob("*/records/*"))
     return f"{size >> 20} MiB"
 
 

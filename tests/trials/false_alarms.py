@@ -24,12 +24,13 @@ from bakeoff.plan.plan import make_plan
 from bakeoff.plan.request import Request
 from bakeoff.record.policy import Policy
 from bakeoff.record.schema import Record
+from bakeoff.record.store import load_all, save
 from bakeoff.sweep.progress import TerminalProgress
 from bakeoff.sweep.run import run_sweep
 
 SHORT = Policy(warmup_s=0.3, warmup_cap_s=3.0, min_s=1.5, cap_s=3.0, throughput_s=0.5, trace=False)
 COMPILERS = ("inductor", "aoti", "onnxruntime", "openvino")
-ALARMS = {"recompiles", "drift", "leak", "threads", "settings", "unseen", "below_floor", "leftovers"}
+ALARMS = {"recompiles", "drift", "leak", "threads", "settings", "memoised", "below_floor", "leftovers"}
 WORKLOADS = ("world", "picture", "sound", "stream")
 
 
@@ -47,7 +48,7 @@ def main() -> int:
     parser.add_argument("--toys", type=int, default=50, help="toy rows")
     parser.add_argument("--full", action="store_true", help="the components too, at their default presets")
     asked = parser.parse_args()
-    ceilings = paths.cache_folder() / "ceilings"
+    ceilings = load_all(paths.runs_folder()).ceilings
     processes = -(-asked.toys // (len(WORKLOADS) * (1 + len(COMPILERS))))
     toys = Request(
         "toy",
@@ -60,9 +61,8 @@ def main() -> int:
     )
     components = [Request(name, final_s=0) for name in ("wm", "image", "audio", "matrix-vae")] if asked.full else []
     with tempfile.TemporaryDirectory(prefix="bakeoff-honest-") as folder, marked_folder(Path(folder)):
-        if ceilings.is_dir():  # they are the machine's, not this folder's
-            (Path(folder) / "cache").mkdir()
-            (Path(folder) / "cache" / "ceilings").symlink_to(ceilings)
+        for known in ceilings:  # they are the machine's, not this folder's
+            save(Path(folder) / "runs", known.ceilings)
         records = rows([toys, *components], Path(folder) / "runs")
     accused = [
         (record, codes)

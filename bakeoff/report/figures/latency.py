@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from bakeoff.machine.floors import Ceiling
 from bakeoff.record.floor import floor
 from bakeoff.record.schema import Status
 from bakeoff.record.statistics import Summary
@@ -26,14 +27,17 @@ class LatencyRow:
     """All timed calls in ascending order, or evenly spaced quantiles of them."""
 
 
-def latency(rows: Sequence[Stored]) -> tuple[LatencyRow, ...]:
-    """The rows by their median, fastest first; those without figures come last in their order."""
-    return tuple(sorted((_row(entry) for entry in rows), key=_median_ms))
+def latency(rows: Sequence[Stored], ceilings: Sequence[Ceiling] | None = None) -> tuple[LatencyRow, ...]:
+    """The rows by their median, fastest first; those without figures come last in their order.
+
+    Floors are computed from `ceilings`, by default from each record's own.
+    """
+    return tuple(sorted((_row(entry, ceilings) for entry in rows), key=_median_ms))
 
 
-def _row(entry: Stored) -> LatencyRow:
+def _row(entry: Stored, ceilings: Sequence[Ceiling] | None) -> LatencyRow:
     record, clock = entry.record, entry.record.measurement.latency
-    bound = floor(record)
+    bound = floor(record, ceilings)
     return LatencyRow(
         name=name_of(record),
         status=record.status,

@@ -5,9 +5,10 @@ After Williams, Waterman and Patterson (CACM 52-4, 2009).
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from bakeoff.machine.datasheets import find_datasheet
-from bakeoff.machine.floors import peak_bandwidth, peak_flops
+from bakeoff.machine.floors import Ceiling, peak_bandwidth, peak_flops
 from bakeoff.models.types import DTYPES
 from bakeoff.record.schema import Record, Status
 from bakeoff.record.store import Stored
@@ -16,6 +17,8 @@ from bakeoff.report.groups import name_of
 
 _MARGIN = 4
 """The roofs reach this many times beyond the outermost point or ridge."""
+_MOST: Final = 10**24
+"""FLOPs or bytes of a call or a second; a record may state any number, and logarithmic axes take no 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +66,11 @@ class Roofline:
         return min(found) / _MARGIN, max(found) * _MARGIN
 
 
-def roofline(rows: Sequence[Stored]) -> Roofline | None:
-    """The rows with figures whose work and traffic are stated; None where there is no roof or no such row."""
+def roofline(rows: Sequence[Stored], ceilings: Sequence[Ceiling] | None = None) -> Roofline | None:
+    """The rows with figures whose work and traffic are stated; None where there is no roof or no such row.
+
+    Roofs are of `ceilings`, by default of those that the newest record with any holds.
+    """
     style = styles(entry.record for entry in rows)
     points = tuple(
         RooflinePoint(
@@ -75,24 +81,25 @@ def roofline(rows: Sequence[Stored]) -> Roofline | None:
             record.flops * 1e3 / record.latency.median_ms,
         )
         for name, record in ((name_of(entry.record), entry.record) for entry in rows)
-        if record.latency is not None and record.flops and record.minimum_bytes
+        if record.latency is not None and record.latency.median_ms > 0 and _is_stated(record)
     )
-    roofs = _roofs([entry.record for entry in rows])
+    roofs = _roofs([entry.record for entry in rows], ceilings)
     return Roofline(tuple(roofs), points) if roofs and points else None
 
 
-def _roofs(rows: Sequence[Record]) -> list[Roof]:
-    """By dtype, from the newest record that has measured ceilings, else from the datasheet of a known GPU."""
+def _is_stated(record: Record) -> bool:
+    """Whether the record's work and traffic are numbers that can be true."""
+    return 0 < record.flops < _MOST and 0 < record.minimum_bytes < _MOST
+
+
+def _roofs(rows: Sequence[Record], ceilings: Sequence[Ceiling] | None) -> list[Roof]:
+    """By dtype, from measured ceilings, else from the datasheet of a known GPU."""
     records = sorted(rows, key=lambda record: record.created, reverse=True)
-    measured = next((record for record in records if record.ceilings), None)
+    measured = ceilings or next((record.ceilings for record in records if record.ceilings), None)
     if measured is not None:
-        pairs = [(dtype, peak_flops(measured.ceilings, dtype)) for dtype in DTYPES]
-        found = [
-            Roof(dtype, peak, peak_bandwidth(measured.ceilings, _traffic(records, dtype)))
-            for dtype, peak in pairs
-            if peak
-        ]
-        return [roof for roof in found if roof.bytes_per_s]
+        pairs = [(dtype, peak_flops(measured, dtype)) for dtype in DTYPES]
+        found = [Roof(dtype, peak, peak_bandwidth(measured, _traffic(records, dtype))) for dtype, peak in pairs if peak]
+        return [roof for roof in found if 0 < roof.flops < _MOST and 0 < roof.bytes_per_s < _MOST]
     datasheet = find_datasheet(records[0].host, records[0].variant.device)
     if datasheet is None:
         return []
@@ -101,8 +108,8 @@ def _roofs(rows: Sequence[Record]) -> list[Roof]:
 
 def _traffic(records: Sequence[Record], dtype: str) -> int:
     """Bytes of a call in `dtype`, or of any where no row has it: which cache level bounds the roof."""
-    own = [record.minimum_bytes for record in records if record.variant.dtype == dtype and record.minimum_bytes]
-    return max(own or [record.minimum_bytes for record in records])
+    own = [record.minimum_bytes for record in records if record.variant.dtype == dtype and _is_stated(record)]
+    return max(own or [record.minimum_bytes for record in records if _is_stated(record)], default=0)
 
 
 def _si(value: float) -> str:

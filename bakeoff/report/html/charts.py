@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from bakeoff.machine.floors import Ceiling
 from bakeoff.record.store import Stored
 from bakeoff.report.figures.history import History, HistorySeries, history
 from bakeoff.report.figures.latency import LatencyRow, latency
@@ -35,14 +36,19 @@ class Chart:
     plotly: Figure
 
 
-def figures(rows: Sequence[Stored], every: Sequence[Stored] = ()) -> list[Chart]:
-    """The figures that have something to show: of a group's newest records, and of `every` record of the group."""
+def figures(
+    rows: Sequence[Stored], every: Sequence[Stored] = (), ceilings: Sequence[Ceiling] | None = None
+) -> list[Chart]:
+    """The figures that have something to show: of a table's rows, and of `every` record of its group.
+
+    Floors and roofs are of `ceilings`, by default of those that the records hold.
+    """
     made = (
         (
             "latency",
             "Latency distribution",
             "all timed calls; the box holds the middle half, a line is the floor",
-            _latency([row for row in latency(rows) if row.figures is not None]),
+            _latency([row for row in latency(rows, ceilings) if row.figures is not None]),
         ),
         (
             "tradeoff",
@@ -60,7 +66,7 @@ def figures(rows: Sequence[Stored], every: Sequence[Stored] = ()) -> list[Chart]
             "roofline",
             "Roofline",
             "FLOPs over least traffic against FLOPs over median latency; hollow: not ok",
-            _roofline(roofline(rows)),
+            _roofline(roofline(rows, ceilings)),
         ),
         (
             "history",

@@ -8,7 +8,7 @@ from bakeoff.record.schema import Comparison
 from bakeoff.record.store import StoredComparison
 from bakeoff.report.comparisons import how
 from bakeoff.report.groups import group_key, name_of, title
-from bakeoff.report.html.sections import link
+from bakeoff.report.links import Link
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,19 +27,19 @@ class ComparisonRow:
     """Points in a drawing of 100 by 20: x is the ratio, linear with 1 at 50; y is the round."""
 
 
-def comparison_rows(comparisons: Sequence[StoredComparison], folder: str) -> list[ComparisonRow]:
+def comparison_rows(comparisons: Sequence[StoredComparison], link: Link) -> list[ComparisonRow]:
     """The newest comparison of each pair on each machine."""
     kept: dict[tuple[object, ...], StoredComparison] = {}
     for compared in comparisons:
         a, b = compared.comparison.a, compared.comparison.b
         kept[group_key(a), str(a.variant), str(b.variant)] = compared
-    made = [_row(compared.comparison, link(folder, compared.id)) for compared in kept.values()]
+    made = [_row(compared.comparison, link(compared)) for compared in kept.values()]
     return [row for row in made if row is not None]
 
 
 def _row(comparison: Comparison, href: str) -> ComparisonRow | None:
     """None where a side ended before the first round."""
-    ratios = [median(turn.b_ns) / median(turn.a_ns) for turn in comparison.rounds]
+    ratios = [median(turn.samples_ns[1]) / median(turn.samples_ns[0]) for turn in comparison.rounds]
     if not ratios:
         return None
     return ComparisonRow(

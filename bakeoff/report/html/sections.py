@@ -3,17 +3,19 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import quote
 
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Stored, StoredComparison
+from bakeoff.report.columns import COLUMNS as ALL
 from bakeoff.report.columns import Column, Context, columns, contexts
+from bakeoff.report.comparable import StaleRow, Table
 from bakeoff.report.figures.style import status_colour
-from bakeoff.report.format import MIB, shorten
-from bakeoff.report.groups import Group, name_of
+from bakeoff.report.format import MIB, minute, shorten
+from bakeoff.report.groups import name_of
 from bakeoff.report.html import charts
 from bakeoff.report.html.embed import as_script_data
-from bakeoff.report.notes import findings
+from bakeoff.report.links import Link
+from bakeoff.report.notes import ceilings_text, findings
 from bakeoff.report.recommendation import recommendation
 from bakeoff.report.text.proof import longest_kernels
 
@@ -46,6 +48,8 @@ class Section:
     facts: str
     verdict: str
     rows: tuple[tuple[Cell, ...], ...]
+    stale: tuple[tuple[str, str, str, str, str], ...]
+    """Rows that must not be compared with the others: variant, median, when it was measured, why, address."""
     problems: tuple[tuple[str, str, str], ...]
     """Variant, status, reason."""
     findings: tuple[tuple[str, str, str], ...]
@@ -59,33 +63,33 @@ class Section:
 
 
 def section(
-    number: int, group: Group, every: Sequence[Stored], comparisons: Sequence[StoredComparison], folder: str
+    number: int, table: Table, every: Sequence[Stored], comparisons: Sequence[StoredComparison], link: Link
 ) -> Section:
-    """The section of a group of the newest records.
-
-    `every` holds all records of the group, those of earlier sweeps too; `folder` is the record files' folder relative
-    to the page.
-    """
-    first = group.rows[0].record
-    figures = charts.figures(group.rows, every)
+    """The section of a table of the newest records; `every` holds all of its group, those of earlier sweeps too."""
+    first, held = table.rows[0].record, contexts(table.rows, comparisons, table.ceilings)
+    figures = charts.figures(table.rows, every, table.ceilings.best)
     return Section(
         anchor=f"group-{number}",
         subject=first.variant.subject,
-        title=group.title,
-        setting=group.title.removeprefix(first.variant.subject).strip(" ,"),
+        title=table.title,
+        setting=table.title.removeprefix(first.variant.subject).strip(" ,"),
         facts=_facts(first),
-        verdict=recommendation(group.rows, comparisons),
+        verdict=recommendation(table.rows, comparisons),
         rows=tuple(
-            tuple(_cell(column, record, context, folder) for column in columns(COLUMNS))
-            for record, context in contexts(group.rows)
+            tuple(_cell(column, record, context, link(entry)) for column in columns(COLUMNS))
+            for entry, (record, context) in zip(table.rows, held, strict=True)
         ),
+        stale=tuple(_stale(row, link(row.entry)) for row in table.stale),
         problems=tuple(
             (name_of(entry.record), entry.record.status, entry.record.measurement.reason)
-            for entry in group.rows
+            for entry in table.rows
             if entry.record.status != "ok"
         ),
-        findings=tuple((note.code, note.text, ", ".join(note.names)) for note in findings(group.rows)),
-        kernels=tuple((name_of(entry.record), text) for entry in group.rows if (text := _kernels(entry.record))),
+        findings=(
+            *((note.code, note.text, ", ".join(note.names)) for note in findings(table.rows)),
+            *(("ceilings", text, "") for text in [ceilings_text(table.ceilings)] if text is not None),
+        ),
+        kernels=tuple((name_of(entry.record), text) for entry in table.rows if (text := _kernels(entry.record))),
         figures=tuple(
             (figure.name, figure.heading, figure.caption, figure.plotly["layout"]["height"]) for figure in figures
         ),
@@ -93,9 +97,10 @@ def section(
     )
 
 
-def link(folder: str, name: str) -> str:
-    """The address of a record's file."""
-    return quote(f"{folder}/{name}.json")
+def _stale(row: StaleRow, address: str) -> tuple[str, str, str, str, str]:
+    record = row.entry.record
+    median = ALL["median_ms"].text(record, Context(row.entry.id, {}))
+    return name_of(record), f"{median} ms" if median else record.status, minute(record.created), row.reason, address
 
 
 def _facts(record: Record) -> str:
@@ -107,13 +112,14 @@ def _kernels(record: Record) -> str:
     return ", ".join(f"{shorten(kernel.name, 60)} {part}" for kernel, part in longest_kernels(record, _KERNELS))
 
 
-def _cell(column: Column, record: Record, context: Context, folder: str) -> Cell:
+def _cell(column: Column, record: Record, context: Context, address: str) -> Cell:
     value = column.value(record, context)
     if value is None:
         return Cell("")
+    winner = "★ " if context.winner and column.key == "name" else ""
     return Cell(
-        text=column.format(value),
+        text=winner + column.format(value),
         key=str(column.order(value)).replace("inf", "Infinity") if column.numeric else str(column.order(value)),
-        href=link(folder, context.id) if column.key == "record" else "",
+        href=address if column.key == "record" else "",
         colour=status_colour(record.status) if column.key == "status" else "",
     )

@@ -1,19 +1,21 @@
-"""runs/OPTIMIZATION_HISTORY.md: an entry for every sweep, generated from the records alone."""
+"""The optimization history: an entry for every sweep of a machine, generated from the records alone."""
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from pathlib import Path
+from urllib.parse import quote
 
-from bakeoff.machine.files import write_atomically
+from bakeoff.machine.identity import Machine
+from bakeoff.record.ceilings import KnownCeilings, best_ceilings
 from bakeoff.record.schema import Record
-from bakeoff.record.store import Records, Stored, StoredComparison, load_all
+from bakeoff.record.store import Records, Stored, StoredComparison
 from bakeoff.report.columns import legend
 from bakeoff.report.comparisons import sentence
 from bakeoff.report.format import minute
-from bakeoff.report.groups import group_key, groups, newest, title
+from bakeoff.report.groups import group_key, groups, newest, title_without_machine
+from bakeoff.report.links import Link, folders_of, links_from
 from bakeoff.report.markdown.escape import escape
-from bakeoff.report.markdown.table import link, table
+from bakeoff.report.markdown.results import NAME as RESULTS
+from bakeoff.report.markdown.table import cited, table
 from bakeoff.report.notes import reasons, selftest_text
 from bakeoff.report.recommendation import recommendation
 from bakeoff.report.spread import spread_lines
@@ -23,46 +25,97 @@ _COLUMNS = (
     "name", "status", "mean_ms", "min_ms", "max_ms", "std_ms", "floor", "of_floor", "peak_mib", "mean_calls_per_s",
     "video_fps", "vs_eager", "vs_eager_fp32", "sqnr_db", "build", "record",
 )  # fmt: skip
+_HEADING = "# Optimization history"
 _INTRODUCTION = """\
-# Optimization history
-
-Generated from the records beside this file by `make history`; do not edit. Each sweep has an entry, and each record a
-line in it. Milliseconds are of the latency clock: one call, synchronised. A final measures the two best rows of a sweep
-against each other in interleaved blocks of calls.
+Generated from the records by `make history`; do not edit. Each sweep has an entry, and each record a line in it.
+Milliseconds are of the latency clock: one call, synchronised. A final measures the two best rows of a sweep against
+each other in interleaved blocks of calls.
 
 """
 
 
 def render(records: Records) -> str:
-    """The whole history; equal records give equal text. Superseded records are listed at the end with their reason."""
-    parts = [_INTRODUCTION + "".join(f"- {escape(line)}\n" for line in legend(_COLUMNS))]
+    """The page of all machines: their names with links to their pages, then the whole history of the one that measured
+    last. Equal records give equal text.
+    """
+    machines, folders = records.machines(), folders_of(records)
+    parts = [f"{_HEADING}\n\n"]
+    if not machines:
+        return f"{parts[0]}{_introduction()}\nNo records yet.\n"
+    last = machines[0]
+    parts.append(f"Measured last: **{_named(last)}**. Its history is below; other machines have their own pages.\n\n")
+    parts += [_line(machine, folders[machine.id], records) for machine in machines]
+    parts.append(f"\n{_introduction()}\n")
+    return "".join(parts) + _body(records.of_machines([last.id]), links_from(""))
+
+
+def render_machine(records: Records, machine: Machine) -> str:
+    """The page of one machine, for its folder; superseded records are listed at the end with their reason."""
+    own, folder = records.of_machines([machine.id]), folders_of(records)[machine.id]
+    return f"{_HEADING} of {_named(machine)}\n\n{_introduction()}\n{_body(own, links_from(folder))}"
+
+
+def _introduction() -> str:
+    return _INTRODUCTION + "".join(f"- {escape(line)}\n" for line in legend(_COLUMNS))
+
+
+def _named(machine: Machine) -> str:
+    """A machine's name, with its id: another one may have the same parts."""
+    return f"{escape(machine.name)} ({machine.id[:6]})"
+
+
+def _line(machine: Machine, folder: str, records: Records) -> str:
+    """A machine in the table of contents."""
+    own = records.of_machines([machine.id])
+    entries = [entry.record for entry in own.current]
+    last = f", the last at {minute(max(record.created for record in entries))} UTC" if entries else ""
+    count = f"{len(entries)} record{'' if len(entries) == 1 else 's'}"
+    where = quote(folder)
+    return f"- {_named(machine)}: {count}{last}: [results]({where}/{RESULTS}), [history]({where}/{NAME})\n"
+
+
+def _body(records: Records, link: Link) -> str:
+    """The sections of one machine's records."""
     by_key: dict[object, list[StoredComparison]] = {}
     for compared in records.comparisons:
         by_key.setdefault(group_key(compared.comparison.a), []).append(compared)
-    ordered = sorted(records.current, key=lambda entry: _order(entry.record))
-    for (component, machine), of_component in groupby(ordered, key=lambda entry: _order(entry.record)[:2]):
-        parts.append(f"## {escape(component)} on {escape(machine)}\n")
+    return "\n".join(_sections(records, by_key, link))
+
+
+def _sections(records: Records, by_key: dict[object, list[StoredComparison]], link: Link) -> Iterator[str]:
+    """By component, by group, by sweep; then comparisons of groups without a record, and what is superseded."""
+    known: dict[int, KnownCeilings] = {}
+    ordered = sorted(records.current, key=_order)
+    seen: set[object] = set()
+    for component, of_component in groupby(ordered, key=lambda entry: entry.record.variant.component):
+        yield f"## {escape(component)}\n"
         found = groups(sorted(of_component, key=lambda entry: (str(group_key(entry.record)), entry.record.created)))
         for group in found:
             first = group.rows[0].record
-            parts.append(f"### {escape(title(first))}\n\n{escape(_parameters(first))}\n")
+            yield f"### {escape(title_without_machine(first))}\n\n{escape(_parameters(first))}\n"
             by_sweep: dict[str, list[Stored]] = {}
             for entry in group.rows:
                 by_sweep.setdefault(entry.record.sweep, []).append(entry)
+            seen.add(group_key(first))
             of_group = by_key.get(group_key(first), [])
-            parts += [_entry(rows, of_group) for rows in by_sweep.values()]
-            parts += _apart(of_group)
+            if first.threads not in known:
+                machine = group.rows[0].machine.id
+                known[first.threads] = best_ceilings(records.current, records.ceilings, machine, first.threads)
+            for rows in by_sweep.values():
+                yield _entry(rows, of_group, known[first.threads], link)
+            yield from _apart(of_group, link)
+    for key, compared in by_key.items():
+        if key not in seen:
+            yield f"### {escape(title_without_machine(compared[0].comparison.a))}\n"
+            yield from _apart(compared, link)
     if records.superseded:
-        parts.append("## Superseded\n")
-        parts.append("".join(f"- `{entry.id}`: {escape(reason)}\n" for entry, reason in records.superseded))
-    if not records.current:
-        parts.append("No records yet.\n")
-    return "\n".join(parts)
+        yield "## Superseded\n"
+        yield "".join(f"- `{entry.id}`: {escape(reason)}\n" for entry, reason in records.superseded)
 
 
-def _order(record: Record) -> tuple[str, str, str]:
-    """Sections are by component and machine, records in them by time."""
-    return record.variant.component, record.host.name(record.variant.device), record.created
+def _order(entry: Stored) -> tuple[str, str]:
+    """Sections are by component, records in them by time."""
+    return entry.record.variant.component, entry.record.created
 
 
 def _parameters(record: Record) -> str:
@@ -70,22 +123,22 @@ def _parameters(record: Record) -> str:
     return f"{record.parameters:,} parameters, {record.flops / 1e9:.2f} GFLOP a call. {config}."
 
 
-def _apart(compared: Sequence[StoredComparison]) -> list[str]:
+def _apart(compared: Sequence[StoredComparison], link: Link) -> list[str]:
     """Comparisons that were not the final of a sweep."""
     alone = [entry for entry in compared if not entry.comparison.sweep]
     lines = [
-        f"- {minute(entry.comparison.created)} UTC: {_cited(entry)}"
+        f"- {minute(entry.comparison.created)} UTC: {_stated(entry, link)}"
         + (f" ({escape(entry.comparison.a.note)})" if entry.comparison.a.note else "")
         for entry in alone
     ]
     return ["#### Comparisons\n\n" + "\n".join(lines) + "\n"] if lines else []
 
 
-def _cited(entry: StoredComparison) -> str:
-    return f"{escape(sentence(entry.comparison))} {link(entry.id, 'records')}"
+def _stated(entry: StoredComparison, link: Link) -> str:
+    return f"{escape(sentence(entry.comparison))} {cited(entry, link)}"
 
 
-def _entry(rows: Sequence[Stored], compared: Sequence[StoredComparison]) -> str:
+def _entry(rows: Sequence[Stored], compared: Sequence[StoredComparison], ceilings: KnownCeilings, link: Link) -> str:
     """A sweep: its heading, notes and versions, the table, remarks about its rows, and the recommendation."""
     first = rows[0].record
     finals = [entry for entry in compared if entry.comparison.sweep == first.sweep]
@@ -99,14 +152,14 @@ def _entry(rows: Sequence[Stored], compared: Sequence[StoredComparison]) -> str:
         *_block(f"> {escape(note)}" for note in sorted({entry.record.note for entry in rows if entry.record.note})),
         f"Versions: {escape(versions)}.",
         "",
-        *table(rows, _COLUMNS, "records"),
+        *table(rows, _COLUMNS, link, finals, ceilings),
         "",
         *_block(f"- {escape(f'{name}: {reason}')}" for name, _, reason in reasons(rows)),
     ]
     selftests = dict.fromkeys(selftest_text(entry.record) for entry in rows if entry.record.code)
     lines += [f"{escape(text[0].upper() + text[1:])}.\n" for text in selftests]
     lines += _block(f"- {escape(text)}" for text in spread_lines(newest(rows), rows))
-    lines += [f"Final: {_cited(entry)}\n" for entry in finals]
+    lines += [f"Final: {_stated(entry, link)}\n" for entry in finals]
     lines += [escape(recommendation(newest(rows), finals)), ""]
     return "\n".join(lines)
 
@@ -115,28 +168,3 @@ def _block(lines: Iterable[str]) -> list[str]:
     """Lines and the empty one that ends them; nothing where there are none."""
     found = list(lines)
     return [*found, ""] if found else []
-
-
-def update(runs: Path, records: Records | None = None) -> Path:
-    """Write the history of `records`, by default those under `runs`. Raises BakeoffError when it cannot be written."""
-    path = runs / NAME
-    write_atomically(path, render(load_all(runs) if records is None else records).encode())
-    return path
-
-
-def check(runs: Path, records: Records | None = None) -> str | None:
-    """What is wrong with the file: missing, edited by hand, stale, or citing a missing record. None: nothing is."""
-    path = runs / NAME
-    if not path.is_file():
-        return f"{path} does not exist. Write it with: make history"
-    text, records = path.read_text(encoding="utf-8", errors="replace"), load_all(runs) if records is None else records
-    if records.problems:
-        return records.problems[0]
-    known = {entry.id for entry in (*records.current, *(entry for entry, _ in records.superseded))}
-    known |= {entry.id for entry in records.comparisons}
-    missing = sorted(set(re.findall(r"\(records/([^)]+)\.json\)", text)) - known)
-    if missing:
-        return f"{NAME} cites {len(missing)} records that are missing, the first is {missing[0]}. Restore their files."
-    if text != render(records):
-        return f"{NAME} differs from what the records give: it was edited by hand or is stale. Run: make history"
-    return None

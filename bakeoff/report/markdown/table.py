@@ -1,35 +1,78 @@
 """Tables of records in markdown."""
 
+import re
 from collections.abc import Sequence
+from urllib.parse import unquote
 
-from bakeoff.record.store import Stored
-from bakeoff.report.columns import cells, columns, contexts
+from bakeoff.record.ceilings import KnownCeilings
+from bakeoff.record.store import Stored, StoredComparison
+from bakeoff.report.columns import COLUMNS, Context, cells, columns, contexts
+from bakeoff.report.format import minute
+from bakeoff.report.groups import name_of
+from bakeoff.report.links import Link
 from bakeoff.report.markdown.escape import escape
 
 
-def table(rows: Sequence[Stored], keys: Sequence[str], folder: str, reason_in: str = "") -> list[str]:
-    """Lines of a table with the columns `keys`; the record's name links to its file in `folder`.
+def table(
+    rows: Sequence[Stored],
+    keys: Sequence[str],
+    link: Link,
+    comparisons: Sequence[StoredComparison] = (),
+    ceilings: KnownCeilings | None = None,
+    reason_in: str = "",
+) -> list[str]:
+    """Lines of a table of one group's rows with the columns `keys`; the record's name links to its file.
 
-    Where a row has no figures, its reason is in the column `reason_in`.
+    Rows that must not be compared with the others follow in a table of their own, without ratios. The winner of a final
+    among `comparisons` is bold. Floors are computed from `ceilings`, or from the best known among the rows. Where a row
+    has no figures, its reason is in the column `reason_in`.
     """
     chosen = columns(keys)
-    lines = [
-        _line([column.heading for column in chosen]),
-        "|" + "|".join(" ---: " if column.numeric else " --- " for column in chosen) + "|",
-    ]
-    for record, context in contexts(rows):
+    held = list(zip(rows, contexts(rows, comparisons, ceilings), strict=True))
+    lines = _head([(column.heading, column.numeric) for column in chosen])
+    for entry, (record, context) in held:
+        if context.stale is not None:
+            continue
         texts = dict(zip(keys, map(escape, cells(keys, record, context)), strict=True))
         if "record" in texts:
-            texts["record"] = link(context.id, folder)
+            texts["record"] = cited(entry, link)
         if reason_in and not texts[reason_in]:
             texts[reason_in] = escape(record.measurement.reason)
+        if context.winner and "name" in texts:
+            texts["name"] = f"**{texts['name']}**"
         lines.append(_line(list(texts.values())))
+    stale = [(entry, context) for entry, (_, context) in held if context.stale is not None]
+    return [*lines, *(_stale(stale, link) if stale else [])]
+
+
+def _stale(rows: Sequence[tuple[Stored, Context]], link: Link) -> list[str]:
+    """What the rows were, and why they must not be compared with the others."""
+    lines = ["", "Stale: not comparable with the rows above.", ""]
+    lines += _head(
+        [("variant", False), ("median ms", True), ("measured (UTC)", False), ("why", False), ("record", False)]
+    )
+    for entry, context in rows:
+        record = entry.record
+        median = COLUMNS["median_ms"].text(record, context) or record.status
+        texts = (name_of(record), median, minute(record.created), context.stale or "")
+        lines.append(_line([*map(escape, texts), cited(entry, link)]))
     return lines
 
 
-def link(name: str, folder: str) -> str:
-    """A record's or comparison's hash as a link to its file."""
-    return f"[{name.rpartition('_')[2]}]({folder}/{name}.json)"
+def _head(headings: Sequence[tuple[str, bool]]) -> list[str]:
+    """The heading of a table and the line below it; True for a column of numbers."""
+    marks = "|".join(" ---: " if numeric else " --- " for _, numeric in headings)
+    return [_line([heading for heading, _ in headings]), f"|{marks}|"]
+
+
+def cited(entry: Stored | StoredComparison, link: Link) -> str:
+    """An entry's hash as a link to its file."""
+    return f"[{escape(entry.id.rpartition('_')[2])}]({link(entry)})"
+
+
+def citations(text: str) -> list[str]:
+    """The ids of the entries that a page cites, each once, in the order of the page."""
+    return list(dict.fromkeys(unquote(name) for name in re.findall(r"\]\((?:[^()\s]*/)?([^()\s/]+)\.json\)", text)))
 
 
 def _line(cells_of_row: Sequence[str]) -> str:

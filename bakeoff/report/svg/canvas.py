@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from bakeoff.machine.terminal import one_line
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record.schema import Record
-from bakeoff.report.format import INSTALL, readable, shorten
+from bakeoff.report.format import INSTALL, shorten
 from bakeoff.report.groups import title_without_machine
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def panels(heading: str, caption: str, heights: Sequence[float]) -> "tuple[Figur
 
     size = (_WIDTH, _HEADING + sum(heights) + _AROUND * len(heights))
     figure = Figure(figsize=size, layout="constrained")
-    figure.suptitle(f"{shorten(heading, _TITLE_LETTERS)}\n{readable(caption)}", x=0.01, ha="left", color=INK)
+    figure.suptitle(f"{shorten(heading, _TITLE_LETTERS)}\n{one_line(caption)}", x=0.01, ha="left", color=INK)
     axes = figure.subplots(len(heights), 1, squeeze=False, height_ratios=heights)
     return figure, list(axes[:, 0])
 

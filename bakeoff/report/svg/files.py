@@ -1,59 +1,67 @@
-"""runs/plots/: SVG files made from the records alone; the same records give the same bytes."""
+"""runs/<machine>/plots/: SVG files made from the records alone; the same records give the same bytes."""
 
+import contextlib
+import posixpath
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
 from bakeoff.machine.files import digest, write_atomically
 from bakeoff.models.errors import BakeoffError
-from bakeoff.record.schema import Record
 from bakeoff.record.store import Records, Stored, load_all
-from bakeoff.report.groups import Group, groups, newest
+from bakeoff.report.comparable import Table, tables
+from bakeoff.report.groups import groups, newest
+from bakeoff.report.links import folders_of
 from bakeoff.report.svg import history, latency, roofline
 from bakeoff.report.svg.canvas import MARK, settings
 
 FOLDER = "plots"
-_OF_NEWEST: tuple[tuple[str, Callable[[str, Sequence[Group]], bytes | None]], ...] = (
+_OF_NEWEST: tuple[tuple[str, Callable[[str, Sequence[Table]], bytes | None]], ...] = (
     ("latency", latency.draw),
     ("roofline", roofline.draw),
 )
 
 
 def render(records: Records, component: str = "") -> dict[str, bytes]:
-    """File name to SVG, for each component on each machine, or for one component.
+    """File, relative to the folder of all runs, to SVG: for each component on each machine, or for one component.
 
     Raises BakeoffError where matplotlib is missing.
     """
-    by_key: dict[tuple[str, str], list[Stored]] = {}
+    drawn: dict[str, bytes] = {}
+    for machine in records.machines():
+        own = records.of_machines([machine.id])
+        for name, data in _of_machine(own, machine.name, component).items():
+            drawn[posixpath.join(folders_of(own)[machine.id], FOLDER, name)] = data
+    return drawn
+
+
+def _of_machine(records: Records, machine: str, component: str) -> dict[str, bytes]:
+    """File name to SVG for the records of one machine."""
+    by_component: dict[str, list[Stored]] = {}
     for entry in records.current:
-        by_key.setdefault(_key(entry.record), []).append(entry)
-    if not by_key:
+        by_component.setdefault(entry.record.variant.component, []).append(entry)
+    if not by_component:
         return {}
     drawn: dict[str, bytes] = {}
     with settings():
-        for key, slug in _slugs(by_key).items():
-            if component not in ("", key[0]):
+        for name, slug in _slugs(by_component).items():
+            if component not in ("", name):
                 continue
-            heading = " on ".join(key)
-            latest = groups(newest(by_key[key]))
+            heading = f"{name} on {machine}"
+            latest = tables(newest(by_component[name]), records.ceilings, records.current)
             made = [(kind, draw(heading, latest)) for kind, draw in _OF_NEWEST]
-            made.append(("history", history.draw(heading, groups(by_key[key]))))
+            made.append(("history", history.draw(heading, groups(by_component[name]))))
             drawn |= {f"{kind}-{slug}.svg": data for kind, data in made if data is not None}
     return drawn
 
 
-def _key(record: Record) -> tuple[str, str]:
-    """Component and machine: what a file is of."""
-    return record.variant.component, record.host.name(record.variant.device)
-
-
-def _slugs(keys: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
-    """A part of a file name for each key: letters, digits and dashes, with a hash where two are equal."""
-    plain = {key: _slug(" ".join(key)) for key in keys}
+def _slugs(names: Iterable[str]) -> dict[str, str]:
+    """A part of a file name for each name: letters, digits and dashes, with a hash where two are equal."""
+    plain = {name: _slug(name) for name in names}
     taken = list(plain.values())
     return {
-        key: slug if slug and taken.count(slug) == 1 else f"{slug}-{digest(key)[:8]}".strip("-")
-        for key, slug in plain.items()
+        name: slug if slug and taken.count(slug) == 1 else f"{slug}-{digest(name)[:8]}".strip("-")
+        for name, slug in plain.items()
     }
 
 
@@ -61,20 +69,34 @@ def _slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:100]
 
 
-def update(runs: Path, component: str = "") -> list[Path]:
+def update(runs: Path, component: str = "", machines: Collection[str] | None = None) -> list[Path]:
     """Write the plots of the records under `runs`, and delete earlier ones that are not drawn any more.
 
-    With `component` only its plots are written and none is deleted, since a sweep changes no others. Raises
-    BakeoffError where matplotlib is missing or the folder cannot be written.
+    `machines` are the ids of those whose plots are written, by default all. With `component` only its plots are
+    written and none is deleted, since a sweep changes no others. Plots of a former layout, which had those of all
+    machines in one folder, are deleted. Raises BakeoffError where matplotlib is missing or a folder cannot be written.
     """
-    drawn = render(load_all(runs), component)
-    folder = runs / FOLDER
-    for path in [] if component else _generated(folder):
-        if path.name not in drawn:
-            _delete(path)
+    records = load_all(runs)
+    if machines is not None:
+        records = records.of_machines(list(machines))
+    drawn = render(records, component)
+    for folder in [] if component else folders_of(records).values():
+        for path in _generated(runs / folder / FOLDER):
+            if path.relative_to(runs).as_posix() not in drawn:
+                _delete(path)
     for name, data in drawn.items():
-        write_atomically(folder / name, data)
-    return [folder / name for name in drawn]
+        write_atomically(runs / name, data)
+    if drawn:
+        _delete_former(runs / FOLDER)
+    return [runs / name for name in drawn]
+
+
+def _delete_former(folder: Path) -> None:
+    """Delete what was generated into the folder of all machines' plots, and the folder when it is empty then."""
+    for path in _generated(folder):
+        _delete(path)
+    with contextlib.suppress(OSError):
+        folder.rmdir()
 
 
 def _generated(folder: Path) -> list[Path]:

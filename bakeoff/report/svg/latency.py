@@ -4,10 +4,10 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bakeoff.record.schema import MEASURED
+from bakeoff.report.comparable import Table
 from bakeoff.report.figures.latency import LatencyRow, latency
 from bakeoff.report.figures.style import status_colour
 from bakeoff.report.format import median_and_interval, shorten
-from bakeoff.report.groups import Group
 from bakeoff.report.svg.canvas import FAINT, INK, head, panels, svg
 
 if TYPE_CHECKING:
@@ -19,18 +19,18 @@ _ROW = 0.27
 _NAME_LETTERS, _REASON_LETTERS = 44, 80
 
 
-def draw(heading: str, groups: Sequence[Group]) -> bytes | None:
-    """A panel for each group, fastest row first; rows without figures give their reason. None where there is no row."""
-    if not groups:
+def draw(heading: str, tables: Sequence[Table]) -> bytes | None:
+    """A panel for each table, fastest row first; rows without figures give their reason. None where there is no row."""
+    if not tables:
         return None
-    found = [latency(group.rows) for group in groups]
+    found = [latency(table.rows, table.ceilings.best) for table in tables]
     figure, axes = panels(
         f"Latency: {heading}",
         "One synchronised call, host clock; newest record of each variant",
         [_ROW * len(rows) for rows in found],
     )
-    for panel, group, rows in zip(axes, groups, found, strict=True):
-        head(panel, group.rows[0].record)
+    for panel, table, rows in zip(axes, tables, found, strict=True):
+        head(panel, table.rows[0].record)
         _panel(panel, rows)
     marks = _legend([row for rows in found for row in rows])
     figure.legend(handles=marks, loc="outside lower left", ncols=len(marks), handlelength=1.6)

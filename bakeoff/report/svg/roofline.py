@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from bakeoff.report.comparable import Table
 from bakeoff.report.figures.roofline import Roofline, roofline
 from bakeoff.report.figures.style import dtype_dashes
 from bakeoff.report.format import shorten
-from bakeoff.report.groups import Group
 from bakeoff.report.svg.canvas import INK, face, head, legend_beside, line_style, panels, svg
 
 if TYPE_CHECKING:
@@ -16,9 +16,9 @@ _LEAST, _LINE = 3.0, 0.2
 """Inches of the smallest panel, and of a name in its legend."""
 
 
-def draw(heading: str, groups: Sequence[Group]) -> bytes | None:
-    """A panel for each group that has roofs and points. None where none has."""
-    found = [(group, data) for group in groups if (data := roofline(group.rows)) is not None]
+def draw(heading: str, tables: Sequence[Table]) -> bytes | None:
+    """A panel for each table that has roofs and points. None where none has."""
+    found = [(table, data) for table in tables if (data := roofline(table.rows, table.ceilings.best)) is not None]
     if not found:
         return None
     figure, axes = panels(
@@ -26,8 +26,8 @@ def draw(heading: str, groups: Sequence[Group]) -> bytes | None:
         "FLOPs of a call over the least traffic it needs, against FLOPs over the median latency; hollow: not ok",
         [max(_LEAST, _LINE * (len(data.points) + len(data.roofs) + 1)) for _, data in found],
     )
-    for panel, (group, data) in zip(axes, found, strict=True):
-        head(panel, group.rows[0].record)
+    for panel, (table, data) in zip(axes, found, strict=True):
+        head(panel, table.rows[0].record)
         _panel(panel, data)
     return svg(figure)
 

@@ -1,9 +1,10 @@
 """Two variants held against each other: `bakeoff compare`."""
 
+from bakeoff.machine.terminal import lines_of
 from bakeoff.record.diff import differences
 from bakeoff.record.schema import Record
 from bakeoff.record.store import StoredComparison
-from bakeoff.record.verdict import AGREEING_PAIRS, CONFIDENCE, LEAST_DIFFERENCE, MOST_PAIRS, decide, decide_unpaired
+from bakeoff.record.verdict import AGREEING_PAIRS, CONFIDENCE, LEAST_DIFFERENCE, MOST_PAIRS, decide
 from bakeoff.report.comparisons import sentence, sentence_apart
 from bakeoff.report.groups import name_of
 
@@ -33,26 +34,29 @@ def render(compared: StoredComparison) -> str:
     for side in (comparison.a, comparison.b):
         lines += [f"{name_of(side)}: {side.status}: {side.measurement.reason}"] if side.measurement.reason else []
     lines += ["", *_differing(comparison.a, comparison.b)]
-    return "\n".join([*lines, "", f"seed {comparison.seed}, stored as {compared.id}"])
+    return lines_of([*lines, "", f"seed {comparison.seed}, stored as {compared.id}"])
 
 
 def render_apart(a: Record, b: Record) -> str:
-    """Two records made at different times, with a warning. Raises ValueError where one has no samples."""
-    verdict = decide_unpaired(a, b)
+    """Two records made at different times: their medians and what differs between them, without a verdict."""
     lines = [
-        sentence_apart(a, b, verdict),
-        "NOT interleaved: these records were made at different times, so the ratio includes changes of the host. "
+        sentence_apart(a, b),
         f"To measure both now: bakeoff compare '{a.variant}' '{b.variant}'",
         "",
-        f"A  {verdict.a_ms:10.4f} ms  {a.variant}  {a.created[:19]}  {a.status}",
-        f"B  {verdict.b_ms:10.4f} ms  {b.variant}  {b.created[:19]}  {b.status}",
+        _side("A", a),
+        _side("B", b),
         "",
         *_differing(a, b),
     ]
     lines += [
         f"note: {name_of(record)} is {record.status} and is not ranked" for record in (a, b) if record.status != "ok"
     ]
-    return "\n".join(lines)
+    return lines_of(lines)
+
+
+def _side(name: str, record: Record) -> str:
+    median_ms = record.latency.median_ms if record.latency is not None else float("nan")
+    return f"{name}  {median_ms:10.4f} ms  {record.variant}  {record.created[:19]}  {record.status}"
 
 
 def _differing(a: Record, b: Record) -> list[str]:

@@ -8,7 +8,7 @@ from bakeoff.process.jobs import GoldenFile, GoldenResult
 
 
 def render(result: GoldenResult) -> str:
-    """A table of all outputs, then a sentence about each file."""
+    """A table of all outputs, then a sentence about each file that could be replayed."""
     rows = [
         [
             Path(file.file).name,
@@ -25,6 +25,8 @@ def render(result: GoldenResult) -> str:
     headers = ("file", "component", "output", "max abs", "relative", "tolerance", "")
     lines = [tabulate(rows, headers=headers, disable_numparse=True), ""] if rows else []
     for file in result.files:
+        if file.problem:
+            continue  # the command's error says it
         hidden = f"; not shown by the module: {', '.join(file.not_shown)}" if file.not_shown else ""
         lines.append(verdict(file) + hidden)
     return "\n".join(lines)

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 
 from bakeoff.machine import paths
+from bakeoff.machine.terminal import lines_of
 from bakeoff.record.floor import floors
-from bakeoff.record.schema import BuildCost, Memory, Parity, Record
+from bakeoff.record.schema import BuildCost, Memory, OutputParity, Parity, Record
 from bakeoff.record.statistics import Summary
 from bakeoff.record.store import Stored
 from bakeoff.report.columns import build_seconds
@@ -39,9 +40,7 @@ def render(stored: Stored) -> str:
     settings = made.settings | made.device_state
     lines.append("settings  " + ", ".join(f"{name} {value}" for name, value in settings.items()))
     lines.append(f"log       {log_path(record)}")
-    if made.traceback:
-        lines += ["", made.traceback.rstrip()]
-    return "\n".join(lines)
+    return lines_of(lines) + (f"\n\n{made.traceback.rstrip()}" if made.traceback else "")
 
 
 def _origin(stored: Stored) -> Iterator[str]:
@@ -56,6 +55,13 @@ def _origin(stored: Stored) -> Iterator[str]:
         f"{record.wall_s:.0f} s{note}"
     )
     yield f"code      {commit}, code hash {record.code or 'not stated'}; {selftest_text(record)}"
+    if record.source is not None:
+        backends = ", ".join(f"{used.reference} ({used.file}) {used.hash}" for used in record.source.backends)
+        yield f"source    component {record.source.component}, measuring side {record.source.instrument}, {backends}"
+    if record.position:
+        yield f"order     row {record.position} of its sweep, drawn with seed {record.order_seed}"
+    kind = f", class {stored.machine.machine_class}" if stored.machine.machine_class else ""
+    yield f"machine   {stored.machine.name}, id {stored.machine.id}{kind}"
     yield (f"host      {record.host.system}, {record.host.memory_bytes // MIB} MiB, {' '.join(record.host.cpu_flags)}")
 
 
@@ -65,6 +71,12 @@ def _timing(record: Record) -> Iterator[str]:
     for name, clock in (("latency", made.latency), ("queued", made.throughput)):
         if clock is not None and clock.figures is not None:
             yield f"{name:9} {_figures(clock.figures)}; {clock.calls_per_sample} calls each, stopped: {clock.stopped}"
+    checks = made.window_checks
+    if checks is not None:
+        yield (
+            f"checked   {checks.compared} calls compared in full and {checks.changed} on changed inputs between timed "
+            f"ones, at moments drawn with seed {checks.seed}, {checks.seconds:.1f} s"
+        )
     for bound in floors(record):
         reached = f", {bound.ms / record.latency.median_ms:.0%} of it reached" if record.latency is not None else ""
         yield (
@@ -95,7 +107,8 @@ def _memory(memory: Memory) -> str:
     meters = {
         "weights": memory.weights_bytes,
         "inputs": memory.io_bytes,
-        "host peak": memory.host_peak_bytes,
+        f"host peak{f' (freed memory {memory.allocator})' if memory.allocator else ''}": memory.host_peak_bytes,
+        "helper processes": memory.helpers_peak_bytes or None,
         "calls add": memory.host_call_bytes,
         "allocated peak": memory.allocated_peak_bytes,
         "reserved peak": memory.reserved_peak_bytes,
@@ -107,12 +120,20 @@ def _memory(memory: Memory) -> str:
 
 def _parity(parity: Parity) -> Iterator[str]:
     """The reference, then the outputs, the largest errors first."""
-    yield f"reference {parity.judge}, eager {parity.judge_dtype}, {parity.sets} sets of inputs"
+    yield f"reference {parity.reference}, eager {parity.reference_dtype}, {parity.sets} sets of inputs"
     ordered = sorted(parity.outputs, key=lambda output: -(output.rel_l2 or 0))
     for output in ordered[:_OUTPUTS]:
         signal = "" if output.signal_db is None else f", signal {output.signal_db:.1f} dB"
         error = "not a number" if output.rel_l2 is None else f"{output.rel_l2:.2e}"
         verdict = "ok" if output.passed else f"FAILED: {output.problem}"
-        yield f"  {output.name}: relative L2 {error}, limit {output.limit:.2e}{signal}: {verdict}"
+        yield f"  {output.name}: relative L2 {error}, limit {output.limit:.2e}{signal}: {verdict}{_sensitivity(output)}"
     if len(ordered) > _OUTPUTS:
         yield f"  and {len(ordered) - _OUTPUTS} outputs with smaller errors"
+
+
+def _sensitivity(output: OutputParity) -> str:
+    """How far apart references of other inputs are: an engine that ignores its inputs would be off by as much."""
+    if output.sensitivity is None:
+        return ""
+    small = "" if output.small_sensitivity is None else f", slightly changed ones by {output.small_sensitivity:.1e}"
+    return f"; other inputs differ by {output.sensitivity:.1e}{small}"

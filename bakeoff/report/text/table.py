@@ -4,10 +4,14 @@ from collections.abc import Sequence
 
 from tabulate import tabulate
 
-from bakeoff.record.store import Stored, StoredComparison
-from bakeoff.report.columns import COLUMNS, cells, columns, contexts, data, legend
-from bakeoff.report.groups import groups
-from bakeoff.report.notes import findings, reasons, selftest_text
+from bakeoff.machine.terminal import one_line
+from bakeoff.record.schema import Record
+from bakeoff.record.store import Stored, StoredCeilings, StoredComparison
+from bakeoff.report.columns import COLUMNS, Context, cells, columns, contexts, data, legend
+from bakeoff.report.comparable import StaleRow, Table, tables
+from bakeoff.report.format import minute
+from bakeoff.report.groups import name_of
+from bakeoff.report.notes import ceilings_text, findings, reasons, selftest_text
 from bakeoff.report.recommendation import recommendation
 from bakeoff.report.spread import spread_lines
 
@@ -16,48 +20,83 @@ _COLUMNS = (
     "vs_eager_fp32", "peak_mib", "sqnr_db", "graph_breaks", "build",
 )  # fmt: skip
 _EXPLAINED = ("vs_eager", "floor")
+_WINNER = "*: faster in a final between the two best rows"
 _JSON = (
-    "record", "variant", "quantisation", "status", "reason", "latency", "video_fps", "floor", "of_floor", "vs_eager",
-    "vs_eager_fp32", "peak_mib", "sqnr_db", "build",
+    "record", "variant", "quantisation", "status", "reason", "stale", "latency", "video_fps", "floor", "of_floor",
+    "vs_eager", "vs_eager_fp32", "peak_mib", "sqnr_db", "build",
 )  # fmt: skip
 
 
-def as_rows(rows: Sequence[Stored]) -> list[dict[str, object]]:
-    """The rows of all tables under stable keys, with figures as numbers."""
-    return [data(_JSON, record, context) for group in groups(rows) for record, context in contexts(group.rows)]
+def as_rows(
+    rows: Sequence[Stored], measured: Sequence[StoredCeilings] = (), every: Sequence[Stored] = ()
+) -> list[dict[str, object]]:
+    """The rows of all tables under stable keys, with figures as numbers; stale rows have the reason and no ratios."""
+    found = []
+    for table in tables(rows, measured, every):
+        both = (*table.rows, *(row.entry for row in table.stale))
+        found += [data(_JSON, record, context) for record, context in contexts(both, ceilings=table.ceilings)]
+    return found
 
 
-def render(rows: Sequence[Stored], comparisons: Sequence[StoredComparison] = (), every: Sequence[Stored] = ()) -> str:
+def render(
+    rows: Sequence[Stored],
+    comparisons: Sequence[StoredComparison] = (),
+    every: Sequence[Stored] = (),
+    measured: Sequence[StoredCeilings] = (),
+) -> str:
     """One table for each group, with the reasons of rows that are not ok, findings, and the recommendation.
 
-    `every` holds the other builds and processes of rows that were measured in several.
+    `every` holds the other builds and processes of rows that were measured in several, and `measured` the sets of
+    ceilings. Rows that must not be compared with the others follow apart, without ratios.
     """
-    parts = []
-    for group in groups(rows):
-        notes = [note.text + (f" ({', '.join(note.names)})" if note.names else "") for note in findings(group.rows)]
-        notes += dict.fromkeys(selftest_text(entry.record) for entry in group.rows)
-        lines = [group.title, "", _table(group.rows), "", *legend(_explained(group.rows))]
-        lines += [f"{name}: {status}: {reason}" for name, status, reason in reasons(group.rows)]
-        lines += spread_lines(group.rows, every)
-        lines += [f"note: {text}" for text in notes]
-        lines.append(recommendation(group.rows, comparisons))
-        parts.append("\n".join(lines))
-    return "\n\n".join(parts)
+    return "\n\n".join(_section(table, comparisons, every) for table in tables(rows, measured, every))
 
 
-def _explained(rows: Sequence[Stored]) -> list[str]:
+def _section(table: Table, comparisons: Sequence[StoredComparison], every: Sequence[Stored]) -> str:
+    rows = table.rows
+    held = list(contexts(rows, comparisons, table.ceilings))
+    notes = [note.text + (f" ({', '.join(note.names)})" if note.names else "") for note in findings(rows)]
+    notes += dict.fromkeys(selftest_text(entry.record) for entry in rows)
+    explained = _explained(held)
+    differ = ceilings_text(table.ceilings)
+    notes += [differ] if differ is not None and "floor" in explained else []
+    lines = legend(explained)
+    lines += [_WINNER] if any(context.winner for _, context in held) else []
+    lines += [f"{name}: {status}: {reason}" for name, status, reason in reasons(rows)]
+    lines += spread_lines(rows, every)
+    lines += [f"note: {text}" for text in notes]
+    parts = [one_line(table.title), "", _table(held), "", *map(one_line, lines), *_stale(table.stale)]
+    return "\n".join([*parts, one_line(recommendation(rows, comparisons))])
+
+
+def _stale(rows: Sequence[StaleRow]) -> list[str]:
+    """Rows that must not be compared with the others: what they were, and why."""
+    if not rows:
+        return []
+    found = []
+    for row in rows:
+        record = row.entry.record
+        median = COLUMNS["median_ms"].text(record, Context(row.entry.id, {}))
+        texts = (name_of(record), median or record.status, minute(record.created), row.reason)
+        found.append([one_line(text) for text in texts])
+    headings = ("stale: not comparable with the rows above", "median ms", "measured (UTC)", "why")
+    text = tabulate(found, headings, disable_numparse=True, colalign=("left", "right", "left", "left"))
+    return ["", text, ""]
+
+
+def _explained(held: Sequence[tuple[Record, Context]]) -> list[str]:
     """Of the columns that need a line below the table, those with a value in any row."""
-    return [
-        key
-        for key in _EXPLAINED
-        if any(COLUMNS[key].value(record, context) is not None for record, context in contexts(rows))
-    ]
+    return [key for key in _EXPLAINED if any(COLUMNS[key].value(*row) is not None for row in held)]
 
 
-def _table(rows: Sequence[Stored]) -> str:
+def _table(held: Sequence[tuple[Record, Context]]) -> str:
     chosen = columns(_COLUMNS)
+    rows = []
+    for record, context in held:
+        name, *others = cells(_COLUMNS, record, context)
+        rows.append([f"* {name}" if context.winner else name, *others])
     return tabulate(
-        [cells(_COLUMNS, record, context) for record, context in contexts(rows)],
+        rows,
         headers=[column.heading for column in chosen],
         disable_numparse=True,
         colalign=["right" if column.numeric else "left" for column in chosen],

@@ -1,8 +1,12 @@
-"""Calls with inputs that an engine has not seen: whether each call computes, or returns stored results."""
+"""Calls with inputs that an engine has not seen: whether each call computes, or returns stored results.
+
+Engines may store results only once a binding is hot, so that changed values also follow many calls on one binding.
+"""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from statistics import median
 
 import torch
@@ -10,13 +14,25 @@ from torch import Tensor
 
 from bakeoff.backends.backend import Call, Engine, Outputs
 from bakeoff.record.schema import Finding, new_finding
-from bakeoff.worker.checks.outputs import copied
+from bakeoff.worker.checks.changed_inputs import ChangeableInputs, write
+from bakeoff.worker.checks.outputs import copied, same
 from bakeoff.worker.clocks.clock import TimingConfig, time_call
 from bakeoff.worker.subject import synchronise
 
 _ROUNDS = 4
+_SLOW_ROUNDS, _FAST_HOT_ROUNDS = 2, 8
+_SLOW_NS = 1_000_000_000
+"""Calls slower than this are tried in fewer rounds."""
+_FAST_NS = 2_000_000
+"""Calls faster than this are tried in more rounds when hot: other processes delay a few of them."""
+_FEWEST_HOT, _MOST_HOT, _HOT_S = 20, 50, 1.0
+"""Hot calls before changed values: at least 20 and at most 50, but not for longer than a second."""
 _SLOWER = 1.5
 """Calls on new values that take longer than this many times those on known ones do work that known values save."""
+_SLOWER_WHEN_HOT = 1.3
+"""The same for calls on one binding, where known and new values are written in the same way, in turn."""
+_LEAST_TIMED = 3
+"""Rounds on a hot binding from which times are compared: a machine may change its speed between two."""
 _LEAST_BIND_NS = 1_000_000
 _REPEATED = 2
 _LEAST_SAVED_NS = 20_000
@@ -35,6 +51,22 @@ class TimedBinding:
 
 
 @dataclass(frozen=True, slots=True)
+class HotRound:
+    """Calls on one binding that was called many times, in nanoseconds."""
+
+    typical_ns: int
+    """Median of the calls on unchanged values."""
+    known_ns: int
+    """A call after the same values were written again, which moves no version counter."""
+    changed_ns: int
+    """A call after other values were written."""
+    outputs: Outputs
+    """For the new values."""
+    former: Outputs
+    """For those before."""
+
+
+@dataclass(frozen=True, slots=True)
 class FreshInputsResult:
     """What calls on known and on new values took and returned."""
 
@@ -44,18 +76,39 @@ class FreshInputsResult:
     """Calls on values that the engine was called with before."""
     fresh: tuple[TimedBinding, ...]
     """Calls on values that it was never called with, each a few per cent off the last, in the same tensors."""
+    hot: tuple[HotRound, ...] = ()
+    """Calls on one binding; the last round's new values are the changed ones of the first set, which the engine was
+    called with before. Empty for engines whose calls read copies of the inputs."""
 
     @property
     def problem(self) -> str | None:
         """Why a call does not compute its outputs from its inputs; None if it does."""
+        return self._problem_of_bindings() or self._problem_when_hot()
+
+    def _problem_when_hot(self) -> str | None:
+        if not self.hot:
+            return None
+        if any(same(entry.outputs, entry.former) for entry in self.hot):
+            return "inputs that changed after many calls give identical outputs: results are stored"
+        timed = self.hot[:-1]
+        known, changed = [entry.known_ns for entry in timed], [entry.changed_ns for entry in timed]
+        if len(timed) >= _LEAST_TIMED and _slower(known, changed, _SLOWER_WHEN_HOT):
+            return f"after many calls one takes {_ms(known)}, and {_ms(changed)} on new inputs: results are stored"
+        again = min(entry.again_ns for entry in (*self.known, *self.fresh))
+        typical = max(entry.typical_ns for entry in self.hot)
+        if again > max(_REPEATED * typical, typical + _LEAST_SAVED_NS):
+            return f"the second call on inputs takes {_ms([again])}, later ones {_ms([typical])}: results are stored"
+        return None
+
+    def _problem_of_bindings(self) -> str | None:
         old, new = ([entry.call_ns for entry in entries] for entries in (self.known, self.fresh))
-        if min(new) > _SLOWER * max(old):
+        if _slower(old, new, _SLOWER):
             return f"a call takes {_ms(old)} on known inputs and {_ms(new)} on new ones: results are stored"
         entries = (*self.known, *self.fresh)
         first, again = min(entry.call_ns for entry in entries), max(entry.again_ns for entry in entries)
         if first > max(_REPEATED * again, again + _LEAST_SAVED_NS):
             return f"the first call on inputs takes {_ms([first])}, the next {_ms([again])}: results are stored"
-        if any(_same(entry.outputs, self.outputs) for entry in self.fresh):
+        if any(same(entry.outputs, self.outputs) for entry in self.fresh):
             return "inputs that differ by a few per cent give identical outputs: results are stored"
         bind_ns = min(entry.bind_ns for entry in entries)
         if bind_ns > max(_LEAST_BIND_NS, max(new)):
@@ -64,26 +117,70 @@ class FreshInputsResult:
 
     def alarms(self) -> list[Finding]:
         """The problem as a finding that makes the row unstable."""
-        return [new_finding("unseen", self.problem)] if self.problem is not None else []
+        return [new_finding("memoised", self.problem)] if self.problem is not None else []
 
 
 def call_with_fresh_inputs(
-    engine: Engine, sets: Sequence[Mapping[str, Tensor]], config: TimingConfig
+    engine: Engine,
+    sets: Sequence[Mapping[str, Tensor]],
+    config: TimingConfig,
+    changeable: Sequence[ChangeableInputs] = (),
 ) -> FreshInputsResult:
-    """Write other values into the tensors of the first set, bind and call.
+    """Write other values into the tensors of the first set, bind and call; then change values on a hot binding.
 
-    Overwrites `sets[0]`, so nothing that needs its values may follow.
+    `changeable` says how values of a binding are changed. Overwrites `sets[0]`, so nothing that needs its values may
+    follow.
     """
     tensors, values = sets[0], sets[1]
     bind = _binder(engine, tensors)
     first = _rebound(bind, tensors, values, config)
+    rounds = _SLOW_ROUNDS if first.call_ns > _SLOW_NS else _ROUNDS
+    scales = [1 - (2 * number + 3) / 128 for number in range(rounds)]  # change bf16, and leave values alike
     known, fresh = [], []
-    for number in range(_ROUNDS):
+    for scale in scales:
         known.append(_rebound(bind, tensors, values, config))
-        scale = 1 - 2.0 ** -(4 + number)  # large enough to change bf16, small enough to leave values alike
-        scaled = {name: tensor * scale for name, tensor in values.items()}
-        fresh.append(_rebound(bind, tensors, scaled, config))
-    return FreshInputsResult(first.outputs, tuple(known), tuple(fresh))
+        fresh.append(_rebound(bind, tensors, _scaled(values, scale), config))
+    hot: list[HotRound] = []
+    if changeable and changeable[0].rebind is None:
+        entry = changeable[0]
+        own = entry.tensors is tensors
+        call, target = (bind(), tensors) if own else (entry.call, entry.tensors)
+        count = _FAST_HOT_ROUNDS if first.again_ns < _FAST_NS else rounds
+        new_values = (_scaled(values, 1 + (2 * number + 3) / 128) for number in range(count - 1))
+        hot = [_hot_round(call, target, values, changed, config) for changed in chain(new_values, [entry.changed])]
+    return FreshInputsResult(first.outputs, tuple(known), tuple(fresh), tuple(hot))
+
+
+def _scaled(values: Mapping[str, Tensor], scale: float) -> dict[str, Tensor]:
+    """The values with every second one scaled: a module that normalises its input ignores a change of all alike."""
+    changed = {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in values.items()}
+    for tensor in changed.values():
+        tensor.view(-1)[::2] *= scale
+    return changed
+
+
+def _hot_round(
+    call: Call,
+    tensors: Mapping[str, Tensor],
+    values: Mapping[str, Tensor],
+    changed: Mapping[str, Tensor],
+    config: TimingConfig,
+) -> HotRound:
+    """Call many times on `values`, then once more after writing them again, and at last on `changed`."""
+    write(tensors, values)
+    samples: list[int] = []
+    started = time.monotonic()
+    while len(samples) < _MOST_HOT and (not samples or time.monotonic() - started < _HOT_S):
+        samples.append(time_call(call, config)[0])
+    write({name: tensor.data for name, tensor in tensors.items()}, values)  # `data` has a version counter of its own
+    known_ns, outputs = time_call(call, config)
+    former = copied(outputs)
+    if len(samples) >= _FEWEST_HOT:
+        for _ in range(_FEWEST_HOT):  # so that the copy is no idle gap before the next values
+            time_call(call, config)
+    write(tensors, changed)
+    changed_ns, outputs = time_call(call, config)
+    return HotRound(round(median(samples[len(samples) // 2 :])), known_ns, changed_ns, copied(outputs), former)
 
 
 def _binder(engine: Engine, tensors: Mapping[str, Tensor]) -> Callable[[], Call]:
@@ -113,16 +210,18 @@ def _rebound(
     return TimedBinding(bind_ns, call_ns, time_call(call, config)[0], kept)
 
 
+def _slower(known_ns: Sequence[int], new_ns: Sequence[int], ratio: float) -> bool:
+    """Whether every call on new values takes `ratio` times as long as one on known values, and 20 us longer.
+
+    Other processes only make calls longer, so the least of the new ones is compared with the lower quartile of the
+    known ones, or with their largest where there are fewer than four.
+    """
+    known = sorted(known_ns)[len(known_ns) // 4 if len(known_ns) >= 4 else -1]
+    return min(new_ns) > max(ratio * known, known + _LEAST_SAVED_NS)
+
+
 def _ms(samples_ns: Sequence[int]) -> str:
     return f"{median(samples_ns) / 1e6:.4f} ms"
-
-
-def _same(outputs: Outputs, others: Outputs) -> bool:
-    """Whether all outputs are equal bit for bit."""
-    return all(
-        isinstance(mine, Tensor) and isinstance(theirs, Tensor) and torch.equal(mine, theirs)
-        for mine, theirs in zip(outputs, others, strict=True)
-    )
 
 
 def changed_input(sets: Sequence[Mapping[str, Tensor]], drawn: Sequence[Mapping[str, Tensor]]) -> str | None:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from bakeoff.machine.gpus import nvml
 from bakeoff.record.schema import Memory
+from bakeoff.worker.helpers import helper_peak_bytes, reset_helper_peaks
 
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
@@ -69,26 +70,32 @@ def children_peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
 
 
+def trim_heap() -> None:
+    """Return what malloc holds free to the kernel, once (malloc_trim(3)); its policy stays."""
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "malloc_trim"):
+        libc.malloc_trim(0)
+
+
 def return_freed_memory() -> None:
     """Make glibc return freed memory to the kernel at once from now on; it slows calls, so call it after timing."""
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):
         libc.mallopt(_M_TRIM_THRESHOLD, 0)
         libc.mallopt(_M_MMAP_THRESHOLD, _MMAP_BYTES)
-        libc.malloc_trim(0)
+        trim_heap()
 
 
 def kept_bytes(round_of_calls: Callable[[], object], rounds: int, device: str) -> int:
-    """Bytes that `rounds` rounds of calls leave allocated on the host and the device; call `return_freed_memory` first.
+    """Bytes that `rounds` rounds of calls leave allocated on the host and the device.
 
-    The allocators return their caches before each reading: these grow with calls too, but are not a leak.
+    Freed memory is returned to the kernel from here on, which makes calls slower: call it after timing. The allocators
+    return their caches before each reading: these grow with calls too, but are not a leak.
     """
 
     def held() -> int:
         gc.collect()
-        libc = ctypes.CDLL(None)
-        if hasattr(libc, "malloc_trim"):
-            libc.malloc_trim(0)
+        trim_heap()
         if device == "cpu":
             return resident_bytes()
         torch.cuda.synchronize()
@@ -96,6 +103,7 @@ def kept_bytes(round_of_calls: Callable[[], object], rounds: int, device: str) -
         free, total = torch.cuda.mem_get_info()
         return resident_bytes() + total - free
 
+    return_freed_memory()
     round_of_calls()
     before = held()
     for _ in range(rounds):
@@ -161,40 +169,56 @@ def meter(
 ) -> Memory:
     """Peak memory over two rounds of calls, in a pass of its own; nothing in it is timed.
 
+    malloc keeps freed memory, as in the timed window, but what it kept from the build is returned to the kernel first.
     `context_bytes` is the device meter's figure when only the runtime's context existed.
     """
+    trim_heap()
     if device == "cpu":
         return _meter_host(round_of_calls, weights_bytes, io_bytes)
     return _meter_cuda(round_of_calls, weights_bytes, io_bytes, context_bytes)
 
 
 def _meter_host(round_of_calls: Callable[[], object], weights_bytes: int, io_bytes: int) -> Memory:
-    return_freed_memory()
     before = resident_bytes()
+    peak, helpers = _host_peaks(round_of_calls)
+    return Memory(
+        weights_bytes,
+        io_bytes,
+        host_peak_bytes=peak + helpers,
+        host_call_bytes=peak - before,
+        allocator="kept",
+        helpers_peak_bytes=helpers,
+    )
+
+
+def _host_peaks(round_of_calls: Callable[[], object]) -> tuple[int, int]:
+    """Peak resident size of this process over some rounds of calls, and that of the processes that it started."""
     reset_host_peak()
+    reset_helper_peaks()
+    helpers = helper_peak_bytes()
     for _ in range(_METERED_ROUNDS):
         round_of_calls()
-    peak = host_peak_bytes()
-    return Memory(weights_bytes, io_bytes, host_peak_bytes=peak, host_call_bytes=peak - before)
+        helpers = max(helpers, helper_peak_bytes())
+    return host_peak_bytes(), helpers
 
 
 def _meter_cuda(round_of_calls: Callable[[], object], weights_bytes: int, io_bytes: int, context_bytes: int) -> Memory:
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
-    reset_host_peak()
     used = device_meter()
-    for _ in range(_METERED_ROUNDS):
-        round_of_calls()
+    peak, helpers = _host_peaks(round_of_calls)
     torch.cuda.synchronize()
     device_peak, reserved = used.used_bytes(), torch.cuda.max_memory_reserved()
     return Memory(
         weights_bytes,
         io_bytes,
-        host_peak_bytes=host_peak_bytes(),
+        host_peak_bytes=peak + helpers,
         allocated_peak_bytes=torch.cuda.max_memory_allocated(),
         reserved_peak_bytes=reserved,
         device_peak_bytes=device_peak,
         device_meter=used.name,
         unexplained_bytes=device_peak - reserved - context_bytes,
+        allocator="kept",
+        helpers_peak_bytes=helpers,
     )

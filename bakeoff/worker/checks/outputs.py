@@ -111,6 +111,14 @@ def _equal(outputs: object, copy: object) -> bool:
     )
 
 
+def same(outputs: Sequence[object], others: Sequence[object]) -> bool:
+    """Whether all outputs of two calls are equal bit for bit; False where one is no tensor or is not a number."""
+    return all(
+        isinstance(mine, Tensor) and isinstance(theirs, Tensor) and torch.equal(mine, theirs)
+        for mine, theirs in zip(outputs, others, strict=True)
+    )
+
+
 def copied(outputs: Any) -> Any:
     """What a call returned with its plain tensors cloned; anything else unchanged, for the parity check to report."""
     if not isinstance(outputs, tuple | list):

@@ -1,4 +1,5 @@
-"""Peak rates of this device: copies and reads of several sizes, matrix products and convolutions for each dtype.
+"""Peak rates of this device: copies and reads of several sizes, matrix products and convolutions for each dtype, and
+products of int8 matrices.
 
 Each figure is the fastest of 25 repeats after warm-up, as STREAM (McCalpin, 1995) and BLIS' test drivers report it; the
 median is stored beside it and shows how busy the host was.
@@ -6,12 +7,14 @@ median is stored beside it and shows how busy the host was.
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from statistics import median
 from typing import Literal
 
 import torch
 import torch.nn.functional as F
 
+from bakeoff.backends.torch_internals import int8_product
 from bakeoff.machine.floors import Ceiling
 from bakeoff.process.jobs import CeilingsJob, CeilingsResult
 from bakeoff.worker.clocks.cpu_usage import measure_cpu_usage
@@ -51,6 +54,10 @@ def _measure(job: CeilingsJob, report: Report) -> Iterator[Ceiling]:
             report("ceilings", f"{dtype} products and convolutions")
             yield from _products(dtype, device)
             yield from _convolutions(dtype, device)
+    with flags("fp32", job.threads):
+        report("ceilings", "int8 products")
+        with suppress(RuntimeError):  # this device, or this build of torch, has no such kernel
+            yield from _int8_products(device)
 
 
 def _copy(size: int, device: str) -> Ceiling:
@@ -75,6 +82,17 @@ def _products(dtype: str, device: str) -> Iterator[Ceiling]:
         left, right = (torch.randn(width, width, device=device).to(TORCH_DTYPES[dtype]) for _ in range(2))
         seconds = _repeat(lambda left=left, right=right: torch.mm(left, right), device)  # type: ignore[misc]
         yield _rate("product", dtype, 2 * width**3, seconds)
+        if min(seconds) * 8 > _LONGEST_S:
+            return
+
+
+def _int8_products(device: str) -> Iterator[Ceiling]:
+    """Products of int8 matrices, whose multiplications and additions count as FLOP; the right one is stored by columns,
+    as a linear layer's weights are, since other layouts are several times slower."""
+    for width in _WIDTHS[device]:
+        left, rows = (torch.randint(-127, 128, (width, width), dtype=torch.int8, device=device) for _ in range(2))
+        seconds = _repeat(lambda left=left, right=rows: int8_product(left, right.t()), device)  # type: ignore[misc]
+        yield _rate("product", "int8", 2 * width**3, seconds)
         if min(seconds) * 8 > _LONGEST_S:
             return
 

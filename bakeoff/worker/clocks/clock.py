@@ -34,6 +34,8 @@ class TimingConfig:
     """Empties the device's caches before each call, outside the clock; None where caches are left as they are."""
     held_bytes: Callable[[], int] = field(default=lambda: 0)
     """Bytes that the process holds on the host and the device."""
+    core_distance_ns: Callable[[], float | None] = field(default=lambda: None)
+    """Reads the time of a cache line from one CPU to another and back; None where that cannot be read."""
     inputs: tuple[torch.Tensor, ...] = ()
     """The tensors that the calls are bound to; never overwritten."""
     report: Report = field(default=lambda _phase, _detail="": None)

@@ -1,11 +1,18 @@
-"""CPU time that this process and all others used within a block of code."""
+"""CPU time that this process, those that it started, and all others used within a block of code."""
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import psutil
+from bakeoff.machine import cgroups
+from bakeoff.models.types import Scalar
+from bakeoff.worker.helpers import helper_cpu_s
+
+_BUSY = (1, 2, 3, 6, 7, 8)
+"""Columns of /proc/stat that count as used: user, nice, system, irq, softirq and steal (proc(5)); user includes what
+guests of this host took."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,23 +20,74 @@ class CpuUsage:
     """CPU usage over an interval."""
 
     other_share: float = 0.0
-    """Share of all logical CPUs that other processes and the hypervisor used, 0 to 1."""
+    """Share of the CPUs of this process's affinity mask that other processes and the hypervisor used, 0 to 1."""
     own_cores: float = 0.0
-    """Cores that this process kept busy."""
+    """Cores that this process and those that it started kept busy."""
+    helper_cores: float = 0.0
+    """Those of them that the processes that it started kept busy."""
+    waited_share: float | None = None
+    """Share of the time in which a task of this process's control group waited for a CPU; None where nothing tells."""
+    contention: float = 0.0
+    """`other_share`; or `waited_share` in a group with less CPU time than its affinity mask has CPUs, as containers on
+    shared nodes: there others use these CPUs by design, and take something only where this process waits."""
+
+    def facts(self) -> dict[str, Scalar]:
+        """The figures as a record stores them with the state of the device."""
+        found: dict[str, Scalar] = {
+            "other_cpu_share": round(self.other_share, 4),
+            "cores_busy": round(self.own_cores, 3),
+            "helper_cores": round(self.helper_cores, 3),
+        }
+        return found if self.waited_share is None else found | {"cpu_pressure": round(self.waited_share, 4)}
 
 
 @contextmanager
 def measure_cpu_usage() -> Iterator[Callable[[], CpuUsage]]:
     """Yields a function that returns the usage within the block, once the block has ended."""
     usage = CpuUsage()
-    system, own, started = psutil.cpu_times(), time.process_time(), time.monotonic()
+    cpus = os.sched_getaffinity(0)
+    before = _read(cpus)
     yield lambda: usage
-    wall = time.monotonic() - started
-    later = psutil.cpu_times()
-    busy = sum(
-        getattr(later, name) - getattr(system, name)
-        for name in ("user", "nice", "system", "irq", "softirq", "steal")
-        if hasattr(later, name)
-    )
-    mine = time.process_time() - own
-    usage = CpuUsage(max(0.0, busy - mine) / (wall * (psutil.cpu_count() or 1)), mine / wall)
+    usage = _usage(before, _read(cpus), len(cpus))
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """Seconds so far, each by its own clock."""
+
+    wall_s: float
+    all_s: float
+    """Of all processes on the CPUs of the mask."""
+    own_s: float
+    helpers_s: float
+    waited_s: float | None
+
+
+def _read(cpus: set[int]) -> _Reading:
+    waited_us = cgroups.cpu_wait_us()
+    waited_s = None if waited_us is None else waited_us / 1e6
+    return _Reading(time.monotonic(), _all_cpu_s(cpus), time.process_time(), helper_cpu_s(), waited_s)
+
+
+def _usage(before: _Reading, after: _Reading, cpus: int) -> CpuUsage:
+    wall_s = after.wall_s - before.wall_s
+    helpers_s = max(0.0, after.helpers_s - before.helpers_s)
+    own_s = after.own_s - before.own_s + helpers_s
+    other_share = max(0.0, after.all_s - before.all_s - own_s) / (wall_s * cpus)
+    waited_share = None
+    if before.waited_s is not None and after.waited_s is not None:
+        waited_share = min(1.0, (after.waited_s - before.waited_s) / wall_s)
+    quota = cgroups.cpu_quota()
+    shares_cpus = waited_share is not None and quota is not None and quota < cpus
+    contention = waited_share if shares_cpus and waited_share is not None else other_share
+    return CpuUsage(other_share, own_s / wall_s, helpers_s / wall_s, waited_share, contention)
+
+
+def _all_cpu_s(cpus: set[int], stat: str = "/proc/stat") -> float:
+    wanted, ticks = {f"cpu{number}" for number in cpus}, 0
+    with open(stat, encoding="ascii") as file:
+        for line in file:
+            columns = line.split()
+            if columns[0] in wanted:
+                ticks += sum(int(columns[index]) for index in _BUSY if index < len(columns))
+    return ticks / os.sysconf("SC_CLK_TCK")

@@ -2,14 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
+
+from torch import Tensor
 
 from bakeoff.models.component import Quantisation
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record.schema import OutputParity, Parity
 from bakeoff.worker.checks.outputs import OutputWatch
 from bakeoff.worker.reference.error import Difference, difference, expected_dtype, limits, not_comparable, worst
-from bakeoff.worker.reference.make import load_reference, read_about, read_eager
+from bakeoff.worker.reference.files import ReferenceFiles, set_name
+from bakeoff.worker.reference.sensitivity import with_sensitivity
 from bakeoff.worker.subject import LoadedSubject
 from bakeoff.worker.torch_flags import TORCH_DTYPES
 
@@ -20,33 +22,51 @@ _ROUNDING = 1e-6
 class Reference:
     """The reference outputs of one subject, and the limits of one dtype and class of quantisation."""
 
-    def __init__(self, folder: Path, loaded: LoadedSubject, dtype: str, quantisation: Quantisation = "") -> None:
-        """Read from `folder`, which a ReferenceJob filled. Raises BakeoffError when it was made from other weights."""
-        self._folder = folder
-        self._about = read_about(folder)
-        if self._about["weights"] != loaded.weights:
+    def __init__(
+        self, files: ReferenceFiles, loaded: LoadedSubject, dtype: str, quantisation: Quantisation = ""
+    ) -> None:
+        """Read what all limits follow from; the outputs themselves are read when they are needed.
+
+        Raises BakeoffError when the references were made from other weights, or a file was changed.
+        """
+        self._files = files
+        self._about = files.about()
+        if self._about.weights != loaded.weights:
             raise BakeoffError(
-                f"The reference {folder.name} was made from other weights. Run the sweep again.", code="bad-checkpoint"
+                f"The reference {self._about.reference} was made from other weights. Run the sweep again.",
+                code="bad-checkpoint",
             )
+        self.changed_sets = self._about.changed_sets
+        """How many sets, from the first, also have references for changed values."""
         self._specs = loaded.workload.outputs
         self._dtype = TORCH_DTYPES[dtype]
-        eager = read_eager(folder, dtype)
+        eager = files.eager(dtype)
         self.eager = eager.runs
         self._noise: Mapping[str, float] = eager.noise
         self._limits = limits(self._specs, eager.noise, loaded.component.tolerance_fp32, quantisation)
 
     def watch(self) -> OutputWatch:
         """A check of outputs between timed calls, against all references."""
-        references = (load_reference(self._folder, index) for index in range(int(self._about["sets"])))
+        references = (self._files.outputs(set_name(index)) for index in range(self._about.sets))
         return OutputWatch(self._specs, references, self._limits)
 
     def differences(self, index: int, outputs: object, when: str = "") -> list[Difference]:
         """Each output of set `index` against its reference; `when` is added to the text about a wrong one."""
-        where = f"inputs {index}{', ' if when else ''}{when}"
-        return [replace(entry, where=where) for entry in self._compared(index, outputs)]
+        return self._compared(set_name(index), outputs, f"inputs {index}", when)
 
-    def _compared(self, index: int, outputs: object) -> list[Difference]:
-        reference = load_reference(self._folder, index)
+    def changed_differences(self, index: int, outputs: object, when: str = "") -> list[Difference]:
+        """Each output for the changed values of set `index`, below `changed_sets`, against its reference."""
+        return self._compared(set_name(index, changed=True), outputs, f"changed inputs {index}", when)
+
+    def _compared(self, name: str, outputs: object, which: str, when: str) -> list[Difference]:
+        where = f"{which}{', ' if when else ''}{when}"
+        try:
+            reference = self._files.outputs(name)
+        except BakeoffError as error:  # changed by code of the variant, which ran since the limits were read
+            return [replace(not_comparable(str(error)), where=where) for _ in self._specs]
+        return [replace(entry, where=where) for entry in self._each(reference, outputs)]
+
+    def _each(self, reference: Mapping[str, Tensor], outputs: object) -> list[Difference]:
         if not isinstance(outputs, tuple | list) or len(outputs) != len(self._specs):
             found = f"{len(outputs)} outputs" if isinstance(outputs, tuple | list) else f"a {type(outputs).__name__}"
             problem = f"a call returned {found}, the workload has {len(self._specs)} outputs"
@@ -70,8 +90,8 @@ class Reference:
             for position, spec in enumerate(self._specs)
         ]
         return Parity(
-            judge=self._folder.name,
-            judge_dtype=str(self._about["dtype"]),
-            sets=int(self._about["sets"]),
-            outputs=tuple(outputs),
+            reference=self._about.reference,
+            reference_dtype=self._about.dtype,
+            sets=self._about.sets,
+            outputs=tuple(with_sensitivity(output, self._about) for output in outputs),
         )

@@ -1,13 +1,13 @@
 """Makes reference outputs of a subject, in fp64 where that is affordable, and eager's own error in each dtype."""
 
 import math
-import time
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from itertools import combinations
 from pathlib import Path
 
 import msgspec
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from bakeoff.machine.files import write_atomically
@@ -15,24 +15,16 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.process.jobs import ReferenceJob, ReferenceResult, Subject
 from bakeoff.worker.checks.dispatch import Dispatched, dispatched
 from bakeoff.worker.reference.error import difference, expected_dtype
+from bakeoff.worker.reference.files import ABOUT, About, Eager, ReferenceFiles, eager_file, set_name
+from bakeoff.worker.reference.sensitivity import check_sensitivity, least_difference
 from bakeoff.worker.reporter import Report
-from bakeoff.worker.subject import LoadedSubject, cast_inputs, load_subject
+from bakeoff.worker.subject import LoadedSubject, cast_inputs, changed_inputs, changed_set_count, load_subject
 from bakeoff.worker.torch_flags import TORCH_DTYPES, flags
 
 _FP64_BYTES = 8 << 30
 _FP64_SECONDS = 60.0
 _FP64_FLOPS = {"cpu": 1e10, "cuda": 1e13}
 """Low estimates of fp64 FLOP/s, to decide beforehand whether a reference takes less than a minute."""
-
-
-@dataclass(frozen=True, slots=True)
-class Eager:
-    """Plain eager in one dtype: its own error, and the operators it dispatches. Stored in the reference's folder."""
-
-    noise: dict[str, float]
-    """Relative L2 of each output against the reference."""
-    runs: Dispatched
-    """In one call."""
 
 
 def reference_dtype(module: nn.Module, io_elements: int, flops: int, device: str) -> str:
@@ -42,14 +34,22 @@ def reference_dtype(module: nn.Module, io_elements: int, flops: int, device: str
     return "fp64" if needed <= _FP64_BYTES and seconds <= _FP64_SECONDS else "fp32"
 
 
-def _run(loaded: LoadedSubject, dtype: str, device: str, threads: int) -> list[tuple[Tensor, ...]]:
-    """Plain eager on every set of inputs; leaves the module in that dtype."""
+def _run(loaded: LoadedSubject, dtype: str, device: str, threads: int) -> dict[str, tuple[Tensor, ...]]:
+    """Outputs of plain eager by `set_name`, for all sets and changed sets; leaves the module in that dtype."""
     with flags(dtype, threads):
         module = loaded.module.to(device=device, dtype=TORCH_DTYPES[dtype])
-        return [
-            tuple(output.cpu() for output in module(*cast_inputs(loaded.workload, inputs, dtype, device).values()))
-            for inputs in loaded.sets
-        ]
+        return {
+            name: tuple(output.cpu() for output in module(*cast_inputs(loaded.workload, given, dtype, device).values()))
+            for name, given in _all_inputs(loaded)
+        }
+
+
+def _all_inputs(loaded: LoadedSubject) -> Iterator[tuple[str, Mapping[str, Tensor]]]:
+    """(`set_name`, fp32 values) of all sets and changed sets, made one at a time."""
+    for index, inputs in enumerate(loaded.sets):
+        yield set_name(index), inputs
+    for index in range(changed_set_count(loaded.workload)):
+        yield set_name(index, changed=True), changed_inputs(loaded, index)
 
 
 def make_reference(job: ReferenceJob, report: Report) -> ReferenceResult:
@@ -57,34 +57,25 @@ def make_reference(job: ReferenceJob, report: Report) -> ReferenceResult:
 
     Raises BakeoffError for a wrong checkpoint, or where eager's outputs are not as the component's spec states.
     """
-    started = time.monotonic()
     folder = Path(job.folder)
     subject = job.subject
     report("weights")
     loaded = load_subject(subject)
-    about_file = folder / "reference.json"
-    reused = about_file.exists()
-    if not reused:
+    if not (folder / ABOUT).exists():
         work = loaded.workload.work
         dtype = reference_dtype(loaded.module, work.io_elements, work.flops * len(loaded.sets), subject.device)
         report("reference", f"eager {dtype}")
-        outputs = _run(loaded, dtype, subject.device, subject.threads)
-        check_outputs(loaded, outputs[0])
-        names = [spec.name for spec in loaded.workload.outputs]
-        folder.mkdir(parents=True, exist_ok=True)
-        for index, tensors in enumerate(outputs):
-            kept = {name: tensor.contiguous() for name, tensor in zip(names, tensors, strict=True)}
-            save_file(kept, folder / f"set{index}.safetensors")
-        made = {"dtype": dtype, "weights": loaded.weights, "sets": len(loaded.sets), "reference": folder.name}
-        write_atomically(about_file, msgspec.json.encode(made))
-    about = read_about(folder)
-    if about["weights"] != loaded.weights:
+        _write_outputs(folder, loaded, dtype, _run(loaded, dtype, subject.device, subject.threads))
+    files = ReferenceFiles(folder, None)
+    about = files.about()
+    if about.weights != loaded.weights:
         raise BakeoffError(
             f"The weights changed during the sweep: reference {folder.name} was made from others. Run the sweep again.",
             code="bad-checkpoint",
         )
-    missing = [dtype for dtype in job.dtypes if not (folder / f"eager-{dtype}.json").exists()]
-    references = [load_reference(folder, index) for index in range(len(loaded.sets))] if missing else []
+    missing = [dtype for dtype in job.dtypes if not (folder / eager_file(dtype)).exists()]
+    names = [name for name, _ in _all_inputs(loaded)] if missing else []
+    references = {name: files.outputs(name) for name in names}
     rounded = False
     for dtype in sorted(missing, key=lambda name: TORCH_DTYPES[name].itemsize, reverse=True):
         report("reference", f"noise floor of eager {dtype}")
@@ -93,18 +84,39 @@ def make_reference(job: ReferenceJob, report: Report) -> ReferenceResult:
         outputs = _run(loaded, dtype, subject.device, subject.threads)
         rounded = TORCH_DTYPES[dtype].itemsize < 4
         eager = Eager(_noise(loaded, outputs, references, dtype), _operators(loaded, dtype, subject))
-        write_atomically(folder / f"eager-{dtype}.json", msgspec.json.encode(eager))
-    return ReferenceResult(folder.name, str(about["dtype"]), time.monotonic() - started, reused and not missing)
+        write_atomically(folder / eager_file(dtype), msgspec.json.encode(eager))
+    return ReferenceResult(folder.name)
+
+
+def _write_outputs(folder: Path, loaded: LoadedSubject, dtype: str, outputs: Mapping[str, tuple[Tensor, ...]]) -> None:
+    """Check and write what eager in `dtype` computed for every set and changed set."""
+    names = [spec.name for spec in loaded.workload.outputs]
+    sets = [outputs[set_name(index)] for index in range(len(loaded.sets))]
+    changed_sets = [outputs[set_name(index, changed=True)] for index in range(changed_set_count(loaded.workload))]
+    check_outputs(loaded, sets[0])
+    sensitivity = least_difference(names, combinations(sets, 2))
+    small_sensitivity = least_difference(names, zip(sets, changed_sets, strict=False))
+    check_sensitivity(loaded, sensitivity, small_sensitivity)
+    folder.mkdir(parents=True, exist_ok=True)
+    for inputs, tensors in outputs.items():
+        kept = {name: tensor.contiguous() for name, tensor in zip(names, tensors, strict=True)}
+        save_file(kept, folder / f"{inputs}.safetensors")
+    counts = len(sets), len(changed_sets)
+    made = About(folder.name, dtype, loaded.weights, *counts, sensitivity, small_sensitivity)
+    write_atomically(folder / ABOUT, msgspec.json.encode(made))
 
 
 def _noise(
-    loaded: LoadedSubject, outputs: list[tuple[Tensor, ...]], references: list[dict[str, Tensor]], dtype: str
+    loaded: LoadedSubject,
+    outputs: Mapping[str, tuple[Tensor, ...]],
+    references: Mapping[str, dict[str, Tensor]],
+    dtype: str,
 ) -> dict[str, float]:
     noise = {}
     for position, spec in enumerate(loaded.workload.outputs):
         entries = [
-            difference(tensors[position], reference[spec.name], expected_dtype(spec, TORCH_DTYPES[dtype]))
-            for tensors, reference in zip(outputs, references, strict=True)
+            difference(tensors[position], references[name][spec.name], expected_dtype(spec, TORCH_DTYPES[dtype]))
+            for name, tensors in outputs.items()
         ]
         largest = max(entry.rel_l2 for entry in entries)  # infinite where eager's own output is not finite
         noise[spec.name] = largest if math.isfinite(largest) else 0.0
@@ -135,18 +147,3 @@ def check_outputs(loaded: LoadedSubject, outputs: tuple[Tensor, ...]) -> None:
                 f"Check the weights and the network.",
                 code="wrong-output",
             )
-
-
-def read_about(folder: Path) -> dict[str, str | int]:
-    about: dict[str, str | int] = msgspec.json.decode((folder / "reference.json").read_bytes())
-    return about
-
-
-def load_reference(folder: Path, index: int) -> dict[str, Tensor]:
-    tensors: dict[str, Tensor] = load_file(folder / f"set{index}.safetensors")
-    return tensors
-
-
-def read_eager(folder: Path, dtype: str) -> Eager:
-    eager: Eager = msgspec.json.decode((folder / f"eager-{dtype}.json").read_bytes(), type=Eager)
-    return eager

@@ -17,13 +17,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lab import command_line
 from records import SETTLED, Ran, bakeoff, record
 
 from bakeoff.machine import host
 from bakeoff.models import component_names
 from bakeoff.models.errors import ErrorCode
+from bakeoff.record.folders import machine_of
 from bakeoff.record.store import save
-from bakeoff.report.markdown import history
+from bakeoff.report.markdown import files, history
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 LINE_LIMIT = 720
@@ -108,7 +110,7 @@ def check(ran: Ran, code: ErrorCode, says: Sequence[str] = (), exit: int = 2, al
 @pytest.fixture
 def lab(tmp_path: Path) -> Lab:
     save(tmp_path / "runs", record("eager", [1.0] * 20))
-    history.update(tmp_path / "runs")
+    files.update(tmp_path / "runs")
     for name, text in OWN_CODE.items():
         (tmp_path / name).write_text(text)
     return Lab(tmp_path)
@@ -174,6 +176,9 @@ OPTIONS: list[tuple[str, list[str | bytes], ErrorCode, list[str]]] = [
     ("checkpoint-missing", ["--checkpoint", "no.pt"], "bad-checkpoint", ["--checkpoint no.pt"]),
     ("checkpoint-device", ["--checkpoint", "/dev/full"], "bad-checkpoint", ["--checkpoint /dev/full"]),
     ("note", ["--note", b"\xff"], "bad-option", ["'\\udcff'"]),
+    ("long-note", ["--note", "x" * 501], "bad-option", ["--note", "501"]),
+    ("never-runs", ["--backends", "eager+eager"], "not-composable", ["eager"]),
+    ("resume-of-nothing", ["--resume", "--dry-run"], "nothing-to-resume", ["--resume"]),
     ("resume", ["--resume"], "nothing-to-resume", ["--resume"]),
 ]
 
@@ -269,7 +274,7 @@ def _empty(path: Path, **_: Any) -> None:
         ("truncated.safetensors", _truncated, ""),
         ("foreign.safetensors", _foreign, "toy"),
         ("small.safetensors", _wrong_shapes, "world.weight is [256, 64], not [128, 32]"),
-        ("evil-pickle.pt", _malicious_pickle, ""),
+        ("evil-pickle.pt", _malicious_pickle, "posix.mkdir"),
         ("evil-archive.pt", _malicious_archive, "posix.mkdir"),
         ("weights.bin", _empty, "'.bin'"),
     ],
@@ -278,8 +283,12 @@ def _empty(path: Path, **_: Any) -> None:
 def test_checkpoint(lab: Lab, name: str, write: Any, says: str) -> None:
     marker = lab.folder / "executed"
     write(lab.folder / name, marker=marker)
-    arguments = ("sweep", "toy", "--backends", "eager", "--device", "cpu", "--checkpoint", name)
-    lab.refuses(*arguments, code="bad-checkpoint", says=[name, says], alone=False)
+    before = lab.kept()
+    arguments = ("sweep", "toy", "--backends", "eager", "--device", "cpu", "--checkpoint", str(lab.folder / name))
+    with command_line(arguments) as process:  # which measures no ceilings
+        out, err = process.communicate(timeout=120)
+    check(Ran(process.returncode, out, err), "bad-checkpoint", [name, says], alone=False)
+    assert lab.kept() == before
     assert not marker.exists()
 
 
@@ -290,9 +299,9 @@ def test_checkpoint(lab: Lab, name: str, write: Any, says: str) -> None:
     ("runs", "code", "says"),
     [
         ("", "bad-option", "--runs"),
-        ("own.py", "not-readable", "own.py/records"),
-        ("own.py/below", "not-readable", "own.py/below/records"),
-        ("/proc/nowhere", "not-writable", "/proc/nowhere/records"),
+        ("own.py", "not-readable", "own.py"),
+        ("own.py/below", "not-readable", "own.py/below"),
+        ("/proc/nowhere", "not-writable", "/proc/nowhere"),
         ("x" * 300, "not-readable", "xxx"),
     ],
     ids=["empty", "a file", "below a file", "read-only", "long"],
@@ -346,9 +355,7 @@ def test_record_that_does_not_fit_and_resume(lab: Lab) -> None:
     resumed = lab.run(*SETTLED, "--resume")
     assert resumed.code == 3
     assert resumed.said == []
-    made = [name for name in lab.kept() if name not in before and not name.endswith(".svg")]
-    assert len(made) == 1
-    assert made[0].endswith(".json")
+    assert len([name for name in lab.kept() if name not in before and name.endswith(".json")]) == 1
     lab.refuses(*SETTLED, "--resume", code="nothing-to-resume")
 
 
@@ -357,9 +364,9 @@ def test_full_disk(lab: Lab) -> None:
     script = """
         mount -t tmpfs -o size=4k full "$1" && shift || exit 77
         "$@" --json; echo "first ends with $?"
-        ls -A full full/records
+        ls -A full full/*/records
         mount -o remount,size=1m full "$PWD/full" && "$@" --resume --json; echo "second ends with $?"
-        ls -A full full/records
+        ls -A full full/*/records
     """
     (lab.folder / "full").mkdir()
     if not shutil.which("unshare"):
@@ -385,12 +392,17 @@ def test_full_disk(lab: Lab) -> None:
 
 
 def _keep(lab: Lab, name: str, content: bytes) -> None:
-    (lab.runs / "records" / f"{name}.json").write_bytes(content)
+    (_folder(lab) / f"{name}.json").write_bytes(content)
 
 
 def _only(lab: Lab) -> Path:
-    (path,) = (lab.runs / "records").glob("*.json")
+    (path,) = lab.runs.glob("*/records/*.json")
     return path
+
+
+def _folder(lab: Lab) -> Path:
+    """The folder of the records of the machine that `record` names."""
+    return lab.runs / machine_of(record()).folder / "records"
 
 
 @pytest.mark.parametrize(
@@ -433,7 +445,10 @@ def test_unreadable_records_are_reported_and_the_others_are_used(lab: Lab) -> No
     for name, content in UNREADABLE.items():
         _keep(lab, name, content)
     before = lab.kept()
-    lab.refuses("history", "--check", code="bad-record", says=["binary.json"], exit=1)
+    ran = lab.run("history", "--check")
+    assert (ran.code, len(ran.said)) == (1, len(UNREADABLE))
+    assert all(f"{name}.json" in line for name, line in zip(sorted(UNREADABLE), ran.said, strict=True))
+    assert ran.said[-1].endswith(" [bad-record]")
     ran = lab.run("table", "--json")
     assert ran.code == 0
     assert len(ran.said) == 4
@@ -456,7 +471,7 @@ def test_history_and_sweeps_go_on_beside_an_unreadable_record(lab: Lab) -> None:
     assert (ran.code, len(ran.said)) == (3, 1)
     assert "bad.json" in ran.said[0]
     assert len(json.loads(ran.out)["records"]) == 1
-    assert lab.kept()["records/bad.json"] == b"{"
+    assert (_folder(lab) / "bad.json").read_bytes() == b"{"
 
 
 def test_edited_record(lab: Lab) -> None:
@@ -479,9 +494,14 @@ def test_edited_record(lab: Lab) -> None:
     ids=["hand edit", "not text", "missing record", "stale", "missing page"],
 )
 def test_history_check(lab: Lab, spoil: Any, says: str) -> None:
-    assert history.check(lab.runs) is None
+    assert files.check(lab.runs) == []
     spoil(lab)
-    lab.refuses("history", "--check", code="bad-page", says=[says], exit=1)
+    before = lab.kept()
+    ran = lab.run("history", "--check")
+    assert ran.code == 1
+    assert says in ran.said[0]
+    assert ran.said[-1].endswith(" [bad-page]")
+    assert lab.kept() == before
 
 
 @pytest.mark.parametrize(
@@ -489,25 +509,45 @@ def test_history_check(lab: Lab, spoil: Any, says: str) -> None:
     [
         (["zzz", "--reason", "bad"], "no-record", "'zzz'"),
         (["2026", "--reason", " "], "bad-option", "--reason"),
-        (["2026", "--reason", "bad", "--runs", "elsewhere"], "no-record", "elsewhere/records"),
+        (["2026", "--reason", "x" * 501], "bad-option", "501"),
+        (["2026", "--reason", "bad", "--runs", "elsewhere"], "no-record", "elsewhere"),
         (["elsewhere.json", "--reason", "bad"], "no-record", "--runs"),
     ],
-    ids=["unknown", "no reason", "another folder", "not in the folder"],
+    ids=["unknown", "no reason", "long reason", "another folder", "not in the folder"],
 )
 def test_supersede(lab: Lab, arguments: list[str], code: ErrorCode, says: str) -> None:
     name = save(lab.folder / "other", record("inductor", [1.0] * 20))
-    elsewhere = lab.folder / "other" / "records" / f"{name}.json"
+    (elsewhere,) = (lab.folder / "other").glob(f"*/records/{name}.json")
     typed = [str(elsewhere) if text == "elsewhere.json" else text for text in arguments]
     lab.refuses("supersede", *typed, code=code, says=[says])
 
 
 @pytest.mark.parametrize(
-    ("command", "says"),
-    [(["table", "nosuch"], "nosuch"), (["table", "--runs", "elsewhere"], "elsewhere")],
-    ids=["component", "folder"],
+    ("command", "code", "says"),
+    [
+        (["table", "nosuch"], "unknown-name", ["'nosuch'", *component_names()]),
+        (["report", "--html", "x.html", "nosuch"], "unknown-name", ["'nosuch'", *component_names()]),
+        (["table", "audio"], "no-record", ["of audio ", "sweep MODEL=audio"]),
+        (["table", "--runs", "elsewhere"], "no-record", ["elsewhere"]),
+        (["table", "--machine", "nosuch"], "unknown-name", ["'nosuch'", machine_of(record()).folder]),
+        (["table", "--machine", ""], "bad-option", ["--machine"]),
+        (["plots", "--machine", "nosuch"], "unknown-name", ["'nosuch'", machine_of(record()).folder]),
+        (["publish"], "bad-page", ["README.md"]),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, list) and value[0] in ("table", "report", "plots") else "",
 )
-def test_table_without_records(lab: Lab, command: list[str], says: str) -> None:
-    lab.refuses(*command, code="no-record", says=[says])
+def test_what_there_are_no_records_of(lab: Lab, command: list[str], code: ErrorCode, says: list[str]) -> None:
+    lab.refuses(*command, code=code, says=says)
+
+
+def test_a_missing_library_of_bakeoff_itself(lab: Lab) -> None:
+    """As after pip install --no-deps."""
+    for name in ("typer", "tabulate"):
+        (lab.folder / f"lacking-{name}").mkdir()
+        (lab.folder / f"lacking-{name}" / f"{name}.py").write_text(
+            f"raise ModuleNotFoundError('gone', name={name!r})\n"
+        )
+        check(lab.run("table", PYTHONPATH=f"lacking-{name}"), "missing-library", [f"'{name}'"])
 
 
 # Golden files.
@@ -562,6 +602,9 @@ def test_golden_files_that_cannot_be_replayed(lab: Lab) -> None:
         "shape.safetensors": "input z",
     }
     before = lab.kept()
+    ran = lab.run("golden", "own.py")
+    check(ran, "bad-golden", ["own.py"])
+    assert ran.out == "", "the problem is said once"
     ran = lab.run("golden", "good.safetensors", *bad, "--json")
     check(ran, "bad-golden")
     good, *others = json.loads(ran.out)["files"]

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from filelock import FileLock
 from lab import FAST, TORCHLESS, Recorder
 from records import Ran, bakeoff
 
 from bakeoff.machine import build_cache, cache_inventory, host, paths
 from bakeoff.machine.cache_inventory import Item, Selection
+from bakeoff.machine.locks import device_lock
 from bakeoff.models.errors import BakeoffError, ErrorCode
 from bakeoff.plan.plan import make_plan
 from bakeoff.plan.request import Request
@@ -45,8 +45,11 @@ def folder() -> Path:
     put(root / "logs/20260102T030400-abcdef/toy.log", 1000, days=5)
     put(root / "logs/ceilings.log", 10, days=50)
     put(root / "ceilings/cpu-1234.json", 100, days=50)
+    put(root / "instrument/core_distance-1234.so", 100, days=5)
     put(root / "sweeps/20260102T030400-abcdef.json", 100, days=5)
     put(root / "selftest.json", 91, days=5)
+    put(root / "checkpoints.json", 30, days=5)
+    put(root / "work/bakeoff-1234/model.pt2", 100, days=5)
     put(root / "locks/cpu.lock", 0, days=1)
     put(root / "somebody's/thesis.txt", 7, days=400)
     for path in root.glob("compiled/*"):
@@ -86,6 +89,7 @@ LARGE = {
     "references/toy-tiny-world-1234",
     "logs/20260102T030400-abcdef",
     "logs/ceilings.log",
+    "work/bakeoff-1234",
 }
 
 
@@ -96,8 +100,8 @@ class TestShowing:
             (folder / "compiled" / name / build_cache.ABOUT).stat().st_size for name in ("aaaa", "bbbb-build2")
         )
         assert {kind: line.entries for kind, line in found.items()} == {
-            "compiled": 3, "references": 1, "logs": 2, "ceilings": 1,
-            "sweeps": 1, "selftest": 1, "locks": 1, "other": 1,
+            "compiled": 3, "references": 1, "logs": 2, "ceilings": 1, "instrument": 1,
+            "work": 1, "sweeps": 1, "checkpoints": 1, "selftest": 1, "locks": 1, "other": 1,
         }  # fmt: skip
         assert found["compiled"].bytes == 4 * MIB + MIB // 2 + about_bytes
         assert found["references"].bytes == 2 * MIB
@@ -106,7 +110,7 @@ class TestShowing:
         text = cache.render(cache.survey(folder, cache_inventory.read(folder)), verbose=False)
         assert re.search("^compiled .* 3 +4.5 +2023-11-13 22:13$", text, re.MULTILINE)
         assert text.splitlines()[0] == str(folder)
-        assert text.splitlines()[-1].split() == ["total", "11", "6.5"]
+        assert text.splitlines()[-1].split() == ["total", "14", "6.5"]
 
     def test_compiled_entries_are_listed_by_variant_or_by_hash_if_it_is_unknown(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -162,7 +166,7 @@ class TestClearing:
         before = all_files(folder)
         assert clear(folder) == LARGE
         assert all_files(folder) == {
-            name for name in before if name.split("/")[0] not in ("compiled", "references", "logs")
+            name for name in before if name.split("/")[0] not in ("compiled", "references", "logs", "work")
         }
 
     @pytest.mark.parametrize("kind", [kind.name for kind in cache_inventory.KINDS])
@@ -190,7 +194,7 @@ class TestClearing:
     @pytest.mark.parametrize(
         ("choice", "code", "named"),
         [
-            ({"kinds": ("everything",)}, "unknown-name", "compiled, references, logs, ceilings"),
+            ({"kinds": ("everything",)}, "unknown-name", "compiled, references, logs, work, ceilings"),
             ({"kinds": ("other",)}, "unknown-name", "'other'"),
             ({"kinds": ("compiled", "locks")}, "bad-option", "locks"),
             ({"kinds": ("../..",)}, "unknown-name", "'../..'"),
@@ -314,11 +318,13 @@ class TestUse:
                 os.utime(path, (NOW_S - 900 * DAY_S,) * 2)
             assert {item.used_s for item in cache_inventory.read(root)} == {NOW_S - 900 * DAY_S}
 
-    def test_a_folder_with_only_a_description_is_not_warm(self, tmp_path: Path) -> None:
+    def test_a_folder_is_warm_once_a_build_in_it_succeeded(self, tmp_path: Path) -> None:
         assert not build_cache.is_warm(tmp_path / "x")
         build_cache.open_folder(tmp_path / "x", EAGER)
         assert not build_cache.is_warm(tmp_path / "x")
-        (tmp_path / "x/kernel.so").touch()
+        (tmp_path / "x/kernel.so").touch()  # of a build that was killed
+        assert not build_cache.is_warm(tmp_path / "x")
+        build_cache.mark_finished(tmp_path / "x")
         assert build_cache.is_warm(tmp_path / "x")
 
     def test_a_folder_that_cannot_be_created_is_no_error(self, tmp_path: Path) -> None:
@@ -355,7 +361,7 @@ class TestCommand:
         assert ran.out.splitlines()[-1] == "removed 5 entries, 4.5 MiB"
         assert self.run("clear", "compiled").out == "nothing to remove\n"
         assert {item.kind for item in cache_inventory.read(folder)} == {
-            "references", "ceilings", "sweeps", "selftest", "locks", "other",
+            "references", "work", "ceilings", "instrument", "sweeps", "checkpoints", "selftest", "locks", "other",
         }  # fmt: skip
         found = json.loads(self.run("clear", "references", "--json").out)
         assert ([item["place"] for item in found["removed"]], found["kept"], found["bytes"]) == (
@@ -364,8 +370,8 @@ class TestCommand:
 
     def test_clear_is_refused_while_a_device_is_measured_on(self, folder: Path) -> None:
         before = all_files(folder)
-        with FileLock(folder / "locks/cpu.lock"):
-            self.refuses("clear", code="busy", says="cpu")
+        with device_lock("cpu", "sweep toy", print):
+            self.refuses("clear", code="busy", says="bakeoff sweep toy")
             assert self.run().code == 0
         assert all_files(folder) == before
         assert self.run("clear").code == 0

@@ -1,5 +1,6 @@
 """What a sweep will run: defaults of a host, what narrows and widens them, and what makes two records comparable."""
 
+import hashlib
 import os
 import re
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from bakeoff.machine.host import Host
 from bakeoff.models import component_names, resolve_component
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.types import DEVICES
+from bakeoff.plan.checkpoint import checkpoint_hash
 from bakeoff.plan.dry_run import estimate
 from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.reference import reference_folder
@@ -189,10 +191,10 @@ class TestNarrowing:
             ("inductor[freezing=true]", ["inductor[freezing]"]),
             ("inductor[freezing=false]", ["inductor"]),
             ("inductor[freezing,mode=max-autotune]", ["inductor[mode=max-autotune,freezing]"]),
-            ("eager+inductor[freezing]", ["eager+inductor[freezing]"]),
-            ("eager+inductor", ["eager+inductor"]),
+            ("int8+inductor[freezing]", ["int8+inductor[freezing]"]),
+            ("int8+inductor", ["int8+inductor"]),
             ("bakeoff.backends.null:BACKEND", ["null"]),
-            ("eager+bakeoff.backends.inductor:BACKEND[freezing]", ["eager+inductor[freezing]"]),
+            ("int8+bakeoff.backends.inductor:BACKEND[freezing]", ["int8+inductor[freezing]"]),
         ],
     )
     def test_backends_as_written(self, written: str, uses: list[str]) -> None:
@@ -203,9 +205,16 @@ class TestNarrowing:
         names = planned(backends=("eager", "eager", "inductor", "inductor[freezing]"), dtypes=("fp32", "fp32"))
         assert len(names) == len(set(names)) == 3
 
+    @pytest.mark.parametrize("written", ["eager+eager", "inductor+eager", "eager+int8[]", "int8[]"])
+    def test_what_can_never_run_is_refused(self, written: str) -> None:
+        with pytest.raises(BakeoffError) as error:
+            planned(backends=("eager", written))
+        assert error.value.code == "not-composable"
+
     def test_two_backends_of_one_name_are_refused(self) -> None:
-        with pytest.raises(BakeoffError, match="two different backends are called eager"):
-            planned(backends=("eager", "canaries:FALSE_EAGER"))
+        with pytest.raises(BakeoffError, match="nan") as error:
+            planned(backends=("canaries:NAN", "canaries:OTHER_NAN"))
+        assert error.value.code == "not-composable"
 
 
 @pytest.mark.usefixtures("cpu")
@@ -339,6 +348,53 @@ class TestIdentity:
     def test_checkpoint_changes_it(self, tmp_path: Path) -> None:
         (tmp_path / "w.pt").write_bytes(b"x")
         assert set(self.ids(checkpoint=str(tmp_path / "w.pt"))).isdisjoint(self.ids())
+
+    def test_two_checkpoints_of_one_name_and_size_are_told_apart(self, tmp_path: Path) -> None:
+        toy = resolve_component("toy")
+        found = []
+        for content in (b"x", b"y"):
+            path = tmp_path / content.decode() / "model.safetensors"
+            path.parent.mkdir()
+            path.write_bytes(content)
+            (row,) = make_plan(Request("toy", backends=("inductor[]",), dtypes=("fp32",), checkpoint=str(path))).rows
+            found.append([row.config_id, row.cache_folder, reference_folder(row.subject, toy), row.checkpoint])
+        assert all(mine != other for mine, other in zip(*found, strict=True))
+
+    def test_copies_of_one_checkpoint_are_the_same_weights(self, tmp_path: Path) -> None:
+        toy = resolve_component("toy")
+        found = []
+        for name in ("step-9.safetensors", "best.safetensors"):
+            (tmp_path / name).write_bytes(b"the same")
+            request = Request("toy", backends=("inductor[]",), dtypes=("fp32",), checkpoint=str(tmp_path / name))
+            (row,) = make_plan(request).rows
+            found.append((row.config_id, row.cache_folder, reference_folder(row.subject, toy)))
+            assert row.checkpoint == f"{name}, sha256 {hashlib.sha256(b'the same').hexdigest()[:12]}"
+        assert found[0] == found[1]
+
+    def test_a_checkpoint_is_read_once_until_it_changes(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        path = tmp_path / "w.safetensors"
+        path.write_bytes(b"x")
+        read = []
+        original = hashlib.file_digest
+
+        def reading(file: Any, kind: str) -> Any:
+            read.append(kind)
+            return original(file, kind)
+
+        monkeypatch.setattr(hashlib, "file_digest", reading)
+        first = checkpoint_hash(str(path))
+        assert checkpoint_hash(str(path)) == first
+        assert read == ["sha256"]
+        path.write_bytes(b"y")
+        assert checkpoint_hash(str(path)) != first
+
+    def test_a_file_larger_than_memory_is_refused_unread(self, tmp_path: Path) -> None:
+        path = tmp_path / "w.safetensors"
+        with path.open("wb") as file:
+            file.truncate(1 << 42)
+        with pytest.raises(BakeoffError) as refused:
+            checkpoint_hash(str(path))
+        assert refused.value.code == "bad-checkpoint"
 
     def test_each_variant_has_its_own(self) -> None:
         plan = make_plan(Request("toy", suite="full"))

@@ -2,6 +2,7 @@
 
 import ast
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -55,7 +56,10 @@ def test_events_arrive_as_they_were_sent() -> None:
     os.close(write)
     with os.fdopen(read, "rb") as stream:
         events = [msgspec.json.decode(line, type=Event) for line in stream]
-    assert events == [
+    times = [event.t_ns for event in events]
+    assert times == sorted(times)
+    assert times[0] > 0
+    assert [replace(event, t_ns=0) for event in events] == [
         Event("latency", "12 samples"),
         Event("ready", call_ns=1_500_000),
         Event("block", block=Block((1, 2, 3), 0.25)),

@@ -59,8 +59,7 @@ class Nest:
     def records(self) -> dict[str, Record]:
         """By backend; every file in the folder must be a whole record."""
         found = {}
-        folder = self.runs / "records"
-        for path in folder.iterdir() if folder.exists() else ():
+        for path in self.runs.glob("*/records/*"):
             assert path.suffix == ".json"
             entry = decode(path.read_bytes(), path.name)
             assert isinstance(entry, Record)
@@ -71,7 +70,6 @@ class Nest:
 @pytest.fixture
 def nest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Nest]:
     monkeypatch.setenv(AWAKE, str(tmp_path / "awake"))
-    monkeypatch.setenv("TMPDIR", str(tmp_path))  # a killed sweep cannot remove the folder of its worker
     monkeypatch.setenv(ASLEEP, str(tmp_path / "asleep"))
     with marked_folder(tmp_path) as marker:
         yield Nest(tmp_path, marker)
@@ -87,6 +85,7 @@ def test_a_killed_sweep_leaves_no_process_and_resumes(nest: Nest) -> None:
         process.kill()
         process.wait()
         nest.wait_until_empty()
+    assert len(list(nest.folder.glob("cache/work/bakeoff-*"))) == 1, "nobody could remove it"
     before = nest.records()
     assert {backend: record.status for backend, record in before.items()} == {"eager": "ok"}
 
@@ -94,6 +93,7 @@ def test_a_killed_sweep_leaves_no_process_and_resumes(nest: Nest) -> None:
     with command_line([*arguments, "--resume"]) as process:
         output, errors = process.communicate()
     assert process.returncode == 0, errors
+    assert list(nest.folder.glob("cache/work/*")) == []
     after = nest.records()
     assert {backend: record.status for backend, record in after.items()} == {"eager": "ok", "sleeper": "ok"}
     assert after["eager"] == before["eager"]
@@ -108,17 +108,22 @@ def test_a_killed_sweep_leaves_no_process_and_resumes(nest: Nest) -> None:
     assert "no unfinished sweep of toy" in errors
 
 
-def test_ctrl_c_keeps_what_is_done_and_names_the_rest(nest: Nest) -> None:
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupted_sweep_keeps_what_is_done_and_names_the_rest(nest: Nest, ending: signal.Signals) -> None:
     with command_line(nest.arguments(SETTLED, SLEEPER, "eager")) as process:
         nest.wait_until_asleep(process)
-        os.killpg(process.pid, signal.SIGINT)  # a terminal sends it to the whole group
+        assert len(list(nest.folder.glob("cache/work/bakeoff-*"))) == 1
+        if ending == signal.SIGINT:
+            os.killpg(process.pid, ending)  # a terminal sends it to the whole group
+        else:
+            process.send_signal(ending)
         output, errors = process.communicate()
         nest.wait_until_empty()
-    assert process.returncode == 130
+    assert process.returncode == 128 + ending
     assert {backend: record.status for backend, record in nest.records().items()} == {"bf16-only": "unsupported"}
     assert "1 of 3 variants recorded" in output
     assert "Traceback" not in errors
-    assert list(nest.folder.glob("bakeoff-*")) == []
+    assert list(nest.folder.glob("cache/work/*")) == []
     said = errors.splitlines()[-1]
     assert "toy:tiny.world/sleeper/fp32@cpu, toy:tiny.world/eager/fp32@cpu" in said
     assert "bf16-only" not in said
@@ -141,20 +146,24 @@ def test_a_killed_guard_costs_one_row(nest: Nest) -> None:
         assert "guard" in records[name].measurement.reason
 
 
-def test_a_second_sweep_waits_for_the_device_and_says_so(nest: Nest) -> None:
+def test_a_second_sweep_waits_for_the_device_and_says_so(
+    nest: Nest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     class Waking(Recorder):
         def say(self, text: str) -> None:
             super().say(text)
-            if "Another sweep measures on this cpu" in text:
+            if re.search(rf"pid {process.pid}: bakeoff sweep toy\b", text):
                 assert nest.records() == {}
                 nest.wake()
 
     with command_line(nest.arguments(SLEEPER)) as process:
         nest.wait_until_asleep(process)
+        monkeypatch.setenv("BAKEOFF_CACHE", str(tmp_path / "another cache"))
+        monkeypatch.setenv("HOME", str(tmp_path / "another home"))
         progress = Waking()
         plan = make_plan(Request("toy", backends=(SETTLED,), dtypes=("fp32",), device="cpu"))
         run_sweep(plan, nest.runs, "", resume=False, progress=progress)
-        assert [text for kind, text in progress.told if kind == "say" and "Another sweep" in text]
+        assert [text for kind, text in progress.told if kind == "say" and "waiting for pid" in text]
         records = nest.records()
         assert records["sleeper"].created < records["bf16-only"].created
         assert process.wait() == 0
@@ -166,12 +175,12 @@ def test_ctrl_c_while_waiting_for_the_device(nest: Nest) -> None:
         with command_line(nest.arguments(SETTLED)) as second:
             assert second.stderr is not None
             for line in second.stderr:
-                if "waiting for it to end" in line:
+                if "waiting for pid" in line:
                     break
             second.send_signal(signal.SIGINT)
             _, errors = second.communicate()
             assert second.returncode == 130
-            assert "Traceback" not in errors
+            assert errors.splitlines()[-1] == "bakeoff: interrupted"
         first.kill()
     nest.wait_until_empty()
     assert nest.records() == {}
@@ -217,6 +226,54 @@ def test_a_new_phase_starts_a_new_deadline_and_a_repeated_one_does_not(
         outcome = worker.finish(GoldenResult)
     assert (outcome.kind, outcome.phase) == ("timeout", "latency")
     assert heard == [Event("latency"), Event("latency", "again"), Event("latency", "again")]
+
+
+def _fake_worker(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    monkeypatch.setattr(supervisor, "WORKER", (sys.executable, "-c", f"import hashlib, os, sys, time\n{script}"))
+
+
+def test_phases_that_are_short_each_end_at_the_total_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = """
+for number in range(600):
+    os.write(int(sys.argv[1]), b'{"phase": "%d"}\\n' % number)
+    time.sleep(0.1)
+"""
+    _fake_worker(monkeypatch, script)
+    deadlines = Deadlines(30.0, total=2.0)
+    with LiveWorker(GoldenJob((), 1), Launch(os.environ, deadlines, tmp_path / "worker.log")) as worker:
+        assert worker.wait() is None
+        outcome = worker.finish(GoldenResult)
+    assert (outcome.kind, outcome.code) == ("timeout", "")
+    assert 2.0 <= outcome.wall_s < 20
+    assert int(outcome.phase) > 0
+
+
+_RESULT = b'{"value":{"files":[]}}'
+_SEAL = f"""
+seal = hashlib.sha256({_RESULT!r}).hexdigest().encode()
+os.write(int(sys.argv[1]), b'{{"phase": "", "seal": "%s"}}\\n' % seal)
+"""
+_WRITE = f"open('result.json', 'wb').write({_RESULT!r})\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "kind"),
+    [
+        (_WRITE + _SEAL, "result"),
+        (_WRITE, "crashed"),
+        (_WRITE + _SEAL + "open('result.json', 'ab').write(b' ')", "crashed"),
+        (_SEAL + _WRITE + _SEAL, "crashed"),
+    ],
+    ids=["sealed", "not sealed", "changed after it", "sealed twice"],
+)
+def test_only_a_result_that_was_sealed_once_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, kind: str
+) -> None:
+    _fake_worker(monkeypatch, script)
+    outcome = supervisor.run_job(
+        GoldenJob((), 1), GoldenResult, Launch(os.environ, Deadlines(30.0), tmp_path / "worker.log")
+    )
+    assert outcome.kind == kind, outcome.reason
 
 
 def test_a_worker_that_lives_hears_what_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import pytest
 from ceilings import CEILINGS, MIB
 from records import GPU_HOST, clock, measurement, record
 
+from bakeoff.machine.floors import Ceiling
 from bakeoff.machine.host import Host
 from bakeoff.record.floor import below_floor, floor, floors, share
 from bakeoff.record.schema import Record
@@ -79,3 +80,46 @@ def test_a_datasheet_bounds_known_gpus() -> None:
     assert reason is not None
     assert all(fact in reason for fact in ("datasheet", "compute"))
     assert below_floor(on_gpu("NVIDIA H200", [1.1], "bf16")) is None
+
+
+INT8 = (*CEILINGS, Ceiling("product", "int8", 10**9, 600e9, 500e9))
+
+
+@pytest.mark.parametrize(
+    ("quantisation", "ceilings", "compute_ms"),
+    [
+        ("", INT8, 20.0),
+        ("dynamic", INT8, 5.0),
+        ("static", INT8, 5.0),
+        ("dynamic", (*CEILINGS, Ceiling("product", "int8", 10**9, 50e9, 50e9)), 20.0),
+        ("dynamic", CEILINGS, 0.0),
+        ("weight-only", INT8, 0.0),
+        ("fp8", INT8, 0.0),
+    ],
+)
+def test_quantised_rows_take_the_ceilings_of_the_integers_they_multiply(
+    quantisation: Any, ceilings: tuple[Ceiling, ...], compute_ms: float
+) -> None:
+    """3 GFLOP take 20 ms at 150 GFLOP/s and 5 ms at 600; integers that are slower than fp32 bound nothing."""
+    (found,) = floors(bounded([50.0], quantisation=quantisation, ceilings=ceilings, minimum_bytes=MIB))
+    assert found.compute_ms == pytest.approx(compute_ms)
+    assert found.traffic_ms > 0
+
+
+def test_pages_may_hold_a_record_against_other_ceilings_than_its_own() -> None:
+    made = bounded([80.0])
+    faster = tuple(replace(entry, best=2 * entry.best) for entry in CEILINGS)
+    assert share(made, faster) == pytest.approx((share(made) or 0) / 2)
+    assert share(made, ()) is None
+    assert below_floor(replace(made, measurement=measurement([25.0]))) is not None
+
+
+@pytest.mark.parametrize("flops", [0, 1, 2**63 - 1, 10**300])
+@pytest.mark.parametrize("minimum_bytes", [0, 1, 2**63 - 1])
+@pytest.mark.parametrize("best", [0.0, -1.0, 1e-300, 1e300])
+def test_odd_figures_give_a_floor_or_none(flops: int, minimum_bytes: int, best: float) -> None:
+    ceilings = tuple(replace(entry, best=best) for entry in INT8)
+    for quantisation in ("", "dynamic", "weight-only"):
+        made = bounded([50.0], flops=flops, minimum_bytes=minimum_bytes, ceilings=ceilings, quantisation=quantisation)
+        assert all(found.ms >= 0 for found in floors(made))
+        assert (share(made) or 0) >= 0

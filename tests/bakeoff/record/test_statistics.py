@@ -1,6 +1,7 @@
 """Figures by hand, and the median's interval against the binomial distribution itself."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +10,7 @@ from records import clock, measurement, record
 from scipy.stats import binom
 
 from bakeoff.record.schema import Clock, Samples
-from bakeoff.record.statistics import interval_ranks, summarise_ns
+from bakeoff.record.statistics import half_width, interval_ranks, modes, summarise_ns
 from bakeoff.report.speedups import shown_faster
 
 
@@ -115,3 +116,83 @@ def test_shown_faster_needs_intervals_apart() -> None:
     assert shown_faster(slow, touching) is None
     assert shown_faster(slow, record(status="crashed")) is None
     assert shown_faster(record(status="crashed"), slow) is None
+
+
+SERIES = 300
+"""Simulated series of each kind and length."""
+
+
+def lognormal(random: np.random.Generator, count: int, sd: float) -> np.ndarray:
+    return np.exp(random.normal(0, sd, count))
+
+
+def with_outliers(random: np.random.Generator, count: int, sd: float) -> np.ndarray:
+    late = random.random(count) < 0.05
+    return lognormal(random, count, sd) * np.where(late, 1 + random.exponential(0.5, count), 1)
+
+
+def with_like_outliers(random: np.random.Generator, count: int, sd: float) -> np.ndarray:
+    return lognormal(random, count, sd) * np.where(random.random(count) < 0.05, 1.5, 1)
+
+
+def drifting(random: np.random.Generator, count: int, sd: float) -> np.ndarray:
+    return lognormal(random, count, sd) * np.linspace(1, 1.4, count)
+
+
+def settling(random: np.random.Generator, count: int, sd: float) -> np.ndarray:
+    return lognormal(random, count, sd) * (1 + 0.4 * np.exp(-np.linspace(0, 4, count)))
+
+
+def in_waves(random: np.random.Generator, count: int, sd: float) -> np.ndarray:
+    return lognormal(random, count, sd) * (1 + 0.2 * np.sin(np.linspace(0, 6, count)))
+
+
+def share_with_modes(make: Callable[[np.random.Generator], np.ndarray]) -> float:
+    found = [modes((make(np.random.default_rng(seed)) * 1e7).astype(int).tolist()) for seed in range(SERIES)]
+    return sum(entry is not None for entry in found) / SERIES
+
+
+@pytest.mark.parametrize("count", [20, 60, 300, 2000])
+@pytest.mark.parametrize("sd", [0.02, 0.05, 0.12])
+@pytest.mark.parametrize("kind", [lognormal, with_outliers, with_like_outliers, drifting, settling, in_waves])
+def test_one_mode_is_not_taken_for_two(
+    kind: Callable[[np.random.Generator, int, float], np.ndarray], sd: float, count: int
+) -> None:
+    assert share_with_modes(lambda random: kind(random, count, sd)) <= 0.01
+
+
+@pytest.mark.parametrize(
+    ("count", "apart", "share", "sd"),
+    [
+        (40, 0.10, 0.5, 0.005),
+        (100, 0.10, 0.4, 0.01),
+        (100, 0.30, 0.25, 0.02),
+        (400, 0.10, 0.2, 0.01),
+        (400, 0.85, 0.15, 0.05),
+        (2000, 0.10, 0.5, 0.015),
+    ],
+)
+def test_two_narrow_humps_are_found(count: int, apart: float, share: float, sd: float) -> None:
+    def humps(random: np.random.Generator) -> np.ndarray:
+        return lognormal(random, count, sd) * np.where(random.random(count) < share, 1 + apart, 1)
+
+    assert share_with_modes(humps) >= 0.97
+
+
+def test_modes_by_hand() -> None:
+    fast, slow = [10_000_000 + 1000 * index for index in range(21)], [11_000_000 + 1000 * index for index in range(9)]
+    found = modes([*slow, *fast])
+    assert found is not None
+    assert [mode.median_ms for mode in found] == pytest.approx([10.01, 11.004])
+    assert [mode.share for mode in found] == pytest.approx([0.7, 0.3])
+    assert modes([*slow[:2], *fast]) is None, "fewer than a tenth"
+    assert modes([*fast, *(sample - 600_000 for sample in slow)]) is None, "less than 5 % apart"
+    assert modes([*fast[:5], *slow[:5]]) is None, "too few samples to tell"
+    assert modes([]) is None
+    assert modes([7] * 50) is None
+
+
+def test_half_width_by_hand() -> None:
+    """Of 20 samples the 6th and the 15th, as above."""
+    samples = clock([10 + 0.1 * index for index in range(20)]).samples_ns
+    assert half_width(samples) == pytest.approx(0.45 / 10.95)

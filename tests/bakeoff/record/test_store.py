@@ -12,6 +12,7 @@ from records import record
 
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record.codec import encode
+from bakeoff.record.folders import folder_of
 from bakeoff.record.schema import SCHEMA, Comparison, Record, Round, Samples, Supersede
 from bakeoff.record.store import find, find_comparison, load_all, now, save, supersede
 
@@ -20,12 +21,17 @@ def at(second: int, backend: str = "eager", **changes: Any) -> Record:
     return record(backend, [1.0, 2.0], created=f"2026-01-02T03:04:{second:02}.000000Z", **changes)
 
 
+def folder(runs: Path) -> Path:
+    """The folder of the records that `at` makes."""
+    return folder_of(runs, at(0))
+
+
 class TestSave:
     def test_name_tells_time_variant_and_content(self, tmp_path: Path) -> None:
         made = at(5, "inductor[freezing]")
         name = save(tmp_path, made)
         assert name.startswith("20260102T030405Z_toy_tiny.world_inductor_freezing_fp32_cpu_")
-        assert (tmp_path / "records" / f"{name}.json").read_bytes() == encode(made)
+        assert (folder(tmp_path) / f"{name}.json").read_bytes() == encode(made)
 
     def test_same_record_same_file(self, tmp_path: Path) -> None:
         assert save(tmp_path, at(5)) == save(tmp_path, at(5))
@@ -69,16 +75,16 @@ class TestLoadAll:
     def test_other_files_are_left_alone(self, tmp_path: Path) -> None:
         save(tmp_path, at(1))
         for name in ("notes.txt", ".hidden.json", "half.json.tmp", ".abc.tmp"):
-            (tmp_path / "records" / name).write_text("{")
+            (folder(tmp_path) / name).write_text("{")
         found = load_all(tmp_path)
         assert len(found.current) == 1
         assert found.problems == ()
 
     def test_unreadable_files_are_problems(self, tmp_path: Path) -> None:
         whole = save(tmp_path, at(1))
-        (tmp_path / "records" / "folder.json").mkdir()
-        (tmp_path / "records" / "torn.json").write_bytes(encode(at(2))[:200])
-        (tmp_path / "records" / "link.json").symlink_to(tmp_path / "nowhere")
+        (folder(tmp_path) / "folder.json").mkdir()
+        (folder(tmp_path) / "torn.json").write_bytes(encode(at(2))[:200])
+        (folder(tmp_path) / "link.json").symlink_to(tmp_path / "nowhere")
         found = load_all(tmp_path)
         assert [entry.id for entry in found.current] == [whole]
         assert len(found.problems) == 3
@@ -88,10 +94,10 @@ class TestLoadAll:
 
     def test_an_edited_or_renamed_record_is_a_problem(self, tmp_path: Path) -> None:
         name = save(tmp_path, at(1))
-        path = tmp_path / "records" / f"{name}.json"
+        path = folder(tmp_path) / f"{name}.json"
         data = path.read_bytes()
         path.write_bytes(data.replace(b"2000000", b"1000000"))
-        (tmp_path / "records" / f"copy of {name}x.json").write_bytes(data)
+        (folder(tmp_path) / f"copy of {name}x.json").write_bytes(data)
         found = load_all(tmp_path)
         assert found.current == ()
         assert len(found.problems) == 2
@@ -107,8 +113,8 @@ class TestLoadAll:
             assert error.value.code == "not-readable"
 
     def test_a_comparison_is_read_back_and_superseded(self, tmp_path: Path) -> None:
-        round_ = Round(True, Samples([3, 1]), Samples([2, 2]))
-        made = Comparison(SCHEMA, now(), "sweep", "interleaved", 7, at(1), at(2, "inductor"), (round_, round_))
+        round_ = Round((0, 1), (Samples([3, 1]), Samples([2, 2])))
+        made = Comparison(SCHEMA, now(), "sweep", "interleaved", 7, (at(1), at(2, "inductor")), (round_, round_))
         name = save(tmp_path, made)
         found = load_all(tmp_path)
         assert [(compared.id, compared.comparison) for compared in found.comparisons] == [(name, made)]
@@ -123,8 +129,8 @@ class TestFind:
         for asked in (first, first[: len("20260102T030401")], first.rpartition("_")[2], first[-12:-4]):
             assert find(tmp_path, asked).id == first
         assert find(tmp_path, second).record == at(2, "inductor")
-        assert find(tmp_path / "nowhere", str(tmp_path / "records" / f"{second}.json")).id == second
-        monkeypatch.chdir(tmp_path / "records")
+        assert find(tmp_path / "nowhere", str(folder(tmp_path) / f"{second}.json")).id == second
+        monkeypatch.chdir(folder(tmp_path))
         assert find(tmp_path / "nowhere", f"{second}.json").id == second
 
     def test_ambiguous_and_unknown(self, tmp_path: Path) -> None:
@@ -142,7 +148,7 @@ class TestFind:
     def test_a_superseding_entry_is_not_a_record(self, tmp_path: Path) -> None:
         target = save(tmp_path, at(1))
         entry = supersede(tmp_path, target, "busy host")
-        for asked in (entry, str(tmp_path / "records" / f"{entry}.json")):
+        for asked in (entry, str(folder(tmp_path) / f"{entry}.json")):
             with pytest.raises(BakeoffError, match=rf"{entry}.*{target}.*busy host") as error:
                 find(tmp_path, asked)
             assert error.value.code == "no-record"
@@ -155,7 +161,7 @@ class TestSupersede:
         found = load_all(tmp_path)
         assert [entry.id for entry in found.current] == [good]
         assert [(entry.id, reason) for entry, reason in found.superseded] == [(bad, "another program ran")]
-        assert (tmp_path / "records" / f"{bad}.json").read_bytes() == encode(at(1))
+        assert (folder(tmp_path) / f"{bad}.json").read_bytes() == encode(at(1))
         assert find(tmp_path, bad).id == bad
 
     @pytest.mark.parametrize("reason", ["", " ", "\n\t"])
@@ -168,7 +174,7 @@ class TestSupersede:
 
     def test_needs_a_record_of_that_folder(self, tmp_path: Path) -> None:
         elsewhere = save(tmp_path / "other", at(1))
-        for asked, named in ((str(tmp_path / "other" / "records" / f"{elsewhere}.json"), "--runs"), (elsewhere, "0")):
+        for asked, named in ((str(folder(tmp_path / "other") / f"{elsewhere}.json"), "--runs"), (elsewhere, "0")):
             with pytest.raises(BakeoffError, match=named) as error:
                 supersede(tmp_path / "mine", asked, "bad")
             assert error.value.code == "no-record"
@@ -185,7 +191,7 @@ def test_a_record_with_a_former_component_name_is_read_with_the_present_one(tmp_
     former = at(1)
     former = replace(former, variant=replace(former.variant, component="matrix"))
     name = save(tmp_path, former)
-    compared = save(tmp_path, Comparison(SCHEMA, now(), "", "interleaved", 7, former, former, ()))
+    compared = save(tmp_path, Comparison(SCHEMA, now(), "", "interleaved", 7, (former, former), ()))
     assert find(tmp_path, name).record.variant.component == "matrix-vae"
     (row,) = load_all(tmp_path).current
     assert row.record.variant.component == "matrix-vae"

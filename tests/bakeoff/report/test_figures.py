@@ -13,8 +13,10 @@ from browser import look
 from records import HOST, bakeoff, measurement, record
 
 from bakeoff.machine.floors import Ceiling
+from bakeoff.machine.terminal import one_line
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record.floor import floor
+from bakeoff.record.folders import machine_of
 from bakeoff.record.schema import Record, Samples
 from bakeoff.record.store import Records, Stored, load_all, save, supersede
 from bakeoff.report.figures.history import history
@@ -24,9 +26,10 @@ from bakeoff.report.figures.style import styles
 from bakeoff.report.figures.thinning import envelope, quantiles
 from bakeoff.report.figures.timeline import timeline
 from bakeoff.report.figures.tradeoff import tradeoff
-from bakeoff.report.format import milliseconds, readable, shorten
+from bakeoff.report.format import milliseconds, shorten
+from bakeoff.report.html.charts import figures
 from bakeoff.report.svg import files
-from bakeoff.report.svg.canvas import MARK
+from bakeoff.report.svg.canvas import FAINT, INK, MARK
 from bakeoff.variant import BackendUse
 
 HOSTILE = "</text><script>x</script> $\\frac{1}$ _a & \x00\x1b ../../up \u202e 日本"
@@ -35,6 +38,8 @@ CEILINGS = (
     Ceiling("product", "fp32", 10**9, 100e9, 90e9),
     Ceiling("product", "bf16", 10**9, 400e9, 350e9),
 )
+FOLDER = f"{machine_of(record()).folder}/plots"
+"""Of the plots of records of HOST, relative to the folder of all runs."""
 TRAFFIC = 100_000_000
 """Bytes a call: 10 ms at the ceilings' bandwidth, while 1.5 GFLOP take 15 ms."""
 
@@ -53,7 +58,7 @@ def records(*made: Record) -> Records:
 
 def drawn(kind: str, *made: Record) -> str:
     """The only plot of this kind."""
-    (data,) = [data for name, data in files.render(records(*made)).items() if name.startswith(f"{kind}-")]
+    (data,) = [data for name, data in files.render(records(*made)).items() if Path(name).name.startswith(f"{kind}-")]
     return data.decode()
 
 
@@ -79,7 +84,7 @@ SEVERAL = (
 class TestDeterminism:
     def test_same_records_same_bytes(self) -> None:
         first, second = files.render(records(*SEVERAL)), files.render(records(*SEVERAL))
-        assert sorted(first) == [f"{kind}-toy-test-cpu-4-cores.svg" for kind in ("history", "latency", "roofline")]
+        assert sorted(first) == [f"{FOLDER}/{kind}-toy.svg" for kind in ("history", "latency", "roofline")]
         assert first == second
 
     def test_another_process_with_other_settings(self, tmp_path: Path) -> None:
@@ -89,7 +94,7 @@ class TestDeterminism:
         here = {path.name: path.read_bytes() for path in files.update(tmp_path / "runs")}
         (tmp_path / "matplotlibrc").write_text("font.size: 30\naxes.facecolor: red\nsvg.fonttype: path\n")
         script = "from pathlib import Path; from bakeoff.report.svg import files; files.update(Path('runs'))"
-        for path in (tmp_path / "runs" / "plots").iterdir():
+        for path in (tmp_path / "runs" / FOLDER).iterdir():
             path.unlink()
         subprocess.run(
             [sys.executable, "-c", script],
@@ -97,7 +102,7 @@ class TestDeterminism:
             cwd=tmp_path,
             env={"PYTHONHASHSEED": "7", "TZ": "Pacific/Kiritimati", "HOME": str(tmp_path), "PATH": ""},
         )
-        assert {path.name: path.read_bytes() for path in (tmp_path / "runs" / "plots").iterdir()} == here
+        assert {path.name: path.read_bytes() for path in (tmp_path / "runs" / FOLDER).iterdir()} == here
 
     def test_files_hold_no_date_and_no_links(self) -> None:
         for data in files.render(records(*SEVERAL)).values():
@@ -148,8 +153,8 @@ class TestLatency:
 
     def test_only_failed_rows(self) -> None:
         made = files.render(records(record("inductor", status="crashed", reason="signal 11"), record(status="timeout")))
-        assert list(made) == ["latency-toy-test-cpu-4-cores.svg"]
-        shown = texts(made["latency-toy-test-cpu-4-cores.svg"].decode())
+        assert list(made) == [f"{FOLDER}/latency-toy.svg"]
+        shown = texts(made[f"{FOLDER}/latency-toy.svg"].decode())
         assert "crashed: signal 11" in shown
         assert "timeout: no reason is stored" in shown
 
@@ -161,7 +166,7 @@ class TestLatency:
 
 class TestOtherPlots:
     def test_history_needs_two_sweeps(self) -> None:
-        assert not [name for name in files.render(records(SEVERAL[0])) if name.startswith("history-")]
+        assert not [name for name in files.render(records(SEVERAL[0])) if "/history-" in name]
         two = texts(drawn("history", *SEVERAL))
         assert [text for text in two if text.startswith("2026-")] == ["2026-01-02", "2026-02-02"]
         assert two.count("eager fp32") == 1
@@ -193,7 +198,7 @@ class TestOtherPlots:
             record("eager", ms(10.0), ceilings=CEILINGS),
             bounded("eager", 1.0, flops=0),
         ):
-            assert not [name for name in files.render(records(made)) if name.startswith("roofline")]
+            assert not [name for name in files.render(records(made)) if "/roofline-" in name]
 
 
 class TestHostileNames:
@@ -216,38 +221,62 @@ class TestHostileNames:
         save(tmp_path / "runs", hostile)
         written = files.update(tmp_path / "runs")
         assert all(re.fullmatch(r"[a-z0-9-]+\.svg", path.name) and len(path.name) < 130 for path in written)
-        assert {path.parent for path in written} == {tmp_path / "runs" / "plots"}
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["runs"]
+        assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+        (machine,) = (tmp_path / "runs").iterdir()
+        assert {path.parent for path in written} == {machine / "plots"}
 
     def test_names_that_read_alike_do_not_overwrite_each_other(self) -> None:
         made = [record(host=replace(HOST, cpu=cpu), samples_ms=ms(1.0)) for cpu in ("A/B", "a b", "///", "日本")]
         made = [replace(entry, variant=replace(entry.variant, component="")) for entry in made]
-        names = [name for name in files.render(records(*made)) if name.startswith("latency-")]
+        names = [name for name in files.render(records(*made)) if "/latency-" in name]
         assert len(set(names)) == 4
 
     def test_a_name_without_letters_gets_a_hash(self) -> None:
         made = record(samples_ms=ms(1.0), host=replace(HOST, cpu="///", cores=0))
         made = replace(made, variant=replace(made.variant, component="日"))
-        assert all(re.fullmatch(r"latency-[a-z0-9-]+\.svg", name) for name in files.render(records(made)))
+        assert all(
+            re.fullmatch(r"[a-z0-9-]+/plots/latency-[a-z0-9-]+\.svg", name) for name in files.render(records(made))
+        )
 
 
 class TestUpdate:
     def test_removes_what_no_record_asks_for(self, tmp_path: Path) -> None:
         save(tmp_path, record("eager", ms(10.0)))
-        gone = save(tmp_path, record("eager", ms(10.0), host=replace(HOST, cpu="Old CPU")))
+        made = record("eager", ms(10.0), host=replace(HOST, cpu="Old CPU"))
+        gone = save(tmp_path, made)
         assert len(files.update(tmp_path)) == 2
-        folder = tmp_path / "plots"
+        folder = tmp_path / machine_of(made).folder / "plots"
         (folder / "mine.svg").write_text("<svg/>")
         (folder / "notes.txt").write_text("mine")
-        (folder / "link.svg").symlink_to(folder / "latency-toy-test-cpu-4-cores.svg")
+        (folder / "link.svg").symlink_to(tmp_path / FOLDER / "latency-toy.svg")
         supersede(tmp_path, gone, "another machine")
         assert len(files.update(tmp_path)) == 1
-        kept = sorted(path.name for path in folder.iterdir())
-        assert kept == ["latency-toy-test-cpu-4-cores.svg", "link.svg", "mine.svg", "notes.txt"]
+        assert sorted(path.name for path in folder.iterdir()) == ["link.svg", "mine.svg", "notes.txt"]
+        assert [path.name for path in (tmp_path / FOLDER).iterdir()] == ["latency-toy.svg"]
+
+    def test_only_plots_of_the_given_machines_are_written(self, tmp_path: Path) -> None:
+        made = record("eager", ms(10.0), host=replace(HOST, cpu="Another CPU"))
+        for entry in (made, record("eager", ms(10.0))):
+            save(tmp_path, entry)
+        written = files.update(tmp_path, machines=[machine_of(made).id])
+        assert [path.relative_to(tmp_path).parts[0] for path in written] == [machine_of(made).folder]
+
+    @pytest.mark.parametrize("own", [(), ("mine.svg",)])
+    def test_plots_of_the_former_layout_are_deleted(self, own: tuple[str, ...], tmp_path: Path) -> None:
+        """All machines' plots were in one folder; a user's own files in it are kept."""
+        save(tmp_path, record("eager", ms(10.0)))
+        former = tmp_path / "plots"
+        former.mkdir()
+        (former / "latency-toy-test-cpu-4-cores.svg").write_bytes(b"<?xml?>\n" + MARK + b"<svg/>")
+        for name in own:
+            (former / name).write_text("<svg/>")
+        files.update(tmp_path, "toy")
+        assert tuple(path.name for path in former.glob("*")) == own
+        assert former.exists() == bool(own)
 
     def test_a_folder_that_cannot_be_written(self, tmp_path: Path) -> None:
         save(tmp_path, record("eager", ms(10.0)))
-        (tmp_path / "plots").write_text("a file")
+        (tmp_path / FOLDER).write_text("a file")
         with pytest.raises(BakeoffError, match="plots") as error:
             files.update(tmp_path)
         assert error.value.code == "not-writable"
@@ -258,7 +287,7 @@ class TestUpdate:
         with pytest.raises(BakeoffError, match="matplotlib") as error:
             files.update(tmp_path)
         assert error.value.code == "missing-library"
-        assert not (tmp_path / "plots").exists()
+        assert not (tmp_path / FOLDER).exists()
 
 
 class TestCommands:
@@ -266,7 +295,7 @@ class TestCommands:
         save(tmp_path / "runs", record("eager", ms(10.0)))
         done = bakeoff("plots", "--runs", str(tmp_path / "runs"), cwd=tmp_path)
         assert done.code == 0, done.err
-        assert f"wrote {tmp_path / 'runs' / 'plots' / 'latency-toy-test-cpu-4-cores.svg'}" in done.out
+        assert f"wrote {tmp_path / 'runs' / FOLDER / 'latency-toy.svg'}" in done.out
         assert load_all(tmp_path / "runs").problems == ()
 
     def test_a_sweep_without_matplotlib_warns_and_keeps_its_records(self, tmp_path: Path) -> None:
@@ -312,7 +341,7 @@ class TestThinning:
         assert shorten("short", 10) == "short"
         assert shorten("inductor[mode=max-autotune] fp32", 20) == "inductor[mod…e] fp32"
         assert len(shorten("x" * 500, 20)) == 20
-        assert readable("a\x00\n b\u202ec\u2028") == "a b c"
+        assert one_line("a\x00\n b\u202ec\u2028") == "a b c"
         assert [milliseconds(value) for value in (0.012345, 1.23456, 12.3456)] == ["0.0123", "1.235", "12.35"]
 
 
@@ -330,6 +359,43 @@ class TestStyles:
         for attribute in ("matplotlib", "plotly", "dashes"):
             looks = {(style.colour, getattr(style.mark, attribute)) for style in found.values()}
             assert len(looks) == 96, attribute
+
+    TWENTY = tuple(
+        bounded(f"backend{index}", 10.0 + index, created=f"2026-01-02T03:{index:02}:05Z") for index in range(20)
+    )
+    """As many variants of one dtype as a full sweep has; there are fewer colours."""
+
+    @pytest.mark.parametrize("kind", ["roofline", "history"])
+    def test_no_two_points_of_a_plot_look_alike(self, kind: str) -> None:
+        later = tuple(replace(made, sweep="later", created=f"2027{made.created[4:]}") for made in self.TWENTY)
+        svg = drawn(kind, *self.TWENTY, *later)
+        shapes = dict(re.findall(r'<path id="(\w+)" d="([^"]+)"', svg))
+        marks = re.findall(r'<use xlink:href="#(\w+)"[^>]*style="fill: (#\w+); stroke: #\w+', svg)
+        assert len({(shapes[name], colour) for name, colour in marks if colour not in (INK, FAINT)}) == 20
+
+    def test_no_two_traces_of_the_page_look_alike(self) -> None:
+        rows = [Stored(f"id-{index}", made) for index, made in enumerate(self.TWENTY)]
+        found = {chart.name: chart.plotly["data"] for chart in figures(rows)}
+        for name in ("tradeoff", "roofline"):
+            marks = [trace["marker"] for trace in found[name] if "marker" in trace]
+            assert len({(mark["color"], mark["symbol"]) for mark in marks}) == 20, name
+        lines = [trace["line"] for trace in found["timeline"]]
+        assert len({(line["color"], line["dash"]) for line in lines}) == 20
+
+
+class TestImpossibleNumbers:
+    """A user's own component may state any work; its rows have no place on a roofline, and nothing warns."""
+
+    @pytest.mark.parametrize(
+        ("flops", "minimum_bytes"), [(-5, TRAFFIC), (5, -TRAFFIC), (-5, -5), (10**400, TRAFFIC), (5, 10**400)]
+    )
+    def test_row(self, flops: int, minimum_bytes: int) -> None:
+        odd = replace(bounded("eager", 10.0), flops=flops, minimum_bytes=minimum_bytes)
+        assert roofline([Stored("id", odd)]) is None
+        rows = [Stored("id", odd), Stored("other", bounded("inductor", 10.0))]
+        found = roofline(rows)
+        assert found is not None
+        assert [point.name for point in found.points] == ["inductor fp32"]
 
 
 class TestData:

@@ -8,20 +8,34 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from records import GPU_HOST, HOST, SETTLED, bakeoff, measurement, record
 
 from bakeoff.backends import resolve_backend
+from bakeoff.machine.identity import Machine
 from bakeoff.models import component_names, resolve_component
 from bakeoff.models.errors import BakeoffError
 from bakeoff.process.jobs import TraceResult
-from bakeoff.record.schema import Finding, KernelTime, ProofRecord, Record, TraceRecord
-from bakeoff.record.store import Records, Stored, find, load_all, save, supersede
+from bakeoff.record.schema import (
+    SCHEMA,
+    Comparison,
+    Finding,
+    KernelTime,
+    ProofRecord,
+    Record,
+    Round,
+    Samples,
+    TraceRecord,
+)
+from bakeoff.record.store import Records, Stored, load_all, move_former_layout, save, supersede
 from bakeoff.report.columns import COLUMNS, cells, contexts
-from bakeoff.report.groups import baselines, group_key, groups, name_of, newest, title
-from bakeoff.report.markdown import history, readme
+from bakeoff.report.comparable import baselines
+from bakeoff.report.groups import group_key, groups, name_of, newest, title
+from bakeoff.report.markdown import files, history, readme, results
 from bakeoff.report.markdown.escape import escape
+from bakeoff.report.markdown.table import citations
 from bakeoff.report.recommendation import recommendation
 from bakeoff.report.speedups import speedup
 from bakeoff.report.spread import BUILDS_LEGEND, spread_text, spreads
@@ -71,6 +85,17 @@ def width(line: str) -> int:
     return len(re.findall(r"(?<!\\)\|", re.sub(r"\\\\", "", line.strip()))) - 1
 
 
+def block(records: Records) -> str:
+    """README's results of all these records."""
+    return readme.render(readme.chosen(records))
+
+
+def folder_in(runs: Path) -> Path:
+    """The only folder of records."""
+    (folder,) = runs.glob("*/records")
+    return folder
+
+
 def tables(page: str) -> list[list[str]]:
     """The page's tables, each as its rows."""
     found: list[list[str]] = []
@@ -94,12 +119,17 @@ class TestThreeRecords:
         assert history.render(load_all(PAGES)) == (PAGES / "history.md").read_text(encoding="utf-8")
 
     def test_readme_block(self) -> None:
-        assert readme.render(load_all(PAGES).current) + "\n" == (PAGES / "readme.md").read_text(encoding="utf-8")
+        assert block(load_all(PAGES)) + "\n" == (PAGES / "readme.md").read_text(encoding="utf-8")
+
+    def test_results(self) -> None:
+        records = load_all(PAGES)
+        page = results.render(records, records.machines()[0])
+        assert page == (PAGES / "results.md").read_text(encoding="utf-8")
 
     def test_no_row_vanishes(self) -> None:
         records = load_all(PAGES)
         assert (len(records.current), records.problems) == (3, ())
-        for page in (table.render(records.current), history.render(records), readme.render(records.current)):
+        for page in (table.render(records.current), history.render(records), block(records)):
             for name in ("eager fp32", "inductor fp32", "inductor[freezing] fp32"):
                 assert name in page
             assert "parity_failed" in page
@@ -110,27 +140,27 @@ class TestThreeRecords:
 class TestPureFunctions:
     def test_same_records_same_bytes(self, runs: Path, tmp_path: Path) -> None:
         first = load_all(runs)
-        other = tmp_path / "other" / "records"
+        other = tmp_path / "other" / folder_in(runs).relative_to(runs)
         other.mkdir(parents=True)
-        names = [path.name for path in (runs / "records").iterdir()]
+        names = [path.name for path in folder_in(runs).iterdir()]
         for name in random.Random(1).sample(names, len(names)):
-            shutil.copy(runs / "records" / name, other / name)
+            shutil.copy(folder_in(runs) / name, other / name)
         second = load_all(tmp_path / "other")
         assert history.render(second) == history.render(first) == history.render(first)
-        assert readme.render(second.current) == readme.render(first.current)
+        assert block(second) == block(first)
         assert table.render(second.current) == table.render(first.current)
 
     def test_pages_do_not_depend_on_this_host(self, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        before = history.render(load_all(runs)), readme.render(load_all(runs).current)
+        before = history.render(load_all(runs)), block(load_all(runs))
         monkeypatch.setenv("TZ", "Pacific/Kiritimati")
         monkeypatch.setenv("LC_ALL", "C")
         monkeypatch.chdir("/")
-        assert (history.render(load_all(runs)), readme.render(load_all(runs).current)) == before
+        assert (history.render(load_all(runs)), block(load_all(runs))) == before
 
     def test_no_records(self, tmp_path: Path) -> None:
         empty = load_all(tmp_path)
         assert "No records yet." in history.render(empty)
-        assert readme.render(empty.current) == f"{readme.BEGIN}\n{readme.END}"
+        assert block(empty) == f"{readme.BEGIN}\n{readme.END}"
         assert table.render(empty.current) == ""
 
 
@@ -144,6 +174,7 @@ class TestGroups:
             replace(base, input_seed=1),
             replace(base, checkpoint="w.pt"),
             replace(base, host=replace(HOST, cpu="Other CPU")),
+            replace(base, machine=Machine("0123456789ab", "", "Test CPU, 4 cores")),
             replace(base, config={"width": 64, "length": 16}),
             replace(base, variant=replace(base.variant, preset="small")),
             replace(base, variant=replace(base.variant, workload="sound")),
@@ -230,7 +261,7 @@ class TestSeveralBuilds:
         assert f"{text}\n{BUILDS_LEGEND}\n" in table.render(newest(every), (), every)
         page = history.render(Records(every, (), ()))
         assert f"- {text}\n- {escape(BUILDS_LEGEND)}\n" in page
-        assert page.count("](records/id-") == len(every), "a line for every build"
+        assert page.count("/records/id-") == len(every), "a line for every build"
 
     def test_processes_of_one_build_have_a_spread_without_the_legend(self) -> None:
         every = stored(*(entry for entry in self.BUILDS if entry.build_number == 1))
@@ -278,65 +309,6 @@ class TestSpeedups:
         assert (shown["median_ms"], shown["vs_eager"], shown["vs_eager_fp32"]) == ("5.950", "", "")
 
 
-class TestRecommendation:
-    @pytest.mark.parametrize(
-        ("rows", "shipped", "facts"),
-        [
-            ((), "nothing", ()),
-            ((record("eager", TEN, "unstable", "x"), record("inductor", status="crashed")), "nothing", ()),
-            ((record("inductor", TEN), record("eager", status="oom")), "inductor fp32", ("only", "10.95 ms")),
-            (
-                (record("eager", TEN), record("inductor", ms(9.8))),
-                "eager fp32",
-                ("No difference shown between inductor fp32, eager fp32",),
-            ),
-            (
-                (record("inductor", TEN), record("inductor[freezing]", ms(10.1)), record("eager", ms(20.0))),
-                "inductor fp32",
-                ("No difference shown between inductor fp32, inductor[freezing] fp32", "10.95 ms", "1.91x eager fp32"),
-            ),
-            (
-                (record("inductor", TEN), record("inductor[freezing]", ms(10.1))),
-                "inductor fp32",
-                ("No difference shown between inductor fp32, inductor[freezing] fp32", "10.95 ms"),
-            ),
-            (
-                (record("eager", TEN), record("inductor", ms(5.0)), record("inductor[freezing]", ms(20.0))),
-                "inductor fp32",
-                ("5.950 ms [5.500, 6.400]", "1.84x eager fp32", "eager fp32 with 10.95 ms [10.50, 11.40]"),
-            ),
-            (
-                (record("eager", TEN), record("inductor", ms(20.0))),
-                "eager fp32",
-                ("10.95 ms [10.50, 11.40]", "inductor fp32 with 20.95 ms [20.50, 21.40]"),
-            ),
-        ],
-        ids=[
-            "no rows",
-            "no ok row",
-            "single ok row",
-            "tie with the baseline",
-            "tie above the baseline",
-            "tie without a baseline",
-            "clear winner",
-            "baseline wins",
-        ],
-    )
-    def test_names_what_to_ship_with_its_figures(
-        self, rows: Sequence[Record], shipped: str, facts: Sequence[str]
-    ) -> None:
-        sentence = recommendation(stored(*rows))
-        assert re.findall(r"[Ss]hip (\S+ fp32|nothing)", sentence) == [shipped]
-        assert all(fact in sentence for fact in facts), sentence
-        assert ("No difference shown" in sentence) == any("No difference shown" in fact for fact in facts)
-
-    def test_is_the_last_line_of_each_table(self) -> None:
-        rows = stored(record("eager", TEN), replace(record("eager", ms(5.0)), batch=2))
-        parts = table.render(rows).split("\n\ntoy:")
-        assert len(parts) == 2
-        assert [part.splitlines()[-1].partition(":")[0] for part in parts] == ["Ship eager fp32"] * 2
-
-
 class TestRowsWithoutNumbers:
     @pytest.mark.parametrize("status", ["unavailable", "timeout", "oom", "crashed", "build_failed", "call_failed"])
     def test_are_shown_with_their_reason(self, status: str, tmp_path: Path) -> None:
@@ -346,9 +318,7 @@ class TestRowsWithoutNumbers:
         assert f"inductor fp32: {status}: no kernel for conv3d" in table.render(records.current)
         assert "- inductor fp32: no kernel for conv3d" in history.render(records)
         assert f"| inductor fp32 | {status} | | | | |" in re.sub(" +", " ", history.render(records))
-        assert f"| inductor fp32 | {status} | no kernel for conv3d |" in re.sub(
-            " +", " ", readme.render(records.current)
-        )
+        assert f"| inductor fp32 | {status} | no kernel for conv3d |" in re.sub(" +", " ", block(records))
 
     def test_findings_name_their_rows_unless_all_have_them(self) -> None:
         both, lone = Finding("busy", "the host was busy"), Finding("cold", "caches were cold")
@@ -376,7 +346,7 @@ class TestHostileText:
     def test_tables_and_headings_stay_intact(self, hostile: Path) -> None:
         records = load_all(hostile)
         assert (len(records.current), len(records.superseded)) == (3, 1)
-        for page in (history.render(records), readme.render(records.current)):
+        for page in (history.render(records), block(records)):
             found = tables(page)
             assert len(found) == 2
             for rows in found:
@@ -387,12 +357,19 @@ class TestHostileText:
             headings = [line for line in page.splitlines() if line.startswith("#")]
             assert not [line for line in headings if line.startswith("# ") and line != "# Optimization history"]
 
+    def test_a_stale_row_with_two_modes_stays_in_its_columns(self, tmp_path: Path) -> None:
+        save(tmp_path, at(1, "inductor", [10.0] * 60 + [20.0] * 40, versions={HOSTILE: "1"}))
+        save(tmp_path, at(2, "eager", TEN))
+        (_, found) = tables(block(load_all(tmp_path)))
+        assert " \\| " in found[2]
+        assert {width(line) for line in found} == {5}
+
     def test_pages_survive_their_own_check(self, hostile: Path) -> None:
         (hostile.parent / "README.md").write_text(f"# mine\n\n{readme.BEGIN}\n{readme.END}\n\nafter\n")
-        history.update(hostile)
-        readme.update(hostile)
-        readme.update(hostile)
-        assert history.check(hostile) is readme.check(hostile) is None
+        files.update(hostile)
+        for _ in range(2):
+            readme.publish(hostile, load_all(hostile))
+        assert (files.check(hostile), readme.check(hostile)) == ([], None)
         text = (hostile.parent / "README.md").read_text()
         assert text.startswith("# mine\n\n")
         assert text.endswith(f"{readme.END}\n\nafter\n")
@@ -418,55 +395,120 @@ class TestHistoryPage:
         supersede(runs, bad.id, "another program ran")
         page = history.render(load_all(runs))
         assert f"- `{bad.id}`: another program ran" in page.partition("## Superseded")[2]
-        assert f"(records/{bad.id}.json)" not in page
-        assert bad.id not in readme.render(load_all(runs).current)
+        assert f"/{bad.id}.json)" not in page
+        assert bad.id not in block(load_all(runs))
 
     def test_check(self, runs: Path) -> None:
-        assert history.NAME in (history.check(runs) or "")
-        path = history.update(runs)
-        assert path == runs / "OPTIMIZATION_HISTORY.md"
-        assert history.check(runs) is None
-        text = path.read_text()
-        path.write_text(text.replace("10.95", "9.95"))
-        assert history.check(runs) is not None
-        path.write_text(text)
+        assert len(files.check(runs)) == 3
+        paths = files.update(runs)
+        machine = folder_in(runs).parent
+        assert paths == [runs / history.NAME, machine / "RESULTS.md", machine / history.NAME]
+        for path in paths:
+            assert files.check(runs) == []
+            text = path.read_text()
+            path.write_text(text.replace("10.95", "9.95"))
+            (problem,) = files.check(runs)
+            assert str(path) in problem
+            path.write_text(text)
         save(runs, at(9, "inductor", ms(4.0)))
-        assert history.check(runs) is not None
-        history.update(runs)
-        assert history.check(runs) is None
-        cited = next((runs / "records").glob("*freezing*.json"))
+        assert len(files.check(runs)) == 3
+        files.update(runs)
+        assert files.check(runs) == []
+        cited = next(folder_in(runs).glob("*freezing*.json"))
         cited.unlink()
-        assert cited.stem in (history.check(runs) or "")
-        (runs / "records" / "torn.json").write_text("{")
-        assert "torn.json" in (history.check(runs) or "")
+        assert all(cited.stem in problem for problem in files.check(runs))
+
+    def test_check_lists_every_file_that_cannot_be_read(self, runs: Path) -> None:
+        for index in range(9):
+            (folder_in(runs) / f"torn{index}.json").write_text("{")
+        assert [problem.count(".json") for problem in files.check(runs)] == [1] * 9
+
+    def test_check_of_pages_whose_records_are_gone(self, runs: Path) -> None:
+        """The page of a machine that has no record left cites what is missing."""
+        save(runs, replace(at(40, "eager", ms(9.0)), host=replace(HOST, cpu="Another CPU")))
+        files.update(runs)
+        (gone,) = [entry for entry in load_all(runs).current if entry.machine.name.startswith("Another")]
+        (runs / gone.folder / f"{gone.id}.json").unlink()
+        files.update(runs)
+        problems = files.check(runs)
+        assert len(problems) == 2
+        assert all(gone.id in problem for problem in problems)
 
     def test_superseding_a_cited_record_is_stale_not_missing(self, runs: Path) -> None:
-        history.update(runs)
+        files.update(runs)
         name = load_all(runs).current[0].id
         supersede(runs, name, "busy")
-        problem = history.check(runs)
-        assert problem is not None
-        assert name not in problem
+        problems = files.check(runs)
+        assert len(problems) == 3
+        assert name not in "".join(problems)
 
     def test_each_sweep_is_an_entry_of_its_component_and_machine(self, runs: Path) -> None:
         save(
             runs, replace(at(30, "eager", ms(9.0), note="after the change"), sweep="20260103T000000-fedcba", commit="")
         )
         save(runs, replace(at(40, "eager", ms(9.0)), host=replace(HOST, cpu="Another CPU")))
-        page = history.render(load_all(runs))
-        assert [line for line in page.splitlines() if line.startswith("## ")] == [
-            "## toy on Another CPU, 4 cores",
-            "## toy on Test CPU, 4 cores",
-        ]
-        assert page.count("\n#### ") == 3
+        records = load_all(runs)
+        another, test = records.machines()
+        page = history.render_machine(records, test)
+        assert [line for line in page.splitlines() if line.startswith("## ")] == ["## toy"]
+        assert page.count("\n#### ") == 2
         assert "sweep 20260103T000000-fedcba, outside a checkout" in page
         assert "> after the change\n" in page
+        assert history.render_machine(records, another).count("\n#### ") == 1
+
+    def test_the_page_of_all_machines_opens_with_the_one_that_measured_last(self, runs: Path) -> None:
+        save(runs, replace(at(40, "eager", ms(9.0)), host=replace(HOST, cpu="Another CPU")))
+        records = load_all(runs)
+        another, test = records.machines()
+        page = history.render(records)
+        assert re.findall(r"^- (.+) \(\w{6}\): (\d) record", page, re.MULTILINE) == [
+            (another.name, "1"),
+            (test.name, "3"),
+        ]
+        assert len(citations(page)) == 1, "the history of the last machine alone"
+        files.update(runs)
+        for path in [*runs.glob("*.md"), *runs.glob("*/*.md")]:
+            for target in re.findall(r"\]\(([^)]+)\)", path.read_text()):
+                assert (path.parent / unquote(target)).is_file(), f"{path}: {target}"
+
+    def test_a_machine_that_only_compared_has_a_history(self, tmp_path: Path) -> None:
+        sides = tuple(replace(made, measurement=replace(made.measurement, latency=None)) for made in THREE[:2])
+        rounds = tuple(Round((0, 1), (Samples([300]), Samples([100]))) for _ in range(20))
+        name = save(tmp_path, Comparison(SCHEMA, THREE[0].created, "", "interleaved", 1, sides, rounds))
+        assert len(files.update(tmp_path)) == 3
+        assert citations((tmp_path / history.NAME).read_text()) == [name]
+
+    def test_records_of_the_former_layout_are_cited_where_they_lie(self, runs: Path) -> None:
+        folder = folder_in(runs)
+        folder.rename(runs / "records")
+        folder.parent.rmdir()
+        files.update(runs)
+        for page in (runs / history.NAME, *runs.glob("*/*.md")):
+            targets = re.findall(r"\]\(([^)]+\.json)\)", page.read_text())
+            assert len(targets) == 3
+            assert all((page.parent / unquote(target)).is_file() for target in targets)
+        assert move_former_layout(runs) == 3
+        files.update(runs)
+        assert files.check(runs) == []
+        assert len(list(runs.glob("*/RESULTS.md"))) == 1
+
+    def test_only_pages_of_the_given_machines_are_written(self, runs: Path) -> None:
+        save(runs, replace(at(40, "eager", ms(9.0)), host=replace(HOST, cpu="Another CPU")))
+        another, test = load_all(runs).machines()
+        files.update(runs)
+        for path in runs.glob("*/*.md"):
+            path.write_text("mine")
+        written = files.update(runs, machines=[test.id])
+        assert [path.parent.name for path in written] == [runs.name, test.folder, test.folder]
+        assert (runs / another.folder / "RESULTS.md").read_text() == "mine"
+        (runs / another.folder / history.NAME).unlink()
+        assert len(files.update(runs, machines=[test.id])) == 5, "pages that are missing are written"
 
     def test_figures_are_those_of_the_samples(self, runs: Path) -> None:
         """Mean, Min, Max, Std and calls a second as written in the table, against the record itself."""
         page = history.render(load_all(runs))
         for entry in load_all(runs).current:
-            (line,) = [line for line in page.splitlines() if f"(records/{entry.id}.json)" in line]
+            (line,) = [line for line in page.splitlines() if f"/{entry.id}.json)" in line]
             found = [cell.strip() for cell in line.strip("|").split("|")]
             figures = entry.record.latency
             assert figures is not None
@@ -478,13 +520,16 @@ class TestHistoryPage:
 class TestReadmeBlock:
     def test_only_the_block_is_written(self, runs: Path) -> None:
         page = runs.parent / "README.md"
-        assert readme.update(runs) == []
-        page.write_text("no block here\n")
-        assert readme.update(runs) == []
-        assert readme.check(runs) is None
+        records = load_all(runs)
+        for text in ("", "no block here\n"):
+            page.write_text(text)
+            assert readme.check(runs) is None
+            with pytest.raises(BakeoffError) as error:
+                readme.publish(runs, records)
+            assert error.value.code == "bad-page"
         page.write_text(f"before\n{readme.BEGIN}\nold\n{readme.END}\nafter \\1 \\g<0>\n")
         assert readme.check(runs) is not None
-        assert readme.update(runs) == [page]
+        assert readme.publish(runs, records) == page
         assert readme.check(runs) is None
         text = page.read_text()
         assert text.startswith(f"before\n{readme.BEGIN}\n**toy:tiny.world")
@@ -495,18 +540,56 @@ class TestReadmeBlock:
     @pytest.mark.parametrize("text", [f"{readme.BEGIN}\n", f"{readme.END}\n{readme.BEGIN}\n"])
     def test_block_without_an_end(self, runs: Path, text: str) -> None:
         (runs.parent / "README.md").write_text(text)
-        for action in (readme.check, readme.update):
+        for action in (lambda: readme.check(runs), lambda: readme.publish(runs, load_all(runs))):
             with pytest.raises(BakeoffError) as error:
-                action(runs)
+                action()
             assert error.value.code == "bad-page"
         assert (runs.parent / "README.md").read_text() == text
 
     def test_cites_existing_records_only(self, runs: Path) -> None:
         save(runs, at(50, "eager", ms(11.0)))
-        cited = re.findall(r"\(runs/records/(.+?)\.json\)", readme.render(load_all(runs).current))
-        assert len(cited) == 3  # the newest of each variant
-        for name in cited:
-            find(runs, name)
+        targets = re.findall(r"\((runs/.+?\.json)\)", block(load_all(runs)))
+        assert len(targets) == 3  # the newest of each variant
+        for target in targets:
+            assert (runs.parent / unquote(target)).is_file()
+
+    @pytest.fixture
+    def published(self, runs: Path) -> Path:
+        """README with a block of three records, whose best two rows have a final."""
+        sides = tuple(replace(made, measurement=replace(made.measurement, latency=None)) for made in THREE[:2])
+        rounds = tuple(Round((0, 1), (Samples([300]), Samples([100])), pair) for pair in range(7) for _ in range(3))
+        save(runs, Comparison(SCHEMA, THREE[2].created, THREE[0].sweep, "interleaved", 1, sides, rounds))
+        page = runs.parent / "README.md"
+        page.write_text(f"{readme.BEGIN}\n{readme.END}\n")
+        readme.publish(runs, load_all(runs))
+        assert len(citations(page.read_text())) == 4
+        assert readme.check(runs) is None
+        return page
+
+    def test_later_records_leave_the_block_as_it_is(self, runs: Path, published: Path) -> None:
+        """It is checked against the records that it cites, not against the newest."""
+        text = published.read_bytes()
+        for made in (
+            at(50, "eager", ms(1.0), sweep="later"),
+            at(51, "aoti", ms(2.0), sweep="later"),
+            replace(at(52, "eager", ms(3.0)), host=replace(HOST, cpu="Another CPU")),
+        ):
+            save(runs, made)
+        assert readme.check(runs) is None
+        assert published.read_bytes() == text
+        readme.publish(runs, load_all(runs))
+        assert len(set(citations(published.read_text())) - set(citations(text.decode()))) == 3
+
+    def test_a_cited_entry_that_is_gone_or_superseded(self, runs: Path, published: Path) -> None:
+        for name in citations(published.read_text()):
+            (path,) = runs.glob(f"*/records/{name}.json")
+            content = path.read_bytes()
+            path.unlink()
+            assert name in (readme.check(runs) or "")
+            path.write_bytes(content)
+            assert readme.check(runs) is None
+        supersede(runs, name, "busy")
+        assert readme.check(runs) is not None
 
 
 class TestOneRecord:
@@ -521,7 +604,7 @@ class TestOneRecord:
             "20 samples; 1 calls each, stopped: narrow",
             "build     12.2/3.5 s cold/warm, peak 300 MiB, no compiler process above 200 MiB",
             "memory    weights 50 MiB, inputs 1 MiB, host peak 500 MiB, calls add 10 MiB",
-            "reference judge-1, eager fp64, 4 sets of inputs",
+            "reference reference-1, eager fp64, 4 sets of inputs",
             "y: relative L2 5.00e-01, limit 2.00e-06",
             "captured calls 12",
             "versions  bakeoff 0.1.0, torch 2.13.0",
@@ -623,7 +706,7 @@ class TestProof:
         made = record("inductor", TEN, dtype="bf16", quantisation=quantisation)
         assert name_of(made) == name
         assert next(texts(stored(made)))[0] == name
-        assert f"Ship {name}:" in table.render(stored(made))
+        assert name in table.render(stored(made)).splitlines()[-1]
 
     def test_a_table_notes_an_incomplete_trace(self) -> None:
         made = measurement(TEN, proof=ProofRecord(graph_hash="bb"))
@@ -712,10 +795,10 @@ class TestJson:
             first.record.measurement.latency.samples_ns  # type: ignore[union-attr]
         )
         found = self.json("table", "toy", cwd=runs)
-        assert list(found) == ["records", "rows", "problems"]
+        assert list(found) == ["records", "rows", "problems", "machines"]
         assert found["records"] == [row["record"] for row in found["rows"]]
         assert list(found["rows"][1]) == [
-            "record", "variant", "quantisation", "status", "reason", "latency", "video_fps",
+            "record", "variant", "quantisation", "status", "reason", "stale", "latency", "video_fps",
             "floor", "of_floor", "vs_eager", "vs_eager_fp32", "peak_mib", "sqnr_db", "build",
         ]  # fmt: skip
         assert found["rows"][1]["vs_eager"] == pytest.approx(10.95 / 5.95)
@@ -723,8 +806,8 @@ class TestJson:
 
     def test_history(self, runs: Path) -> None:
         written = self.json("history", cwd=runs)["written"]
-        assert written == [str(runs / history.NAME)]
-        assert self.json("history", "--check", cwd=runs) == {"problem": ""}
+        assert written == [str(runs / history.NAME), *sorted(map(str, runs.glob("*/*.md")), reverse=True)]
+        assert self.json("history", "--check", cwd=runs) == {"problem": "", "problems": []}
         (runs / history.NAME).write_text("mine")
         assert history.NAME in self.json("history", "--check", cwd=runs, code=1)["problem"]
 
@@ -749,4 +832,4 @@ def test_text_of_a_sweep(tmp_path: Path) -> None:
     assert "variants recorded in" in ran.out.splitlines()[-1]
     assert "[1/1] toy:tiny.world/inductor[mode=reduce-overhead]/fp32@cpu  unsupported" in ran.err
     assert "> try\n" in (tmp_path / "runs" / history.NAME).read_text()
-    assert history.check(tmp_path / "runs") is None
+    assert files.check(tmp_path / "runs") == []

@@ -37,8 +37,6 @@ FAULTY: dict[str, tuple[Status, str]] = {
     "canaries:NONSENSE": ("ok", ""),
     "canaries:WANDERS": ("ok", ""),
     "canaries:PREPARES+eager": ("ok", ""),
-    "canaries:PREPARES": ("unsupported", "prepares"),
-    "eager+eager": ("unsupported", "eager"),
     "eager": ("ok", ""),
 }
 """Backend to the status of its row and one fact that its reason must name; a row that is ok has no reason."""
@@ -152,7 +150,7 @@ def test_samples_are_whole_nanoseconds(record: Record) -> None:
 def test_a_record_has_parity_memory_and_build_cost(record: Record) -> None:
     parity, memory, build = record.measurement.parity, record.measurement.memory, record.measurement.build
     assert parity is not None
-    assert (parity.judge_dtype, parity.sets, parity.passed) == ("fp64", 4, True)
+    assert (parity.reference_dtype, parity.sets, parity.passed) == ("fp64", 4, True)
     (velocity,) = parity.outputs
     assert velocity.name == "velocity"
     assert velocity.rel_l2 is not None

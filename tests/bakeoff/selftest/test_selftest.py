@@ -11,8 +11,9 @@ from records import bakeoff, measurement, record
 
 from bakeoff.backends import backend, resolve_backend
 from bakeoff.process.jobs import ClockResult
-from bakeoff.record import provenance
+from bakeoff.record import selftest_stamp
 from bakeoff.record.schema import Finding, SelftestStamp
+from bakeoff.record.source import code_hash
 from bakeoff.report.notes import selftest_text
 from bakeoff.report.text import selftest
 from bakeoff.selftest.expected import LANES, Expectation, lane_named, lanes
@@ -37,9 +38,9 @@ def test_every_fault_is_detected_and_the_result_is_stored(tmp_path: Path, monkey
     assert ran.code == 0
     assert len(found["checks"]) == len(ALL) + 1 + 4
     assert list(processes_with("selftest")) == []
-    stamp = provenance.read_stamp()
+    stamp = selftest_stamp.read_stamp()
     assert stamp is not None
-    assert (stamp.passed, stamp.quick, stamp.code) == (True, False, provenance.code_hash())
+    assert (stamp.passed, stamp.quick, stamp.code) == (True, False, code_hash())
 
 
 @pytest.mark.parametrize(
@@ -146,9 +147,9 @@ def test_a_record_says_whether_this_code_passed_the_selftest() -> None:
 
 def test_a_stamp_that_cannot_be_read_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BAKEOFF_CACHE", str(tmp_path))
-    assert provenance.read_stamp() is None
+    assert selftest_stamp.read_stamp() is None
     (tmp_path / "selftest.json").write_text("{")
-    assert provenance.read_stamp() is None
+    assert selftest_stamp.read_stamp() is None
     stamp = SelftestStamp(True, True, "now", "abc")
-    provenance.write_stamp(stamp)
-    assert provenance.read_stamp() == stamp
+    selftest_stamp.write_stamp(stamp)
+    assert selftest_stamp.read_stamp() == stamp

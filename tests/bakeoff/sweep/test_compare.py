@@ -1,4 +1,4 @@
-"""Two live variants in interleaved blocks: what is kept, what is refused, and that nobody is left."""
+"""Live variants in interleaved blocks: what is kept, what is refused, and that nobody is left."""
 
 import re
 from dataclasses import replace
@@ -6,21 +6,25 @@ from pathlib import Path
 
 import pytest
 from lab import FAST, Recorder, marked_folder, processes_with
-from records import bakeoff
+from records import bakeoff, record
 
 from bakeoff.machine import host, paths
 from bakeoff.models.errors import BakeoffError
 from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.request import Request
 from bakeoff.record.diff import differences
+from bakeoff.record.schema import Comparison
 from bakeoff.record.store import Stored, StoredComparison, find, find_comparison, load_all
 from bakeoff.record.verdict import AGREEING_PAIRS, decide
 from bakeoff.report.comparisons import final_of, sentence
+from bakeoff.report.format import milliseconds
 from bakeoff.report.recommendation import recommendation
 from bakeoff.report.text.comparison import render, render_apart
 from bakeoff.sweep import compare as comparing
-from bakeoff.sweep.compare import compare, plan_of_two
+from bakeoff.sweep.compare import compare, plan_of_two, race
+from bakeoff.sweep.final import _baseline
 from bakeoff.sweep.run import run_sweep
+from bakeoff.sweep.session import open_session
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -66,8 +70,8 @@ def test_rounds_are_kept_in_random_order(kept: tuple[StoredComparison, Recorder,
     assert comparison.how == "interleaved"
     assert len(comparison.rounds) >= 60
     assert {entry.pair for entry in comparison.rounds} == set(range(AGREEING_PAIRS))
-    assert {entry.a_first for entry in comparison.rounds} == {True, False}
-    assert all(entry.a_ns and entry.b_ns and min(*entry.a_ns, *entry.b_ns) > 0 for entry in comparison.rounds)
+    assert {entry.order for entry in comparison.rounds} == {(0, 1), (1, 0)}
+    assert all(len(entry.samples_ns) == 2 and all(map(len, entry.samples_ns)) for entry in comparison.rounds)
     assert (comparison.seed, comparison.sweep) == (5, "")
 
 
@@ -95,10 +99,51 @@ def test_it_is_stored_beside_the_records_and_found_again(kept: tuple[StoredCompa
         find(runs, found.id)
 
 
+def three_sides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free_bytes: int) -> Comparison:
+    """A race of three rows with a baseline that takes three times as long, on a machine with so much free memory."""
+    plan = plan_of(REPEATS, f"{REPEATS}[times=2]", f"{REPEATS}[times=3]")
+    monkeypatch.setattr(comparing, "AGREEING_PAIRS", 1)
+    monkeypatch.setattr(comparing, "is_decided", lambda _comparison: True)
+    monkeypatch.setattr(host, "available_bytes", lambda _device: free_bytes)
+    with marked_folder(tmp_path):
+        session = open_session(plan, "sweep", "", paths.runs_folder(), paths.cache_folder(), 0.0, Recorder())
+        return race(session, *plan.rows, seed=3)
+
+
+def test_a_baseline_runs_in_the_same_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    comparison = three_sides(tmp_path, monkeypatch, 1 << 40)
+    assert comparison.baseline is not None
+    assert [side.variant.backend for side in comparison.sides] == ["repeats", "repeats[times=2]", "repeats[times=3]"]
+    assert {tuple(sorted(turn.order)) for turn in comparison.rounds} == {(0, 1, 2)}
+    assert len({turn.order for turn in comparison.rounds}) > 3, "random order"
+    assert decide(comparison).ratio < decide(comparison, 0, 2).ratio
+    assert decide(comparison, 0, 2).a_ms == decide(comparison).a_ms
+
+
+def test_a_baseline_that_does_not_fit_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = plan_of(REPEATS).rows[0]
+    comparison = three_sides(tmp_path, monkeypatch, 2 * row.memory_bytes)
+    assert (comparison.baseline, comparison.how) == (None, "interleaved")
+    assert {len(turn.samples_ns) for turn in comparison.rounds} == {2}
+
+
+def test_a_final_has_eager_beside_it_unless_it_is_one_of_the_two() -> None:
+    plan = plan_of("eager", REPEATS, f"{REPEATS}[times=2]")
+    eager, once, twice = plan.rows
+    stored = {
+        row.key: Stored(row.label, record(samples_ms=[ms], variant=row.variant, baseline=row.baseline))
+        for row, ms in ((eager, 3.0), (once, 1.0), (twice, 2.0))
+    }
+    assert _baseline(plan.rows, (once, twice), stored) == eager
+    assert _baseline(plan.rows, (once, eager), stored) is None
+    stored[eager.key] = Stored("", record("eager", [3.0], "unstable", variant=eager.variant))
+    assert _baseline(plan.rows, (once, twice), stored) is None
+
+
 def test_what_does_not_fit_together_is_measured_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan, progress = plan_of(REPEATS, f"{REPEATS}[times=3]"), Recorder()
     monkeypatch.setattr(comparing, "_IN_TURN", 2)
-    monkeypatch.setattr(host, "available_bytes", lambda _device: 0)
+    monkeypatch.setattr(host, "available_bytes", lambda _device: plan.rows[0].memory_bytes)
     comparison = compare(plan, tmp_path / "runs", "", progress).comparison
     assert comparison.how == "in turn"
     assert len(comparison.rounds) == 2
@@ -149,7 +194,7 @@ def test_a_final_is_of_the_same_machine_and_subject(kept: tuple[StoredComparison
     assert final_of(a, a, [found]) is None
     assert final_of(replace(a, threads=a.threads + 1), b, [found]) is None
     failed = replace(b, measurement=replace(b.measurement, status="parity_failed"))
-    undecided = StoredComparison("x", replace(found.comparison, b=failed))
+    undecided = StoredComparison("x", replace(found.comparison, sides=(found.comparison.a, failed)))
     assert final_of(a, b, [undecided]) is None
     assert "no verdict" in sentence(undecided.comparison)
 
@@ -176,13 +221,16 @@ def test_differences_are_facts_and_not_figures(kept: tuple[StoredComparison, Rec
     assert [entry.what for entry in differences(a, changed)] == ["threads", "version of torch"]
 
 
-def test_records_side_by_side_say_that_they_are_not_interleaved(tmp_path: Path) -> None:
+def test_records_side_by_side_get_no_verdict(tmp_path: Path) -> None:
     plan = plan_of(REPEATS, f"{REPEATS}[times=4]", final_s=0)
     with marked_folder(tmp_path):
         first, second = run_sweep(plan, tmp_path / "runs", "", resume=False, progress=Recorder()).stored
     text = render_apart(first.record, second.record)
-    assert text.startswith("repeats fp32 is faster than repeats[times=4] fp32: ")
-    assert "NOT interleaved" in text
+    latencies = [stored.record.latency for stored in (first, second)]
+    medians = [f"{milliseconds(latency.median_ms)} ms" for latency in latencies if latency is not None]
+    assert re.findall(r"[0-9.]+ ms", text.splitlines()[0]) == medians
+    assert "not measured together" in text
+    assert not re.search(r"faster than|slower than|[0-9]x", text)
     shown = bakeoff("compare", first.id, second.id, "--runs", str(tmp_path / "runs"), cwd=tmp_path)
     assert (shown.code, shown.out.strip()) == (0, text)
 

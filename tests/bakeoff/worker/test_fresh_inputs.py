@@ -13,6 +13,7 @@ from torch import Tensor
 
 from bakeoff.backends.backend import Call, Engine, Outputs
 from bakeoff.record.policy import Policy
+from bakeoff.worker.checks.changed_inputs import ChangeableInputs
 from bakeoff.worker.checks.fresh_inputs import FreshInputsResult, call_with_fresh_inputs
 from bakeoff.worker.clocks.clock import TimingConfig
 
@@ -74,7 +75,7 @@ def test_an_engine_that_records_is_bound_once_and_timed_by_replays(in_bind: bool
 def test_an_engine_that_does_not_state_its_capture_is_bound_again_and_reported(in_bind: bool, fact: str) -> None:
     engine = Recording(states_capture=False, in_bind=in_bind)
     (alarm,) = tried(engine).alarms()
-    assert alarm.code == "unseen"
+    assert alarm.code == "memoised"
     assert fact in alarm.text
     assert len(engine.recorded) == 9
 
@@ -88,5 +89,66 @@ def test_an_engine_that_records_and_stores_results_is_reported() -> None:
         return (kept[0] if kept else inputs["x"] * 2,)
 
     (alarm,) = tried(Recording(states_capture=True, in_bind=True, replay=replay)).alarms()
-    assert alarm.code == "unseen"
+    assert alarm.code == "memoised"
+    assert "identical outputs" in alarm.text
+
+
+def tried_hot(compute: Callable[[Mapping[str, Tensor]], Outputs]) -> FreshInputsResult:
+    """With changed values for the first set, so that they are tried on a hot binding too."""
+
+    @dataclass
+    class InPlace(Engine):
+        def bind(self, inputs: Mapping[str, Tensor]) -> Call:
+            return lambda: compute(inputs)
+
+    sets = [{"x": torch.full((4,), float(number))} for number in (1, 2)]
+    engine = InPlace()
+    changed = ChangeableInputs(0, engine.bind(sets[0]), sets[0], {"x": torch.full((4,), 7.0)})
+    config = TimingConfig("cpu", Policy(), lambda _index, _outputs: None)
+    return call_with_fresh_inputs(engine, sets, config, [changed])
+
+
+def test_a_hot_binding_that_computes_is_left_alone_and_ends_with_the_changed_values() -> None:
+    calls = [0]
+
+    def compute(inputs: Mapping[str, Tensor]) -> Outputs:
+        calls[0] += 1
+        return computed(inputs)
+
+    result = tried_hot(compute)
+    assert result.problem is None
+    assert torch.equal(result.hot[-1].outputs[0], torch.full((4,), 14.0))
+    assert torch.equal(result.hot[-1].former[0], torch.full((4,), 4.0))
+    assert calls[0] > 4 * 20
+
+
+def test_results_stored_for_unmoved_versions_are_found_when_hot() -> None:
+    """After eight calls on one version every output is still right, but not computed."""
+    state: list[object] = [None, 0, ()]
+
+    def compute(inputs: Mapping[str, Tensor]) -> Outputs:
+        version = (id(inputs["x"]), inputs["x"]._version)
+        state[:2] = [version, int(str(state[1])) + 1 if version == state[0] else 1]
+        if int(str(state[1])) <= 8:
+            state[2] = computed(inputs)
+        return tuple(output.clone() for output in state[2])  # type: ignore[attr-defined]
+
+    (alarm,) = tried_hot(compute).alarms()
+    assert alarm.code == "memoised"
+    assert "after many calls" in alarm.text
+
+
+def test_outputs_that_stay_when_inputs_change_on_a_hot_binding_are_found() -> None:
+    made: dict[float, int] = {}
+    stored: list[Tensor] = []
+
+    def compute(inputs: Mapping[str, Tensor]) -> Outputs:
+        """Computes as long as no values were seen more than 15 times."""
+        made[float(inputs["x"][0])] = made.get(float(inputs["x"][0]), 0) + 1
+        if max(made.values()) <= 15 or not stored:
+            stored[:] = [inputs["x"] * 2]
+        return (stored[0].clone(),)
+
+    (alarm,) = tried_hot(compute).alarms()
+    assert alarm.code == "memoised"
     assert "identical outputs" in alarm.text

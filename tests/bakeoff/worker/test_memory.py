@@ -9,6 +9,8 @@ import pytest
 
 pytest.importorskip("torch", reason="the meters read torch's too")
 
+from bakeoff.process.environment import worker_environment
+
 BLOCK, BLOCKS = 2048, 15_000
 GROWTH = f"""
 from bakeoff.worker.checks.memory import used_bytes
@@ -28,3 +30,57 @@ def test_memory_that_fills_what_was_freed_is_memory_in_use(tmp_path: Path) -> No
         [sys.executable, "-c", GROWTH], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=120
     )
     assert BLOCKS * BLOCK <= int(done.stdout) < 1.5 * BLOCKS * BLOCK
+
+
+MIB = 1 << 20
+KEEPING = f"""
+from bakeoff.worker.checks.memory import meter, resident_bytes, trim_heap
+def call():
+    return len(bytearray(b"x") * {64 * MIB})
+call()
+found = meter(call, "cpu", 0, 0, 0)
+trim_heap()
+before = resident_bytes()
+call()
+print(found.host_call_bytes, resident_bytes() - before, found.allocator, found.helpers_peak_bytes)
+"""
+SERVED = f"""
+import os, time
+from bakeoff.worker.checks.memory import meter, resident_bytes
+inherited = bytearray(b"x") * {32 * MIB}
+ready, written = os.pipe()
+server = os.fork()
+if server == 0:
+    kept = bytearray(b"x") * {100 * MIB}
+    os.write(written, b"1")
+    time.sleep(60)
+    os._exit(0)
+os.read(ready, 1)
+found = meter(lambda: None, "cpu", 0, 0, 0)
+os.kill(server, 9)
+print(found.helpers_peak_bytes, found.host_peak_bytes - resident_bytes())
+"""
+
+
+def run(script: str, folder: Path) -> list[str]:
+    """What a script prints in a worker's environment."""
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=folder, env=worker_environment(1), capture_output=True, text=True,
+        check=True, timeout=120,
+    )  # fmt: skip
+    return done.stdout.split()
+
+
+def test_memory_is_metered_as_timed_and_stays_so(tmp_path: Path) -> None:
+    """malloc keeps what calls free; before the meter it returned it, and so did every call after it."""
+    peak, kept, allocator, helpers = run(KEEPING, tmp_path)
+    assert allocator == "kept"
+    assert 60 * MIB < int(peak) < 160 * MIB
+    assert int(kept) > 60 * MIB, "what a call freed stays resident"
+    assert int(helpers) == 0
+
+
+def test_memory_of_started_processes_counts(tmp_path: Path) -> None:
+    helpers, extra = map(int, run(SERVED, tmp_path))
+    assert 100 * MIB < helpers < 250 * MIB
+    assert abs(extra - helpers) < 50 * MIB

@@ -1,9 +1,6 @@
 """The clocks: a call of 5 ms reads 5 ms, and every stopping and warm-up rule holds."""
 
 import itertools
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -72,19 +69,20 @@ def test_five_milliseconds_read_as_five_milliseconds(fast: Policy) -> None:
         own.clear()
         timing = timed(fast, call, call)
         latency, throughput = timing.latency, timing.throughput
-        taken = own[len(latency.warmup_ns) :]
-        ended = len(latency.samples_ns) - 2  # then for each of the two an untimed call and the last timed one
-        assert len(taken) == ended + 4 + len(throughput.samples_ns) * throughput.calls_per_sample
+        taken = own[len(latency.warmup_ns) : -4]  # after the window an untimed call and a timed one for each of the two
+        assert len(taken) == timing.calls >= latency.calls + throughput.calls
+        assert latency.calls == len(latency.samples_ns)
+        assert throughput.calls == len(throughput.samples_ns) * throughput.calls_per_sample
         assert min(*latency.samples_ns, *throughput.samples_ns) >= 5 * MILLISECOND
         ratios = [
             min(latency.samples_ns) / (5 * MILLISECOND),
-            median(latency.samples_ns[:ended]) / median(taken[:ended]),
-            sum(throughput.samples_ns) * throughput.calls_per_sample / sum(taken[ended + 4 :]),
+            median(latency.samples_ns) / median(taken),
+            median(throughput.samples_ns) / median(taken),
         ]
         if max(ratios) < 1.2:
             break
     assert max(ratios) < 1.2
-    assert min(ratios) >= 1.0
+    assert min(ratios) >= 0.9
 
 
 def test_what_takes_twice_as_long_reads_as_twice_as_long(fast: Policy) -> None:
@@ -112,20 +110,55 @@ def test_the_clock_runs_for_the_least_time(fast: Policy) -> None:
 
 
 def test_the_cap_ends_the_clock_after_five_samples(fast: Policy) -> None:
-    policy = replace(fast, min_samples=1000, min_s=0.0, cap_s=0.01, narrow_ratio=0.0)
+    policy = replace(fast, min_samples=1000, min_s=0.0, cap_s=0.01, throughput_s=0.0, narrow_ratio=0.0)
     latency = timed(policy, idle(20), idle(20)).latency
     assert latency.stopped == "cap"
-    assert len(latency.samples_ns) == 5 + 2, "and one more for each set of inputs"
+    assert len(latency.samples_ns) == 5
+
+
+def test_calls_after_a_pause_of_the_instrument_are_no_samples(fast: Policy) -> None:
+    """Of each set the last call follows a pause of 20 ms; here it takes ten times as long as the others."""
+    resting = [time.perf_counter()]
+
+    def call() -> Outputs:
+        outputs = idle(20 if time.perf_counter() - resting[0] > 0.015 else 2)()
+        resting[0] = time.perf_counter()
+        return outputs
+
+    latency = timed(replace(fast, warmup_s=0.0), call, call, call).latency
+    assert len(latency.after_pause_ns) == 3
+    assert min(latency.after_pause_ns) >= 20 * MILLISECOND
+    assert median(latency.samples_ns) < 10 * MILLISECOND
+    assert latency.calls == len(latency.samples_ns)
+
+
+def test_both_clocks_see_the_same_moments(fast: Policy) -> None:
+    """Calls are slow in the second half of the window: the clocks agree, though neither time is steady."""
+    began: list[float] = []
+
+    def report(phase: str, _detail: str = "") -> None:
+        if phase == "latency" and not began:
+            began.append(time.monotonic())
+
+    def call() -> Outputs:
+        return idle(4 if began and time.monotonic() - began[0] > 0.6 else 2)()
+
+    policy = replace(fast, min_s=0.6, throughput_s=0.6, cap_s=0.6, narrow_ratio=0.0)
+    timing = timed(policy, call, call, report=report)
+    for clock in (timing.latency, timing.throughput):
+        slow = sum(sample > 3.2 * MILLISECOND for sample in clock.samples_ns) / len(clock.samples_ns)
+        assert 0.2 < slow < 0.8, clock
 
 
 def test_a_drifting_interval_runs_into_the_cap(fast: Policy) -> None:
-    policy = replace(fast, min_samples=5, min_s=0.01, cap_s=0.3, narrow_ratio=0.0)
-    latency = timed(policy, idle(5)).latency
-    assert latency.stopped == "cap"
-    assert sum(latency.samples_ns) >= 0.25e9
+    policy = replace(fast, min_samples=5, min_s=0.01, cap_s=0.3, throughput_s=0.1, narrow_ratio=0.0)
+    started = time.monotonic()
+    timing = timed(policy, idle(5))
+    assert timing.latency.stopped == "cap"
+    assert time.monotonic() - started >= 0.4
 
 
-def test_samples_are_bounded_with_the_closing_round(fast: Policy) -> None:
+def test_samples_are_bounded(fast: Policy) -> None:
     policy = replace(fast, min_s=0.3, cap_s=EVER, narrow_ratio=0.0, max_samples=40)
     calls = itertools.count()
 
@@ -146,7 +179,7 @@ def test_outputs_are_copies_of_what_the_last_timed_call_of_each_set_gave(fast: P
     clocks: list[str] = []
 
     def bound(index: int) -> Call:
-        return lambda: (buffer.fill_(index + (100 if clocks[-1] == "throughput" else 0)), index)  # type: ignore[return-value]
+        return lambda: (buffer.fill_(index + (0 if clocks[-1] == "check" else 100)), index)  # type: ignore[return-value]
 
     timing = timed(
         fast, bound(0), bound(1), bound(2), report=lambda phase, _detail="": clocks.append(phase) if phase else None
@@ -154,17 +187,18 @@ def test_outputs_are_copies_of_what_the_last_timed_call_of_each_set_gave(fast: P
     assert [entry[1] for entry in timing.outputs] == [0, 1, 2]
     for index, (output, _) in enumerate(timing.outputs):
         assert isinstance(output, Tensor)
-        assert output.tolist() == [index] * 3, "the throughput clock overwrote it"
+        assert output.tolist() == [index] * 3
         assert output.data_ptr() != buffer.data_ptr()
-    assert float(buffer[0]) >= 100
 
 
-@pytest.mark.parametrize(("window", "moved"), [("latency", ("compiles",)), ("throughput", ("compiles",)), ("", ())])
+@pytest.mark.parametrize(
+    ("window", "moved"), [("latency", ("compiles",)), ("throughput", ("compiles",)), ("check", ())]
+)
 def test_counters_that_move_in_the_window_are_named(fast: Policy, window: str, moved: tuple[str, ...]) -> None:
     counters = {"compiles": 3, "steady": 1}
 
-    def report(phase: str, detail: str = "") -> None:
-        if phase == window and not detail:
+    def report(phase: str, _detail: str = "") -> None:
+        if phase == window:
             counters["compiles"] += 1
 
     assert timed(fast, idle(1), activity=lambda: counters, report=report).moved_counters == moved
@@ -261,14 +295,6 @@ def test_throughput_takes_calls_in_blocks(fast: Policy) -> None:
 def test_the_phases_are_reported_in_order(fast: Policy) -> None:
     phases: list[str] = []
     timed(fast, idle(1), report=lambda phase, _detail="": phases.append(phase) if phase not in phases[-1:] else None)
-    assert phases == ["warm-up", "latency", "throughput"]
-
-
-def test_other_processes_are_counted(fast: Policy) -> None:
-    spinner = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-    try:
-        shared = timed(fast, idle(5)).other_cpu_share
-    finally:
-        spinner.kill()
-        spinner.wait()
-    assert shared > 0.2 / (os.cpu_count() or 1)
+    assert (phases[0], phases[-1]) == ("warm-up", "check")
+    assert set(phases[1:-1]) == {"latency", "throughput"}
+    assert len(phases) > 6, "the clocks take turns"

@@ -1,0 +1,134 @@
+"""Commands that write the pages kept beside the records, and README's results: history, plots, publish, supersede."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bakeoff.cli.common import (
+    Json,
+    Machines,
+    Runs,
+    app,
+    error_line,
+    fail,
+    print_json,
+    print_text,
+    records_folder,
+    say,
+    short,
+    warn,
+)
+from bakeoff.cli.reports import say_whose, select_machines
+from bakeoff.models.errors import BakeoffError
+
+
+@app.command()
+def history(
+    check: Annotated[bool, typer.Option("--check", help="Exit 1 if a page is not what the records give.")] = False,
+    runs: Runs = None,
+    as_json: Json = False,
+) -> None:
+    """Generate the results and the history of every machine from the records; --check lists all that is wrong."""
+    from bakeoff.record.store import load_all
+    from bakeoff.report.markdown import files, readme
+
+    folder = records_folder(runs)
+    records = load_all(folder)
+    if not check:
+        warn(records.problems)
+        written = [str(path) for path in files.update(folder, records)]
+        print_json({"written": written}) if as_json else print_text("\n".join(f"wrote {path}" for path in written))
+        return
+    problems = files.check(folder, records)
+    if not records.problems:
+        problems += [problem for problem in [readme.check(folder, records)] if problem]
+    if as_json:
+        print_json({"problem": problems[0] if problems else "", "problems": problems})
+    if not problems:
+        return
+    for problem in problems[:-1]:
+        say(problem)
+    fail(problems[-1], 1, "bad-record" if records.problems else "bad-page")
+
+
+@app.command()
+def plots(machine: Machines = None, runs: Runs = None, as_json: Json = False) -> None:
+    """Draw the plots of this machine's newest records into plots/ beside them."""
+    from bakeoff.record.store import load_all
+    from bakeoff.report.svg import files
+
+    folder = records_folder(runs)
+    records = load_all(folder)
+    warn(records.problems)
+    found = select_machines(records, machine)
+    written = [str(path) for path in files.update(folder, machines=[each.id for each in found.machines])]
+    if as_json:
+        print_json({"written": written})
+    else:
+        say_whose(found)
+        print_text("\n".join(f"wrote {path}" for path in written) or "no records, no plots")
+
+
+@app.command()
+def publish(machine: Machines = None, runs: Runs = None, as_json: Json = False) -> None:
+    """Write this machine's newest records into the results block of README.md beside the folder of records."""
+    from bakeoff.record.store import load_all
+    from bakeoff.report.markdown import readme
+
+    folder = records_folder(runs)
+    records = load_all(folder)
+    warn(records.problems)
+    found = select_machines(records, machine)
+    if not found.records.current:
+        raise BakeoffError(f"there are no records in {folder} to publish", code="no-record")
+    written = [str(readme.publish(folder, found.records))]
+    if as_json:
+        print_json({"written": written, "machines": found.machines})
+    else:
+        say_whose(found)
+        print_text("\n".join(f"wrote {path}" for path in written))
+
+
+@app.command()
+def supersede(
+    record: Annotated[str, typer.Argument(help="A record's name, or a beginning or hash of it.")],
+    reason: Annotated[str, typer.Option(help="Why it is no longer shown.")],
+    runs: Runs = None,
+) -> None:
+    """Take a bad record out of tables and history, with a reason; its file is kept."""
+    from bakeoff.machine import paths
+    from bakeoff.record.store import Records, load_all
+    from bakeoff.record.store import supersede as supersede_record
+    from bakeoff.report.markdown import files
+
+    def current(records: Records) -> dict[str, str]:
+        compared = {entry.id: entry.machine.id for entry in records.comparisons}
+        return {entry.id: entry.machine.id for entry in records.current} | compared
+
+    short("--reason", reason)
+    folder = paths.ensure_writable(records_folder(runs), "records")
+    before = current(load_all(folder))
+    print_text(f"wrote {supersede_record(folder, record, reason)}")
+    records = load_all(folder)
+    gone = before.keys() - current(records).keys()
+    files.update(folder, records, {before[name] for name in gone} or None)
+
+
+def update_pages(folder: Path) -> None:
+    """Write this machine's pages, and the page of all machines."""
+    from bakeoff.report.machines import own_ids
+    from bakeoff.report.markdown import files
+
+    files.update(folder, machines=own_ids())
+
+
+def update_plots(folder: Path, component: str) -> None:
+    """Draw this machine's plots of a component; where that fails, print why and go on."""
+    from bakeoff.report.machines import own_ids
+    from bakeoff.report.svg import files
+
+    try:
+        files.update(folder, component, own_ids())
+    except BakeoffError as error:
+        say(error_line(f"no plots: {error}", error.code))

@@ -1,0 +1,92 @@
+"""Which machine measured: an anonymous id of this host and device, and the class of machines that are alike.
+
+The id keeps records of two machines apart that have the same parts. The class is what compiled code and stored
+baselines depend on: any machine with the same parts may use them.
+"""
+
+import contextlib
+import os
+import re
+import socket
+import uuid
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from bakeoff.machine import host
+from bakeoff.machine.files import digest
+from bakeoff.machine.host import Host
+
+VARIABLE = "BAKEOFF_MACHINE"
+"""Environment variable that takes the place of this host's own identity: any text, of which only a hash is stored. For
+containers, which get another host name with each start."""
+_HOST_FILES = ("/etc/machine-id", "/var/lib/dbus/machine-id", "/sys/class/dmi/id/product_uuid")
+"""Files with an id of the host (machine-id(5)); the last one is readable by root only."""
+_LONGEST_NAME = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A host and one device of it, as records store them."""
+
+    id: str
+    """Hash of the host's own id and, on CUDA, the GPU's UUID, which cannot be turned back into them."""
+    machine_class: str
+    """Hash of what compiled code depends on: CPU model with stepping and flags, memory, hypervisor, GPU, driver."""
+    name: str
+    """For people: the GPU, or the CPU and its cores."""
+
+    @property
+    def folder(self) -> str:
+        """Name of the folder of its records: readable, and unique by the id."""
+        return folder_name(self.name, self.id)
+
+
+def folder_name(name: str, machine_id: str) -> str:
+    """A folder's name from a machine's name and id: lower-case letters, digits and dashes."""
+    slug = re.sub(r"[^a-z0-9]+", "-", re.sub(r"\((r|tm)\)", "", name.lower())).strip("-")[:_LONGEST_NAME].strip("-")
+    return f"{slug or 'machine'}-{machine_id[:6]}"
+
+
+@cache
+def this_machine(device: str) -> Machine:
+    """This host with `device`; on CUDA with the GPU that is measured."""
+    facts = host.read_host()
+    return Machine(_machine_id(facts, device), machine_class(facts, device), facts.name(device))
+
+
+def machine_class(facts: Host, device: str) -> str:
+    """Hash of the parts of a machine that decide which compiled code fits it and how fast it is."""
+    gpu = facts.gpus[0] if device == "cuda" and facts.gpus else {}
+    parts = [facts.cpu, facts.cpu_stepping, facts.cpu_flags, facts.all_flags, facts.cores, facts.logical_cores]
+    memory_gib = round(facts.memory_bytes / 2**30)  # the kernel's share differs by some MiB between boots
+    return digest([*parts, memory_gib, facts.hypervisor, gpu.get("name", ""), gpu.get("driver", "")])[:12]
+
+
+def _machine_id(facts: Host, device: str) -> str:
+    gpu = str(facts.gpus[0]["uuid"]) if device == "cuda" and facts.gpus else ""
+    return digest([_host_identity(), facts.cpu, gpu])[:12]
+
+
+def _host_identity() -> list[str]:
+    """What tells this host from others: $BAKEOFF_MACHINE, else its ids, else its name and network address."""
+    asked = os.environ.get(VARIABLE, "")
+    if asked:
+        return [asked]
+    found = []
+    for path in _HOST_FILES:
+        with contextlib.suppress(OSError):
+            found.append(Path(path).read_text().strip())
+    return [text for text in found if text] or [socket.gethostname(), f"{uuid.getnode():x}"]
+
+
+def former_machine(facts: Host, device: str) -> Machine:
+    """The machine of a record of schema 1, which has no id: all hosts with the same parts count as one."""
+    gpu = str(facts.gpus[0].get("uuid", "")) if device == "cuda" and facts.gpus else ""
+    parts = (facts.cpu, facts.cpu_flags, facts.cores, facts.logical_cores, facts.memory_bytes, gpu)
+    return Machine(_former_id(parts), "", facts.name(device))
+
+
+@cache
+def _former_id(parts: tuple[object, ...]) -> str:
+    return digest(["schema 1", *parts])[:12]

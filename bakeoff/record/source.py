@@ -1,0 +1,126 @@
+"""Hashes of the source code that decides a row's numbers: its component, its backends, and the measuring side.
+
+Rows are compared only where these agree: a table must not divide the time of one model, or of one way of measuring, by
+that of another. They are computed anew for each record, since files may be edited while a sweep runs. Files are hashed
+by their names within their package, so a wheel and a checkout of the same code agree.
+"""
+
+import ast
+import hashlib
+from collections.abc import Iterable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+from bakeoff.backends import backend_module, resolve_backend
+from bakeoff.models import component_module, resolve_component
+from bakeoff.models.errors import BakeoffError
+from bakeoff.record.schema import BackendSource
+
+_INSTRUMENT = ("bakeoff.worker", "bakeoff.process")
+"""Packages that measure."""
+_LAB = ("bakeoff", "bakeoff.backends", "bakeoff.models", "bakeoff.export")
+"""Packages that a checkout keeps in folders of their own; a wheel has the last three inside the first."""
+_ONLY_SHOW = ("report", "cli")
+"""Parts of `bakeoff` that only show results."""
+_DRAWN_BY = ("bakeoff.models.weights",)
+"""Modules that decide weights but are imported by no component."""
+
+
+def code_hash() -> str:
+    """Hash of all code that determines numbers and statuses: everything except reports and commands."""
+    named: dict[str, Path] = {}
+    for package in _LAB:
+        named |= {name: path for name, path in _files_of(package) if name.split("/")[1] not in _ONLY_SHOW}
+    return _hash(named.items())
+
+
+def instrument_hash() -> str:
+    """Hash of the measuring side: the worker and the process that starts it."""
+    return _hash(pair for package in _INSTRUMENT for pair in _files_of(package))
+
+
+def component_hash(reference: str) -> str:
+    """Hash of a component by its name or package.module:SPEC: its spec, its network, what they import of the lab or
+    of their own folder, and what draws its weights.
+
+    Raises BakeoffError when a module cannot be found.
+    """
+    network = resolve_component(reference).network
+    return _hash(_closure([network, component_module(reference), *_DRAWN_BY], "bakeoff.models"))
+
+
+def backend_source(reference: str) -> BackendSource:
+    """Where a backend comes from, by its name or package.module:BACKEND: its own files and what they import of the lab.
+
+    Raises BakeoffError when a module cannot be found.
+    """
+    module = backend_module(reference)
+    name = resolve_backend(reference).name
+    return BackendSource(name, reference, _module_file(module).name, _hash(_closure([module], "bakeoff.backends")))
+
+
+def _files_of(package: str) -> Iterator[tuple[str, Path]]:
+    """(name, path) of every Python file of a package, subpackages included; the name is independent of the layout."""
+    spec = find_spec(package)
+    prefix = package.replace(".", "/")
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        for path in sorted(Path(folder).rglob("*.py")):
+            yield f"{prefix}/{path.relative_to(folder).as_posix()}", path
+
+
+def _closure(modules: Iterable[str], shared: str) -> Iterator[tuple[str, Path]]:
+    """The files of `modules`, and of all that they import of the package `shared` or of their own folder."""
+    waiting, found = list(modules), dict[str, Path]()
+    own = [module.rpartition(".")[0] for module in waiting]
+    while waiting:
+        module = waiting.pop()
+        if module in found:
+            continue
+        path = found[module] = _module_file(module)
+        for imported in _imports(path, module):
+            if imported.startswith(tuple(f"{package}." for package in (shared, *filter(None, own)))):
+                waiting += [imported] if _exists(imported) else []
+    return iter([(module.replace(".", "/"), path) for module, path in sorted(found.items())])
+
+
+def _imports(path: Path, module: str) -> Iterator[str]:
+    """Names of modules, or of attributes in them, that a file imports anywhere, in functions too."""
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            parents = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            origin = ".".join([*parents, *filter(None, [node.module])])
+            yield origin
+            yield from (f"{origin}.{name.name}" for name in node.names)
+
+
+def _exists(module: str) -> bool:
+    try:
+        _module_file(module)
+    except BakeoffError:
+        return False
+    return True
+
+
+def _module_file(module: str) -> Path:
+    try:
+        spec = find_spec(module)
+    except (ImportError, ValueError):
+        spec = None
+    if spec is None or spec.origin is None:
+        raise BakeoffError(f"the module '{module}' cannot be found; was it moved or renamed?", code="bad-user-code")
+    return Path(spec.origin)
+
+
+def _hash(named: Iterable[tuple[str, Path]]) -> str:
+    """Hash of files by name; a file that is found under two names counts once, under the longer one."""
+    by_path: dict[Path, str] = {}
+    for name, path in named:
+        resolved = path.resolve()
+        by_path[resolved] = max(by_path.get(resolved, ""), name, key=len)
+    digest = hashlib.sha256()
+    for path, name in sorted(by_path.items(), key=lambda pair: pair[1]):
+        digest.update(f"{name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return digest.hexdigest()[:12]

@@ -1,0 +1,141 @@
+"""Tables of comparable rows: which rows of a group may be divided by one another, and which are stale and why.
+
+Rows of a group compute the same on the same machine (bakeoff.report.groups). They are comparable only if they also ran
+the same component, measured by the same code, with the same libraries, and if rows with the same backend ran the same
+backend. The newest row with figures decides what is current; a record is never held against the present checkout.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from bakeoff.machine.identity import Machine
+from bakeoff.record.basis import Basis, backends_of, basis_of
+from bakeoff.record.ceilings import KnownCeilings, best_ceilings
+from bakeoff.record.schema import Record
+from bakeoff.record.store import Stored, StoredCeilings
+from bakeoff.report.groups import groups
+
+_SHOWN = 3
+"""Libraries that a reason names at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class StaleRow:
+    """A row that must not be compared with the others of its table."""
+
+    entry: Stored
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A group of records, split into rows that may be compared with each other and stale ones."""
+
+    title: str
+    machine: Machine
+    rows: tuple[Stored, ...]
+    stale: tuple[StaleRow, ...]
+    basis: Basis
+    """Of every row in `rows`."""
+    ceilings: KnownCeilings
+    """The one set that the floors of all rows are computed from."""
+
+
+def tables(
+    rows: Iterable[Stored], measured: Sequence[StoredCeilings] = (), every: Sequence[Stored] = ()
+) -> list[Table]:
+    """One table for each group, the machine that measured last first; else in the order the rows come.
+
+    Ceilings are taken from `measured` and from `every` record, or from `rows` alone if `every` is empty. Two machines
+    with one name have their ids in the titles.
+    """
+    rows = tuple(rows)
+    found = [_table(group.title, group.rows, measured, every or rows) for group in groups(rows)]
+    last: dict[str, str] = {}
+    for entry in rows:
+        last[entry.machine.id] = max(last.get(entry.machine.id, ""), entry.record.created)
+    found.sort(key=lambda table: last[table.machine.id], reverse=True)
+    titles = [table.title for table in found]
+    return [table if titles.count(table.title) == 1 else _with_machine_id(table) for table in found]
+
+
+def _table(title: str, rows: Sequence[Stored], measured: Sequence[StoredCeilings], every: Sequence[Stored]) -> Table:
+    reasons = stale_reasons(rows)
+    machine = rows[0].machine
+    return Table(
+        title=title,
+        machine=machine,
+        rows=tuple(entry for entry, reason in zip(rows, reasons, strict=True) if reason is None),
+        stale=tuple(StaleRow(entry, reason) for entry, reason in zip(rows, reasons, strict=True) if reason is not None),
+        basis=basis_of(_newest(rows)),
+        ceilings=best_ceilings(every, measured, machine.id, rows[0].record.threads),
+    )
+
+
+def _with_machine_id(table: Table) -> Table:
+    title = table.title.replace(table.machine.name, f"{table.machine.name} ({table.machine.id[:6]})", 1)
+    return Table(title, table.machine, table.rows, table.stale, table.basis, table.ceilings)
+
+
+def current(rows: Sequence[Stored]) -> list[Stored]:
+    """Those of a group's rows that are not stale."""
+    return [entry for entry, reason in zip(rows, stale_reasons(rows), strict=True) if reason is None]
+
+
+def stale_reasons(rows: Sequence[Stored]) -> list[str | None]:
+    """For each row of a group, why it must not be compared with the newest one; None where it may.
+
+    The newest row with figures counts, or the newest of all where none has figures: a row that could not be measured
+    must not replace those that were. Of rows with the same backend that are current otherwise, the newest decides which
+    source of it is current.
+    """
+    if not rows:
+        return []
+    here = basis_of(_newest(rows))
+    reasons = [_differs(entry.record, here) for entry in rows]
+    sources: dict[str, tuple[str, str]] = {}
+    for entry, reason in zip(rows, reasons, strict=True):
+        for name, source in backends_of(entry.record).items() if reason is None else ():
+            sources[name] = max(sources.get(name, ("", "")), (entry.record.created, source))
+    return [reason or _changed_backend(entry.record, sources) for entry, reason in zip(rows, reasons, strict=True)]
+
+
+def _newest(rows: Sequence[Stored]) -> Record:
+    return max(rows, key=lambda entry: (entry.record.latency is not None, entry.record.created, entry.id)).record
+
+
+def baselines(rows: Sequence[Stored]) -> Mapping[str, Record]:
+    """The rankable baseline record of each dtype among a group's rows; a stale row is none."""
+    return {
+        entry.record.variant.dtype: entry.record
+        for entry in current(rows)
+        if entry.record.baseline and entry.record.status == "ok"
+    }
+
+
+def _differs(record: Record, here: Basis) -> str | None:
+    """How the record's code or libraries differ from those of `here`; None if they do not."""
+    ours = basis_of(record)
+    found = []
+    if ours.hashed != here.hashed:
+        found.append("with hashes of its source" if ours.hashed else "without hashes of its source")
+    elif not ours.hashed and ours.component != here.component:
+        found.append("with another commit of bakeoff")
+    elif ours.hashed:
+        found += ["with another source of the component"] if ours.component != here.component else []
+        found += ["with other measuring code"] if ours.instrument != here.instrument else []
+    if ours.versions != here.versions:
+        found.append(_versions(dict(ours.versions), dict(here.versions)))
+    return f"measured {', '.join(found)}" if found else None
+
+
+def _versions(ours: Mapping[str, str], here: Mapping[str, str]) -> str:
+    names = [name for name in sorted({*ours, *here}) if ours.get(name) != here.get(name)]
+    shown = [f"{name} ({ours.get(name, 'none')}, not {here.get(name, 'none')})" for name in names[:_SHOWN]]
+    more = [f"{len(names) - _SHOWN} more"] if len(names) > _SHOWN else []
+    return f"with another version of {', '.join([*shown, *more])}"
+
+
+def _changed_backend(record: Record, sources: Mapping[str, tuple[str, str]]) -> str | None:
+    changed = [name for name, source in backends_of(record).items() if sources[name][1] != source]
+    return f"measured with another source of its backend {', '.join(changed)}" if changed else None

@@ -1,0 +1,52 @@
+"""Where the files of records and the pages of machines are, as links from one page to another."""
+
+import posixpath
+from collections.abc import Callable, Iterable
+from urllib.parse import quote
+
+from bakeoff.machine.identity import Machine
+from bakeoff.record.folders import RECORDS
+from bakeoff.record.store import Records, Stored, StoredComparison
+
+Link = Callable[[Stored | StoredComparison], str]
+"""From an entry to the address of its file, relative to the page that links to it."""
+
+
+def file_of(entry: Stored | StoredComparison) -> str:
+    """The entry's file, relative to the folder of all runs."""
+    return f"{entry.folder or f'{entry.machine.folder}/{RECORDS}'}/{entry.id}.json"
+
+
+def links_from(folder: str) -> Link:
+    """Links of a page in `folder`, which is relative to the folder of all runs: "" is that folder itself."""
+    return lambda entry: _quoted(posixpath.relpath(f"/{file_of(entry)}", f"/{folder}"))
+
+
+def links_with(prefix: str) -> Link:
+    """Links of a page elsewhere: `prefix` is the folder of all runs relative to that page."""
+    return lambda entry: _quoted(posixpath.join(prefix, file_of(entry)))
+
+
+def _quoted(path: str) -> str:
+    return quote(path, safe="/=+,@~")
+
+
+def folders_of(records: Records) -> dict[str, str]:
+    """The folder of each machine by its id, relative to the folder of all runs.
+
+    It is the one that its records lie in, else the one that its next record will lie in.
+    """
+    entries: Iterable[Stored | StoredComparison] = (
+        *records.current,
+        *(entry for entry, _ in records.superseded),
+        *records.comparisons,
+    )
+    found: dict[str, str] = {}
+    for entry in entries:
+        machine: Machine = entry.machine
+        folder = posixpath.dirname(entry.folder)
+        if folder.endswith(f"-{machine.id[:6]}"):
+            found[machine.id] = folder
+        else:
+            found.setdefault(machine.id, machine.folder)
+    return found

@@ -1,0 +1,58 @@
+"""runs/<machine>/RESULTS.md: the newest record of every variant of one machine, as tables with recommendations."""
+
+from collections.abc import Sequence
+
+from bakeoff.machine.identity import Machine
+from bakeoff.record.store import Records, Stored, StoredComparison
+from bakeoff.report.columns import legend
+from bakeoff.report.comparable import Table, tables
+from bakeoff.report.groups import newest, title_without_machine
+from bakeoff.report.links import Link, folders_of, links_from
+from bakeoff.report.markdown.escape import escape
+from bakeoff.report.markdown.table import table
+from bakeoff.report.notes import ceilings_text, reasons, selftest_text
+from bakeoff.report.recommendation import recommendation
+from bakeoff.report.spread import spread_lines
+
+NAME = "RESULTS.md"
+_COLUMNS = (
+    "name", "status", "latency", "p99_ms", "calls_per_s", "video_fps", "floor", "of_floor", "vs_eager",
+    "vs_eager_fp32", "peak_mib", "sqnr_db", "build", "record",
+)  # fmt: skip
+_INTRODUCTION = """\
+Generated from the records by `make history`; do not edit. The newest record of each variant. Milliseconds are of the
+latency clock: one call, synchronised.
+"""
+
+
+def render(records: Records, machine: Machine) -> str:
+    """The page of one machine, for its folder. Equal records give equal text."""
+    own, link = records.of_machines([machine.id]), links_from(folders_of(records)[machine.id])
+    parts = [f"# Results of {escape(machine.name)} ({machine.id[:6]})\n\n{_INTRODUCTION}"]
+    found = tables(newest(own.current), own.ceilings, own.current)
+    parts += [_section(each, own.comparisons, own.current, link) for each in found]
+    if not own.current:
+        parts.append("No records yet.\n")
+    parts.append("## Columns\n\n" + "".join(f"- {escape(line)}\n" for line in legend(_COLUMNS)))
+    return "\n".join(parts)
+
+
+def _section(found: Table, comparisons: Sequence[StoredComparison], every: Sequence[Stored], link: Link) -> str:
+    """The recommendation, the table, and remarks about its rows."""
+    rows = (*found.rows, *(row.entry for row in found.stale))
+    remarks = [f"{name}: {status}: {reason}" for name, status, reason in reasons(found.rows)]
+    remarks += spread_lines(found.rows, every)
+    remarks += dict.fromkeys(selftest_text(entry.record) for entry in found.rows)
+    remarks += filter(None, [ceilings_text(found.ceilings)])
+    return "\n".join(
+        [
+            f"## {escape(title_without_machine(rows[0].record))}",
+            "",
+            escape(recommendation(found.rows, comparisons)),
+            "",
+            *table(rows, _COLUMNS, link, comparisons, found.ceilings),
+            "",
+            *(f"- {escape(text)}" for text in remarks),
+            "",
+        ]
+    )

@@ -1,0 +1,80 @@
+"""The references of a row's subject: made where they are not cached, sealed, and made anew where a file was changed."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from bakeoff.machine import paths
+from bakeoff.models.errors import BakeoffError
+from bakeoff.plan.reference import reference_folder
+from bakeoff.plan.rows import Row
+from bakeoff.process.jobs import ReferenceJob, ReferenceResult
+from bakeoff.process.supervisor import Launch, Outcome, run_job
+from bakeoff.sweep.seal import Seal, changed_files, discard, hashes, read_seal, seal_folder
+from bakeoff.sweep.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class References:
+    """A folder of references and what its files hash to."""
+
+    folder: Path
+    seal: Seal
+
+    @property
+    def hashes(self) -> dict[str, str]:
+        return hashes(self.seal)
+
+    def changed(self) -> tuple[str, ...]:
+        """Names of files that were changed since the folder was sealed in this session."""
+        return changed_files(self.folder, self.seal, trust_stat=True)
+
+
+def make_reference(session: Session, row: Row, launch: Launch) -> tuple[Outcome, References]:
+    """Make the references of the row's subject where they are not cached; returns how that ended, and what there is.
+
+    Tried once in a session, unless a file was changed meanwhile. When a component is edited its folder is another one,
+    and the rows that follow get a new reference. `launch` is the row's own. Raises BakeoffError when the request itself
+    is wrong (a bad checkpoint) or outputs hardly depend on the inputs.
+    """
+    folder = reference_folder(row.subject, session.plan.component)
+    known = session.references.get(folder)
+    if known is not None:
+        outcome, references = known[0], References(folder, known[1])
+        if outcome.kind != "result" or not references.changed():
+            return outcome, references
+    with session.entry_lock(folder):
+        _discard_changed(session, folder)
+        outcome = _make(session, row, folder, launch)
+        seal = seal_folder(folder) if outcome.kind == "result" else {}
+    session.references[folder] = outcome, seal
+    return outcome, References(folder, seal)
+
+
+def _discard_changed(session: Session, folder: Path) -> None:
+    """Remove a folder that is not as the parent of an earlier row or sweep left it."""
+    if not folder.exists():
+        return
+    seal = read_seal(folder)
+    changed = changed_files(folder, seal, trust_stat=False) if seal is not None else ()
+    if seal is not None and not changed:
+        return
+    what = f"{', '.join(changed)} changed since they were made" if changed else "they were not made to the end"
+    session.progress.say(f"The references in {folder.name} cannot be used: {what}; making them anew.")
+    discard(folder)
+
+
+def _make(session: Session, row: Row, folder: Path, launch: Launch) -> Outcome:
+    paths.mark_used(folder)
+    same = [other for other in session.plan.rows if other.subject == row.subject and other.never_runs is None]
+    dtypes = sorted({other.variant.dtype for other in same})
+    files = ["reference.json", *(f"eager-{dtype}.json" for dtype in dtypes)]
+    if not row.subject.checkpoint and all((folder / name).exists() for name in files):
+        return Outcome("result")
+    # Not the row's own environment: no compiler runs here, and nothing may be left in a compiler's cache.
+    launch = replace(launch, environment=session.plan.environment, log=launch.log.with_suffix(".reference.log"))
+    outcome = run_job(ReferenceJob(row.subject, tuple(dtypes), str(folder)), ReferenceResult, launch)
+    if outcome.kind == "refused":
+        raise BakeoffError(outcome.reason, outcome.code)
+    if outcome.kind != "result":
+        return replace(outcome, reason=f"no reference to compare with: its worker: {outcome.reason}")
+    return outcome

@@ -1,0 +1,167 @@
+"""Checks within the timed windows: full comparisons at random moments, on known and on changed inputs, without a pause.
+
+An engine that computes only when it is looked at (after an idle gap, in the first calls of a binding, when the version
+of an input has moved) cannot foresee these moments: the calls before them are timed ones.
+"""
+
+import random
+import time
+from collections.abc import Sequence
+
+from bakeoff.backends.backend import Call, Outputs
+from bakeoff.record.policy import Policy
+from bakeoff.record.schema import WindowChecks
+from bakeoff.worker.checks.changed_inputs import ChangeableInputs
+from bakeoff.worker.checks.outputs import copied, overwrite, same
+from bakeoff.worker.clocks.clock import TimingConfig, time_call
+from bakeoff.worker.reference.error import Difference
+from bakeoff.worker.reference.load import Reference
+
+_WANTED_CALLS, _WANTED_BLOCKS = 16, 4
+"""Checks between latency samples and between throughput blocks that are aimed at."""
+_MOST_OFTEN = 0.2
+"""Highest share of latency calls that are checks."""
+_LEAST_CHANGED, _MOST_LEAST_CHANGED = 2, 8
+_LEAST_CHANGED_S = 0.25
+"""Checks with changed inputs that are made in any case: as many as take this long, in calls alone; 2 to 8."""
+_LEAST_COMPARED = 3
+_CHANGED_SHARE = 2 / 3
+_BUDGET_SHARE, _BUDGET_S = 0.1, 0.5
+"""Share of the window, or seconds, that checks may take beyond the least number."""
+_SLOW_NS = 50_000_000
+"""Calls slower than this are not repeated on other sets before a check: writing inputs is no gap beside them."""
+_SLOW_BLOCK_NS = 250_000_000
+_WHEN = "in the timed window"
+
+
+class WindowChecker:
+    """Compares and overwrites outputs, and changes inputs, at moments drawn from a seed. Its calls are not timed."""
+
+    def __init__(self, reference: Reference, inputs: Sequence[ChangeableInputs], seed: int) -> None:
+        self._reference = reference
+        self._inputs = inputs
+        self._seed = seed
+        self._random = random.Random(seed)
+        self._call_share = self._block_share = self._budget_s = 0.0
+        self._fast = False
+        self._least_changed = _LEAST_CHANGED
+        self._compared = self._changed = 0
+        self._seconds = 0.0
+        self.differences: list[list[Difference]] = []
+        """Of each comparison, each output against its reference."""
+        self.problem: str | None = None
+        """Why outputs for changed inputs are stored ones, where no comparison shows it; None if they are not."""
+
+    @property
+    def record(self) -> WindowChecks:
+        return WindowChecks(self._compared, self._changed, self._seed, round(self._seconds, 6))
+
+    @property
+    def seconds(self) -> float:
+        """How long all checks took so far."""
+        return self._seconds
+
+    def begin(self, policy: Policy, call_ns: float, block_calls: int) -> None:
+        """Choose how often to check in a window of the policy's length, for calls of about `call_ns`."""
+        self._fast = call_ns < _SLOW_NS
+        wanted = int(_LEAST_CHANGED_S * 1e9 / (4 * call_ns))
+        self._least_changed = min(max(wanted, _LEAST_CHANGED), _MOST_LEAST_CHANGED)
+        self._call_share = min(_MOST_OFTEN, _WANTED_CALLS * call_ns / 1e9 / policy.min_s) if policy.min_s else 0.0
+        block_ns = block_calls * call_ns
+        share = _WANTED_BLOCKS * block_ns / 1e9 / policy.throughput_s if policy.throughput_s else 0.0
+        self._block_share = min(_MOST_OFTEN, share) if block_ns < _SLOW_BLOCK_NS else 0.0
+        self._budget_s = max(_BUDGET_S, _BUDGET_SHARE * (policy.min_s + policy.throughput_s))
+
+    def due(self) -> bool:
+        """Whether to check before the next latency call."""
+        return self._random.random() < self._call_share and self._seconds < self._budget_s
+
+    def block_due(self) -> bool:
+        """Whether to check before the next throughput block."""
+        return self._random.random() < self._block_share and self._seconds < self._budget_s
+
+    def release(self) -> None:
+        """Drop the inputs and their changed values, once the window has ended."""
+        self._inputs = ()
+
+    @property
+    def lacking(self) -> bool:
+        """Whether fewer than the least number were made."""
+        return self._changed < self._least_changed if self._inputs else self._compared < _LEAST_COMPARED
+
+    def check(self, calls: Sequence[Call], number: int, config: TimingConfig) -> int:
+        """Check the set whose turn it is in call `number`, or change the inputs of one; returns how many calls it made.
+
+        Changed values are written, read by a call, and written back, and the next call on the set is compared too. A
+        few calls on other sets come before both, so that no engine sees the writing as an idle gap.
+        """
+        started = time.monotonic()
+        if self._inputs and self._random.random() < _CHANGED_SHARE:
+            made = self._change(self._random.choice(self._inputs), calls, config)
+        else:
+            index = number % len(calls)
+            self._compare(index, time_call(calls[index], config)[1], config)
+            made = 1
+        self._seconds += time.monotonic() - started
+        return made
+
+    def check_block(self, calls: Sequence[Call], count: int, config: TimingConfig) -> int:
+        """Check the last outputs of `count` calls without a check between them; returns how many calls it made."""
+        started = time.monotonic()
+        if self._inputs and self._random.random() < _CHANGED_SHARE:
+            entry = self._random.choice(self._inputs)
+            with entry.changed_values() as call:
+                _call_others(calls, entry.index, count - 1)
+                self._compare_changed(entry, time_call(call, config)[1], config)
+            _call_others(calls, entry.index, count - 1)
+            self._compare(entry.index, time_call(entry.call, config)[1], config)
+            made = 2 * count
+        else:
+            index = self._random.randrange(len(calls))
+            _call_others(calls, index, count - 1)
+            self._compare(index, time_call(calls[index], config)[1], config)
+            made = count
+        self._seconds += time.monotonic() - started
+        return made
+
+    def _change(self, entry: ChangeableInputs, calls: Sequence[Call], config: TimingConfig) -> int:
+        others = self._random.randint(1, len(calls) - 1) if self._fast and len(calls) > 1 else 0
+        with entry.changed_values() as call:
+            self._call_checked(calls, entry.index, others, config)
+            changed = time_call(call, config)[1]
+            kept = copied(changed)
+            self._compare_changed(entry, changed, config)
+            del changed
+        self._call_checked(calls, entry.index, others, config)
+        outputs = time_call(entry.call, config)[1]
+        if self.problem is None and same(kept, outputs):
+            which = f"inputs {entry.index} and slightly changed ones"
+            self.problem = f"{which} gave identical outputs {_WHEN}: results are stored"
+        self._compare(entry.index, outputs, config)
+        return 2 * (others + 1)
+
+    def _call_checked(self, calls: Sequence[Call], index: int, count: int, config: TimingConfig) -> None:
+        """Call `count` sets in turn, the last of which is the one before `index`, as between two timed calls."""
+        for other in _turns(len(calls), index, count):
+            config.check_outputs(other, time_call(calls[other], config)[1])
+
+    def _compare(self, index: int, outputs: Outputs, config: TimingConfig) -> None:
+        self.differences.append(self._reference.differences(index, outputs, _WHEN))
+        self._compared += 1
+        overwrite(outputs, config.inputs)
+
+    def _compare_changed(self, entry: ChangeableInputs, outputs: Outputs, config: TimingConfig) -> None:
+        self.differences.append(self._reference.changed_differences(entry.index, outputs, _WHEN))
+        self._changed += 1
+        overwrite(outputs, (*config.inputs, *entry.tensors.values()))
+
+
+def _turns(sets: int, index: int, count: int) -> list[int]:
+    """Indices of `count` sets in turn, without `index`, that end with the one before it."""
+    others = [(index + step) % sets for step in range(1, sets)] or [index]
+    return [others[step % len(others)] for step in range(-count, 0)]
+
+
+def _call_others(calls: Sequence[Call], index: int, count: int) -> None:
+    for other in _turns(len(calls), index, count):
+        calls[other]()

@@ -1,0 +1,67 @@
+"""How much outputs depend on inputs. Where they hardly do, an engine that ignores its inputs has a small error too."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from torch import Tensor
+
+from bakeoff.models.errors import BakeoffError
+from bakeoff.record.schema import LEAST_SENSITIVITY, OutputParity
+from bakeoff.worker.reference.files import About
+from bakeoff.worker.subject import LoadedSubject
+
+Outputs = tuple[Tensor, ...]
+
+
+def least_difference(names: Sequence[str], pairs: Iterable[tuple[Outputs, Outputs]]) -> dict[str, float]:
+    """By output: the least relative L2 between the two sides of any pair, whose outputs are in the order of `names`."""
+    apart = [[_apart(a, b) for a, b in zip(*pair, strict=True)] for pair in pairs]
+    return {name: min(found) for name, found in zip(names, zip(*apart, strict=True), strict=True)}
+
+
+def _apart(one: Tensor, other: Tensor) -> float:
+    """Relative L2, of the larger norm, so that neither in place of the other has a smaller error."""
+    a, b = one.double(), other.double()
+    norm = max(float(a.norm()), float(b.norm()))
+    return float((a - b).norm()) / norm if norm else 0.0
+
+
+def check_sensitivity(
+    loaded: LoadedSubject, sensitivity: Mapping[str, float], small_sensitivity: Mapping[str, float]
+) -> None:
+    """Raises BakeoffError where an output differs between inputs by less than ten times the limit of its fp32 error.
+
+    fp32 has the narrowest limit of all dtypes; a wider one is judged with the row (`with_sensitivity`).
+    """
+    least = LEAST_SENSITIVITY * loaded.component.tolerance_fp32
+    kinds = (("two different sets of inputs", sensitivity), ("inputs and slightly changed ones", small_sensitivity))
+    for which, found in kinds:
+        name = min(found, key=lambda output: found[output])
+        if found[name] < least:
+            raise BakeoffError(
+                f"{loaded.component.name}.{loaded.workload.name}: {name} differs by {found[name]:.1e} (relative L2) "
+                f"between {which}, too little to check engines by; at least {least:.0e} is needed. "
+                f"Give trained weights with --checkpoint, or other standard deviations by initial_std in the network.",
+                code="insensitive",
+            )
+
+
+def with_sensitivity(output: OutputParity, about: About) -> OutputParity:
+    """The parity of an output with its sensitivities.
+
+    Where the limit is too wide to tell inputs apart, the error itself must: below half of the sensitivity the output is
+    nearer to its own reference than to that of any other set (triangle inequality). Else the check failed.
+    """
+    known = replace(
+        output,
+        sensitivity=about.sensitivity[output.name],
+        small_sensitivity=about.small_sensitivity[output.name],
+    )
+    assert known.sensitivity is not None
+    if not known.insensitive or not known.passed or (known.rel_l2 or 0.0) <= known.sensitivity / 2:
+        return known
+    problem = (
+        f"{known.name}: relative L2 error {known.rel_l2:.2e} is within the limit {known.limit:.2e}, but outputs of "
+        f"different inputs differ by {known.sensitivity:.2e} only, so it may be the output of other inputs"
+    )
+    return replace(known, passed=False, problem=problem)

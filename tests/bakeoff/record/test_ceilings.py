@@ -1,0 +1,89 @@
+"""The best known ceilings of a machine, from several sets."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from ceilings import CEILINGS
+from records import HOST, record
+
+from bakeoff.machine.floors import Ceiling
+from bakeoff.machine.identity import Machine
+from bakeoff.record.ceilings import best_ceilings
+from bakeoff.record.schema import SCHEMA, CeilingsRecord, Record
+from bakeoff.record.store import Stored, StoredCeilings, load_all, save
+
+HERE, THERE = Machine("here", "", "Test CPU, 4 cores"), Machine("there", "", "Test CPU, 4 cores")
+
+
+def faster(*factors: float) -> tuple[Ceiling, ...]:
+    return tuple(
+        replace(entry, best=entry.best * factor, median=entry.median * factor)
+        for entry, factor in zip(CEILINGS, factors, strict=True)
+    )
+
+
+ONES = (1.0,) * len(CEILINGS)
+COPY_TWICE = faster(2.0, *ONES[1:])
+READ_HALF = faster(1.0, 0.5, 1.0, 0.8, *ONES[4:])
+
+
+def a_set(
+    ceilings: tuple[Ceiling, ...], hour: int, machine: Machine = HERE, threads: int = 4, other: float = 0.0
+) -> StoredCeilings:
+    created = f"2026-01-02T{hour:02}:00:00.000000Z"
+    made = CeilingsRecord(SCHEMA, created, machine, threads, ceilings, other, HOST, {"torch": "2.13.0"})
+    return StoredCeilings(f"set-{hour}", made)
+
+
+def row(ceilings: tuple[Ceiling, ...], hour: int, schema: int = SCHEMA, machine: Machine | None = HERE) -> Stored:
+    made: Record = record(created=f"2026-01-02T{hour:02}:30:00.000000Z", ceilings=ceilings, schema=schema)
+    return Stored(f"row-{hour}", replace(made, machine=machine))
+
+
+def rates(ceilings: tuple[Ceiling, ...]) -> dict[tuple[str, str, int], float]:
+    return {(entry.kind, entry.dtype, entry.size): entry.best for entry in ceilings}
+
+
+def test_the_best_of_each_kind_dtype_and_size() -> None:
+    known = best_ceilings([], [a_set(COPY_TWICE, 1), a_set(READ_HALF, 2)], "here", 4)
+    assert rates(known.best) == rates(COPY_TWICE)
+    assert (known.sets, known.first[:13], known.last[:13]) == (2, "2026-01-02T01", "2026-01-02T02")
+    assert known.apart == {
+        "copy": pytest.approx(2.0),
+        "read": pytest.approx(2.0),
+        "product": pytest.approx(1.0),
+        "convolution": pytest.approx(1.0),
+    }
+
+
+def test_other_machines_and_threads_do_not_count() -> None:
+    others = [a_set(COPY_TWICE, 1, THERE), a_set(COPY_TWICE, 2, threads=2)]
+    rows = [row(COPY_TWICE, 3, machine=THERE)]
+    assert best_ceilings(rows, others, "here", 4).best == ()
+    known = best_ceilings(rows, [*others, a_set(CEILINGS, 4)], "here", 4)
+    assert (rates(known.best), known.sets, known.apart) == (rates(CEILINGS), 1, {})
+
+
+def test_a_set_of_a_busy_host_counts_for_its_best_alone() -> None:
+    known = best_ceilings([], [a_set(READ_HALF, 1, other=0.5), a_set(CEILINGS, 2)], "here", 4)
+    assert (known.sets, known.apart) == (1, {})
+    known = best_ceilings([], [a_set(COPY_TWICE, 1, other=0.5), a_set(CEILINGS, 2)], "here", 4)
+    assert rates(known.best) == rates(COPY_TWICE)
+
+
+def test_records_of_schema_1_hold_sets_and_later_ones_the_best_of_their_time() -> None:
+    machine = row(CEILINGS, 1, machine=None).machine
+    rows = [row(entry, hour, 1, None) for hour, entry in enumerate((CEILINGS, READ_HALF, CEILINGS, READ_HALF))]
+    known = best_ceilings(rows, [], machine.id, 4)
+    assert (known.sets, known.first[:13], known.last[:13]) == (2, "2026-01-02T00", "2026-01-02T01")
+    known = best_ceilings([row(COPY_TWICE, 3)], [a_set(CEILINGS, 1)], "here", 4)
+    assert (rates(known.best), known.sets) == (rates(COPY_TWICE), 1)
+
+
+def test_sets_are_entries_of_their_own(tmp_path: Path) -> None:
+    entry = a_set(COPY_TWICE, 1).ceilings
+    save(tmp_path, entry)
+    records = load_all(tmp_path)
+    assert [kept.ceilings for kept in records.ceilings] == [entry]
+    assert rates(best_ceilings(records.current, records.ceilings, "here", 4).best) == rates(COPY_TWICE)

@@ -1,0 +1,164 @@
+"""Records lie in a folder of the machine that measured them; files of the former common folder are moved, none lost."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from disk import files
+from records import GPU_HOST, HOST, record
+
+from bakeoff.machine import identity
+from bakeoff.machine.identity import Machine, former_machine, machine_class
+from bakeoff.models.errors import BakeoffError
+from bakeoff.record.codec import encode
+from bakeoff.record.schema import SCHEMA, Comparison, Record, Supersede
+from bakeoff.record.store import find, load_all, move_former_layout, save, supersede
+
+MINE = Machine("aaaaaaaaaaaa", "c1a55", "Test CPU, 4 cores")
+YOURS = Machine("bbbbbbbbbbbb", "c1a55", "Test CPU, 4 cores")
+_COMMON = (("a", 1, MINE), ("b", 2, YOURS), ("c", 3, None))
+
+
+def at(second: int, machine: Machine | None, backend: str = "eager") -> Record:
+    created = f"2026-01-02T03:04:{second:02}.000000Z"
+    return replace(record(backend, [1.0, 2.0], created=created), machine=machine)
+
+
+def folders(runs: Path) -> set[str]:
+    return {path.parent.relative_to(runs).as_posix() for path in runs.rglob("*.json")}
+
+
+def test_machines_of_one_name_have_folders_of_their_own(tmp_path: Path) -> None:
+    save(tmp_path, at(1, MINE))
+    save(tmp_path, at(2, YOURS))
+    assert folders(tmp_path) == {"test-cpu-4-cores-aaaaaa/records", "test-cpu-4-cores-bbbbbb/records"}
+    found = load_all(tmp_path)
+    assert found.machines() == [YOURS, MINE], "the one that measured last is first"
+    assert [entry.machine for entry in found.of_machines([MINE.id]).current] == [MINE]
+
+
+def test_a_machine_keeps_its_folder_when_its_name_changes(tmp_path: Path) -> None:
+    save(tmp_path, at(1, MINE))
+    save(tmp_path, at(2, replace(MINE, name="Test CPU rev. 2, 8 cores")))
+    assert folders(tmp_path) == {"test-cpu-4-cores-aaaaaa/records"}
+
+
+def test_names_of_machines_are_safe_as_folders() -> None:
+    for name in ("../../etc", "Intel(R) Xeon(R) Processor @ 2.50GHz, 2 cores", "", "\x1b[2J", "a" * 500):
+        folder = identity.folder_name(name, MINE.id)
+        assert set(folder) <= set("abcdefghijklmnopqrstuvwxyz0123456789-")
+        assert folder.endswith("-aaaaaa")
+        assert len(folder) < 80
+
+
+def test_entries_that_belong_to_a_record_lie_beside_it(tmp_path: Path) -> None:
+    bad = save(tmp_path, at(1, YOURS))
+    save(tmp_path, at(2, MINE))
+    supersede(tmp_path, bad, "busy")
+    save(tmp_path, Comparison(SCHEMA, "2026", "", "in turn", 1, (at(3, YOURS), at(4, YOURS, "inductor")), ()))
+    assert len(list((tmp_path / YOURS.folder / "records").iterdir())) == 3
+    assert len(list((tmp_path / MINE.folder / "records").iterdir())) == 1
+
+
+class TestFormerLayout:
+    def fill(self, runs: Path) -> dict[str, bytes]:
+        """Two machines' records in the common folder, a comparison, a supersede entry, and a damaged file."""
+        names = {
+            name: save(runs, entry) for name, entry in (("a", at(1, MINE)), ("b", at(2, YOURS)), ("c", at(3, None)))
+        }
+        save(runs, Supersede(SCHEMA, "2026-01-02T03:05:00.000000Z", names["b"], "busy"))
+        save(runs, Comparison(SCHEMA, "2026", "", "in turn", 1, (at(4, None), at(5, None, "inductor")), ()))
+        common = runs / "records"
+        common.mkdir()
+        for path in list(runs.rglob("*/records/*.json")):
+            path.rename(common / path.name)
+        for folder in runs.iterdir():
+            if folder != common:
+                (folder / "records").rmdir()
+                folder.rmdir()
+        (common / "torn.json").write_bytes(b"{")
+        return {path.name: path.read_bytes() for path in common.iterdir()}
+
+    def test_it_is_read_where_it_is(self, tmp_path: Path) -> None:
+        self.fill(tmp_path)
+        found = load_all(tmp_path)
+        assert (len(found.current), len(found.superseded), len(found.comparisons), len(found.problems)) == (2, 1, 1, 1)
+        assert {entry.folder for entry in found.current} == {"records"}
+
+    def test_moving_loses_nothing(self, tmp_path: Path) -> None:
+        before = self.fill(tmp_path)
+        read = load_all(tmp_path)
+        assert move_former_layout(tmp_path) == 5
+        after = {path.name: path.read_bytes() for path in tmp_path.rglob("*.json")}
+        assert after == before
+        assert {entry.id for entry in load_all(tmp_path).current} == {entry.id for entry in read.current}
+        assert [reason for _, reason in load_all(tmp_path).superseded] == ["busy"]
+        assert os.listdir(tmp_path / "records") == ["torn.json"], "what cannot be read stays where it is"
+        assert move_former_layout(tmp_path) == 0
+        for entry in read.current:
+            assert find(tmp_path, entry.id).record == entry.record
+
+    def test_an_interrupted_move_goes_on(self, tmp_path: Path) -> None:
+        before = self.fill(tmp_path)
+        first = next(path for path in (tmp_path / "records").iterdir() if path.name in before and "eager" in path.name)
+        target = tmp_path / load_all(tmp_path).current[0].machine.folder / "records"
+        target.mkdir(parents=True)
+        (target / first.name).write_bytes(first.read_bytes())  # copied, and not yet removed
+        move_former_layout(tmp_path)
+        assert {path.name for path in tmp_path.rglob("*.json")} == set(before)
+
+    def test_a_folder_that_cannot_be_written_is_named(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        before = self.fill(tmp_path)
+
+        def refuse(_self: Path, target: Path) -> None:
+            raise PermissionError(13, "Permission denied", str(target))
+
+        monkeypatch.setattr(Path, "rename", refuse)
+        with pytest.raises(BakeoffError, match="Permission denied") as error:
+            move_former_layout(tmp_path)
+        assert error.value.code == "not-writable"
+        monkeypatch.undo()
+        assert {path.name for path in tmp_path.rglob("*.json")} == set(before)
+
+    def test_the_former_machine_is_told_by_its_parts(self) -> None:
+        assert former_machine(HOST, "cpu") == former_machine(replace(HOST, python="3.12.0"), "cpu")
+        assert former_machine(HOST, "cpu") != former_machine(replace(HOST, memory_bytes=1), "cpu")
+        assert former_machine(GPU_HOST, "cuda") != former_machine(GPU_HOST, "cpu")
+
+
+class TestIdentity:
+    def asked(self, monkeypatch: pytest.MonkeyPatch, name: str, device: str = "cpu") -> Machine:
+        monkeypatch.setenv(identity.VARIABLE, name)
+        identity.this_machine.cache_clear()
+        found = identity.this_machine(device)
+        identity.this_machine.cache_clear()
+        return found
+
+    def test_two_hosts_of_one_class(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        one, other = self.asked(monkeypatch, "one"), self.asked(monkeypatch, "other")
+        assert one.id != other.id
+        assert one.machine_class == other.machine_class
+        assert one == self.asked(monkeypatch, "one")
+
+    def test_nothing_of_the_host_can_be_read_from_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        found = self.asked(monkeypatch, "secret-host")
+        assert "secret" not in repr(found)
+        assert len(found.id) == 12
+
+    def test_the_class_follows_the_parts(self) -> None:
+        base = machine_class(HOST, "cpu")
+        for changed in ({"cpu_stepping": "25 17 2"}, {"all_flags": "x"}, {"hypervisor": "KVM"}, {"memory_bytes": 1}):
+            assert machine_class(replace(HOST, **changed), "cpu") != base
+        assert machine_class(replace(HOST, memory_bytes=HOST.memory_bytes + (1 << 20)), "cpu") == base
+        gpu = machine_class(GPU_HOST, "cuda")
+        newer = replace(GPU_HOST, gpus=({**GPU_HOST.gpus[0], "driver": "600.1"},))
+        assert machine_class(newer, "cuda") != gpu
+        assert machine_class(newer, "cpu") == machine_class(GPU_HOST, "cpu")
+
+
+def test_files_keep_their_bytes(tmp_path: Path) -> None:
+    made = at(1, MINE)
+    name = save(tmp_path, made)
+    assert (tmp_path / MINE.folder / "records" / f"{name}.json").read_bytes() == encode(made)
+    assert len(files(tmp_path)) == 1

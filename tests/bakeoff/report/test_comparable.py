@@ -1,0 +1,262 @@
+"""No ratio is ever taken between rows of two codes, two library versions, two machines or two sets of ceilings."""
+
+import json
+import re
+from dataclasses import replace
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ceilings import CEILINGS, MIB
+from comparisons import final
+from pages import PAGES
+from records import HOST, record
+
+from bakeoff.machine.floors import Ceiling
+from bakeoff.machine.identity import Machine
+from bakeoff.record.schema import SCHEMA, BackendSource, CeilingsRecord, Record, Source
+from bakeoff.record.store import Records, Stored, StoredComparison, load_all, save
+from bakeoff.report.columns import COLUMNS, contexts
+from bakeoff.report.comparable import baselines, current, stale_reasons, tables
+from bakeoff.report.groups import newest
+from bakeoff.report.markdown import history
+from bakeoff.report.recommendation import decision
+from bakeoff.report.spread import spreads
+from bakeoff.report.text import table
+
+HERE, THERE = Machine("here00000000", "", "Test CPU, 4 cores"), Machine("there0000000", "", "Test CPU, 4 cores")
+TORCH = {"bakeoff": "0.1.0", "torch": "2.13.0"}
+
+
+def made(
+    backend: str,
+    median_ms: float,
+    minute: int,
+    *,
+    component: str = "c1",
+    instrument: str = "i1",
+    backend_hash: str = "b1",
+    **changes: Any,
+) -> Record:
+    """A record of schema 2 with one sample, which is its median."""
+    name = backend.partition("[")[0]
+    source = Source(component, (BackendSource(name, name, f"{name}.py", backend_hash),), instrument)
+    facts = {"source": source, "machine": HERE, "versions": TORCH, "sweep": f"sweep-{minute}", **changes}
+    return record(backend, [median_ms] * 12, created=f"2026-01-02T03:{minute:02}:00.000000Z", **facts)
+
+
+def stored(*records: Record) -> tuple[Stored, ...]:
+    return tuple(Stored(f"id-{index}", entry) for index, entry in enumerate(records))
+
+
+OTHERS: dict[str, dict[str, Any]] = {
+    "component": {"component": "c0"},
+    "instrument": {"instrument": "i0"},
+    "backend": {"backend_hash": "b0"},
+    "version": {"versions": {**TORCH, "torch": "2.12.0"}},
+    "missing library": {"versions": {"bakeoff": "0.1.0"}},
+}
+
+
+class TestStale:
+    @pytest.mark.parametrize("name", OTHERS)
+    def test_a_row_of_another_code_is_stale(self, name: str) -> None:
+        """The newer eager decides; where the backend differs it must be eager's own source."""
+        old = made("eager", 7.0, 1, **OTHERS[name])
+        rows = stored(old, made("eager", 5.0, 3, dtype="bf16"), made("inductor", 3.0, 2))
+        reasons = stale_reasons(rows)
+        assert [reason is not None for reason in reasons] == [True, False, False]
+        assert baselines(rows).keys() == {"bf16"}
+        assert [entry.id for entry in current(rows)] == ["id-1", "id-2"]
+
+    def test_the_reason_names_what_differs(self) -> None:
+        rows = stored(
+            *(made("eager", 7.0, 1, **changes) for changes in OTHERS.values()), made("eager", 5.0, 9, dtype="bf16")
+        )
+        component, instrument, backend, version, missing, newest_row = stale_reasons(rows)
+        assert newest_row is None
+        assert "component" in (component or "")
+        assert "measuring code" in (instrument or "")
+        assert "eager" in (backend or "")
+        assert "torch (2.12.0, not 2.13.0)" in (version or "")
+        assert "torch (none, not 2.13.0)" in (missing or "")
+
+    def test_bakeoffs_own_version_is_no_library(self) -> None:
+        rows = stored(made("eager", 7.0, 1, versions={**TORCH, "bakeoff": "0.0.9"}), made("inductor", 3.0, 2))
+        assert stale_reasons(rows) == [None, None]
+
+    def test_another_backends_source_does_not_matter(self) -> None:
+        rows = stored(made("eager", 7.0, 1, backend_hash="b0"), made("inductor", 3.0, 2))
+        assert stale_reasons(rows) == [None, None]
+
+    @pytest.mark.parametrize("changes", [{"commit": "other"}, {"code": "other"}, {"dirty": True}])
+    def test_records_of_schema_1_are_of_one_code_by_code_and_commit(self, changes: dict[str, Any]) -> None:
+        old = replace(record("eager", [7.0]), **changes)
+        rows = stored(old, replace(record("inductor", [3.0]), created="2026-01-03T00:00:00.000000Z"))
+        assert [reason is not None for reason in stale_reasons(rows)] == [True, False]
+        assert stale_reasons(stored(record("eager", [7.0]), record("inductor", [3.0]))) == [None, None]
+
+    def test_records_with_and_without_hashes_are_not_compared(self) -> None:
+        old = record("eager", [7.0], machine=HERE, versions=TORCH, created="2026-01-01T00:00:00.000000Z")
+        assert [reason is not None for reason in stale_reasons(stored(old, made("inductor", 3.0, 2)))] == [True, False]
+
+    def test_a_row_without_figures_does_not_make_the_measured_ones_stale(self) -> None:
+        failed = made("aoti", 1.0, 9, component="c2")
+        failed = replace(failed, measurement=replace(failed.measurement, status="crashed", latency=None))
+        rows = stored(made("eager", 7.0, 1), made("inductor", 3.0, 2), failed)
+        assert [reason is not None for reason in stale_reasons(rows)] == [False, False, True]
+        assert stale_reasons(stored(failed)) == [None]
+
+    def test_stale_is_judged_inside_a_table(self) -> None:
+        rows = stored(made("eager", 7.0, 1, component="c0"), made("eager", 5.0, 2, batch=2))
+        assert [len(found.stale) for found in tables(rows)] == [0, 0]
+
+    def test_runs_of_a_sweep_before_an_edit_do_not_represent_it(self) -> None:
+        """Resumed after an edit: build 1 has the old code and would be the best."""
+        tries = [
+            made("inductor", 3.0, 1, component="c0", sweep="s", build_number=1),
+            made("inductor", 5.0, 2, sweep="s", build_number=2),
+            made("inductor", 7.0, 3, sweep="s", build_number=3),
+        ]
+        (row,) = newest(stored(*tries))
+        assert row.record is tries[1]
+        ((_, spread),) = spreads([row], stored(*tries))
+        assert (spread.builds, spread.low_ms, spread.high_ms) == (2, 5.0, 7.0)
+
+    def test_a_sweep_that_was_resumed_after_an_edit_has_no_ratios_across(self) -> None:
+        rows = stored(made("eager", 7.0, 1, component="c0", sweep="s"), made("inductor", 5.0, 2, sweep="s"))
+        page = history.render(Records(rows, (), ()))
+        assert "7.00" in page
+        assert not re.search(r"[0-9]x", page)
+
+
+class TestTables:
+    def test_the_machine_measured_last_comes_first(self) -> None:
+        rows = stored(made("eager", 7.0, 1), made("eager", 5.0, 3, machine=THERE), made("eager", 3.0, 2, batch=2))
+        found = tables(rows)
+        assert [entry.machine.id for entry in found] == [THERE.id, HERE.id, HERE.id]
+
+    def test_machines_of_one_name_have_their_ids_in_the_titles(self) -> None:
+        first, second = tables(stored(made("eager", 7.0, 1), made("eager", 5.0, 3, machine=THERE)))
+        assert ("there0" in first.title, "here00" in second.title) == (True, True)
+
+    def test_stale_rows_stand_apart_without_ratios(self) -> None:
+        rows = stored(made("eager", 7.0, 1, component="c0"), made("inductor", 3.0, 2), made("eager", 5.0, 3))
+        text = table.render(newest(stored(*(entry.record for entry in rows), made("aoti", 2.0, 1, component="c0"))))
+        above, below = text.split("stale: ")
+        assert "aoti" not in above
+        (line,) = [line for line in below.splitlines() if line.startswith("aoti fp32")]
+        assert re.findall(r"[0-9.]+", line.removeprefix("aoti fp32")) == ["2.000", "2026", "01", "02", "03", "01"]
+        assert "component" in line
+        assert "aoti" not in below.splitlines()[-1]
+
+    def test_one_set_of_ceilings_for_all_rows(self) -> None:
+        low = tuple(replace(entry, best=entry.best / 2) for entry in CEILINGS)
+        facts = {"flops": 1, "minimum_bytes": 600 * MIB}
+        rows = stored(
+            made("eager", 50.0, 1, ceilings=CEILINGS, **facts), made("inductor", 60.0, 2, ceilings=low, **facts)
+        )
+        found = {COLUMNS["floor"].text(entry, context) for entry, context in contexts(rows)}
+        assert found == {"41.9 t"}
+
+
+MEDIANS = (29, 193, 257, 101, 379, 347, 139, 13, 113, 359, 263, 157, 103, 313)
+"""Primes, found by a search, of which no ratio that is forbidden below equals, in two decimals, one that is allowed."""
+
+
+def _sets() -> tuple[tuple[Ceiling, ...], tuple[Ceiling, ...]]:
+    """At 600 MiB: 7 ms and 11 ms."""
+    first, second = (600 * MIB / (ms / 1e3) for ms in (7.0, 11.0))
+    return tuple(
+        (Ceiling("read", "fp32", 512 * MIB, rate, rate), Ceiling("product", "fp32", 10**9, 1e15, 1e15))
+        for rate in (first, second)
+    )  # type: ignore[return-value]
+
+
+FAST_SET, SLOW_SET = _sets()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Records of two codes (component, instrument, backend), two versions, two machines and two sets of ceilings.
+
+    The old ones have option sets of their own, so that each is the newest of its variant.
+    """
+    runs = tmp_path_factory.mktemp("comparable") / "runs"
+    medians = iter(enumerate(map(float, MEDIANS)))
+    facts = {"flops": 1, "minimum_bytes": 600 * MIB}
+    old: list[dict[str, Any]] = [OTHERS[name] for name in ("component", "instrument", "backend", "version")]
+    for number, changes in enumerate(old):
+        for backend in ("eager", "inductor"):
+            minute, median_ms = next(medians)
+            each = {**facts, **changes, "ceilings": SLOW_SET, "baseline": backend == "eager", "sweep": f"old-{number}"}
+            save(runs, made(f"{backend}[old{number}]", median_ms, minute, **each))
+    for machine in (THERE, HERE):
+        for backend, ceilings in (("eager", FAST_SET), ("inductor", SLOW_SET), ("inductor[freezing]", SLOW_SET)):
+            minute, median_ms = next(medians)
+            each = {**facts, "machine": machine, "ceilings": ceilings, "sweep": f"new-{machine.id}"}
+            save(runs, made(backend, median_ms, minute, **each))
+        for hour, ceilings in enumerate((SLOW_SET, FAST_SET)):
+            created = f"2026-01-02T0{hour}:00:00.000000Z"
+            save(runs, CeilingsRecord(SCHEMA, created, machine, 4, ceilings, 0.0, HOST, TORCH))
+    return runs
+
+
+def _code(entry: Record) -> tuple[object, ...]:
+    """What two of the folder's records must share to be compared."""
+    assert entry.source is not None
+    (backend,) = entry.source.backends
+    return entry.machine, entry.source.component, entry.source.instrument, entry.versions["torch"], backend.hash
+
+
+def _ratios(records: Records) -> tuple[set[float], set[float]]:
+    """The speed-ups that may be shown, and those that must not, in two decimals."""
+    allowed, forbidden = set(), set()
+    for a, b in permutations((entry.record for entry in records.current), 2):
+        assert a.latency is not None
+        assert b.latency is not None
+        ratio = round(b.latency.median_ms / a.latency.median_ms, 2)
+        if _code(a) != _code(b):
+            forbidden.add(ratio)
+        elif b.baseline:
+            allowed.add(ratio)
+    assert not allowed & forbidden
+    return allowed, forbidden
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_no_page_has_a_ratio_across(folder: Path, page: str) -> None:
+    records = load_all(folder)
+    assert (len(records.current), records.problems) == (14, ())
+    text = PAGES[page](records)
+    found = {round(float(each), 2) for each in re.findall(r"([0-9]+\.[0-9]+)x", text)}
+    found |= {round(float(each), 2) for each in re.findall(r'"vs_eager(?:_fp32)?":([0-9.]+)', text)}
+    allowed, forbidden = _ratios(records)
+    assert not found & forbidden
+    sets_differ = round(11 / 7, 2)
+    assert found <= {1.0, sets_differ, *allowed}
+    assert bool(found & allowed) == (page not in ("recommendation", "plots"))
+
+
+@pytest.mark.parametrize("page", ["table", "json", "history", "results", "readme", "html"])
+def test_no_table_has_floors_of_two_sets(folder: Path, page: str) -> None:
+    """600 MiB take 7 ms with the best known set, and 11 ms with the other."""
+    text = PAGES[page](load_all(folder))
+    if page == "json":
+        assert {round(row["floor"]["ms"], 6) for row in json.loads(text)} == {7.0}
+        return
+    for part in text.split("\n#### ") if page == "history" else [text]:
+        assert len(set(re.findall(r"\b(7|11) t\b", part))) <= 1
+    assert re.search(r"\b7 t\b", text)
+
+
+def test_a_final_between_two_codes_decides_nothing() -> None:
+    first, second = made("eager", 7.0, 1), made("inductor", 3.0, 2)
+    rows = stored(first, second)
+    same = [StoredComparison("final", final(second, first))]
+    assert decision(rows, same).winner == rows[1]
+    for changes in OTHERS.values():
+        other = [StoredComparison("final", final(made("inductor", 3.0, 2, **changes), first))]
+        assert decision(rows, other).winner is None
+        assert not any(context.winner for _, context in contexts(rows, other))

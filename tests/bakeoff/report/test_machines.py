@@ -1,0 +1,93 @@
+"""Whose records a page shows: this machine's, those of the machines asked for, or of the one that measured last."""
+
+from dataclasses import replace
+
+import pytest
+from records import HOST, record
+
+from bakeoff.machine.identity import Machine
+from bakeoff.models.errors import BakeoffError
+from bakeoff.record.schema import Record
+from bakeoff.record.store import Records, Stored
+from bakeoff.report.machines import own_ids, select
+
+CPU = Machine("aaaa11112222", "class", "AMD EPYC, 2 cores")
+GPU = Machine("bbbb11112222", "class", "NVIDIA H200")
+TWIN = Machine("aabb33334444", "class", "AMD EPYC, 2 cores")
+
+
+def made(machine: Machine, second: int) -> Record:
+    return record("eager", [1.0] * 20, machine=machine, created=f"2026-01-02T03:04:{second:02}.000000Z")
+
+
+RECORDS = Records(
+    tuple(Stored(f"id-{index}", made(machine, index)) for index, machine in enumerate((CPU, TWIN, GPU))), (), ()
+)
+
+
+def chosen(*asked: str, own: tuple[Machine, ...] = ()) -> list[str]:
+    return [machine.id for machine in select(RECORDS, asked, [machine.id for machine in own]).machines]
+
+
+class TestDefault:
+    def test_this_machine_with_all_its_devices(self) -> None:
+        found = select(RECORDS, [], [CPU.id, GPU.id])
+        assert [machine.id for machine in found.machines] == [GPU.id, CPU.id]
+        assert {entry.machine.id for entry in found.records.current} == {CPU.id, GPU.id}
+        assert not found.foreign
+
+    def test_the_machine_that_measured_last_where_this_one_has_no_record(self) -> None:
+        found = select(RECORDS, [], ["another"])
+        assert ([machine.id for machine in found.machines], found.foreign) == ([GPU.id], True)
+
+    def test_no_records(self) -> None:
+        found = select(Records((), (), ()), [], ["another"])
+        assert (found.machines, found.foreign) == ((), False)
+
+    def test_own_ids_are_of_this_host(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from bakeoff.machine import identity
+
+        before = own_ids()
+        assert before == own_ids()
+        monkeypatch.setenv(identity.VARIABLE, "another host")
+        identity.this_machine.cache_clear()
+        try:
+            assert own_ids().isdisjoint(before)
+        finally:
+            identity.this_machine.cache_clear()
+
+
+class TestAsked:
+    @pytest.mark.parametrize("text", ["all", "ALL"])
+    def test_all(self, text: str) -> None:
+        assert chosen(text, own=(CPU,)) == [GPU.id, TWIN.id, CPU.id]
+
+    @pytest.mark.parametrize(
+        ("text", "machines"),
+        [
+            ("bbbb", [GPU]),
+            (GPU.id, [GPU]),
+            ("nvidia h200", [GPU]),
+            ("nvidia-h200", [GPU]),
+            (TWIN.folder, [TWIN]),
+            ("AMD EPYC, 2 cores", [TWIN, CPU]),
+            ("nvidia h200, aaaa", [GPU, CPU]),
+        ],
+    )
+    def test_by_name_folder_or_id(self, text: str, machines: list[Machine]) -> None:
+        assert chosen(text, own=(CPU,)) == [machine.id for machine in machines]
+
+    def test_several(self) -> None:
+        assert chosen("aaaa", "nvidia-h200", own=(TWIN,)) == [GPU.id, CPU.id]
+
+    @pytest.mark.parametrize("text", ["nosuch", "aaa", "aaaa,nosuch", "2 cores"])
+    def test_unknown_names_the_known_ones(self, text: str) -> None:
+        with pytest.raises(BakeoffError) as error:
+            chosen(text)
+        assert error.value.code == "unknown-name"
+        assert all(machine.folder in str(error.value) for machine in (CPU, TWIN, GPU))
+
+
+def test_a_machine_with_superseded_records_alone_comes_last() -> None:
+    records = replace(RECORDS, superseded=((Stored("old", record(host=replace(HOST, cpu="Old"))), "bad"),))
+    assert [machine.name for machine in records.machines()][-1].startswith("Old")

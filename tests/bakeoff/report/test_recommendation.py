@@ -1,0 +1,166 @@
+"""What a table recommends: only what a final between its two best rows decided."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from comparisons import final
+from records import record
+
+from bakeoff.machine.identity import Machine
+from bakeoff.record.finalists import finalists
+from bakeoff.record.schema import Comparison, Record
+from bakeoff.record.store import Stored, StoredComparison
+from bakeoff.report.columns import contexts
+from bakeoff.report.recommendation import decision, recommendation
+from bakeoff.report.text import table
+
+
+def ms(first: float) -> list[float]:
+    """Twenty samples 0.1 ms apart: the median is 0.95 above the first, its interval reaches from 0.5 to 1.4 above."""
+    return [first + 0.1 * index for index in range(20)]
+
+
+EAGER, SLOW, FAST = record("eager", ms(10.0)), record("inductor", ms(5.0)), record("inductor[freezing]", ms(2.0))
+QUANTISED = record("int8", ms(1.0), quantisation="dynamic")
+
+
+def stored(*records: Record) -> tuple[Stored, ...]:
+    return tuple(Stored(f"id-{index}", entry) for index, entry in enumerate(records))
+
+
+def kept(*comparisons: Comparison) -> list[StoredComparison]:
+    return [StoredComparison(f"final-{index}", entry) for index, entry in enumerate(comparisons)]
+
+
+def said(rows: Sequence[Record], *comparisons: Comparison) -> str:
+    return recommendation(stored(*rows), kept(*comparisons))
+
+
+def shipped(text: str) -> list[str]:
+    return re.findall(r"[Ss]hip (\S+ \S+)[,:]", text)
+
+
+class TestWithoutAFinal:
+    @pytest.mark.parametrize(
+        ("rows", "facts"),
+        [
+            ((), ()),
+            ((record("eager", ms(10.0), "unstable", "x"), record("inductor", status="crashed")), ()),
+            ((SLOW, record("eager", status="oom")), ("inductor fp32", "5.950 ms [5.500, 6.400]")),
+            ((EAGER, SLOW), ("5.950 ms [5.500, 6.400]", "10.95 ms [10.50, 11.40]")),
+            ((EAGER, record("inductor", ms(9.9))), ("10.85 ms", "10.95 ms")),
+        ],
+        ids=["no rows", "no ok row", "one ok row", "intervals apart", "intervals overlap"],
+    )
+    def test_nothing_is_shipped(self, rows: Sequence[Record], facts: Sequence[str]) -> None:
+        text = said(rows)
+        assert shipped(text) == []
+        assert all(fact in text for fact in facts), text
+
+    def test_two_rows_get_the_command_that_decides(self) -> None:
+        command = "bakeoff compare 'toy:tiny.world/inductor/fp32@cpu' 'toy:tiny.world/eager/fp32@cpu'"
+        assert said([EAGER, SLOW]).endswith(f": {command}")
+        threads = [replace(made, threads=3) for made in (EAGER, SLOW)]
+        assert said(threads).endswith(f": {command} --threads 3")
+        others = [replace(made, batch=2, weight_seed=5, checkpoint="w.pt 1234") for made in (EAGER, SLOW)]
+        assert said(others).endswith(
+            ": bakeoff sweep toy --preset tiny --workload world --backends 'inductor,eager' --dtype fp32 --device cpu "
+            "--batch 2 --seed 5 --checkpoint FILE"
+        )
+
+    def test_one_row_has_nothing_to_be_compared_with(self) -> None:
+        assert "bakeoff compare" not in said([SLOW])
+        assert "inductor fp32" in said([SLOW])
+
+
+class TestWithAFinal:
+    def test_the_faster_one_is_shipped(self) -> None:
+        for sides in ((SLOW, EAGER), (EAGER, SLOW)):
+            assert shipped(said([EAGER, SLOW], final(*sides))) == ["inductor fp32"]
+
+    def test_no_difference_prefers_a_baseline(self) -> None:
+        near = record("inductor", ms(9.99))
+        assert shipped(said([EAGER, near], final(near, EAGER))) == ["eager fp32"]
+        other = record("inductor[freezing]", ms(9.98))
+        text = said([near, other], final(near, other))
+        assert (shipped(text), "No difference shown" in text) == ([], True)
+
+    def test_a_speed_up_is_claimed_with_the_third_side_only(self) -> None:
+        assert "eager" not in said([EAGER, SLOW, FAST], final(SLOW, FAST))
+        for sides in ((SLOW, FAST, EAGER), (FAST, SLOW, EAGER)):
+            text = said([EAGER, SLOW, FAST], final(*sides))
+            (claimed,) = re.findall(r", ([0-9.]+)x \[([0-9.]+), ([0-9.]+)\] eager fp32", text)
+            assert [float(figure) for figure in claimed] == pytest.approx([10.95 / 2.95] * 3, abs=0.01)
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"config_id": "another"},
+            {"versions": {"bakeoff": "0.1.0", "torch": "2.12.0"}},
+            {"commit": "another"},
+            {"code": "another"},
+            {"dirty": True},
+            {"threads": 2},
+            {"machine": Machine("another", "", "Test CPU, 4 cores")},
+        ],
+        ids=lambda changes: next(iter(changes)),
+    )
+    def test_a_final_of_anything_else_decides_nothing(self, changes: dict[str, Any]) -> None:
+        for index in range(2):
+            sides = [replace(made, **changes) if number == index else made for number, made in enumerate((SLOW, EAGER))]
+            assert shipped(said([EAGER, SLOW], final(*sides))) == []
+
+    def test_a_final_between_other_rows_decides_nothing(self) -> None:
+        assert shipped(said([EAGER, SLOW, FAST], final(SLOW, EAGER))) == []
+
+    def test_the_newest_counts(self) -> None:
+        old = final(SLOW, record("eager", ms(1.0)))
+        new = final(SLOW, EAGER, created="2026-01-02T05:00:00.000000Z")
+        assert shipped(said([EAGER, SLOW], new, old)) == ["inductor fp32"]
+
+    def test_the_winner_is_marked_in_its_row(self) -> None:
+        rows = stored(EAGER, SLOW, FAST)
+        comparisons = kept(final(SLOW, FAST))
+        assert [context.winner for _, context in contexts(rows, comparisons)] == [False, False, True]
+        assert [context.winner for _, context in contexts(rows)] == [False] * 3
+        text = table.render(rows, comparisons)
+        assert [line.split("  ")[0] for line in text.splitlines() if line.startswith("* ")] == [
+            "* inductor[freezing] fp32"
+        ]
+        assert "\n* " not in table.render(rows)
+        near = record("inductor[freezing]", ms(4.99))
+        assert decision(stored(SLOW, near), kept(final(SLOW, near))).winner is None
+
+
+class TestQuantisedRows:
+    def test_on_random_weights_are_no_finalists(self) -> None:
+        rows = stored(EAGER, SLOW, QUANTISED)
+        assert [entry.record for entry in finalists(rows)] == [SLOW, EAGER]
+        real = [replace(made, checkpoint="w.pt 1234") for made in (EAGER, SLOW, QUANTISED)]
+        assert [entry.record for entry in finalists(stored(*real))] == [real[2], real[1]]
+
+    def test_are_named_with_the_command_that_decides(self) -> None:
+        text = said([EAGER, SLOW, QUANTISED], final(SLOW, EAGER))
+        assert shipped(text) == ["inductor fp32"]
+        assert text.endswith("make sweep MODEL=toy CHECKPOINT=FILE")
+        assert "1.950 ms" in text
+
+    def test_slower_ones_are_not_named(self) -> None:
+        slower = record("int8", ms(20.0), quantisation="dynamic")
+        assert "int8" not in said([EAGER, SLOW, slower])
+
+    def test_alone_nothing_is_shipped(self) -> None:
+        text = said([QUANTISED])
+        assert shipped(text) == []
+        assert "CHECKPOINT=FILE" in text
+
+
+def test_is_the_last_line_of_each_table() -> None:
+    rows = stored(EAGER, replace(SLOW, batch=2))
+    parts = table.render(rows).split("\n\ntoy:")
+    assert len(parts) == 2
+    for part, name in zip(parts, ("eager fp32", "inductor fp32"), strict=True):
+        assert name in part.splitlines()[-1]

@@ -1,0 +1,92 @@
+"""References that somebody changed are found, and are made anew; a row that changes them keeps its own status."""
+
+import json
+from pathlib import Path
+
+import pytest
+from lab import FAST, Swept, sweep
+
+from bakeoff.plan.request import Request
+from bakeoff.sweep.seal import changed_files, read_seal, seal_folder
+
+REWRITES, HALF = "bakeoff.selftest.tampering:REWRITES_LIMITS", "bakeoff.selftest.faulty:HALF_PRECISION"
+EAGER = "eager"
+
+
+def swept(folder: Path, *backends: str) -> Swept:
+    return sweep(Request("toy", backends=backends, dtypes=("fp32",), device="cpu", policy=FAST), folder)
+
+
+def limit(found: Swept, backend: str) -> float:
+    parity = found.records()[backend].measurement.parity
+    assert parity is not None
+    return parity.outputs[0].limit
+
+
+def test_rewritten_limits_change_no_status(tmp_path: Path) -> None:
+    """Neither of the row that rewrites them, nor of one that follows in the same or another sweep of the cache."""
+    first, second = swept(tmp_path, REWRITES, HALF), swept(tmp_path, HALF)
+    own = first.records()[REWRITES]
+    assert "tampered" in [finding.code for finding in own.measurement.findings]
+    for found, backend in ((first, REWRITES), (first, HALF), (second, HALF)):
+        assert found.records()[backend].status == "parity_failed"
+        assert limit(found, backend) == pytest.approx(1e-4)
+
+
+def reference_of(found: Swept) -> Path:
+    (folder,) = (path for path in (found.cache / "references").iterdir() if path.is_dir())
+    return folder
+
+
+@pytest.mark.parametrize("name", ["eager-fp32.json", "changed0.safetensors"])
+def test_a_changed_file_is_found_by_the_next_sweep_and_made_anew(tmp_path: Path, name: str) -> None:
+    first = swept(tmp_path, EAGER)
+    folder = reference_of(first)
+    original = (folder / name).read_bytes()
+    middle = len(original) // 2
+    (folder / name).write_bytes(original[:middle] + bytes([original[middle] ^ 1]) + original[middle + 1 :])
+    second = swept(tmp_path, EAGER)
+    assert (folder / name).read_bytes() == original
+    assert any(name in text for kind, text in second.progress.told if kind == "say")
+    assert second.records()[EAGER].status in ("ok", "unstable")
+
+
+def test_intact_references_are_used_again(tmp_path: Path) -> None:
+    first = swept(tmp_path, EAGER)
+    folder = reference_of(first)
+    before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
+    second = swept(tmp_path, EAGER)
+    assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == before
+    assert [text for kind, text in second.progress.told if kind == "say" and folder.name in text] == []
+
+
+def test_a_file_that_appears_or_goes_is_a_change(tmp_path: Path) -> None:
+    folder = tmp_path / "reference"
+    folder.mkdir()
+    for name in ("a", "b"):
+        (folder / name).write_text(name)
+    seal = seal_folder(folder)
+    assert read_seal(folder) == seal
+    assert changed_files(folder, seal, trust_stat=True) == changed_files(folder, seal, trust_stat=False) == ()
+    (folder / "a").unlink()
+    (folder / "c").write_text("c")
+    (folder / "b").write_text("x")
+    for trust in (True, False):
+        assert changed_files(folder, seal, trust_stat=trust) == ("a", "b", "c")
+
+
+def test_a_file_touched_but_not_changed_is_no_change(tmp_path: Path) -> None:
+    folder = tmp_path / "reference"
+    folder.mkdir()
+    (folder / "a").write_text("a")
+    seal = seal_folder(folder)
+    (folder / "a").touch()
+    assert changed_files(folder, seal, trust_stat=True) == ()
+
+
+def test_a_damaged_seal_is_none(tmp_path: Path) -> None:
+    folder = tmp_path / "reference"
+    folder.mkdir()
+    seal_folder(folder)
+    (tmp_path / "reference.sha256.json").write_text(json.dumps({"a": 1}))
+    assert read_seal(folder) is None

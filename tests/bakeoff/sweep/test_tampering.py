@@ -1,0 +1,38 @@
+"""What a backend can change within its own process is bounded by what the parent sees itself."""
+
+import pytest
+from lab import FAST, Swept, sweep
+
+from bakeoff.plan.request import Request
+from bakeoff.record.schema import Status
+
+_PACKAGE = "bakeoff.selftest.tampering"
+EXPECTED: dict[str, tuple[Status, str]] = {
+    f"{_PACKAGE}:SLOWS_CLOCK": ("unstable", "clock-span"),
+    f"{_PACKAGE}:EDITS_RESULT": ("crashed", ""),
+    f"{_PACKAGE}:SEALS_ITSELF": ("crashed", ""),
+    "eager": ("ok", ""),
+}
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> Swept:
+    request = Request("toy", backends=tuple(EXPECTED), dtypes=("fp32",), device="cpu", policy=FAST)
+    return sweep(request, tmp_path_factory.mktemp("tampering"))
+
+
+@pytest.mark.parametrize("backend", EXPECTED)
+def test_a_row_that_changes_what_it_is_judged_by_is_not_ranked(swept: Swept, backend: str) -> None:
+    status, finding = EXPECTED[backend]
+    record = swept.records()[backend]
+    codes = [entry.code for entry in record.measurement.findings]
+    assert record.status == status, record.measurement.reason
+    assert ("clock-span" in codes) == (finding == "clock-span")
+
+
+def test_a_record_states_how_long_each_phase_took(swept: Swept) -> None:
+    record = swept.records()["eager"]
+    assert list(record.phase_s)[:4] == ["start", "import", "weights", "build"]
+    assert record.phase_s["latency"] >= FAST.min_s * 0.9
+    assert record.phase_s["throughput"] >= FAST.throughput_s * 0.9
+    assert sum(record.phase_s.values()) == pytest.approx(record.wall_s, abs=0.5)

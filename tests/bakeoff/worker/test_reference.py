@@ -1,0 +1,166 @@
+"""References of the toy component: of its drawn inputs and of slightly changed ones, and the checks made with them."""
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="references are tensors")
+
+import torch
+
+from bakeoff.models.errors import BakeoffError
+from bakeoff.process.jobs import ReferenceJob, Subject
+from bakeoff.worker import subject as subjects
+from bakeoff.worker.reference.files import ReferenceFiles
+from bakeoff.worker.reference.load import Reference
+from bakeoff.worker.reference.make import make_reference
+from bakeoff.worker.subject import CHANGE, cast_inputs, changed_inputs, changed_set_count, load_subject
+
+WORLD = Subject("toy", "tiny", "world", 1, 0, 0, "", "cpu", 1)
+
+
+def silent(_phase: str, _detail: str = "", /) -> None:
+    pass
+
+
+def made(folder: Path, *dtypes: str, subject: Subject = WORLD) -> Path:
+    make_reference(ReferenceJob(subject, dtypes, str(folder)), silent)
+    return folder
+
+
+def test_every_second_changed_value_is_a_sixteenth_smaller_also_in_bf16() -> None:
+    loaded = load_subject(WORLD)
+    for index in range(len(loaded.sets)):
+        changed = changed_inputs(loaded, index)
+        half = [cast_inputs(loaded.workload, values, "bf16", "cpu") for values in (loaded.sets[index], changed)]
+        for name, values in loaded.sets[index].items():
+            assert changed[name].dtype == torch.float32
+            assert changed[name].shape == values.shape
+            assert torch.equal(changed[name].flatten()[::2], values.flatten()[::2] * CHANGE)
+            assert torch.equal(changed[name].flatten()[1::2], values.flatten()[1::2])
+            assert not torch.equal(half[0][name], half[1][name])
+
+
+def test_there_are_references_for_changed_inputs(tmp_path: Path) -> None:
+    folder = made(tmp_path / "reference", "fp32", "bf16")
+    loaded = load_subject(WORLD)
+    reference = Reference(ReferenceFiles(folder, None), loaded, "fp32")
+    assert reference.changed_sets == 2
+    for index in range(2):
+        own = loaded.module(*loaded.sets[index].values())
+        changed = loaded.module(*changed_inputs(loaded, index).values())
+        exact = reference.changed_differences(index, changed, "hot")[0]
+        assert exact.rel_l2 < 1e-5
+        assert f"inputs {index}" in exact.where
+        assert exact.where.endswith("hot")
+        assert reference.differences(index, own)[0].rel_l2 < 1e-5
+        assert reference.changed_differences(index, own)[0].rel_l2 > 1e-2, "an output of the former values is wrong"
+        assert reference.differences(index, changed)[0].rel_l2 > 1e-2
+    assert not (folder / "changed2.safetensors").exists()
+
+
+def test_the_noise_floor_covers_changed_inputs(tmp_path: Path) -> None:
+    folder = made(tmp_path / "reference", "bf16")
+    loaded = load_subject(WORLD)
+    loaded.module.bfloat16()
+    reference = Reference(ReferenceFiles(folder, None), loaded, "bf16")
+    noise = ReferenceFiles(folder, None).eager("bf16").noise["velocity"]
+    errors = []
+    for index in range(4):
+        inputs = cast_inputs(loaded.workload, loaded.sets[index], "bf16", "cpu")
+        errors.append(reference.differences(index, loaded.module(*inputs.values()))[0].rel_l2)
+    for index in range(reference.changed_sets):
+        inputs = cast_inputs(loaded.workload, changed_inputs(loaded, index), "bf16", "cpu")
+        errors.append(reference.changed_differences(index, loaded.module(*inputs.values()))[0].rel_l2)
+    assert noise == pytest.approx(max(errors), rel=1e-3)
+
+
+def test_a_large_state_has_one_changed_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subjects, "LARGE_STATE_BYTES", 0)
+    loaded = load_subject(WORLD)
+    assert (len(loaded.sets), changed_set_count(loaded.workload)) == (2, 1)
+    folder = made(tmp_path / "reference", "fp32")
+    reference = Reference(ReferenceFiles(folder, None), loaded, "fp32")
+    assert reference.changed_sets == 1
+    assert sorted(file.stem for file in folder.glob("*.safetensors")) == ["changed0", "set0", "set1"]
+
+
+def normed(preset: str) -> Subject:
+    return Subject("normed:SPEC", preset, "classify", 1, 0, 0, "", "cpu", 1)
+
+
+def test_a_record_states_how_much_outputs_depend_on_inputs(tmp_path: Path) -> None:
+    folder = made(tmp_path / "reference", "fp32")
+    loaded = load_subject(WORLD)
+    reference = Reference(ReferenceFiles(folder, None), loaded, "fp32")
+    parity = reference.parity(
+        [reference.differences(index, loaded.module(*loaded.sets[index].values())) for index in range(4)]
+    )
+    (output,) = parity.outputs
+    outputs = [loaded.module(*inputs.values())[0] for inputs in loaded.sets]
+    changed = [loaded.module(*changed_inputs(loaded, index).values())[0] for index in range(2)]
+
+    def apart(a: torch.Tensor, b: torch.Tensor) -> float:
+        return float((a - b).norm() / max(a.norm(), b.norm()))
+
+    wanted = min(apart(outputs[a], outputs[b]) for a in range(4) for b in range(a))
+    assert output.sensitivity == pytest.approx(wanted, rel=1e-4)
+    assert output.small_sensitivity == pytest.approx(min(map(apart, outputs, changed)), rel=1e-3)
+    assert output.passed
+    assert not output.insensitive
+
+
+def test_a_component_whose_outputs_ignore_its_inputs_has_no_reference(tmp_path: Path) -> None:
+    with pytest.raises(BakeoffError) as refused:
+        made(tmp_path / "reference", "fp32", subject=normed("deaf"))
+    assert refused.value.code == "insensitive"
+    assert not (tmp_path / "reference" / "reference.json").exists()
+
+
+def test_an_ordinary_one_with_batch_normalisation_has_one(tmp_path: Path) -> None:
+    about = ReferenceFiles(made(tmp_path / "reference", "fp32", subject=normed("plain")), None).about()
+    assert about.sensitivity["y"] > 1e-3
+    assert about.small_sensitivity["y"] > 1e-3
+
+
+def test_where_the_limit_is_wide_an_output_must_be_nearer_to_its_own_reference_than_to_others(tmp_path: Path) -> None:
+    """The limit of static quantisation lets outputs of other inputs pass where all outputs differ by 6 % only."""
+    folder = made(tmp_path / "reference", "bf16", subject=normed("plain"))
+    loaded = load_subject(normed("plain"))
+    reference = Reference(ReferenceFiles(folder, None), loaded, "bf16", "static")
+    outputs = [tuple(output.bfloat16() for output in loaded.module(*inputs.values())) for inputs in loaded.sets]
+    (own,) = reference.parity([reference.differences(index, outputs[index]) for index in range(4)]).outputs
+    assert own.insensitive
+    assert own.passed
+    (swapped,) = reference.parity([reference.differences(1, outputs[0])]).outputs
+    assert swapped.rel_l2 is not None
+    assert swapped.rel_l2 < swapped.limit, "the limit alone would let it pass"
+    assert not swapped.passed
+    assert swapped.problem
+
+
+def hashed(folder: Path) -> dict[str, str]:
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("name", ["reference.json", "eager-fp32.json"])
+def test_limits_of_a_changed_file_are_refused(tmp_path: Path, name: str) -> None:
+    folder = made(tmp_path / "reference", "fp32")
+    hashes = hashed(folder)
+    (folder / name).write_bytes((folder / name).read_bytes() + b" ")
+    with pytest.raises(BakeoffError) as refused:
+        Reference(ReferenceFiles(folder, hashes), load_subject(WORLD), "fp32")
+    assert refused.value.code == "bad-reference"
+
+
+def test_an_output_has_no_error_against_a_changed_reference(tmp_path: Path) -> None:
+    folder = made(tmp_path / "reference", "fp32")
+    loaded = load_subject(WORLD)
+    reference = Reference(ReferenceFiles(folder, hashed(folder)), loaded, "fp32")
+    (folder / "set1.safetensors").write_bytes((folder / "set0.safetensors").read_bytes())
+    outputs = loaded.module(*loaded.sets[0].values())
+    assert reference.differences(0, outputs)[0].problem is None
+    (entry,) = reference.differences(1, outputs)
+    assert entry.problem is not None
+    assert "set1.safetensors" in entry.problem

@@ -1,0 +1,108 @@
+"""Findings that follow from a clock's samples: two modes, clocks that disagree, wide intervals, CPUs that moved."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bakeoff.process.jobs import MeasureJob, Subject
+from bakeoff.record.policy import Policy
+from bakeoff.record.schema import Clock, Parity, Samples
+from bakeoff.worker.clocks.cpu_usage import CpuUsage
+from bakeoff.worker.clocks.timing import Timing
+from bakeoff.worker.status import core_distance_facts, decide_status, timing_alarms, timing_remarks
+
+JOB = MeasureJob(Subject("toy", "tiny", "world", 1, 0, 0, "", "cpu", 1), "", (), "fp32", Policy(), "", "")
+ON_CUDA = replace(JOB, subject=replace(JOB.subject, device="cuda"))
+RANDOM = np.random.default_rng(0)
+
+
+def around(center_ms: float, count: int, sd: float = 0.01) -> list[int]:
+    return [int(value) for value in center_ms * 1e6 * np.exp(RANDOM.normal(0, sd, count))]
+
+
+def timing(latency: Sequence[int], throughput: Sequence[int] = (), distances: Sequence[float] = ()) -> Timing:
+    return Timing(
+        Clock(Samples(latency)),
+        Clock(Samples(throughput or latency)),
+        outputs=(),
+        moved_counters=(),
+        findings=(),
+        cpu=CpuUsage(),
+        held_bytes=(),
+        calls=len(latency),
+        host_slowdown=1.0,
+        core_distances_ns=tuple(distances),
+    )
+
+
+def alarms(measured: Timing, job: MeasureJob = JOB) -> list[tuple[str, str]]:
+    return [(finding.code, finding.text) for finding in timing_alarms(measured, 1.0, 0, (), job)]
+
+
+def remarks(measured: Timing, job: MeasureJob = JOB) -> list[tuple[str, str]]:
+    return [(finding.code, finding.text) for finding in timing_remarks(measured, job)]
+
+
+def test_steady_samples_give_no_finding() -> None:
+    steady = timing(around(10, 200), around(10, 50), [55.0] * 20)
+    assert (alarms(steady), remarks(steady)) == ([], [])
+
+
+@pytest.mark.parametrize("job", [JOB, ON_CUDA], ids=["cpu", "cuda"])
+def test_two_modes_make_a_row_unstable_and_both_are_named(job: MeasureJob) -> None:
+    flipping = timing(around(115, 60) + around(215, 40))
+    ((code, text),) = alarms(flipping, job)
+    assert code == "bimodal"
+    assert all(figure in text for figure in ("60%", "40%"))
+    status, reason = decide_status("", Parity("", "fp64", 4, ()), None, timing_alarms(flipping, 1.0, 0, (), job))
+    assert (status, reason) == ("unstable", text)
+
+
+def test_two_modes_name_cpus_that_moved_as_their_cause() -> None:
+    flipping = timing(around(115, 60) + around(215, 40), distances=[55.0] * 12 + [330.0] * 8)
+    ((_, text),) = alarms(flipping)
+    assert "55" in text
+    assert "330" in text
+    assert "cores-moved" in dict(remarks(flipping))
+
+
+def test_modes_may_lie_as_far_apart_as_the_policy_says() -> None:
+    flipping = timing(around(100, 100, 0.002) + around(108, 100, 0.002))
+    assert [code for code, _ in alarms(flipping)] == ["bimodal"]
+    assert alarms(flipping, replace(JOB, policy=Policy(unsteady_ratio=0.1))) == []
+
+
+@pytest.mark.parametrize("ratio", [0.9, 1.1])
+def test_clocks_that_disagree_are_a_remark_on_a_cpu(ratio: float) -> None:
+    apart = timing(around(10 * ratio, 200), around(10, 50))
+    (found,) = remarks(apart)
+    assert found[0] == "clocks-disagree"
+    assert f"{ratio:.1f}" in found[1]
+    assert alarms(apart) == []
+    assert remarks(apart, ON_CUDA) == [], "there the gap is the cost of launching and waiting"
+    assert remarks(timing(around(10.3, 200), around(10, 50))) == []
+
+
+def test_a_wide_interval_is_a_remark() -> None:
+    ((code, text),) = remarks(timing(around(10, 12, 0.2)))
+    assert code == "wide"
+    assert "12 samples" in text
+    assert remarks(timing(around(10, 2000, 0.2))) == []
+
+
+def test_moved_cpus_are_a_remark_with_both_distances() -> None:
+    ((code, text),) = remarks(timing(around(10, 200), around(10, 50), [55.0, 320.0] * 10))
+    assert code == "cores-moved"
+    assert "55" in text
+    assert "320" in text
+
+
+def test_distances_are_facts_of_the_device() -> None:
+    assert core_distance_facts([60.0, 55.04, 320.0]) == {
+        "core_distance_ns": 60.0,
+        "core_distance_low_ns": 55.0,
+        "core_distance_high_ns": 320.0,
+    }
+    assert core_distance_facts([]) == {}

@@ -1,0 +1,40 @@
+"""Every page that shows records, each as text."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from bakeoff.record.codec import encode_json
+from bakeoff.record.store import Records
+from bakeoff.report.groups import newest
+from bakeoff.report.markdown import history, readme, results
+from bakeoff.report.recommendation import recommendation
+from bakeoff.report.text import table
+
+
+def _html(records: Records) -> str:
+    page = pytest.importorskip("bakeoff.report.html.page")
+    text = page.render(records)
+    return re.sub(r"<script>.*?</script>|<style>.*?</style>", "", text, flags=re.DOTALL)
+
+
+def _plots(records: Records) -> str:
+    files = pytest.importorskip("bakeoff.report.svg.files")
+    return "\n".join(data.decode() for data in files.render(records).values())
+
+
+PAGES: dict[str, Callable[[Records], str]] = {
+    "table": lambda records: table.render(
+        newest(records.current), records.comparisons, records.current, records.ceilings
+    ),
+    "json": lambda records: encode_json(
+        table.as_rows(newest(records.current), records.ceilings, records.current)
+    ).decode(),
+    "recommendation": lambda records: recommendation(newest(records.current), records.comparisons),
+    "history": history.render,
+    "readme": lambda records: readme.render(readme.chosen(records)),
+    "results": lambda records: "".join(results.render(records, machine) for machine in records.machines()),
+    "html": _html,
+    "plots": _plots,
+}

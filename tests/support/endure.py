@@ -32,7 +32,7 @@ FAILED = 2
 _SUPPORT = Path(__file__).parent
 _BAKEOFF = _SUPPORT / "enduring_bakeoff.py"
 _FINISHED_ROW = re.compile(r"^\[\d+/\d+\] (\S+)  \w+", re.MULTILINE)
-_WAITS = "Another sweep measures on this cpu"
+_WAITS = "waiting for pid "
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from torch import Tensor
 from bakeoff.backends.backend import Call, Engine, Outputs
 from bakeoff.record.policy import Policy
 from bakeoff.worker.checks.changed_inputs import ChangeableInputs
-from bakeoff.worker.checks.fresh_inputs import FreshInputsResult, call_with_fresh_inputs
+from bakeoff.worker.checks.fresh_inputs import FreshInputsResult, HotRound, TimedBinding, call_with_fresh_inputs
 from bakeoff.worker.clocks.clock import TimingConfig
 
 CALL_S, RECORDING_S = 0.003, 0.03
@@ -152,3 +152,20 @@ def test_outputs_that_stay_when_inputs_change_on_a_hot_binding_are_found() -> No
     (alarm,) = tried_hot(compute).alarms()
     assert alarm.code == "memoised"
     assert "identical outputs" in alarm.text
+
+
+def timed(binding_ms: float, hot_ms: float, changed_ms: float) -> FreshInputsResult:
+    """Calls on eight bindings, and in four rounds on a hot one."""
+    outputs = [(torch.full((4,), float(number)),) for number in range(9)]
+    first, again, typical, changed = (round(1e6 * ms) for ms in (binding_ms, binding_ms, hot_ms, changed_ms))
+    bindings = tuple(TimedBinding(1000, first, again, outputs[number]) for number in range(8))
+    hot = (HotRound(typical, typical, changed, outputs[0], outputs[1]),) * 2  # too few to compare known with new values
+    return FreshInputsResult(outputs[8], bindings[:4], bindings[4:], hot)
+
+
+def test_threads_that_wake_late_after_a_pause_are_no_stored_results() -> None:
+    assert timed(binding_ms=64, hot_ms=0.1, changed_ms=0.12).problem is None
+
+
+def test_calls_that_are_fast_on_unchanged_values_only_are_found() -> None:
+    assert "repeated ones" in str(timed(binding_ms=64, hot_ms=0.1, changed_ms=60).problem)

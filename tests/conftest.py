@@ -1,6 +1,7 @@
 """Every test has its own cache, records and locks, and what lies in support/ can be imported here and in workers."""
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,10 @@ sys.path.insert(0, str(SUPPORT))
 from lab import FAST, Recorder  # noqa: E402
 
 from bakeoff.record.policy import Policy  # noqa: E402
+
+for number in (signal.SIGHUP, signal.SIGINT):  # ignored under nohup and in the background, and then by each child too
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, signal.SIG_DFL if number == signal.SIGHUP else signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from bakeoff.backends.format import ArtifactFormat, HostRequirement, Opening, Run, WriteRequest, Written
 from bakeoff.backends.pt2_files import check_program
 from bakeoff.backends.torch_tensorrt.library import load_library
-from bakeoff.backends.torch_tensorrt.program import ENGINE_ENDING, configure, save_program
+from bakeoff.backends.torch_tensorrt.program import ENGINE_ENDING, configure, load_program, save_program
 from bakeoff.backends.torch_tensorrt.proof import read_converted
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def _check(path: Path, _files: Mapping[str, int]) -> None:
 
 def _read(path: Path, _constants: Sequence[Path], opening: Opening) -> Run:
     library = load_library()
-    module = library.load(str(path)).module()
+    module = load_program(library, path)
     configure(library, module, opening.options)
 
     def run(tensors: "Sequence[Tensor]") -> "Sequence[Tensor]":

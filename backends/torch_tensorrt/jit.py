@@ -1,9 +1,10 @@
 """TensorRT inside torch.compile: dynamo captures one graph, torch_tensorrt converts the operators TensorRT supports.
 
-torch.compile passes parameters as inputs, which TensorRT cannot fold or rearrange (pytorch/TensorRT#3216); `freezing`
-makes them constants of the engine. A failed build is always an error here, while torch_tensorrt's default is to
-continue with PyTorch's graph and a warning. Never run on a real engine yet: the machines it was written on have no
-TensorRT libraries, so tests use a fake of torch_tensorrt.
+Weights are frozen into the engines, as one deploys them. Without `freezing` torch.compile passes parameters as inputs,
+which TensorRT can neither fold nor rearrange (pytorch/TensorRT#3216), and with `cudagraphs` its runtime copies every
+input, so all weights, at each call (core/runtime/execute_engine.cpp, 2.11 to 2.13). A failed build is always an error
+here, while torch_tensorrt's default is to continue with PyTorch's graph and a warning. Never run on a real engine yet:
+the machines it was written on have no TensorRT libraries, so tests use a fake of torch_tensorrt.
 """
 
 from collections import Counter
@@ -23,6 +24,7 @@ from bakeoff.backends.backend import (
 )
 from bakeoff.backends.graphs import TORCH, check_not_quantised, operators
 from bakeoff.backends.torch_compile import CompiledEngine, CompileLog, compile_whole
+from bakeoff.backends.torch_tensorrt.builder_errors import builder_errors
 from bakeoff.backends.torch_tensorrt.library import REQUIRES, load_library
 from bakeoff.backends.torch_tensorrt.partitions import PartitionLog, capture_partition_log
 from bakeoff.backends.torch_tensorrt.proof import Converted, prove, read_converted, trace_engines
@@ -39,7 +41,8 @@ class Options:
     min_block_size: int = 1
     """Fewest operators of an engine; with torch_tensorrt's default of 5, PyTorch runs smaller groups."""
     cudagraphs: bool = False
-    freezing: bool = False
+    freezing: bool = True
+    """Weights are constants of the engines; if False, they are inputs."""
     engine_cache: bool = False
     """Cache built engines; this makes them refittable, since others cannot be cached."""
 
@@ -63,7 +66,7 @@ class _Compiler:
 
     def __call__(self, graph: "fx.GraphModule", inputs: "list[Tensor]") -> Any:
         self.graph_operators.update(operators(graph.graph))
-        with self.log.compiling(graph), capture_partition_log() as captured:
+        with self.log.compiling(graph), capture_partition_log() as captured, builder_errors():
             compiled = self.backend(graph, inputs, options=dict(self.settings))
         self.partition_log.text += captured.text
         self.results.append(compiled)
@@ -104,7 +107,8 @@ BACKEND = Backend(
     defaults=(
         DefaultOptions(Options(), devices=("cuda",)),
         DefaultOptions(Options(cudagraphs=True), devices=("cuda",)),
-        DefaultOptions(Options(freezing=True, cudagraphs=True), devices=("cuda",), suite="full"),
+        DefaultOptions(Options(freezing=False), devices=("cuda",), suite="full"),
+        DefaultOptions(Options(freezing=False, cudagraphs=True), devices=("cuda",), suite="full"),
         DefaultOptions(Options(optimization_level=5), devices=("cuda",), suite="full"),
     ),
     capability=Capability(requires=(TORCH, *REQUIRES), devices=("cuda",), unsupported=_unsupported),

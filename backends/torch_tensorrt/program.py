@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from bakeoff.backends.artifact_cache import load_or_build
 from bakeoff.backends.backend import BuildContext, Unsupported
 from bakeoff.backends.graphs import check_not_quantised, export, graph_hash, operators, program_key
+from bakeoff.backends.torch_tensorrt.builder_errors import builder_errors
 from bakeoff.backends.torch_tensorrt.library import load_library
 from bakeoff.backends.torch_tensorrt.partitions import PartitionLog, capture_partition_log
 from bakeoff.backends.torch_tensorrt.proof import read_converted
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from torch import Tensor, fx, nn
 
 ENGINE_ENDING = ".engine"
+_PICKLE_PROTOCOL = 4
+"""An engine of 4 GiB and more does not fit in torch's default, protocol 2 (pytorch#142004)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +93,25 @@ def save_program(
 
     stored = load_or_build(
         path,
-        lambda saved: library.load(str(saved)).module(),
+        lambda saved: load_program(library, saved),
         build,
         context.work_dir / "program.pt2",
         (OSError, RuntimeError, ValueError),
     )
     return SavedProgram(library, path, stored.loaded, log, stored.from_cache, hashed, counted)
+
+
+def load_program(library: Any, path: Path) -> "fx.GraphModule":
+    """The module of a saved program, without the guards that torch adds when it is loaded.
+
+    They compare shapes and dtypes of all inputs in Python at each call, 3 us an input, which no other engine is charged
+    for; callers check the layouts once, when they bind.
+    """
+    module: fx.GraphModule = library.load(str(path)).module()
+    for node in module.graph.find_nodes(op="call_module", target="_guards_fn"):
+        module.graph.erase_node(node)
+    module.recompile()
+    return module
 
 
 def _wanted(options: Options, context: BuildContext) -> dict[str, Any]:
@@ -125,7 +141,8 @@ def _compile(
     tensors = tuple(inputs.values())
     with capture_partition_log() as log:
         try:
-            compiled = library.dynamo.compile(program, arg_inputs=tensors, **chosen)
+            with builder_errors():
+                compiled = library.dynamo.compile(program, arg_inputs=tensors, **chosen)
         except AssertionError as error:
             if "require_full_compilation" not in str(error):
                 raise
@@ -154,7 +171,7 @@ def _save(compiled: "fx.GraphModule", tensors: "tuple[Tensor, ...]", path: Path)
 
     saved = torch.export.export(compiled, tensors, strict=False)
     saved.example_inputs = None
-    torch.export.save(saved, path)
+    torch.export.save(saved, path, pickle_protocol=_PICKLE_PROTOCOL)
 
 
 def _unconverted(

@@ -13,8 +13,27 @@ from bakeoff.backends.tracing import Trace, trace_operators
 if TYPE_CHECKING:
     from torch import fx
 
-_OWN_KERNELS = ("__myl", "trt", "void nvinfer1", "void cask", "void genericReformat")
-"""Prefixes of the names of TensorRT's own device kernels. It may also use kernels of cuBLAS and cuDNN."""
+_OWN_KERNELS = (
+    "__myl",
+    "_gemm_mha",
+    "trt",
+    "void nvinfer1",
+    "void cask",
+    "void genericReformat",
+    "fmha_",
+    "sm75_",
+    "sm80_",
+    "sm86_",
+    "sm89_",
+    "sm90_",
+    "sm100_",
+    "sm120_",
+    "cutlass",
+    "void cutlass",
+)
+"""Prefixes of the names of kernels that an engine launches: TensorRT's own, and its tactics, which are kernels of its
+builder resources (`sm90_xmma_gemm_…`, `cutlass_…`). PyTorch's operators outside the engines may launch kernels of the
+last kind too; `operators_outside` says whether there are any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +57,7 @@ def read_converted(module: "fx.GraphModule") -> Converted:
     engines: dict[str, bytes] = {}
     outside: Counter[str] = Counter()
     for node in module.graph.nodes:
-        if node.op == "call_module" and node.target != "_guards_fn":
+        if node.op == "call_module":
             child = module.get_submodule(str(node.target))
             if isinstance(child, fx.GraphModule):
                 inner = read_converted(child)

@@ -27,6 +27,7 @@ def settings(wanted: Mapping[str, Any], known: Collection[str], context: BuildCo
         "pass_through_build_failures": True,  # otherwise a failed build returns PyTorch's own graph without an error
         "disable_tf32": context.dtype != "tf32",
         "timing_cache_path": str(context.cache_dir / "timing.bin"),
+        "attn_bias_is_causal": False,  # by default any mask of efficient attention becomes a causal one
     }
     if "use_explicit_typing" in known:
         # Before 2.13, the default decomposition of attention has operators that TensorRT cannot convert.

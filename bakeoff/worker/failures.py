@@ -9,16 +9,16 @@ from bakeoff.record.schema import Status
 
 T = TypeVar("T")
 
-_MEMORY_TEXTS = ("can't allocate memory", "out of memory")
+_MEMORY_TEXTS = ("can't allocate memory", "out of memory", "outofmemory")
 
 
 class StageError(Exception):
     """An exception of the variant's own code, with the status that it gives the row."""
 
     def __init__(self, status: Status, error: BaseException) -> None:
-        super().__init__(str(error))
         self.status: Status = status
-        self.error = error
+        self.error = cause_of(error)
+        super().__init__(str(self.error))
 
     @property
     def reason(self) -> str:
@@ -37,11 +37,19 @@ def call_stage(action: Callable[[], T]) -> T:
 
 def status_of(error: BaseException, otherwise: Status) -> Status:
     """The status that an exception gives a row: `unavailable`, `unsupported` or `oom`; else `otherwise`."""
-    if isinstance(error, Unavailable):
+    cause = cause_of(error)
+    if isinstance(cause, Unavailable):
         return "unavailable"
-    if isinstance(error, Unsupported):
+    if isinstance(cause, Unsupported):
         return "unsupported"
     return "oom" if is_out_of_memory(error) else otherwise
+
+
+def cause_of(error: BaseException) -> BaseException:
+    """What a compiler raised where torch.compile wrapped it, whose text is then two levels of class names first
+    (torch/_dynamo/exc.py, BackendCompilerFailed and InductorError); else the exception itself."""
+    inner = getattr(error, "inner_exception", None)
+    return cause_of(inner) if isinstance(inner, BaseException) else error
 
 
 def is_out_of_memory(error: BaseException) -> bool:

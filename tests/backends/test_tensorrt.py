@@ -161,6 +161,40 @@ class TestEngines:
         with pytest.raises(StageError, match="no tactic"):
             build_toy("world/tensorrt/fp32", tmp_path)
 
+    @pytest.mark.parametrize("name", BOTH)
+    @pytest.mark.parametrize(
+        ("logged", "status"),
+        [
+            ("Error Code 2: OutOfMemory (Requested size was 8589934592 bytes.)", "oom"),
+            ("Error Code 10: Internal Error (Could not find any implementation for node ForeignNode.)", "build_failed"),
+        ],
+    )
+    def test_a_builder_that_returns_none_is_explained(
+        self, one: Fake, name: str, logged: str, status: str, tmp_path: Path
+    ) -> None:
+        one.builder_log = (logged, "Error Code 2: and so on")
+        with pytest.raises(StageError) as failed:
+            build_toy(f"world/{name}/fp32", tmp_path)
+        assert failed.value.status == status
+        assert failed.value.reason == f"BuilderError: {logged} (and 1 more errors)"
+
+    @pytest.mark.parametrize("name", BOTH)
+    def test_an_exception_of_the_library_is_the_reason(self, one: Fake, name: str, tmp_path: Path) -> None:
+        """Not that of torch.compile, which begins with its name for the compiler."""
+        one.builder_log = ()
+        one.lacks = ("attention",)
+        one.partitions = ""
+
+        def broken(*_arguments: Any) -> Any:
+            raise ValueError("the real cause")
+
+        one._partition = broken  # type: ignore[method-assign]
+        if name == "tensorrt-aot":
+            one.lacks = ()
+        with pytest.raises(StageError) as failed:
+            build_toy(f"world/{name}/fp32", tmp_path)
+        assert failed.value.reason == "ValueError: the real cause"
+
     def test_full_compilation_names_what_is_lacking(self, one: Fake, tmp_path: Path) -> None:
         one.lacks = ("attention",)
         error = refused("world/tensorrt-aot/fp32", tmp_path)
@@ -181,6 +215,21 @@ class TestEngines:
 
 
 class TestSaved:
+    @pytest.mark.usefixtures("one")
+    def test_no_guards_run_at_a_call(self, tmp_path: Path) -> None:
+        """torch adds them when it loads a program; `bind` has checked the layouts."""
+        toy = build_toy("world/tensorrt-aot/fp32", tmp_path)
+        assert "_guards_fn" not in str(toy.built.engine.module.graph)  # type: ignore[attr-defined]
+        assert toy.error() < 1e-6
+
+    @pytest.mark.usefixtures("one")
+    def test_an_engine_may_have_4_gib(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        asked: list[Any] = []
+        save = torch.export.save
+        monkeypatch.setattr(torch.export, "save", lambda *given, **named: (asked.append(named), save(*given, **named)))
+        build_toy("world/tensorrt-aot/fp32", tmp_path)
+        assert [named["pickle_protocol"] for named in asked] == [4]
+
     def test_the_second_build_loads_the_first_ones(self, one: Fake, tmp_path: Path) -> None:
         first = build_toy("world/tensorrt-aot/fp32", tmp_path)
         again = build_toy("world/tensorrt-aot/fp32", tmp_path)

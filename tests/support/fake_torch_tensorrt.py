@@ -97,6 +97,8 @@ class Fake:
     """Operators that no engine supports; if there are any, one partition is run by PyTorch."""
     fails: bool = False
     """Whether a build fails."""
+    builder_log: tuple[str, ...] = ()
+    """Errors that the builder logs, before it returns None, which is a bare AssertionError."""
     asked: list[dict[str, Any]] = field(default_factory=list)
     cudagraphs: list[bool] = field(default_factory=list)
     compiled_left: list[bool] = field(default_factory=list)
@@ -117,6 +119,9 @@ class Fake:
 
     def _partition(self, graph: fx.GraphModule) -> fx.GraphModule:
         """The whole graph as one engine, or run by PyTorch if it has an unsupported operator."""
+        for line in self.builder_log:
+            logging.getLogger("torch_tensorrt [TensorRT Conversion Context]").error(line)
+        assert not self.builder_log
         _TELLER.debug(self.partitions)
         left = any(name in str(node.target) for node in graph.graph.nodes for name in self.lacks)
         outer = fx.Graph()

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from bakeoff.record.basis import same_code
 from bakeoff.record.schema import Comparison, Record
 from bakeoff.record.store import StoredComparison
-from bakeoff.record.verdict import Verdict, decide
+from bakeoff.record.verdict import CONFIDENCE, Verdict, decide
 from bakeoff.report.format import milliseconds
 from bakeoff.report.groups import group_key, name_of
 
@@ -72,8 +72,10 @@ def _stated(verdict: Verdict, a: Record, b: Record, figures: str) -> str:
 
 
 def ratio_text(verdict: Verdict) -> str:
-    """The ratio of times, the second side over the first, with its interval."""
-    return f"{verdict.ratio:.3f}x [{verdict.low:.3f}, {verdict.high:.3f}]"
+    """The ratio of times, the second side over the first, with its interval, and how sure that is where it is less than
+    usual, because few sets of processes showed that there is no difference worth measuring."""
+    sure = "" if verdict.confidence >= CONFIDENCE else f" ({verdict.confidence:.0%} interval)"
+    return f"{verdict.ratio:.3f}x [{verdict.low:.3f}, {verdict.high:.3f}]{sure}"
 
 
 def how(comparison: Comparison) -> str:

@@ -82,9 +82,18 @@ def main() -> int:
         widths = sorted(verdict.high - verdict.low for verdict in verdicts)
         rows.append(
             [name, len(verdicts), words["faster"], words["slower"], words["no difference shown"], covered,
-             f"{widths[len(widths) // 2]:.3f}" if widths else ""]
+             sum(verdict.confidence for verdict in verdicts), f"{widths[len(widths) // 2]:.3f}" if widths else ""]
         )  # fmt: skip
-    headers = ("pairs", "count", "faster", "slower", "no difference", "interval holds the truth", "median width")
+    headers = (
+        "pairs",
+        "count",
+        "faster",
+        "slower",
+        "no difference",
+        "interval holds the truth",
+        "should",
+        "median width",
+    )
     print(tabulate(rows, headers=headers))
     wrong = sum(verdict.word != "no difference shown" for verdict in same)
     missed = sum(verdict.word != "faster" for verdict in differing)

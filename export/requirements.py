@@ -45,9 +45,8 @@ def facts() -> dict[str, str]:
         if distribution in _LIBRARIES:
             found[_LIBRARIES[distribution]] = version.partition("+")[0]
     if machine.gpus:
-        first = machine.gpus[0]
-        found |= {"gpu": str(first["name"]), "driver": str(first["driver"])}
-        found["compute capability"] = str(first["compute_capability"])
+        names = {"name": "gpu", "driver": "driver", "compute_capability": "compute capability"}
+        found |= {names[name]: str(value) for name, value in machine.gpus[0].items() if name in names}
         runtime = host.cuda_runtime()
         if runtime:
             found["cuda"] = runtime

@@ -1,10 +1,26 @@
-"""The NVIDIA GPUs of this machine, read from NVML without torch."""
+"""The NVIDIA GPUs that CUDA programs started by this process see, read from NVML without torch.
+
+NVML lists every GPU of the machine by PCI bus; CUDA lists those of CUDA_VISIBLE_DEVICES in an order of its own (CUDA
+C++ Programming Guide, "CUDA Environment Variables"). Everything here is in CUDA's order, so that the first GPU is the
+one that torch calls `cuda:0`. A GPU in MIG mode is replaced by its instances, which have UUIDs of their own.
+"""
 
 import contextlib
-from collections.abc import Iterator
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from bakeoff.machine import cuda_devices
 from bakeoff.models.types import Scalar
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+_DRIVER_DEADLINE_S = 30.0
 
 
 @contextlib.contextmanager
@@ -20,34 +36,137 @@ def nvml() -> Iterator[Any]:
     try:
         yield pynvml
     finally:
-        pynvml.nvmlShutdown()
+        with contextlib.suppress(pynvml.NVMLError):
+            pynvml.nvmlShutdown()
+
+
+def ask(library: Any, function: str, *arguments: Any) -> Any:
+    """What an NVML function returns; None where the GPU, its driver or a container does not tell.
+
+    Virtual GPUs, MIG instances, WSL and boards that share the host's memory lack some facts (NVML API Reference,
+    NVML_ERROR_NOT_SUPPORTED and NVML_ERROR_NO_PERMISSION), and older drivers some functions.
+    """
+    try:
+        return getattr(library, function)(*arguments)
+    except library.NVMLError:
+        return None
 
 
 def read_gpus() -> tuple[dict[str, Scalar], ...]:
-    """Name, UUID, driver, memory in bytes and compute capability of each GPU; empty if there is no driver."""
+    """Name, UUID, driver, memory in bytes and compute capability of each visible GPU; empty if there is no driver.
+
+    Facts that NVML does not tell are left out, except the name.
+    """
     with nvml() as library:
         if library is None:
             return ()
-        driver = library.nvmlSystemGetDriverVersion()
-        found: list[dict[str, Scalar]] = []
-        for index in range(library.nvmlDeviceGetCount()):
-            handle = library.nvmlDeviceGetHandleByIndex(index)
-            major, minor = library.nvmlDeviceGetCudaComputeCapability(handle)
-            found.append(
-                {
-                    "name": library.nvmlDeviceGetName(handle),
-                    "uuid": library.nvmlDeviceGetUUID(handle),
-                    "driver": driver,
-                    "memory_bytes": int(library.nvmlDeviceGetMemoryInfo(handle).total),
-                    "compute_capability": f"{major}.{minor}",
-                }
-            )
-        return tuple(found)
+        found = {str(facts["uuid"]): facts for facts in _list_gpus(library)}
+    return tuple(found[uuid] for uuid in _visible(tuple(found)))
 
 
-def free_bytes() -> int | None:
-    """Free memory of the first GPU; None if there is no driver."""
+@dataclass(frozen=True, slots=True)
+class GpuMemory:
+    """Memory of a whole GPU or MIG instance in bytes, whoever uses it."""
+
+    free: int
+    used: int
+
+
+def read_memory(uuid: str) -> GpuMemory | None:
+    """Free and used memory of a GPU now; None where NVML does not tell."""
     with nvml() as library:
-        if library is None:
-            return None
-        return int(library.nvmlDeviceGetMemoryInfo(library.nvmlDeviceGetHandleByIndex(0)).free)
+        handle = None if library is None else find_gpu(library, uuid)
+        found = None if handle is None else ask(library, "nvmlDeviceGetMemoryInfo", handle)
+        return None if found is None else GpuMemory(int(found.free), int(found.used))
+
+
+def find_gpu(library: Any, uuid: str) -> Any:
+    """NVML's handle of a GPU or MIG instance; None if it has none of that UUID.
+
+    torch's UUIDs lack NVML's prefix, `GPU-` or `MIG-`.
+    """
+    prefixes = ("",) if uuid.startswith(("GPU-", "MIG-")) else ("GPU-", "MIG-")
+    handles = (ask(library, "nvmlDeviceGetHandleByUUID", prefix + uuid) for prefix in prefixes)
+    return next((handle for handle in handles if handle is not None), None)
+
+
+def physical_gpu(library: Any, handle: Any) -> Any:
+    """The GPU that a MIG instance is part of, which alone has clocks and power; `handle` itself for a whole GPU."""
+    whole = ask(library, "nvmlDeviceGetDeviceHandleFromMigDeviceHandle", handle)
+    return handle if whole is None else whole
+
+
+def _list_gpus(library: Any) -> Iterator[dict[str, Scalar]]:
+    """Facts of all GPUs, and of MIG instances in place of their GPU, in NVML's order."""
+    driver = ask(library, "nvmlSystemGetDriverVersion")
+    for index in range(ask(library, "nvmlDeviceGetCount") or 0):
+        handle = ask(library, "nvmlDeviceGetHandleByIndex", index)
+        if handle is None:
+            continue
+        for part in _mig_instances(library, handle) or [handle]:
+            uuid = ask(library, "nvmlDeviceGetUUID", part)
+            if uuid is None:
+                continue
+            name = ask(library, "nvmlDeviceGetName", part) or ask(library, "nvmlDeviceGetName", handle)
+            facts: dict[str, Scalar] = {"name": name or "NVIDIA GPU", "uuid": uuid}
+            memory = ask(library, "nvmlDeviceGetMemoryInfo", part)
+            capability = ask(library, "nvmlDeviceGetCudaComputeCapability", handle)
+            if driver is not None:
+                facts["driver"] = driver
+            if memory is not None:
+                facts["memory_bytes"] = int(memory.total)
+            if capability is not None:
+                facts["compute_capability"] = f"{capability[0]}.{capability[1]}"
+            yield facts
+
+
+def _mig_instances(library: Any, handle: Any) -> list[Any]:
+    """Handles of a GPU's MIG instances; empty for a GPU that is not in MIG mode."""
+    mode = ask(library, "nvmlDeviceGetMigMode", handle)
+    if mode is None or mode[0] != library.NVML_DEVICE_MIG_ENABLE:
+        return []
+    count = ask(library, "nvmlDeviceGetMaxMigDeviceCount", handle) or 0
+    found = (ask(library, "nvmlDeviceGetMigDeviceHandleByIndex", handle, index) for index in range(count))
+    return [instance for instance in found if instance is not None]
+
+
+def _visible(uuids: Sequence[str]) -> Sequence[str]:
+    """Those of NVML's UUIDs that CUDA lists, in CUDA's order."""
+    asked = os.environ.get(VISIBLE)
+    if asked is None and len(uuids) <= 1:
+        return uuids
+    told = _told_by_driver()
+    if told is not None:
+        by_id = {uuid.partition("-")[2]: uuid for uuid in uuids}
+        return [by_id[name] for name in told if name in by_id]
+    return chosen(asked, uuids)
+
+
+def chosen(asked: str | None, uuids: Sequence[str]) -> Sequence[str]:
+    """What a value of CUDA_VISIBLE_DEVICES leaves of `uuids`: indices or beginnings of UUIDs, up to the first that fits
+    none; None leaves all."""
+    if asked is None:
+        return uuids
+    found: list[str] = []
+    for text in (part.strip() for part in asked.split(",")):
+        if text.isdecimal():
+            fitting = list(uuids[int(text) :][:1])
+        else:
+            fitting = [uuid for uuid in uuids if text and uuid.startswith(text)]
+        if len(fitting) != 1 or fitting[0] in found:
+            break
+        found += fitting
+    return found
+
+
+def _told_by_driver() -> Sequence[str] | None:
+    """UUIDs without prefixes, in CUDA's order, from a process of its own: a process that has started CUDA cannot fork.
+
+    None where the driver's library does not load or does not answer.
+    """
+    command = [sys.executable, "-I", "-S", str(Path(cuda_devices.__file__))]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=_DRIVER_DEADLINE_S, check=True)
+        return msgspec.json.decode(done.stdout, type=list[str])
+    except (OSError, subprocess.SubprocessError, msgspec.MsgspecError):
+        return None

@@ -125,7 +125,7 @@ def has_native_bf16() -> bool:
 
 
 def default_device() -> Device:
-    return "cuda" if read_host().gpus else "cpu"
+    return "cpu" if missing_device("cuda") else "cuda"
 
 
 def usable_device(asked: str) -> Device:
@@ -139,8 +139,14 @@ def usable_device(asked: str) -> Device:
 
 def missing_device(device: str) -> str | None:
     """Why `device` cannot be used here; None if it can."""
-    if device == "cuda" and not read_host().gpus:
+    if device != "cuda":
+        return None
+    if not read_host().gpus:
+        if os.environ.get(gpus.VISIBLE) is not None:
+            return f"{gpus.VISIBLE}='{os.environ[gpus.VISIBLE]}' leaves no NVIDIA GPU; unset it, or use --device cpu"
         return "NVML finds no NVIDIA GPU; use --device cpu, or a host with a GPU and its driver"
+    if _version("torch").endswith("+cpu"):
+        return f"torch {_version('torch')} is built for CPUs alone; install torch's CUDA build, or use --device cpu"
     return None
 
 
@@ -194,14 +200,16 @@ def busy_cpus(seconds: float = 1.0) -> float:
 
 
 def available_bytes(device: str) -> int:
-    """Free memory now: for `cpu` what host and control groups allow, for `cuda` of the first GPU.
+    """Free memory now: for `cpu` what host and control groups allow, for `cuda` of the GPU that is measured.
 
-    Raises BakeoffError without a driver.
+    A board that shares the host's memory has none of its own: there the host's counts. Raises BakeoffError without a
+    GPU.
     """
     if device == "cuda":
-        free = gpus.free_bytes()
-        if free is None:
-            raise BakeoffError("NVML finds no NVIDIA driver; use --device cpu, or a host with a GPU", "missing-device")
-        return free
+        if not read_host().gpus:
+            raise BakeoffError(f"--device cuda: {missing_device('cuda')}", "missing-device")
+        of_gpu = gpus.read_memory(str(read_host().gpus[0]["uuid"]))
+        if of_gpu is not None:
+            return of_gpu.free
     free, allowed = psutil.virtual_memory().available, cgroups.available_bytes()
     return free if allowed is None else min(free, allowed)

@@ -5,8 +5,9 @@ import site
 from collections.abc import Mapping
 from pathlib import Path
 
-from bakeoff.machine import paths
+from bakeoff.machine import host, paths
 from bakeoff.machine.build_cache import HOME
+from bakeoff.machine.gpus import VISIBLE
 
 _KEPT_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "-1"}
 """Make glibc's malloc keep freed memory. By default it returns large blocks to the kernel at each free, and the next
@@ -23,6 +24,9 @@ def worker_environment(threads: int, extra: Mapping[str, str] | None = None) -> 
     """
     environment = _KEPT_MEMORY | {**os.environ, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
     environment["PYTHONUNBUFFERED"] = "1"
+    visible = host.read_host().gpus
+    if len(visible) > 1:  # a worker's only GPU is the one that is locked and recorded
+        environment[VISIBLE] = str(visible[0]["uuid"])
     return environment | dict(extra or {})
 
 

@@ -21,6 +21,7 @@ import msgspec
 
 from bakeoff.models.errors import BakeoffError, ErrorCode
 from bakeoff.process import guard
+from bakeoff.process.gpu_memory import POLL_S, GpuMeter, GpuPeaks
 from bakeoff.process.jobs import Answer, Job
 from bakeoff.process.phases import Block
 from bakeoff.process.work_folder import make_work_folder
@@ -72,6 +73,8 @@ class Outcome:
     """Seconds that each phase took, by this process's clock; a phase that is entered again is summed up."""
     worker_phase_s: Mapping[str, float] = field(default_factory=dict)
     """The same by the worker's clock, of phases that another one followed."""
+    gpu_peaks: GpuPeaks | None = None
+    """Peak device memory of untimed phases, where a GPU was metered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +103,12 @@ class Launch:
     log: Path
     """Where its output goes; the folder is made."""
     on_event: Callable[[Event], None] = _ignore
+    gpu: str = ""
+    """UUID of the GPU whose memory is polled in untimed phases; empty: none."""
 
 
 def run_job(job: Job, result_type: type, launch: Launch) -> Outcome:
-    """Run `job` in a worker of its own and wait for it without polling.
+    """Run `job` in a worker of its own and wait for it; only the memory of a GPU is polled, while nothing is timed.
 
     KeyboardInterrupt passes through after the worker and all it started are dead. Raises BakeoffError when no worker
     can be started at all (no room for its folder, no permission).
@@ -143,9 +148,11 @@ class LiveWorker:
         self._seals: list[str] = []
         self._report: dict[str, Any] | None = None
         self._wall_s = 0.0
+        self._meter = GpuMeter(launch.gpu)
 
     def __enter__(self) -> "LiveWorker":
         guard.prctl(guard.PR_SET_CHILD_SUBREAPER, 1)
+        self._meter.__enter__()
         control_read, self._control = os.pipe()
         self._status, status_write = os.pipe()
         self._events, events_write = os.pipe()
@@ -181,6 +188,7 @@ class LiveWorker:
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
         self._end()
+        self._meter.__exit__(None, None, None)
         self._work.remove()
 
     def tell(self, line: str) -> None:
@@ -201,7 +209,10 @@ class LiveWorker:
             if remaining <= 0:
                 self._late = True
                 return None
-            ready = {key.fd for key, _ in selector.select(remaining)}
+            metered = self._meter.meters(self.phase)
+            ready = {key.fd for key, _ in selector.select(min(remaining, POLL_S) if metered else remaining)}
+            if metered:
+                self._meter.poll(self.phase, self._process.pid)
             data = b""
             if self._events in ready:
                 data = os.read(self._events, 1 << 16)
@@ -245,6 +256,7 @@ class LiveWorker:
                 *(kind, reason, value, self._wall_s, self.phase, leftovers, dropped, code),
                 phase_s=spans.own_s,
                 worker_phase_s=spans.worker_s,
+                gpu_peaks=self._meter.peaks(),
             )
 
         if self._late:

@@ -7,7 +7,17 @@ from bakeoff.record.basis import backends_of
 from bakeoff.record.folders import machine_of
 from bakeoff.record.schema import Record
 
-_MEASURED_STATE = {"other_cpu_share", "cores_busy", "helper_cores", "cpu_pressure"}
+_MEASURED_STATE = {
+    "cores_busy",
+    "cpu_pressure",
+    "energy_j",
+    "gpu_readings",
+    "gpu_watched_s",
+    "helper_cores",
+    "other_cpu_share",
+    "power_cap_ns",
+    "thermal_ns",
+}
 """Device facts that vary from run to run."""
 
 

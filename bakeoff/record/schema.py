@@ -62,6 +62,7 @@ FindingCode = Literal[
     "log",  # output that was not kept, because the log is bounded
     "memoised",  # results are stored from call to call instead of computed
     "not-idle",  # in a comparison, the side that waits used the CPU
+    "own-reference",  # the reference was computed in fp32 on the measured device, as the row itself
     "power-cap",  # the GPU reached its power limit in the timed window
     "proof.incomplete",  # the certificate lacks a fact
     "rebuild",  # no traced build, and so no warm build time
@@ -176,8 +177,14 @@ class Memory:
     device_peak_bytes: int | None = None
     """As reported by the device; the only figure that includes allocations outside torch's allocator."""
     device_meter: str = ""
+    """Whose memory the device's figures count, and whether they are peaks: the parent polls NVML during the calls;
+    where that tells nothing, the worker reads a level after them."""
     unexplained_bytes: int | None = None
     """Device peak minus the bytes that torch reserved and those of the CUDA context at start."""
+    context_bytes: int | None = None
+    """Device memory when only the CUDA context existed."""
+    device_build_peak_bytes: int | None = None
+    """The same peak while the engine was built, up to its first call."""
     allocator: str = ""
     """What malloc did with freed memory during the calls: `kept` as in the timed window, or `returned` to the kernel.
     Empty in records that lack it, which were metered with freed memory returned."""
@@ -227,6 +234,8 @@ class Parity:
     sets: int
     """Number of input sets that were compared."""
     outputs: tuple[OutputParity, ...]
+    reference_device: str = ""
+    """Device that eager computed the reference on; empty in records that lack it."""
 
     @property
     def passed(self) -> bool:

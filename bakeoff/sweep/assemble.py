@@ -7,10 +7,11 @@ from bakeoff.machine import host, paths
 from bakeoff.machine.identity import this_machine
 from bakeoff.plan.memory import element_bytes
 from bakeoff.plan.rows import Row
+from bakeoff.process.gpu_memory import GpuPeaks
 from bakeoff.process.supervisor import Outcome
 from bakeoff.record.floor import below_floor
 from bakeoff.record.redact import recorded_environment, without_folders
-from bakeoff.record.schema import SCHEMA, Finding, Measurement, Record, Source, Status, new_finding
+from bakeoff.record.schema import SCHEMA, Finding, Measurement, Memory, Record, Source, Status, new_finding
 from bakeoff.record.source import backend_source, code_hash, component_hash, instrument_hash
 from bakeoff.record.store import now
 from bakeoff.sweep.clock_span import clock_span
@@ -103,10 +104,24 @@ def _measurement(session: Session, row: Row, outcome: Outcome) -> Measurement:
     findings = (*made.findings, *insensitive(made), *_findings(session, row, outcome))
     return replace(
         made,
+        memory=made.memory and with_gpu_peaks(made.memory, outcome.gpu_peaks),
         reason=without_folders(made.reason),
         traceback=without_folders(made.traceback),
         findings=tuple(replace(finding, text=without_folders(finding.text)) for finding in findings),
     )
+
+
+def with_gpu_peaks(memory: Memory, peaks: GpuPeaks | None) -> Memory:
+    """The worker's figures with the peaks that its parent polled in place of the level that it read itself."""
+    if peaks is None:
+        return memory
+    peak, explained = peaks.bytes_of.get("memory"), (memory.reserved_peak_bytes, memory.context_bytes)
+    memory = replace(memory, device_build_peak_bytes=peaks.bytes_of.get("build"))
+    if peak is None:
+        return memory
+    known = [size for size in explained if size is not None]
+    unexplained = peak - sum(known) if len(known) == len(explained) else None
+    return replace(memory, device_peak_bytes=peak, device_meter=f"peak {peaks.meter}", unexplained_bytes=unexplained)
 
 
 def insensitive(measurement: Measurement) -> Iterator[Finding]:

@@ -114,4 +114,5 @@ def launch_of(session: Session, row: Row) -> Launch:
     }
     limits: dict[str, float] = {phase: seconds[info.deadline] for phase, info in PHASES.items()}
     deadlines = Deadlines(policy.phase_deadline_s, limits)
-    return Launch(row.environment, deadlines, session.log_of(row), session.progress.event)
+    gpu = str(host.read_host().gpus[0]["uuid"]) if row.subject.device == "cuda" else ""
+    return Launch(row.environment, deadlines, session.log_of(row), session.progress.event, gpu)

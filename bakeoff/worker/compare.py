@@ -16,8 +16,9 @@ from bakeoff.worker.checked_variant import CheckedVariant, build_and_check, with
 from bakeoff.worker.checks.dispatch import dispatched
 from bakeoff.worker.clocks.clock import TimingConfig, measure_overhead, time_call
 from bakeoff.worker.clocks.warm_up import warm_up
-from bakeoff.worker.device import cache_flush, context_bytes, device_state
+from bakeoff.worker.device import cache_flush, context_bytes
 from bakeoff.worker.failures import call_stage
+from bakeoff.worker.gpu_watch import GpuWatch, watching
 from bakeoff.worker.measure import activity
 from bakeoff.worker.proof import final_proof, first_proof
 from bakeoff.worker.reporter import Reporter
@@ -29,6 +30,8 @@ _POLL_S = 0.011
 """Longer than a tick of the kernel's clock (10 ms): CPU time since the last tick is not accounted yet."""
 _LONGEST_SPIN_S = 0.1
 """With OMP_WAIT_POLICY=active threads spin for ever; then this is how long to wait for them."""
+_OF_ALL_SIDES = ("energy_j", "gpu_watched_s")
+"""Facts of the GPU that the other sides' calls, which run in between, are part of."""
 
 
 def serve_blocks(job: CompareJob, commands: int, report: Reporter) -> Measurement:
@@ -71,14 +74,16 @@ def _serve(job: CompareJob, loaded: LoadedSubject, commands: int, report: Report
     overhead = measure_overhead(call_stage(checked.built.calls[0]), config)
     before = dict(counters())
     report.ready(sorted(warmup_ns)[len(warmup_ns) // 2])
-    _run_blocks(checked, config, commands, report)
+    with watching(device) as watch:
+        watch.begin()
+        _run_blocks(checked, config, watch, commands, report)
+        gpu = watch.end()
     moved = sorted(name for name, count in counters().items() if count != before.get(name, 0))
     del heap_offset
-    state = device_state(device)
     ran = call_stage(lambda: dispatched(checked.built.calls[0]))
     proof = final_proof(checked, ran)
     alarms = [new_finding("recompiles", f"compiled between the blocks ({', '.join(moved)})")] if moved else []
-    alarms += state.alarms()
+    alarms += gpu.alarms()
     status, reason = decide_status(proof.fell_back, parity, checked.watch.problem, alarms)
     return replace(
         made,
@@ -86,12 +91,14 @@ def _serve(job: CompareJob, loaded: LoadedSubject, commands: int, report: Report
         reason=reason,
         findings=tuple(alarms) if status == "unstable" else (),
         overhead=overhead,
-        device_state=dict(state.facts),
+        device_state={name: value for name, value in gpu.facts.items() if name not in _OF_ALL_SIDES},
         proof=proof,
     )
 
 
-def _run_blocks(checked: CheckedVariant, config: TimingConfig, commands: int, report: Reporter) -> None:
+def _run_blocks(
+    checked: CheckedVariant, config: TimingConfig, watch: GpuWatch, commands: int, report: Reporter
+) -> None:
     """For each number read, time that many calls after an untimed one that refills the caches; until `stop` or EOF."""
     calls, count = checked.built.calls, 0
     idle_since = time.process_time()
@@ -108,6 +115,7 @@ def _run_blocks(checked: CheckedVariant, config: TimingConfig, commands: int, re
             del outputs
             if number:
                 samples.append(elapsed_ns)
+        watch.read()
         _wait_for_idle_threads()
         idle_since = time.process_time()
         report.block(Block(tuple(samples), idle_cpu_s))

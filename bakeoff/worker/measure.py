@@ -19,8 +19,9 @@ from bakeoff.worker.checks.window import WindowChecker
 from bakeoff.worker.clocks.clock import TimingConfig, measure_overhead, time_call
 from bakeoff.worker.clocks.core_distance import core_distance_reader
 from bakeoff.worker.clocks.timing import Timing, time_calls
-from bakeoff.worker.device import DeviceState, cache_flush, context_bytes, device_state, held_bytes
+from bakeoff.worker.device import cache_flush, context_bytes, held_bytes
 from bakeoff.worker.failures import call_stage
+from bakeoff.worker.gpu_watch import GpuState, GpuWatch, watching
 from bakeoff.worker.proof import final_proof
 from bakeoff.worker.reference.error import Difference
 from bakeoff.worker.reporter import Report
@@ -47,7 +48,7 @@ class _Timed:
     that flushes caches."""
 
     timing: Timing
-    state: DeviceState
+    gpu: GpuState
     overhead: Overhead
     differences: list[list[Difference]]
     """Outputs in the window and of the last timed calls against their references."""
@@ -83,7 +84,8 @@ def _measure(job: MeasureJob, loaded: LoadedSubject, report: Report) -> Measurem
     context = context_bytes(job.subject.device)
     before = settings()
     checked = build_and_check(job, loaded, report)
-    timed = _time(job, checked, report)
+    with watching(job.subject.device) as watch:
+        timed = _time(job, checked, watch, report)
     after = _examine(job, checked, timed, context, report)
     proof = final_proof(checked, after.ran)
     parity = checked.reference.parity([*checked.differences, *timed.differences, *after.differences])
@@ -92,7 +94,7 @@ def _measure(job: MeasureJob, loaded: LoadedSubject, report: Report) -> Measurem
         *stored_alarms(timed.checks.problem),
         *settings_alarms(before, settings()),
         *after.fresh.alarms(),
-        *timed.state.alarms(),
+        *timed.gpu.alarms(),
     ]
     proof = _with_precision(job, proof, parity, checked)
     problem = f"the engine changed its input {after.changed_input}" if after.changed_input else checked.watch.problem
@@ -101,7 +103,7 @@ def _measure(job: MeasureJob, loaded: LoadedSubject, report: Report) -> Measurem
     return Measurement(
         status=status,
         reason=reason,
-        findings=(*timing.findings, *alarms, *timing_remarks(timing, job), *_remarks(job, timed)),
+        findings=(*timing.findings, *alarms, *timing_remarks(timing, job), *_remarks(job, timed, parity)),
         build=checked.built.cost,
         proof=proof,
         parity=parity,
@@ -110,14 +112,14 @@ def _measure(job: MeasureJob, loaded: LoadedSubject, report: Report) -> Measurem
         memory=after.memory,
         overhead=timed.overhead,
         settings=before,
-        device_state={**timing.cpu.facts(), **core_distance_facts(timing.core_distances_ns), **timed.state.facts},
+        device_state={**timing.cpu.facts(), **core_distance_facts(timing.core_distances_ns), **timed.gpu.facts},
         weights=loaded.weights,
         window_checks=timed.checks.record,
     )
 
 
-def _time(job: MeasureJob, checked: CheckedVariant, report: Report) -> _Timed:
-    """Run the clocks, read the device's state, and check the last outputs; a suspected drift is measured again."""
+def _time(job: MeasureJob, checked: CheckedVariant, watch: GpuWatch, report: Report) -> _Timed:
+    """Run the clocks, watch the GPU, and check the last outputs; a suspected drift is measured again."""
     device, reference = job.subject.device, checked.reference
     changeable = call_stage(lambda: _changeable(job, checked))
     calls = (*(entry.call for entry in changeable), *checked.built.calls[len(changeable) :])
@@ -128,13 +130,15 @@ def _time(job: MeasureJob, checked: CheckedVariant, report: Report) -> _Timed:
         flush=cache_flush(device, checked.built.weights_bytes),
         held_bytes=lambda: held_bytes(device),
         core_distance_ns=core_distance_reader(device) or (lambda: None),
+        read_gpu=watch.read,
         inputs=(*checked.inputs, *(tensor for entry in changeable for tensor in entry.tensors.values())),
         report=report,
     )
     checks = WindowChecker(reference, changeable, secrets.randbits(32))
+    watch.begin()
     timing = call_stage(lambda: time_calls(calls, activity(checked.built.engine), config, checks))
     checks.release()
-    state = device_state(device)
+    gpu = watch.end()
     overhead = measure_overhead(timing.outputs[0], config)
     last = [reference.differences(index, outputs, "after timing") for index, outputs in enumerate(timing.outputs)]
 
@@ -145,7 +149,7 @@ def _time(job: MeasureJob, checked: CheckedVariant, report: Report) -> _Timed:
     differences = [*checks.differences, *last]
     flushed = config.flush is not None
     released = tuple(replace(entry, changed={}) for entry in changeable)
-    return _Timed(replace(timing, outputs=()), state, overhead, differences, checks, released, slowdown, flushed)
+    return _Timed(replace(timing, outputs=()), gpu, overhead, differences, checks, released, slowdown, flushed)
 
 
 def _changeable(job: MeasureJob, checked: CheckedVariant) -> tuple[ChangeableInputs, ...]:
@@ -208,13 +212,17 @@ def _with_precision(job: MeasureJob, proof: ProofRecord, parity: Parity, checked
     return proof
 
 
-def _remarks(job: MeasureJob, timed: _Timed) -> list[Finding]:
+def _remarks(job: MeasureJob, timed: _Timed, parity: Parity) -> list[Finding]:
     """Findings that leave the row ranked."""
     remarks = []
+    same_device = parity.reference_device == job.subject.device
+    if same_device and parity.reference_dtype == job.dtype == "fp32":
+        text = "the reference is eager fp32 on the same device: an error that both have in common is not seen"
+        remarks.append(new_finding("own-reference", text))
     if timed.flushed:
         text = "caches were flushed before each timed call, because the weights fit in them"
         remarks.append(new_finding("cold", text))
-    if timed.state.capped:
+    if timed.gpu.capped:
         remarks.append(new_finding("power-cap", "the GPU was at its power cap in the timed window"))
     cpu, limit = timed.timing.cpu, job.policy.contention
     if cpu.other_share > limit / 4 and not is_contended(cpu, job):

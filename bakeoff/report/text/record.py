@@ -112,15 +112,18 @@ def _memory(memory: Memory) -> str:
         "calls add": memory.host_call_bytes,
         "allocated peak": memory.allocated_peak_bytes,
         "reserved peak": memory.reserved_peak_bytes,
-        f"device peak ({memory.device_meter})": memory.device_peak_bytes,
+        f"device ({memory.device_meter})": memory.device_peak_bytes,
+        "CUDA context": memory.context_bytes,
         "unexplained": memory.unexplained_bytes,
+        "device peak of the build": memory.device_build_peak_bytes,
     }
     return "memory    " + ", ".join(f"{name} {size // MIB} MiB" for name, size in meters.items() if size is not None)
 
 
 def _parity(parity: Parity) -> Iterator[str]:
     """The reference, then the outputs, the largest errors first."""
-    yield f"reference {parity.reference}, eager {parity.reference_dtype}, {parity.sets} sets of inputs"
+    where = f" on {parity.reference_device}" if parity.reference_device else ""
+    yield f"reference {parity.reference}, eager {parity.reference_dtype}{where}, {parity.sets} sets of inputs"
     ordered = sorted(parity.outputs, key=lambda output: -(output.rel_l2 or 0))
     for output in ordered[:_OUTPUTS]:
         signal = "" if output.signal_db is None else f", signal {output.signal_db:.1f} dB"

@@ -98,7 +98,9 @@ class FreshInputsResult:
         again = min([entry.again_ns for entry in (*self.known, *self.fresh)] + changed)
         typical = max(entry.typical_ns for entry in self.hot)
         if again > max(_REPEATED * typical, typical + _LEAST_SAVED_NS):
-            return f"calls on new inputs take {_ms([again])} or more, repeated ones {_ms([typical])}: results are stored"
+            return (
+                f"calls on new inputs take {_ms([again])} or more, repeated ones {_ms([typical])}: results are stored"
+            )
         return None
 
     def _problem_of_bindings(self) -> str | None:

@@ -4,13 +4,14 @@ import ctypes
 import gc
 import os
 import resource
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from bakeoff.machine.gpus import nvml
+from bakeoff.machine.gpus import ask, find_gpu, nvml
 from bakeoff.record.schema import Memory
 from bakeoff.worker.helpers import helper_peak_bytes, reset_helper_peaks
 
@@ -18,6 +19,8 @@ _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 _MMAP_BYTES = 65536
 _METERED_ROUNDS = 2
+_METERED_S = 0.5
+"""Least time of the metered calls on a GPU, whose memory the parent polls a hundred times a second."""
 
 
 def _status_bytes(key: str) -> int:
@@ -113,38 +116,38 @@ def kept_bytes(round_of_calls: Callable[[], object], rounds: int, device: str) -
 
 @dataclass(frozen=True, slots=True)
 class DeviceMeter:
-    """Reads device memory in use: of this process by NVML, or of the whole device by mem_get_info, as `name` says."""
+    """Reads device memory in use: of this process by NVML, or of the whole GPU by mem_get_info."""
 
-    name: str
+    of_process: bool
     used_bytes: Callable[[], int]
 
 
 def device_meter() -> DeviceMeter:
     """NVML's figure for this process; mem_get_info where NVML does not list it, as in many containers."""
     if _nvml_process_bytes() is not None:
-        return DeviceMeter("nvml process", lambda: _nvml_process_bytes() or 0)
+        return DeviceMeter(True, lambda: _nvml_process_bytes() or 0)
 
     def used() -> int:
         free, total = torch.cuda.mem_get_info()
         return total - free
 
-    return DeviceMeter("mem_get_info of the device", used)
+    return DeviceMeter(False, used)
 
 
 def _nvml_process_bytes() -> int | None:
     with nvml() as library:
         if library is None:
             return None
-        handle = library.nvmlDeviceGetHandleByUUID(device_uuid())
-        for process in library.nvmlDeviceGetComputeRunningProcesses(handle):
+        handle = find_gpu(library, device_uuid())
+        for process in ask(library, "nvmlDeviceGetComputeRunningProcesses", handle) or ():
             if process.pid == os.getpid() and process.usedGpuMemory:
                 return int(process.usedGpuMemory)
     return None
 
 
 def device_uuid() -> str:
-    """NVML's identifier of the GPU that torch uses; independent of CUDA_VISIBLE_DEVICES."""
-    return f"GPU-{torch.cuda.get_device_properties(0).uuid}"
+    """The identifier of the GPU that torch uses, without NVML's prefix; independent of CUDA_VISIBLE_DEVICES."""
+    return str(torch.cuda.get_device_properties(0).uuid)
 
 
 def stored_bytes(module: nn.Module) -> int:
@@ -180,7 +183,7 @@ def meter(
 
 def _meter_host(round_of_calls: Callable[[], object], weights_bytes: int, io_bytes: int) -> Memory:
     before = resident_bytes()
-    peak, helpers = _host_peaks(round_of_calls)
+    peak, helpers = _host_peaks(round_of_calls, 0.0)
     return Memory(
         weights_bytes,
         io_bytes,
@@ -191,13 +194,15 @@ def _meter_host(round_of_calls: Callable[[], object], weights_bytes: int, io_byt
     )
 
 
-def _host_peaks(round_of_calls: Callable[[], object]) -> tuple[int, int]:
-    """Peak resident size of this process over some rounds of calls, and that of the processes that it started."""
+def _host_peaks(round_of_calls: Callable[[], object], least_s: float) -> tuple[int, int]:
+    """Peak resident size of this process over two rounds of calls, and more until `least_s` have passed, and that of
+    the processes that it started."""
     reset_host_peak()
     reset_helper_peaks()
-    helpers = helper_peak_bytes()
-    for _ in range(_METERED_ROUNDS):
+    helpers, rounds, started = helper_peak_bytes(), 0, time.monotonic()
+    while rounds < _METERED_ROUNDS or time.monotonic() - started < least_s:
         round_of_calls()
+        rounds += 1
         helpers = max(helpers, helper_peak_bytes())
     return host_peak_bytes(), helpers
 
@@ -207,7 +212,7 @@ def _meter_cuda(round_of_calls: Callable[[], object], weights_bytes: int, io_byt
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     used = device_meter()
-    peak, helpers = _host_peaks(round_of_calls)
+    peak, helpers = _host_peaks(round_of_calls, _METERED_S)
     torch.cuda.synchronize()
     device_peak, reserved = used.used_bytes(), torch.cuda.max_memory_reserved()
     return Memory(
@@ -217,8 +222,9 @@ def _meter_cuda(round_of_calls: Callable[[], object], weights_bytes: int, io_byt
         allocated_peak_bytes=torch.cuda.max_memory_allocated(),
         reserved_peak_bytes=reserved,
         device_peak_bytes=device_peak,
-        device_meter=used.name,
+        device_meter=f"level after the calls, of {'this process' if used.of_process else 'the whole GPU'}",
         unexplained_bytes=device_peak - reserved - context_bytes,
+        context_bytes=context_bytes,
         allocator="kept",
         helpers_peak_bytes=helpers,
     )

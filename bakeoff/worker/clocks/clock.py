@@ -36,6 +36,8 @@ class TimingConfig:
     """Bytes that the process holds on the host and the device."""
     core_distance_ns: Callable[[], float | None] = field(default=lambda: None)
     """Reads the time of a cache line from one CPU to another and back; None where that cannot be read."""
+    read_gpu: Callable[[], None] = field(default=lambda: None)
+    """Reads the GPU's clocks, power and users, where there is one."""
     inputs: tuple[torch.Tensor, ...] = ()
     """The tensors that the calls are bound to; never overwritten."""
     report: Report = field(default=lambda _phase, _detail="": None)

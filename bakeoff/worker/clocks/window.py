@@ -17,7 +17,7 @@ _SEGMENTS = 10
 """Segments of each clock in the least time of a window."""
 _CHECK_EVERY_S = 0.25
 _MOMENTS = 20
-"""Moments at which memory, the host's speed and the distance of its cores are read."""
+"""Moments at which memory, the GPU, the host's speed and the distance of its cores are read."""
 _DISTANCE_SHARE = 0.05
 """Most of the window that readings of the distance may take: on a busy host their threads wait for a CPU."""
 _CALLS_BETWEEN_READINGS = 4
@@ -145,6 +145,7 @@ class Window:
         self._read, self._read_at = now, self.made
         self.held_bytes.append(self.config.held_bytes())
         self.probes_ns.append(_probe_ns())
+        self.config.read_gpu()
         if self._distance_s <= _DISTANCE_SHARE * length_s:
             started = time.monotonic()
             distance_ns = self.config.core_distance_ns()

@@ -20,7 +20,8 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.process.jobs import SampleJob, SampleResult
 from bakeoff.worker.checks import memory
 from bakeoff.worker.reference.error import difference, expected_dtype, limits
-from bakeoff.worker.reference.make import check_outputs, reference_dtype
+from bakeoff.worker.reference.make import check_outputs
+from bakeoff.worker.reference.precision import Precision, reference_precision
 from bakeoff.worker.reporter import Report
 from bakeoff.worker.subject import LoadedSubject, cast_input, draw, load_subject
 from bakeoff.worker.torch_flags import TORCH_DTYPES, flags
@@ -43,11 +44,11 @@ def make_sample(job: SampleJob, report: Report) -> SampleResult:
     drawn = _draw(loaded_subjects, stream, frames, subject.input_seed)
     flops = sum(loaded_subjects[name].workload.work.flops for _, name in drawn)
     elements = sum(loaded.workload.work.io_elements for loaded in loaded_subjects.values())
-    dtype = reference_dtype(main.module, elements, flops, subject.device)
-    report("reference", f"eager {dtype}, {frames} frame{'s' if frames > 1 else ''}")
-    wanted = _run(loaded_subjects, stream, drawn, dtype, job)
+    chosen = reference_precision(main.module, elements, flops, subject.device)
+    report("reference", f"eager {chosen.dtype} on {chosen.device}, {frames} frame{'s' if frames > 1 else ''}")
+    wanted = _run(loaded_subjects, stream, drawn, chosen, job)
     report("reference", f"noise floor of eager {job.dtype}")
-    own = _run(loaded_subjects, stream, drawn, job.dtype, job)
+    own = _run(loaded_subjects, stream, drawn, Precision(job.dtype, subject.device), job)
     tensors = {
         key(frame, name, "in", port): tensor for (frame, name), given in drawn.items() for port, tensor in given.items()
     }
@@ -56,7 +57,7 @@ def make_sample(job: SampleJob, report: Report) -> SampleResult:
     sample = Sample(
         file=SAMPLE,
         frames=frames,
-        reference=dtype,
+        reference=chosen.dtype,
         every={
             f"{name}/{spec.name}": every(spec.elements)
             for name, loaded in loaded_subjects.items()
@@ -122,18 +123,22 @@ def _block(spec: TensorSpec) -> TensorSpec:
 
 
 def _run(
-    loaded_subjects: Mapping[str, LoadedSubject], stream: Stream | None, drawn: Drawn, dtype: str, job: SampleJob
+    loaded_subjects: Mapping[str, LoadedSubject],
+    stream: Stream | None,
+    drawn: Drawn,
+    precision: Precision,
+    job: SampleJob,
 ) -> dict[str, Tensor]:
-    """Outputs of eager in one dtype, thinned, as fp64; leaves the modules in that dtype."""
-    subject = job.subjects[0]
+    """Outputs of eager in one dtype on one device, thinned, as fp64; leaves the modules so."""
+    dtype, device = precision.dtype, precision.device
     state: State = {}
     kept: dict[str, Tensor] = {}
-    with flags(dtype, subject.threads):
+    with flags(dtype, job.subjects[0].threads):
         for (frame, name), given in drawn.items():
             workload = loaded_subjects[name].workload
-            module = loaded_subjects[name].module.to(device=subject.device, dtype=TORCH_DTYPES[dtype])
+            module = loaded_subjects[name].module.to(device=device, dtype=TORCH_DTYPES[dtype])
             held = {
-                spec.name: cast_input(spec, repeated(given[spec.name], spec.shape), dtype, subject.device)
+                spec.name: cast_input(spec, repeated(given[spec.name], spec.shape), dtype, device)
                 for spec in workload.inputs
                 if spec.name in given
             }

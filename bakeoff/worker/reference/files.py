@@ -24,6 +24,8 @@ class About:
     """Id: the name of the folder."""
     dtype: str
     """That eager computed them in."""
+    device: str
+    """That eager computed them on."""
     weights: str
     """Fingerprint of the weights."""
     sets: int

@@ -92,6 +92,7 @@ class Reference:
         return Parity(
             reference=self._about.reference,
             reference_dtype=self._about.dtype,
+            reference_device=self._about.device,
             sets=self._about.sets,
             outputs=tuple(with_sensitivity(output, self._about) for output in outputs),
         )

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import torch
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from bakeoff.machine.files import write_atomically
 from bakeoff.models.errors import BakeoffError
@@ -16,22 +16,11 @@ from bakeoff.process.jobs import ReferenceJob, ReferenceResult, Subject
 from bakeoff.worker.checks.dispatch import Dispatched, dispatched
 from bakeoff.worker.reference.error import difference, expected_dtype
 from bakeoff.worker.reference.files import ABOUT, About, Eager, ReferenceFiles, eager_file, set_name
+from bakeoff.worker.reference.precision import Precision, reference_precision
 from bakeoff.worker.reference.sensitivity import check_sensitivity, least_difference
 from bakeoff.worker.reporter import Report
 from bakeoff.worker.subject import LoadedSubject, cast_inputs, changed_inputs, changed_set_count, load_subject
 from bakeoff.worker.torch_flags import TORCH_DTYPES, flags
-
-_FP64_BYTES = 8 << 30
-_FP64_SECONDS = 60.0
-_FP64_FLOPS = {"cpu": 1e10, "cuda": 1e13}
-"""Low estimates of fp64 FLOP/s, to decide beforehand whether a reference takes less than a minute."""
-
-
-def reference_dtype(module: nn.Module, io_elements: int, flops: int, device: str) -> str:
-    """fp64 where the module with its inputs and outputs fits in 8 GiB and the calls in a minute; else fp32."""
-    needed = 8 * (sum(p.numel() for p in module.parameters()) + 2 * io_elements)
-    seconds = flops / _FP64_FLOPS[device]
-    return "fp64" if needed <= _FP64_BYTES and seconds <= _FP64_SECONDS else "fp32"
 
 
 def _run(loaded: LoadedSubject, dtype: str, device: str, threads: int) -> dict[str, tuple[Tensor, ...]]:
@@ -63,9 +52,9 @@ def make_reference(job: ReferenceJob, report: Report) -> ReferenceResult:
     loaded = load_subject(subject)
     if not (folder / ABOUT).exists():
         work = loaded.workload.work
-        dtype = reference_dtype(loaded.module, work.io_elements, work.flops * len(loaded.sets), subject.device)
-        report("reference", f"eager {dtype}")
-        _write_outputs(folder, loaded, dtype, _run(loaded, dtype, subject.device, subject.threads))
+        chosen = reference_precision(loaded.module, work.io_elements, work.flops * len(loaded.sets), subject.device)
+        report("reference", f"eager {chosen.dtype} on {chosen.device}")
+        _write_outputs(folder, loaded, chosen, _run(loaded, chosen.dtype, chosen.device, subject.threads))
     files = ReferenceFiles(folder, None)
     about = files.about()
     if about.weights != loaded.weights:
@@ -88,8 +77,10 @@ def make_reference(job: ReferenceJob, report: Report) -> ReferenceResult:
     return ReferenceResult(folder.name)
 
 
-def _write_outputs(folder: Path, loaded: LoadedSubject, dtype: str, outputs: Mapping[str, tuple[Tensor, ...]]) -> None:
-    """Check and write what eager in `dtype` computed for every set and changed set."""
+def _write_outputs(
+    folder: Path, loaded: LoadedSubject, precision: Precision, outputs: Mapping[str, tuple[Tensor, ...]]
+) -> None:
+    """Check and write what eager computed for every set and changed set."""
     names = [spec.name for spec in loaded.workload.outputs]
     sets = [outputs[set_name(index)] for index in range(len(loaded.sets))]
     changed_sets = [outputs[set_name(index, changed=True)] for index in range(changed_set_count(loaded.workload))]
@@ -101,8 +92,16 @@ def _write_outputs(folder: Path, loaded: LoadedSubject, dtype: str, outputs: Map
     for inputs, tensors in outputs.items():
         kept = {name: tensor.contiguous() for name, tensor in zip(names, tensors, strict=True)}
         save_file(kept, folder / f"{inputs}.safetensors")
-    counts = len(sets), len(changed_sets)
-    made = About(folder.name, dtype, loaded.weights, *counts, sensitivity, small_sensitivity)
+    made = About(
+        folder.name,
+        precision.dtype,
+        precision.device,
+        loaded.weights,
+        len(sets),
+        len(changed_sets),
+        sensitivity,
+        small_sensitivity,
+    )
     write_atomically(folder / ABOUT, msgspec.json.encode(made))
 
 

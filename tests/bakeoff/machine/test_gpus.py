@@ -1,0 +1,160 @@
+"""Which GPUs CUDA programs see, in which order, and what is left out where NVML does not tell."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from fake_nvml import FakeGpu, FakeNvml, whole_gpu
+
+from bakeoff.export import requirements
+from bakeoff.machine import cuda_devices, gpus, host
+from bakeoff.machine.datasheets import find_datasheet
+from bakeoff.machine.identity import this_machine
+from bakeoff.process.environment import worker_environment
+
+ONE, TWO, INSTANCE = (f"{digit * 8}-0000-0000-0000-000000000000" for digit in "123")
+MIXED = (whole_gpu(ONE, "NVIDIA L4"), whole_gpu(TWO, "NVIDIA H200"))
+
+
+@pytest.fixture(autouse=True)
+def _fresh_facts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.delenv(gpus.VISIBLE, raising=False)
+    caches = (host.read_host, this_machine)
+    for cached in caches:
+        cached.cache_clear()
+    yield
+    for cached in caches:
+        cached.cache_clear()
+
+
+def install(
+    monkeypatch: pytest.MonkeyPatch, present: Sequence[FakeGpu], cuda_order: Sequence[str] | None = None
+) -> None:
+    """GPUs that NVML lists, and the UUIDs that the driver tells; None: its library does not load."""
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(present))
+    monkeypatch.setattr(gpus, "_told_by_driver", lambda: cuda_order)
+
+
+def names() -> list[str]:
+    return [str(facts["name"]) for facts in gpus.read_gpus()]
+
+
+def test_the_first_gpu_is_the_one_that_torch_uses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA lists the fastest first, NVML by bus."""
+    install(monkeypatch, MIXED, [TWO, ONE])
+    assert names() == ["NVIDIA H200", "NVIDIA L4"]
+
+
+def test_all_facts_are_of_the_visible_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Name, lock, machine, datasheet, free memory and requirements, with CUDA_VISIBLE_DEVICES=1 on a mixed host."""
+    monkeypatch.setenv(gpus.VISIBLE, "1")
+    h200 = whole_gpu(TWO, "NVIDIA H200", MemoryInfo=SimpleNamespace(total=141 << 30, free=140 << 30, used=0))
+    install(monkeypatch, [MIXED[0], h200], [TWO])
+    machine = host.read_host()
+    assert machine.name("cuda") == this_machine("cuda").name == "NVIDIA H200"
+    assert machine.gpus[0]["uuid"] == f"GPU-{TWO}"
+    assert host.available_bytes("cuda") == 140 << 30
+    sheet = find_datasheet(machine, "cuda")
+    assert sheet is not None
+    assert sheet.name == "NVIDIA H200"
+    assert requirements.facts()["gpu"] == "NVIDIA H200"
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        (None, [ONE, TWO]),
+        ("", []),
+        ("-1", []),
+        ("1", [TWO]),
+        ("1,0", [TWO, ONE]),
+        ("0,7,1", [ONE]),
+        (f"GPU-{TWO}", [TWO]),
+        ("GPU-2", [TWO]),
+        ("GPU-", []),
+        ("1,1", [TWO]),
+    ],
+)
+def test_without_the_drivers_word_the_variable_is_read(
+    monkeypatch: pytest.MonkeyPatch, asked: str | None, found: list[str]
+) -> None:
+    if asked is not None:
+        monkeypatch.setenv(gpus.VISIBLE, asked)
+    install(monkeypatch, MIXED)
+    assert [facts["uuid"] for facts in gpus.read_gpus()] == [f"GPU-{uuid}" for uuid in found]
+
+
+def test_a_hidden_gpu_is_no_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(gpus.VISIBLE, "")
+    install(monkeypatch, MIXED, [])
+    assert host.default_device() == "cpu"
+    assert f"{gpus.VISIBLE}=''" in str(host.missing_device("cuda"))
+
+
+def test_torch_for_cpus_has_no_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, MIXED[:1])
+    versions = {"torch": "2.13.0+cpu"}
+    monkeypatch.setattr(host, "_version", lambda distribution: versions.get(distribution, ""))
+    assert host.default_device() == "cpu"
+    assert "built for CPUs" in str(host.missing_device("cuda"))
+    versions["torch"] = "2.13.0"
+    assert host.default_device() == "cuda"
+
+
+def test_a_worker_sees_the_first_gpu_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that it measures the GPU that was locked, whatever its program would take."""
+    install(monkeypatch, MIXED, [TWO, ONE])
+    assert worker_environment(1)[gpus.VISIBLE] == f"GPU-{TWO}"
+    host.read_host.cache_clear()
+    install(monkeypatch, MIXED[:1])
+    assert gpus.VISIBLE not in worker_environment(1)
+
+
+def test_a_gpu_in_mig_mode_is_replaced_by_its_instances(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = SimpleNamespace(total=10 << 30, free=9 << 30, used=1 << 30)
+    instance = FakeGpu(f"MIG-{INSTANCE}", {"MemoryInfo": memory, "Name": "NVIDIA H100 80GB HBM3 MIG 1g.10gb"})
+    split = whole_gpu(ONE, MigMode=(1, 1))
+    split.instances = (instance,)
+    install(monkeypatch, [split, MIXED[1]], [INSTANCE])
+    (found,) = gpus.read_gpus()
+    assert found["uuid"] == f"MIG-{INSTANCE}"
+    assert found["memory_bytes"] == 10 << 30
+    assert found["compute_capability"] == "9.0"
+    assert host.available_bytes("cuda") == 9 << 30
+    library = FakeNvml([split])
+    assert gpus.find_gpu(library, INSTANCE) is instance, "torch's UUIDs have no prefix"
+    assert gpus.physical_gpu(library, instance) is split
+    assert gpus.physical_gpu(library, MIXED[1]) is MIXED[1]
+
+
+def test_facts_that_nvml_refuses_are_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a virtual GPU, or a board that shares the host's memory."""
+    install(monkeypatch, [FakeGpu(f"GPU-{ONE}", {"Name": "NVIDIA GB10"})])
+    assert gpus.read_gpus() == ({"name": "NVIDIA GB10", "uuid": f"GPU-{ONE}", "driver": "580.159.03"},)
+    assert host.available_bytes("cuda") == pytest.approx(host.available_bytes("cpu"), rel=0.2)
+    assert "compute capability" not in requirements.facts()
+
+
+def test_a_host_without_a_driver_has_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(MIXED, driver=None))
+    assert gpus.read_gpus() == ()
+    assert gpus.read_memory(f"GPU-{ONE}") is None
+
+
+def test_the_script_that_asks_the_driver_fails_quietly_without_one() -> None:
+    if host.read_host().gpus:
+        pytest.skip("this host has a driver")
+    done = subprocess.run([sys.executable, "-I", "-S", cuda_devices.__file__], capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (1, b"", b"")
+
+
+def test_the_scripts_answer_is_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(f"print('{json.dumps([TWO, ONE])}')")
+    monkeypatch.setattr(cuda_devices, "__file__", str(script))
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(MIXED))
+    assert names() == ["NVIDIA H200", "NVIDIA L4"]

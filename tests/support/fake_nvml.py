@@ -1,0 +1,128 @@
+"""NVML's binding with GPUs made up by a test, which answer what they are given and refuse the rest.
+
+It imitates pynvml 13.615 (nvidia-ml-py): functions raise subclasses of NVMLError, nvmlDeviceGetUUID and
+nvmlDeviceGetHandleByUUID use UUIDs with their prefix, and a MIG instance is a device without clocks or power.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+
+class NVMLError(Exception):
+    """Base of all of NVML's errors."""
+
+
+class NVMLError_NotSupported(NVMLError):  # noqa: N801  # pynvml's name
+    """The device cannot tell."""
+
+
+class NVMLError_NotFound(NVMLError):  # noqa: N801
+    """No device of that UUID."""
+
+
+class NVMLError_LibraryNotFound(NVMLError):  # noqa: N801
+    """There is no driver."""
+
+
+@dataclass
+class FakeGpu:
+    """One GPU. `facts` are what functions return, by their names without `nvmlDeviceGet`; absent ones are refused.
+
+    A value that is a list is used up from its front, one a call, down to its last.
+    """
+
+    uuid: str
+    facts: dict[str, Any] = field(default_factory=dict)
+    instances: "Sequence[FakeGpu]" = ()
+    """MIG instances."""
+
+    def tell(self, name: str) -> Any:
+        if name not in self.facts:
+            raise NVMLError_NotSupported
+        value = self.facts[name]
+        if isinstance(value, list):
+            return value.pop(0) if len(value) > 1 else value[0]
+        return value
+
+
+def whole_gpu(uuid: str, name: str = "NVIDIA H100 80GB HBM3", **facts: Any) -> FakeGpu:
+    """A GPU that tells everything a record wants."""
+    told: dict[str, Any] = {
+        "Name": name,
+        "MemoryInfo": SimpleNamespace(total=80 << 30, free=79 << 30, used=1 << 30),
+        "CudaComputeCapability": (9, 0),
+        "MigMode": (0, 0),
+        "ClockInfo": 1980,
+        "PowerUsage": 500_000,
+        "Temperature": 50,
+        "CurrentClocksEventReasons": 0,
+        "ComputeRunningProcesses": [[]],
+        "TotalEnergyConsumption": 1_000_000,
+        "ViolationStatus": SimpleNamespace(violationTime=0),
+    }
+    return FakeGpu(f"GPU-{uuid}", told | facts)
+
+
+@dataclass
+class FakeNvml:
+    """Stands in for the module pynvml."""
+
+    gpus: Sequence[FakeGpu]
+    driver: str | None = "580.159.03"
+    """None: there is no driver."""
+
+    NVMLError = NVMLError
+    NVML_CLOCK_SM = 1
+    NVML_CLOCK_MEM = 2
+    NVML_TEMPERATURE_GPU = 0
+    NVML_PERF_POLICY_POWER = 0
+    NVML_PERF_POLICY_THERMAL = 1
+    NVML_DEVICE_MIG_ENABLE = 1
+
+    def nvmlInit(self) -> None:  # noqa: N802
+        if self.driver is None:
+            raise NVMLError_LibraryNotFound
+
+    def nvmlShutdown(self) -> None:  # noqa: N802
+        pass
+
+    def nvmlSystemGetDriverVersion(self) -> str | None:  # noqa: N802
+        return self.driver
+
+    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
+        return len(self.gpus)
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> FakeGpu:  # noqa: N802
+        return self.gpus[index]
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> FakeGpu:  # noqa: N802
+        for gpu in self.gpus:
+            for device in (gpu, *gpu.instances):
+                if device.uuid == uuid:
+                    return device
+        raise NVMLError_NotFound
+
+    def nvmlDeviceGetUUID(self, gpu: FakeGpu) -> str:  # noqa: N802
+        return gpu.uuid
+
+    def nvmlDeviceGetMaxMigDeviceCount(self, gpu: FakeGpu) -> int:  # noqa: N802
+        return 7 if gpu.instances else 0
+
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, gpu: FakeGpu, index: int) -> FakeGpu:  # noqa: N802
+        if index >= len(gpu.instances):
+            raise NVMLError_NotFound
+        return gpu.instances[index]
+
+    def nvmlDeviceGetDeviceHandleFromMigDeviceHandle(self, instance: FakeGpu) -> FakeGpu:  # noqa: N802
+        for gpu in self.gpus:
+            if instance in gpu.instances:
+                return gpu
+        raise NVMLError_NotSupported
+
+    def __getattr__(self, name: str) -> Any:
+        prefix = "nvmlDeviceGet"
+        if not name.startswith(prefix):
+            raise AttributeError(name)
+        return lambda gpu, *_arguments: gpu.tell(name.removeprefix(prefix))

@@ -41,6 +41,8 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Pretend:
     monkeypatch.setattr(host, "available_bytes", lambda _device: 64 << 30)
     monkeypatch.setattr(host, "usable_cores", lambda: 4)
     monkeypatch.setenv("CXX", "sh")  # some program that exists
+    version = host._version
+    monkeypatch.setattr(host, "_version", lambda name: version(name).removesuffix("+cpu"))  # as on a GPU's host
     return lambda pretended: monkeypatch.setattr(host, "read_host", lambda: pretended)
 
 

@@ -17,7 +17,7 @@ from bakeoff.worker.checks.changed_inputs import ChangeableInputs
 from bakeoff.worker.checks.fresh_inputs import FreshInputsResult, HotRound, TimedBinding, call_with_fresh_inputs
 from bakeoff.worker.clocks.clock import TimingConfig
 
-CALL_S, RECORDING_S = 0.003, 0.03
+CALL_S, RECORDING_S = 0.003, 0.2
 
 
 def computed(inputs: Mapping[str, Tensor]) -> Outputs:
@@ -27,7 +27,7 @@ def computed(inputs: Mapping[str, Tensor]) -> Outputs:
 
 @dataclass
 class Recording(Engine):
-    """Takes ten calls' time to record a set of inputs, when it is bound or first called, as capturing does."""
+    """Takes many calls' time to record a set of inputs, when it is bound or first called, as capturing does."""
 
     states_capture: bool
     in_bind: bool

@@ -25,7 +25,7 @@ class References:
         return hashes(self.seal)
 
     def changed(self) -> tuple[str, ...]:
-        """Names of files that were changed since the folder was sealed in this session."""
+        """Names of files that were changed since the folder was sealed in this sweep."""
         return changed_files(self.folder, self.seal, trust_stat=True)
 
 

@@ -95,6 +95,9 @@ class Prepared:
     skipped: Mapping[str, str] = field(default_factory=dict)
     """Layers that were not changed, each with the reason."""
     facts: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+    settings: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+    """Global settings of torch that were changed on purpose, by their names in a record, with their new values. They
+    hold for the build and for every call; any other change makes the row unstable."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,6 +123,7 @@ def prepare(steps: _Steps, module: nn.Module, inputs: Mapping[str, Tensor], cont
             {**prepared.quantised, **more.quantised},
             {**prepared.skipped, **more.skipped},
             {**prepared.facts, **more.facts},
+            {**prepared.settings, **more.settings},
         )
     return prepared
 

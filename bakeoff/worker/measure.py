@@ -84,6 +84,7 @@ def _measure(job: MeasureJob, loaded: LoadedSubject, report: Report) -> Measurem
     context = context_bytes(job.subject.device)
     before = settings()
     checked = build_and_check(job, loaded, report)
+    chosen = {**before, **checked.built.prepared.settings}
     with watching(job.subject.device) as watch:
         timed = _time(job, checked, watch, report)
     after = _examine(job, checked, timed, context, report)
@@ -92,7 +93,7 @@ def _measure(job: MeasureJob, loaded: LoadedSubject, report: Report) -> Measurem
     alarms = [
         *timing_alarms(timed.timing, timed.slowdown, after.leaked_bytes, proof.recompiles, job),
         *stored_alarms(timed.checks.problem),
-        *settings_alarms(before, settings()),
+        *settings_alarms(chosen, settings()),
         *after.fresh.alarms(),
         *timed.gpu.alarms(),
     ]
@@ -111,7 +112,7 @@ def _measure(job: MeasureJob, loaded: LoadedSubject, report: Report) -> Measurem
         throughput=timing.throughput,
         memory=after.memory,
         overhead=timed.overhead,
-        settings=before,
+        settings=chosen,
         device_state={**timing.cpu.facts(), **core_distance_facts(timing.core_distances_ns), **timed.gpu.facts},
         weights=loaded.weights,
         window_checks=timed.checks.record,

@@ -120,7 +120,10 @@ def _moving() -> Callable[[], Mapping[str, int]]:
 def _prepare(
     module: "nn.Module", _inputs: "Mapping[str, Tensor]", _options: NoOptions, _context: BuildContext
 ) -> Prepared:
-    return Prepared(module, facts={"layers_prepared": 3})
+    import torch
+
+    torch.backends.cuda.enable_flash_sdp(False)
+    return Prepared(module, facts={"layers_prepared": 3}, settings={"flash_sdp": False})
 
 
 # These end the worker or the build.

@@ -102,6 +102,7 @@ def test_facts_of_a_preparation_are_merged(swept: Swept) -> None:
     prepared = swept.records()["canaries:PREPARES+eager"]
     assert prepared.measurement.proof is not None
     assert prepared.measurement.proof.facts["layers_prepared"] == 3
+    assert prepared.measurement.settings["flash_sdp"] is False
     assert str(prepared.variant) == "toy:tiny.world/prepares+eager/fp32@cpu"
     assert not prepared.baseline
 

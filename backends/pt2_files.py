@@ -11,7 +11,7 @@ import json
 import re
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +37,11 @@ def check_package(path: Path) -> None:
     _members(path, _PACKAGE)
 
 
-def check_program(path: Path, torchbind: bool = False) -> None:
+def check_program(path: Path, torchbind: bool = False, operators: Collection[str] = ()) -> None:
     """Check a torch.export program. Raises BadArtifact if it holds anything but ATen operators and plain tensors.
 
     With `torchbind` it may also hold TensorRT's engines and call them. An engine is an object of a C++ class, which
-    torch's C++ code reads without unpickling.
+    torch's C++ code reads without unpickling. It may also call `operators`, by their full names.
     """
     members = _members(path, _PROGRAM)
     with zipfile.ZipFile(path) as archive:
@@ -55,7 +55,7 @@ def check_program(path: Path, torchbind: bool = False) -> None:
             if leaf.endswith("_config.json"):
                 _check_tensor_list(path, name, _json(path, archive, member), torchbind)
             if leaf == "model.json":
-                _check_graph(path, _json(path, archive, member), torchbind)
+                _check_graph(path, _json(path, archive, member), torchbind, operators)
 
 
 def _members(path: Path, known: "re.Pattern[str]") -> list[zipfile.ZipInfo]:
@@ -128,7 +128,7 @@ def _check_tensor_list(path: Path, name: str, config: Any, torchbind: bool) -> N
             )
 
 
-def _check_graph(path: Path, model: Any, torchbind: bool) -> None:
+def _check_graph(path: Path, model: Any, torchbind: bool, operators: Collection[str]) -> None:
     """Raise BadArtifact if a graph has an expression, reads a file, or calls anything but ATen operators."""
     known = ("torch.ops.aten.", "torch.ops.tensorrt.") if torchbind else ("torch.ops.aten.",)
     for part in _objects(model):
@@ -137,6 +137,8 @@ def _check_graph(path: Path, model: Any, torchbind: bool) -> None:
             raise BadArtifact(
                 f"{path.name} has a size that is an expression, which torch would evaluate as code; {_EXPORT_AGAIN}"
             )
+        if target in operators:
+            continue
         if not target.startswith(known) or target.startswith("torch.ops.aten.from_file"):
             raise BadArtifact(f"{path.name} calls '{target[:60]}', which is not an ATen operator; {_EXPORT_AGAIN}")
 

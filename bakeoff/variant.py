@@ -17,7 +17,7 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.models.types import Device, Dtype, parse_device, parse_dtype
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9_-]*"
-_OPTIONS = r"(?:\[[A-Za-z0-9_.,=-]*\])?"
+_OPTIONS = r"(?:\[[A-Za-z0-9_.,=+-]*\])?"
 _USE = rf"[A-Za-z0-9][A-Za-z0-9_.-]*{_OPTIONS}"
 _VARIANT = re.compile(
     rf"(?P<component>{_NAME}):(?P<preset>{_NAME})\.(?P<workload>{_NAME})"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from bakeoff.backends.format import ArtifactFormat, HostRequirement, Opening, Run, WriteRequest, Written
 from bakeoff.backends.pt2_files import check_program
+from bakeoff.backends.torch_tensorrt.external import operator_files, qualified_name
 from bakeoff.backends.torch_tensorrt.library import load_library
 from bakeoff.backends.torch_tensorrt.program import ENGINE_ENDING, configure, load_program, save_program
 from bakeoff.backends.torch_tensorrt.proof import read_converted
@@ -34,13 +35,22 @@ def _write(request: WriteRequest) -> Written:
         if request.options.hardware_compatible
         else HostRequirement("gpu", "is")
     )
+    for file in operator_files(made.path).values():
+        shutil.copyfile(file, request.folder / f"{request.name}{file.name.removeprefix(made.path.stem)}")
     engines = len(read_converted(made.module).engines)
     return Written(f"{request.name}.ep", (), tuple(needs), {"engines": engines, "raw_engine": engine.exists()})
 
 
 def _check(path: Path, _files: Mapping[str, int]) -> None:
-    """Check the program; engines are allowed, as objects of torch_tensorrt's C++ class, but nothing pickled."""
-    check_program(path, torchbind=True)
+    """Check the program and its external operators; nothing may be pickled.
+
+    The program may hold engines, as objects of torch_tensorrt's C++ class, and call the operators whose graphs are
+    beside it; these graphs may call ATen operators only.
+    """
+    operators = operator_files(path)
+    for file in operators.values():
+        check_program(file)
+    check_program(path, torchbind=True, operators=[qualified_name(name) for name in operators])
 
 
 def _read(path: Path, _constants: Sequence[Path], opening: Opening) -> Run:

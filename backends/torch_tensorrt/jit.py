@@ -8,7 +8,7 @@ the machines it was written on have no TensorRT libraries, so tests use a fake o
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,9 @@ from bakeoff.backends.backend import (
 from bakeoff.backends.graphs import TORCH, check_not_quantised, operators
 from bakeoff.backends.torch_compile import CompiledEngine, CompileLog, compile_whole
 from bakeoff.backends.torch_tensorrt.builder_errors import builder_errors
+from bakeoff.backends.torch_tensorrt.external import asked, externalise
 from bakeoff.backends.torch_tensorrt.library import REQUIRES, load_library
+from bakeoff.backends.torch_tensorrt.outside import check_outside, executed_operators
 from bakeoff.backends.torch_tensorrt.partitions import PartitionLog, capture_partition_log
 from bakeoff.backends.torch_tensorrt.proof import Converted, prove, read_converted, trace_engines
 from bakeoff.backends.torch_tensorrt.settings import QUANTISED_ADVICE, cache_settings, settings, unsupported_settings
@@ -43,6 +45,10 @@ class Options:
     cudagraphs: bool = False
     freezing: bool = True
     """Weights are constants of the engines; if False, they are inputs."""
+    outside: str = ""
+    """Operators that PyTorch runs, joined by `+`: `aten.cumsum` with all overloads, `aten.mean.dim` a single one."""
+    external: str = ""
+    """Submodules that PyTorch runs, each as one custom operator, joined by `+`: `blocks.3.attention`."""
     engine_cache: bool = False
     """Cache built engines; this makes them refittable, since others cannot be cached."""
 
@@ -57,6 +63,8 @@ class _Compiler:
 
     backend: Any
     settings: Mapping[str, Any]
+    outside: Mapping[str, Collection[str]]
+    """Options that name operators for PyTorch to run, with their qualified names."""
     partition_log: PartitionLog = field(default_factory=PartitionLog)
     log: CompileLog = field(default_factory=CompileLog)
     graph_operators: Counter[str] = field(default_factory=Counter)
@@ -68,6 +76,7 @@ class _Compiler:
         self.graph_operators.update(operators(graph.graph))
         with self.log.compiling(graph), capture_partition_log() as captured, builder_errors():
             compiled = self.backend(graph, inputs, options=dict(self.settings))
+        check_outside(self.outside, captured.unconverted)
         self.partition_log.text += captured.text
         self.results.append(compiled)
         return compiled
@@ -86,15 +95,24 @@ class _Compiler:
         )
 
 
-def _build(module: "nn.Module", _inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext) -> Engine:
+def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext) -> Engine:
     check_not_quantised(module, "torch_tensorrt", QUANTISED_ADVICE)
     library = load_library()
+    outside = executed_operators(options.outside)
+    module, external = externalise(module, inputs, options.external)
     known = {entry.name for entry in fields(library.dynamo.CompilationSettings)} | {"engine_cache_dir"}
-    wanted = {"optimization_level": options.optimization_level, "min_block_size": options.min_block_size}
+    wanted: dict[str, Any] = {
+        "optimization_level": options.optimization_level,
+        "min_block_size": options.min_block_size,
+    }
+    if outside:
+        wanted["torch_executed_ops"] = {name for names in outside.values() for name in names}
     if options.engine_cache:
         wanted |= cache_settings(context.cache_dir)
     library.runtime.set_cudagraphs_mode(options.cudagraphs)
-    compiler = _Compiler(library.dynamo.backend.torch_tensorrt_backend, settings(wanted, known, context))
+    compiler = _Compiler(
+        library.dynamo.backend.torch_tensorrt_backend, settings(wanted, known, context), outside | asked(external)
+    )
     compiled = compile_whole(module, compiler)
     return CompiledEngine(compiled, compiler.log, compiler.prove, trace_engines, options.freezing)
 

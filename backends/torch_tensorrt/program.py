@@ -16,7 +16,16 @@ from bakeoff.backends.artifact_cache import load_or_build
 from bakeoff.backends.backend import BuildContext, Unsupported
 from bakeoff.backends.graphs import check_not_quantised, export, graph_hash, operators, program_key
 from bakeoff.backends.torch_tensorrt.builder_errors import builder_errors
+from bakeoff.backends.torch_tensorrt.external import (
+    ExternalOperator,
+    asked,
+    externalise,
+    register_files,
+    save_operators,
+    strip_guards,
+)
 from bakeoff.backends.torch_tensorrt.library import load_library
+from bakeoff.backends.torch_tensorrt.outside import check_outside, executed_operators, qualified
 from bakeoff.backends.torch_tensorrt.partitions import PartitionLog, capture_partition_log
 from bakeoff.backends.torch_tensorrt.proof import read_converted
 from bakeoff.backends.torch_tensorrt.settings import QUANTISED_ADVICE, cache_settings, settings
@@ -38,7 +47,12 @@ class Options:
     """Fewest operators of an engine; with torch_tensorrt's default of 5, PyTorch runs smaller groups."""
     cudagraphs: bool = False
     require_full_compilation: bool = True
-    """Fail the build if TensorRT lacks an operator; if False, PyTorch runs that operator."""
+    """Fail the build if TensorRT lacks an operator that `outside` and `external` do not name; if False, PyTorch runs
+    that operator."""
+    outside: str = ""
+    """Operators that PyTorch runs, joined by `+`: `aten.cumsum` with all overloads, `aten.mean.dim` a single one."""
+    external: str = ""
+    """Submodules that PyTorch runs, each as one custom operator, joined by `+`: `blocks.3.attention`."""
     hardware_compatible: bool = False
     """Engines run on Ampere and newer GPUs, not only on this one."""
     version_compatible: bool = False
@@ -49,6 +63,19 @@ class Options:
     """Weights stay in host memory and are streamed to the device, within the budget that TensorRT chooses."""
     preallocated_outputs: bool = False
     """While a call runs, allocate new memory for the outputs of the next call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """An exported program, and how torch_tensorrt is to compile it."""
+
+    program: "torch.export.ExportedProgram"
+    external: tuple[ExternalOperator, ...]
+    asked: Mapping[str, frozenset[str]]
+    """Options that name operators for PyTorch to run, with their qualified names."""
+    settings: Mapping[str, Any]
+    whole: bool
+    """Whether every other operator must be in an engine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,26 +93,51 @@ class SavedProgram:
     """Number of each operator in the exported graph."""
 
 
+def lower(
+    library: Any, module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext
+) -> Lowered:
+    """Export the module and choose the settings; nothing is compiled. Raises Unsupported for options and weights."""
+    check_not_quantised(module, "torch_tensorrt", QUANTISED_ADVICE)
+    outside = executed_operators(options.outside)
+    module, external = externalise(module, inputs, options.external)
+    known = inspect.signature(library.dynamo.compile).parameters
+    named = outside | asked(external)
+    wanted: dict[str, Any] = {
+        "optimization_level": options.optimization_level,
+        "min_block_size": options.min_block_size,
+        # torch_tensorrt's own check knows no exceptions; `check_named` does
+        "require_full_compilation": options.require_full_compilation and not named,
+        "hardware_compatible": options.hardware_compatible,
+        "version_compatible": options.version_compatible,
+        "enable_weight_streaming": options.weight_streaming,
+    }
+    if outside:
+        wanted["torch_executed_ops"] = {name for names in outside.values() for name in names}
+    if options.engine_cache:
+        wanted |= cache_settings(context.cache_dir)
+    chosen = settings(wanted, known, context)
+    return Lowered(export(module, inputs), external, named, chosen, options.require_full_compilation)
+
+
 def save_program(
     module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext
 ) -> SavedProgram:
     """Load the module's program from the cache; compile and save it first if it is not there.
 
-    Raises Unavailable if torch_tensorrt does not load, Unsupported for operators, settings or weights it cannot take.
+    Raises Unavailable if torch_tensorrt does not load, Unsupported for operators, settings or weights it cannot take,
+    and for an unknown operator or submodule in the options.
     """
     import torch
 
-    check_not_quantised(module, "torch_tensorrt", QUANTISED_ADVICE)
     library = load_library()
-    program = export(module, inputs)
+    lowered = lower(library, module, inputs, options, context)
+    program = lowered.program
     hashed, counted = graph_hash([program.graph]), operators(program.graph)
-    known = inspect.signature(library.dynamo.compile).parameters
-    chosen = settings(_wanted(options, context), known, context)
     path = context.cache_dir / f"{program_key(program, hashed, sorted(asdict(options).items()))}.ep"
     log = PartitionLog()
 
     def build(target: Path) -> None:
-        log.text = _compile(library, program, inputs, chosen, path, target).text
+        log.text = _compile(library, lowered, inputs, path, target).text
         # Graphs have reference cycles: without a collection, memory figures would count the saved engine and the loaded
         # one.
         gc.collect()
@@ -102,59 +154,39 @@ def save_program(
 
 
 def load_program(library: Any, path: Path) -> "fx.GraphModule":
-    """The module of a saved program, without the guards that torch adds when it is loaded.
-
-    They compare shapes and dtypes of all inputs in Python at each call, 3 us an input, which no other engine is charged
-    for; callers check the layouts once, when they bind.
-    """
-    module: fx.GraphModule = library.load(str(path)).module()
-    for node in module.graph.find_nodes(op="call_module", target="_guards_fn"):
-        module.graph.erase_node(node)
-    module.recompile()
-    return module
+    """The module of a saved program, without torch's guards; its external operators are registered first."""
+    register_files(path)
+    return strip_guards(library.load(str(path)).module())
 
 
-def _wanted(options: Options, context: BuildContext) -> dict[str, Any]:
-    wanted: dict[str, Any] = {
-        "optimization_level": options.optimization_level,
-        "min_block_size": options.min_block_size,
-        "require_full_compilation": options.require_full_compilation,
-        "hardware_compatible": options.hardware_compatible,
-        "version_compatible": options.version_compatible,
-        "enable_weight_streaming": options.weight_streaming,
-    }
-    return wanted | (cache_settings(context.cache_dir) if options.engine_cache else {})
+def _compile(library: Any, lowered: Lowered, inputs: "Mapping[str, Tensor]", path: Path, target: Path) -> PartitionLog:
+    """Save the compiled program at `target`; return the log.
 
-
-def _compile(
-    library: Any,
-    program: "torch.export.ExportedProgram",
-    inputs: "Mapping[str, Tensor]",
-    chosen: Mapping[str, Any],
-    path: Path,
-    target: Path,
-) -> PartitionLog:
-    """Save the compiled program at `target`, and beside `path` its raw engine if it is a single one; return the log.
-
-    Raises Unsupported with the names of operators that TensorRT lacks, if `require_full_compilation` is set.
+    Beside `path` are its external operators, and the raw engine if that is the whole program. Raises Unsupported with
+    the names of operators that TensorRT lacks and the options do not name, if `require_full_compilation` is set.
     """
     tensors = tuple(inputs.values())
+    report = target.with_name("partitions.txt")
+    if lowered.asked:
+        check_named(lowered, dry_run(library, lowered, tensors, report).unconverted)
     with capture_partition_log() as log:
         try:
             with builder_errors():
-                compiled = library.dynamo.compile(program, arg_inputs=tensors, **chosen)
+                compiled = library.dynamo.compile(lowered.program, arg_inputs=tensors, **lowered.settings)
         except AssertionError as error:
             if "require_full_compilation" not in str(error):
                 raise
-            unconverted = _unconverted(library, program, tensors, chosen, target.with_name("partitions.txt"))
-            names = ", ".join(sorted(unconverted)) or "some operator"
+            unconverted = sorted(dry_run(library, lowered, tensors, report).unconverted)
             raise Unsupported(
-                f"TensorRT has no layer for {names}; use require_full_compilation=false to run it with PyTorch"
+                f"TensorRT has no layer for {', '.join(unconverted) or 'some operator'}; to run it with PyTorch, use "
+                f"outside={'+'.join(unconverted) or 'OPERATOR'}, external=SUBMODULE or require_full_compilation=false"
             ) from error
     path.parent.mkdir(parents=True, exist_ok=True)
-    engines = list(read_converted(compiled).engines.values())
-    if len(engines) == 1 and engines[0]:
+    found = read_converted(compiled)
+    engines = list(found.engines.values())
+    if len(engines) == 1 and engines[0] and not found.outside:
         path.with_suffix(ENGINE_ENDING).write_bytes(engines[0])
+    save_operators(lowered.external, path)
     _save(compiled, tensors, target)
     return log
 
@@ -174,18 +206,25 @@ def _save(compiled: "fx.GraphModule", tensors: "tuple[Tensor, ...]", path: Path)
     torch.export.save(saved, path, pickle_protocol=_PICKLE_PROTOCOL)
 
 
-def _unconverted(
-    library: Any,
-    program: "torch.export.ExportedProgram",
-    tensors: "tuple[Tensor, ...]",
-    chosen: Mapping[str, Any],
-    report: Path,
-) -> Mapping[str, int]:
-    """Operators that TensorRT lacks, from a dry run: the error of a failed full compilation does not name them."""
-    dry_run = {**chosen, "require_full_compilation": False, "dryrun": str(report)}
+def check_named(lowered: Lowered, unconverted: Mapping[str, int]) -> None:
+    """Compare what PyTorch would run, by a dry run, with what the options name, before an engine is built."""
+    check_outside(lowered.asked, unconverted)
+    expected = {name for names in lowered.asked.values() for name in names}
+    other = sorted(name for name in unconverted if qualified(name) not in expected)
+    if other and lowered.whole:
+        raise Unsupported(
+            f"PyTorch would also run {', '.join(other)}, which outside and external do not name; name it there, or use "
+            "require_full_compilation=false"
+        )
+
+
+def dry_run(library: Any, lowered: Lowered, tensors: "tuple[Tensor, ...]", report: Path) -> PartitionLog:
+    """The partitions that a compilation would have; builds nothing. torch_tensorrt writes them to `report`."""
+    report.unlink(missing_ok=True)  # torch_tensorrt does not overwrite it
+    chosen = {**lowered.settings, "require_full_compilation": False, "dryrun": str(report)}
     with contextlib.redirect_stdout(sys.stderr):
-        library.dynamo.compile(program, arg_inputs=tensors, **dry_run)
-    return PartitionLog(report.read_text(encoding="utf-8")).unconverted
+        library.dynamo.compile(lowered.program, arg_inputs=tensors, **chosen)
+    return PartitionLog(report.read_text(encoding="utf-8"))
 
 
 def file_digest(path: Path) -> str:

@@ -5,16 +5,18 @@ engines are submodules `_run_on_acc_N` of the compiled graph (dynamo/_compiler.p
 `tensorrt::execute_engine` on an object of a C++ class (dynamo/runtime/_TorchTensorRTModule.py), here on the number of
 the engine, so that torch itself exports, saves and loads the graph, but no engine is in the file; an engine may keep
 its outputs' memory (dynamo/runtime/_TRTEngine.py); partitions are logged for debugging, or written by a dry run
-(dynamo/_DryRunTracker.py); a full compilation that is not possible is an AssertionError without a name
-(dynamo/partitioning/_adjacency_partitioner.py); a failed build is PyTorch's own graph unless it is to be passed through
-(dynamo/backend/backends.py). It builds no engine and proves none.
+(dynamo/_DryRunTracker.py); a full compilation that is not possible is an AssertionError without a name, and operators
+of `torch_executed_ops`, by their qualified names, and those without a converter are left in graphs `_run_on_gpu_N`
+between the engines (dynamo/partitioning/_adjacency_partitioner.py); a failed build is PyTorch's own graph unless it is
+to be passed through (dynamo/backend/backends.py). It builds no engine and proves none.
 """
 
 import logging
+import operator
 import sys
 import types
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
@@ -22,6 +24,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.passes.split_module import split_module
 
 FAKE_ENGINE = b"not an engine"
 _ENGINES: "list[Engine]" = []
@@ -77,12 +81,56 @@ class EngineModule(nn.Module):
 
     def __init__(self, graph: fx.GraphModule) -> None:
         super().__init__()
+        (end,) = graph.graph.find_nodes(op="output")
+        self.single = isinstance(end.args[0], fx.Node)
+        if self.single:
+            end.args = ((end.args[0],),)
+            graph.recompile()
         self.number = len(_ENGINES)
         _ENGINES.append(Engine(graph))
         self.serialized_engine = FAKE_ENGINE
 
-    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        return tuple(torch.ops.tensorrt.execute_engine(list(inputs), self.number))
+    def forward(self, *inputs: Tensor) -> Any:
+        outputs = torch.ops.tensorrt.execute_engine(list(inputs), self.number)
+        return outputs[0] if self.single else tuple(outputs)
+
+
+def _runs_in_torch(node: fx.Node, executed: Collection[str]) -> bool:
+    """Whether a node is left to PyTorch: a named operator, one of a namespace without converters, or its results."""
+    if node.target is operator.getitem:
+        return _runs_in_torch(node.args[0], executed)  # type: ignore[arg-type]
+    name = f"torch.ops.{node.target}"
+    return node.op == "call_function" and (name in executed or name.startswith("torch.ops.bakeoff."))
+
+
+def _split(graph: fx.GraphModule, executed: Collection[str]) -> tuple[fx.GraphModule, str]:
+    """The graph with an engine for each run of nodes that TensorRT takes, and the report of a dry run on it."""
+    parts: dict[str, int] = {}
+    torch_parts: set[int] = set()
+    left: list[str] = []
+    number, before = 0, None
+    for node in graph.graph.nodes:
+        if node.op not in ("call_function", "call_method"):
+            continue
+        here = _runs_in_torch(node, executed)
+        number += before is not None and here != before
+        before = here
+        parts[node.name] = number
+        if here:
+            torch_parts.add(number)
+            if node.target is not operator.getitem:
+                left.append(f"Node: torch.ops.{node.target}, with layer location: /{node.name}")
+    whole = split_module(graph, graph, lambda node: parts[node.name])
+    for node in [node for node in whole.graph.nodes if node.op == "call_module"]:
+        part = int(node.target.removeprefix("submod_"))
+        child = whole.get_submodule(node.target)
+        node.target = f"_run_on_{'gpu' if part in torch_parts else 'acc'}_{part}"
+        whole.add_submodule(node.target, child if part in torch_parts else EngineModule(child))
+    whole.recompile()
+    totals = (
+        f"The graph consists of {len(parts)} Total Operators, of which {len(parts) - len(left)} operators are supported"
+    )
+    return whole, "\n".join([totals, *left, ""])
 
 
 @dataclass
@@ -117,11 +165,18 @@ class Fake:
     def known(self, where: str) -> set[str]:
         return {name for name in self.signatures[where] if not name.startswith("*")}
 
-    def _partition(self, graph: fx.GraphModule) -> fx.GraphModule:
-        """The whole graph as one engine, or run by PyTorch if it has an unsupported operator."""
+    def _partition(self, graph: fx.GraphModule, executed: Collection[str] = ()) -> fx.GraphModule:
+        """The whole graph as one engine, or run by PyTorch if it has an unsupported operator.
+
+        Where operators are named to run in PyTorch, or have no converter, there are engines around them.
+        """
         for line in self.builder_log:
             logging.getLogger("torch_tensorrt [TensorRT Conversion Context]").error(line)
         assert not self.builder_log
+        if any(_runs_in_torch(node, executed) for node in graph.graph.nodes):
+            whole, report = _split(graph, executed)
+            _TELLER.debug(report)
+            return whole
         _TELLER.debug(self.partitions)
         left = any(name in str(node.target) for node in graph.graph.nodes for name in self.lacks)
         outer = fx.Graph()
@@ -130,23 +185,31 @@ class Fake:
         outer.output(outer.call_module(name, tuple(inputs)))
         return fx.GraphModule({name: graph if left else EngineModule(graph)}, outer)
 
-    def backend(self, graph: fx.GraphModule, _inputs: Sequence[Any], **given: Any) -> Callable[..., Any]:
+    def backend(self, graph: fx.GraphModule, inputs: Sequence[Any], **given: Any) -> Callable[..., Any]:
         options = given["options"]
         self.asked.append(options)
         if self.fails and options["pass_through_build_failures"]:
             raise RuntimeError("[SHAPE] no tactic")
-        return graph if self.fails else self._partition(graph)
+        if self.fails:
+            return graph
+        executed = options.get("torch_executed_ops", ())
+        if executed or any(_runs_in_torch(node, executed) for node in graph.graph.nodes):
+            graph = make_fx(graph)(*inputs)  # the library lowers dynamo's graph to ATen operators
+        return self._partition(graph, executed)
 
     def compile(self, program: torch.export.ExportedProgram, **asked: Any) -> fx.GraphModule:
         self.asked.append(asked)
         graph = program.module(check_guards=False)
-        lacking = any(name in str(node.target) for node in graph.graph.nodes for name in self.lacks)
+        executed = asked.get("torch_executed_ops", ())
+        named = any(_runs_in_torch(node, executed) for node in graph.graph.nodes)
+        lacking = named or any(name in str(node.target) for node in graph.graph.nodes for name in self.lacks)
         if lacking and asked["require_full_compilation"]:
             raise AssertionError("require_full_compilation=True was specified, but model is not fully supported")
         if asked.get("dryrun"):
-            print(self.partitions)
-            Path(asked["dryrun"]).write_text(self.partitions)
-        compiled = self._partition(graph)
+            report = _split(graph, executed)[1] if named else self.partitions
+            print(report)
+            Path(asked["dryrun"]).write_text(report)
+        compiled = self._partition(graph, executed)
         self._compiled = weakref.ref(compiled)
         return compiled
 

@@ -5,6 +5,7 @@ installed version, so an upgrade that removes one fails there. Importing this fi
 a module that torch has not loaded yet read as zero.
 """
 
+import ast
 import re
 import sys
 from collections import Counter
@@ -37,9 +38,14 @@ WRAPPER_EVENTS = (
 
 _COMPILED = "fxgraph_cache_"
 """Prefix of inductor's counters of graphs: hit, miss or bypass, one for each graph (torch/_inductor/codecache.py)."""
-_LIBRARY_CALL = re.compile(r"\b(?:extern_kernels|torch\.ops|aten)\.([\w.]+)\(")
-_AOTI_LIBRARY_CALL = re.compile(r"\baoti_torch_(?:(?:cpu|cuda|mkldnn)_)+(\w+)\(")
-_AOTI_KERNEL = re.compile(r"\b((?:cpp_fused|triton_\w*fused)\w*)\(")
+_LIBRARIES = ("extern_kernels.", "torch.ops.", "aten.")
+"""What inductor's Python calls libraries and ATen by."""
+_AOTI_LIBRARY_CALL = re.compile(r"\baoti_torch_(?:(?:(?:cpu|cuda|mkldnn)_)+(\w+)|(proxy_executor)_call_function)\(")
+"""A call of a library in AOTInductor's C++; operators without a C function of their own go by the proxy executor, which
+is given a number instead of a name."""
+_AOTI_KERNEL = re.compile(r"(?:\bcall_|\bkernels\.)(\w+)\(|\b(cpp_fused\w*)\(")
+"""A generated kernel in AOTInductor's C++. On CUDA a kernel of Triton is called by its launcher, `call_triton_…(`, and
+one of CUTLASS as `kernels.cutlass_…(` (torch/_inductor/codegen/cpp_wrapper_gpu.py, _generate_kernel_call_helper)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,12 +162,20 @@ def generated_code() -> "Iterator[list[ModuleType]]":
 
 
 def library_calls(modules: "Iterable[ModuleType]") -> Counter[str]:
-    """Number of calls into oneDNN, cuDNN, BLAS and ATen in inductor's generated Python, by name."""
+    """Number of calls into oneDNN, cuDNN, BLAS and ATen in inductor's generated Python, by name.
+
+    All functions of a module are read: with CUDA graphs, inductor puts the calls into functions `partition_N`, which
+    its `call` runs (torch/_inductor/codegen/wrapper.py, SubgraphPythonWrapperCodegen). Kernels are text in the module.
+    """
     found: Counter[str] = Counter()
     for module in modules:
-        source = Path(module.__file__ or "").read_text(encoding="utf-8") if module.__file__ else ""
-        _, _, calls = source.partition("def call(")
-        found.update(name.removesuffix(".default") for name in _LIBRARY_CALL.findall(calls.partition("\ndef ")[0]))
+        source = Path(module.__file__).read_text(encoding="utf-8") if module.__file__ else ""
+        called = (ast.unparse(node.func) for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
+        found.update(
+            name.removeprefix("extern_kernels.").removeprefix("torch.ops.").removesuffix(".default")
+            for name in called
+            if name.startswith(_LIBRARIES)
+        )
     return found
 
 
@@ -217,7 +231,11 @@ def load_package(path: Path) -> Package:
 def package_calls(wrapper: str) -> tuple[Counter[str], Counter[str]]:
     """Number of calls in a package's C++ wrapper, by name: of libraries, and of generated kernels."""
     body = wrapper.partition("::run_impl(")[2]
-    return Counter(_AOTI_LIBRARY_CALL.findall(body)), Counter(_AOTI_KERNEL.findall(body))
+    libraries, kernels = (
+        Counter(first or second for first, second in pattern.findall(body))
+        for pattern in (_AOTI_LIBRARY_CALL, _AOTI_KERNEL)
+    )
+    return libraries, kernels
 
 
 def int8_product(left: "Tensor", right: "Tensor") -> "Tensor":

@@ -4,8 +4,10 @@ import re
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -47,7 +49,8 @@ def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 class Compiler:
     """Inductor by the names of torch_internals."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
+        self.settings = settings or {}
         self.ids: list[str] = []
         self.code: list[object] = []
         self.calls: dict[str, int] = {}
@@ -55,7 +58,7 @@ class Compiler:
     def __call__(self, graph: torch.fx.GraphModule, inputs: list[Tensor]) -> object:
         self.ids.append(torch_internals.compile_id())
         with torch_internals.generated_code() as modules:
-            compiled = torch_internals.compile_with_inductor(graph, inputs, {})
+            compiled = torch_internals.compile_with_inductor(graph, inputs, self.settings)
         self.code = list(modules)
         self.calls = dict(torch_internals.library_calls(modules))
         return compiled
@@ -74,6 +77,90 @@ def test_counts_a_graph_its_kernels_its_library_calls_and_its_cache_hit() -> Non
         assert compiler.code, "code that this process loaded before is listed too"
         assert sum(compiler.calls.values()) == 1
         assert any("mm" in name or "linear" in name for name in compiler.calls)
+
+
+class TestPartitionedGraphs:
+    """With CUDA graphs, inductor moves the calls of a graph into functions. A CPU's operators never are, so the
+    scheduler is made to take them for a GPU's (torch/_inductor/scheduler.py, should_partition)."""
+
+    def code(self, monkeypatch: pytest.MonkeyPatch, inline: str = "") -> Compiler:
+        """The net compiled; nodes whose operator has `inline` in its name stay outside the functions."""
+        from torch._inductor.scheduler import Scheduler
+
+        def reason(_self: Scheduler, node: Any) -> str | None:
+            return "it stays" if inline and inline in str(getattr(node.node, "python_kernel_name", "")) else None
+
+        monkeypatch.setattr(Scheduler, "should_partition", reason)
+        torch._dynamo.reset()
+        compiler, module = Compiler({"triton.cudagraphs": True}), Net()
+        outputs = torch.compile(module, backend=compiler, fullgraph=True)(X)
+        assert torch.allclose(outputs[0], module(X)[0], atol=1e-6)
+        return compiler
+
+    @pytest.mark.parametrize(("inline", "functions"), [("", 1), ("addmm", 1)])
+    def test_calls_of_libraries_are_found_in_all_functions(
+        self, inline: str, functions: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        compiler = self.code(monkeypatch, inline)
+        (module,) = compiler.code
+        source = Path(str(module.__file__)).read_text()  # type: ignore[attr-defined]
+        assert source.count("def partition_") == functions
+        assert ("extern_kernels" in source.partition("class Runner")[0].partition("def partition_0")[2]) is not inline
+        assert sum(compiler.calls.values()) == 1
+        assert "addmm" in compiler.calls
+
+    def test_text_and_comments_are_no_calls(self, tmp_path: Path) -> None:
+        """Lines in the form of what PythonWrapperCodegen and TritonScheduling write for CUDA (2.11 and 2.13)."""
+        path = tmp_path / "generated.py"
+        path.write_text(
+            "triton_poi_fused_add_0 = async_compile.triton('triton_poi_fused_add_0', '''\n"
+            "# %mm : [num_users=1] = call_function[target=torch.ops.aten.mm.default](args = (%x, %y))\n"
+            "def triton_poi_fused_add_0(in_ptr0):\n    aten.exp(in_ptr0)\n''', device_str='cuda')\n"
+            "def partition_0(args):\n"
+            "    # Topologically Sorted Source Nodes: [mm], Original ATen: aten.mm()\n"
+            "    extern_kernels.mm(arg0_1, arg1_1, out=buf0)\n"
+            "    triton_poi_fused_add_0.run(buf0, 32, stream=stream0)\n"
+            "    buf1 = torch.ops.aten._scaled_dot_product_cudnn_attention.default(buf0, buf0, buf0)\n"
+            "    buf2 = extern_kernels.convolution(buf1, arg2_1, bias=None)\n"
+            "    return (buf2, )\n"
+            "class Runner:\n    def call(self, args):\n        aten.index_put_(args[0], [args[1]], args[2], False)\n"
+        )
+        found = torch_internals.library_calls([SimpleNamespace(__file__=str(path))])  # type: ignore[list-item]
+        assert found == {"mm": 1, "convolution": 1, "aten._scaled_dot_product_cudnn_attention": 1, "aten.index_put_": 1}
+
+
+def test_calls_of_a_package_for_cuda() -> None:
+    """In the form that CppWrapperGpu writes (torch/_inductor/codegen/cpp_wrapper_gpu.py, 2.13:
+    _write_wrapper_signature, _generate_kernel_call_helper; cpp_wrapper_cpu.py: generate_c_shim_extern_kernel_call,
+    generate_fallback_kernel_with_runtime_lookup_aot)."""
+    libraries, kernels = torch_internals.package_calls("""
+template <typename in_ptr0_type_, typename kernels_type_>
+static inline void call_triton_poi_fused_add_0(const in_ptr0_type_& in_ptr0, kernels_type_& kernels_) {
+    /*
+    async_compile.triton('triton_poi_fused_add_0', ...)
+    */
+    launchKernel(kernels_.triton_poi_fused_add_0, grid_0, 1, 1, 4, 0, kernel_args_, stream_);
+}
+void AOTInductorModel::_const_run_impl(std::vector<AtenTensorHandle>& output_handles) {}
+void AOTInductorModel::run_impl(AtenTensorHandle* input_handles, DeviceStreamType stream) {
+    AOTICudaStreamGuard stream_guard(stream, this->device_idx_);
+    AOTI_TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(2, int_array_0, int_array_1, &buf0_handle));
+    AOTI_TORCH_ERROR_CODE_CHECK(aoti_torch_cuda_addmm_out(buf0, bias, arg0_1, weight, 1L, 1L));
+    call_triton_poi_fused_add_0(buf0, buf1, 32L, this->device_idx_, stream, kernels, this->cubin_dir_);
+    call_triton_poi_fused_add_0(buf1, buf2, 32L, this->device_idx_, stream, kernels, this->cubin_dir_);
+    call_triton_tem_fused_mm_1(buf2, buf3, this->device_idx_, stream, kernels, this->cubin_dir_);
+    kernels.cutlass_fused_mm_2((const void*)buf3.data_ptr(), (void*)buf4.data_ptr(), stream);
+    cpp_fused_arange_3((int64_t*)buf5.data_ptr());
+    AOTI_TORCH_ERROR_CODE_CHECK(aoti_torch_proxy_executor_call_function(proxy_executor, 0, 0, nullptr, 2, handles));
+} // AOTInductorModel::run_impl
+""")
+    assert libraries == {"addmm_out": 1, "proxy_executor": 1}
+    assert kernels == {
+        "triton_poi_fused_add_0": 2,
+        "triton_tem_fused_mm_1": 1,
+        "cutlass_fused_mm_2": 1,
+        "cpp_fused_arange_3": 1,
+    }
 
 
 def test_a_graph_break_is_counted() -> None:

@@ -90,7 +90,8 @@ def _settings(options: Options, context: BuildContext, separate_weights: bool) -
         settings["freezing"] = True
     if options.max_autotune:
         settings["max_autotune"] = True
-    if context.trace:
+    if context.trace and context.device == "cpu":
+        # Kernels on CUDA have names anyway, and any setting changes the package's key in the cache.
         settings["cpp.enable_kernel_profile"] = True
     return settings
 

@@ -99,12 +99,19 @@ class _Compiler:
         )
 
 
+def _settings(options: Options, context: BuildContext) -> dict[str, Any]:
+    """Inductor's settings for one build."""
+    settings = inductor_mode(options.mode)
+    if context.trace and context.device == "cpu":
+        # Kernels on CUDA have names anyway, and any setting changes the key in inductor's cache.
+        settings["cpp.enable_kernel_profile"] = True
+    return settings
+
+
 def _build(module: "nn.Module", _inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext) -> Engine:
     import torch
 
-    settings = inductor_mode(options.mode)
-    if context.trace:
-        settings["cpp.enable_kernel_profile"] = True
+    settings = _settings(options, context)
     compiler = _Compiler(settings)
     compiled = call = compile_whole(module, compiler)
 

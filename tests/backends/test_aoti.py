@@ -2,6 +2,8 @@
 
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -187,6 +189,13 @@ class TestSeparateWeights:
             build_toy("world/aoti[freezing]/fp32", folder)
         assert refused.value.status == "unsupported"
         assert "freezing" in refused.value.reason
+
+
+@pytest.mark.parametrize(("device", "changed"), [("cpu", {"cpp.enable_kernel_profile"}), ("cuda", set())])
+def test_a_traced_build_changes_settings_only_where_kernels_would_have_no_names(device: str, changed: set[str]) -> None:
+    contexts: Any = [SimpleNamespace(device=device, trace=trace) for trace in (False, True)]
+    timed, traced = (aoti._settings(aoti.Options(), context, separate_weights=False) for context in contexts)
+    assert dict(timed.items() ^ traced.items()).keys() == changed
 
 
 def test_a_traced_build_has_the_same_graph_and_names_its_kernels(toy: Toy, folder: Path) -> None:

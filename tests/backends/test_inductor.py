@@ -1,6 +1,8 @@
 """Inductor on a toy: one graph, its operators and library calls by name, and a traced build with the same graph."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -9,7 +11,7 @@ pytest.importorskip("torch", reason="inductor is a part of torch")
 import torch
 from toys import LIBRARY_WARNINGS, NEEDS_COMPILER, Toy, build_toy
 
-from bakeoff.backends.inductor import BACKEND, Options
+from bakeoff.backends.inductor import BACKEND, Options, _settings
 from bakeoff.variant import options_of, parse_use
 
 pytestmark = [
@@ -47,6 +49,14 @@ def test_a_traced_build_has_the_same_graph_and_names_its_kernels(tmp_path: Path,
     with torch.no_grad():
         trace = traced.engine.trace(traced.built.calls[0])
     assert any(kernel.own and kernel.name.startswith(("cpp_", "graph_", "kernel_")) for kernel in trace.kernels)
+
+
+@pytest.mark.parametrize(("device", "changed"), [("cpu", {"cpp.enable_kernel_profile"}), ("cuda", set())])
+def test_a_traced_build_changes_settings_only_where_kernels_would_have_no_names(device: str, changed: set[str]) -> None:
+    """On CUDA it finds what was compiled for the clocks in the cache."""
+    contexts: Any = [SimpleNamespace(device=device, trace=trace) for trace in (False, True)]
+    timed, traced = (_settings(Options("max-autotune"), context) for context in contexts)
+    assert dict(timed.items() ^ traced.items()).keys() == changed
 
 
 def test_options_are_read_from_strings() -> None:

@@ -245,6 +245,17 @@ def int8_product(left: "Tensor", right: "Tensor") -> "Tensor":
     return torch._int_mm(left, right)
 
 
+_CYCLES_PER_NS = 2
+"""Of GPU clocks, which are 1.4 to 2.9 GHz."""
+
+
+def occupy_gpu(ns: int) -> None:
+    """Queue a kernel on the current stream that does nothing for about as long; the call returns at once."""
+    import torch
+
+    torch.cuda._sleep(ns * _CYCLES_PER_NS)
+
+
 def profile_every_thread() -> "profile":
     """Torch's profiler, including threads that a call starts. torch.profiler.profile would import inductor (1 s)."""
     from torch._C._profiler import _ExperimentalConfig

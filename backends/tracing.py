@@ -1,13 +1,23 @@
 """Traces: the time of a call by kernel, recorded with a traced build."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from statistics import median
+from typing import TYPE_CHECKING, Any
 
-from bakeoff.backends.torch_internals import WRAPPER_EVENTS
+from bakeoff.backends.torch_internals import WRAPPER_EVENTS, occupy_gpu
+
+if TYPE_CHECKING:
+    from torch.autograd.profiler_util import FunctionEvent
 
 TRACED_CALLS = 5
+_LAUNCH_PAUSE_NS = 5000
+"""Longest pause between two kernels of a full queue that is taken for the device's own launch of the second; measured
+ones are 1 to 2 us."""
+_OCCUPYING_KERNEL = "spin_kernel"
+"""The kernel of `occupy_gpu` (aten/src/ATen/cuda/Sleep.cu); no part of the call."""
+_LONGEST_OCCUPATION_NS = 500_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,45 +34,180 @@ class Kernel:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceTime:
+    """How a GPU spent one call, in nanoseconds."""
+
+    span_ns: int
+    """Time between CUDA events around an ordinary call, while nothing is profiled: with all that the GPU waits."""
+    busy_ns: int
+    """Time in which at least one kernel ran; kernels of several streams overlap."""
+    named_ns: int
+    """The same with the short pauses between kernels that follow each other."""
+
+
+@dataclass(frozen=True, slots=True)
 class Trace:
     """Kernels of a call, as the mean over a few calls of a traced build; the longest first."""
 
     kernels: tuple[Kernel, ...]
     total_ns: int
-    """Time of one call, of which the kernels' times are parts: wall time on a CPU, kernel time on CUDA."""
+    """Time of one call, of which the kernels' times are parts. On a CPU it is wall time; on CUDA the time between
+    events around a call whose kernels were all queued before the first began, whether or not the profiler saw them."""
     operators_inside: Mapping[str, int] = field(default_factory=dict)
     """Number of each operator after the compiler's own optimisations, if only a trace shows them."""
     operators_outside: Mapping[str, int] = field(default_factory=dict)
     """Operators that ran elsewhere, for example on another provider than requested; any of them is a fallback."""
+    device: DeviceTime | None = None
+    """None on a CPU, and where a compiler's own profiler was used."""
 
 
 def trace_operators(
-    call: Callable[[], Sequence[Any]], own: tuple[str, ...] = (), wrappers: tuple[str, ...] = ()
+    call: Callable[[], Sequence[Any]],
+    own: tuple[str, ...] = (),
+    wrappers: tuple[str, ...] = (),
+    own_regions: tuple[str, ...] = (),
 ) -> Trace:
     """Profile a few calls with torch's profiler: operators and compiled kernels on a CPU, device kernels on CUDA.
 
-    `own` are prefixes of the names of the compiler's own kernels. Events that only enclose other events (those whose
-    names begin with one of WRAPPER_EVENTS or `wrappers`) are not kernels; their own time is left out. AOTInductor's
-    `aoti_torch_cpu_addmm_out` counts as a kernel: it calls ATen's product without the dispatcher, so the profiler sees
-    no event below it.
+    `own` are prefixes of the names of the compiler's own kernels. `own_regions` are prefixes of the names of operators
+    within which every kernel that is launched on CUDA is the compiler's, whatever its name. Events that only enclose
+    other events (those whose names begin with one of WRAPPER_EVENTS or `wrappers`) are not kernels; their own time is
+    left out. AOTInductor's `aoti_torch_cpu_addmm_out` counts as a kernel: it calls ATen's product without the
+    dispatcher, so the profiler sees no event below it.
+    """
+    import torch
+
+    if torch.cuda.is_available() and any(output.is_cuda for output in call()):
+        return _trace_gpu(call, own, own_regions)
+    return _trace_cpu(call, own, wrappers)
+
+
+def _trace_cpu(call: Callable[[], Sequence[Any]], own: tuple[str, ...], wrappers: tuple[str, ...]) -> Trace:
+    from torch.autograd.profiler import profile
+
+    with profile() as recorded:
+        started = time.perf_counter_ns()
+        for _ in range(TRACED_CALLS):
+            call()
+        wall_ns = time.perf_counter_ns() - started
+    kernels = []
+    for event in recorded.key_averages():
+        if event.self_cpu_time_total > 0 and not event.key.startswith(WRAPPER_EVENTS + wrappers):
+            name, ns = event.key, round(event.self_cpu_time_total * 1000 / TRACED_CALLS)
+            kernels.append(Kernel(name, event.count / TRACED_CALLS, ns, name.startswith(own) if own else False))
+    return Trace(_longest_first(kernels), wall_ns // TRACED_CALLS)
+
+
+def _trace_gpu(call: Callable[[], Sequence[Any]], own: tuple[str, ...], own_regions: tuple[str, ...]) -> Trace:
+    """Time ordinary calls by events, then profile calls that a busy GPU delays until all their kernels are queued.
+
+    So a profiled call has no pauses in which the GPU waits for the host, and what the profiler did not see is missing
+    in its kernels but not in its time by events.
     """
     import torch
     from torch.autograd.profiler import profile
 
-    cuda = torch.cuda.is_available() and any(output.is_cuda for output in call())
-    with profile(use_device="cuda" if cuda else None) as recorded:
-        started = time.perf_counter_ns()
+    def event() -> Any:
+        made = torch.cuda.Event(enable_timing=True)
+        made.record()
+        return made
+
+    torch.cuda.synchronize()
+    started, before = event(), time.perf_counter_ns()
+    for _ in range(TRACED_CALLS):
+        call()
+    launch_ns = (time.perf_counter_ns() - before) // TRACED_CALLS
+    ended = event()
+    torch.cuda.synchronize()
+    span_ns = round(started.elapsed_time(ended) * 1e6 / TRACED_CALLS)
+    # The profiler makes launches slower. Without use_kineto it would record times of operators and no kernels at all
+    # (torch/autograd/profiler.py: ProfilerState.KINETO_GPU_FALLBACK).
+    occupied_ns = min(3 * launch_ns + 1_000_000, _LONGEST_OCCUPATION_NS)
+    milliseconds = []
+    with profile(use_device="cuda", use_kineto=True) as recorded:
         for _ in range(TRACED_CALLS):
+            occupy_gpu(occupied_ns)
+            started = event()
             call()
-        if cuda:
+            ended = event()
             torch.cuda.synchronize()
-        wall_ns = time.perf_counter_ns() - started
+            milliseconds.append(started.elapsed_time(ended))
+    # The median: the profiler starts during the first call, which may then outlast the delay.
+    return gpu_trace(recorded.function_events, span_ns, round(median(milliseconds) * 1e6), own, own_regions)
+
+
+def gpu_trace(
+    events: "Sequence[FunctionEvent]",
+    span_ns: int,
+    total_ns: int,
+    own: tuple[str, ...] = (),
+    own_regions: tuple[str, ...] = (),
+) -> Trace:
+    """The trace of TRACED_CALLS profiled calls; `span_ns` and `total_ns` are their times by CUDA events, per call.
+
+    Copies and fills count as kernels. `record_function` ranges that the profiler repeats on the device do not: they
+    enclose kernels. A kernel of a replayed CUDA graph belongs to the operator that launched the graph.
+    """
+    from torch.profiler import DeviceType
+
+    ran = [
+        event
+        for event in events
+        if event.device_type == DeviceType.CUDA and not event.is_user_annotation and not _occupies(event.name)
+    ]
+    every = _by_name((event.name, event.time_range.elapsed_us()) for event in ran)
+    regional = _by_name(
+        (kernel.name, kernel.duration) for event in events if _is_within(event, own_regions) for kernel in event.kernels
+    )
     kernels = []
-    for event in recorded.key_averages():
-        on_device = event.device_type == torch.profiler.DeviceType.CUDA
-        microseconds = event.self_device_time_total if cuda else event.self_cpu_time_total
-        if cuda is on_device and microseconds > 0 and not event.key.startswith(WRAPPER_EVENTS + wrappers):
-            name, ns = event.key, round(microseconds * 1000 / TRACED_CALLS)
-            kernels.append(Kernel(name, event.count / TRACED_CALLS, ns, name.startswith(own) if own else False))
-    total_ns = sum(kernel.ns for kernel in kernels) if cuda else wall_ns // TRACED_CALLS
-    return Trace(tuple(sorted(kernels, key=lambda kernel: -kernel.ns)), total_ns)
+    for name, (count, microseconds) in every.items():
+        inside, inside_us = regional.get(name, (0, 0.0))
+        if inside:
+            kernels.append(_kernel(name, inside, inside_us, own=True))
+        if count > inside:
+            by_name = name.startswith(own) if own else False
+            kernels.append(_kernel(name, count - inside, microseconds - inside_us, own=by_name))
+    intervals = sorted((event.time_range.start * 1000, event.time_range.end * 1000) for event in ran)
+    busy_ns, named_ns = (round(_covered(intervals, pause) / TRACED_CALLS) for pause in (0, _LAUNCH_PAUSE_NS))
+    return Trace(_longest_first(kernels), total_ns, device=DeviceTime(span_ns, busy_ns, named_ns))
+
+
+def _occupies(name: str) -> bool:
+    return _OCCUPYING_KERNEL in name
+
+
+def _is_within(event: "FunctionEvent", regions: tuple[str, ...]) -> bool:
+    """Whether an operator, or one that encloses it, is one of the `regions`, by the beginning of its name."""
+    found: FunctionEvent | None = event
+    while found is not None:
+        if regions and found.name.startswith(regions):
+            return True
+        found = found.cpu_parent
+    return False
+
+
+def _by_name(timed: Iterable[tuple[str, float]]) -> dict[str, tuple[int, float]]:
+    """Names with the number of their times and their sum."""
+    found: dict[str, tuple[int, float]] = {}
+    for name, microseconds in timed:
+        count, total = found.get(name, (0, 0.0))
+        found[name] = (count + 1, total + microseconds)
+    return found
+
+
+def _kernel(name: str, count: int, microseconds: float, own: bool) -> Kernel:
+    return Kernel(name, count / TRACED_CALLS, round(microseconds * 1000 / TRACED_CALLS), own)
+
+
+def _covered(intervals: Sequence[tuple[float, float]], pause: float) -> float:
+    """Length of the union of intervals that are sorted by their starts; pauses up to `pause` between two are closed."""
+    covered, end = 0.0, float("-inf")
+    for start, stop in intervals:
+        begins = end if start - end <= pause else start
+        covered += max(0.0, stop - begins)
+        end = max(end, stop)
+    return covered
+
+
+def _longest_first(kernels: Iterable[Kernel]) -> tuple[Kernel, ...]:
+    return tuple(sorted(kernels, key=lambda kernel: -kernel.ns))

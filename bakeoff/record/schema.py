@@ -275,14 +275,20 @@ class TraceRecord:
     """The ten longest."""
     kernel_count: int
     total_ns: int
-    """Of one traced call: wall time on a CPU, busy time of the device on CUDA."""
+    """Of one traced call: wall time on a CPU; on CUDA the time between events around a call that never waits for the
+    host, whether or not the profiler saw its kernels (in records without `span_ns`, the total of the kernels)."""
     named_ns: int
-    """Total of all kernels that have a name."""
+    """Total of all kernels that have a name; on CUDA the time in which at least one ran, with the pauses up to 5 us
+    between one kernel and the next."""
     own_ns: int
     """Total of the compiler's own kernels."""
     graph_hash: str = ""
     fp8_ns: int = 0
     """Total of kernels with float8 operands, recognised by name; float8 weights alone multiply in the dtype."""
+    span_ns: int = 0
+    """On CUDA, time between events around an ordinary call that is not profiled; 0 elsewhere."""
+    busy_ns: int = 0
+    """On CUDA, time of a traced call in which at least one kernel ran; the rest of `span_ns` the GPU is idle."""
 
 
 @dataclass(frozen=True, slots=True)

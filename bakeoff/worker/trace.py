@@ -57,14 +57,17 @@ def _build(job: MeasureJob, report: Report, trace: bool) -> BuiltEngine:
 
 
 def _trace_record(trace: Trace, graph_hash: str) -> TraceRecord:
+    device = trace.device
     return TraceRecord(
         kernels=tuple(
             KernelTime(kernel.name, kernel.calls, kernel.ns, kernel.own) for kernel in trace.kernels[:_STORED]
         ),
         kernel_count=len(trace.kernels),
         total_ns=trace.total_ns,
-        named_ns=sum(kernel.ns for kernel in trace.kernels),
+        named_ns=device.named_ns if device else sum(kernel.ns for kernel in trace.kernels),
         own_ns=sum(kernel.ns for kernel in trace.kernels if kernel.own),
         graph_hash=graph_hash,
         fp8_ns=sum(kernel.ns for kernel in trace.kernels if _FP8.search(kernel.name)),
+        span_ns=device.span_ns if device else 0,
+        busy_ns=device.busy_ns if device else 0,
     )

@@ -1,5 +1,6 @@
 """Checks every private name of torch that the project uses against the installed version."""
 
+import inspect
 import re
 import subprocess
 import sys
@@ -231,6 +232,10 @@ def test_the_settings_that_backends_use_exist() -> None:
 
     used = ("freezing", "max_autotune", "cpp.enable_kernel_profile", "aot_inductor.package_constants_in_so")
     assert set(used) <= set(config.to_dict())
+
+
+def test_the_function_that_occupies_a_gpu_exists() -> None:
+    assert list(inspect.signature(torch.cuda._sleep).parameters) == ["cycles"]
 
 
 def test_profiler_events_of_inductor_are_known_by_name() -> None:

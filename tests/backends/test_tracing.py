@@ -1,12 +1,26 @@
-"""Traces: kernels by name with their time in a call, without events that only enclose others."""
+"""Traces: kernels by name with their time in a call, without events that only enclose others.
+
+The events of a GPU are torch's own objects, with the fields that its parser sets (torch/autograd/profiler.py,
+_parse_kineto_results, 2.13): a kernel, copy or fill is an event of device type CUDA whose thread is its stream; the
+operator that launched it, found by its correlation id, has it in `kernels`; a `record_function` range appears a second
+time, on the device, as a user annotation; a graph's kernels are those of the operator that launched the graph.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 pytest.importorskip("torch", reason="the profiler is torch's")
 
 import torch
+from torch.autograd.profiler_util import EventList, FunctionEvent
+from torch.profiler import DeviceType
 
-from bakeoff.backends.tracing import Kernel, Trace, trace_operators
+from bakeoff.backends import tracing
+from bakeoff.backends.tracing import TRACED_CALLS, DeviceTime, Kernel, Trace, gpu_trace, trace_operators
 
 LEFT, RIGHT = torch.ones(400, 400), torch.ones(400, 400)
 
@@ -65,3 +79,173 @@ def test_a_backend_may_name_wrappers_of_its_own(wrappers: tuple[str, ...]) -> No
     names = {kernel.name for kernel in trace_operators(call, (), wrappers).kernels}
     assert "aten::mm" in names
     assert ("mine::run" in names) is not bool(wrappers)
+
+
+class Timeline:
+    """Events of TRACED_CALLS equal calls on a GPU, 1 ms apart, each after a kernel that keeps the GPU busy."""
+
+    def __init__(self) -> None:
+        self.events = EventList(use_device="cuda")
+        for call in range(TRACED_CALLS):
+            self._add("void at::cuda::(anonymous namespace)::spin_kernel(long)", call * 1000 - 900, 800)
+
+    def _add(self, name: str, start_us: float, us: float, **more: Any) -> FunctionEvent:
+        made = FunctionEvent(
+            id=len(self.events) + 1,
+            name=name,
+            thread=more.pop("stream", 7),
+            start_us=start_us,
+            end_us=start_us + us,
+            use_device="cuda",
+            device_type=more.pop("device_type", DeviceType.CUDA),
+            **more,
+        )
+        self.events.append(made)
+        return made
+
+    def kernel(self, name: str, start_us: float, us: float, stream: int = 7, operators: tuple[str, ...] = ()) -> None:
+        """A kernel of each call, launched by the innermost of `operators`, if by any."""
+        for call in range(TRACED_CALLS):
+            self._add(name, call * 1000 + start_us, us, stream=stream)
+            for depth, operator in enumerate(operators):
+                launch = call * 1000 - 500 + start_us / 10 + depth / 1000
+                made = self._add(operator, launch, 0.1 - depth / 500, stream=1, device_type=DeviceType.CPU)
+                if depth == len(operators) - 1:
+                    made.append_kernel(name, 0, us)
+
+    def annotation(self, name: str, start_us: float, us: float) -> None:
+        for call in range(TRACED_CALLS):
+            self._add(name, call * 1000 + start_us, us, is_user_annotation=True)
+
+    def trace(self, span_us: float, total_us: float, **asked: Any) -> Trace:
+        self.events._build_tree()
+        return gpu_trace(self.events, round(span_us * 1000), round(total_us * 1000), **asked)
+
+
+def share_named(trace: Trace) -> float:
+    assert trace.device
+    return trace.device.named_ns / trace.total_ns
+
+
+class TestOfAGpu:
+    def test_kernels_by_name_without_what_only_encloses_them(self) -> None:
+        timeline = Timeline()
+        timeline.kernel("triton_poi_fused_add_0", 0, 100)
+        timeline.kernel("sm90_xmma_gemm_bf16bf16", 102, 50, operators=("aten::mm",))
+        timeline.kernel("Memcpy DtoD (Device -> Device)", 154, 10, operators=("aten::copy_",))
+        timeline.annotation("## Call CompiledFxGraph x ##", 0, 164)
+        timeline.annotation("my range", 0, 164)
+        trace = timeline.trace(200, 165, own=("triton_",))
+        assert trace.kernels == (
+            Kernel("triton_poi_fused_add_0", 1, 100_000, own=True),
+            Kernel("sm90_xmma_gemm_bf16bf16", 1, 50_000, own=False),
+            Kernel("Memcpy DtoD (Device -> Device)", 1, 10_000, own=False),
+        )
+        assert trace.total_ns == 165_000
+        assert trace.device == DeviceTime(span_ns=200_000, busy_ns=160_000, named_ns=164_000)
+
+    def test_what_the_profiler_did_not_see_is_not_named(self) -> None:
+        """The events still time it: with half of the kernels lost, half of the time has no name."""
+        timeline = Timeline()
+        timeline.kernel("triton_poi_fused_add_0", 0, 100)
+        assert share_named(timeline.trace(200, 200)) == 0.5
+        assert share_named(Timeline().trace(200, 200)) == 0
+
+    def test_many_short_kernels_are_named_with_the_pauses_between_their_launches(self) -> None:
+        timeline = Timeline()
+        for index in range(100):
+            timeline.kernel("triton_poi_fused_add_0", 3 * index, 2)
+        trace = timeline.trace(900, 300)
+        assert trace.device
+        assert trace.device.busy_ns == 200_000
+        assert share_named(trace) == pytest.approx(299 / 300)
+
+    def test_a_long_pause_has_no_name(self) -> None:
+        timeline = Timeline()
+        timeline.kernel("before", 0, 10)
+        timeline.kernel("after", 90, 10)
+        assert share_named(timeline.trace(100, 100)) == pytest.approx(0.2)
+
+    def test_streams_that_overlap_count_once(self) -> None:
+        timeline = Timeline()
+        timeline.kernel("left", 0, 100)
+        timeline.kernel("right", 20, 60, stream=13)
+        timeline.kernel("last", 90, 30, stream=13)
+        trace = timeline.trace(120, 120)
+        assert trace.device == DeviceTime(span_ns=120_000, busy_ns=120_000, named_ns=120_000)
+        assert sum(kernel.ns for kernel in trace.kernels) == 190_000
+
+    def test_a_kernel_within_a_region_is_the_compilers_own_whatever_its_name(self) -> None:
+        """Directly, and by an operator that an engine's operator calls; the same kernel of PyTorch is not."""
+        timeline = Timeline()
+        engine = "tensorrt::execute_engine"
+        timeline.kernel("sm90_xmma_gemm_bf16bf16", 0, 100, operators=(engine,))
+        timeline.kernel("sm90_xmma_gemm_bf16bf16", 100, 30, operators=("aten::mm",))
+        timeline.kernel("Memcpy DtoD (Device -> Device)", 130, 20, operators=(engine, "aten::copy_"))
+        timeline.kernel("__myl_Fc", 150, 10)
+        trace = timeline.trace(160, 160, own=("__myl",), own_regions=(engine,))
+        assert trace.kernels == (
+            Kernel("sm90_xmma_gemm_bf16bf16", 1, 100_000, own=True),
+            Kernel("sm90_xmma_gemm_bf16bf16", 1, 30_000, own=False),
+            Kernel("Memcpy DtoD (Device -> Device)", 1, 20_000, own=True),
+            Kernel("__myl_Fc", 1, 10_000, own=True),
+        )
+
+
+class FakeEvent:
+    """torch.cuda.Event on a device whose clock is in `now_ms`."""
+
+    now_ms = 0.0
+
+    def __init__(self, enable_timing: bool) -> None:
+        assert enable_timing
+        self.at = 0.0
+
+    def record(self) -> None:
+        self.at = FakeEvent.now_ms
+
+    def elapsed_time(self, end: "FakeEvent") -> float:
+        return end.at - self.at
+
+
+def test_a_gpu_is_timed_by_events_and_delayed_while_a_call_is_queued(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An ordinary call takes 5 ms, of which the device waits 3 for the host; a delayed one takes 2."""
+    delays: list[int] = []
+    asked: list[dict[str, Any]] = []
+    timeline = Timeline()
+    timeline.kernel("triton_poi_fused_add_0", 0, 1500)
+
+    def call() -> tuple[Any, ...]:
+        FakeEvent.now_ms += 2 if delays else 5
+        return (SimpleNamespace(is_cuda=True),)
+
+    @contextmanager
+    def profile(**given: Any) -> Iterator[Any]:
+        asked.append(given)
+        yield SimpleNamespace(function_events=timeline.events)
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
+    monkeypatch.setattr(tracing, "occupy_gpu", delays.append)
+    monkeypatch.setattr(torch.autograd.profiler, "profile", profile)
+    trace = trace_operators(call, ("triton_",))
+    assert asked == [{"use_device": "cuda", "use_kineto": True}], "without kineto there are no kernels"
+    assert len(delays) == TRACED_CALLS
+    assert all(1_000_000 <= delay <= 500_000_000 for delay in delays)
+    assert trace.total_ns == 2_000_000
+    assert trace.device
+    assert trace.device.span_ns == 5_000_000
+    assert [(kernel.name, kernel.own) for kernel in trace.kernels] == [("triton_poi_fused_add_0", True)]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_a_real_gpu_names_its_time() -> None:
+    left = torch.ones(2048, 2048, device="cuda")
+    trace = trace_operators(lambda: (torch.relu(left @ left) @ left,), own_regions=("aten::relu",))
+    assert sum(kernel.calls for kernel in trace.kernels) == 3
+    assert [kernel.calls for kernel in trace.kernels if kernel.own] == [1]
+    assert 0.8 <= share_named(trace) <= 1.1
+    assert trace.device
+    assert trace.device.busy_ns <= trace.device.named_ns

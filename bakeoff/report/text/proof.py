@@ -80,6 +80,9 @@ def _layers(proof: ProofRecord) -> Iterator[str]:
 def _trace(trace: TraceRecord, fp8: bool) -> Iterator[str]:
     longest = f"the {len(trace.kernels)} longest of {trace.kernel_count}"
     in_fp8 = f", {share(trace.fp8_ns, trace)} in kernels with float8 operands" if fp8 else ""
+    if trace.span_ns:
+        idle = max(0, trace.span_ns - trace.busy_ns) / trace.span_ns
+        yield f"  the GPU is idle for {idle:.0%} of the {trace.span_ns / 1e6:.3f} ms between events around a call"
     yield (
         f"  a traced call took {trace.total_ns / 1e6:.3f} ms, {share(trace.named_ns, trace)} in named kernels, "
         f"{share(trace.own_ns, trace)} in the compiler's own (*){in_fp8}; {longest}:"

@@ -686,6 +686,15 @@ class TestProof:
         monkeypatch.syspath_prepend(tmp_path)
         assert "proof " in one.render(Stored("id", record("evil:X", TEN)))
 
+    def test_a_gpus_idle_time_is_shown(self) -> None:
+        trace = TraceRecord((), 3, 2_000_000, 1_900_000, 0, span_ns=5_000_000, busy_ns=1_500_000)
+        made = measurement(TEN, proof=ProofRecord(trace=trace))
+        lines = one.render(Stored("id", record("inductor", made=made))).splitlines()
+        assert "  the GPU is idle for 70% of the 5.000 ms between events around a call" in lines
+        assert any(line.startswith("  a traced call took 2.000 ms, 95% in named kernels") for line in lines)
+        on_cpu = measurement(TEN, proof=replace(ProofRecord(trace=trace), trace=replace(trace, span_ns=0)))
+        assert "idle" not in one.render(Stored("id", record("inductor", made=on_cpu)))
+
     def test_a_trace_of_no_time_is_shown(self) -> None:
         proof = ProofRecord(trace=TraceRecord((), 0, 0, 0, 0))
         assert "a traced call took 0.000 ms, 0% in named" in one.render(

@@ -7,33 +7,29 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from bakeoff.backends.backend import Proof
+from bakeoff.backends.graphs import operators
 from bakeoff.backends.torch_tensorrt.partitions import PartitionLog
 from bakeoff.backends.tracing import Trace, trace_operators
 
 if TYPE_CHECKING:
     from torch import fx
 
-_OWN_KERNELS = (
-    "__myl",
-    "_gemm_mha",
-    "trt",
-    "void nvinfer1",
-    "void cask",
-    "void genericReformat",
-    "fmha_",
-    "sm75_",
-    "sm80_",
-    "sm86_",
-    "sm89_",
-    "sm90_",
-    "sm100_",
-    "sm120_",
-    "cutlass",
-    "void cutlass",
-)
-"""Prefixes of the names of kernels that an engine launches: TensorRT's own, and its tactics, which are kernels of its
-builder resources (`sm90_xmma_gemm_…`, `cutlass_…`). PyTorch's operators outside the engines may launch kernels of the
-last kind too; `operators_outside` says whether there are any."""
+_ENGINE_OPERATOR = "tensorrt::execute_engine"
+"""The operator that runs an engine, with torch_tensorrt's C++ runtime and with its Python one (2.11 to 2.14)."""
+_OWN_KERNELS = ("__myl", "_gemm_mha", "trt", "void nvinfer1", "void cask", "void genericReformat")
+"""Prefixes of kernels that only TensorRT has. Most of its kernels are named as those of cuBLAS and CUTLASS are
+(`sm90_xmma_gemm_…`, `cutlass_…`), so they are told by the operator that launched them."""
+_PYTHON_OPERATORS = {
+    "truediv": "div",
+    "floordiv": "floor_divide",
+    "and": "bitwise_and",
+    "or": "bitwise_or",
+    "iadd": "add",
+    "isub": "sub",
+    "imul": "mul",
+    "itruediv": "div",
+}
+"""ATen's names of Python's operators, where they differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +39,7 @@ class Converted:
     engines: Mapping[str, bytes]
     """Serialised engines by name; empty bytes for an engine that was loaded from a file."""
     outside: Mapping[str, int] = field(default_factory=dict)
-    """Number of each operator that PyTorch runs, by name."""
+    """Number of each operator that PyTorch runs, by ATen's name."""
 
 
 def read_converted(module: "fx.GraphModule") -> Converted:
@@ -67,23 +63,24 @@ def read_converted(module: "fx.GraphModule") -> Converted:
                 engines[str(node.target)] = bytes(getattr(child, "serialized_engine", None) or b"")
             else:
                 outside[type(child).__name__] += 1
-        elif node.op in ("call_function", "call_method"):
-            name = str(node.target)
-            if "execute_engine" in name:
-                engines[node.name] = b""
-            elif "getitem" not in name:
-                outside[name.removesuffix(".default")] += 1
+        elif node.op == "call_function" and "execute_engine" in str(node.target):
+            engines[node.name] = b""
+    for name, count in operators(module.graph).items():
+        if "execute_engine" not in name and "getitem" not in name:
+            outside[aten_name(name)] += count
     return Converted(engines, dict(outside))
 
 
 def prove(
-    converted: Converted, log: PartitionLog, operators: Counter[str], hashed: str, **facts: str | int | float | bool
+    converted: Converted, log: PartitionLog, compiled: Counter[str], hashed: str, **facts: str | int | float | bool
 ) -> Proof:
     """The proof of a compiled module: its engines, and the operators inside and outside of them, by name.
 
-    `operators` are those of the graph that was compiled; those that PyTorch runs are subtracted from them.
+    `compiled` are the operators of the graph that was compiled; those that PyTorch runs are subtracted. All have ATen's
+    names (`aten_name`). An operator that torch_tensorrt replaces before it converts, as `aten.linear` by `aten.addmm`,
+    is counted inside under its first name and outside under its last.
     """
-    outside = Counter(converted.outside) | log.unconverted
+    outside = Counter(converted.outside) | _aten_names(log.unconverted)
     counted = log.operators
     if counted is not None:
         facts |= {"operators_lowered": counted[0], "operators_convertible": counted[1]}
@@ -96,7 +93,7 @@ def prove(
         fell_back="" if converted.engines else "PyTorch: TensorRT took no part of the graph",
         graphs=1,
         graph_breaks=0,
-        operators_inside=operators - outside,
+        operators_inside=_aten_names(compiled) - outside,
         operators_outside=outside,
         facts={"engines": len(converted.engines), **facts},
         graph_hash=hashed,
@@ -104,6 +101,26 @@ def prove(
     )
 
 
+def aten_name(name: str) -> str:
+    """ATen's name of an operator, without its overload.
+
+    Dynamo's graphs have `conv2d` and `iadd`, graphs of ATen `aten.add.Tensor`, torch_tensorrt's log
+    `torch.ops.aten.add.Tensor`: these are `aten.conv2d`, `aten.add` and `aten.add`. Other namespaces are kept.
+    """
+    namespace, dot, rest = name.removeprefix("torch.ops.").replace("::", ".").partition(".")
+    if dot:
+        return f"{namespace}.{rest.partition('.')[0]}"
+    plain = name.removesuffix("_")  # of a change in place, which torch_tensorrt makes a change of a copy
+    return f"aten.{_PYTHON_OPERATORS.get(plain, plain)}"
+
+
+def _aten_names(counted: Mapping[str, int]) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for name, count in counted.items():
+        found[aten_name(name)] += count
+    return found
+
+
 def trace_engines(call: Callable[[], Any]) -> Trace:
-    """Trace device kernels by name; TensorRT's own are recognised by the prefixes of their names."""
-    return trace_operators(call, _OWN_KERNELS)
+    """Trace device kernels; every kernel that an engine launches is TensorRT's."""
+    return trace_operators(call, _OWN_KERNELS, own_regions=(_ENGINE_OPERATOR,))

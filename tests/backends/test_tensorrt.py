@@ -2,6 +2,7 @@
 
 import json
 import zipfile
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -22,6 +23,7 @@ from bakeoff.backends.format import BadArtifact, HostRequirement
 from bakeoff.backends.pt2_files import check_program
 from bakeoff.backends.torch_tensorrt import ahead_of_time, jit, library, settings
 from bakeoff.backends.torch_tensorrt.partitions import PartitionLog
+from bakeoff.backends.torch_tensorrt.proof import _ENGINE_OPERATOR, Converted, aten_name, prove, read_converted
 from bakeoff.export import requirements
 from bakeoff.machine import host
 from bakeoff.models.errors import BakeoffError
@@ -212,6 +214,48 @@ class TestEngines:
         pytest.importorskip("torchao", reason="torchao quantises")
         for name in BOTH:
             assert "modelopt" in str(refused(f"world/fp8[least=0]+{name}/bf16", tmp_path))
+
+
+class TestNames:
+    """Dynamo's graphs, ATen's graphs and the library's log name one operator differently."""
+
+    @pytest.mark.parametrize(
+        ("names", "aten"),
+        [
+            (("conv2d", "aten.conv2d.default", "torch.ops.aten.conv2d.default", "aten::conv2d"), "aten.conv2d"),
+            (("add", "iadd", "add_", "aten.add.Tensor", "torch.ops.aten.add.Tensor"), "aten.add"),
+            (("truediv", "aten.div.Tensor"), "aten.div"),
+            (("_safe_softmax", "torch.ops.aten._safe_softmax.default"), "aten._safe_softmax"),
+            (("mine.twice.default", "torch.ops.mine.twice.default", "mine::twice"), "mine.twice"),
+        ],
+    )
+    def test_are_made_atens(self, names: tuple[str, ...], aten: str) -> None:
+        assert {aten_name(name) for name in names} == {aten}
+
+    def test_what_pytorch_runs_is_not_inside(self) -> None:
+        """The names as dynamo's graph and the log of 2.13.0 give them."""
+        graph = Counter({"conv2d": 3, "iadd": 1, "add": 1, "_safe_softmax": 1, "cumsum": 1})
+        partitions = PARTITIONS + "\nNode: torch.ops.aten.add.Tensor, with layer location: /add\n"
+        proof = prove(Converted({"_run_on_acc_0": b""}), PartitionLog(partitions), graph, "hash")
+        assert proof.operators_inside == {"aten.conv2d": 3, "aten.add": 1}
+        assert proof.operators_outside == {"aten._safe_softmax": 1, "aten.cumsum": 1, "aten.add": 1}
+
+    def test_in_a_compiled_module(self) -> None:
+        class Left(nn.Module):
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                return torch.cumsum(x + 1, 0)
+
+        exported = torch.export.export(Left(), (torch.ones(4),)).module(check_guards=False)
+        assert read_converted(exported).outside == {"aten.add": 1, "aten.cumsum": 1}
+
+
+@pytest.mark.usefixtures("one")
+@pytest.mark.parametrize("name", BOTH)
+def test_an_engines_call_is_an_operator_that_the_profiler_sees(name: str, tmp_path: Path) -> None:
+    """By its name a trace knows which kernels an engine launches."""
+    toy = build_toy(f"world/{name}/fp32", tmp_path, trace=True)
+    names = [kernel.name for kernel in toy.engine.trace(toy.built.calls[0]).kernels]
+    assert any(found.startswith(_ENGINE_OPERATOR) for found in names)
 
 
 class TestSaved:

@@ -253,6 +253,7 @@ BACKEND = Backend(
     evidence=Evidence(
         checks="the package loaded from disk holds a compiled library, and its wrapper makes every call",
         uses_inductor=True,
+        same_when_traced=("cuda",),
     ),
     footprint=Footprint(keeps_module_weights=False, caches=True, weight_copies=3.0, environment=compiler_environment),
     artifact=ArtifactFormat(

@@ -211,6 +211,8 @@ class Evidence:
     """The backend's engines are inductor's code; for any other backend a graph compiled by inductor is a fallback."""
     quantises: Callable[[Any], Quantisation] = _full_precision
     """Options to the class of quantisation that they request; "": none."""
+    same_when_traced: tuple[str, ...] = ()
+    """Devices on which `BuildContext.trace` changes nothing, so that any build may be traced."""
 
 
 @dataclass(frozen=True, slots=True)

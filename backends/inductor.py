@@ -140,7 +140,9 @@ BACKEND = Backend(
     ),
     capability=Capability(requires=(TORCH,), missing=missing_compiler, unsupported=_unsupported),
     evidence=Evidence(
-        checks="dynamo captured one graph without a graph break, and inductor compiled it", uses_inductor=True
+        checks="dynamo captured one graph without a graph break, and inductor compiled it",
+        uses_inductor=True,
+        same_when_traced=("cuda",),
     ),
     footprint=Footprint(caches=True, weight_copies=2.0, environment=compiler_environment),
 )

@@ -86,7 +86,8 @@ BACKEND = Backend(
     ),
     capability=Capability(requires=(TORCH, *REQUIRES), devices=("cuda",), unsupported=_unsupported),
     evidence=Evidence(
-        checks="the program loaded from disk holds at least one TensorRT engine; other operators are listed"
+        checks="the program loaded from disk holds at least one TensorRT engine; other operators are listed",
+        same_when_traced=("cuda",),
     ),
     footprint=Footprint(keeps_module_weights=False, caches=True, weight_copies=3.0),
     artifact=FORMAT,

@@ -131,7 +131,8 @@ BACKEND = Backend(
     ),
     capability=Capability(requires=(TORCH, *REQUIRES), devices=("cuda",), unsupported=_unsupported),
     evidence=Evidence(
-        checks="dynamo captured one graph, and it holds at least one TensorRT engine; other operators are listed"
+        checks="dynamo captured one graph, and it holds at least one TensorRT engine; other operators are listed",
+        same_when_traced=("cuda",),
     ),
     footprint=Footprint(caches=True, weight_copies=3.0),
 )

@@ -1,12 +1,14 @@
 """Builds a measured variant again in a process of its own: how long a warm build takes, and which kernels a call runs.
 
 The traced build has `trace` set, because some compilers can be profiled only where that is requested at build time; it
-is never timed. If it fails, the measurement stays as it is.
+is never timed. Where that changes nothing, the warm build is traced instead of a third one. If a build fails, the
+measurement stays as it is.
 """
 
 import gc
 import re
 
+from bakeoff.backends import resolve_backend
 from bakeoff.backends.tracing import Trace
 from bakeoff.process.jobs import MeasureJob, TraceJob, TraceResult
 from bakeoff.record.schema import KernelTime, TraceRecord
@@ -30,15 +32,19 @@ def trace_build(job: TraceJob, report: Report) -> TraceResult:
     """
     measured = job.measure
     warm_s: float | None = None
+    built: BuiltEngine | None = None
     with flags(measured.dtype, measured.subject.threads):
         try:
             if job.rebuild:
-                warm_s = _build(measured, report, trace=False).cost.build_s
-                gc.collect()
+                built = _build(measured, report, trace=False)
+                warm_s = built.cost.build_s
             if not measured.policy.trace:
                 return TraceResult(warm_s, None, {}, {})
             report("trace")
-            built = _build(measured, report, trace=True)
+            if built is None or not _same_when_traced(measured):
+                built = None
+                gc.collect()
+                built = _build(measured, report, trace=True)
             trace = call_stage(lambda: built.engine.trace(built.calls[0]))
             graph_hash = call_stage(built.engine.prove).graph_hash
             call_stage(built.engine.close)
@@ -46,6 +52,11 @@ def trace_build(job: TraceJob, report: Report) -> TraceResult:
             return TraceResult(warm_s, None, {}, {}, f"{stage.status}: {stage.reason}")
     record = _trace_record(trace, graph_hash)
     return TraceResult(warm_s, record, dict(trace.operators_outside), dict(trace.operators_inside))
+
+
+def _same_when_traced(job: MeasureJob) -> bool:
+    """Whether the build that was timed as the warm one can be profiled; TensorRT builds for minutes."""
+    return job.subject.device in resolve_backend(job.steps[-1].backend).evidence.same_when_traced
 
 
 def _build(job: MeasureJob, report: Report, trace: bool) -> BuiltEngine:

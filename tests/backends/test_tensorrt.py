@@ -258,6 +258,16 @@ def test_an_engines_call_is_an_operator_that_the_profiler_sees(name: str, tmp_pa
     assert any(found.startswith(_ENGINE_OPERATOR) for found in names)
 
 
+def test_a_traced_build_is_the_same(one: Fake, tmp_path: Path) -> None:
+    """So the warm build can be traced, without a third one."""
+    for trace in (False, True):
+        build_toy("world/tensorrt/fp32", tmp_path, trace)
+    timed, traced = one.asked
+    assert timed == traced
+    build_toy("world/tensorrt-aot/fp32", tmp_path)
+    assert build_toy("world/tensorrt-aot/fp32", tmp_path, trace=True).proof.facts["program_from_cache"] is True
+
+
 class TestSaved:
     @pytest.mark.usefixtures("one")
     def test_no_guards_run_at_a_call(self, tmp_path: Path) -> None:

@@ -1,11 +1,16 @@
-"""What a record keeps of a trace."""
+"""What a record keeps of a trace, and how many builds that takes."""
+
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 pytest.importorskip("torch", reason="workers need it")
 
+from bakeoff.backends.backend import Proof
 from bakeoff.backends.tracing import DeviceTime, Kernel, Trace
-from bakeoff.worker.trace import _trace_record
+from bakeoff.worker import trace
+from bakeoff.worker.trace import _trace_record, trace_build
 
 KERNELS = (Kernel("triton_poi_fused_add_0", 2.0, 700, True), Kernel("sm90_xmma_gemm_e4m3", 1.0, 200, False))
 
@@ -20,3 +25,42 @@ def test_on_a_gpu_kernels_that_overlap_are_named_once() -> None:
     kept = _trace_record(Trace(KERNELS, 1000, device=DeviceTime(span_ns=3000, busy_ns=720, named_ns=750)), "hash")
     assert (kept.total_ns, kept.named_ns, kept.span_ns, kept.busy_ns) == (1000, 750, 3000, 720)
     assert kept.own_ns == 700
+
+
+@pytest.mark.parametrize(
+    ("backend", "device", "rebuild", "traced", "builds"),
+    [
+        ("tensorrt", "cuda", True, True, [False]),
+        ("tensorrt-aot", "cuda", True, True, [False]),
+        ("inductor", "cuda", True, True, [False]),
+        ("aoti", "cuda", True, True, [False]),
+        ("inductor", "cpu", True, True, [False, True]),
+        ("onnxruntime", "cuda", True, True, [False, True]),
+        ("tensorrt", "cuda", False, True, [True]),
+        ("tensorrt", "cuda", True, False, [False]),
+    ],
+)
+def test_the_warm_build_is_traced_where_a_traced_one_is_the_same(
+    backend: str, device: str, rebuild: bool, traced: bool, builds: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[bool] = []
+
+    def build(_job: Any, _report: Any, trace: bool) -> Any:
+        made.append(trace)
+        engine = SimpleNamespace(
+            trace=lambda _call: Trace(KERNELS, 1000), prove=lambda: Proof(graph_hash="aa"), close=lambda: None
+        )
+        return SimpleNamespace(engine=engine, calls=[None], cost=SimpleNamespace(build_s=1.5))
+
+    monkeypatch.setattr(trace, "_build", build)
+    measured = SimpleNamespace(
+        dtype="bf16",
+        subject=SimpleNamespace(device=device, threads=1),
+        policy=SimpleNamespace(trace=traced),
+        steps=[SimpleNamespace(backend="fp8"), SimpleNamespace(backend=backend)],
+    )
+    job: Any = SimpleNamespace(measure=measured, rebuild=rebuild)
+    result = trace_build(job, lambda *_stage: None)
+    assert made == builds
+    assert result.warm_s == (1.5 if rebuild else None)
+    assert (result.trace is not None) is traced

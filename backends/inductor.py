@@ -70,6 +70,8 @@ class _Compiler:
 
     settings: Mapping[str, Any]
     log: CompileLog = field(default_factory=CompileLog)
+    captures: bool = False
+    """The settings ask for CUDA graphs, on a device that has them."""
     compiler_name: str = "inductor"
 
     def __call__(self, graph: "fx.GraphModule", inputs: "list[Tensor]") -> Any:
@@ -83,6 +85,8 @@ class _Compiler:
             fell_back = "eager: dynamo captured no graph"
         elif activity.compiled == 0:
             fell_back = "the captured graph, run operator by operator: inductor did not compile it"
+        elif self.captures and (activity.not_captured or not log.captured_functions):
+            fell_back = "inductor without CUDA graphs: it captured no part of the graph in one"
         return Proof(
             fell_back=fell_back,
             graphs=len(log.graphs),
@@ -91,6 +95,7 @@ class _Compiler:
             operators_inside=log.operators,
             operators_outside=dict(log.library_calls),
             facts={
+                **({"cuda_graphs": log.captured_functions} if self.captures else {}),
                 "kernels_generated": activity.kernels,
                 "vectorised_cpp_kernels": activity.vectorised_kernels,
                 "graph_cache_hits": activity.cache_hits,
@@ -102,6 +107,8 @@ class _Compiler:
 def _settings(options: Options, context: BuildContext) -> dict[str, Any]:
     """Inductor's settings for one build."""
     settings = inductor_mode(options.mode)
+    if settings.get("triton.cudagraphs"):
+        settings["graph_partition"] = True  # torch's default; the proof reads from the functions what is captured
     if context.trace and context.device == "cpu":
         # Kernels on CUDA have names anyway, and any setting changes the key in inductor's cache.
         settings["cpp.enable_kernel_profile"] = True
@@ -112,7 +119,7 @@ def _build(module: "nn.Module", _inputs: "Mapping[str, Tensor]", options: Option
     import torch
 
     settings = _settings(options, context)
-    compiler = _Compiler(settings)
+    compiler = _Compiler(settings, captures=context.device == "cuda" and bool(settings.get("triton.cudagraphs")))
     compiled = call = compile_whole(module, compiler)
 
     def replay(*tensors: "Tensor") -> Outputs:

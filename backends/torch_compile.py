@@ -14,6 +14,7 @@ from bakeoff.backends.backend import Call, Engine, Outputs, Proof
 from bakeoff.backends.graphs import graph_hash, operators
 from bakeoff.backends.torch_internals import (
     CompileActivity,
+    captured_functions,
     compile_id,
     generated_code,
     inductor_settings,
@@ -38,6 +39,8 @@ class CompileLog:
     """Inductor's counts while this engine's graphs were compiled."""
     library_calls: Counter[str] = field(default_factory=Counter)
     """Calls of libraries and ATen in the code that inductor generated, by name."""
+    captured_functions: int = 0
+    """Functions in that code that inductor runs as CUDA graphs, if its settings say so."""
     graph_breaks: int = 0
     """Breaks during the first call; expected to be 0, since torch.compile(fullgraph=True) raises at a break."""
     compile_ids: list[str] = field(default_factory=list)
@@ -52,6 +55,7 @@ class CompileLog:
             yield
         self.activity += snapshot() - before
         self.library_calls += library_calls(modules)
+        self.captured_functions += captured_functions(modules)
 
     @property
     def operators(self) -> Counter[str]:

@@ -66,6 +66,8 @@ class CompileActivity:
     """Kernels that inductor generated; for a graph from the cache, those generated when it was compiled."""
     vectorised_kernels: int = 0
     """Kernels that inductor generated as vectorised C++."""
+    not_captured: int = 0
+    """Graphs that inductor does not run as CUDA graphs although its settings say so."""
 
     def __add__(self, other: "CompileActivity") -> "CompileActivity":
         return CompileActivity(*(one + more for one, more in zip(astuple(self), astuple(other), strict=True)))
@@ -85,6 +87,7 @@ def snapshot() -> CompileActivity:
         cache_hits=int(inductor.get(f"{_COMPILED}hit", 0)),
         kernels=metrics.generated_kernel_count if metrics else 0,
         vectorised_kernels=metrics.generated_cpp_vec_kernel_count if metrics else 0,
+        not_captured=int(inductor.get("cudagraph_skips", 0)),
     )
 
 
@@ -168,15 +171,33 @@ def library_calls(modules: "Iterable[ModuleType]") -> Counter[str]:
     its `call` runs (torch/_inductor/codegen/wrapper.py, SubgraphPythonWrapperCodegen). Kernels are text in the module.
     """
     found: Counter[str] = Counter()
-    for module in modules:
-        source = Path(module.__file__).read_text(encoding="utf-8") if module.__file__ else ""
-        called = (ast.unparse(node.func) for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
+    for tree in _parsed(modules):
+        called = (ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call))
         found.update(
             name.removeprefix("extern_kernels.").removeprefix("torch.ops.").removesuffix(".default")
             for name in called
             if name.startswith(_LIBRARIES)
         )
     return found
+
+
+def captured_functions(modules: "Iterable[ModuleType]") -> int:
+    """Number of functions in inductor's generated Python that it captures as CUDA graphs, if it captures any.
+
+    It moves into them what a CUDA graph can hold (torch/_inductor/codegen/wrapper.py, codegen_partition_call); with
+    none, it captures nothing and does not say so (torch/_inductor/output_code.py, cudagraph_partition_post_compile).
+    """
+    return sum(
+        isinstance(node, ast.FunctionDef) and node.name.startswith("partition_")
+        for tree in _parsed(modules)
+        for node in tree.body
+    )
+
+
+def _parsed(modules: "Iterable[ModuleType]") -> Iterator[ast.Module]:
+    for module in modules:
+        if module.__file__:
+            yield ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
 
 
 def fold_constants(graph: "nn.Module") -> None:

@@ -11,7 +11,8 @@ pytest.importorskip("torch", reason="inductor is a part of torch")
 import torch
 from toys import LIBRARY_WARNINGS, NEEDS_COMPILER, Toy, build_toy
 
-from bakeoff.backends.inductor import BACKEND, Options, _settings
+from bakeoff.backends.inductor import BACKEND, Options, _Compiler, _settings
+from bakeoff.backends.torch_internals import CompileActivity
 from bakeoff.variant import options_of, parse_use
 
 pytestmark = [
@@ -49,6 +50,29 @@ def test_a_traced_build_has_the_same_graph_and_names_its_kernels(tmp_path: Path,
     with torch.no_grad():
         trace = traced.engine.trace(traced.built.calls[0])
     assert any(kernel.own and kernel.name.startswith(("cpp_", "graph_", "kernel_")) for kernel in trace.kernels)
+
+
+@pytest.mark.parametrize(("in_functions", "skips", "captured"), [(True, 0, True), (True, 1, False), (False, 0, False)])
+def test_cuda_graphs_that_capture_nothing_are_falling_back(
+    in_functions: bool, skips: int, captured: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A CPU's operators stay outside the functions that inductor captures, as a GPU's that no CUDA graph can hold do;
+    for the opposite, the scheduler takes them for a GPU's. `skips` is inductor's own count, which a CPU makes 1."""
+    from torch._inductor.scheduler import Scheduler
+
+    if in_functions:
+        monkeypatch.setattr(Scheduler, "should_partition", lambda _self, _node: None)
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    torch._dynamo.reset()
+    context: Any = SimpleNamespace(device="cuda", trace=False)
+    compiler = _Compiler(_settings(Options("reduce-overhead"), context), captures=True)
+    with torch.no_grad():
+        torch.compile(lambda x: x.sin() + 1, backend=compiler, fullgraph=True)(torch.ones(4))
+    assert compiler.log.activity.not_captured == 1
+    compiler.log.activity = CompileActivity(compiled=1, not_captured=skips)
+    proof = compiler.prove()
+    assert proof.facts["cuda_graphs"] == int(in_functions)
+    assert ("without CUDA graphs" in proof.fell_back) is not captured
 
 
 @pytest.mark.parametrize(("device", "changed"), [("cpu", {"cpp.enable_kernel_profile"}), ("cuda", set())])

@@ -54,6 +54,7 @@ class Compiler:
         self.settings = settings or {}
         self.ids: list[str] = []
         self.code: list[object] = []
+        self.captured = 0
         self.calls: dict[str, int] = {}
 
     def __call__(self, graph: torch.fx.GraphModule, inputs: list[Tensor]) -> object:
@@ -61,6 +62,7 @@ class Compiler:
         with torch_internals.generated_code() as modules:
             compiled = torch_internals.compile_with_inductor(graph, inputs, self.settings)
         self.code = list(modules)
+        self.captured = torch_internals.captured_functions(modules)
         self.calls = dict(torch_internals.library_calls(modules))
         return compiled
 
@@ -105,10 +107,16 @@ class TestPartitionedGraphs:
         compiler = self.code(monkeypatch, inline)
         (module,) = compiler.code
         source = Path(str(module.__file__)).read_text()  # type: ignore[attr-defined]
-        assert source.count("def partition_") == functions
+        assert source.count("def partition_") == compiler.captured == functions
         assert ("extern_kernels" in source.partition("class Runner")[0].partition("def partition_0")[2]) is not inline
         assert sum(compiler.calls.values()) == 1
         assert "addmm" in compiler.calls
+
+    def test_a_cpus_operators_are_in_no_function(self) -> None:
+        compiler = Compiler({"triton.cudagraphs": True})
+        torch.compile(Net(), backend=compiler, fullgraph=True)(X)
+        assert compiler.code
+        assert compiler.captured == 0
 
     def test_text_and_comments_are_no_calls(self, tmp_path: Path) -> None:
         """Lines in the form of what PythonWrapperCodegen and TritonScheduling write for CUDA (2.11 and 2.13)."""

@@ -89,3 +89,21 @@ def test_options_are_read_from_strings() -> None:
     assert options_of(BACKEND, pairs or {}) == Options("max-autotune", freezing=True)
     assert "freezing" in BACKEND.unsupported(Options(freezing=True), "cuda", "bf16")
     assert "reduce-overhead" in BACKEND.unsupported(Options("reduce-overhead"), "cpu", "bf16")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_a_real_cuda_graph_is_proved_and_traced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    torch._dynamo.reset()
+    context: Any = SimpleNamespace(device="cuda", trace=True)
+    engine = BACKEND.build(lambda x: ((x @ x).sin() + 1,), {}, Options("reduce-overhead"), context)  # type: ignore[misc]
+    with torch.no_grad():
+        call = engine.bind({"x": torch.ones(2048, 2048, device="cuda")})
+        call()
+        trace = engine.trace(call)
+    proof = engine.prove()
+    assert (proof.fell_back, proof.facts["cuda_graphs"], proof.operators_outside) == ("", 1, {"mm": 1})
+    assert any(kernel.own and kernel.name.startswith("triton_") for kernel in trace.kernels)
+    assert trace.device
+    assert trace.device.named_ns >= 0.8 * trace.total_ns

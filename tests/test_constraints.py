@@ -1,0 +1,125 @@
+"""The sets of constraints against pyproject.toml and against what tools/resolve-constraints last resolved them to."""
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+ROOT = Path(__file__).resolve().parents[1]
+RESOLVED = {
+    "constraints.txt": ROOT / "tools/resolved/torch-2.13.txt",
+    "constraints-torch-2.11.txt": ROOT / "tools/resolved/torch-2.11.txt",
+}
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+DIFFERING = {
+    "onnxruntime-gpu",
+    "setuptools",
+    "tensorrt",
+    "tensorrt-cu13",
+    "tensorrt-cu13-bindings",
+    "tensorrt-cu13-libs",
+    "torch",
+    "torch-tensorrt",
+}
+# uv's command, with which the fake one answers: where the settings are, and which constraints.
+UV = """#!{python}
+import json, sys
+arguments = sys.argv[1:]
+settings = open(arguments[arguments.index("--config-file") + 1], encoding="utf-8").read()
+print("# " + json.dumps(settings))
+print(" ".join(arguments[i + 1] for i, word in enumerate(arguments) if word in ("--extra", "--constraints")))
+"""
+
+
+def pins(path: Path) -> dict[str, str]:
+    lines = [line.partition("#")[0].strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    found: dict[str, str] = {}
+    for line in filter(None, lines):
+        name, version = re.fullmatch(r"([\w.-]+)==([\w.+]+)", line).groups()  # type: ignore[union-attr]
+        assert canonicalize_name(name) not in found
+        found[canonicalize_name(name)] = version
+    return found
+
+
+def requirements(*extras: str) -> list[Requirement]:
+    texts: Iterable[str] = PROJECT["dependencies"]
+    for extra in extras:
+        texts = [*texts, *PROJECT["optional-dependencies"][extra]]
+    return [Requirement(text) for text in texts]
+
+
+def unmet(extras: tuple[str, ...], found: Mapping[str, str]) -> list[str]:
+    return [
+        str(one)
+        for one in requirements(*extras)
+        if canonicalize_name(one.name) not in found or found[canonicalize_name(one.name)] not in one.specifier
+    ]
+
+
+@pytest.mark.parametrize("name", RESOLVED)
+def test_pins_are_what_they_resolve_to(name: str) -> None:
+    """A pin of the set is either what is installed, or of a package that a host with an NVIDIA GPU does not install."""
+    pinned, resolved = pins(ROOT / name), pins(RESOLVED[name])
+    assert {one: version for one, version in pinned.items() if resolved.get(one, version) != version} == {}
+    not_installed = {"onnxruntime", "openvino", "openvino-telemetry"}
+    assert set(pinned) - set(resolved) == (not_installed if name == "constraints.txt" else set())
+
+
+@pytest.mark.parametrize("name", RESOLVED)
+def test_pins_and_resolved_versions_meet_every_requirement(name: str) -> None:
+    extras = ("gpu", "tensorrt", "test", "lint")
+    assert unmet(extras, pins(RESOLVED[name])) == []
+    assert unmet(extras, pins(ROOT / name)) == []
+
+
+def test_constraints_pin_the_cpu_extra_too() -> None:
+    assert unmet(("cpu",), pins(ROOT / "constraints.txt")) == []
+
+
+@pytest.mark.parametrize("name", RESOLVED)
+def test_torch_tensorrt_is_made_for_this_torch(name: str) -> None:
+    """torch-tensorrt takes one minor version of torch, and four distributions make up one TensorRT."""
+    found = pins(RESOLVED[name])
+    assert Version(found["torch"]).release[:2] == Version(found["torch-tensorrt"]).release[:2]
+    assert len({version for one, version in found.items() if re.fullmatch(r"tensorrt(-cu13.*)?", one)}) == 1
+    assert found["tensorrt"].startswith("11.0." if name == "constraints.txt" else "10.15.")
+    assert name == "constraints.txt" or int(found["setuptools"].partition(".")[0]) < 82
+
+
+def test_sets_differ_only_where_torch_asks_for_it() -> None:
+    usual, other = pins(ROOT / "constraints.txt"), pins(ROOT / "constraints-torch-2.11.txt")
+    assert {one for one in other if other[one] != usual.get(one)} == DIFFERING
+
+
+def test_resolving_builds_no_placeholder(tmp_path: Path) -> None:
+    """uv is told what TensorRT's source packages require, so that it does not build them."""
+    (tmp_path / "uv").write_text(UV.format(python=sys.executable), encoding="utf-8")
+    (tmp_path / "uv").chmod(0o755)
+    for name in ("pyproject.toml", *RESOLVED):
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    (tmp_path / "tools" / "resolved").mkdir(parents=True)
+    script = tmp_path / "tools" / "resolve-constraints"
+    script.write_bytes((ROOT / "tools" / "resolve-constraints").read_bytes())
+    subprocess.run([sys.executable, str(script)], env={"PATH": str(tmp_path)}, check=True, capture_output=True)
+    for name, version in (("constraints.txt", "11.0.0.114"), ("constraints-torch-2.11.txt", "10.15.1.29")):
+        heading, settings, asked = (tmp_path / RESOLVED[name].relative_to(ROOT)).read_text().splitlines()
+        assert name in heading
+        assert asked == f"{name} gpu tensorrt test lint"
+        stated = tomllib.loads(json.loads(settings.removeprefix("# ")))
+        assert stated["dependency-metadata"] == [
+            {"name": "tensorrt", "version": version, "requires-dist": [f"tensorrt-cu13=={version}"]},
+            {
+                "name": "tensorrt-cu13",
+                "version": version,
+                "requires-dist": [f"tensorrt-cu13-libs=={version}", f"tensorrt-cu13-bindings=={version}"],
+            },
+            {"name": "tensorrt-cu13-libs", "version": version, "requires-dist": []},
+        ]

@@ -4,23 +4,40 @@
 #   make export MODEL=wm BACKEND=aoti [TO=artifacts/... PRESET= WORKLOAD= DTYPE= DEVICE= CHECKPOINT= FORCE=1]
 #   make table MODEL=wm | report | publish [MACHINE=NAME|ID|all]: of this machine's records, unless MACHINE says whose
 #   make test | lint | selftest [QUICK=1] | history | doctor | list | gpu-evidence [DRY=1]
+#   make install [TENSORRT=1 CONSTRAINTS=constraints-torch-2.11.txt]
 # A host without an NVIDIA GPU: make TORCH_INDEX=<PyTorch's CPU wheel index> avoids gigabytes of CUDA libraries.
+# A host with one gets TensorRT too. Where its libraries cannot be had, everything else works, and TENSORRT=1 tries again.
 
 MODEL ?= wm
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 EXTRA := $(shell nvidia-smi -L >/dev/null 2>&1 && echo gpu || echo cpu)
-INSTALLED := $(VENV)/.installed-$(EXTRA)
-DEVELOPING := $(VENV)/.developing-$(EXTRA)
-PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt \
+# The set of constraints that this .venv was installed with stays in use until another one is named.
+CONSTRAINTS := $(or $(CONSTRAINTS),$(shell cat $(VENV)/.constraints 2>/dev/null),constraints.txt)
+SET := $(patsubst constraints%.txt,%,$(notdir $(CONSTRAINTS)))
+INSTALLED := $(VENV)/.installed-$(EXTRA)$(SET)
+DEVELOPING := $(VENV)/.developing-$(EXTRA)$(SET)
+# Holds `installed`, or why TensorRT is not.
+TENSORRT_TRIED := $(VENV)/.tensorrt$(SET)
+ifeq ($(EXTRA),gpu)
+READY := $(INSTALLED) $(TENSORRT_TRIED)
+else
+READY := $(INSTALLED)
+$(if $(TENSORRT),$(error TENSORRT=1 needs an NVIDIA GPU, and nvidia-smi -L shows none; check the driver))
+endif
+# A .venv that was made for the other extra loses what pip would take for installed: torch's CPU build, and the one of
+# onnxruntime and onnxruntime-gpu (they share a folder) that does not belong here.
+REPLACED := $(if $(filter gpu,$(EXTRA)),$(if $(wildcard $(VENV)/.installed-cpu*),torch onnxruntime),\
+	$(if $(wildcard $(VENV)/.installed-gpu*),onnxruntime-gpu))
+PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c $(CONSTRAINTS) \
 	$(if $(TORCH_INDEX),--extra-index-url '$(TORCH_INDEX)')
 PYTEST_ARGS ?= -n auto
 
 .PHONY: sweep export test lint selftest history report publish doctor list table gpu-evidence install clean
 .DEFAULT_GOAL := sweep
 
-sweep: $(INSTALLED)
+sweep: $(READY)
 	@$(BIN)/bakeoff sweep '$(MODEL)' \
 		$(if $(PRESET),--preset '$(PRESET)') $(if $(WORKLOAD),--workload '$(WORKLOAD)') \
 		$(if $(BACKENDS),--backends '$(BACKENDS)') $(if $(DTYPE),--dtype '$(DTYPE)') \
@@ -30,13 +47,13 @@ sweep: $(INSTALLED)
 		$(if $(THREADS),--threads '$(THREADS)') \
 		$(if $(NOTE),--note '$(NOTE)') $(if $(RESUME),--resume)
 
-export: $(INSTALLED)
+export: $(READY)
 	@$(BIN)/bakeoff export '$(MODEL)' $(if $(BACKEND),--backend '$(BACKEND)') $(if $(TO),--to '$(TO)') \
 		$(if $(PRESET),--preset '$(PRESET)') $(if $(WORKLOAD),--workload '$(WORKLOAD)') \
 		$(if $(DTYPE),--dtype '$(DTYPE)') $(if $(DEVICE),--device '$(DEVICE)') \
 		$(if $(CHECKPOINT),--checkpoint '$(CHECKPOINT)') $(if $(FORCE),--force)
 
-test: $(DEVELOPING)
+test: $(READY) $(DEVELOPING)
 	@$(BIN)/python -m pytest $(PYTEST_ARGS) -m 'not alone'
 	@$(BIN)/python -m pytest -m alone
 
@@ -45,38 +62,51 @@ lint: $(DEVELOPING)
 	@$(BIN)/ruff format --check .
 	@tools/typecheck $(BIN)/python
 
-selftest: $(INSTALLED)
+selftest: $(READY)
 	@$(BIN)/bakeoff selftest $(if $(QUICK),--quick)
 
-gpu-evidence: $(DEVELOPING)
+gpu-evidence: $(READY) $(DEVELOPING)
 	@BIN=$(BIN) $(if $(DRY),DRY=1) tools/gpu-evidence
 
-history: $(INSTALLED)
+history: $(READY)
 	@$(BIN)/bakeoff history
 	@$(BIN)/bakeoff plots --machine all
 
-report: $(INSTALLED)
+report: $(READY)
 	@$(BIN)/bakeoff report --html runs/report.html $(if $(MACHINE),--machine '$(MACHINE)')
 
-publish: $(INSTALLED)
+publish: $(READY)
 	@$(BIN)/bakeoff publish $(if $(MACHINE),--machine '$(MACHINE)')
 
-doctor list: $(INSTALLED)
+doctor list: $(READY)
 	@$(BIN)/bakeoff $@
 
-table: $(INSTALLED)
+table: $(READY)
 	@$(BIN)/bakeoff table '$(MODEL)' $(if $(MACHINE),--machine '$(MACHINE)')
 
-install: $(INSTALLED)
+install: $(READY)
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "bakeoff needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.12" >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 
-$(INSTALLED): pyproject.toml constraints.txt | $(VENV)/bin/python
+# The stamps of another extra or another set of constraints go, because this replaces what they stand for.
+$(INSTALLED): pyproject.toml $(CONSTRAINTS) | $(VENV)/bin/python
+	$(if $(strip $(REPLACED)),$(BIN)/python -m pip uninstall --yes $(strip $(REPLACED)))
+	@rm -f $(VENV)/.installed-* $(VENV)/.developing-* $(VENV)/.tensorrt*
 	$(PIP_INSTALL) -e '.[$(EXTRA)]'
+	@echo '$(CONSTRAINTS)' > $(VENV)/.constraints
 	@touch $@
+
+$(TENSORRT_TRIED): $(INSTALLED)
+	$(BIN)/python tools/install-tensorrt $(if $(TENSORRT),--required) $@ $(PIP_INSTALL) -e '.[gpu,tensorrt]'
+
+ifneq ($(TENSORRT),)
+ifneq ($(shell cat $(TENSORRT_TRIED) 2>/dev/null),installed)
+.PHONY: $(TENSORRT_TRIED)
+endif
+endif
 
 $(DEVELOPING): $(INSTALLED)
 	$(PIP_INSTALL) -e '.[$(EXTRA),test,lint]'

@@ -1,0 +1,182 @@
+"""What make installs, run in a copy of the Makefile with a Python that only writes down its calls."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+COPIED = ("Makefile", "pyproject.toml", "constraints.txt", "constraints-torch-2.11.txt", "tools/install-tensorrt")
+NVIDIA_SMI = '#!/bin/sh\necho "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-11111111-2222-3333-4444-555555555555)"\n'
+# Stands for `python3` and, after `-m venv`, for the environment's own. While the file `unreachable` exists, pip fails
+# for the extra `tensorrt` with its content: what pip 23.2 prints for the exception of wheel_stub 0.5.0 (error.py).
+PYTHON = """#!/bin/sh
+case "$1 $2" in
+    "-c "*) exit 0 ;;
+    "-m venv") mkdir -p "$3/bin" && cp "$0" "$3/bin/python" && exit 0 ;;
+    "tools/"*) exec {python} "$@" ;;
+esac
+echo "$*" >> calls
+case "$*" in *tensorrt*) test -e unreachable && cat unreachable >&2 && exit 1 ;; esac
+exit 0
+"""
+UNREACHABLE = """\
+  error: subprocess-exited-with-error
+
+  × Preparing metadata (pyproject.toml) did not run successfully.
+  │ exit code: 1
+  ╰─> [125 lines of output]
+          raise URLError(err)
+      urllib.error.URLError: <urlopen error [Errno -2] Name or service not known>
+
+      wheel_stub.error.InstallFailedError:
+      *******************************************************************************
+
+      The installation of tensorrt-cu13-libs for version 11.0.0.114 failed.
+
+      This is a special placeholder package which downloads a real wheel package
+error: metadata-generation-failed
+"""
+EVERYTHING_ELSE = "-m pip install --disable-pip-version-check -c constraints.txt -e .[gpu]"
+TENSORRT = "-m pip install --disable-pip-version-check -c constraints.txt -e .[gpu,tensorrt]"
+
+
+@dataclass(frozen=True, slots=True)
+class Checkout:
+    """A folder with a Makefile, on a host with an NVIDIA GPU or without."""
+
+    folder: Path
+    path: str
+
+    def make(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        environment = {"PATH": self.path, "HOME": str(self.folder)}
+        command = ["make", "--no-print-directory", f"PYTHON={self.folder}/python", *arguments]
+        return subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, check=False)
+
+    def installs(self, *arguments: str) -> Sequence[str]:
+        """The pip commands that a successful `make` runs."""
+        (self.folder / "calls").unlink(missing_ok=True)
+        done = self.make(*arguments)
+        assert done.returncode == 0, done.stderr
+        return self.calls()
+
+    def calls(self) -> Sequence[str]:
+        calls = self.folder / "calls"
+        return calls.read_text().splitlines() if calls.exists() else []
+
+
+def checkout(folder: Path, gpu: bool) -> Checkout:
+    for name in COPIED:
+        (folder / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, folder / name)
+    programs = folder / "programs"
+    programs.mkdir()
+    for name in ("sh", "cat", "cp", "echo", "make", "mkdir", "rm", "touch"):
+        found = shutil.which(name)
+        assert found is not None
+        (programs / name).symlink_to(found)
+    script(folder / "python", PYTHON.format(python=sys.executable))
+    if gpu:
+        script(programs / "nvidia-smi", NVIDIA_SMI)
+    return Checkout(folder, str(programs))
+
+
+def script(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+    path.chmod(0o755)
+
+
+@pytest.fixture
+def nvidia(tmp_path: Path) -> Checkout:
+    return checkout(tmp_path, gpu=True)
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Checkout:
+    return checkout(tmp_path, gpu=False)
+
+
+def test_shows_what_an_nvidia_host_would_install(nvidia: Checkout) -> None:
+    shown = nvidia.make("-n", "install").stdout
+    assert "-c constraints.txt  -e '.[gpu]'\n" in shown
+    assert "-c constraints.txt  -e '.[gpu,tensorrt]'\n" in shown
+    assert nvidia.calls() == []
+
+
+def test_installs_tensorrt_on_an_nvidia_host_once(nvidia: Checkout) -> None:
+    assert nvidia.installs("install") == [EVERYTHING_ELSE, TENSORRT]
+    assert nvidia.installs("install") == []
+    assert nvidia.installs("install", "TENSORRT=1") == []
+
+
+def test_a_host_without_a_gpu_gets_no_tensorrt(plain: Checkout) -> None:
+    assert plain.installs("install") == ["-m pip install --disable-pip-version-check -c constraints.txt -e .[cpu]"]
+    refused = plain.make("install", "TENSORRT=1")
+    assert refused.returncode == 2
+    assert "TENSORRT=1 needs an NVIDIA GPU" in refused.stderr
+
+
+def test_installs_the_rest_where_tensorrt_cannot_be_had(nvidia: Checkout) -> None:
+    (nvidia.folder / "unreachable").write_text(UNREACHABLE, encoding="utf-8")
+    done = nvidia.make("install")
+    assert done.returncode == 0
+    assert nvidia.calls() == [EVERYTHING_ELSE, TENSORRT]
+    (line,) = done.stderr.splitlines()
+    for part in (
+        "TensorRT is not installed, everything else is",
+        "tensorrt-cu13-libs 11.0.0.114 is a placeholder",
+        "URLError: <urlopen error [Errno -2] Name or service not known>",
+        "make install TENSORRT=1",
+        ".venv/tensorrt-install.log",
+    ):
+        assert part in line
+    assert (nvidia.folder / ".venv/tensorrt-install.log").read_text(encoding="utf-8") == UNREACHABLE
+
+
+def test_tries_tensorrt_again_only_when_asked(nvidia: Checkout) -> None:
+    unreachable = nvidia.folder / "unreachable"
+    unreachable.write_text(UNREACHABLE, encoding="utf-8")
+    nvidia.make("install")
+    assert nvidia.installs("install") == []
+    assert nvidia.make("install", "TENSORRT=1").returncode == 2
+    unreachable.unlink()
+    assert nvidia.installs("install") == []
+    assert nvidia.installs("install", "TENSORRT=1") == [TENSORRT]
+    assert nvidia.installs("install", "TENSORRT=1") == []
+
+
+def test_gives_pips_last_error_where_it_is_another(nvidia: Checkout) -> None:
+    text = "ERROR: first\nERROR: Could not install packages due to an OSError: [Errno 28] No space left on device\n"
+    (nvidia.folder / "unreachable").write_text(text, encoding="utf-8")
+    (line,) = nvidia.make("install").stderr.splitlines()
+    assert "Could not install packages due to an OSError: [Errno 28] No space left on device. To try again" in line
+
+
+def test_tries_everything_again_after_the_constraints_changed(nvidia: Checkout) -> None:
+    (nvidia.folder / "unreachable").write_text(UNREACHABLE, encoding="utf-8")
+    nvidia.make("install")
+    stamp = nvidia.folder / ".venv/.tensorrt"
+    changed = stamp.stat().st_mtime_ns + 10**9
+    assert stamp.exists()
+    os.utime(nvidia.folder / "constraints.txt", ns=(changed, changed))
+    assert nvidia.installs("install") == [EVERYTHING_ELSE, TENSORRT]
+
+
+def test_a_set_of_constraints_stays_until_another_is_named(nvidia: Checkout) -> None:
+    nvidia.installs("install")
+    other = [call.replace("constraints.txt", "constraints-torch-2.11.txt") for call in (EVERYTHING_ELSE, TENSORRT)]
+    assert nvidia.installs("install", "CONSTRAINTS=constraints-torch-2.11.txt") == other
+    assert nvidia.installs("install") == []
+    assert nvidia.installs("install", "CONSTRAINTS=constraints.txt") == [EVERYTHING_ELSE, TENSORRT]
+
+
+def test_replaces_the_cpu_builds_when_a_gpu_appears(plain: Checkout) -> None:
+    plain.installs("install")
+    script(plain.folder / "programs" / "nvidia-smi", NVIDIA_SMI)
+    assert plain.installs("install") == ["-m pip uninstall --yes torch onnxruntime", EVERYTHING_ELSE, TENSORRT]
+    assert plain.installs("install") == []

@@ -1,6 +1,6 @@
 # Everything lives in .venv; a target that needs it makes it, and does nothing when nothing changed.
 #   make sweep MODEL=wm [PRESET= WORKLOAD= BACKENDS= DTYPE= DEVICE= SUITE=full PROCESSES=5 BUILDS=3 NOTE= RESUME=1
-#                        CHECKPOINT=FILE BATCH=2 THREADS=4]
+#                        CHECKPOINT=FILE BATCH=2 THREADS=4 DEADLINE=3600]
 #   make export MODEL=wm BACKEND=aoti [TO=artifacts/... PRESET= WORKLOAD= DTYPE= DEVICE= CHECKPOINT= FORCE=1]
 #   make table MODEL=wm | report | publish [MACHINE=NAME|ID|all]: of this machine's records, unless MACHINE says whose
 #   make test | lint | selftest [QUICK=1] | history | doctor | list | gpu-evidence [DRY=1]
@@ -44,7 +44,7 @@ sweep: $(READY)
 		$(if $(DEVICE),--device '$(DEVICE)') $(if $(SUITE),--suite '$(SUITE)') \
 		$(if $(PROCESSES),--processes '$(PROCESSES)') $(if $(BUILDS),--builds '$(BUILDS)') \
 		$(if $(CHECKPOINT),--checkpoint '$(CHECKPOINT)') $(if $(BATCH),--batch '$(BATCH)') \
-		$(if $(THREADS),--threads '$(THREADS)') \
+		$(if $(THREADS),--threads '$(THREADS)') $(if $(DEADLINE),--deadline '$(DEADLINE)') \
 		$(if $(NOTE),--note '$(NOTE)') $(if $(RESUME),--resume)
 
 export: $(READY)

@@ -175,6 +175,11 @@ def test_a_set_of_constraints_stays_until_another_is_named(nvidia: Checkout) -> 
     assert nvidia.installs("install", "CONSTRAINTS=constraints.txt") == [EVERYTHING_ELSE, TENSORRT]
 
 
+def test_a_sweep_takes_a_deadline(plain: Checkout) -> None:
+    assert "--deadline '3600'" in plain.make("-n", "sweep", "MODEL=matrix-vae", "DEADLINE=3600").stdout
+    assert "--deadline" not in plain.make("-n", "sweep").stdout
+
+
 def test_replaces_the_cpu_builds_when_a_gpu_appears(plain: Checkout) -> None:
     plain.installs("install")
     script(plain.folder / "programs" / "nvidia-smi", NVIDIA_SMI)

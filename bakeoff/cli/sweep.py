@@ -29,6 +29,9 @@ def sweep(
     checkpoint: Annotated[str | None, typer.Option(help="Weights: .safetensors, or .pt as weights only.")] = None,
     processes: Annotated[int, typer.Option(help="Fresh processes for each variant: spread within and between.")] = 1,
     builds: Annotated[int, typer.Option(help="Fresh builds of each compiled variant, the best one shown.")] = 1,
+    deadline: Annotated[
+        float | None, typer.Option(help="Seconds a build may take (default: 600; 1200 for a GiB of weights and more).")
+    ] = None,
     final: Annotated[bool, typer.Option(help="Measure the two best rows against each other at the end.")] = True,
     runs: Runs = None,
     note: Annotated[str, typer.Option(help="Goes into the records and the history.")] = "",
@@ -46,8 +49,9 @@ def sweep(
     from bakeoff.machine import paths
     from bakeoff.plan.dry_run import estimate
     from bakeoff.plan.plan import make_plan
-    from bakeoff.plan.request import FINAL_S, Request
+    from bakeoff.plan.request import FINAL_S, Request, with_deadline
     from bakeoff.record.folders import folder_of
+    from bakeoff.record.policy import Policy
     from bakeoff.record.store import load_all
     from bakeoff.report.groups import newest
     from bakeoff.report.text import plan as plan_page
@@ -76,6 +80,7 @@ def sweep(
         checkpoint=named("--checkpoint", checkpoint),
         processes=processes,
         builds=builds,
+        policy=Policy() if deadline is None else with_deadline(Policy(), deadline),
         final_s=FINAL_S if final else 0.0,
     )
     folder = records_folder(runs)

@@ -2,7 +2,7 @@
 
 import os
 import stat
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -15,6 +15,7 @@ from bakeoff.variant import Variant
 FINAL_S = 30.0
 """Seconds of calls in the final of a sweep."""
 MOST_PROCESSES, MOST_BUILDS, MOST_THREADS = 100, 20, 1024
+LEAST_DEADLINE_S, MOST_DEADLINE_S = 1, 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,14 @@ def request_of(variant: Variant) -> Request:
         dtypes=(variant.dtype,),
         device=variant.device,
     )
+
+
+def with_deadline(policy: Policy, seconds: float) -> Policy:
+    """The policy with one deadline for builds of any size. Raises BakeoffError for an impossible number of seconds."""
+    if not LEAST_DEADLINE_S <= seconds <= MOST_DEADLINE_S:
+        text = f"--deadline {seconds:g}: give {LEAST_DEADLINE_S} to {MOST_DEADLINE_S} seconds"
+        raise BakeoffError(text, "bad-option")
+    return replace(policy, build_deadline_s=seconds, large_build_deadline_s=seconds)
 
 
 def check_request(request: Request) -> Settings:

@@ -1,4 +1,7 @@
-"""Durations and limits of measuring. They are constants of a sweep and are stored in each of its records."""
+"""Durations and limits of measuring. They are constants of a sweep and are stored in each of its records.
+
+A sweep's `--deadline` replaces both build deadlines; the others have no option.
+"""
 
 from dataclasses import dataclass
 
@@ -35,6 +38,6 @@ class Policy:
     startup_deadline_s: float = 120.0
     build_deadline_s: float = 600.0
     large_build_deadline_s: float = 1200.0
-    """Deadline of the build for weights of a GiB and more."""
+    """Deadline of the build for weights of a GiB and more. Both hold for the reference outputs and the trace too."""
     phase_deadline_s: float = 300.0
     """Deadline of each other phase."""

@@ -8,6 +8,7 @@ from bakeoff.machine.identity import this_machine
 from bakeoff.plan.memory import element_bytes
 from bakeoff.plan.rows import Row
 from bakeoff.process.gpu_memory import GpuPeaks
+from bakeoff.process.phases import PHASES
 from bakeoff.process.supervisor import Outcome
 from bakeoff.record.floor import below_floor
 from bakeoff.record.redact import recorded_environment, without_folders
@@ -100,7 +101,7 @@ def _unstable(record: Record, finding: Finding) -> Record:
 def _measurement(session: Session, row: Row, outcome: Outcome) -> Measurement:
     """The worker's report, or the status that its end means, with the parent's own findings and no local folders."""
     status = _STATUS.get(outcome.kind)
-    made = Measurement(status, outcome.reason) if status is not None else outcome.value
+    made = Measurement(status, _reason(outcome)) if status is not None else outcome.value
     findings = (*made.findings, *insensitive(made), *_findings(session, row, outcome))
     return replace(
         made,
@@ -109,6 +110,14 @@ def _measurement(session: Session, row: Row, outcome: Outcome) -> Measurement:
         traceback=without_folders(made.traceback),
         findings=tuple(replace(finding, text=without_folders(finding.text)) for finding in findings),
     )
+
+
+def _reason(outcome: Outcome) -> str:
+    """How a worker ended; after a build's deadline, with the option that gives it longer."""
+    late = outcome.kind == "timeout" and any(
+        phase == outcome.phase and info.deadline == "build" for phase, info in PHASES.items()
+    )
+    return f"{outcome.reason}; sweep with --deadline SECONDS to give it longer" if late else outcome.reason
 
 
 def with_gpu_peaks(memory: Memory, peaks: GpuPeaks | None) -> Memory:

@@ -177,6 +177,7 @@ OPTIONS: list[tuple[str, list[str | bytes], ErrorCode, list[str]]] = [
     ("checkpoint-device", ["--checkpoint", "/dev/full"], "bad-checkpoint", ["--checkpoint /dev/full"]),
     ("note", ["--note", b"\xff"], "bad-option", ["'\\udcff'"]),
     ("long-note", ["--note", "x" * 501], "bad-option", ["--note", "501"]),
+    ("deadline", ["--deadline", "0"], "bad-option", ["--deadline 0", "1 to 86400"]),
     ("never-runs", ["--backends", "eager+eager"], "not-composable", ["eager"]),
     ("resume-of-nothing", ["--resume", "--dry-run"], "nothing-to-resume", ["--resume"]),
     ("resume", ["--resume"], "nothing-to-resume", ["--resume"]),

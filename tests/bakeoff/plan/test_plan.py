@@ -22,7 +22,7 @@ from bakeoff.plan.checkpoint import checkpoint_hash
 from bakeoff.plan.dry_run import estimate
 from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.reference import reference_folder
-from bakeoff.plan.request import Request
+from bakeoff.plan.request import Request, with_deadline
 from bakeoff.record.policy import Policy
 from bakeoff.report.text import plan
 from bakeoff.variant import parse_variant
@@ -320,6 +320,19 @@ class TestPrecheck:
             for preset in ("tiny", "1b")
         }
         assert deadlines == {"tiny": policy.build_deadline_s, "1b": policy.large_build_deadline_s}
+
+    def test_a_deadline_is_for_every_size(self) -> None:
+        policy = with_deadline(Policy(min_s=2.0), 3000.0)
+        for preset in ("tiny", "1b"):
+            request = Request("wm", (preset,), ("step",), ("eager",), ("fp32",), "cpu", policy=policy)
+            assert make_plan(request).rows[0].build_deadline_s == 3000.0
+        assert replace(policy, build_deadline_s=600.0, large_build_deadline_s=1200.0) == Policy(min_s=2.0)
+
+    @pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -1.0, 0.0, 0.5, 86_401.0])
+    def test_an_impossible_deadline_is_refused(self, seconds: float) -> None:
+        with pytest.raises(BakeoffError, match=f"--deadline {seconds:g}: give 1 to 86400 seconds") as refused:
+            with_deadline(Policy(), seconds)
+        assert refused.value.code == "bad-option"
 
 
 @pytest.mark.usefixtures("cpu")

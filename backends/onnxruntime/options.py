@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bakeoff.backends.graphs import INSTALL as _INSTALL
+from bakeoff.backends.install import onnxruntime_gpu_command
 
 PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtExecutionProvider"}
-INSTALL = f"{_INSTALL}; for CUDA, replace onnxruntime by onnxruntime-gpu"
+INSTALL = f"{_INSTALL}; for CUDA: {onnxruntime_gpu_command()}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,9 @@ from importlib.metadata import version
 from typing import Any
 
 from bakeoff.backends.backend import Requirement, Unavailable
+from bakeoff.backends.install import tensorrt_command
 
-INSTALL = "run in a checkout of bakeoff, on a host with an NVIDIA GPU: pip install -e '.[gpu,tensorrt]'"
+INSTALL = f"run in a checkout of bakeoff, on a host with an NVIDIA GPU: {tensorrt_command()}"
 REQUIRES = (Requirement("torch_tensorrt", INSTALL), Requirement("tensorrt", INSTALL))
 
 

@@ -1,0 +1,34 @@
+"""Commands that install a missing library and leave the installed torch as it is, for error messages.
+
+Without constraints pip takes the newest torch-tensorrt, which replaces torch under every package that was built for it.
+"""
+
+from importlib.metadata import PackageNotFoundError, version
+
+_SETS = {"2.13": "constraints.txt", "2.11": "constraints-torch-2.11.txt"}
+"""The checkout's sets of constraints, by the torch that they keep."""
+
+
+def tensorrt_command() -> str:
+    """Installs torch_tensorrt and TensorRT for the installed torch."""
+    torch = _torch()
+    minor = ".".join(torch.split(".")[:2])
+    if minor not in _SETS:
+        return f"pip install 'torch=={torch}' 'torch-tensorrt=={minor}.*'"
+    other = f" CONSTRAINTS={_SETS[minor]}" if _SETS[minor] != "constraints.txt" else ""
+    return f"make install TENSORRT=1{other} (or pip install -c {_SETS[minor]} -e '.[gpu,tensorrt]')"
+
+
+def onnxruntime_gpu_command() -> str:
+    """Installs onnxruntime-gpu in place of onnxruntime, which has its files in the same folder."""
+    minor = ".".join(_torch().split(".")[:2])
+    constraints = f"-c {_SETS[minor]} " if minor in _SETS else ""
+    return f"pip uninstall --yes onnxruntime onnxruntime-gpu; pip install {constraints}onnxruntime-gpu"
+
+
+def _torch() -> str:
+    """The installed torch's version; where there is none, that of the first set."""
+    try:
+        return version("torch")
+    except PackageNotFoundError:
+        return next(iter(_SETS))

@@ -27,6 +27,7 @@ from bakeoff.backends.backend import (
     Proof,
     Unsupported,
 )
+from bakeoff.backends.compilers import missing_cpp_compiler, missing_cuda_toolkit
 from bakeoff.backends.format import ArtifactFormat, HostRequirement, Opening, Run, WriteRequest, Written
 from bakeoff.backends.graphs import (
     TORCH,
@@ -59,6 +60,12 @@ class Options:
 
 def _unsupported(options: Options, device: str, _dtype: str) -> str | None:
     return FREEZING_ON_CUDA if options.freezing and device != "cpu" else None
+
+
+def _missing(options: Options, device: str) -> str | None:
+    """On CUDA the package's wrapper is C++ that calls the CUDA runtime, besides Triton's kernels."""
+    missing = missing_compiler(options, device)
+    return missing if device == "cpu" else missing or missing_cpp_compiler() or missing_cuda_toolkit()
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +256,7 @@ BACKEND = Backend(
         DefaultOptions(Options(freezing=True), devices=("cpu",), suite="full"),
         DefaultOptions(Options(max_autotune=True), suite="full"),
     ),
-    capability=Capability(requires=(TORCH,), missing=missing_compiler, unsupported=_unsupported),
+    capability=Capability(requires=(TORCH,), missing=_missing, unsupported=_unsupported),
     evidence=Evidence(
         checks="the package loaded from disk holds a compiled library, and its wrapper makes every call",
         uses_inductor=True,

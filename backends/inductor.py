@@ -6,8 +6,6 @@ of torch.compile's modes. Convolutions and large matrix products call oneDNN, cu
 faster kernel.
 """
 
-import os
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,6 +23,7 @@ from bakeoff.backends.backend import (
     Outputs,
     Proof,
 )
+from bakeoff.backends.compilers import missing_cpp_compiler, missing_for_triton
 from bakeoff.backends.graphs import TORCH
 from bakeoff.backends.torch_compile import CompiledEngine, CompileLog, compile_whole
 from bakeoff.backends.torch_internals import INDUCTOR_KERNELS, compile_with_inductor, inductor_mode
@@ -51,12 +50,8 @@ def _unsupported(options: Options, device: str, _dtype: str) -> str | None:
 
 
 def missing_compiler(_options: Any, device: str) -> str | None:
-    """Why inductor's C++ cannot be compiled on this host; None if it can. Always None on CUDA, which uses Triton."""
-    if device == "cpu" and not (
-        shutil.which(os.environ.get("CXX", "")) or shutil.which("g++") or shutil.which("clang++")
-    ):
-        return "no C++ compiler found (looked for $CXX, g++, clang++); install g++"
-    return None
+    """Why what inductor generates cannot be compiled on this host, C++ on a CPU and Triton on CUDA; None if it can."""
+    return missing_cpp_compiler() if device == "cpu" else missing_for_triton()
 
 
 def compiler_environment(cache_dir: Path) -> Mapping[str, str]:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from bakeoff.machine import host, paths
+from bakeoff.machine.gpu_limits import gpu_limits
 from bakeoff.machine.host import Host
 from bakeoff.machine.known_issues import known_issues
 from bakeoff.models.types import DEVICES, DTYPES
@@ -20,6 +21,7 @@ class Diagnosis:
     available_bytes: int
     native_bf16: bool
     known_bad: tuple[str, ...]
+    gpu_limits: tuple[str, ...]
     backends: tuple[BackendLine, ...]
     runs: str
     cache: str
@@ -36,6 +38,7 @@ def read() -> Diagnosis:
         available_bytes=host.available_bytes("cpu"),
         native_bf16=host.has_native_bf16(),
         known_bad=tuple(text for device in devices for _, text in known_issues(versions, device, DTYPES)),
+        gpu_limits=gpu_limits(host.read_host().gpus, host.cuda_runtime()),
         backends=read_backends(),
         runs=str(paths.runs_folder()),
         cache=str(paths.cache_folder()),
@@ -59,7 +62,7 @@ def render(found: Diagnosis) -> str:
     lines.append("versions  " + ", ".join(f"{name} {version}" for name, version in found.versions.items()))
     if "torch" not in found.versions:
         lines.append(f"problem   torch is not installed. {INSTALL}")
-    lines += [f"warning   {text}" for text in found.known_bad]
+    lines += [f"warning   {text}" for text in (*found.known_bad, *found.gpu_limits)]
     lines += [f"records   {found.runs}", f"caches    {found.cache}", ""]
     for line in found.backends:
         lines.append(f"{line.backend} on {line.device}: {line.gap or 'ready'}")

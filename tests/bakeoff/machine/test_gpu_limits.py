@@ -1,0 +1,91 @@
+"""What `doctor` says of GPUs and drivers that cannot do all that a sweep asks."""
+
+import sys
+from collections.abc import Iterator, Sequence
+
+import pytest
+from fake_nvml import FakeGpu, FakeNvml, whole_gpu
+
+from bakeoff.machine import gpus, host
+from bakeoff.machine.gpu_limits import gpu_limits
+from bakeoff.report.text import doctor
+
+UUID, INSTANCE = (f"{digit * 8}-0000-0000-0000-000000000000" for digit in "12")
+CUDA = "13.0.96"
+
+
+@pytest.fixture(autouse=True)
+def _fresh_facts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.delenv(gpus.VISIBLE, raising=False)
+    host.read_host.cache_clear()
+    yield
+    host.read_host.cache_clear()
+
+
+def limits(
+    monkeypatch: pytest.MonkeyPatch, gpu: FakeGpu, driver: str = "580.159.03", cuda: str = CUDA
+) -> Sequence[str]:
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml([gpu], driver))
+    return gpu_limits(gpus.read_gpus(), cuda)
+
+
+def test_a_hopper_gpu_with_a_new_driver_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert limits(monkeypatch, whole_gpu(UUID)) == ()
+
+
+@pytest.mark.parametrize(
+    ("capability", "cuda", "words"),
+    [
+        ((6, 1), CUDA, ["CUDA 13", "Triton", "bf16", "fp8"]),
+        ((7, 0), CUDA, ["CUDA 13", "bf16", "fp8"]),
+        ((7, 0), "12.6.77", ["bf16", "fp8"]),
+        ((7, 5), CUDA, ["bf16", "fp8"]),
+        ((8, 0), CUDA, ["fp8"]),
+        ((8, 6), CUDA, ["fp8"]),
+        ((8, 9), CUDA, []),
+        ((10, 0), CUDA, []),
+        ((12, 0), CUDA, []),
+    ],
+)
+def test_compute_capability(
+    monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], cuda: str, words: Sequence[str]
+) -> None:
+    found = limits(monkeypatch, whole_gpu(UUID, "NVIDIA X", CudaComputeCapability=capability), cuda=cuda)
+    assert len(found) == len(words)
+    for text, word in zip(found, words, strict=True):
+        assert text.startswith(f"NVIDIA X, compute capability {capability[0]}.{capability[1]}: ")
+        assert word in text
+
+
+@pytest.mark.parametrize(
+    ("driver", "cuda", "least"),
+    [("575.57.08", CUDA, "580"), ("470.82", "12.8.90", "525"), ("575.57.08", "12.8.90", ""), ("580.65.06", CUDA, "")],
+)
+def test_driver(monkeypatch: pytest.MonkeyPatch, driver: str, cuda: str, least: str) -> None:
+    found = limits(monkeypatch, whole_gpu(UUID), driver, cuda)
+    assert len(found) == bool(least)
+    assert all(f"driver {driver} is older than {least}" in text for text in found)
+
+
+def test_a_fact_that_nvml_does_not_tell_is_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert limits(monkeypatch, FakeGpu(f"GPU-{UUID}", {"Name": "NVIDIA X"}), cuda="") == ()
+
+
+def test_mig(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An instance is a part of a GPU; without one NVML lists the whole GPU, which CUDA does not."""
+    part = FakeGpu(f"MIG-{INSTANCE}", {"Name": "NVIDIA H100 80GB HBM3 MIG 1g.10gb"})
+    split = whole_gpu(UUID, MigMode=(1, 1))
+    (text,) = limits(monkeypatch, split)
+    assert "NVIDIA H100 80GB HBM3 is in MIG mode and has no instance" in text
+    assert "nvidia-smi -mig 0" in text
+    split.instances = [part]
+    (text,) = limits(monkeypatch, split)
+    assert text.startswith("NVIDIA H100 80GB HBM3 MIG 1g.10gb is a MIG instance")
+
+
+def test_doctor_names_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml([whole_gpu(UUID, "NVIDIA T4", CudaComputeCapability=(7, 5))]))
+    monkeypatch.setattr(host, "cuda_runtime", lambda: CUDA)
+    text = doctor.render(doctor.read())
+    warnings = [line for line in text.splitlines() if line.startswith("warning   NVIDIA T4, compute capability 7.5")]
+    assert len(warnings) == 2

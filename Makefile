@@ -20,6 +20,7 @@ INSTALLED := $(VENV)/.installed-$(EXTRA)$(SET)
 DEVELOPING := $(VENV)/.developing-$(EXTRA)$(SET)
 # Holds `installed`, or why TensorRT is not.
 TENSORRT_TRIED := $(VENV)/.tensorrt$(SET)
+$(if $(filter-out 1,$(TENSORRT)),$(error TENSORRT=$(TENSORRT): give 1, or leave it out))
 ifeq ($(EXTRA),gpu)
 READY := $(INSTALLED) $(TENSORRT_TRIED)
 else

@@ -121,6 +121,13 @@ def test_a_host_without_a_gpu_gets_no_tensorrt(plain: Checkout) -> None:
     assert "TENSORRT=1 needs an NVIDIA GPU" in refused.stderr
 
 
+def test_refuses_other_values(nvidia: Checkout) -> None:
+    refused = nvidia.make("install", "TENSORRT=0")
+    assert refused.returncode == 2
+    assert "TENSORRT=0: give 1, or leave it out" in refused.stderr
+    assert nvidia.calls() == []
+
+
 def test_installs_the_rest_where_tensorrt_cannot_be_had(nvidia: Checkout) -> None:
     (nvidia.folder / "unreachable").write_text(UNREACHABLE, encoding="utf-8")
     done = nvidia.make("install")

@@ -5,6 +5,8 @@ import shutil
 import sysconfig
 from pathlib import Path
 
+_USUAL_TOOLKIT = "/usr/local/cuda"
+
 
 def missing_cpp_compiler() -> str | None:
     """Why C++ cannot be compiled; None if it can. Only $CXX, else g++ is taken (torch/_inductor/config.py, cpp.cxx)."""
@@ -41,10 +43,10 @@ def missing_cuda_toolkit() -> str | None:
     home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
     nvcc = shutil.which("nvcc")
     if home is None:
-        home = str(Path(nvcc).parents[1]) if nvcc else "/usr/local/cuda"
+        home = str(Path(nvcc).parents[1]) if nvcc else _USUAL_TOOLKIT
     if Path(home, "include", "cuda_runtime_api.h").exists():
         return None
     return (
         f"no CUDA toolkit found ({home}/include/cuda_runtime_api.h does not exist; looked at $CUDA_HOME, $CUDA_PATH, "
-        "nvcc, /usr/local/cuda); install the toolkit of torch's CUDA version, or set CUDA_HOME to it"
+        f"nvcc, {_USUAL_TOOLKIT}); install the toolkit of torch's CUDA version, or set CUDA_HOME to it"
     )

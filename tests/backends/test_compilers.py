@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bakeoff.backends import resolve_backend
+from bakeoff.backends import compilers, resolve_backend
 
 
 class FakeHost:
@@ -104,9 +104,9 @@ def test_ahead_of_time_on_cuda_needs_the_toolkit(host: FakeHost, variable: str) 
     assert host.gap("aoti") is None
 
 
-@pytest.mark.skipif(Path("/usr/local/cuda").exists(), reason="this host has a CUDA toolkit where torch looks last")
-def test_says_where_it_looked(host: FakeHost) -> None:
+def test_looks_last_where_the_toolkit_usually_is(host: FakeHost) -> None:
     host.program("gcc", "g++")
-    assert "(/usr/local/cuda/include/cuda_runtime_api.h does not exist; looked at $CUDA_HOME" in (
-        host.gap("aoti") or ""
-    )
+    host.monkeypatch.setattr(compilers, "_USUAL_TOOLKIT", str(host.folder / "usual"))
+    assert f"({host.folder}/usual/include/cuda_runtime_api.h does not exist; looked at" in (host.gap("aoti") or "")
+    host.header(host.folder / "usual/include/cuda_runtime_api.h")
+    assert host.gap("aoti") is None

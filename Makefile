@@ -3,7 +3,8 @@
 #                        CHECKPOINT=FILE BATCH=2 THREADS=4 DEADLINE=3600]
 #   make export MODEL=wm BACKEND=aoti [TO=artifacts/... PRESET= WORKLOAD= DTYPE= DEVICE= CHECKPOINT= FORCE=1]
 #   make table MODEL=wm | report | publish [MACHINE=NAME|ID|all]: of this machine's records, unless MACHINE says whose
-#   make test | lint | selftest [QUICK=1] | history | doctor | list | gpu-evidence [DRY=1]
+#   make test | lint | selftest [QUICK=1] | history | doctor | list
+#   make gpu-evidence [DRY=1 STEPS='smoke-*,torch-*' BUDGET=540 RETRY=1]
 #   make install [TENSORRT=1 CONSTRAINTS=constraints-torch-2.11.txt]
 # A host without an NVIDIA GPU: make TORCH_INDEX=<PyTorch's CPU wheel index> avoids gigabytes of CUDA libraries.
 # A host with one gets TensorRT too. Where its libraries cannot be had, everything else works, and TENSORRT=1 tries again.
@@ -67,7 +68,8 @@ selftest: $(READY)
 	@$(BIN)/bakeoff selftest $(if $(QUICK),--quick)
 
 gpu-evidence: $(READY) $(DEVELOPING)
-	@BIN=$(BIN) $(if $(DRY),DRY=1) tools/gpu-evidence
+	@BIN=$(BIN) tools/gpu-evidence $(if $(DRY),--dry-run) $(if $(STEPS),--only '$(STEPS)') \
+		$(if $(BUDGET),--budget '$(BUDGET)') $(if $(RETRY),--retry)
 
 history: $(READY)
 	@$(BIN)/bakeoff history

@@ -1,63 +1,362 @@
-"""What `make gpu-evidence` does, with a bakeoff that only notes how it is called; and that its real plans exist."""
+"""tools/gpu-evidence: its steps, with a Python that only notes how it is called, and its plans, which must exist."""
 
+import io
+import json
 import os
+import re
+import shutil
+import signal
 import subprocess
 import sys
+import tarfile
+import time
+import venv
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-TOOL = Path(__file__).resolve().parents[1] / "tools" / "gpu-evidence"
-STEPS = ("torch", "onnxruntime", "tensorrt")
+import pytest
+
+from bakeoff.backends import backend_names, resolve_backend
+
+ROOT = Path(__file__).resolve().parents[1]
+TOOLS = ROOT / "tools"
+sys.path.insert(0, str(TOOLS))
+
+from gpu_evidence import main as tool  # noqa: E402
+from gpu_evidence import plans, smoke  # noqa: E402
+from gpu_evidence.processes import SIGNALS  # noqa: E402
+from gpu_evidence.steps import GPU_BACKEND_TESTS, GPU_TESTS, SUBJECTS, Step, steps  # noqa: E402
+
+ALL = steps()
+FACTS = {
+    "missing": {},
+    "code": "abc",
+    "versions": {"torch": "2.13.0"},
+    "gpus": ["NVIDIA H100"],
+    "driver": "580",
+}
 
 
-def evidence(folder: Path, **settings: str) -> list[str]:
-    environment = {**os.environ, "OUT": str(folder / "evidence"), "MODELS": "wm image", **settings}
-    ran = subprocess.run(
-        [str(TOOL)], env=environment, cwd=folder, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert ran.stderr == ""
-    return ran.stdout.splitlines()
+@dataclass
+class Pretended:
+    """A folder with a Python that notes its calls: it fails, or sleeps, where the call holds a given text."""
 
+    folder: Path
+    monkeypatch: pytest.MonkeyPatch
+    capsys: "pytest.CaptureFixture[str]"
+    facts: dict[str, Any] = field(default_factory=lambda: dict(FACTS))
 
-def pretend(folder: Path, fails: str) -> Path:
-    """A folder with a `bakeoff` and a `python` that note their arguments; a call that holds `fails` exits 1."""
-    bin_folder = folder / "bin"
-    bin_folder.mkdir(exist_ok=True)
-    for name in ("bakeoff", "python"):
-        script = bin_folder / name
-        script.write_text(
-            f'#!/bin/sh\necho "{name} $*" >> {folder}/called\necho said\ncase "$*" in *"{fails}"*) exit 1;; esac\n'
+    def answer(self, fails: str = "nothing", code: int = 1, sleeps: str = "nothing") -> None:
+        records = self.folder / "runs/machine/records"
+        records.mkdir(parents=True, exist_ok=True)
+        (self.folder / "facts.json").write_text(json.dumps(self.facts | {"runs": str(self.folder / "runs")}))
+        python = self.folder / "python"
+        python.write_text(
+            f"""#!/bin/sh
+case "$*" in
+*find_spec*) echo {ROOT}/backends/__init__.py; exit 0;;
+*gpu_evidence.facts*) cat {self.folder}/facts.json; exit 0;;
+*" table "*) echo "the table"; exit 0;;
+esac
+echo "$*" >> {self.folder}/called
+echo "[1/2] running"
+echo "[2/2] this  ok  1.00 ms"
+echo "said by $1 $2 $3 $4"
+case "$*" in *"{sleeps}"*) exec sleep 60;; esac
+case "$*" in *"{fails}"*) exit {code};; esac
+case "$*" in
+*" sweep "*) echo '{{}}' > {records}/$$.json;;
+*" export "*) for to; do :; done; mkdir -p $to; echo '{{}}' > $to/manifest.json; echo > $to/weights.bin;;
+esac
+"""
         )
-        script.chmod(0o755)
-    return bin_folder
+        python.chmod(0o755)
+
+    def arguments(self, *arguments: str) -> list[str]:
+        return ["--folder", str(self.folder / "evidence"), *arguments]
+
+    def call(self, *arguments: str) -> tuple[int, list[str]]:
+        code = tool.main(self.arguments(*arguments))
+        return code, self.capsys.readouterr().out.splitlines()
+
+    def called(self) -> list[str]:
+        """The calls since the last question."""
+        path = self.folder / "called"
+        lines = path.read_text().splitlines() if path.exists() else []
+        path.unlink(missing_ok=True)
+        return lines
+
+    def archived(self) -> dict[str, bytes]:
+        with tarfile.open(fileobj=io.BytesIO((self.folder / "evidence/evidence.tar.gz").read_bytes())) as archive:
+            return {name: archive.extractfile(name).read() for name in archive.getnames()}  # type: ignore[union-attr]
 
 
-def called(folder: Path) -> list[str]:
-    lines = (folder / "called").read_text().splitlines()
-    (folder / "called").unlink()
-    return lines
+@pytest.fixture
+def pretended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: "pytest.CaptureFixture[str]"
+) -> Iterator[Pretended]:
+    monkeypatch.setenv("BIN", str(tmp_path))
+    monkeypatch.setattr(tool, "LEAST_S", 0.1)
+    monkeypatch.setattr(tool, "GRACE_S", 0.1)
+    handlers = [signal.getsignal(number) for number in SIGNALS]
+    yield Pretended(tmp_path, monkeypatch, capsys)
+    for number, handler in zip(SIGNALS, handlers, strict=True):
+        signal.signal(number, handler)
 
 
-def test_a_failure_stops_nothing_and_is_all_that_a_second_call_repeats(tmp_path: Path) -> None:
-    bin_folder = str(pretend(tmp_path, "sweep image --device cuda --dtype bf16 --backends eager"))
-    said = evidence(tmp_path, BIN=bin_folder)
-    first = called(tmp_path)
-    assert first[0] == "python -m pytest -q -m gpu"
-    assert first[1] == "bakeoff selftest"
-    sweeps = [line for line in first if "sweep" in line]
-    assert [line.split()[2] for line in sweeps] == ["wm", "image"] * len(STEPS)
-    assert all("--device cuda" in line and "--no-final" in line for line in sweeps)
+def sweeps(calls: list[str]) -> list[str]:
+    return [line.split(" sweep ")[1].split()[0] for line in calls if " sweep " in line]
+
+
+def test_a_failure_stops_nothing_and_is_repeated_only_when_asked(pretended: Pretended) -> None:
+    only = ("--only", "torch-*,export-aoti-wm")
+    pretended.answer(fails="sweep image")
+    code, said = pretended.call(*only)
+    assert code == 1
+    first = pretended.called()
+    assert sweeps(first) == ["wm", "wm", "image", "audio", "matrix-vae"]
+    assert said.count("  this  ok  1.00 ms") == 5
+    assert not any("running" in line for line in said)
+    assert all("--device cuda" in line and "--no-final" in line for line in first if " sweep " in line)
     assert any(line.startswith("torch-image") and "exit 1" in line for line in said)
-    exports = [line.split()[2:5] for line in first if line.startswith("bakeoff export")]
-    assert exports[:2] == [["wm", "--backend", "aoti"], ["wm", "--backend", "tensorrt-aot"]]
-    assert len(exports) == 2 * 4
-    evidence(tmp_path, BIN=str(pretend(tmp_path, "never")))
-    assert [line for line in called(tmp_path) if "sweep" in line] == [
-        line for line in sweeps if "image" in line and "eager" in line
-    ]
+    assert [line.split()[3] for line in first if "export" in line or "verify" in line] == ["export", "verify"]
+    pretended.answer()
+    code, said = pretended.call(*only)
+    assert (code, pretended.called()) == (1, [])
+    assert "failed: torch-image" in said
+    code, said = pretended.call(*only, "--retry")
+    assert (code, sweeps(pretended.called())) == (0, ["image"])
 
 
-def test_every_plan_exists(tmp_path: Path) -> None:
-    """A name or an option that no backend has would be found here; without a GPU the plans are the CPU's."""
-    said = evidence(tmp_path, BIN=str(Path(sys.executable).parent), DRY="1", MODELS="toy")
-    assert [(line.split()[0], line.split()[1]) for line in said] == [(f"{step}-toy", "ok") for step in STEPS]
-    assert not list((tmp_path / "evidence" / "done").iterdir())
+@pytest.mark.parametrize(
+    "change",
+    [{"code": "other"}, {"versions": {"torch": "2.14.0"}}, {"gpus": ["NVIDIA H200"]}, {"driver": "590"}],
+    ids=lambda change: next(iter(change)),
+)
+def test_what_was_done_on_other_grounds_is_done_anew(pretended: Pretended, change: dict[str, object]) -> None:
+    only = ("--only", "torch-audio")
+    pretended.answer()
+    pretended.call(*only)
+    assert sweeps(pretended.called()) == ["audio"]
+    pretended.facts |= change
+    pretended.answer()
+    pretended.call(*only)
+    assert sweeps(pretended.called()) == ["audio"]
+    pretended.call(*only)
+    assert pretended.called() == []
+
+
+def test_a_call_ends_in_time_and_the_next_one_goes_on(pretended: Pretended) -> None:
+    only = ("--only", "torch-image,torch-audio,torch-matrix-vae")
+    pretended.answer(sleeps="sweep audio")
+    code, said = pretended.call(*only, "--budget", "1.5")
+    assert code == 75
+    assert sweeps(pretended.called()) == ["image", "audio"]
+    assert any(line.startswith("torch-audio") and "cut" in line for line in said)
+    assert any(line.startswith("left: torch-audio torch-matrix-vae") for line in said)
+    pretended.answer()
+    assert pretended.call(*only)[0] == 0
+    calls = pretended.called()
+    assert sweeps(calls) == ["audio", "matrix-vae"]
+    assert ["--resume" in line for line in calls] == [True, False]
+
+
+def test_a_cut_sweep_that_cannot_be_resumed_begins_anew(pretended: Pretended) -> None:
+    """As on another machine, which has no state of the sweep: bakeoff then ends with exit code 2."""
+    only = ("--only", "torch-image,torch-audio")
+    pretended.answer(sleeps="sweep audio")
+    assert pretended.call(*only, "--budget", "1.5")[0] == 75
+    pretended.called()
+    pretended.answer(fails="--resume", code=2)
+    assert pretended.call(*only)[0] == 0
+    assert ["--resume" in line for line in pretended.called()] == [True, False]
+
+
+def test_a_step_that_never_fits_does_not_hold_up_the_others(pretended: Pretended) -> None:
+    only = ("--only", "export-aoti-image,export-aoti-audio")
+    pretended.answer(sleeps="export image")
+    assert pretended.call(*only, "--budget", "1")[0] == 75
+    _, said = pretended.call(*only, "--budget", "1")
+    assert any(line.startswith("export-aoti-image") and "exit 124 before" in line for line in said)
+    assert any("export audio" in line for line in pretended.called())
+
+
+def test_interrupting_leaves_an_archive_and_a_state(pretended: Pretended) -> None:
+    pretended.answer(sleeps="sweep audio")
+    arguments = pretended.arguments("--only", "torch-image,torch-audio")
+    process = subprocess.Popen(
+        [sys.executable, str(TOOLS / "gpu-evidence"), *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    called, deadline = pretended.folder / "called", time.monotonic() + 60
+    while not (called.exists() and "sweep audio" in called.read_text()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    _, complained = process.communicate(timeout=60)
+    assert process.returncode == 130, complained
+    assert b"Traceback" not in complained
+    assert {"runs/evidence/logs/torch-image.log", "runs/evidence/state.json"} <= set(pretended.archived())
+    pretended.called()
+    pretended.answer()
+    assert pretended.call(*arguments[2:])[0] == 0
+    (call,) = pretended.called()
+    assert "sweep audio" in call
+    assert "--resume" in call
+
+
+def test_the_archive_holds_what_is_new_and_no_weights(pretended: Pretended) -> None:
+    earlier = pretended.folder / "runs/machine/records/earlier.json"
+    earlier.parent.mkdir(parents=True)
+    earlier.write_text("{}")
+    pretended.answer()
+    assert pretended.call("--only", "torch-audio,export-aoti-wm")[0] == 0
+    names = set(pretended.archived())
+    records = {name for name in names if name.startswith("runs/machine/records/")}
+    assert len(records) == 1
+    assert "runs/machine/records/earlier.json" not in records
+    assert names - records == {
+        "runs/evidence/state.json",
+        "runs/evidence/logs/torch-audio.log",
+        "runs/evidence/logs/export-aoti-wm.log",
+        "runs/evidence/tables/audio.txt",
+        "runs/evidence/manifests/export-aoti-wm.json",
+    }
+
+
+def test_unpacked_on_another_machine_the_archive_goes_on(pretended: Pretended) -> None:
+    pretended.answer()
+    pretended.call("--only", "torch-image")
+    archived = pretended.archived()
+    shutil.rmtree(pretended.folder / "evidence")
+    for name, data in archived.items():
+        path = pretended.folder / name.removeprefix("runs/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    pretended.called()
+    assert pretended.call("--only", "torch-image,torch-audio")[0] == 0
+    assert sweeps(pretended.called()) == ["audio"]
+
+
+def test_the_first_line_says_what_does_not_import(pretended: Pretended) -> None:
+    pretended.facts["missing"] = {"torch_tensorrt": "ModuleNotFoundError: No module named 'torch_tensorrt'"}
+    pretended.answer()
+    code, said = pretended.call("--only", "torch-audio")
+    assert code == 0
+    assert re.match(r"DOES NOT IMPORT: torch_tensorrt: .*No module named", said[0])
+    pretended.facts = {"missing": {"bakeoff": "ModuleNotFoundError: No module named 'msgspec'"}}
+    pretended.answer()
+    code, said = pretended.call("--only", "torch-audio")
+    assert code == 2
+    assert "msgspec" in said[0]
+
+
+def test_without_a_gpu_nothing_is_run(pretended: Pretended) -> None:
+    pretended.facts["gpus"] = []
+    pretended.answer()
+    assert pretended.call("--only", "torch-*")[0] == 2
+    assert pretended.called() == []
+    assert pretended.call("--only", "nonsense-*")[0] == 2
+
+
+def test_the_order_is_that_of_worth() -> None:
+    names = [step.name for step in ALL]
+    assert len(set(names)) == len(names)
+    assert [step.kind for step in ALL[:2]] == ["smoke", "smoke"]
+    table = [step for step in ALL if step.name.startswith("torch-")]
+    assert ALL[2 : 2 + len(SUBJECTS)] == tuple(table)
+    assert [step.subject for step in table] == list(SUBJECTS)
+    assert {step.backends for step in table} == {("eager", "cudagraph", "inductor[]", "inductor[mode=reduce-overhead]")}
+    groups = list(dict.fromkeys(re.sub(r"-(wm-.*|image|audio|matrix-vae)$", "", step.name) for step in ALL))
+    assert groups.index("tensorrt") < groups.index("tensorrt-aot") < groups.index("fp8") < groups.index("aoti")
+    assert (
+        groups.index("onnxruntime") < groups.index("baselines") < groups.index("gpu-tests") < groups.index("selftest")
+    )
+    assert ALL[-1].kind == "export"
+
+
+def test_every_backend_for_cuda_is_tried_swept_and_exported() -> None:
+    usable = [resolve_backend(name) for name in backend_names() if "cuda" in resolve_backend(name).capability.devices]
+    swept = " ".join(use for step in ALL if step.kind == "sweep" for use in step.backends)
+    exported = {use for step in ALL if step.kind == "export" for use in step.backends}
+    for backend in usable:
+        assert re.search(rf"(^|[ +]){re.escape(backend.name)}\b(?![-.])", swept) or backend.name in exported, (
+            backend.name
+        )
+        assert any(use.startswith((backend.name + "[", backend.name + "+")) for use in plans.every_backend("cuda"))
+        assert (backend.artifact is not None) == (backend.name in exported), backend.name
+
+
+def test_every_test_for_gpus_is_in_a_step() -> None:
+    marked = [path for path in (ROOT / "tests").rglob("test_*.py") if "pytest.mark.gpu" in path.read_text()]
+    marked.remove(Path(__file__))
+    assert {str(path.relative_to(ROOT)) for path in marked} == {GPU_TESTS, GPU_BACKEND_TESTS}
+
+
+def wrong_lines(capsys: "pytest.CaptureFixture[str]", monkeypatch: pytest.MonkeyPatch, step: Step) -> list[str]:
+    definition = {name: getattr(step, name) for name in step.__slots__}
+    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps([definition])))
+    monkeypatch.setattr(sys, "argv", ["plans", "cuda"])
+    code = plans.main()
+    found = [line for line in capsys.readouterr().out.splitlines() if "WRONG:" in line]
+    assert code == bool(found)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("step", "says"),
+    [
+        (Step("a", "sweep", "toy:tiny.world", ("inductor[]", "cudagraph")), None),
+        (Step("a", "sweep", "toy:tiny.world", ("inductor[nonsense]",)), "nonsense"),
+        (Step("a", "sweep", "toy:tiny.world", ("nonsense",)), "nonsense"),
+        (Step("a", "sweep", "toy:tiny.nonsense", ("eager",)), "nonsense"),
+        (Step("a", "sweep", "toy:tiny.world", ("openvino[]",)), "not on cuda"),
+        (Step("a", "sweep", "toy:tiny.world", ("eager", "eager")), "the same"),
+        (Step("a", "export", "toy:tiny.world", ("inductor[]",)), "no artifact format"),
+    ],
+)
+def test_a_plan_that_cannot_be_made_is_found(
+    capsys: "pytest.CaptureFixture[str]", monkeypatch: pytest.MonkeyPatch, step: Step, says: str | None
+) -> None:
+    found = wrong_lines(capsys, monkeypatch, step)
+    assert len(found) == (says is not None)
+    assert says is None or says in found[0]
+
+
+def test_a_smoke_test_prints_one_line_for_each_row(
+    tmp_path: Path, capsys: "pytest.CaptureFixture[str]", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = ("eager", "tensorrt[]", "bakeoff.selftest.faulty:RAISES_AT_CALL")
+    monkeypatch.setattr(plans, "every_backend", lambda _device: tried)
+    monkeypatch.setattr(sys, "argv", ["smoke", "toy:tiny.world", "cpu", str(tmp_path / "smoke")])
+    assert smoke.main() == 1
+    said = capsys.readouterr().out.splitlines()
+    rows = {line.split()[0]: line for line in said if line.startswith("toy:")}
+    assert re.search(r"\d s  ok$", rows["toy:tiny.world/eager/bf16@cpu"])
+    assert re.search(r"un(available|supported) \S", rows["toy:tiny.world/tensorrt/bf16@cpu"])
+    assert "failed: call_failed: " in rows[next(name for name in rows if "raise" in name)]
+    assert said[-1].startswith("1 of 3 ran, 1 failed")
+    assert list((tmp_path / "smoke").rglob("*.json"))
+
+
+def test_every_plan_exists_in_a_copy_of_the_tree_without_an_installation(tmp_path: Path) -> None:
+    """No git, no pip: a bare Python with the dependencies on PYTHONPATH alone, where no .pth file is read."""
+    tree = tmp_path / "tree"
+    for name in ("bakeoff", "backends", "models", "export", "tools", "tests"):
+        shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tree)
+    venv.create(tmp_path / "bare", symlinks=True, with_pip=False)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("BAKEOFF_")}
+    environment |= {
+        "BIN": str(tmp_path / "bare/bin"),
+        "PYTHONPATH": str(Path(pytest.__file__).parents[1]),
+        "DRY": "1",
+        "BAKEOFF_CACHE": str(tmp_path / "cache"),
+    }
+    done = subprocess.run(
+        [str(tree / "tools/gpu-evidence")], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    planned = {line.split()[0]: line.split()[1] for line in done.stdout.splitlines()[1:] if not line.startswith(" ")}
+    assert planned == {step.name: "ok" for step in ALL if step.kind != "selftest"}
+    assert (tree / "runs/evidence/site/bakeoff/backends/__init__.py").is_file()

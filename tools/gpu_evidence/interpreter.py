@@ -1,0 +1,50 @@
+"""Which Python runs bakeoff, and with which environment: an installed bakeoff of this tree, or a copy of the tree.
+
+The tree's folders become one package by a mapping in pyproject.toml, which only an installation applies. On a host
+where nothing can be installed, files are copied as a wheel would lay them out, and the copy comes first on PYTHONPATH.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+_WHERE = "from importlib.util import find_spec; print(find_spec('bakeoff.backends').origin)"
+
+
+def find_python(root: Path) -> Path:
+    """python of the folder $BIN, else of this checkout's .venv, else the one that runs this."""
+    folder = Path(os.environ["BIN"]) if os.environ.get("BIN") else root / ".venv" / "bin"
+    for name in ("python", "python3"):
+        if (folder / name).exists():
+            return (folder / name).absolute()
+    return Path(sys.executable)
+
+
+def environment(python: Path, root: Path, folder: Path) -> dict[str, str]:
+    """This process's environment, with which `python` imports bakeoff from this tree, or from a copy in `folder`."""
+    found = {**os.environ, "PYTHONSAFEPATH": "1", "PYTHONUNBUFFERED": "1"}
+    if not _imports_tree(python, root, found):
+        site = copy_packages(root, folder / "site")
+        found["PYTHONPATH"] = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")]))
+    return found
+
+
+def copy_packages(root: Path, site: Path) -> Path:
+    """Make `site` anew with the packages and package data of pyproject.toml; returns it."""
+    settings = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
+    shutil.rmtree(site, ignore_errors=True)
+    for package in settings["packages"]:
+        source, target = root / settings["package-dir"][package], site / package.replace(".", "/")
+        target.mkdir(parents=True, exist_ok=True)
+        for pattern in ("*.py", *settings["package-data"].get(package, ())):
+            for path in source.glob(pattern):
+                shutil.copyfile(path, target / path.name)
+    return site
+
+
+def _imports_tree(python: Path, root: Path, found: dict[str, str]) -> bool:
+    done = subprocess.run([python, "-P", "-c", _WHERE], env=found, cwd="/", capture_output=True, text=True, check=False)
+    return done.returncode == 0 and Path(done.stdout.strip()).resolve() == (root / "backends/__init__.py").resolve()

@@ -1,0 +1,100 @@
+"""Makes the plan of every step of a JSON list on stdin, without a GPU, and prints its rows; exits 1 where one fails.
+
+A plan finds components, presets, workloads, backends and options that do not exist. It is made for the CPU, which every
+host has; then each backend is asked what it says of the same options on CUDA.
+"""
+
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import fields, replace
+
+from bakeoff.backends import backend_names, resolve_backend
+from bakeoff.models.errors import BakeoffError
+from bakeoff.plan.plan import Plan, make_plan
+from bakeoff.plan.request import Request
+from bakeoff.record.policy import Policy
+from bakeoff.variant import options_of, use_of
+from gpu_evidence.steps import Step
+
+SHORT = Policy(
+    warmup_s=0.1,
+    warmup_cap_s=1.0,
+    min_samples=5,
+    min_s=0.2,
+    cap_s=1.0,
+    throughput_s=0.2,
+    trace=False,
+    startup_deadline_s=60.0,
+    build_deadline_s=60.0,
+    large_build_deadline_s=60.0,
+    phase_deadline_s=30.0,
+)
+"""For a smoke test: its times mean nothing."""
+
+
+def every_backend(device: str) -> tuple[str, ...]:
+    """All usual option sets of all backends for `device`, as typed; quantisers take the smallest layer too."""
+    found = []
+    for backend in map(resolve_backend, backend_names()):
+        fitting = [default for default in backend.defaults if device in default.devices]
+        for default in [default for default in fitting if default.suite == "default"] or fitting[:1]:
+            options = default.options
+            if any(entry.name == "least" for entry in fields(options)):
+                options = replace(options, least=0)
+            use = use_of(backend, options)
+            text = str(use) if use.options else f"{use.name}[]"
+            found.append(f"{text}+{default.then}" if default.then else text)
+    return tuple(dict.fromkeys(found))
+
+
+def request_of(step: Step, device: str, backends_of: str) -> Request:
+    """What a step asks of the lab on `device`; a smoke test's backends are those of the device `backends_of`."""
+    smoke = step.kind == "smoke"
+    return Request(
+        step.component,
+        presets=(step.preset,),
+        workloads=(step.workload,),
+        backends=every_backend(backends_of) if smoke else step.backends,
+        dtypes=step.dtypes,
+        device=device,
+        policy=SHORT if smoke else Policy(),
+        final_s=0.0,
+        ceilings=not smoke,
+    )
+
+
+def problems(plan: Plan, step: Step, device: str) -> Iterator[str]:
+    """What is wrong with a plan on `device`, beside libraries and memory that this host lacks."""
+    if len(plan.rows) < len(step.backends) * len(step.dtypes):
+        yield "two of its rows are the same"
+    for row in plan.rows:
+        for used in row.steps:
+            backend = resolve_backend(used.backend)
+            reason = backend.unsupported(options_of(backend, dict(used.options)), device, row.variant.dtype)
+            if reason is not None:
+                yield f"{row.variant}: {reason}"
+    if step.kind == "export" and resolve_backend(plan.rows[0].steps[-1].backend).artifact is None:
+        yield f"{step.backends[0]} has no artifact format"
+
+
+def main() -> int:
+    device, failed = sys.argv[1], False
+    for definition in json.load(sys.stdin):
+        step = Step(**{name: tuple(value) if isinstance(value, list) else value for name, value in definition.items()})
+        try:
+            plan = make_plan(request_of(step, "cpu", device))
+            wrong = list(problems(plan, step, device))
+        except BakeoffError as error:
+            plan, wrong = None, [str(error)]
+        failed |= bool(wrong)
+        print(f"{step.name:33}{'WRONG' if wrong else 'ok':6}{len(plan.rows) if plan else 0} rows", flush=True)
+        for row in plan.rows if plan else ():
+            print(f"    {str(row.variant).removesuffix('cpu')}{device}")
+        for text in wrong:
+            print(f"    WRONG: {text}")
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

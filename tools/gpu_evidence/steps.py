@@ -1,0 +1,125 @@
+"""The table of steps, most important first. Nothing else says what is run."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+GPU_TESTS = "tests/bakeoff/worker/test_gpu.py"
+GPU_BACKEND_TESTS = "tests/bakeoff/worker/test_gpu_backends.py"
+_QUANTISED = ("wm:1b.step", "wm:1b.single")
+"""Subjects with linear layers; torchao quantises no others."""
+SUBJECTS = (*_QUANTISED, "image:128x.decode", "audio:cod.decode", "matrix-vae:full.steady3")
+"""As in a variant: component:preset.workload."""
+_SMOKE_SUBJECTS = ("toy:small.world", "wm:tiny.step")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step: commands that pass or fail together, and of which a repetition does all or, for a sweep, the rest."""
+
+    name: str
+    kind: Literal["smoke", "sweep", "export", "tests", "selftest"]
+    subject: str = ""
+    backends: tuple[str, ...] = ()
+    """As a sweep's `--backends`; empty for a smoke test, which tries every backend."""
+    dtypes: tuple[str, ...] = ("bf16",)
+    tests: tuple[str, ...] = ()
+    """pytest's arguments."""
+
+    @property
+    def component(self) -> str:
+        return _component(self.subject)
+
+    @property
+    def preset(self) -> str:
+        return self.subject.partition(":")[2].partition(".")[0]
+
+    @property
+    def workload(self) -> str:
+        return self.subject.partition(".")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Sweeps of the same backends, one for each subject."""
+
+    name: str
+    backends: tuple[str, ...]
+    dtypes: tuple[str, ...] = ("bf16",)
+    quantises: bool = False
+    """Only for subjects with linear layers."""
+
+
+_GROUPS = (
+    _Group("torch", ("eager", "cudagraph", "inductor[]", "inductor[mode=reduce-overhead]")),
+    _Group("tensorrt", ("tensorrt[]", "tensorrt[cudagraphs]")),
+    _Group(
+        "tensorrt-aot",
+        ("tensorrt-aot[]", "tensorrt-aot[cudagraphs]", "tensorrt-aot[require_full_compilation=false]"),
+    ),
+    _Group(
+        "fp8",
+        tuple(f"fp8[{kind}]+inductor[mode=reduce-overhead]" for kind in ("kind=per-row", "kind=per-tensor", "")),
+        quantises=True,
+    ),
+    _Group(
+        "fp8-autotune",
+        tuple(f"fp8[{kind}]+inductor[mode=max-autotune]" for kind in ("kind=per-row", "kind=per-tensor", "")),
+        quantises=True,
+    ),
+    _Group("int8", ("int8[]+inductor[mode=reduce-overhead]",), quantises=True),
+    _Group("aoti", ("aoti[]",)),
+    _Group("onnxruntime", ("onnxruntime[]", "onnxruntime[cuda_graph]", "onnxruntime[provider=tensorrt]")),
+    _Group("onnxruntime-fp16", ("onnxruntime[]", "onnxruntime[cuda_graph]"), ("fp16",)),
+    _Group("baselines", ("eager", "inductor[]", "inductor[mode=reduce-overhead]"), ("fp32", "tf32")),
+    _Group("autotune", ("inductor[mode=max-autotune]", "aoti[max_autotune]")),
+    _Group("tensorrt-unfrozen", ("tensorrt[freezing=false]", "tensorrt[cudagraphs,freezing=false]")),
+)
+_EXPORTED = {"aoti": "bf16", "tensorrt-aot": "bf16", "onnxruntime": "fp16", "torch.export": "bf16"}
+"""The dtype of each artifact format's backend: ONNX Runtime lacks bf16 kernels for the decoders."""
+
+
+def steps(subjects: Sequence[str] = ()) -> tuple[Step, ...]:
+    """All steps in their order; `subjects` replace the published presets."""
+    return (*_smoke(), *_sweeps(subjects or SUBJECTS), *_tests(), *_exports(subjects or SUBJECTS))
+
+
+def _smoke() -> Iterator[Step]:
+    for subject in _SMOKE_SUBJECTS:
+        yield Step(f"smoke-{_component(subject)}", "smoke", subject)
+
+
+def _sweeps(subjects: Sequence[str]) -> Iterator[Step]:
+    for group in _GROUPS:
+        for subject in subjects:
+            if not group.quantises or subject not in SUBJECTS or subject in _QUANTISED:
+                yield Step(f"{group.name}-{_label(subject)}", "sweep", subject, group.backends, group.dtypes)
+
+
+def _tests() -> Iterator[Step]:
+    """In pieces of minutes. The test that runs the selftest is left to the step `selftest`."""
+    yield Step("gpu-tests", "tests", tests=("-m", "gpu and not alone", GPU_TESTS))
+    for part in ("swept", "exported"):
+        yield Step(f"gpu-tests-{part}", "tests", tests=("-m", "gpu", "-k", part, GPU_BACKEND_TESTS))
+    yield Step("gpu-tests-alone", "tests", tests=("-m", "gpu and alone", "-k", "not every_fault", GPU_TESTS))
+    yield Step("selftest", "selftest")
+
+
+def _exports(subjects: Sequence[str]) -> Iterator[Step]:
+    """One artifact of each component and format: of its first subject."""
+    first: dict[str, str] = {}
+    for subject in subjects:
+        first.setdefault(_component(subject), subject)
+    for backend, dtype in _EXPORTED.items():
+        for component, subject in first.items():
+            yield Step(f"export-{backend}-{component}", "export", subject, (backend,), (dtype,))
+
+
+def _component(subject: str) -> str:
+    return subject.partition(":")[0]
+
+
+def _label(subject: str) -> str:
+    """The component, and the workload where the component has several subjects."""
+    component = _component(subject)
+    return f"{component}-{subject.partition('.')[2]}" if component == "wm" else component

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 import typer
 
+from bakeoff.backends import backend_names
 from bakeoff.cli import app
+from bakeoff.record.schema import MEASURED
 from bakeoff.record.store import load_all
 from bakeoff.report.markdown import files, readme
 
@@ -63,6 +65,31 @@ def test_records_of_the_checkout_are_readable_and_hold_no_paths() -> None:
     assert records.problems == ()
     for path in RUNS.glob("**/records/*.json"):
         assert not re.search(rb"/(home|root|Users|tmp)/", path.read_bytes()), path.name
+
+
+def test_backends_are_said_to_be_executed_where_a_record_shows_it() -> None:
+    """The column "executed by us" names a device exactly where a record of this checkout was measured on it."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    (table,) = re.findall(r"^\| backend \|.*\| executed by us \|\n\|[- |]+\|\n((?:\|.*\n)+)", text, re.MULTILINE)
+    said = {}
+    for line in table.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split(" | ")]
+        said[cells[0].strip("` ")] = cells[-1].strip("| ")
+    assert set(said) == set(backend_names())
+    measured: dict[str, set[str]] = {name: set() for name in said}
+    for stored in load_all(RUNS).current:
+        if stored.record.status in MEASURED:
+            for use in stored.record.variant.backends:
+                measured[use.name].add(stored.record.variant.device)
+    for name, cell in said.items():
+        named = {device for device, word in {"cpu": "CPU", "cuda": "GPU"}.items() if word in cell}
+        if "in tests only" in cell:
+            assert (named, measured[name]) == ({"cpu"}, set()), name
+        else:
+            assert (named, cell == "no") == (measured[name], not measured[name]), name
+    assert ("Not one row has been measured on a GPU by us yet" in text) == (
+        "cuda" not in set().union(*measured.values())
+    )
 
 
 def test_make_targets_exist() -> None:

@@ -77,6 +77,11 @@ _GROUPS = (
 )
 _EXPORTED = {"aoti": "bf16", "tensorrt-aot": "bf16", "onnxruntime": "fp16", "torch.export": "bf16"}
 """The dtype of each artifact format's backend: ONNX Runtime lacks bf16 kernels for the decoders."""
+_BACKEND_TESTS = {
+    "swept": "swept and not (tensorrt or onnxruntime)",
+    "swept-engines": "swept and (tensorrt or onnxruntime)",
+    "exported": "exported",
+}
 
 
 def steps(subjects: Sequence[str] = ()) -> tuple[Step, ...]:
@@ -99,8 +104,8 @@ def _sweeps(subjects: Sequence[str]) -> Iterator[Step]:
 def _tests() -> Iterator[Step]:
     """In pieces of minutes. The test that runs the selftest is left to the step `selftest`."""
     yield Step("gpu-tests", "tests", tests=("-m", "gpu and not alone", GPU_TESTS))
-    for part in ("swept", "exported"):
-        yield Step(f"gpu-tests-{part}", "tests", tests=("-m", "gpu", "-k", part, GPU_BACKEND_TESTS))
+    for part, named in _BACKEND_TESTS.items():
+        yield Step(f"gpu-tests-{part}", "tests", tests=("-m", "gpu", "-k", named, GPU_BACKEND_TESTS))
     yield Step("gpu-tests-alone", "tests", tests=("-m", "gpu and alone", "-k", "not every_fault", GPU_TESTS))
     yield Step("selftest", "selftest")
 

@@ -1,0 +1,124 @@
+"""Every backend for CUDA sweeps a toy and, where it has an artifact format, exports one; the same code runs on a CPU.
+
+What the host lacks is skipped with the lab's own reason; an unsupported row is a failure, since each is chosen so that
+its backend can do it.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from artifacts import exported
+from lab import FAST, Recorder, sweep
+
+from bakeoff.artifact.verify import verify
+from bakeoff.backends import backend_names, resolve_backend
+from bakeoff.machine import host
+from bakeoff.plan.plan import make_plan
+from bakeoff.plan.request import Request, request_of
+from bakeoff.variant import options_of, parse_variant
+
+pytest.importorskip("torch", reason="rows are computed by torch")
+
+ON_CUDA = (
+    "eager/bf16",
+    "cudagraph/bf16",
+    "inductor/bf16",
+    "inductor[mode=reduce-overhead]/bf16",
+    "inductor[mode=max-autotune]/bf16",
+    "aoti/bf16",
+    "torch.export/bf16",
+    "tensorrt/bf16",
+    "tensorrt[cudagraphs]/bf16",
+    "tensorrt[freezing=false]/bf16",
+    "tensorrt-aot/bf16",
+    "tensorrt-aot[cudagraphs]/bf16",
+    "tensorrt-aot[require_full_compilation=false]/bf16",
+    "onnxruntime/fp32",
+    "onnxruntime[cuda_graph]/fp32",
+    "onnxruntime[provider=tensorrt]/tf32",
+    "int8[least=0]+inductor/bf16",
+    "int8[kind=weight-only,least=0]+inductor/bf16",
+    "fp8[least=0]+inductor/bf16",
+    "fp8[kind=per-row,least=0]+inductor/bf16",
+    "fp8[kind=per-tensor,least=0]+inductor[mode=reduce-overhead]/bf16",
+)
+EXPORTED_ON_CUDA = ("aoti/bf16", "torch.export/bf16", "tensorrt-aot/bf16", "onnxruntime/fp32")
+ON_CPU = ("onnxruntime/fp32", "int8[least=0]+eager/fp32")
+EXPORTED_ON_CPU = ("torch.export/fp32",)
+PATIENT = replace(FAST, build_deadline_s=180.0, large_build_deadline_s=180.0)
+"""TensorRT's builder and autotuning take longer than a compiler for CPUs."""
+QUIET = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+
+gpu = [
+    pytest.mark.gpu,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(not host.read_host().gpus, reason="no NVIDIA GPU answers NVML here"),
+]
+
+
+def cases(on_cuda: tuple[str, ...], on_cpu: tuple[str, ...], workload: str) -> list[object]:
+    """Variants of the toy: those for CUDA are marked `gpu`."""
+    found: list[object] = [pytest.param(f"toy:small.{workload}/{text}@cuda", marks=gpu) for text in on_cuda]
+    return [*found, *(f"toy:tiny.{workload}/{text}@cpu" for text in on_cpu)]
+
+
+def skip_where_unavailable(variant: str) -> Request:
+    """The request for a variant, if this host has what its backends need."""
+    request = request_of(parse_variant(variant))
+    (row,) = make_plan(request).rows
+    if row.never_runs is not None and row.never_runs.status == "unavailable":
+        pytest.skip(row.never_runs.reason)
+    return request
+
+
+@pytest.mark.parametrize("variant", cases(ON_CUDA, ON_CPU, "world"))
+def test_a_swept_row_is_ok_and_proves_what_ran(variant: str, tmp_path: Path) -> None:
+    request = skip_where_unavailable(variant)
+    swept = sweep(replace(request, policy=PATIENT), tmp_path)
+    (stored,) = swept.done.stored
+    measurement = stored.record.measurement
+    if measurement.status == "unavailable":  # a library that is there but does not load
+        pytest.skip(measurement.reason)
+    assert (measurement.status, measurement.reason) == ("ok", "")
+    assert measurement.parity is not None
+    assert measurement.parity.passed
+    assert measurement.latency is not None
+    assert measurement.proof is not None
+    assert measurement.proof.fell_back == ""
+    quantises = "int8" in variant or "fp8" in variant
+    assert bool(stored.record.quantisation) == quantises
+    if quantises:
+        assert measurement.proof.quantised
+    assert swept.left_alive == ()
+
+
+@QUIET
+@pytest.mark.parametrize("variant", cases(EXPORTED_ON_CUDA, EXPORTED_ON_CPU, "world"))
+def test_an_exported_artifact_is_verified_in_a_fresh_process(variant: str, tmp_path: Path) -> None:
+    skip_where_unavailable(variant)
+    made = exported(variant, tmp_path / "artifact", tmp_path / "runs")
+    assert made.manifest.variant == variant
+    again = verify(made.folder, made.manifest, False, 300.0, 0, Recorder())
+    assert again.mismatches == ()
+    assert again.checked
+    assert all(one.passed for one in again.checked)
+
+
+def test_every_backend_for_cuda_has_a_row_and_every_format_an_artifact() -> None:
+    usable = [resolve_backend(name) for name in backend_names() if "cuda" in resolve_backend(name).capability.devices]
+    swept, written = (
+        {use.name for text in texts for use in parse_variant(f"toy:small.world/{text}@cuda").backends}
+        for texts in (ON_CUDA, EXPORTED_ON_CUDA)
+    )
+    assert swept == {backend.name for backend in usable}
+    assert written == {backend.name for backend in usable if backend.artifact is not None}
+
+
+@pytest.mark.parametrize("text", sorted({*ON_CUDA, *EXPORTED_ON_CUDA}))
+def test_a_row_for_cuda_is_one_that_its_backends_support(text: str) -> None:
+    """Options and dtypes that a backend refuses by itself would be found on a GPU only."""
+    variant = parse_variant(f"toy:small.world/{text}@cuda")
+    for use in variant.backends:
+        backend = resolve_backend(use.name)
+        assert backend.unsupported(options_of(backend, dict(use.options)), "cuda", variant.dtype) is None

@@ -1,7 +1,9 @@
 """NVML's binding with GPUs made up by a test, which answer what they are given and refuse the rest.
 
 It imitates pynvml 13.615 (nvidia-ml-py): functions raise subclasses of NVMLError, nvmlDeviceGetUUID and
-nvmlDeviceGetHandleByUUID use UUIDs with their prefix, and a MIG instance is a device without clocks or power.
+nvmlDeviceGetHandleByUUID use UUIDs with their prefix, and a MIG instance is a device without clocks or power. A handle
+that is no device's is refused by the driver (NVML API Reference, NVML_ERROR_INVALID_ARGUMENT), and so is every query of
+a GPU that fell off the bus (NVML_ERROR_GPU_IS_LOST).
 """
 
 from collections.abc import Sequence
@@ -26,11 +28,23 @@ class NVMLError_LibraryNotFound(NVMLError):  # noqa: N801
     """There is no driver."""
 
 
+class NVMLError_GpuIsLost(NVMLError):  # noqa: N801
+    """The GPU has fallen off the bus or is otherwise inaccessible."""
+
+
+class NVMLError_NoPermission(NVMLError):  # noqa: N801
+    """This user may not ask."""
+
+
+class NVMLError_InvalidArgument(NVMLError):  # noqa: N801
+    """The handle is no device's."""
+
+
 @dataclass
 class FakeGpu:
     """One GPU. `facts` are what functions return, by their names without `nvmlDeviceGet`; absent ones are refused.
 
-    A value that is a list is used up from its front, one a call, down to its last.
+    A value that is a list is used up from its front, one a call, down to its last. An exception is raised.
     """
 
     uuid: str
@@ -43,7 +57,9 @@ class FakeGpu:
             raise NVMLError_NotSupported
         value = self.facts[name]
         if isinstance(value, list):
-            return value.pop(0) if len(value) > 1 else value[0]
+            value = value.pop(0) if len(value) > 1 else value[0]
+        if isinstance(value, Exception):
+            raise value
         return value
 
 
@@ -125,4 +141,10 @@ class FakeNvml:
         prefix = "nvmlDeviceGet"
         if not name.startswith(prefix):
             raise AttributeError(name)
-        return lambda gpu, *_arguments: gpu.tell(name.removeprefix(prefix))
+
+        def query(gpu: FakeGpu | None, *_arguments: Any) -> Any:
+            if gpu is None:
+                raise NVMLError_InvalidArgument
+            return gpu.tell(name.removeprefix(prefix))
+
+        return query

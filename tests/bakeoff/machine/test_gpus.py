@@ -1,6 +1,7 @@
 """Which GPUs CUDA programs see, in which order, and what is left out where NVML does not tell."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -8,12 +9,15 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from fake_nvml import FakeGpu, FakeNvml, whole_gpu
+from fake_nvml import FakeGpu, FakeNvml, NVMLError_GpuIsLost, NVMLError_NoPermission, whole_gpu
 
 from bakeoff.export import requirements
 from bakeoff.machine import cuda_devices, gpus, host
 from bakeoff.machine.datasheets import find_datasheet
 from bakeoff.machine.identity import this_machine
+from bakeoff.machine.locks import device_lock
+from bakeoff.plan.plan import Plan, make_plan
+from bakeoff.plan.request import Request
 from bakeoff.process.environment import worker_environment
 
 ONE, TWO, INSTANCE = (f"{digit * 8}-0000-0000-0000-000000000000" for digit in "123")
@@ -62,6 +66,67 @@ def test_all_facts_are_of_the_visible_gpu(monkeypatch: pytest.MonkeyPatch) -> No
     assert sheet is not None
     assert sheet.name == "NVIDIA H200"
     assert requirements.facts()["gpu"] == "NVIDIA H200"
+
+
+def free(gibibytes: int) -> SimpleNamespace:
+    return SimpleNamespace(total=141 << 30, free=gibibytes << 30, used=0)
+
+
+def planned(monkeypatch: pytest.MonkeyPatch, visible: str) -> tuple[Plan, set[str]]:
+    """The plan of a sweep on the one visible GPU of two, and the GPUs that it locks."""
+    monkeypatch.setenv(gpus.VISIBLE, visible)
+    present = [whole_gpu(ONE, "NVIDIA L4", MemoryInfo=free(1)), whole_gpu(TWO, "NVIDIA H200", MemoryInfo=free(140))]
+    install(monkeypatch, present, [(ONE, TWO)[int(visible)]])
+    host.read_host.cache_clear()
+    this_machine.cache_clear()
+    request = Request(
+        "wm", presets=("1b",), workloads=("step",), backends=("eager",), dtypes=("bf16",), device="cuda", threads=1
+    )
+    locks = Path(os.environ["BAKEOFF_LOCKS"])
+    with device_lock("cuda", "a test", lambda _text: None):
+        held = {path.name for path in locks.glob("GPU-*.lock") if path.stat().st_size}
+    return make_plan(request), held
+
+
+def test_sweeps_on_two_gpus_share_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lock, the machine of the records, the folder of compiled code, and the memory that decides `oom`."""
+    host.read_versions()  # kept for the process, so with the real torch
+    version = host._version
+    monkeypatch.setattr(host, "_version", lambda name: version(name).removesuffix("+cpu"))
+    (small, first), (large, second) = planned(monkeypatch, "0"), planned(monkeypatch, "1")
+    assert (first, second - first) == ({f"GPU-{ONE}.lock"}, {f"GPU-{TWO}.lock"})
+    (on_small,), (on_large,) = small.rows, large.rows
+    assert on_small.precheck is not None
+    assert on_small.precheck.status == "oom"
+    assert on_large.precheck is None
+    assert on_small.cache_folder != on_large.cache_folder
+    assert small.key != large.key
+
+
+def test_mig_instances_are_chosen_by_their_uuid(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA takes one instance for a process; without the driver's word all are listed, and a worker gets the first."""
+    instances = [FakeGpu(f"MIG-{uuid}", {"MemoryInfo": free(9)}) for uuid in (TWO, INSTANCE)]
+    split = whole_gpu(ONE, MigMode=(1, 1))
+    split.instances = instances
+    install(monkeypatch, [split])
+    assert worker_environment(1)[gpus.VISIBLE] == f"MIG-{TWO}"
+    for asked in (f"MIG-{INSTANCE}", "MIG-3"):
+        monkeypatch.setenv(gpus.VISIBLE, asked)
+        assert [facts["uuid"] for facts in gpus.read_gpus()] == [f"MIG-{INSTANCE}"]
+
+
+@pytest.mark.parametrize(
+    "error", [NVMLError_NoPermission(), NVMLError_GpuIsLost()], ids=lambda error: type(error).__name__
+)
+@pytest.mark.parametrize("function", ["Name", "MemoryInfo", "CudaComputeCapability", "MigMode"])
+def test_no_error_of_nvml_ends_a_command(monkeypatch: pytest.MonkeyPatch, function: str, error: Exception) -> None:
+    install(monkeypatch, [whole_gpu(ONE, **{function: error})])
+    (found,) = gpus.read_gpus()
+    assert found["uuid"] == f"GPU-{ONE}"
+    everything = {"name", "uuid", "driver", "memory_bytes", "compute_capability"}
+    absent = {"MemoryInfo": {"memory_bytes"}, "CudaComputeCapability": {"compute_capability"}}
+    assert set(found) == everything - absent.get(function, set())
+    assert host.available_bytes("cuda") > 0
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("torch", reason="the device is torch's")
 
-from fake_nvml import FakeGpu, FakeNvml, whole_gpu
+from fake_nvml import FakeGpu, FakeNvml, NVMLError_GpuIsLost, NVMLError_NoPermission, whole_gpu
 
 from bakeoff.worker import gpu_watch
 from bakeoff.worker.checks import memory
@@ -83,6 +83,54 @@ def test_one_refused_query_costs_its_own_facts_alone(monkeypatch: pytest.MonkeyP
     state = watched(monkeypatch, gpu)
     assert set(state.facts) < everything
     assert state.alarms() == []
+
+
+def test_a_gpu_that_is_lost_in_the_window_keeps_what_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The row ends by what its calls say, not by what NVML says afterwards."""
+    lost = NVMLError_GpuIsLost()
+    gpu = whole_gpu(
+        UUID,
+        ClockInfo=[1000, 2619, lost],
+        PowerUsage=[300_000, lost],
+        Temperature=[50, lost],
+        CurrentClocksEventReasons=[0x20, lost],
+        ComputeRunningProcesses=[[], lost],
+        TotalEnergyConsumption=[1, lost],
+        ViolationStatus=[*totals(0, 0), lost],
+    )
+    state = watched(monkeypatch, gpu)
+    assert (state.facts["sm_mhz"], state.facts["power_w"], state.facts["gpu_readings"]) == (1000, 300.0, 1)
+    assert {"energy_j", "power_cap_ns", "thermal_ns"}.isdisjoint(state.facts)
+    assert state.throttled == ("software thermal slowdown",)
+
+
+def test_a_driver_that_hides_processes_accuses_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As without permission, or where the ids are those of another namespace."""
+    for told in (NVMLError_NoPermission(), [[SimpleNamespace(pid=4711), SimpleNamespace(pid=4712)]]):
+        state = watched(monkeypatch, whole_gpu(UUID, ComputeRunningProcesses=told))
+        assert state.other_processes == ()
+        assert state.alarms() == []
+
+
+def test_memory_of_a_process_falls_back_to_the_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where NVML does not list the process, refuses its memory, or does not know the device at all."""
+
+    def of_process(*gpus: FakeGpu) -> bool:
+        monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(gpus))
+        return memory.device_meter().of_process
+
+    def listing(size: int | None) -> list[Any]:
+        return [[SimpleNamespace(pid=os.getpid(), usedGpuMemory=size)]]
+
+    assert of_process(whole_gpu(UUID, ComputeRunningProcesses=listing(5)))
+    assert memory.device_meter().used_bytes() == 5
+    assert not of_process(whole_gpu(UUID, ComputeRunningProcesses=listing(None)))
+    assert not of_process(whole_gpu(UUID, ComputeRunningProcesses=NVMLError_NoPermission()))
+    assert not of_process(whole_gpu("22222222-0000-0000-0000-000000000000", ComputeRunningProcesses=listing(5)))
+    split = whole_gpu("22222222-0000-0000-0000-000000000000", ComputeRunningProcesses=listing(7))
+    split.instances = (FakeGpu(f"MIG-{UUID}", {"ComputeRunningProcesses": listing(6)}),)
+    assert of_process(split)
+    assert memory.device_meter().used_bytes() == 6, "the instance's, not the whole GPU's"
 
 
 def test_a_mig_instance_has_the_clocks_of_its_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

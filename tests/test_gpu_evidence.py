@@ -262,9 +262,9 @@ def test_without_a_gpu_nothing_is_run(pretended: Pretended) -> None:
 def test_the_order_is_that_of_worth() -> None:
     names = [step.name for step in ALL]
     assert len(set(names)) == len(names)
-    assert [step.kind for step in ALL[:2]] == ["smoke", "smoke"]
+    assert [step.kind for step in ALL[:3]] == ["doctor", "smoke", "smoke"]
     table = [step for step in ALL if step.name.startswith("torch-")]
-    assert ALL[2 : 2 + len(SUBJECTS)] == tuple(table)
+    assert ALL[3 : 3 + len(SUBJECTS)] == tuple(table)
     assert [step.subject for step in table] == list(SUBJECTS)
     assert {step.backends for step in table} == {("eager", "cudagraph", "inductor[]", "inductor[mode=reduce-overhead]")}
     groups = list(dict.fromkeys(re.sub(r"-(wm-.*|image|audio|matrix-vae)$", "", step.name) for step in ALL))
@@ -340,7 +340,10 @@ def test_a_smoke_test_prints_one_line_for_each_row(
 
 
 def test_every_plan_exists_in_a_copy_of_the_tree_without_an_installation(tmp_path: Path) -> None:
-    """No git, no pip: a bare Python with the dependencies on PYTHONPATH alone, where no .pth file is read."""
+    """No git, no pip: a bare Python with the dependencies on PYTHONPATH alone, where no .pth file is read.
+
+    All plans, and the tests of one step: collecting takes seconds for each.
+    """
     tree = tmp_path / "tree"
     for name in ("bakeoff", "backends", "models", "export", "tools", "tests"):
         shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -354,9 +357,14 @@ def test_every_plan_exists_in_a_copy_of_the_tree_without_an_installation(tmp_pat
         "BAKEOFF_CACHE": str(tmp_path / "cache"),
     }
     done = subprocess.run(
-        [str(tree / "tools/gpu-evidence")], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
+        [str(tree / "tools/gpu-evidence"), "--only", "[!g]*,gpu-tests-exported"],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     planned = {line.split()[0]: line.split()[1] for line in done.stdout.splitlines()[1:] if not line.startswith(" ")}
-    assert planned == {step.name: "ok" for step in ALL if step.kind != "selftest"}
+    assert planned == {step.name: "ok" for step in ALL if step.subject} | {"gpu-tests-exported": "ok"}
     assert (tree / "runs/evidence/site/bakeoff/backends/__init__.py").is_file()

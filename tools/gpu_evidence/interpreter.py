@@ -14,16 +14,16 @@ from pathlib import Path
 _WHERE = "from importlib.util import find_spec; print(find_spec('bakeoff.backends').origin)"
 
 
-def find_python(root: Path) -> Path:
+def find_python(root: Path) -> str:
     """python of the folder $BIN, else of this checkout's .venv, else the one that runs this."""
     folder = Path(os.environ["BIN"]) if os.environ.get("BIN") else root / ".venv" / "bin"
     for name in ("python", "python3"):
         if (folder / name).exists():
-            return (folder / name).absolute()
-    return Path(sys.executable)
+            return str((folder / name).absolute())
+    return sys.executable
 
 
-def environment(python: Path, root: Path, folder: Path) -> dict[str, str]:
+def environment(python: str, root: Path, folder: Path) -> dict[str, str]:
     """This process's environment, with which `python` imports bakeoff from this tree, or from a copy in `folder`."""
     found = {**os.environ, "PYTHONSAFEPATH": "1", "PYTHONUNBUFFERED": "1"}
     if not _imports_tree(python, root, found):
@@ -45,6 +45,6 @@ def copy_packages(root: Path, site: Path) -> Path:
     return site
 
 
-def _imports_tree(python: Path, root: Path, found: dict[str, str]) -> bool:
+def _imports_tree(python: str, root: Path, found: dict[str, str]) -> bool:
     done = subprocess.run([python, "-P", "-c", _WHERE], env=found, cwd="/", capture_output=True, text=True, check=False)
     return done.returncode == 0 and Path(done.stdout.strip()).resolve() == (root / "backends/__init__.py").resolve()

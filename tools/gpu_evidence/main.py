@@ -48,7 +48,7 @@ class Call:
     note: str
     folder: Path
     archive: Path
-    python: Path
+    python: str
     environment: dict[str, str]
     facts: dict[str, Any]
     ends: float | None
@@ -63,7 +63,7 @@ class Call:
         return None if self.ends is None else max(1.0, self.ends - time.monotonic() - GRACE_S)
 
     def bakeoff(self, *words: str) -> list[str]:
-        return [str(self.python), "-P", "-m", "bakeoff", *words]
+        return [self.python, "-P", "-m", "bakeoff", *words]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -133,14 +133,14 @@ def _run(asked: argparse.Namespace, chosen: Sequence[Step]) -> int:
     return _run_steps(call, chosen, asked.retry)
 
 
-def _facts(python: Path, device: str, found: dict[str, str]) -> dict[str, Any]:
+def _facts(python: str, device: str, found: dict[str, str]) -> dict[str, Any]:
     command = [python, "-P", "-m", "gpu_evidence.facts", device]
     done = subprocess.run(command, env=found, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
     facts: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return facts
 
 
-def _dry_run(chosen: Sequence[Step], python: Path, device: str, found: dict[str, str]) -> int:
+def _dry_run(chosen: Sequence[Step], python: str, device: str, found: dict[str, str]) -> int:
     """Make the plans of all steps that have one, and collect the tests of the others; 1 where one cannot be made."""
     planned = [asdict(step) for step in chosen if step.subject]
     command = [python, "-P", "-m", "gpu_evidence.plans", device]
@@ -243,18 +243,18 @@ def _commands(call: Call, step: Step, artifact: Path) -> list[list[str]]:
     device = ("--device", call.device)
     names = ("--preset", step.preset, "--workload", step.workload)
     if step.kind == "smoke":
-        smoke = [str(call.python), "-P", "-m", "gpu_evidence.smoke", step.subject, call.device]
+        smoke = [call.python, "-P", "-m", "gpu_evidence.smoke", step.subject, call.device]
         return [[*smoke, str(call.folder / "smoke")]]
     if step.kind == "sweep":
         what = (*names, "--dtype", ",".join(step.dtypes), "--backends", ",".join(step.backends))
         return [call.bakeoff("sweep", step.component, *what, *device, "--no-final", "--note", call.note)]
     if step.kind == "export":
-        what = (*names, "--dtype", *step.dtypes, "--backend", *step.backends)
-        export = call.bakeoff("export", step.component, *what, *device, "--to", str(artifact))
+        one = (*names, "--dtype", *step.dtypes, "--backend", *step.backends)
+        export = call.bakeoff("export", step.component, *one, *device, "--to", str(artifact))
         return [export, call.bakeoff("verify", str(artifact))]
     if step.kind == "tests":
-        return [[str(call.python), "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", *step.tests]]
-    return [call.bakeoff("selftest", *device)]
+        return [[call.python, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", *step.tests]]
+    return [call.bakeoff("doctor")] if step.kind == "doctor" else [call.bakeoff("selftest", *device)]
 
 
 def _write_table(call: Call, component: str) -> None:

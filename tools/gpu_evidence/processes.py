@@ -23,18 +23,20 @@ class Ended:
 
 
 def interrupt_on_signals() -> None:
-    """Make SIGTERM and SIGHUP raise KeyboardInterrupt too: a host that ends a command sends one of these."""
+    """Make SIGTERM and SIGHUP raise KeyboardInterrupt too: a host that ends a command sends one of these.
+
+    SIGHUP stays ignored under nohup. SIGINT, ignored in a shell's background, is not: children would ignore it as well.
+    """
 
     def interrupt(_number: int, _frame: object) -> None:
         raise KeyboardInterrupt
 
     for number in SIGNALS:
-        signal.signal(number, interrupt)
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, interrupt)
 
 
-def run(
-    command: Sequence[str | Path], environment: Mapping[str, str], cwd: Path, log: Path, seconds: float | None
-) -> Ended:
+def run(command: Sequence[str], environment: Mapping[str, str], cwd: Path, log: Path, seconds: float | None) -> Ended:
     """Run a command in a session of its own, its output appended to `log`, for at most `seconds`.
 
     At KeyboardInterrupt it is ended as well, and the exception goes on.

@@ -18,7 +18,7 @@ class Step:
     """One step: commands that pass or fail together, and of which a repetition does all or, for a sweep, the rest."""
 
     name: str
-    kind: Literal["smoke", "sweep", "export", "tests", "selftest"]
+    kind: Literal["doctor", "smoke", "sweep", "export", "tests", "selftest"]
     subject: str = ""
     backends: tuple[str, ...] = ()
     """As a sweep's `--backends`; empty for a smoke test, which tries every backend."""
@@ -86,7 +86,13 @@ _BACKEND_TESTS = {
 
 def steps(subjects: Sequence[str] = ()) -> tuple[Step, ...]:
     """All steps in their order; `subjects` replace the published presets."""
-    return (*_smoke(), *_sweeps(subjects or SUBJECTS), *_tests(), *_exports(subjects or SUBJECTS))
+    return (
+        Step("doctor", "doctor"),
+        *_smoke(),
+        *_sweeps(subjects or SUBJECTS),
+        *_tests(),
+        *_exports(subjects or SUBJECTS),
+    )
 
 
 def _smoke() -> Iterator[Step]:

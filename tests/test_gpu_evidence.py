@@ -48,7 +48,7 @@ class Pretended:
     capsys: "pytest.CaptureFixture[str]"
     facts: dict[str, Any] = field(default_factory=lambda: dict(FACTS))
 
-    def answer(self, fails: str = "nothing", code: int = 1, sleeps: str = "nothing") -> None:
+    def answer(self, fails: str = "nothing", code: int = 1, sleeps: str = "nothing", interrupted: int = 130) -> None:
         records = self.folder / "runs/machine/records"
         records.mkdir(parents=True, exist_ok=True)
         (self.folder / "facts.json").write_text(json.dumps(self.facts | {"runs": str(self.folder / "runs")}))
@@ -64,7 +64,7 @@ echo "$*" >> {self.folder}/called
 echo "[1/2] running"
 echo "[2/2] this  ok  1.00 ms"
 echo "said by $1 $2 $3 $4"
-case "$*" in *"{sleeps}"*) exec sleep 60;; esac
+case "$*" in *"{sleeps}"*) trap 'exit {interrupted}' INT; sleep 60 & wait;; esac
 case "$*" in *"{fails}"*) exit {code};; esac
 case "$*" in
 *" sweep "*) echo '{{}}' > {records}/$$.json;;
@@ -172,6 +172,14 @@ def test_a_cut_sweep_that_cannot_be_resumed_begins_anew(pretended: Pretended) ->
     pretended.answer(fails="--resume", code=2)
     assert pretended.call(*only)[0] == 0
     assert ["--resume" in line for line in pretended.called()] == [True, False]
+
+
+def test_a_step_that_ends_well_at_the_last_moment_is_done(pretended: Pretended) -> None:
+    pretended.answer(sleeps="sweep audio", interrupted=0)
+    assert pretended.call("--only", "torch-audio", "--budget", "1")[0] == 0
+    pretended.called()
+    assert pretended.call("--only", "torch-audio")[0] == 0
+    assert pretended.called() == []
 
 
 def test_a_step_that_never_fits_does_not_hold_up_the_others(pretended: Pretended) -> None:

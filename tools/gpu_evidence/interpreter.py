@@ -25,9 +25,10 @@ def find_python(root: Path) -> str:
 
 def environment(python: str, root: Path, folder: Path) -> dict[str, str]:
     """This process's environment, with which `python` imports bakeoff from this tree, or from a copy in `folder`."""
-    found = {**os.environ, "PYTHONSAFEPATH": "1", "PYTHONUNBUFFERED": "1"}
+    found = {**os.environ, "PYTHONUNBUFFERED": "1"}
     if not _imports_tree(python, root, found):
         site = copy_packages(root, folder / "site")
+        found["PYTHONSAFEPATH"] = "1"  # else `python -m bakeoff` in the tree imports its folder bakeoff/ alone
         found["PYTHONPATH"] = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")]))
     return found
 

@@ -236,7 +236,7 @@ def _run_step(call: Call, step: Step, key: str, resume: bool) -> Outcome:
         if step.kind == "smoke" or (step.kind == "sweep" and _ROW.match(line)):
             print(f"  {_ROW.sub('', line.strip())[:160]}", flush=True)
     last = lines[-1].strip() if lines else ""
-    return Outcome(key, ended.code, time.monotonic() - started, last, cut=ended.late)
+    return Outcome(key, ended.code, time.monotonic() - started, last, cut=ended.late and ended.code != 0)
 
 
 def _commands(call: Call, step: Step, artifact: Path) -> list[list[str]]:
@@ -264,6 +264,7 @@ def _write_table(call: Call, component: str) -> None:
         done = subprocess.run(
             command, env=call.environment, cwd=ROOT, capture_output=True, text=True, timeout=_TABLE_S, check=False
         )
+        text = done.stdout + done.stderr
     except subprocess.TimeoutExpired:
-        return
-    (call.folder / "tables" / f"{component}.txt").write_text(done.stdout + done.stderr, encoding="utf-8")
+        text = f"making the table took longer than {_TABLE_S:.0f} s"
+    (call.folder / "tables" / f"{component}.txt").write_text(text, encoding="utf-8")

@@ -201,9 +201,10 @@ def test_interrupting_leaves_an_archive_and_a_state(pretended: Pretended) -> Non
     while not (called.exists() and "sweep audio" in called.read_text()) and time.monotonic() < deadline:
         time.sleep(0.02)
     process.send_signal(signal.SIGTERM)
-    _, complained = process.communicate(timeout=60)
+    said, complained = process.communicate(timeout=60)
     assert process.returncode == 130, complained
     assert b"Traceback" not in complained
+    assert said.count(b"this  ok  1.00 ms") == 2, "the row of the cut sweep was shown too"
     assert {"runs/evidence/logs/torch-image.log", "runs/evidence/state.json"} <= set(pretended.archived())
     pretended.called()
     pretended.answer()

@@ -217,6 +217,11 @@ def _word(outcome: Outcome) -> str:
 def _run_step(call: Call, step: Step, key: str, resume: bool) -> Outcome:
     """Run a step's commands until one fails; its artifact, if it makes one, is deleted but for its manifest."""
     log, started = call.folder / "logs" / f"{step.name}.log", time.monotonic()
+
+    def show(line: str) -> None:
+        if step.kind == "smoke" or (step.kind == "sweep" and _ROW.match(line)):
+            print(f"  {_ROW.sub('', line)[:160]}", flush=True)
+
     if not resume:
         log.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory(prefix="gpu-evidence-") as made:
@@ -224,17 +229,14 @@ def _run_step(call: Call, step: Step, key: str, resume: bool) -> Outcome:
         ended = Ended(0)
         for command in _commands(call, step, artifact):
             resumed = [*command, "--resume"] if resume and step.kind == "sweep" else command
-            ended = run(resumed, call.environment, ROOT, log, call.left_s())
+            ended = run(resumed, call.environment, ROOT, log, call.left_s(), show)
             if resumed != command and ended.code == _NOTHING_TO_RESUME:  # as on another machine of the kind
-                ended = run(command, call.environment, ROOT, log, call.left_s())
+                ended = run(command, call.environment, ROOT, log, call.left_s(), show)
             if ended.code:
                 break
         if (artifact / "manifest.json").is_file():
             shutil.copyfile(artifact / "manifest.json", call.folder / "manifests" / f"{step.name}.json")
     lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    for line in lines:
-        if step.kind == "smoke" or (step.kind == "sweep" and _ROW.match(line)):
-            print(f"  {_ROW.sub('', line.strip())[:160]}", flush=True)
     last = lines[-1].strip() if lines else ""
     return Outcome(key, ended.code, time.monotonic() - started, last, cut=ended.late and ended.code != 0)
 

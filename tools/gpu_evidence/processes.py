@@ -4,12 +4,15 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 GRACE_S = 20.0
 """From SIGINT to SIGKILL; an interrupted sweep ends its worker and writes its last record."""
+POLL_S = 0.5
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -36,12 +39,21 @@ def interrupt_on_signals() -> None:
             signal.signal(number, interrupt)
 
 
-def run(command: Sequence[str], environment: Mapping[str, str], cwd: Path, log: Path, seconds: float | None) -> Ended:
+def run(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    cwd: Path,
+    log: Path,
+    seconds: float | None,
+    show: Callable[[str], None],
+) -> Ended:
     """Run a command in a session of its own, its output appended to `log`, for at most `seconds`.
 
-    At KeyboardInterrupt it is ended as well, and the exception goes on.
+    Each line of output is given to `show` within `POLL_S`. At KeyboardInterrupt the command is ended as well, and the
+    exception goes on.
     """
-    with log.open("ab") as output:
+    with log.open("ab") as output, log.open("rb") as reader:
+        reader.seek(0, os.SEEK_END)
         process = subprocess.Popen(
             command,
             env=dict(environment),
@@ -51,13 +63,39 @@ def run(command: Sequence[str], environment: Mapping[str, str], cwd: Path, log: 
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    try:
-        return Ended(process.wait(seconds))
-    except subprocess.TimeoutExpired:
-        return Ended(_end(process), late=True)
-    except KeyboardInterrupt:
-        _end(process)
-        raise
+        lines = _Lines(reader, show)
+        try:
+            return _wait(process, None if seconds is None else time.monotonic() + seconds, lines)
+        except KeyboardInterrupt:
+            _end(process)
+            raise
+        finally:
+            lines.show_new()
+
+
+@dataclass(slots=True)
+class _Lines:
+    """The lines of a file that grows."""
+
+    reader: BinaryIO
+    show: Callable[[str], None]
+    begun: bytes = b""
+    """Of a line that has not ended yet."""
+
+    def show_new(self) -> None:
+        *whole, self.begun = (self.begun + self.reader.read()).split(b"\n")
+        for line in whole:
+            self.show(line.decode(errors="replace"))
+
+
+def _wait(process: "subprocess.Popen[bytes]", deadline: float | None, lines: _Lines) -> Ended:
+    while True:
+        left = POLL_S if deadline is None else deadline - time.monotonic()
+        if left <= 0:
+            return Ended(_end(process), late=True)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return Ended(process.wait(min(left, POLL_S)))
+        lines.show_new()
 
 
 def _end(process: "subprocess.Popen[bytes]") -> int:

@@ -26,7 +26,7 @@ from bakeoff.backends.backend import (
 from bakeoff.backends.compilers import missing_cpp_compiler, missing_for_triton
 from bakeoff.backends.graphs import TORCH
 from bakeoff.backends.torch_compile import CompiledEngine, CompileLog, compile_whole
-from bakeoff.backends.torch_internals import INDUCTOR_KERNELS, compile_with_inductor, inductor_mode
+from bakeoff.backends.torch_internals import INDUCTOR_KERNELS, TUNED, compile_with_inductor, inductor_mode
 from bakeoff.backends.tracing import trace_operators
 
 if TYPE_CHECKING:
@@ -39,11 +39,16 @@ FREEZING_ON_CUDA = "freezing packs weights for CPU kernels only; leave it out on
 class Options:
     mode: Literal["default", "reduce-overhead", "max-autotune"] = "default"
     freezing: bool = False
+    tuned: bool = False
+    """With the settings that torchao sets when it quantises, above all a search for faster Triton configurations: so
+    that a quantised row can be compared with a plain one that was tuned alike."""
 
 
 def _unsupported(options: Options, device: str, _dtype: str) -> str | None:
     if options.freezing and device != "cpu":
         return FREEZING_ON_CUDA
+    if options.tuned and device == "cpu":
+        return "tuned searches configurations of Triton kernels, which a CPU does not run; leave it out on cpu"
     if options.mode == "reduce-overhead" and device == "cpu":
         return "mode=reduce-overhead needs CUDA graphs, which a CPU does not have; use mode=default"
     return None
@@ -101,7 +106,7 @@ class _Compiler:
 
 def _settings(options: Options, context: BuildContext) -> dict[str, Any]:
     """Inductor's settings for one build."""
-    settings = inductor_mode(options.mode)
+    settings = inductor_mode(options.mode) | (TUNED if options.tuned else {})
     if settings.get("triton.cudagraphs"):
         settings["graph_partition"] = True  # torch's default; the proof reads from the functions what is captured
     if context.trace and context.device == "cpu":
@@ -138,6 +143,8 @@ BACKEND = Backend(
         DefaultOptions(Options(), devices=("cuda",)),
         DefaultOptions(Options(mode="reduce-overhead"), devices=("cuda",)),
         DefaultOptions(Options(mode="max-autotune"), devices=("cuda",)),
+        DefaultOptions(Options(tuned=True), devices=("cuda",), suite="full"),
+        DefaultOptions(Options(mode="reduce-overhead", tuned=True), devices=("cuda",), suite="full"),
         DefaultOptions(Options(mode="max-autotune", freezing=True), devices=("cpu",), suite="full"),
     ),
     capability=Capability(requires=(TORCH,), missing=missing_compiler, unsupported=_unsupported),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from bakeoff.backends.backend import Prepared, Requirement, Unsupported
 from bakeoff.backends.graphs import INSTALL
+from bakeoff.backends.torch_internals import read_inductor_settings
 
 if TYPE_CHECKING:
     from torch import nn
@@ -26,7 +27,7 @@ def quantise_linear(module: "nn.Module", config: Any, how: str, layers: str, lea
     """Quantise, with torchao, each linear layer with `layers` in its name and at least `least` elements in its weight.
 
     `config` is torchao's, `how` describes it in records. Changes the module in place. Raises Unsupported if no layer
-    qualifies.
+    qualifies. torchao also changes inductor's settings for the whole process, which `Prepared.settings` states.
     """
     chosen, skipped = choose(module, layers, least)
     if not chosen:
@@ -35,7 +36,7 @@ def quantise_linear(module: "nn.Module", config: Any, how: str, layers: str, lea
         from torchao.quantization import quantize_
 
         quantize_(module, config, filter_fn=lambda _layer, name: name in chosen)
-    return Prepared(module, dict.fromkeys(chosen, how), skipped)
+    return Prepared(module, dict.fromkeys(chosen, how), skipped, settings=read_inductor_settings())
 
 
 def _why_none(module: "nn.Module", layers: str, least: int) -> str:

@@ -136,6 +136,26 @@ def inductor_mode(mode: str) -> dict[str, Any]:
     return dict(list_mode_options(mode))
 
 
+TUNED: Mapping[str, bool] = {
+    "coordinate_descent_tuning": True,
+    "coordinate_descent_check_all_directions": True,
+    "force_fuse_int_mm_with_mul": True,
+    "fx_graph_cache": True,
+    "triton.unique_kernel_names": True,
+}
+"""Inductor's settings that torchao's `quantize_` sets for the whole process (torchao 0.18, quantization/utils.py,
+recommended_inductor_config_setter)."""
+
+
+def read_inductor_settings() -> dict[str, bool]:
+    """The settings of `TUNED` in force, as `inductor.NAME`; empty if inductor is not imported."""
+    if "torch._inductor.config" not in sys.modules:
+        return {}
+    from torch._inductor import config
+
+    return {f"inductor.{name}": bool(getattr(config, name)) for name in TUNED}
+
+
 def inductor_settings(**changes: Any) -> AbstractContextManager[None]:
     """Change inductor's global settings; leaving the context restores them."""
     from torch._inductor import config

@@ -50,7 +50,7 @@ def with_failures(job: MeasureJob, report: Report, action: Callable[[LoadedSubje
     """
     report("weights")
     loaded = load_subject(job.subject)
-    with flags(job.dtype, job.subject.threads):
+    with flags(job.dtype, job.subject.threads, search=job.subject.device == "cuda"):
         try:
             return action(loaded)
         except StageError as stage:

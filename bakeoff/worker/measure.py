@@ -112,7 +112,7 @@ def _measure(job: MeasureJob, loaded: LoadedSubject, report: Report) -> Measurem
         throughput=timing.throughput,
         memory=after.memory,
         overhead=timed.overhead,
-        settings=chosen,
+        settings={**settings(), **chosen},  # also those of libraries that the build imported
         device_state={**timing.cpu.facts(), **core_distance_facts(timing.core_distances_ns), **timed.gpu.facts},
         weights=loaded.weights,
         window_checks=timed.checks.record,

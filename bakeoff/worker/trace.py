@@ -33,7 +33,7 @@ def trace_build(job: TraceJob, report: Report) -> TraceResult:
     measured = job.measure
     warm_s: float | None = None
     built: BuiltEngine | None = None
-    with flags(measured.dtype, measured.subject.threads):
+    with flags(measured.dtype, measured.subject.threads, search=measured.subject.device == "cuda"):
         try:
             if job.rebuild:
                 built = _build(measured, report, trace=False)

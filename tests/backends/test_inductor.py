@@ -11,6 +11,7 @@ pytest.importorskip("torch", reason="inductor is a part of torch")
 import torch
 from toys import LIBRARY_WARNINGS, NEEDS_COMPILER, Toy, build_toy
 
+from bakeoff.backends.backend import BuildContext
 from bakeoff.backends.inductor import BACKEND, Options, _Compiler, _settings
 from bakeoff.backends.torch_internals import CompileActivity
 from bakeoff.variant import options_of, parse_use
@@ -89,6 +90,8 @@ def test_options_are_read_from_strings() -> None:
     assert options_of(BACKEND, pairs or {}) == Options("max-autotune", freezing=True)
     assert "freezing" in BACKEND.unsupported(Options(freezing=True), "cuda", "bf16")
     assert "reduce-overhead" in BACKEND.unsupported(Options("reduce-overhead"), "cpu", "bf16")
+    assert "Triton" in BACKEND.unsupported(Options(tuned=True), "cpu", "bf16")
+    assert BACKEND.unsupported(Options(tuned=True), "cuda", "bf16") is None
 
 
 @pytest.mark.gpu
@@ -107,3 +110,24 @@ def test_a_real_cuda_graph_is_proved_and_traced(tmp_path: Path, monkeypatch: pyt
     assert any(kernel.own and kernel.name.startswith("triton_") for kernel in trace.kernels)
     assert trace.device
     assert trace.device.named_ns >= 0.8 * trace.total_ns
+
+
+
+def test_tuned_compiles_with_the_settings_that_torchao_sets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from bakeoff.backends import inductor
+    from bakeoff.backends.torch_internals import TUNED
+
+    given: list[dict[str, object]] = []
+
+    def compile_nothing(graph: Any, _inputs: Any, settings: Any) -> Any:
+        given.append(dict(settings))
+        return graph.forward
+
+    monkeypatch.setattr(inductor, "compile_with_inductor", compile_nothing)
+    module, x = torch.nn.Linear(3, 3), torch.zeros(2, 3)
+    for tuned in (True, False):
+        torch._dynamo.reset()
+        context = BuildContext("", "cpu", "fp32", 1, tmp_path, tmp_path, lambda _seed: {"x": x})
+        assert inductor.BACKEND.build is not None
+        inductor.BACKEND.build(module, {"x": x}, Options(tuned=tuned), context).bind({"x": x})()
+    assert given == [dict(TUNED), {}]

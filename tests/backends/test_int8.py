@@ -1,5 +1,7 @@
 """torchao int8 on a toy: which layers it quantises, why it skips the others, and that inductor multiplies integers."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from toys import LIBRARY_WARNINGS, NEEDS_COMPILER, build_toy
 from bakeoff.backends.backend import Unsupported
 from bakeoff.backends.int8 import BACKEND, Options
 from bakeoff.backends.quantization import choose, quantise_linear
+from bakeoff.backends.torch_internals import TUNED
 from bakeoff.variant import options_of, parse_use
 from bakeoff.worker.failures import StageError
 
@@ -122,3 +125,27 @@ def test_weights_alone_take_a_picture_whose_channels_come_first(
         expected = module(picture).float()
         found = torch.compile(prepared.module, fullgraph=True)(picture).float()
     assert float((found - expected).norm() / expected.norm()) < 0.02
+
+
+def test_the_settings_of_inductor_that_torchao_changes_are_stated_and_recorded() -> None:
+    """As it sets them: every one that differs afterwards is known by name, and read from inductor itself."""
+    from torch._inductor import config
+    from torchao.quantization import Int8WeightOnlyConfig
+
+    from bakeoff.worker.torch_flags import settings
+
+    with config.patch(dict.fromkeys(TUNED, False)):
+        before = config.get_config_copy()
+        prepared = quantise_linear(layers(), Int8WeightOnlyConfig(), "int8", "", 0)
+        after = config.get_config_copy()
+        changed = {f"inductor.{name}" for name in after if after[name] != before[name]}
+        assert changed == prepared.settings.keys()
+        assert prepared.settings == {f"inductor.{name}": value for name, value in TUNED.items()}
+        assert prepared.settings.items() <= settings().items()
+
+
+def test_no_setting_of_inductor_is_read_before_it_is_imported() -> None:
+    code = "import sys; from bakeoff.worker.torch_flags import settings; "
+    code += "print([n for n in settings() if 'inductor' in n], 'torch._inductor' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[] False"

@@ -50,7 +50,7 @@ def _measure(job: CeilingsJob, report: Report) -> Iterator[Ceiling]:
             yield _copy(size * MIB, device)
             yield _read(size * MIB, device)
     for dtype in _DTYPES[device]:
-        with flags(dtype, job.threads):
+        with flags(dtype, job.threads, search=device == "cuda"):
             report("ceilings", f"{dtype} products and convolutions")
             yield from _products(dtype, device)
             yield from _convolutions(dtype, device)

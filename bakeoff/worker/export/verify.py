@@ -38,7 +38,7 @@ def verify_artifact(job: VerifyJob, report: Report) -> VerifyResult:
     found: Differences = {}
     not_run = _lacking_memory(artifact)
     frames = manifest.sample.frames if not not_run else 1
-    with flags(manifest.dtype, artifact.threads):
+    with flags(manifest.dtype, artifact.threads, search=manifest.device == "cuda"):
         _follow(artifact, reader, frames, bool(not_run), found, report)
         samples_ns = _time(artifact, reader, report) if job.timed else []
         prime = manifest.stream.prime if manifest.stream else ""

@@ -25,7 +25,7 @@ def write_program(job: WriteJob, report: Report) -> WriteResult:
     steps = [(resolve_backend(step.backend), step.options) for step in asked.steps]
     last, options = steps[-1]
     assert last.artifact is not None, "the parent refuses a backend without an artifact format"
-    with flags(asked.dtype, asked.subject.threads):
+    with flags(asked.dtype, asked.subject.threads, search=asked.subject.device == "cuda"):
         inputs = cast_subject(loaded, asked.dtype, asked.subject.device)[0]
         report("build")
         context = build_context(asked, loaded)

@@ -23,9 +23,14 @@ from bakeoff.worker.subject import LoadedSubject, cast_inputs, changed_inputs, c
 from bakeoff.worker.torch_flags import TORCH_DTYPES, flags
 
 
-def _run(loaded: LoadedSubject, dtype: str, device: str, threads: int) -> dict[str, tuple[Tensor, ...]]:
-    """Outputs of plain eager by `set_name`, for all sets and changed sets; leaves the module in that dtype."""
-    with flags(dtype, threads):
+def _run(
+    loaded: LoadedSubject, dtype: str, device: str, threads: int, search: bool = False
+) -> dict[str, tuple[Tensor, ...]]:
+    """Outputs of plain eager by `set_name`, for all sets and changed sets; leaves the module in that dtype.
+
+    With `search` under the convolution search of measured rows, so that its error is that of the eager row.
+    """
+    with flags(dtype, threads, search):
         module = loaded.module.to(device=device, dtype=TORCH_DTYPES[dtype])
         return {
             name: tuple(output.cpu() for output in module(*cast_inputs(loaded.workload, given, dtype, device).values()))
@@ -70,7 +75,7 @@ def make_reference(job: ReferenceJob, report: Report) -> ReferenceResult:
         report("reference", f"noise floor of eager {dtype}")
         if rounded:
             loaded = load_subject(subject)  # a cast to half precision cannot be undone, one to fp64 can
-        outputs = _run(loaded, dtype, subject.device, subject.threads)
+        outputs = _run(loaded, dtype, subject.device, subject.threads, search=subject.device == "cuda")
         rounded = TORCH_DTYPES[dtype].itemsize < 4
         eager = Eager(_noise(loaded, outputs, references, dtype), _operators(loaded, dtype, subject))
         write_atomically(folder / eager_file(dtype), msgspec.json.encode(eager))

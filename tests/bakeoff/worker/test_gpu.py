@@ -137,6 +137,7 @@ def test_tf32_is_a_dtype_of_its_own(tf32: Swept) -> None:
     assert plain.settings["float32_matmul_precision"] == "highest"
     assert short.settings["float32_matmul_precision"] == "high"
     assert (plain.settings["cudnn_allow_tf32"], short.settings["cudnn_allow_tf32"]) == (False, True)
+    assert plain.settings["cudnn_benchmark"] is True, "as every measured row on CUDA"
     assert plain.parity is not None
     assert short.parity is not None
     exact, coarse = plain.parity.outputs[0].rel_l2, short.parity.outputs[0].rel_l2

@@ -52,8 +52,8 @@ class Work:
     io_elements: int
     """Elements of the workload's inputs read and outputs written, each once."""
     convolution_flops: int = 0
-    """The part of `flops` in convolutions whose kernel has more than one element, which Winograd's or Fourier transforms
-    can compute with fewer multiplications; 0 counts none of them."""
+    """The part of `flops` in convolutions whose kernel has more than one element, which Winograd's or Fourier
+    transforms can compute with fewer multiplications."""
 
 
 @dataclass(frozen=True, slots=True)

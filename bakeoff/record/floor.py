@@ -1,6 +1,7 @@
 """Floors of a record: the least time that its call can take on its machine, and whether its times are below it."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from bakeoff.machine.floors import Ceiling, Floor, find_floors
 from bakeoff.models.component import Quantisation
@@ -8,6 +9,13 @@ from bakeoff.record.schema import Record
 
 LEAST_SHARE = 0.7
 """A median below this share of a measured floor makes a row unstable."""
+FAST_CONVOLUTION = 1 / 4
+"""Share of a convolution's multiplications that fast algorithms take at least: Winograd's F(4x4, 3x3) takes 36 instead
+of 144, F(2x2, 3x3) 16 instead of 36 (Lavin and Gray, CVPR 2016); Fourier transforms save most with large kernels
+(Vasilache and others, ICLR 2015). Libraries choose such algorithms, and FLOPs are those of the direct one."""
+CLOCK_SHARE = 0.9
+"""A datasheet states FLOP a second at the boost clock, which is not the highest: an H100 SXM has its 989 TFLOP/s in
+bf16 at 1830 MHz, and runs at up to 1980 MHz. Memory clocks do not rise, so a floor by traffic is strict."""
 _PRODUCTS: Mapping[Quantisation, tuple[str, ...]] = {
     "": (),
     "dynamic": ("int8",),
@@ -51,17 +59,41 @@ def share(record: Record, ceilings: Sequence[Ceiling] | None = None) -> float | 
 def below_floor(record: Record) -> str | None:
     """Why a record's times are too short to be correct; None if they are not. The faster clock's median is used.
 
-    The record's own ceilings decide: a status does not change when other ceilings become known.
+    The record's own ceilings decide: a status does not change when other ceilings become known. A floor by compute
+    allows for fast convolution algorithms and, from a datasheet, for a clock above the stated one.
     """
     medians = [figures.median_ms for figures in (record.latency, record.throughput) if figures is not None]
     if not medians:
         return None
     for bound in floors(record):
-        least_ms = bound.ms if bound.source == "datasheet" else LEAST_SHARE * bound.ms
-        if min(medians) < least_ms:
+        least = _least(bound, record)
+        if min(medians) < least.ms:
+            allowing = ", allowing for fast convolution algorithms" if least.fast else ""
             return (
-                f"below_floor: {min(medians):.4f} ms a call is less than {least_ms:.4f} ms, "
-                + ("the" if bound.source == "datasheet" else f"{LEAST_SHARE:g} of the")
-                + f" floor by {bound.source} {bound.bound}"
+                f"below_floor: {min(medians):.4f} ms a call is less than {least.ms:.4f} ms, "
+                + ("the" if least.share == 1 else f"{least.share:g} of the")
+                + f" floor by {bound.source} {least.bound}{allowing}"
             )
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Least:
+    """The time that a call certainly takes."""
+
+    ms: float
+    bound: str
+    share: float
+    """Of the floor."""
+    fast: bool
+    """The floor is that of fast convolution algorithms."""
+
+
+def _least(bound: Floor, record: Record) -> _Least:
+    direct = max(0.0, 1 - record.convolution_flops / record.flops) if record.flops else 1.0
+    compute_ms = bound.compute_ms * (direct + (1 - direct) * FAST_CONVOLUTION)
+    datasheet = bound.source == "datasheet"
+    compute, traffic = (CLOCK_SHARE, 1.0) if datasheet else (LEAST_SHARE, LEAST_SHARE)
+    if compute * compute_ms >= traffic * bound.traffic_ms:
+        return _Least(compute * compute_ms, "compute", compute, direct < 1)
+    return _Least(traffic * bound.traffic_ms, "traffic", traffic, False)

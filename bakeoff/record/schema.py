@@ -436,6 +436,9 @@ class Record:
     """Seed of that order."""
     phase_s: dict[str, float] = field(default_factory=dict)
     """Seconds of each phase of the measuring worker, by the parent's clock."""
+    convolution_flops: Count = 0
+    """The part of `flops` in convolutions that fast algorithms can compute with fewer multiplications; 0 in records
+    that lack it."""
 
     @property
     def status(self) -> Status:

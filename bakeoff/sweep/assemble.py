@@ -46,6 +46,7 @@ def make_record(session: Session, row: Row, outcome: Outcome) -> Record:
         calls_per_frame=workload.calls_per_frame,
         parameters=component.parameters(preset.config),
         flops=workload.work.flops,
+        convolution_flops=workload.work.convolution_flops,
         policy=plan.request.policy,
         measurement=_measurement(session, row, outcome),
         host=host.read_host(),

@@ -79,6 +79,8 @@ class Part:
     """For one window of `latents`."""
     weights: int
     """Number of weights without biases and gains."""
+    wide_flops: int
+    """The part of `flops` in kernels of more than one element."""
 
 
 def parts(config: Config) -> tuple[Part, ...]:
@@ -89,19 +91,23 @@ def parts(config: Config) -> tuple[Part, ...]:
     with all taps multiplied it would take 315.
     """
     samples = config.latents
-    parts = [_part("conv_in", samples, config.latent_channels * config.ch_max)]
-    parts.append(_part("starter", samples, _stack_weights(config.ch_max) + config.ch_max**2))
+    parts = [_part("conv_in", samples, config.latent_channels * config.ch_max, 0)]
+    starter = _stack_weights(config.ch_max) + config.ch_max**2
+    parts.append(_part("starter", samples, starter, _wide_weights(config.ch_max)))
     for stage, (stride, (before, after)) in enumerate(zip(config.up_strides, pairwise(config.widths), strict=True)):
         samples *= stride
         only_added = (2 * stride - min(2 * stride, 3)) * before * after
-        parts.append(_part(f"stage {stage}", samples, 2 * stride * before * after + _stack_weights(after), only_added))
-    parts.append(_part("conv_out", samples, KERNEL * config.ch_0 * config.channels))
+        up = 2 * stride * before * after
+        wide = up + _wide_weights(after)
+        parts.append(_part(f"stage {stage}", samples, up + _stack_weights(after), wide, only_added))
+    weights = KERNEL * config.ch_0 * config.channels
+    parts.append(_part("conv_out", samples, weights, weights))
     return tuple(parts)
 
 
-def _part(name: str, samples: int, weights: int, only_added: int = 0) -> Part:
-    """`only_added` weights are added to others instead of multiplied."""
-    return Part(name, 2 * samples * (weights - only_added), weights)
+def _part(name: str, samples: int, weights: int, wide: int, only_added: int = 0) -> Part:
+    """`wide` weights are in kernels of more than one element; `only_added` of them are added instead of multiplied."""
+    return Part(name, 2 * samples * (weights - only_added), weights, 2 * samples * (wide - only_added))
 
 
 def parameters(config: Config) -> int:
@@ -133,6 +139,7 @@ def workload(config: Config, name: str, batch: int) -> Workload:
             flops=batch * sum(part.flops for part in parts(config)),
             weight_elements=parameters(config),
             io_elements=z.elements + audio.elements,
+            convolution_flops=batch * sum(part.wide_flops for part in parts(config)),
         ),
         frames_per_call=batch,
     )
@@ -140,7 +147,12 @@ def workload(config: Config, name: str, batch: int) -> Workload:
 
 def _stack_weights(width: int) -> int:
     """Weights of three residual blocks: 1x1 to twice the width, grouped, 1x1 back."""
-    return len(DILATIONS) * (4 * width**2 + 2 * width * GROUP_WIDTH * KERNEL)
+    return len(DILATIONS) * 4 * width**2 + _wide_weights(width)
+
+
+def _wide_weights(width: int) -> int:
+    """Those of their grouped convolutions."""
+    return len(DILATIONS) * 2 * width * GROUP_WIDTH * KERNEL
 
 
 _PRESET_COD = Config(channels=2, latent_channels=64, ch_0=128, ch_max=512, strides=(3, 5, 7, 7, 1))

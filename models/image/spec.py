@@ -104,6 +104,8 @@ class Part:
     """For one picture."""
     weights: int
     """Number of weights without biases and gains."""
+    wide_flops: int
+    """The part of `flops` in kernels of 3x3."""
 
 
 def parts(config: Config) -> tuple[Part, ...]:
@@ -115,19 +117,23 @@ def parts(config: Config) -> tuple[Part, ...]:
     pixels = config.latent_size**2
     conv_in = config.latent_channels * config.ch_max
     starter = blocks[-1] * _block_weights(config.ch_max)
-    found = [Part("starter", 2 * pixels * (conv_in + starter), conv_in + starter)]
+    wide = blocks[-1] * _wide_weights(config.ch_max)
+    found = [Part("starter", 2 * pixels * (conv_in + starter), conv_in + starter, 2 * pixels * wide)]
     for stage, (before, after) in enumerate(pairwise(config.widths)):
         projection = before * after if before != after else 0
         stack = blocks[stage] * _block_weights(after)
         # The projection comes before the upsampling, at a quarter of the pixels.
-        found.append(Part(f"stage {stage}", 2 * pixels * (projection + 4 * stack), projection + stack))
+        wide = blocks[stage] * _wide_weights(after)
+        flops = 2 * pixels * (projection + 4 * stack)
+        found.append(Part(f"stage {stage}", flops, projection + stack, 2 * pixels * 4 * wide))
         pixels *= 4
     if config.landscape:
         weights = 9 * config.ch_0**2
-        found.append(Part("s_to_l", 2 * pixels * weights, weights))
+        found.append(Part("s_to_l", 2 * pixels * weights, weights, 2 * pixels * weights))
     height, width = config.picture_size
     weights = 9 * config.ch_0 * config.channels
-    found.append(Part("conv_out", 2 * height * width * weights, weights))
+    flops = 2 * height * width * weights
+    found.append(Part("conv_out", flops, weights, flops))
     return tuple(found)
 
 
@@ -156,6 +162,7 @@ def workload(config: Config, name: str, batch: int) -> Workload:
             flops=batch * sum(part.flops for part in parts(config)),
             weight_elements=parameters(config),
             io_elements=z.elements + image.elements,
+            convolution_flops=batch * sum(part.wide_flops for part in parts(config)),
         ),
         frames_per_call=batch,
     )
@@ -163,7 +170,12 @@ def workload(config: Config, name: str, batch: int) -> Workload:
 
 def _block_weights(width: int) -> int:
     """Weights of a residual block: 1x1 to twice the width, 3x3 in groups, 1x1 back."""
-    return 4 * width**2 + 2 * width * GROUP_WIDTH * 9
+    return 4 * width**2 + _wide_weights(width)
+
+
+def _wide_weights(width: int) -> int:
+    """Those of its 3x3."""
+    return 2 * width * GROUP_WIDTH * 9
 
 
 _PRESET_128X = Config(

@@ -223,10 +223,12 @@ def workload(config: Config, name: str, batch: int) -> Workload:
     pixels = (batch, frames, 3, height * config.space_factor, width * config.space_factor)
     inputs = (TensorSpec("z", (batch, latents, config.z_dim, height, width)), *caches)
     outputs = (TensorSpec("video", pixels, keep_fp32=True, signal="picture"), *caches)
+    flops = layer_flops(config, name, batch)
     work = Work(
-        flops=sum(layer_flops(config, name, batch).values()),
+        flops=sum(flops.values()),
         weight_elements=sum(layer.parameters for layer in layers(config) if not (first and layer.doubles_time)),
         io_elements=sum(tensor.elements for tensor in inputs + outputs),
+        convolution_flops=sum(flops[layer.key] for layer in layers(config) if layer.taps * layer.side**2 > 1),
     )
     return Workload(
         name,

@@ -72,7 +72,9 @@ def workload(config: Config, name: str, batch: int) -> Workload:
         raise BakeoffError(f"toy has no workload '{name}'; it has {', '.join(WORKLOADS)}", code="unknown-name")
     inputs, outputs = io
     elements = sum(tensor.elements for tensor in inputs + outputs)
-    return Workload(name, f"toy with the signature of {name}", inputs, outputs, Work(flops, weights, elements))
+    wide = 0 if name == "world" else flops
+    work = Work(flops, weights, elements, convolution_flops=wide)
+    return Workload(name, f"toy with the signature of {name}", inputs, outputs, work)
 
 
 def stream(_config: Config, name: str) -> Stream | None:

@@ -1,10 +1,13 @@
 """What holds for each component in the table: its spec states what its network does."""
 
 from dataclasses import is_dataclass
+from math import prod
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from bakeoff.models import ALIASES, component_names, resolve_component
@@ -59,6 +62,37 @@ def test_formulas_equal_the_module(name: str, preset: str) -> None:
         assert workload.work.flops <= counter.get_total_flops()
         assert 0 < workload.work.weight_elements <= component.parameters(config)
         assert workload.work.io_elements == sum(spec.elements for spec in workload.inputs + workload.outputs)
+
+
+class _Convolutions(TorchDispatchMode):
+    """Counts the FLOPs of dispatched convolutions whose kernel has more than one element, as direct ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flops = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        if function is torch.ops.aten.convolution.default:
+            weight = args[1]
+            assert not args[6], "not a transposed convolution"
+            if prod(weight.shape[2:]) > 1:
+                self.flops += 2 * (result.numel() // result.shape[1]) * weight.numel()
+        return result
+
+
+@pytest.mark.parametrize(("name", "workload_name"), EVERY_TINY_WORKLOAD)
+def test_convolutions_of_the_work_are_those_that_run(name: str, workload_name: str) -> None:
+    _, workload, module = _tiny(name, workload_name, batch=2)
+    with torch.no_grad(), _Convolutions() as counted:
+        module(*_drawn(workload))
+    work = workload.work
+    assert 0 <= work.convolution_flops <= work.flops
+    assert (work.convolution_flops > 0) is (counted.flops > 0)
+    if name == "audio":  # some taps are added up before they are multiplied
+        assert work.convolution_flops <= counted.flops
+    else:  # matrix-vae computes kernels over time alone as products
+        assert work.convolution_flops == pytest.approx(counted.flops, rel=0.02)
 
 
 @pytest.mark.parametrize(("name", "workload_name"), EVERY_TINY_WORKLOAD)

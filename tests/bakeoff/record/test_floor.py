@@ -78,8 +78,44 @@ def test_a_datasheet_bounds_known_gpus() -> None:
     assert (full.bound, full.ms) == ("compute", pytest.approx(1e12 / 67e12 * 1e3))
     reason = below_floor(on_gpu("NVIDIA H200", [0.9], "bf16"))
     assert reason is not None
-    assert all(fact in reason for fact in ("datasheet", "compute"))
+    assert all(fact in reason for fact in ("datasheet", "traffic"))
     assert below_floor(on_gpu("NVIDIA H200", [1.1], "bf16")) is None
+
+
+def gpu_of(samples_ms: list[float], dtype: str = "fp32", **work: Any) -> Record:
+    return replace(on_gpu("NVIDIA H200", samples_ms, dtype), minimum_bytes=48 * 10**6, **work)
+
+
+def test_a_boost_clock_above_the_datasheets_is_believed() -> None:
+    """A TFLOP in bf16 takes 1.0106 ms at 1830 MHz, and 0.934 ms at the highest clock, 1980 MHz."""
+    assert below_floor(gpu_of([0.934], "bf16")) is None
+    reason = below_floor(gpu_of([0.9], "bf16"))
+    assert reason is not None
+    assert "0.9096 ms, 0.9 of the floor by datasheet compute" in reason
+
+
+def test_convolutions_may_be_computed_with_a_quarter_of_the_multiplications() -> None:
+    """A TFLOP in fp32 takes 14.93 ms; if all of it is in 3x3 convolutions Winograd's F(4x4, 3x3) takes 3.73 ms."""
+    assert below_floor(gpu_of([3.8])) is not None, "a matrix product has no such algorithm that libraries use"
+    assert below_floor(gpu_of([3.8], convolution_flops=10**12)) is None
+    reason = below_floor(gpu_of([3.3], convolution_flops=10**12))
+    assert reason is not None
+    assert "allowing for fast convolution" in reason
+    half = gpu_of([8.0], convolution_flops=10**12 // 2)
+    assert below_floor(half) is not None, "half of the work at a quarter: 9.33 ms, 8.40 at the highest clock"
+    assert below_floor(replace(half, measurement=measurement([8.6]))) is None
+
+
+def test_traffic_has_no_fast_algorithm() -> None:
+    """4.8 GB take 1 ms on an H200, however they are used; a measured floor by compute allows for convolutions too."""
+    fast = replace(on_gpu("NVIDIA H200", [0.99], "bf16"), convolution_flops=10**12)
+    reason = below_floor(fast)
+    assert reason is not None
+    assert "less than 1.0000 ms, the floor by datasheet traffic" in reason
+    assert below_floor(bounded([6.0], minimum_bytes=MIB)) is not None
+    assert below_floor(bounded([6.0], minimum_bytes=MIB, convolution_flops=3 * 10**9)) is None
+    assert below_floor(bounded([2.0], minimum_bytes=MIB, convolution_flops=3 * 10**9)) is not None
+    assert below_floor(bounded([6.0], minimum_bytes=MIB, convolution_flops=2**60)) is None
 
 
 INT8 = (*CEILINGS, Ceiling("product", "int8", 10**9, 600e9, 500e9))

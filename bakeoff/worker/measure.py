@@ -221,7 +221,7 @@ def _remarks(job: MeasureJob, timed: _Timed, parity: Parity) -> list[Finding]:
         text = "the reference is eager fp32 on the same device: an error that both have in common is not seen"
         remarks.append(new_finding("own-reference", text))
     if timed.flushed:
-        text = "caches were flushed before each timed call, because the weights fit in them"
+        text = "caches were flushed before each timed call, because weights would stay in them from call to call"
         remarks.append(new_finding("cold", text))
     if timed.gpu.capped:
         remarks.append(new_finding("power-cap", "the GPU was at its power cap in the timed window"))

@@ -150,6 +150,10 @@ class Engine(ABC):
         """Whether each bound set of inputs is captured once (as a CUDA graph) and later calls only replay it."""
         return False
 
+    def copies_inputs(self) -> bool:
+        """Whether each call copies its inputs into buffers of a captured graph, so that its time holds the copies."""
+        return False
+
     def activity(self) -> Mapping[str, int]:
         """Counters by name that change when anything is compiled, tuned or captured; in steady state none changes."""
         return {}

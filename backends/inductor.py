@@ -126,10 +126,14 @@ def _build(module: "nn.Module", _inputs: "Mapping[str, Tensor]", options: Option
         torch.compiler.cudagraph_mark_step_begin()
         return compiled(*tensors)
 
-    if settings.get("triton.cudagraphs"):
+    # Inductor's graphs copy all inputs but weights into their own buffers at each call
+    # (torch/_inductor/cudagraph_trees.py, CUDAGraphNode._copy_inputs_and_remove_from_src; 2.11 to 2.13).
+    captured = bool(settings.get("triton.cudagraphs"))
+    if captured:
         call = replay
     tracer = partial(trace_operators, own=INDUCTOR_KERNELS)
-    return CompiledEngine(call, compiler.log, compiler.prove, tracer, options.freezing)
+    copying = captured and context.device == "cuda"
+    return CompiledEngine(call, compiler.log, compiler.prove, tracer, options.freezing, copying)
 
 
 BACKEND = Backend(

@@ -89,6 +89,8 @@ class CompiledEngine(Engine):
     tracer: Callable[[Call], Trace]
     freezing: bool
     """Compile with inductor's `freezing`, which is set during the first call only."""
+    copying: bool = False
+    """Each call copies its inputs into the buffers of a captured graph."""
     _run: Callable[..., Outputs] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -108,6 +110,9 @@ class CompiledEngine(Engine):
         self.log.graph_breaks += (snapshot() - before).graph_breaks
         self._run = self.compiled
         return outputs
+
+    def copies_inputs(self) -> bool:
+        return self.copying
 
     def activity(self) -> Mapping[str, int]:
         return read_counters("stats", "aot_autograd", "inductor")

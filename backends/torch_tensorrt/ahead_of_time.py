@@ -39,6 +39,7 @@ class _Loaded(Engine):
     module: "fx.GraphModule"
     layouts: Mapping[str, str]
     proof: Proof
+    cudagraphs: bool
 
     def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
         check_layouts(self.layouts, inputs)
@@ -47,6 +48,10 @@ class _Loaded(Engine):
 
     def prove(self) -> Proof:
         return self.proof
+
+    def copies_inputs(self) -> bool:
+        """The runtime copies each input into its own buffer (core/runtime/execute_engine.cpp, 2.11 to 2.13)."""
+        return self.cudagraphs
 
     def trace(self, call: Call) -> Trace:
         return trace_engines(call)
@@ -70,7 +75,8 @@ def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options
         program_digest=file_digest(made.path),
     )
     configure(made.library, made.module, options)
-    return _Loaded(made.module, input_layouts(inputs), replace(proof, artifact_bytes=made.path.stat().st_size))
+    proof = replace(proof, artifact_bytes=made.path.stat().st_size)
+    return _Loaded(made.module, input_layouts(inputs), proof, options.cudagraphs)
 
 
 BACKEND = Backend(

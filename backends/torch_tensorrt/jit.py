@@ -114,7 +114,7 @@ def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options
         library.dynamo.backend.torch_tensorrt_backend, settings(wanted, known, context), outside | asked(external)
     )
     compiled = compile_whole(module, compiler)
-    return CompiledEngine(compiled, compiler.log, compiler.prove, trace_engines, options.freezing)
+    return CompiledEngine(compiled, compiler.log, compiler.prove, trace_engines, options.freezing, options.cudagraphs)
 
 
 BACKEND = Backend(

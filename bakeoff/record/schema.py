@@ -8,6 +8,7 @@ from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
+from statistics import median
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -327,6 +328,23 @@ class WindowChecks:
 
 
 @dataclass(frozen=True, slots=True)
+class InputCopy:
+    """The copying of inputs that a captured graph needs at each step, because it reads fixed buffers."""
+
+    in_call: bool
+    """The call copies its inputs itself, so that its times hold the copies; else the caller copies besides the call."""
+    bytes: int
+    """Of one set of inputs, state that is carried from step to step included."""
+    samples_ns: Samples = field(default_factory=Samples)
+    """Copies of one set into the buffers that the calls read, synchronised, taken after the timed window; empty with
+    `in_call`."""
+
+    @property
+    def median_ms(self) -> float | None:
+        return median(self.samples_ns) / 1e6 if self.samples_ns else None
+
+
+@dataclass(frozen=True, slots=True)
 class Measurement:
     """A worker's report on one variant; the parent makes a record from it."""
 
@@ -347,6 +365,8 @@ class Measurement:
     """Fingerprint of the weights."""
     traceback: str = ""
     window_checks: WindowChecks | None = None
+    input_copy: InputCopy | None = None
+    """None for engines that replay no captured graph, and in records that lack it."""
 
 
 @dataclass(frozen=True, slots=True)

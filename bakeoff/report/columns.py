@@ -11,7 +11,7 @@ from bakeoff.machine.floors import Ceiling, Floor
 from bakeoff.machine.terminal import one_line
 from bakeoff.record.ceilings import KnownCeilings, best_ceilings
 from bakeoff.record.floor import floor, share
-from bakeoff.record.schema import BuildCost, Clock, Parity, Record
+from bakeoff.record.schema import BuildCost, Clock, InputCopy, Parity, Record
 from bakeoff.record.statistics import Summary, modes
 from bakeoff.record.store import Stored, StoredComparison
 from bakeoff.report.comparable import baselines, stale_reasons
@@ -58,6 +58,8 @@ class Column:
     data: Callable[[Any], Any] = _itself
     """What `--json` holds."""
     numeric: bool = True
+    optional: bool = False
+    """Left out of tables in which no row has it."""
 
     def text(self, record: Record, context: Context) -> str:
         """The cell's plain text; empty where the record does not have the value."""
@@ -86,6 +88,15 @@ def contexts(
 def columns(keys: Sequence[str]) -> tuple[Column, ...]:
     """The columns of a page, in the page's order. Raises KeyError for an unknown key."""
     return tuple(COLUMNS[key] for key in keys)
+
+
+def shown(keys: Sequence[str], held: Sequence[tuple[Record, Context]]) -> tuple[str, ...]:
+    """The keys without those of optional columns that none of these rows has a value for."""
+
+    def has(column: Column) -> bool:
+        return any(column.value(record, context) is not None for record, context in held)
+
+    return tuple(column.key for column in columns(keys) if not column.optional or has(column))
 
 
 def cells(keys: Sequence[str], record: Record, context: Context) -> list[str]:
@@ -194,6 +205,14 @@ def _floor_text(bound: Floor) -> str:
     return f"{bound.ms:.3g} {bound.bound[:1]}"
 
 
+def _copy_text(copy: InputCopy) -> str:
+    return "in call" if copy.median_ms is None else milliseconds(copy.median_ms)
+
+
+def _copy_data(copy: InputCopy) -> dict[str, object]:
+    return {"in_call": copy.in_call, "bytes": copy.bytes, "median_ms": copy.median_ms}
+
+
 _COLUMNS: Final = (
     Column("name", "variant", "", lambda record, _: name_of(record), numeric=False),
     Column("variant", "variant", "", lambda record, _: str(record.variant), numeric=False),
@@ -225,6 +244,17 @@ _COLUMNS: Final = (
     _duration("max_ms", "max ms", "", lambda f: f.max_ms),
     _duration("std_ms", "std ms", "", lambda f: f.std_ms),
     _duration("p99_ms", "p99 ms", "99 % of the calls took less", lambda f: f.p99_ms),
+    Column(
+        "copy_ms",
+        "copy ms",
+        "what a caller pays besides each call to copy its inputs into the buffers of a captured graph; in call: the "
+        "call copies its inputs itself, so that its times hold it",
+        lambda record, _: record.measurement.input_copy,
+        _copy_text,
+        lambda copy: copy.median_ms or 0.0,
+        _copy_data,
+        optional=True,
+    ),
     Column(
         "floor",
         "floor ms",

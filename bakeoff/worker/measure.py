@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from bakeoff.backends.backend import Call, Engine, Outputs
 from bakeoff.backends.torch_internals import snapshot
 from bakeoff.process.jobs import MeasureJob
-from bakeoff.record.schema import Finding, Measurement, Memory, Overhead, Parity, ProofRecord, new_finding
+from bakeoff.record.schema import Finding, InputCopy, Measurement, Memory, Overhead, Parity, ProofRecord, new_finding
 from bakeoff.worker.checked_variant import CheckedVariant, build_and_check, with_failures
 from bakeoff.worker.checks import memory
 from bakeoff.worker.checks.changed_inputs import ChangeableInputs, changed_values, find_changeable
@@ -22,6 +22,7 @@ from bakeoff.worker.clocks.timing import Timing, time_calls
 from bakeoff.worker.device import cache_flush, context_bytes, held_bytes
 from bakeoff.worker.failures import call_stage
 from bakeoff.worker.gpu_watch import GpuState, GpuWatch, watching
+from bakeoff.worker.input_copy import measure_input_copy
 from bakeoff.worker.proof import final_proof
 from bakeoff.worker.reference.error import Difference
 from bakeoff.worker.reporter import Report
@@ -73,6 +74,7 @@ class _AfterTiming:
     fresh: FreshInputsResult
     differences: list[list[Difference]]
     """Outputs for fresh inputs against their references."""
+    input_copy: InputCopy | None
 
 
 def measure(job: MeasureJob, report: Report) -> Measurement:
@@ -116,6 +118,7 @@ def _measure(job: MeasureJob, loaded: LoadedSubject, report: Report) -> Measurem
         device_state={**timing.cpu.facts(), **core_distance_facts(timing.core_distances_ns), **timed.gpu.facts},
         weights=loaded.weights,
         window_checks=timed.checks.record,
+        input_copy=after.input_copy,
     )
 
 
@@ -187,7 +190,9 @@ def _examine(job: MeasureJob, checked: CheckedVariant, timed: _Timed, context: i
     if fresh.hot:
         hot = fresh.hot[-1].outputs
         differences.append(checked.reference.changed_differences(0, hot, "after many calls on one binding"))
-    return _AfterTiming(metered, leaked, changed, ran, fresh, differences)
+    buffers = timed.changeable[0].tensors if timed.changeable else checked.sets[0]
+    copies = call_stage(lambda: measure_input_copy(engine, buffers, checked.sets[1], config))
+    return _AfterTiming(metered, leaked, changed, ran, fresh, differences, copies)
 
 
 def _call_all(calls: Sequence[Call]) -> list[Outputs]:

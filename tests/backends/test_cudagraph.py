@@ -24,6 +24,7 @@ from bakeoff.backends.cudagraph import BACKEND
 from bakeoff.record.policy import Policy
 from bakeoff.worker.checks.fresh_inputs import call_with_fresh_inputs
 from bakeoff.worker.clocks.clock import TimingConfig
+from bakeoff.worker.input_copy import measure_input_copy
 
 
 class Graph(TorchDispatchMode):
@@ -140,3 +141,16 @@ def test_a_port_replays_what_is_written_into_its_inputs(toy: Toy) -> None:
         (wanted,) = toy.module(*inputs.values())
         assert torch.allclose(port.outputs["y"], wanted, rtol=1e-5, atol=1e-6)
     assert toy.engine.activity() == captured
+
+
+def test_feeding_it_is_measured_as_copies_into_what_it_replays(toy: Toy) -> None:
+    port = toy.engine.port(toy.sets[0], ("y",))
+    config = TimingConfig("cpu", Policy(), lambda _index, _outputs: None)
+    copied = measure_input_copy(toy.engine, port.inputs, toy.sets[1], config)
+    assert copied is not None
+    assert not copied.in_call
+    assert copied.bytes == sum(tensor.numel() * 4 for tensor in toy.sets[1].values())
+    assert len(copied.samples_ns) >= 20
+    port.call()
+    (wanted,) = toy.module(*toy.sets[1].values())
+    assert torch.allclose(port.outputs["y"], wanted, rtol=1e-5, atol=1e-6), "every input was copied"

@@ -131,3 +131,21 @@ def test_tuned_compiles_with_the_settings_that_torchao_sets(monkeypatch: pytest.
         assert inductor.BACKEND.build is not None
         inductor.BACKEND.build(module, {"x": x}, Options(tuned=tuned), context).bind({"x": x})()
     assert given == [dict(TUNED), {}]
+
+
+@pytest.mark.parametrize(
+    ("mode", "device", "copies"),
+    [
+        ("default", "cuda", False),
+        ("reduce-overhead", "cuda", True),
+        ("max-autotune", "cuda", True),
+        ("max-autotune", "cpu", False),
+    ],
+)
+def test_modes_with_graphs_state_that_their_calls_copy_the_inputs(
+    mode: Any, device: Any, copies: bool, tmp_path: Path
+) -> None:
+    context = BuildContext("", device, "fp32", 1, tmp_path, tmp_path, lambda _seed: {})
+    assert BACKEND.build is not None
+    engine = BACKEND.build(torch.nn.Linear(3, 3), {}, Options(mode), context)
+    assert (engine.copies_inputs(), engine.captures()) == (copies, False)

@@ -342,6 +342,13 @@ class TestSaved:
         assert one.cudagraphs == [False, True]
 
     @pytest.mark.usefixtures("one")
+    @pytest.mark.parametrize("name", ["tensorrt", "tensorrt-aot"])
+    def test_captured_engines_state_that_their_calls_copy_the_inputs(self, name: str, tmp_path: Path) -> None:
+        for options, copies in (("", False), ("[cudagraphs]", True)):
+            made = build_toy(f"world/{name}{options}/fp32", tmp_path / f"graphs-{copies}")
+            assert (made.engine.copies_inputs(), made.engine.captures()) == (copies, False)
+
+    @pytest.mark.usefixtures("one")
     def test_preallocated_outputs_are_the_callers(self, tmp_path: Path) -> None:
         toy = build_toy("world/tensorrt-aot[preallocated_outputs]/fp32", tmp_path)
         given = [call() for call in (*toy.built.calls, *toy.built.calls)]

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from bakeoff.backends.backend import (
     Backend,
     BuildContext,
+    BuildFunction,
+    Call,
     Capability,
     Engine,
     Footprint,
@@ -185,6 +187,47 @@ NOISY = common.NOISY
 NONSENSE = canary("nonsense", "writes nonsense to the descriptor for events", doing(_speak_nonsense))
 WANDERS = canary("wanders", "changes the working folder", doing(lambda: os.chdir("/")))
 PREPARES = Backend("prepares", "prepares and builds nothing", prepare=_prepare)
+
+
+class _Replaying(Engine):
+    """Imitates a captured CUDA graph: calls read the bound tensors in place, or copy them into buffers of their own."""
+
+    def __init__(self, module: "nn.Module", copies: bool) -> None:
+        self._module, self._copies = module, copies
+
+    def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
+        import torch
+
+        tensors = tuple(inputs.values())
+        buffers = tuple(tensor.clone() for tensor in tensors) if self._copies else tensors
+
+        def call() -> Outputs:
+            if self._copies:
+                for buffer, tensor in zip(buffers, tensors, strict=True):
+                    buffer.copy_(tensor)
+            with torch.no_grad():
+                return tuple(self._module(*buffers))
+
+        return call
+
+    def captures(self) -> bool:
+        return not self._copies
+
+    def copies_inputs(self) -> bool:
+        return self._copies
+
+
+def _replaying(copies: bool) -> BuildFunction:
+    def build(
+        module: "nn.Module", _inputs: "Mapping[str, Tensor]", _options: NoOptions, _context: BuildContext
+    ) -> Engine:
+        return _Replaying(module, copies)
+
+    return build
+
+
+REPLAYS = canary("replays", "replays what it captured for fixed buffers", _replaying(copies=False))
+REPLAYS_COPIES = canary("replays-copies", "copies its inputs before it replays", _replaying(copies=True))
 
 # Two different backends with the same name.
 FALSE_EAGER = canary("eager", "is named like another", doing(hang))

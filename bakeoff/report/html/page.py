@@ -12,13 +12,12 @@ from bakeoff.machine.files import write_atomically
 from bakeoff.machine.terminal import one_line
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record.store import Records, Stored
-from bakeoff.report.columns import columns
 from bakeoff.report.comparable import tables
 from bakeoff.report.format import INSTALL, minute
 from bakeoff.report.groups import group_key, groups, newest
 from bakeoff.report.html.comparisons import comparison_rows
 from bakeoff.report.html.embed import policy, read
-from bakeoff.report.html.sections import COLUMNS, section
+from bakeoff.report.html.sections import section
 from bakeoff.report.links import links_with
 
 
@@ -52,7 +51,6 @@ def render(records: Records, runs: str = "") -> str:
         library=library,
         script=script,
         summary=_summary(records, rows),
-        columns=columns(COLUMNS),
         sections=[
             section(number, table, every[group_key(table.rows[0].record)], records.comparisons, link)
             for number, table in enumerate(tables(rows, records.ceilings, records.current))

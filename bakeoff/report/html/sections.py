@@ -7,7 +7,7 @@ from typing import Final
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Stored, StoredComparison
 from bakeoff.report.columns import COLUMNS as ALL
-from bakeoff.report.columns import Column, Context, columns, contexts
+from bakeoff.report.columns import Column, Context, columns, contexts, shown
 from bakeoff.report.comparable import StaleRow, Table
 from bakeoff.report.figures.style import status_colour
 from bakeoff.report.format import MIB, minute, shorten
@@ -20,8 +20,8 @@ from bakeoff.report.recommendation import recommendation
 from bakeoff.report.text.proof import longest_kernels
 
 COLUMNS: Final = (
-    "name", "status", "latency", "p99_ms", "calls_per_s", "video_fps", "vs_eager", "floor", "of_floor", "peak_mib",
-    "error", "sqnr_db", "build", "record",
+    "name", "status", "latency", "copy_ms", "p99_ms", "calls_per_s", "video_fps", "vs_eager", "floor", "of_floor",
+    "peak_mib", "error", "sqnr_db", "build", "record",
 )  # fmt: skip
 _KERNELS = 5
 """Listed of a row at most."""
@@ -47,6 +47,7 @@ class Section:
     """The title without the subject."""
     facts: str
     verdict: str
+    columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
     stale: tuple[tuple[str, str, str, str, str], ...]
     """Rows that must not be compared with the others: variant, median, when it was measured, why, address."""
@@ -66,7 +67,8 @@ def section(
     number: int, table: Table, every: Sequence[Stored], comparisons: Sequence[StoredComparison], link: Link
 ) -> Section:
     """The section of a table of the newest records; `every` holds all of its group, those of earlier sweeps too."""
-    first, held = table.rows[0].record, contexts(table.rows, comparisons, table.ceilings)
+    first, held = table.rows[0].record, list(contexts(table.rows, comparisons, table.ceilings))
+    chosen = columns(shown(COLUMNS, held))
     figures = charts.figures(table.rows, every, table.ceilings.best)
     return Section(
         anchor=f"group-{number}",
@@ -75,8 +77,9 @@ def section(
         setting=table.title.removeprefix(first.variant.subject).strip(" ,"),
         facts=_facts(first),
         verdict=recommendation(table.rows, comparisons),
+        columns=chosen,
         rows=tuple(
-            tuple(_cell(column, record, context, link(entry)) for column in columns(COLUMNS))
+            tuple(_cell(column, record, context, link(entry)) for column in chosen)
             for entry, (record, context) in zip(table.rows, held, strict=True)
         ),
         stale=tuple(_stale(row, link(row.entry)) for row in table.stale),

@@ -16,7 +16,7 @@ from bakeoff.report.spread import spread_lines
 
 NAME = "RESULTS.md"
 _COLUMNS = (
-    "name", "status", "latency", "p99_ms", "calls_per_s", "video_fps", "floor", "of_floor", "vs_eager",
+    "name", "status", "latency", "copy_ms", "p99_ms", "calls_per_s", "video_fps", "floor", "of_floor", "vs_eager",
     "vs_eager_fp32", "peak_mib", "sqnr_db", "build", "record",
 )  # fmt: skip
 _INTRODUCTION = """\

@@ -6,7 +6,7 @@ from urllib.parse import unquote
 
 from bakeoff.record.ceilings import KnownCeilings
 from bakeoff.record.store import Stored, StoredComparison
-from bakeoff.report.columns import COLUMNS, Context, cells, columns, contexts
+from bakeoff.report.columns import COLUMNS, Context, cells, columns, contexts, shown
 from bakeoff.report.format import minute
 from bakeoff.report.groups import name_of
 from bakeoff.report.links import Link
@@ -27,8 +27,9 @@ def table(
     among `comparisons` is bold. Floors are computed from `ceilings`, or from the best known among the rows. Where a row
     has no figures, its reason is in the column `reason_in`.
     """
-    chosen = columns(keys)
     held = list(zip(rows, contexts(rows, comparisons, ceilings), strict=True))
+    keys = shown(keys, [row for _, row in held])
+    chosen = columns(keys)
     lines = _head([(column.heading, column.numeric) for column in chosen])
     for entry, (record, context) in held:
         if context.stale is not None:

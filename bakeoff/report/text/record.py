@@ -71,6 +71,10 @@ def _timing(record: Record) -> Iterator[str]:
     for name, clock in (("latency", made.latency), ("queued", made.throughput)):
         if clock is not None and clock.figures is not None:
             yield f"{name:9} {_figures(clock.figures)}; {clock.calls_per_sample} calls each, stopped: {clock.stopped}"
+    copy = made.input_copy
+    if copy is not None:
+        taken = "within each call" if copy.median_ms is None else f"{copy.median_ms:.3f} ms besides each call"
+        yield f"copies    {copy.bytes / MIB:.1f} MiB of inputs into the buffers of a captured graph: {taken}"
     checks = made.window_checks
     if checks is not None:
         yield (

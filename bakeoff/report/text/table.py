@@ -7,7 +7,7 @@ from tabulate import tabulate
 from bakeoff.machine.terminal import one_line
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Stored, StoredCeilings, StoredComparison
-from bakeoff.report.columns import COLUMNS, Context, cells, columns, contexts, data, legend
+from bakeoff.report.columns import COLUMNS, Context, cells, columns, contexts, data, legend, shown
 from bakeoff.report.comparable import StaleRow, Table, tables
 from bakeoff.report.format import minute
 from bakeoff.report.groups import name_of
@@ -16,14 +16,14 @@ from bakeoff.report.recommendation import recommendation
 from bakeoff.report.spread import spread_lines
 
 _COLUMNS = (
-    "name", "status", "median_ms", "p99_ms", "min_ms", "floor", "of_floor", "calls_per_s", "video_fps", "vs_eager",
-    "vs_eager_fp32", "peak_mib", "sqnr_db", "graph_breaks", "build",
+    "name", "status", "median_ms", "copy_ms", "p99_ms", "min_ms", "floor", "of_floor", "calls_per_s", "video_fps",
+    "vs_eager", "vs_eager_fp32", "peak_mib", "sqnr_db", "graph_breaks", "build",
 )  # fmt: skip
-_EXPLAINED = ("vs_eager", "floor")
+_EXPLAINED = ("copy_ms", "vs_eager", "floor")
 _WINNER = "*: faster in a final between the two best rows"
 _JSON = (
-    "record", "variant", "quantisation", "status", "reason", "stale", "latency", "video_fps", "floor", "of_floor",
-    "vs_eager", "vs_eager_fp32", "peak_mib", "sqnr_db", "build",
+    "record", "variant", "quantisation", "status", "reason", "stale", "latency", "copy_ms", "video_fps", "floor",
+    "of_floor", "vs_eager", "vs_eager_fp32", "peak_mib", "sqnr_db", "build",
 )  # fmt: skip
 
 
@@ -90,10 +90,11 @@ def _explained(held: Sequence[tuple[Record, Context]]) -> list[str]:
 
 
 def _table(held: Sequence[tuple[Record, Context]]) -> str:
-    chosen = columns(_COLUMNS)
+    keys = shown(_COLUMNS, held)
+    chosen = columns(keys)
     rows = []
     for record, context in held:
-        name, *others = cells(_COLUMNS, record, context)
+        name, *others = cells(keys, record, context)
         rows.append([f"* {name}" if context.winner else name, *others])
     return tabulate(
         rows,

@@ -37,6 +37,8 @@ FAULTY: dict[str, tuple[Status, str]] = {
     "canaries:NONSENSE": ("ok", ""),
     "canaries:WANDERS": ("ok", ""),
     "canaries:PREPARES+eager": ("ok", ""),
+    "canaries:REPLAYS": ("ok", ""),
+    "canaries:REPLAYS_COPIES": ("ok", ""),
     "eager": ("ok", ""),
 }
 """Backend to the status of its row and one fact that its reason must name; a row that is ok has no reason."""
@@ -96,6 +98,20 @@ def test_numbers_of_a_wrong_row_are_kept(swept: Swept) -> None:
             assert len(measurement.latency.samples_ns) >= FAST.min_samples
             assert measurement.memory is not None
             assert measurement.proof is not None
+
+
+def test_a_row_that_replays_a_capture_states_what_feeding_it_takes(swept: Swept) -> None:
+    """Of one set of toy inputs: x and t, and the caches, which a graph reads at fixed addresses as well."""
+    apart = swept.records()["canaries:REPLAYS"].measurement.input_copy
+    within = swept.records()["canaries:REPLAYS_COPIES"].measurement.input_copy
+    assert apart is not None
+    assert within is not None
+    assert (apart.in_call, within.in_call) == (False, True)
+    assert apart.bytes == within.bytes == 4 * (16 * 32 + 1 + 2 * 64 * 32)
+    assert len(apart.samples_ns) >= 20
+    assert all(sample > 0 for sample in apart.samples_ns)
+    assert within.median_ms is None
+    assert swept.records()["eager"].measurement.input_copy is None
 
 
 def test_facts_of_a_preparation_are_merged(swept: Swept) -> None:

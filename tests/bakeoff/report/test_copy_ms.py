@@ -1,0 +1,71 @@
+"""What feeding a captured graph takes: in every table where a row has it, in no other, and in `--json`."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from records import measurement, record
+
+from bakeoff.record.schema import InputCopy, Record, Samples
+from bakeoff.record.store import Records, Stored, load_all, save
+from bakeoff.report.html import page
+from bakeoff.report.markdown import history, readme, results
+from bakeoff.report.text import record as text_of_record
+from bakeoff.report.text import table
+
+MS = [10.0 + 0.1 * number for number in range(20)]
+REPLAYED = InputCopy(False, 3 << 20, Samples([640_000, 610_000, 600_000]))
+COPIED = InputCopy(True, 3 << 20)
+
+
+def replaying() -> tuple[Record, ...]:
+    graph = record("cudagraph", made=measurement(MS, input_copy=REPLAYED))
+    reduced = record("inductor[reduce]", made=measurement(MS, input_copy=COPIED))
+    made = (record("eager", MS), graph, reduced)
+    return tuple(replace(entry, created=f"2026-01-02T03:04:0{place}.000000Z") for place, entry in enumerate(made))
+
+
+def stored(*made: Record) -> Records:
+    return Records(tuple(Stored(f"id-{place}", entry) for place, entry in enumerate(made)), (), ())
+
+
+def pages(records: Records) -> dict[str, str]:
+    machine = records.machines()[0]
+    return {
+        "table": table.render(records.current),
+        "results": results.render(records, machine),
+        "history": history.render(records),
+        "readme": readme.render(readme.chosen(records)),
+        "html": page.render(records),
+    }
+
+
+def test_every_page_shows_the_copy_beside_the_call_or_says_that_the_call_holds_it() -> None:
+    for name, text in pages(stored(*replaying())).items():
+        assert "copy ms" in text, name
+        assert "0.610" in text, name
+        assert "in call" in text, name
+
+
+def test_a_table_without_captures_has_no_such_column() -> None:
+    records = stored(record("eager", MS), record("inductor", MS))
+    for name, text in pages(records).items():
+        rows = [line for line in text.splitlines() if line.startswith(("variant", "| variant", "<th"))]
+        assert rows, name
+        assert not [line for line in rows if "copy ms" in line], name
+
+
+def test_scripts_read_figures_and_records_keep_the_samples(tmp_path: Path) -> None:
+    made = replaying()
+    for entry in made:
+        save(tmp_path, entry)
+    read = load_all(tmp_path).current
+    assert [entry.record.measurement.input_copy for entry in read] == [None, REPLAYED, COPIED]
+    assert [row["copy_ms"] for row in table.as_rows(read)] == [
+        None,
+        {"in_call": False, "bytes": 3 << 20, "median_ms": 0.61},
+        {"in_call": True, "bytes": 3 << 20, "median_ms": None},
+    ]
+    shown = [text_of_record.render(entry) for entry in read]
+    assert "copies    3.0 MiB of inputs into the buffers of a captured graph: 0.610 ms besides each call" in shown[1]
+    assert "captured graph: within each call" in shown[2]
+    assert "captured graph" not in shown[0]

@@ -41,7 +41,7 @@ class _Lines:
 def main() -> None:
     guard.prctl(guard.PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    lane = lane_named(sys.argv[1], sys.argv[2] == "quick")
+    lane = lane_named(sys.argv[1], sys.argv[2] == "quick", sys.argv[3])
     request = Request(
         "toy",
         presets=("tiny",),

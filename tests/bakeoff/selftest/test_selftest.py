@@ -70,7 +70,13 @@ def test_backends_exist_and_have_different_names() -> None:
     assert len(set(names)) == len(names)
     assert {entry.canary for entry in ALL if entry.quick}
     assert {lane.name for lane in lanes(quick=True)} == {lane.name for lane in LANES}
-    assert all(entry.quick for entry in lane_named("wrong results", quick=True).expectations)
+    for lane in LANES:
+        cpu, cuda = (lane_named(lane.name, False, device) for device in ("cpu", "cuda"))
+        assert cpu == lane
+        assert cuda.expectations == lane.expectations
+        assert cuda.policy.build_deadline_s >= 30, "it holds the start of CUDA"
+        assert cuda.policy.large_build_deadline_s == cuda.policy.build_deadline_s
+    assert all(entry.quick for entry in lane_named("wrong results", True, "cpu").expectations)
 
 
 def test_a_row_needs_the_expected_status_and_finding(tmp_path: Path) -> None:

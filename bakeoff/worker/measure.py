@@ -187,9 +187,10 @@ def _examine(job: MeasureJob, checked: CheckedVariant, timed: _Timed, context: i
     changeable = [replace(entry, changed=value) for entry, value in zip(timed.changeable, values, strict=False)]
     fresh = call_stage(lambda: call_with_fresh_inputs(engine, checked.sets, config, changeable))
     differences = [checked.reference.differences(1, fresh.outputs, "in the memory of inputs 0")]
-    if fresh.hot:
-        hot = fresh.hot[-1].outputs
-        differences.append(checked.reference.changed_differences(0, hot, "after many calls on one binding"))
+    if fresh.hot_outputs is not None:
+        text = "after many calls on one binding"
+        differences.append(checked.reference.changed_differences(0, fresh.hot_outputs, text))
+    fresh = replace(fresh, outputs=(), hot_outputs=None)
     buffers = timed.changeable[0].tensors if timed.changeable else checked.sets[0]
     copies = call_stage(lambda: measure_input_copy(engine, buffers, checked.sets[1], config))
     return _AfterTiming(metered, leaked, changed, ran, fresh, differences, copies)

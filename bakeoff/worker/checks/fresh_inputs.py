@@ -46,8 +46,8 @@ class TimedBinding:
     call_ns: int
     again_ns: int
     """A second call on the same values."""
-    outputs: Outputs
-    """Of the first call."""
+    repeats: bool
+    """The outputs of the first call equal those for the second set's values, bit for bit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +60,16 @@ class HotRound:
     """A call after the same values were written again, which moves no version counter."""
     changed_ns: int
     """A call after other values were written."""
-    outputs: Outputs
-    """For the new values."""
-    former: Outputs
-    """For those before."""
+    repeats: bool
+    """The outputs for the new values equal those for the former ones, bit for bit."""
 
 
 @dataclass(frozen=True, slots=True)
 class FreshInputsResult:
-    """What calls on known and on new values took and returned."""
+    """What calls on known and on new values took and returned.
+
+    Of many calls only two keep their outputs, which are compared with references: outputs may be gigabytes each.
+    """
 
     outputs: Outputs
     """For the second set's values, written into the first set's tensors."""
@@ -79,6 +80,8 @@ class FreshInputsResult:
     hot: tuple[HotRound, ...] = ()
     """Calls on one binding; the last round's new values are the changed ones of the first set, which the engine was
     called with before. Empty for engines whose calls read copies of the inputs."""
+    hot_outputs: Outputs | None = None
+    """For the changed values of the first set, from the last round of `hot`."""
 
     @property
     def problem(self) -> str | None:
@@ -90,9 +93,9 @@ class FreshInputsResult:
         return self._problem_of_bindings() or self._problem_when_hot()
 
     def _problem_of_outputs(self) -> str | None:
-        if any(same(entry.outputs, self.outputs) for entry in self.fresh):
+        if any(entry.repeats for entry in self.fresh):
             return "inputs that differ by a few per cent give identical outputs: results are stored"
-        if any(same(entry.outputs, entry.former) for entry in self.hot):
+        if any(entry.repeats for entry in self.hot):
             return "inputs that changed after many calls give identical outputs: results are stored"
         return None
 
@@ -144,7 +147,10 @@ def call_with_fresh_inputs(
     values may follow.
     """
     result = _try(engine, sets, config, changeable, 0)
-    return result if result.problem_of_times() is None else _try(engine, sets, config, changeable, 1)
+    if result.problem_of_times() is None:
+        return result
+    del result  # with its outputs
+    return _try(engine, sets, config, changeable, 1)
 
 
 def _try(
@@ -157,14 +163,15 @@ def _try(
     """One attempt, 0 or 1, with values of its own."""
     tensors, values = sets[0], sets[1]
     bind = _binder(engine, tensors)
-    first = _rebound(bind, tensors, values, config)
+    first, outputs = _rebound(bind, tensors, values, config)
     rounds = _SLOW_ROUNDS if first.call_ns > _SLOW_NS else _ROUNDS
     steps = [(2 * (number + attempt * _ROUNDS) + 3) / 128 for number in range(rounds)]  # change bf16, and little
     known, fresh = [], []
     for step in steps:
-        known.append(_rebound(bind, tensors, values, config))
-        fresh.append(_rebound(bind, tensors, _scaled(values, 1 - step), config))
+        known.append(_rebound(bind, tensors, values, config, outputs)[0])
+        fresh.append(_rebound(bind, tensors, _scaled(values, 1 - step), config, outputs)[0])
     hot: list[HotRound] = []
+    hot_outputs: Outputs | None = None
     if changeable and changeable[0].rebind is None:
         entry = changeable[0]
         own = entry.tensors is tensors
@@ -172,8 +179,11 @@ def _try(
         count = _FAST_HOT_ROUNDS if first.again_ns < _FAST_NS else rounds
         steps = [(2 * (number + attempt * _FAST_HOT_ROUNDS) + 3) / 128 for number in range(count - 1)]
         new_values = (_scaled(values, 1 + step) for step in steps)
-        hot = [_hot_round(call, target, values, changed, config) for changed in chain(new_values, [entry.changed])]
-    return FreshInputsResult(first.outputs, tuple(known), tuple(fresh), tuple(hot))
+        for changed in chain(new_values, [entry.changed]):
+            hot_outputs = None  # the last round's, before another is made
+            timed, hot_outputs = _hot_round(call, target, values, changed, config)
+            hot.append(timed)
+    return FreshInputsResult(outputs, tuple(known), tuple(fresh), tuple(hot), hot_outputs)
 
 
 def _scaled(values: Mapping[str, Tensor], scale: float) -> dict[str, Tensor]:
@@ -190,8 +200,11 @@ def _hot_round(
     values: Mapping[str, Tensor],
     changed: Mapping[str, Tensor],
     config: TimingConfig,
-) -> HotRound:
-    """Call many times on `values`, then once more after writing them again, and at last on `changed`."""
+) -> tuple[HotRound, Outputs]:
+    """Call many times on `values`, then once more after writing them again, and at last on `changed`.
+
+    Returns the outputs for `changed` too.
+    """
     write(tensors, values)
     samples: list[int] = []
     started = time.monotonic()
@@ -205,7 +218,9 @@ def _hot_round(
             time_call(call, config)
     write(tensors, changed)
     changed_ns, outputs = time_call(call, config)
-    return HotRound(round(median(samples[len(samples) // 2 :])), known_ns, changed_ns, copied(outputs), former)
+    outputs = copied(outputs)
+    typical_ns = round(median(samples[len(samples) // 2 :]))
+    return HotRound(typical_ns, known_ns, changed_ns, same(outputs, former)), outputs
 
 
 def _binder(engine: Engine, tensors: Mapping[str, Tensor]) -> Callable[[], Call]:
@@ -221,8 +236,13 @@ def _binder(engine: Engine, tensors: Mapping[str, Tensor]) -> Callable[[], Call]
 
 
 def _rebound(
-    bind: Callable[[], Call], tensors: Mapping[str, Tensor], values: Mapping[str, Tensor], config: TimingConfig
-) -> TimedBinding:
+    bind: Callable[[], Call],
+    tensors: Mapping[str, Tensor],
+    values: Mapping[str, Tensor],
+    config: TimingConfig,
+    known: Outputs | None = None,
+) -> tuple[TimedBinding, Outputs]:
+    """Bind `values` and call twice; also returns the first call's outputs, compared with the `known` ones if given."""
     for name, tensor in tensors.items():
         tensor.copy_(values[name])
     synchronise(config.device)
@@ -232,7 +252,9 @@ def _rebound(
     bind_ns = time.perf_counter_ns() - started
     call_ns, outputs = time_call(call, config)
     kept = copied(outputs)
-    return TimedBinding(bind_ns, call_ns, time_call(call, config)[0], kept)
+    del outputs
+    again_ns = time_call(call, config)[0]
+    return TimedBinding(bind_ns, call_ns, again_ns, known is not None and same(kept, known)), kept
 
 
 def _slower(known_ns: Sequence[int], new_ns: Sequence[int], ratio: float) -> bool:

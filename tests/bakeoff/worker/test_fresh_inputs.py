@@ -1,8 +1,10 @@
 """Calls with fresh inputs show whether an engine computes or returns stored results, however it binds inputs."""
 
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -18,6 +20,8 @@ from bakeoff.worker.checks.fresh_inputs import FreshInputsResult, HotRound, Time
 from bakeoff.worker.clocks.clock import TimingConfig
 
 CALL_S, RECORDING_S = 0.003, 0.2
+SIZE = 1021
+"""Elements of outputs that are counted."""
 
 
 def computed(inputs: Mapping[str, Tensor]) -> Outputs:
@@ -68,7 +72,8 @@ def test_an_engine_that_records_is_bound_once_and_timed_by_replays(in_bind: bool
     assert result.alarms() == []
     assert engine.recorded == ["in bind" if in_bind else "at the first call"]
     assert torch.equal(result.outputs[0], torch.full((4,), 4.0))
-    assert len({float(entry.outputs[0][0]) for entry in result.fresh}) == len(result.fresh)
+    assert not any(entry.repeats for entry in result.fresh)
+    assert all(entry.repeats for entry in result.known)
 
 
 @pytest.mark.parametrize(("in_bind", "fact"), [(True, "bind"), (False, "the first call")])
@@ -117,8 +122,8 @@ def test_a_hot_binding_that_computes_is_left_alone_and_ends_with_the_changed_val
 
     result = tried_hot(compute)
     assert result.problem is None
-    assert torch.equal(result.hot[-1].outputs[0], torch.full((4,), 14.0))
-    assert torch.equal(result.hot[-1].former[0], torch.full((4,), 4.0))
+    assert result.hot_outputs is not None
+    assert torch.equal(result.hot_outputs[0], torch.full((4,), 14.0))
     assert calls[0] > 4 * 20
 
 
@@ -156,11 +161,10 @@ def test_outputs_that_stay_when_inputs_change_on_a_hot_binding_are_found() -> No
 
 def timed(binding_ms: float, hot_ms: float, changed_ms: float) -> FreshInputsResult:
     """Calls on eight bindings, and in four rounds on a hot one."""
-    outputs = [(torch.full((4,), float(number)),) for number in range(9)]
     first, again, typical, changed = (round(1e6 * ms) for ms in (binding_ms, binding_ms, hot_ms, changed_ms))
-    bindings = tuple(TimedBinding(1000, first, again, outputs[number]) for number in range(8))
-    hot = (HotRound(typical, typical, changed, outputs[0], outputs[1]),) * 2  # too few to compare known with new values
-    return FreshInputsResult(outputs[8], bindings[:4], bindings[4:], hot)
+    bindings = (TimedBinding(1000, first, again, repeats=False),) * 8
+    hot = (HotRound(typical, typical, changed, repeats=False),) * 2  # too few to compare known with new values
+    return FreshInputsResult((), bindings[:4], bindings[4:], hot)
 
 
 def test_threads_that_wake_late_after_a_pause_are_no_stored_results() -> None:
@@ -173,11 +177,10 @@ def test_calls_that_are_fast_on_unchanged_values_only_are_found() -> None:
 
 def hot_rounds(*calls_us: tuple[int, int]) -> FreshInputsResult:
     """Rounds on a hot binding, each with a call on known and one on new values."""
-    outputs = [(torch.full((4,), float(number)),) for number in range(9)]
-    bindings = tuple(TimedBinding(1000, 100_000, 100_000, outputs[number]) for number in range(8))
+    bindings = (TimedBinding(1000, 100_000, 100_000, repeats=False),) * 8
     rounds = ((90_000, 1000 * known, 1000 * changed) for known, changed in (*calls_us, (100, 100)))
-    hot = tuple(HotRound(*times, outputs[0], outputs[1]) for times in rounds)
-    return FreshInputsResult(outputs[8], bindings[:4], bindings[4:], hot)
+    hot = tuple(HotRound(*times, repeats=False) for times in rounds)
+    return FreshInputsResult((), bindings[:4], bindings[4:], hot)
 
 
 def test_a_machine_that_changes_its_speed_makes_no_stored_results() -> None:
@@ -204,3 +207,27 @@ def test_times_alone_are_tried_twice_before_they_are_reported(passing: bool) -> 
         return (inputs["x"] * 2,)
 
     assert (tried_hot(compute).problem is None) == passing
+
+
+def test_few_copies_of_outputs_are_held_at_a_time() -> None:
+    """The first one, to compare others with, and those of two calls; each is counted while a call runs."""
+    alive: list[weakref.ref[Tensor]] = []
+    most = [0]
+    clone = Tensor.clone
+
+    def counted(tensor: Tensor, **options: Any) -> Tensor:
+        made = clone(tensor, **options)
+        if made.numel() == SIZE:
+            alive.append(weakref.ref(made))
+            most[0] = max(most[0], sum(entry() is not None for entry in alive))
+        return made
+
+    def compute(inputs: Mapping[str, Tensor]) -> Outputs:
+        return (torch.full((SIZE,), float(inputs["x"].sum())),)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Tensor, "clone", counted)
+        result = tried_hot(compute)
+    assert result.problem is None
+    assert len(alive) > 9
+    assert most[0] <= 3

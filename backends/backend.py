@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -83,6 +84,9 @@ class BuildContext:
     """Seed to new random inputs of the same names, shapes and dtypes as the workload's; used for calibration."""
     trace: bool = False
     """Build with the settings that tracing needs; a traced build is never timed."""
+    untimed: Callable[[], AbstractContextManager[None]] = nullcontext
+    """A context for work that only this project needs, such as hashing the weights for the key of its cache. It is left
+    out of the build's seconds, and stated beside them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,9 @@ def export_model(
     check_not_quantised(module, "torch.onnx", "use onnxruntime[int8]")
     program = export(module, inputs)
     hashed = graph_hash([program.graph])
-    folder = context.cache_dir / f"onnx-{program_key(program, hashed, options.int8)}"
+    with context.untimed():
+        key = program_key(program, hashed, options.int8)
+    folder = context.cache_dir / f"onnx-{key}"
     settings = session_options(options, context.threads, context.work_dir / "profile" if context.trace else None)
     provided = provider_options(options, context.device, context.dtype, context.cache_dir)
     stored = load_or_build(

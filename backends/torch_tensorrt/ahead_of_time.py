@@ -66,13 +66,15 @@ def _unsupported(options: Options, _device: str, _dtype: str) -> str | None:
 def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext) -> Engine:
     made = save_program(module, inputs, options, context)
     found = read_converted(made.module)
+    with context.untimed():
+        digest = file_digest(made.path)
     proof = prove(
         found,
         made.log,
         made.operators,
         made.graph,
         program_from_cache=made.cached,
-        program_digest=file_digest(made.path),
+        program_digest=digest,
     )
     configure(made.library, made.module, options)
     proof = replace(proof, artifact_bytes=made.path.stat().st_size)

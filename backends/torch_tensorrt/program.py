@@ -133,7 +133,9 @@ def save_program(
     lowered = lower(library, module, inputs, options, context)
     program = lowered.program
     hashed, counted = graph_hash([program.graph]), operators(program.graph)
-    path = context.cache_dir / f"{program_key(program, hashed, sorted(asdict(options).items()))}.ep"
+    with context.untimed():
+        key = program_key(program, hashed, sorted(asdict(options).items()))
+    path = context.cache_dir / f"{key}.ep"
     log = PartitionLog()
 
     def build(target: Path) -> None:

@@ -161,6 +161,9 @@ class BuildCost:
     """Upper bound of the peak resident size of any compiler process. Linux keeps the peak of the forking process over
     exec, so with large weights this is the worker's own peak."""
     artifact_bytes: int | None = None
+    untimed_s: float | None = None
+    """Seconds of this project's own work within the build that `build_s` leaves out, such as hashing all weights for
+    the key of its cache; None in records that lack it, whose `build_s` includes them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 """Builds a variant: prepares the module, has the last backend build an engine, and calls that once."""
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,8 @@ def build_engine(
     where the engine does not need them. Raises StageError with `build_failed`, or the status of the exception.
     """
     steps = [(resolve_backend(step.backend), step.options) for step in job.steps]
-    context = build_context(job, loaded, trace)
+    pauses = _Pauses()
+    context = replace(build_context(job, loaded, trace), untimed=pauses.pause)
     warm = is_warm(context.cache_dir)
     before_bytes = layer_bytes(loaded.module)
     activity = snapshot()
@@ -66,12 +68,12 @@ def build_engine(
         calls = tuple(engine.bind(inputs) for inputs in sets)
         calls[0]()
         synchronise(job.subject.device)
-        seconds = time.monotonic() - started
+        seconds = time.monotonic() - started - pauses.seconds
         mark_finished(context.cache_dir)
         proof = engine.prove()
     except Exception as error:
         raise StageError(status_of(error, "build_failed"), error) from error
-    cost = _cost(steps, seconds, warm, resident, proof)
+    cost = _cost(steps, seconds, pauses.seconds, warm, resident, proof)
     fallback = None
     if job.quantisation:
         prepared, fallback = check_quantisation(job.quantisation, prepared, proof.quantised, before_bytes, after_bytes)
@@ -87,7 +89,22 @@ def build_engine(
     )
 
 
-def _cost(steps: _Steps, seconds: float, warm: bool, resident_before: int, proof: Proof) -> BuildCost:
+class _Pauses:
+    """Adds up the time of contexts that do not count as a build's."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds += time.monotonic() - started
+
+
+def _cost(steps: _Steps, seconds: float, untimed_s: float, warm: bool, resident_before: int, proof: Proof) -> BuildCost:
     caches = any(backend.footprint.caches for backend, _ in steps)
     return BuildCost(
         cache=("warm" if warm else "cold") if caches else "none",
@@ -95,6 +112,7 @@ def _cost(steps: _Steps, seconds: float, warm: bool, resident_before: int, proof
         peak_bytes=max(0, memory.host_peak_bytes() - resident_before),
         children_peak_bytes=memory.children_peak_bytes() or None,
         artifact_bytes=proof.artifact_bytes,
+        untimed_s=untimed_s,
     )
 
 

@@ -144,6 +144,7 @@ class TestEngines:
         assert proof.facts["engines"] == 1
         assert any("attention" in operator for operator in proof.operators_inside)
         assert proof.graph_hash
+        assert (toy.built.cost.untimed_s > 0) is (name == "tensorrt-aot"), "only its cache has a key of the weights"
 
     @pytest.mark.usefixtures("one")
     def test_the_library_is_heard(self, tmp_path: Path) -> None:

@@ -229,6 +229,16 @@ def _replaying(copies: bool) -> BuildFunction:
 REPLAYS = canary("replays", "replays what it captured for fixed buffers", _replaying(copies=False))
 REPLAYS_COPIES = canary("replays-copies", "copies its inputs before it replays", _replaying(copies=True))
 
+
+def _hash(module: "nn.Module", _inputs: "Mapping[str, Tensor]", _options: NoOptions, context: BuildContext) -> Engine:
+    for _ in range(2):
+        with context.untimed():
+            time.sleep(0.1)
+    return ModuleEngine(module)
+
+
+HASHES = canary("hashes", "spends a fifth of a second on the instrument's own work", _hash)
+
 # Two different backends with the same name.
 FALSE_EAGER = canary("eager", "is named like another", doing(hang))
 OTHER_NAN = canary("nan", "is named like another of the same user", changing(nan))

@@ -104,7 +104,8 @@ def _build(build: BuildCost) -> str:
     peak = "" if build.peak_bytes is None else f", peak {build.peak_bytes // MIB} MiB"
     children = build.children_peak_bytes
     compilers = "" if children is None else f", no compiler process above {children // MIB} MiB"
-    return f"build     {build_seconds(build)} s cold/warm{peak}{compilers}"
+    left_out = f", hashing and the like {build.untimed_s:.1f} s besides" if build.untimed_s else ""
+    return f"build     {build_seconds(build)} s cold/warm{left_out}{peak}{compilers}"
 
 
 def _memory(memory: Memory) -> str:

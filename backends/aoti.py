@@ -271,5 +271,6 @@ BACKEND = Backend(
         write=_write,
         check=_check,
         read=_read,
+        runs_torch=True,
     ),
 )

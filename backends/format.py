@@ -90,3 +90,5 @@ class ArtifactFormat:
     outside these files, or unpickle anything. Must not open the program itself."""
     read: Callable[[Path, Sequence[Path], Opening], Run]
     """(file, constants, opening): open the program. Raises whatever the library raises."""
+    runs_torch: bool = False
+    """Programs call torch's own operators, whose precision torch's global flags decide."""

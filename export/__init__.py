@@ -6,6 +6,16 @@ outputs = engine(**inputs)
 
 from bakeoff.backends.format import BadArtifact
 from bakeoff.export.folder import read_manifest
-from bakeoff.export.loader import Artifact, Mismatch, MismatchWarning, Program, Stream, load
+from bakeoff.export.loader import Artifact, FlagsWarning, Mismatch, MismatchWarning, Program, Stream, load
 
-__all__ = ["Artifact", "BadArtifact", "Mismatch", "MismatchWarning", "Program", "Stream", "load", "read_manifest"]
+__all__ = [
+    "Artifact",
+    "BadArtifact",
+    "FlagsWarning",
+    "Mismatch",
+    "MismatchWarning",
+    "Program",
+    "Stream",
+    "load",
+    "read_manifest",
+]

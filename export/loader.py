@@ -14,8 +14,10 @@ from bakeoff.export.folder import artifact_format_of, check_content, read_manife
 from bakeoff.export.manifest import MANIFEST, Manifest, Port
 from bakeoff.export.manifest import Program as About
 from bakeoff.export.state import State, carry
+from bakeoff.export.torch_flags import differing_flags
 from bakeoff.machine import host
 from bakeoff.models.errors import BakeoffError, ErrorCode
+from bakeoff.models.types import Scalar
 
 if TYPE_CHECKING:
     import torch
@@ -33,6 +35,10 @@ class MismatchWarning(UserWarning):
     """An artifact was opened with `allow_mismatch` on a host that does not meet a requirement."""
 
 
+class FlagsWarning(UserWarning):
+    """A program is called under other global flags of torch than those it was verified under."""
+
+
 def load(folder: str | Path, *, threads: int = 0, allow_mismatch: bool = False) -> "Artifact":
     """Check an artifact's manifest, the hashes of its files and this host, then open its main program.
 
@@ -40,6 +46,10 @@ def load(folder: str | Path, *, threads: int = 0, allow_mismatch: bool = False) 
     Raises BadArtifact if the folder differs from the export, Mismatch if this host does not meet a requirement, and
     BakeoffError if a library is missing or cannot open the program. With `allow_mismatch` a Mismatch becomes a
     MismatchWarning, and the requirement is listed in `Artifact.mismatches`.
+
+    The first call of a program warns with FlagsWarning where torch's global flags differ from those it was verified
+    under, such as TF32 in convolutions, torch's own default; the warning has the lines that set them. Flags belong to
+    the process, so that they are the caller's to set. Artifacts from before flags were stored do not warn.
     """
     if find_spec("torch") is None:
         raise BakeoffError(
@@ -70,6 +80,8 @@ class Program:
     device: str
     run: Run
     """The program itself: takes tensors in the order of `about.inputs`, without any check."""
+    flags: "Mapping[str, Scalar]" = field(default_factory=dict)
+    """torch's global flags that it was verified under."""
     _expected: "tuple[tuple[str, torch.dtype, tuple[int, ...]], ...]" = field(init=False, repr=False)
     _names: frozenset[str] = field(init=False, repr=False)
     _output_names: tuple[str, ...] = field(init=False, repr=False)
@@ -98,11 +110,21 @@ class Program:
             if tensor.dtype != dtype or tensor.shape != shape or tensor.device.type != device:
                 raise BakeoffError(self._layout_problem(name, tensor), code="bad-input")
             tensors.append(tensor if tensor.is_contiguous() else tensor.contiguous())
+        if not self._checked:
+            self._check_flags()
         outputs = self.run(tensors)
         if not self._checked:
             self._check_outputs(outputs)
             self._checked.append(True)
         return dict(zip(self._output_names, outputs, strict=True))
+
+    def _check_flags(self) -> None:
+        lines = differing_flags(self.flags)
+        if lines:
+            text = (
+                f"{self.about.name} was verified under other flags of torch; set {'; '.join(lines)} before calling it"
+            )
+            warnings.warn(text, FlagsWarning, 3)
 
     def _check_outputs(self, outputs: "Sequence[Tensor]") -> None:
         """Raise BadArtifact if number, dtypes or shapes of the outputs differ from the manifest."""
@@ -201,7 +223,8 @@ class Artifact:
                 f"{self.folder.name}: {about.file} cannot be opened: {reason}; export the artifact again",
                 code="bad-artifact",
             ) from error
-        return Program(about, manifest.device, run)
+        flags = {} if manifest.flags is msgspec.UNSET else manifest.flags
+        return Program(about, manifest.device, run, flags)
 
 
 class Stream:

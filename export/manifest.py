@@ -154,6 +154,9 @@ class Manifest:
     """Results of the parity check before the export finished, with the artifact loaded in a fresh process."""
     export_peak_bytes: Count
     """Largest resident memory of any process of the export."""
+    flags: dict[str, Scalar] | msgspec.UnsetType = msgspec.UNSET
+    """torch's global flags that the programs were verified under and that decide their precision, by their names in a
+    record's settings (bakeoff.export.torch_flags). Manifests written before they were stored lack them."""
     digest: str = ""
     """Hash of this manifest with an empty `digest`; shows whether the manifest was edited."""
 

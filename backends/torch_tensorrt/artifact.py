@@ -71,4 +71,5 @@ FORMAT = ArtifactFormat(
     write=_write,
     check=_check,
     read=_read,
+    runs_torch=True,  # what TensorRT lacks
 )

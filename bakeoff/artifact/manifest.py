@@ -9,6 +9,7 @@ from bakeoff.backends import resolve_backend
 from bakeoff.export import requirements
 from bakeoff.export.folder import hash_file
 from bakeoff.export.manifest import MANIFEST, SCHEMA, Manifest, Measured, Program, Weights
+from bakeoff.export.torch_flags import verified_flags
 from bakeoff.machine import host, paths
 from bakeoff.machine.identity import this_machine
 from bakeoff.plan.plan import Plan
@@ -57,6 +58,7 @@ def make_manifest(plan: Plan, part: Path, sampled: SampleResult, written: list[W
         measured=None,
         sample=sampled.sample,
         parity=(),
+        flags=verified_flags(variant.device, variant.dtype) if last.artifact.runs_torch else {},
         export_peak_bytes=max(sampled.peak_bytes, *(result.peak_bytes for result in written)),
     )
 

@@ -2,6 +2,7 @@
 
 import math
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import psutil
 import torch
 from torch import Tensor
 
-from bakeoff.export import Artifact, load
+from bakeoff.export import Artifact, FlagsWarning, load
 from bakeoff.export.manifest import Checked
 from bakeoff.export.sample import Reader, calls, carried, limits_of, thinned
 from bakeoff.models.errors import BakeoffError
@@ -38,7 +39,8 @@ def verify_artifact(job: VerifyJob, report: Report) -> VerifyResult:
     found: Differences = {}
     not_run = _lacking_memory(artifact)
     frames = manifest.sample.frames if not not_run else 1
-    with flags(manifest.dtype, artifact.threads, search=manifest.device == "cuda"):
+    with flags(manifest.dtype, artifact.threads, search=manifest.device == "cuda"), warnings.catch_warnings():
+        warnings.simplefilter("error", FlagsWarning)  # the manifest states the flags that are in force here
         _follow(artifact, reader, frames, bool(not_run), found, report)
         samples_ns = _time(artifact, reader, report) if job.timed else []
         prime = manifest.stream.prime if manifest.stream else ""

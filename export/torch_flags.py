@@ -1,0 +1,44 @@
+"""torch's global flags that decide the precision of an exported program: those it was verified under, and those set."""
+
+from collections.abc import Mapping
+
+from bakeoff.models.types import Scalar
+
+
+def verified_flags(device: str, dtype: str) -> dict[str, Scalar]:
+    """The flags that programs of torch's own operators are verified under on a device and in a dtype.
+
+    Names are those of a record's settings. TF32 belongs to the dtype: fp32 is without, in matrix products and in
+    cuDNN's convolutions, for which torch's own default is with.
+    """
+    short = dtype == "tf32"
+    products: dict[str, Scalar] = {"float32_matmul_precision": "high" if short else "highest"}
+    if dtype in ("fp32", "tf32"):
+        return products | ({"cudnn_allow_tf32": short} if device == "cuda" else {})
+    return {f"{dtype}_reduced_precision_reduction": True} if device == "cuda" else {}
+
+
+def differing_flags(flags: Mapping[str, Scalar]) -> list[str]:
+    """What to set so that this process has these flags, as lines of Python; empty if it has them.
+
+    A name that this version does not know is left out.
+    """
+    import torch
+
+    matmul = torch.backends.cuda.matmul
+    known: dict[str, tuple[Scalar, str]] = {
+        "float32_matmul_precision": (
+            torch.get_float32_matmul_precision(),
+            "torch.set_float32_matmul_precision({!r})",
+        ),
+        "cudnn_allow_tf32": (torch.backends.cudnn.allow_tf32, "torch.backends.cudnn.allow_tf32 = {!r}"),
+    }
+    for dtype in ("bf16", "fp16"):
+        name = f"allow_{dtype}_reduced_precision_reduction"
+        known[name.removeprefix("allow_")] = (
+            bool(getattr(matmul, name)),
+            f"torch.backends.cuda.matmul.{name} = {{!r}}",
+        )
+    return [
+        known[name][1].format(wanted) for name, wanted in flags.items() if name in known and known[name][0] != wanted
+    ]

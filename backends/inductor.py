@@ -106,7 +106,9 @@ class _Compiler:
 
 def _settings(options: Options, context: BuildContext) -> dict[str, Any]:
     """Inductor's settings for one build."""
-    settings = inductor_mode(options.mode) | (TUNED if options.tuned else {})
+    settings = inductor_mode(options.mode)
+    if options.tuned:
+        settings |= TUNED
     if settings.get("triton.cudagraphs"):
         settings["graph_partition"] = True  # torch's default; the proof reads from the functions what is captured
     if context.trace and context.device == "cpu":

@@ -1,11 +1,13 @@
 """Operators and submodules that PyTorch runs between TensorRT's engines, with a fake of torch_tensorrt."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +20,7 @@ from torch import Tensor, nn
 from toys import LIBRARY_WARNINGS, build_toy
 
 from bakeoff.backends.backend import Unsupported
-from bakeoff.backends.format import BadArtifact
+from bakeoff.backends.format import BadArtifact, Opening, WriteRequest
 from bakeoff.backends.torch_tensorrt import ahead_of_time, external, settings
 from bakeoff.backends.torch_tensorrt.outside import check_outside, executed_operators
 from bakeoff.worker.failures import StageError
@@ -136,6 +138,26 @@ class TestExternal:
         operator.unlink()
         with pytest.raises(BadArtifact, match="not an ATen operator"):
             artifact.check(program, {})
+
+    @pytest.mark.usefixtures("one")
+    def test_an_artifact_carries_its_operators(self, tmp_path: Path) -> None:
+        artifact = ahead_of_time.BACKEND.artifact
+        assert artifact is not None
+        options = ahead_of_time.Options(external="blocks.0+blocks.1")
+        context: Any = SimpleNamespace(dtype="fp32", cache_dir=tmp_path / "cache", work_dir=tmp_path)
+        folder = tmp_path / "artifact"
+        folder.mkdir()
+        module, inputs = Blocks().eval().requires_grad_(False), drawn()
+        written = artifact.write(WriteRequest(module, inputs, options, context, folder, "step"))
+        assert [name.rpartition("_")[0] for name in sorted(os.listdir(folder))] == [
+            "",
+            "step.external_blocks_0",
+            "step.external_blocks_1",
+        ]
+        artifact.check(folder / written.file, {})
+        run = artifact.read(folder / written.file, (), Opening("cpu", "fp32", 1, options))
+        for found, wanted in zip(run(tuple(inputs.values())), module(*inputs.values()), strict=True):
+            assert torch.equal(found, wanted)
 
 
 class Attention(nn.Module):

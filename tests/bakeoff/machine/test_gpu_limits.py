@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
 from fake_nvml import FakeGpu, FakeNvml, whole_gpu
@@ -89,3 +90,15 @@ def test_doctor_names_them(monkeypatch: pytest.MonkeyPatch) -> None:
     text = doctor.render(doctor.read())
     warnings = [line for line in text.splitlines() if line.startswith("warning   NVIDIA T4, compute capability 7.5")]
     assert len(warnings) == 2
+
+
+def test_doctor_names_missing_compilers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml([whole_gpu(UUID)]))
+    version = host._version
+    monkeypatch.setattr(host, "_version", lambda name: version(name).removesuffix("+cpu"))  # as on a GPU's host
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+    lines = doctor.render(doctor.read()).splitlines()
+    gap = "Triton needs a C compiler and found none (looked for $CC, gcc, clang); install gcc"
+    assert {f"{backend} on cuda: {gap}" for backend in ("inductor", "aoti")} <= set(lines)
+    assert "eager on cuda: ready" in lines

@@ -9,7 +9,7 @@ from bakeoff.record.schema import Status
 
 T = TypeVar("T")
 
-_MEMORY_TEXTS = ("can't allocate memory", "out of memory", "outofmemory")
+_MEMORY_TEXTS = ("can't allocate memory", "failed to allocate memory", "out of memory", "outofmemory")
 
 
 class StageError(Exception):
@@ -55,8 +55,8 @@ def cause_of(error: BaseException) -> BaseException:
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether this exception, or one in its chain, is a failed allocation of host or device memory.
 
-    torch's CUDA allocator raises `OutOfMemoryError`; its CPU allocator and CUDA's runtime raise a RuntimeError, which
-    can be recognised by its text only.
+    torch's CUDA allocator raises `OutOfMemoryError`; its CPU allocator, CUDA's runtime and ONNX Runtime's arena
+    ("Failed to allocate memory for requested buffer of size") raise what can be recognised by its text only.
     """
     chain: BaseException | None = error
     while chain is not None:

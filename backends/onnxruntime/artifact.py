@@ -4,27 +4,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bakeoff.backends.backend import Unavailable, Unsupported
+from bakeoff.backends.backend import Unsupported
 from bakeoff.backends.format import ArtifactFormat, HostRequirement, Opening, Run, WriteRequest, Written
-from bakeoff.backends.onnxruntime.binding import bind_tensors, runner
+from bakeoff.backends.onnxruntime.binding import bind_tensors, run_settings, runner
 from bakeoff.backends.onnxruntime.export import export_model
 from bakeoff.backends.onnxruntime.onnx_files import add_model, check_model
-from bakeoff.backends.onnxruntime.options import INSTALL, provider_of
-from bakeoff.backends.onnxruntime.session import (
-    load_errors,
-    open_session,
-    other_provider,
-    outputs_of,
-    preload,
-    provider_options,
-    session_options,
-)
+from bakeoff.backends.onnxruntime.options import provider_of
+from bakeoff.backends.onnxruntime.session import load_errors, open_session, outputs_of, preload
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-_LEAST_RUNTIME = "1.18"
-"""First version that reads opset 20 and IR version 10 (onnxruntime.ai/docs/reference/compatibility.html)."""
+_LEAST_RUNTIME = {20: "1.18", 22: "1.21"}
+"""First version that reads a model of each opset with IR version 10
+(onnxruntime.ai/docs/reference/compatibility.html)."""
 
 
 def _write(request: WriteRequest) -> Written:
@@ -38,29 +31,24 @@ def _write(request: WriteRequest) -> Written:
     add_model(made.path, request.folder, request.name)
     model = onnx.load(str(request.folder / f"{request.name}.onnx"), load_external_data=False)
     opset = next(entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
-    needs = [HostRequirement("onnxruntime", "at least", _LEAST_RUNTIME)]
+    needs = [HostRequirement("onnxruntime", "at least", _LEAST_RUNTIME[opset])]
     if request.context.device == "cuda":
         needs.append(HostRequirement("driver", "at least"))
     return Written(f"{request.name}.onnx", (), tuple(needs), {"opset": opset, "ir_version": model.ir_version})
 
 
 def _read(path: Path, _constants: Sequence[Path], opening: Opening) -> Run:
-    provider = provider_of(opening.options, opening.device)
-    preload(provider)
-    provided = provider_options(opening.options, opening.device, opening.dtype, None)
+    preload(provider_of(opening.options, opening.device))
     try:
-        session = open_session(path, provider, session_options(opening.options, opening.threads), provided)
+        opened = open_session(path, opening.options, opening.device, opening.dtype, opening.threads)
     except load_errors() as error:
         raise RuntimeError(str(error)) from error
-    other = other_provider(provider, session)
-    if other is not None:
-        raise Unavailable(f"ONNX Runtime opened {path.name} with {other}; {INSTALL}")
-    names, outputs = [value.name for value in session.get_inputs()], outputs_of(session)
-    run_bound = runner(session, opening.device)
+    names, outputs = [value.name for value in opened.session.get_inputs()], outputs_of(opened.session)
+    run_bound, settings = runner(opened.session, opened.stream), run_settings(opened.stream)
 
     def run(tensors: "Sequence[Tensor]") -> "Sequence[Tensor]":
-        bound = bind_tensors(session, names, tensors, outputs)
-        run_bound(bound.binding)
+        bound = bind_tensors(opened.session, names, tensors, outputs)
+        run_bound(bound.binding, settings)
         return bound.results
 
     return run

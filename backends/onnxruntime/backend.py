@@ -1,10 +1,10 @@
 """ONNX Runtime: exports with torch.onnx, weights in a separate file, session inputs and outputs bound in place.
 
-On CUDA the session uses the CUDA or the TensorRT provider, and inputs and outputs stay on the device; any node that
-runs on the CPU is a fallback. The CPU provider has no bf16 kernels. `int8` quantises the weights of MatMul nodes, and
-their activations at run time (dynamic); such a variant has the parity budget of dynamic quantisation. A model in the
-cache that cannot be opened is exported again. ONNX Runtime replaces a provider that cannot load by the CPU provider and
-only warns, so the session's list of providers is compared with the request.
+On CUDA the session uses the CUDA provider, or TensorRT's and then CUDA's, inputs and outputs stay on the device, and a
+call is queued on a stream of its own between what torch has queued before and after it. A node that runs on the CPU is
+a fallback, unless it computes shapes (`placement`). The CPU provider has no bf16 kernels, the CUDA provider lacks some
+(`kernels`). `int8` quantises the weights of MatMul nodes, and their activations at run time (dynamic); such a variant
+has the parity budget of dynamic quantisation. A model in the cache that cannot be opened is exported again.
 """
 
 from collections import Counter
@@ -28,7 +28,8 @@ from bakeoff.backends.graphs import TORCH, input_layouts
 from bakeoff.backends.onnxruntime.artifact import FORMAT
 from bakeoff.backends.onnxruntime.export import ExportedModel, export_model
 from bakeoff.backends.onnxruntime.options import INSTALL, PROVIDERS, Options, provider_of
-from bakeoff.backends.onnxruntime.session import Session, other_provider, outputs_of
+from bakeoff.backends.onnxruntime.placement import read_placement
+from bakeoff.backends.onnxruntime.session import Session, outputs_of
 from bakeoff.models.component import Quantisation
 
 if TYPE_CHECKING:
@@ -73,35 +74,51 @@ def _quantises(options: Options) -> Quantisation:
 
 def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext) -> Engine:
     made = export_model(module, inputs, options, context)
-    names = tuple(value.name for value in made.session.get_inputs())
+    session = made.opened.session
+    names = tuple(value.name for value in session.get_inputs())
     proof = _prove(made)
     if options.int8 and not proof.quantised:
         raise Unsupported("no MatMul of the graph has constant weights to quantise; for convolutions use int8-static")
-    outputs = outputs_of(made.session)
-    return Session(made.session, names, input_layouts(inputs), outputs, made.provider, proof, options.cuda_graph)
+    outputs = outputs_of(session)
+    return Session(made.opened, names, input_layouts(inputs), outputs, made.provider, proof, options.cuda_graph)
 
 
 def _prove(made: ExportedModel) -> Proof:
-    """Read the proof from the session and the model. Only a traced build shows which provider ran a node."""
+    """Read the proof from the session and the model.
+
+    Which provider runs a node is known from the session since onnxruntime 1.24, before that from a traced build only.
+    A traced build also shows nodes that ONNX Runtime adds or moves after it partitioned the graph.
+    """
     import onnx
 
+    session = made.opened.session
     model = onnx.load(str(made.path), load_external_data=False)
     nodes = Counter(node.op_type for node in model.graph.node)
     integer = {node.name: "dynamic int8" for node in model.graph.node if node.op_type == "MatMulInteger"}
     stored = {tensor.name for tensor in model.graph.initializer}
     left = {node.name: _why_left(node, stored) for node in model.graph.node if integer and node.op_type in _PRODUCTS}
+    placed = read_placement(session, model, made.provider)
+    on_cpu = made.provider == PROVIDERS["cpu"]
+    facts: dict[str, str | int | float | bool] = {
+        "providers": ", ".join(session.get_providers()),
+        "opset": next(entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")),
+        "ir_version": model.ir_version,
+        "export_from_cache": made.cached,
+    }
+    if not on_cpu:
+        facts |= {f"nodes_on_{name}": count for name, count in placed.providers.items()}
+        facts["shape_nodes_on_cpu"] = sum(placed.shapes.values())
+        search = session.get_provider_options().get(PROVIDERS["cuda"], {}).get("cudnn_conv_algo_search")
+        if search is not None:
+            facts["cudnn_conv_algo_search"] = search
     return Proof(
-        fell_back=other_provider(made.provider, made.session) or "",
+        fell_back=placed.fell_back(made.provider),
         graphs=1,
-        operators_inside=nodes,
+        operators_inside=nodes if on_cpu or not placed.providers else placed.inside,
+        operators_outside=placed.outside,
         quantised=integer,
         skipped=left,
-        facts={
-            "providers": ", ".join(made.session.get_providers()),
-            "opset": next(entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")),
-            "ir_version": model.ir_version,
-            "export_from_cache": made.cached,
-        },
+        facts=facts,
         graph_hash=made.graph,
         artifact_bytes=sum(file.stat().st_size for file in made.path.parent.iterdir()),
     )
@@ -132,7 +149,8 @@ BACKEND = Backend(
         unsupported=_unsupported,
     ),
     evidence=Evidence(
-        checks="the session's first provider is the requested one, and every node runs on it", quantises=_quantises
+        checks="the session has the requested provider, and every node runs on it but those that compute shapes",
+        quantises=_quantises,
     ),
     footprint=Footprint(keeps_module_weights=False, caches=True, weight_copies=3.0),
     artifact=FORMAT,

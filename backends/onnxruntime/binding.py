@@ -1,4 +1,4 @@
-"""Binds torch tensors as a session's inputs and outputs, and runs the session after torch's current CUDA stream."""
+"""Binds torch tensors as a session's inputs and outputs, and queues runs of the session on a CUDA stream."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import onnxruntime
+    import torch
     from torch import Tensor
 
 
@@ -42,22 +43,45 @@ def bind_tensors(
     return Bound(binding, kept, results)
 
 
-def runner(session: "onnxruntime.InferenceSession", device: str) -> "Callable[..., None]":
-    """Return the function that runs a binding; on CUDA it first waits for torch's current stream.
+def runner(session: "onnxruntime.InferenceSession", stream: "torch.cuda.Stream | None") -> "Callable[..., None]":
+    """Return the function that runs a binding; with a stream, it queues the run and returns before it has finished.
 
-    The GPU providers run on their own stream. It does not wait for other streams before a run, so inputs that torch
-    still computes would be read too early (onnxruntime#26609, #32673). After a run the providers synchronise it.
+    `stream` is the session's `user_compute_stream`; None for the CPU. It is not torch's current stream, because that
+    may be the default stream, whose address 0 means "none" to ONNX Runtime and which cannot be captured. So the run
+    waits on the device for what torch has queued, and torch's later work waits for the run. The run itself must be told
+    not to wait for the device (`run_settings`).
     """
     run: Callable[..., None] = session.run_with_iobinding
-    if device != "cuda":
+    if stream is None:
         return run
     import torch
 
-    def run_after(*binding: Any) -> None:
-        torch.cuda.current_stream().synchronize()
+    def run_between(*binding: Any) -> None:
+        current = torch.cuda.current_stream()
+        stream.wait_stream(current)
         run(*binding)
+        current.wait_stream(stream)
 
-    return run_after
+    return run_between
+
+
+def run_settings(stream: "torch.cuda.Stream | None", graph: int | None = None) -> "onnxruntime.RunOptions | None":
+    """Settings of a binding's runs: no wait for the device, and its own captured graph; None for the defaults.
+
+    `graph` numbers the graph, which replays the addresses that it was captured with; None: nothing is captured. Without
+    the wait, ONNX Runtime's work is only queued, as torch's is (onnxruntime 1.31 has the same setting where it is given
+    a stream: transformers/io_binding_helper.py, GpuBinding.infer).
+    """
+    if stream is None and graph is None:
+        return None
+    import onnxruntime
+
+    settings = onnxruntime.RunOptions()
+    if stream is not None:
+        settings.add_run_config_entry("disable_synchronize_execution_providers", "1")
+    if graph is not None:
+        settings.add_run_config_entry("gpu_graph_id", str(graph))
+    return settings
 
 
 def _onnx_type(tensor: "Tensor") -> int:

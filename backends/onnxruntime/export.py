@@ -11,14 +11,14 @@ from bakeoff.backends.artifact_cache import load_or_build
 from bakeoff.backends.backend import BuildContext, Unavailable, Unsupported
 from bakeoff.backends.graphs import check_not_quantised, export, graph_hash, program_key
 from bakeoff.backends.onnxruntime.options import INSTALL, Options, provider_of
-from bakeoff.backends.onnxruntime.session import load_errors, open_session, preload, provider_options, session_options
+from bakeoff.backends.onnxruntime.session import Opened, load_errors, open_session, preload
 
 if TYPE_CHECKING:
-    import onnxruntime
     import torch
     from torch import Tensor, nn
 
-_OPSET = 20
+_OPSET, _OPSET_BF16 = 20, 22
+"""Opset 22 is the first whose Conv, Sin and Cos take bf16; a model that has them in an earlier one is invalid."""
 _MODEL = "model.onnx"
 
 
@@ -27,7 +27,7 @@ class ExportedModel:
     """An exported model in the cache, and a session that runs it."""
 
     path: Path
-    session: "onnxruntime.InferenceSession"
+    opened: Opened
     provider: str
     graph: str
     cached: bool
@@ -38,7 +38,8 @@ def export_model(
 ) -> ExportedModel:
     """Open the module's model from the cache; export it first if it is not there.
 
-    Raises Unavailable if onnxruntime lacks the provider, Unsupported if the module cannot be exported.
+    Raises Unavailable if onnxruntime lacks the provider or cannot load it, Unsupported if the module cannot be exported
+    or the provider has no kernel for it.
     """
     import onnxruntime
 
@@ -49,22 +50,26 @@ def export_model(
     check_not_quantised(module, "torch.onnx", "use onnxruntime[int8]")
     program = export(module, inputs)
     hashed = graph_hash([program.graph])
+    opset = _OPSET_BF16 if context.dtype == "bf16" else _OPSET
     with context.untimed():
-        key = program_key(program, hashed, options.int8)
+        key = program_key(program, hashed, options.int8, opset)
     folder = context.cache_dir / f"onnx-{key}"
-    settings = session_options(options, context.threads, context.work_dir / "profile" if context.trace else None)
-    provided = provider_options(options, context.device, context.dtype, context.cache_dir)
+    profile = context.work_dir / "profile" if context.trace else None
     stored = load_or_build(
         folder,
-        lambda saved: open_session(saved / _MODEL, provider, settings, provided),
-        lambda target: _convert(program, list(inputs), options, target),
+        lambda saved: open_session(
+            saved / _MODEL, options, context.device, context.dtype, context.threads, context.cache_dir, profile
+        ),
+        lambda target: _convert(program, list(inputs), options, opset, target),
         context.work_dir / "onnx",
         load_errors(),
     )
     return ExportedModel(folder / _MODEL, stored.loaded, provider, hashed, stored.from_cache)
 
 
-def _convert(program: "torch.export.ExportedProgram", names: list[str], options: Options, folder: Path) -> None:
+def _convert(
+    program: "torch.export.ExportedProgram", names: list[str], options: Options, opset: int, folder: Path
+) -> None:
     """Write a new folder with model.onnx and its file of weights.
 
     Raises Unsupported with the names of operators that torch.onnx cannot translate.
@@ -72,7 +77,7 @@ def _convert(program: "torch.export.ExportedProgram", names: list[str], options:
     import torch
 
     try:
-        made = torch.onnx.export(program, dynamo=True, opset_version=_OPSET, input_names=names, verbose=False)
+        made = torch.onnx.export(program, dynamo=True, opset_version=opset, input_names=names, verbose=False)
     except torch.onnx.OnnxExporterError as error:
         missing = re.findall(r"No ONNX function found for <OpOverload\(op='([\w.:]+)'", str(error))
         if not missing:

@@ -23,3 +23,12 @@ class Options:
 
 def provider_of(options: Options, device: str) -> str:
     return PROVIDERS[device if options.provider == "device" else options.provider]
+
+
+def session_providers(options: Options, device: str) -> tuple[str, ...]:
+    """The providers of a session, in order. ONNX Runtime adds the CPU provider itself.
+
+    The TensorRT provider leaves what it does not support to the CUDA provider, as in ONNX Runtime's documentation.
+    """
+    requested = provider_of(options, device)
+    return (requested, PROVIDERS["cuda"]) if requested == PROVIDERS["tensorrt"] else (requested,)

@@ -2,22 +2,41 @@
 
 import contextlib
 import importlib
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bakeoff.backends.backend import Call, Engine, Proof
+from bakeoff.backends.backend import Call, Engine, Proof, Unavailable
 from bakeoff.backends.graphs import check_layouts
-from bakeoff.backends.onnxruntime.binding import bind_tensors, runner
-from bakeoff.backends.onnxruntime.options import PROVIDERS, Options, provider_of
-from bakeoff.backends.onnxruntime.profile import read_profile
+from bakeoff.backends.onnxruntime.binding import bind_tensors, run_settings, runner
+from bakeoff.backends.onnxruntime.kernels import check_bf16_kernels, refusal
+from bakeoff.backends.onnxruntime.libraries import missing_library
+from bakeoff.backends.onnxruntime.options import INSTALL, PROVIDERS, Options, session_providers
+from bakeoff.backends.onnxruntime.placement import RECORDED
+from bakeoff.backends.onnxruntime.profile import read_profile, read_providers
 from bakeoff.backends.port import Port, buffers_like
-from bakeoff.backends.tracing import TRACED_CALLS, Trace
+from bakeoff.backends.tracing import TRACED_CALLS, Trace, trace_operators
 
 if TYPE_CHECKING:
     import onnxruntime
+    import torch
     from torch import Tensor
+
+_OWN_KERNELS = ("void onnxruntime::", "onnxruntime::")
+"""Prefixes of the names of the CUDA provider's own kernels; its products and convolutions are cuBLAS's and cuDNN's."""
+
+_CUDA_FAILURE = re.compile(r"CUDA failure \d+: [^;\n]*")
+"""core/providers/cuda/cuda_call.cc"""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A session, and the CUDA stream that it runs on; None on a CPU."""
+
+    session: "onnxruntime.InferenceSession"
+    stream: "torch.cuda.Stream | None"
 
 
 @dataclass(slots=True)
@@ -27,7 +46,7 @@ class Session(Engine):
     `outputs` are name, shape and torch dtype of each output; `bound` counts the bound sets of inputs.
     """
 
-    session: "onnxruntime.InferenceSession"
+    opened: Opened
     inputs: tuple[str, ...]
     layouts: Mapping[str, str]
     outputs: "tuple[tuple[str, tuple[int, ...], Any], ...]"
@@ -47,26 +66,17 @@ class Session(Engine):
         return Port(buffers, self._bind(buffers), outputs)
 
     def _bind(self, inputs: "Mapping[str, Tensor]") -> Call:
-        keep = bind_tensors(self.session, self.inputs, tuple(inputs.values()), self.outputs)
-        run = runner(self.session, keep.results[0].device.type)
-        settings = self._run_settings()
+        keep = bind_tensors(self.opened.session, self.inputs, tuple(inputs.values()), self.outputs)
+        run = runner(self.opened.session, self.opened.stream)
+        if self.captured:
+            self.bound += 1
+        settings = run_settings(self.opened.stream, self.bound if self.captured else None)
 
         def call() -> tuple["Tensor", ...]:
             run(keep.binding, settings)
             return keep.results
 
         return call
-
-    def _run_settings(self) -> "onnxruntime.RunOptions | None":
-        """Give each binding its own captured graph, since a graph replays the addresses it was captured with."""
-        if not self.captured:
-            return None
-        import onnxruntime
-
-        self.bound += 1
-        settings = onnxruntime.RunOptions()
-        settings.add_run_config_entry("gpu_graph_id", str(self.bound))
-        return settings
 
     def captures(self) -> bool:
         return self.captured
@@ -75,9 +85,18 @@ class Session(Engine):
         return self.proof
 
     def trace(self, call: Call) -> Trace:
-        for _ in range(TRACED_CALLS):
-            call()
-        return read_profile(Path(self.session.end_profiling()), self.provider)
+        """On CUDA, the kernels are those that torch's profiler records: CUPTI reports every kernel of the process.
+
+        The session's profile then only says which provider ran each node. Its times are of starting the kernels, since
+        published builds leave ONNX Runtime's own use of CUPTI out (their CUDA provider does not need libcupti).
+        """
+        if self.opened.stream is None:
+            for _ in range(TRACED_CALLS):
+                call()
+            return read_profile(Path(self.opened.session.end_profiling()), self.provider)
+        traced = trace_operators(call, _OWN_KERNELS)
+        placed = read_providers(Path(self.opened.session.end_profiling()), self.provider)
+        return replace(traced, operators_inside=dict(placed.inside), operators_outside=dict(placed.fallback))
 
 
 def preload(provider: str) -> None:
@@ -96,11 +115,66 @@ def preload(provider: str) -> None:
 
 
 def open_session(
-    path: Path, provider: str, settings: "onnxruntime.SessionOptions", provided: Mapping[str, str]
-) -> "onnxruntime.InferenceSession":
+    path: Path,
+    options: Options,
+    device: str,
+    dtype: str,
+    threads: int,
+    cache_dir: Path | None = None,
+    profile: Path | None = None,
+) -> Opened:
+    """Open a model with the requested provider. `cache_dir` and `profile` are as in the functions below.
+
+    Raises Unavailable if a provider was not loaded, with the library that it misses, and Unsupported if a provider has
+    no kernel for an operator. ONNX Runtime itself would print the first and run the model on other providers; that is
+    switched off (`enable_fallback`), and a provider that it dropped with a mere warning is noticed here, before
+    anything is bound: to run a session without a GPU provider on device memory ends the process (onnxruntime#21865).
+    """
     import onnxruntime
 
-    return onnxruntime.InferenceSession(str(path), settings, providers=[(provider, dict(provided))])
+    requested = session_providers(options, device)
+    check_bf16_kernels(path, requested[0], onnxruntime.__version__)
+    stream = _new_stream() if device == "cuda" else None
+    providers = [(name, provider_options(name, options, dtype, cache_dir, stream)) for name in requested]
+    settings = session_options(options, threads, profile)
+    failures: tuple[type[Exception], ...] = (RuntimeError, *load_errors())
+    try:
+        session = onnxruntime.InferenceSession(str(path), settings, providers=providers, enable_fallback=0)
+    except failures as error:
+        # Without its GPU provider the CPU provider gets the whole model, and may refuse it: so this is asked first.
+        reason = _why_lost(requested)
+        if reason is not None:
+            raise Unavailable(f"{requested[0]} cannot be loaded: {reason}; {INSTALL}") from error
+        refused = refusal(error, requested[0], dtype)
+        if refused is not None:
+            raise refused from error
+        failed = _CUDA_FAILURE.search(str(error))
+        if failed is not None:  # its text begins with the C++ signature of the checking function
+            raise RuntimeError(f"{requested[0]}: {failed[0].strip()}") from error
+        raise
+    lost = [name for name in requested if name not in session.get_providers()]
+    if lost:
+        reason = _why_lost(lost) or "its libraries can be loaded; ONNX Runtime's warning in the log says more"
+        raise Unavailable(
+            f"ONNX Runtime opened the model with {', '.join(session.get_providers())}, without {lost[0]}: {reason}; "
+            f"{INSTALL}"
+        )
+    return Opened(session, stream)
+
+
+def _new_stream() -> "torch.cuda.Stream":
+    import torch
+
+    return torch.cuda.Stream()
+
+
+def _why_lost(providers: "Sequence[str]") -> str | None:
+    """The library that one of the GPU providers misses; None if there is none, or on the CPU provider."""
+    import onnxruntime
+
+    folder = Path(onnxruntime.__file__).parent / "capi"
+    found = (missing_library(name, folder) for name in providers if name != PROVIDERS["cpu"])
+    return next(filter(None, found), None)
 
 
 def session_options(options: Options, threads: int, profile: Path | None = None) -> "onnxruntime.SessionOptions":
@@ -111,6 +185,7 @@ def session_options(options: Options, threads: int, profile: Path | None = None)
     settings.intra_op_num_threads = threads
     settings.inter_op_num_threads = 1
     settings.log_severity_level = 3
+    settings.add_session_config_entry(RECORDED, "1")
     levels = onnxruntime.GraphOptimizationLevel
     settings.graph_optimization_level = {
         "all": levels.ORT_ENABLE_ALL,
@@ -124,29 +199,29 @@ def session_options(options: Options, threads: int, profile: Path | None = None)
     return settings
 
 
-def provider_options(options: Options, device: str, dtype: str, cache_dir: Path | None) -> dict[str, str]:
-    """Options for the provider. TF32 is set explicitly: the CUDA provider uses it for fp32 by default since 1.18."""
-    wanted = provider_of(options, device)
-    if wanted == PROVIDERS["cuda"]:
-        return {"use_tf32": str(int(dtype == "tf32")), "enable_cuda_graph": str(int(options.cuda_graph))}
-    if wanted == PROVIDERS["tensorrt"]:
-        precision = {"trt_fp16_enable": str(dtype == "fp16"), "trt_bf16_enable": str(dtype == "bf16")}
+def provider_options(
+    provider: str, options: Options, dtype: str, cache_dir: Path | None, stream: "torch.cuda.Stream | None"
+) -> dict[str, str]:
+    """Options for one of the session's providers, all as text.
+
+    TF32 is set explicitly: the CUDA provider uses it for fp32 by default since 1.18. `cache_dir` is where TensorRT's
+    provider keeps engines; None: nowhere.
+    """
+    own = {} if stream is None else {"user_compute_stream": str(stream.cuda_stream)}
+    if provider == PROVIDERS["cuda"]:
+        return own | {"use_tf32": str(int(dtype == "tf32")), "enable_cuda_graph": str(int(options.cuda_graph))}
+    if provider == PROVIDERS["tensorrt"]:
+        own |= {"trt_fp16_enable": str(dtype == "fp16"), "trt_bf16_enable": str(dtype == "bf16")}
         if cache_dir is None:
-            return precision
+            return own
         kept = str(cache_dir / "tensorrt")
-        return precision | {
+        return own | {
             "trt_engine_cache_enable": "True",
             "trt_engine_cache_path": kept,
             "trt_timing_cache_enable": "True",
             "trt_timing_cache_path": kept,
         }
     return {}
-
-
-def other_provider(requested: str, session: "onnxruntime.InferenceSession") -> str | None:
-    """The providers that run instead of the requested one, as a noun phrase; None if that one is first in the list."""
-    found = session.get_providers()
-    return None if found and found[0] == requested else f"{', '.join(found) or 'no provider'} instead of {requested}"
 
 
 def outputs_of(session: "onnxruntime.InferenceSession") -> "tuple[tuple[str, tuple[int, ...], Any], ...]":

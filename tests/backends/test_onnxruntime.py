@@ -1,10 +1,7 @@
 """ONNX Runtime on a toy: correct outputs, inputs checked at bind, the cache, and int8 with its skipped nodes."""
 
-import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -17,10 +14,8 @@ from torch import nn
 from toys import LIBRARY_WARNINGS, Toy, build_toy, misfits
 
 from bakeoff.backends.backend import Unsupported
-from bakeoff.backends.format import Opening
-from bakeoff.backends.onnxruntime import artifact, binding, export, session
+from bakeoff.backends.onnxruntime import export
 from bakeoff.backends.onnxruntime.backend import BACKEND, Options
-from bakeoff.backends.onnxruntime.session import other_provider
 from bakeoff.worker.failures import StageError
 
 pytestmark = LIBRARY_WARNINGS
@@ -211,91 +206,3 @@ def test_without_the_gpus_package_its_provider_is_unavailable() -> None:
         assert "pip uninstall onnxruntime" in said
     else:
         assert BACKEND.unavailable(Options(), "cuda") is None
-
-
-def test_another_provider_is_named() -> None:
-    class Session:
-        def get_providers(self) -> list[str]:
-            return ["CPUExecutionProvider"]
-
-    assert other_provider("CPUExecutionProvider", Session()) is None
-    found = other_provider("CUDAExecutionProvider", Session())
-    assert found is not None
-    assert found.startswith("CPUExecutionProvider")
-
-
-class TestOnCuda:
-    """What the GPU providers are asked for; none of them can load here."""
-
-    @pytest.mark.parametrize(("dtype", "allowed"), [("fp32", "0"), ("tf32", "1"), ("bf16", "0")])
-    def test_fp32_is_fp32(self, dtype: str, allowed: str, tmp_path: Path) -> None:
-        """The provider's own default is TF32."""
-        asked = session.provider_options(Options(cuda_graph=True), "cuda", dtype, tmp_path)
-        assert asked == {"use_tf32": allowed, "enable_cuda_graph": "1"}
-
-    def test_tensorrt_keeps_its_engines_in_the_labs_cache_in_the_variants_dtype(self, tmp_path: Path) -> None:
-        asked = session.provider_options(Options(provider="tensorrt"), "cuda", "bf16", tmp_path)
-        assert (asked["trt_fp16_enable"], asked["trt_bf16_enable"]) == ("False", "True")
-        assert asked["trt_engine_cache_path"] == asked["trt_timing_cache_path"] == str(tmp_path / "tensorrt")
-
-    def test_captured_graphs_are_the_cuda_providers(self) -> None:
-        assert "cuda_graph" in BACKEND.unsupported(Options(cuda_graph=True), "cpu", "fp32")
-        assert "provider=cuda" in BACKEND.unsupported(Options(provider="tensorrt", cuda_graph=True), "cuda", "bf16")
-        assert BACKEND.unsupported(Options(cuda_graph=True), "cuda", "bf16") is None
-
-    def test_each_bound_set_has_a_graph_of_its_own(self, toy: Toy) -> None:
-        """A captured graph replays the addresses of the set that it was captured with."""
-        plain: Any = toy.engine
-        captured = session.Session(
-            plain.session, plain.inputs, plain.layouts, plain.outputs, plain.provider, plain.proof, True
-        )
-        ids = [captured._run_settings().get_run_config_entry("gpu_graph_id") for _ in range(2)]
-        assert ids == ["1", "2"]
-        assert plain._run_settings() is None
-        assert (captured.captures(), plain.captures()) == (True, False)
-
-    def test_a_run_waits_for_what_torch_still_does(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The providers' own stream is not ordered after torch's; a CPU has nothing to wait for, and pays nothing."""
-        done: list[object] = []
-        fake: Any = SimpleNamespace(run_with_iobinding=lambda *binding: done.append(binding))
-        stream = SimpleNamespace(synchronize=lambda: done.append("synchronised"))
-        monkeypatch.setattr(torch.cuda, "current_stream", lambda: stream)
-        binding.runner(fake, "cuda")("bound", None)
-        assert done == ["synchronised", ("bound", None)]
-        assert binding.runner(fake, "cpu") is fake.run_with_iobinding
-
-    def test_bound_and_opened_models_both_wait(self, toy: Toy, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        asked: list[str] = []
-
-        def runner(session: Any, device: str) -> Any:
-            asked.append(device)
-            return session.run_with_iobinding
-
-        monkeypatch.setattr(session, "runner", runner)
-        monkeypatch.setattr(artifact, "runner", runner)
-        toy.engine.bind(toy.sets[0])()
-        assert BACKEND.artifact is not None
-        run = BACKEND.artifact.read(model_of(folder) / "model.onnx", (), Opening("cpu", "fp32", 1, Options()))
-        run(list(toy.sets[0].values()))
-        assert asked == ["cpu", "cpu"]
-
-    def test_tensorrt_has_no_fp32_but_tf32(self) -> None:
-        options = Options(provider="tensorrt")
-        assert "tf32" in BACKEND.unsupported(options, "cuda", "fp32")
-        assert BACKEND.unsupported(options, "cuda", "tf32") is BACKEND.unsupported(options, "cuda", "bf16") is None
-
-    @pytest.mark.parametrize("absent", [False, True])
-    def test_tensorrts_libraries_are_loaded_from_its_wheel(
-        self, absent: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        loaded: list[str] = []
-        monkeypatch.setattr("onnxruntime.preload_dlls", lambda: loaded.append("cuda"))
-        (tmp_path / "tensorrt.py").write_text("raise ImportError" if absent else "", encoding="utf-8")
-        monkeypatch.syspath_prepend(str(tmp_path))
-        monkeypatch.delitem(sys.modules, "tensorrt", raising=False)
-        for provider in ("CPUExecutionProvider", "CUDAExecutionProvider"):
-            session.preload(provider)
-            assert "tensorrt" not in sys.modules
-        session.preload("TensorrtExecutionProvider")
-        assert loaded == ["cuda", "cuda"]
-        assert (sys.modules.pop("tensorrt", None) is None) == absent

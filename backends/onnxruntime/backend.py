@@ -139,6 +139,7 @@ BACKEND = Backend(
         DefaultOptions(Options(), devices=("cpu",), dtypes=("fp32",)),
         DefaultOptions(Options(), devices=("cuda",)),
         DefaultOptions(Options(int8=True), devices=("cpu",), suite="full", dtypes=("fp32",)),
+        DefaultOptions(Options(), devices=("cuda",), suite="full", dtypes=("fp16",)),
         DefaultOptions(Options(cuda_graph=True), devices=("cuda",), dtypes=("fp32", "bf16")),
         DefaultOptions(Options(provider="tensorrt"), devices=("cuda",), dtypes=("bf16",)),
     ),

@@ -70,7 +70,8 @@ def run_settings(stream: "torch.cuda.Stream | None", graph: int | None = None) -
 
     `graph` numbers the graph, which replays the addresses that it was captured with; None: nothing is captured. Without
     the wait, ONNX Runtime's work is only queued, as torch's is (onnxruntime 1.31 has the same setting where it is given
-    a stream: transformers/io_binding_helper.py, GpuBinding.infer).
+    a stream: transformers/io_binding_helper.py, GpuBinding.infer). Older versions wait all the same where they
+    replay a graph (onnxruntime#28686).
     """
     if stream is None and graph is None:
         return None

@@ -83,6 +83,7 @@ class TestSettings:
         assert set(asked) - {"arg_inputs", "engine_cache_dir"} <= fake.known(where)
         assert "enabled_precisions" not in asked
         assert asked["pass_through_build_failures"] is True
+        assert asked["attn_bias_is_causal"] is False
         assert ("use_explicit_typing" in asked) == (fake.version < "2.13")
         assert asked.get("decompose_attention", False) == (fake.version < "2.13")
 

@@ -112,7 +112,6 @@ def test_a_real_cuda_graph_is_proved_and_traced(tmp_path: Path, monkeypatch: pyt
     assert trace.device.named_ns >= 0.8 * trace.total_ns
 
 
-
 def test_tuned_compiles_with_the_settings_that_torchao_sets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from bakeoff.backends import inductor
     from bakeoff.backends.torch_internals import TUNED

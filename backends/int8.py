@@ -1,19 +1,26 @@
 """torchao int8 for linear layers: weights with a scale per output channel, activations at run time or not at all.
 
-Prepares a module that another backend compiles; without a compiler it runs slower than the original module.
+Prepares a module that another backend compiles; without a compiler it runs slower than the original module. On CUDA,
+torch 2.11's integer product takes no input of 16 rows or fewer (pytorch#178469 lifts that): layers with such inputs are
+left out, by name.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from bakeoff.backends.backend import Backend, BuildContext, Capability, DefaultOptions, Evidence, Footprint, Prepared
 from bakeoff.backends.graphs import TORCH
 from bakeoff.backends.quantization import LEAST_ELEMENTS, TORCHAO, negative_least, quantise_linear, quiet
+from bakeoff.backends.torch_internals import int8_product
 from bakeoff.models.component import Quantisation
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
+
+_MOST_REFUSED_ROWS = 16
+_ROWS_REFUSED = "needs to be greater than 16"
+"""Part of torch 2.11's error for an input with too few rows (aten/src/ATen/native/cuda/Blas.cpp, _int_mm_out_cuda)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,18 +33,75 @@ class Options:
     """Weights with fewer elements are not quantised."""
 
 
-def _prepare(
-    module: "nn.Module", _inputs: "Mapping[str, Tensor]", options: Options, _context: BuildContext
-) -> Prepared:
+def _prepare(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext) -> Prepared:
     with quiet():
         from torchao.quantization import Int8DynamicActivationInt8WeightConfig, Int8WeightOnlyConfig
 
     config = Int8WeightOnlyConfig() if options.kind == "weight-only" else Int8DynamicActivationInt8WeightConfig()
-    prepared = quantise_linear(module, config, f"int8 {options.kind}", options.layers, options.least)
+    refused: dict[str, str] = {}
+    if options.kind == "dynamic" and context.device == "cuda" and _refuses_few_rows(inputs):
+        refused = {
+            name: f"its input has {rows} rows, and this torch multiplies int8 only with more than {_MOST_REFUSED_ROWS}"
+            for name, rows in _fewest_rows(module, inputs).items()
+            if rows <= _MOST_REFUSED_ROWS
+        }
+    prepared = quantise_linear(module, config, f"int8 {options.kind}", options.layers, options.least, refused)
     if options.kind == "weight-only":
         for name in prepared.quantised:
             module.get_submodule(name).register_forward_pre_hook(_make_contiguous)
     return prepared
+
+
+def _refuses_few_rows(inputs: "Mapping[str, Tensor]") -> bool:
+    """Whether the device's integer product refuses an input of one row, tried on one of 32 columns."""
+    import torch
+
+    device = next(iter(inputs.values())).device
+    row, square = (torch.zeros(rows, 32, dtype=torch.int8, device=device) for rows in (1, 32))
+    try:
+        int8_product(row, square)
+    except RuntimeError as error:
+        if _ROWS_REFUSED not in str(error):
+            raise
+        return True
+    return False
+
+
+def _fewest_rows(module: "nn.Module", inputs: "Mapping[str, Tensor]") -> dict[str, int]:
+    """Fewest rows of an input of each linear layer, found by calling the module once.
+
+    Also counts `functional.linear` with a part of a layer's weight.
+    """
+    from torch import nn
+    from torch.nn import functional
+    from torch.overrides import TorchFunctionMode
+
+    layers = {
+        part.weight.untyped_storage().data_ptr(): name
+        for name, part in module.named_modules()
+        if isinstance(part, nn.Linear)
+    }
+    fewest: dict[str, int] = {}
+
+    class CountRows(TorchFunctionMode):
+        def __torch_function__(
+            self,
+            function: Callable[..., object],
+            _types: object,
+            args: tuple[Any, ...] = (),
+            kwargs: dict[str, Any] | None = None,
+        ) -> object:
+            if function is functional.linear:
+                values, weight = args[:2]
+                name = layers.get(weight.untyped_storage().data_ptr())
+                if name is not None:
+                    rows = values.numel() // values.shape[-1]
+                    fewest[name] = min(rows, fewest.get(name, rows))
+            return function(*args, **(kwargs or {}))
+
+    with CountRows():
+        module(*inputs.values())
+    return fewest
 
 
 def _make_contiguous(_layer: "nn.Module", inputs: "tuple[Tensor, ...]") -> "tuple[Tensor, ...]":

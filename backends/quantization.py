@@ -3,7 +3,7 @@
 import contextlib
 import io
 import logging
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from bakeoff.backends.backend import Prepared, Requirement, Unsupported
@@ -23,15 +23,23 @@ def negative_least(least: int) -> str | None:
     return None if least >= 0 else f"least={least} is negative; give 0 or more elements"
 
 
-def quantise_linear(module: "nn.Module", config: Any, how: str, layers: str, least: int) -> Prepared:
+def quantise_linear(
+    module: "nn.Module", config: Any, how: str, layers: str, least: int, refused: Mapping[str, str] | None = None
+) -> Prepared:
     """Quantise, with torchao, each linear layer with `layers` in its name and at least `least` elements in its weight.
 
-    `config` is torchao's, `how` describes it in records. Changes the module in place. Raises Unsupported if no layer
-    qualifies. torchao also changes inductor's settings for the whole process, which `Prepared.settings` states.
+    `config` is torchao's, `how` describes it in records. `refused` are layers that its kernels cannot compute, each
+    with the reason. Changes the module in place. Raises Unsupported if no layer qualifies. torchao also changes
+    inductor's settings for the whole process, which `Prepared.settings` states.
     """
     chosen, skipped = choose(module, layers, least)
     if not chosen:
         raise Unsupported(_why_none(module, layers, least))
+    left_out = {name: reason for name, reason in (refused or {}).items() if name in chosen}
+    if len(left_out) == len(chosen):
+        reasons = "; ".join(dict.fromkeys(left_out.values()))
+        raise Unsupported(f"no linear layer can be quantised: {_first_names(left_out)}: {reasons}")
+    chosen, skipped = {name: chosen[name] for name in chosen if name not in left_out}, {**skipped, **left_out}
     with quiet():
         from torchao.quantization import quantize_
 

@@ -9,10 +9,13 @@ import pytest
 pytest.importorskip("torch", reason="layers are torch's")
 pytest.importorskip("torchao", reason="int8 is torchao's")
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
 from toys import LIBRARY_WARNINGS, NEEDS_COMPILER, build_toy
 
-from bakeoff.backends.backend import Unsupported
+from bakeoff.backends import int8
+from bakeoff.backends.backend import BuildContext, Unsupported
 from bakeoff.backends.int8 import BACKEND, Options
 from bakeoff.backends.quantization import choose, quantise_linear
 from bakeoff.backends.torch_internals import TUNED
@@ -149,3 +152,64 @@ def test_no_setting_of_inductor_is_read_before_it_is_imported() -> None:
     code += "print([n for n in settings() if 'inductor' in n], 'torch._inductor' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[] False"
+
+
+class Rows(nn.Module):
+    """One linear layer with 32 rows, one with a single row, and one that is called with both, by parts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.many, self.one, self.parts = nn.Linear(32, 32), nn.Linear(32, 32), nn.Linear(32, 64)
+
+    def forward(self, x: Tensor) -> tuple[Tensor]:
+        gate = functional.linear(self.one(x[:, :1]), self.parts.weight[32:])
+        return (self.many(x) * gate + functional.linear(x, self.parts.weight[:32]),)
+
+
+def on_cuda(folder: Path) -> BuildContext:
+    return BuildContext("int8", "cuda", "fp32", 1, folder, folder, lambda _seed: {})
+
+
+def torch_2_11(left: Tensor, right: Tensor) -> Tensor:
+    """Torch 2.11's CUDA product refuses so (aten/src/ATen/native/cuda/Blas.cpp, _int_mm_out_cuda)."""
+    if left.shape[0] <= 16:
+        raise RuntimeError(f"self.size(0) needs to be greater than 16, but got {left.shape[0]}")
+    return torch._int_mm(left, right)
+
+
+def test_layers_with_too_few_rows_for_torch_2_11_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(int8, "int8_product", torch_2_11)
+    module = Rows().requires_grad_(False)
+    made = BACKEND.prepare(module, {"x": torch.zeros(1, 32, 32)}, Options(least=0), on_cuda(tmp_path))
+    assert made.quantised == {"many": "int8 dynamic"}
+    assert set(made.skipped) == {"one", "parts"}
+    assert all("its input has 1 rows" in reason for reason in made.skipped.values())
+    assert all(type(layer.weight) is nn.Parameter for layer in (module.one, module.parts))
+
+
+def test_only_layers_with_too_few_rows_are_refused_before_anything_is_quantised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(int8, "int8_product", torch_2_11)
+    module = Rows().requires_grad_(False)
+    with pytest.raises(Unsupported, match=r"one, parts, many: its input has 1 rows.*; its input has 16 rows"):
+        BACKEND.prepare(module, {"x": torch.zeros(1, 16, 32)}, Options(least=0), on_cuda(tmp_path))
+    assert type(module.many.weight) is nn.Parameter
+
+
+@pytest.mark.parametrize("options", [Options(least=0), Options(kind="weight-only", least=0)])
+def test_a_torch_that_takes_few_rows_leaves_none_out(tmp_path: Path, options: Options) -> None:
+    """The CPU's product, like that of a torch with pytorch#178469, takes any number of rows."""
+    made = BACKEND.prepare(Rows().requires_grad_(False), {"x": torch.zeros(1, 32, 32)}, options, on_cuda(tmp_path))
+    assert set(made.quantised) == {"many", "one", "parts"}
+
+
+def test_another_error_of_the_product_is_not_taken_for_few_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_left: Tensor, _right: Tensor) -> Tensor:
+        raise RuntimeError("CUDA error: out of memory")
+
+    monkeypatch.setattr(int8, "int8_product", broken)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        BACKEND.prepare(Rows(), {"x": torch.zeros(1, 32, 32)}, Options(least=0), on_cuda(tmp_path))

@@ -78,6 +78,13 @@ def _quantises(_options: Options) -> Quantisation:
 
 
 _KINDS = (Options(kind="per-row"), Options(kind="per-tensor"), Options())
+_ON_CUDA: Mapping[str, Mapping[Options, Literal["default", "full"]]] = {
+    "inductor": dict.fromkeys(_KINDS, "full"),
+    "inductor[mode=reduce-overhead]": dict.fromkeys(_KINDS, "default"),
+    "inductor[mode=max-autotune]": {_KINDS[0]: "default", _KINDS[1]: "full", _KINDS[2]: "full"},
+}
+"""What builds on CUDA, and in which suite each kind is. A call of one or two milliseconds takes longer to launch than
+to compute, so the default suite has the modes that replay CUDA graphs."""
 
 BACKEND = Backend(
     name="fp8",
@@ -85,7 +92,11 @@ BACKEND = Backend(
     prepare=_prepare,
     options=Options,
     defaults=(
-        *(DefaultOptions(options, devices=("cuda",), dtypes=("bf16",), then="inductor") for options in _KINDS),
+        *(
+            DefaultOptions(options, devices=("cuda",), dtypes=("bf16",), then=then, suite=suite)
+            for then, kinds in _ON_CUDA.items()
+            for options, suite in kinds.items()
+        ),
         *(
             DefaultOptions(options, devices=("cpu",), dtypes=("bf16",), then="inductor", suite="full")
             for options in _KINDS

@@ -17,6 +17,8 @@ _TABLE = {
     "int8": "bakeoff.backends.int8:BACKEND",
     "int8-static": "bakeoff.backends.int8_static:BACKEND",
     "fp8": "bakeoff.backends.fp8:BACKEND",
+    "mx": "bakeoff.backends.mx:BACKEND",
+    "modelopt": "bakeoff.backends.modelopt:BACKEND",
 }
 
 

@@ -90,6 +90,17 @@ class BuildContext:
 
 
 @dataclass(frozen=True, slots=True)
+class Ran:
+    """What was seen to run in one call of a built engine."""
+
+    names: frozenset[str]
+    """Dispatched operators, library calls in generated code, or the kernels of a trace."""
+    complete: bool
+    """What is not named did not run. False where a call may replay a captured graph, whose kernels only a trace names.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class Prepared:
     """A module that was changed for a later build, and a list of the changes."""
 
@@ -102,6 +113,11 @@ class Prepared:
     settings: Mapping[str, str | int | float | bool] = field(default_factory=dict)
     """Global settings of torch that were changed on purpose, by their names in a record, with their new values. They
     hold for the build and for every call; any other change makes the row unstable."""
+    shrinks_weights: bool = True
+    """Quantised layers take fewer bytes than before. False where nodes were inserted that the build turns into low
+    precision."""
+    ran_instead: tuple[Callable[[Ran], str], ...] = ()
+    """Each returns what a call ran instead of what was prepared, as a noun phrase; "" if nothing shows that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +202,10 @@ def _everything_supported(_options: Any, _device: str, _dtype: str) -> str | Non
     return None
 
 
+def _any_builder(_options: Any, _builder: "Backend") -> str | None:
+    return None
+
+
 def _full_precision(_options: Any) -> Quantisation:
     return ""
 
@@ -205,6 +225,12 @@ class Capability:
     """(options, device) to what is missing on this host beside `requires` and how to get it; None: nothing."""
     unsupported: Callable[[Any, str, str], str | None] = _everything_supported
     """(options, device, dtype) to why no host supports this combination; None: it is supported."""
+    unsupported_builder: Callable[[Any, "Backend"], str | None] = _any_builder
+    """(options, builder) to why `builder` cannot build what this backend prepares; None: it can."""
+    own_attention: bool = False
+    """Its engines compute attention with kernels of their own, whatever torch's settings say."""
+    quantise_operators: tuple[str, ...] = ()
+    """Operators of quantisers that its engines turn into low precision, as graphs name them."""
 
 
 @dataclass(frozen=True, slots=True)

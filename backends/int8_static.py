@@ -64,7 +64,7 @@ def _prepare(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Optio
         "dequantise_nodes": sum("dequantize_per" in str(node.target) for node in converted.graph.nodes),
         "calibration_sets": options.seeds,
     }
-    return Prepared(converted, quantised, skipped, facts)
+    return Prepared(converted, quantised, skipped, facts, shrinks_weights=False)
 
 
 def _mark_functional_calls(graph: "nn.Module") -> None:

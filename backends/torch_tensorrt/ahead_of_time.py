@@ -25,7 +25,7 @@ from bakeoff.backends.torch_tensorrt.artifact import FORMAT
 from bakeoff.backends.torch_tensorrt.library import REQUIRES
 from bakeoff.backends.torch_tensorrt.program import Options, configure, file_digest, save_program
 from bakeoff.backends.torch_tensorrt.proof import prove, read_converted, trace_engines
-from bakeoff.backends.torch_tensorrt.settings import unsupported_settings
+from bakeoff.backends.torch_tensorrt.settings import QUANTISE_OPERATORS, unsupported_settings
 from bakeoff.backends.tracing import Trace
 
 if TYPE_CHECKING:
@@ -92,7 +92,13 @@ BACKEND = Backend(
         DefaultOptions(Options(optimization_level=5), devices=("cuda",), suite="full"),
         DefaultOptions(Options(require_full_compilation=False), devices=("cuda",), suite="full"),
     ),
-    capability=Capability(requires=(TORCH, *REQUIRES), devices=("cuda",), unsupported=_unsupported),
+    capability=Capability(
+        requires=(TORCH, *REQUIRES),
+        devices=("cuda",),
+        unsupported=_unsupported,
+        own_attention=True,
+        quantise_operators=QUANTISE_OPERATORS,
+    ),
     evidence=Evidence(
         checks="the program loaded from disk holds at least one TensorRT engine; other operators are listed",
         same_when_traced=("cuda",),

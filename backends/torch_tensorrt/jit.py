@@ -30,7 +30,13 @@ from bakeoff.backends.torch_tensorrt.library import REQUIRES, load_library
 from bakeoff.backends.torch_tensorrt.outside import check_outside, executed_operators
 from bakeoff.backends.torch_tensorrt.partitions import PartitionLog, capture_partition_log
 from bakeoff.backends.torch_tensorrt.proof import Converted, prove, read_converted, trace_engines
-from bakeoff.backends.torch_tensorrt.settings import QUANTISED_ADVICE, cache_settings, settings, unsupported_settings
+from bakeoff.backends.torch_tensorrt.settings import (
+    QUANTISE_OPERATORS,
+    QUANTISED_ADVICE,
+    cache_settings,
+    settings,
+    unsupported_settings,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor, fx, nn
@@ -129,7 +135,13 @@ BACKEND = Backend(
         DefaultOptions(Options(freezing=False, cudagraphs=True), devices=("cuda",), suite="full"),
         DefaultOptions(Options(optimization_level=5), devices=("cuda",), suite="full"),
     ),
-    capability=Capability(requires=(TORCH, *REQUIRES), devices=("cuda",), unsupported=_unsupported),
+    capability=Capability(
+        requires=(TORCH, *REQUIRES),
+        devices=("cuda",),
+        unsupported=_unsupported,
+        own_attention=True,
+        quantise_operators=QUANTISE_OPERATORS,
+    ),
     evidence=Evidence(
         checks="dynamo captured one graph, and it holds at least one TensorRT engine; other operators are listed",
         same_when_traced=("cuda",),

@@ -13,7 +13,12 @@ from bakeoff.backends.backend import BuildContext, Unsupported
 
 LEVELS = range(6)
 """Optimisation levels of TensorRT's builder."""
-QUANTISED_ADVICE = "it converts modelopt's quantize operators, not torchao's scaled_mm; use inductor after int8 or fp8"
+QUANTISED_ADVICE = (
+    "it converts modelopt's quantize operators, not torchao's scaled_mm; "
+    "quantise with modelopt, or use inductor after int8 or fp8"
+)
+QUANTISE_OPERATORS = ("tensorrt.quantize_op", "tensorrt.dynamic_block_quantize_op")
+"""modelopt's operators that have a converter (2.13: dynamo/conversion/aten_ops_converters.py, 837 to 900)."""
 
 
 def settings(wanted: Mapping[str, Any], known: Collection[str], context: BuildContext) -> dict[str, Any]:

@@ -181,6 +181,10 @@ def _precheck(steps: Sequence[Step], device: str, dtype: str, needed_bytes: int)
         reason = step.backend.unsupported(step.options, device, dtype)
         if reason is not None:
             return Precheck("unsupported", reason)
+    for step in steps[:-1]:
+        reason = step.backend.capability.unsupported_builder(step.options, steps[-1].backend)
+        if reason is not None:
+            return Precheck("unsupported", reason)
     return short_of_memory(needed_bytes, device)
 
 

@@ -93,6 +93,8 @@ class TraceResult:
     inside: dict[str, int]
     problem: str = ""
     """Why there is no trace, or no warm build."""
+    instead: str = ""
+    """What the traced call ran instead of what was prepared, as a noun phrase; "" if nothing shows that."""
 
 
 @dataclass(frozen=True, slots=True)

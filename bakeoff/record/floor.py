@@ -21,10 +21,13 @@ _PRODUCTS: Mapping[Quantisation, tuple[str, ...]] = {
     "dynamic": ("int8",),
     "static": ("int8",),
     "fp8": ("fp8",),
+    "mxfp8": ("fp8",),
+    "nvfp4": ("unknown",),
     "weight-only": ("unknown",),
 }
-"""The dtypes besides its own in which a class of quantised variants multiplies. `fp8` is not measured, and the dtype in
-which weight-only kernels multiply is their own choice: such rows have a floor of traffic only."""
+"""The dtypes besides its own in which a class of quantised variants multiplies. `fp8` is not measured, products of
+`nvfp4` have no known peak, and the dtype in which weight-only kernels multiply is their own choice: such rows have a
+floor of traffic only."""
 
 
 def floors(record: Record, ceilings: Sequence[Ceiling] | None = None) -> tuple[Floor, ...]:

@@ -15,6 +15,8 @@ _CLASSES: Mapping[Quantisation, str] = {
     "weight-only": "int8 weights",
     "static": "static int8",
     "fp8": "fp8",
+    "mxfp8": "mxfp8",
+    "nvfp4": "nvfp4",
 }
 
 

@@ -15,7 +15,8 @@ _SLOW_CONV = re.compile("slow_conv_dilated|vol2col")
 def with_trace(measurement: Measurement, traced: TraceResult, wanted: bool) -> Measurement:
     """The measurement with the seconds of a warm build and, where a trace is `wanted`, its kernels.
 
-    Its status becomes `fell_back` where operators ran elsewhere than in the requested compiler or provider.
+    Its status becomes `fell_back` where operators ran elsewhere than in the requested compiler or provider, or where
+    something ran instead of what was prepared.
     """
     made = measurement
     if made.build is not None and traced.warm_s is not None:
@@ -30,9 +31,12 @@ def with_trace(measurement: Measurement, traced: TraceResult, wanted: bool) -> M
         operators_inside=traced.inside or made.proof.operators_inside,
         operators_outside=traced.outside or made.proof.operators_outside,
     )
-    if traced.outside and made.status != "fell_back":
+    instead = traced.instead
+    if traced.outside:
         elsewhere = ", ".join(f"{count} {name}" for name, count in traced.outside.items())
-        proof = replace(proof, fell_back=f"another compiler or provider for some operators: {elsewhere}")
+        instead = f"another compiler or provider for some operators: {elsewhere}"
+    if instead and made.status != "fell_back":
+        proof = replace(proof, fell_back=instead)
         made = replace(made, status="fell_back", reason=f"fell back to {proof.fell_back}")
     findings = [*made.findings, *_findings(traced, incomplete)]
     return replace(made, proof=proof, findings=tuple(findings))

@@ -76,7 +76,7 @@ def build_engine(
     cost = _cost(steps, seconds, pauses.seconds, warm, resident, proof)
     fallback = None
     if job.quantisation:
-        prepared, fallback = check_quantisation(job.quantisation, prepared, proof.quantised, before_bytes, after_bytes)
+        prepared, fallback = check_quantisation(prepared, proof.quantised, before_bytes, after_bytes)
     compiled = (snapshot() - activity).compiled
     uses_inductor = any(backend.evidence.uses_inductor for backend, _ in steps)
     if compiled and fallback is None and not uses_inductor:
@@ -142,6 +142,8 @@ def prepare(steps: _Steps, module: nn.Module, inputs: Mapping[str, Tensor], cont
             {**prepared.skipped, **more.skipped},
             {**prepared.facts, **more.facts},
             {**prepared.settings, **more.settings},
+            prepared.shrinks_weights and more.shrinks_weights,
+            (*prepared.ran_instead, *more.ran_instead),
         )
     return prepared
 

@@ -1,7 +1,8 @@
 """The proof of a record: the engine's own statement, compared with the operators that a call dispatched."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from bakeoff.backends.backend import Prepared, Ran
 from bakeoff.models.types import Scalar
 from bakeoff.record.schema import ProofRecord
 from bakeoff.worker.checked_variant import CheckedVariant
@@ -13,8 +14,8 @@ def final_proof(checked: CheckedVariant, ran: Dispatched) -> ProofRecord:
     """Prove the engine again after its last call, compare that call's operators with eager's, and close the engine.
 
     `fell_back` is the first of these that applies: what the build showed; what the engine stated after its first call,
-    then after its last; a graph that inductor compiled for a backend that does not use inductor; eager's operators in
-    the call of a backend that compiles.
+    then after its last; a graph that inductor compiled for a backend that does not use inductor; what ran instead of
+    what was prepared; eager's operators in the call of a backend that compiles.
     """
     built = checked.built
     final = call_stage(built.engine.prove)
@@ -22,9 +23,18 @@ def final_proof(checked: CheckedVariant, ran: Dispatched) -> ProofRecord:
     fallback = built.fallback or checked.proof.fell_back or final.fell_back
     if not fallback and ran.inductor_calls and not built.uses_inductor:
         fallback = f"inductor: it compiled {ran.inductor_calls} of the graphs that a call runs"
+    if not fallback:
+        on_cpu = all(tensor.device.type == "cpu" for tensor in checked.inputs)
+        fallback = ran_instead(built.prepared, {*ran.operators, *final.operators_outside}, complete=on_cpu)
     if not fallback and not built.runs_eagerly:
         fallback = uncompiled(ran, checked.reference.eager) or ""
     return proof_record(checked, fallback, final.recompiles, ran)
+
+
+def ran_instead(prepared: Prepared, names: Iterable[str], complete: bool) -> str:
+    """What a call ran instead of what was prepared, by the names of what ran; "" if nothing shows that."""
+    ran = Ran(frozenset(names), complete)
+    return next(filter(None, (check(ran) for check in prepared.ran_instead)), "")
 
 
 def first_proof(checked: CheckedVariant) -> ProofRecord:

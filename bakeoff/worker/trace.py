@@ -14,6 +14,7 @@ from bakeoff.process.jobs import MeasureJob, TraceJob, TraceResult
 from bakeoff.record.schema import KernelTime, TraceRecord
 from bakeoff.worker.build import BuiltEngine, build_engine
 from bakeoff.worker.failures import StageError, call_stage
+from bakeoff.worker.proof import ran_instead
 from bakeoff.worker.reporter import Report
 from bakeoff.worker.subject import cast_subject, load_subject
 from bakeoff.worker.torch_flags import flags
@@ -47,11 +48,12 @@ def trace_build(job: TraceJob, report: Report) -> TraceResult:
                 built = _build(measured, report, trace=True)
             trace = call_stage(lambda: built.engine.trace(built.calls[0]))
             graph_hash = call_stage(built.engine.prove).graph_hash
+            instead = ran_instead(built.prepared, (kernel.name for kernel in trace.kernels), bool(trace.kernels))
             call_stage(built.engine.close)
         except StageError as stage:
-            return TraceResult(warm_s, None, {}, {}, f"{stage.status}: {stage.reason}")
+            return TraceResult(warm_s, None, {}, {}, problem=f"{stage.status}: {stage.reason}")
     record = _trace_record(trace, graph_hash)
-    return TraceResult(warm_s, record, dict(trace.operators_outside), dict(trace.operators_inside))
+    return TraceResult(warm_s, record, dict(trace.operators_outside), dict(trace.operators_inside), instead=instead)
 
 
 def _same_when_traced(job: MeasureJob) -> bool:

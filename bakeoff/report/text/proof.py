@@ -36,7 +36,7 @@ def render(record: Record) -> list[str]:
             lines.append(f"  operators {where}: {_counted(operators)}")
     lines += _layers(proof)
     if proof.trace is not None:
-        lines += _trace(proof.trace, record.quantisation == "fp8")
+        lines += _trace(proof.trace, record.quantisation in ("fp8", "mxfp8"))
     return lines
 
 

@@ -6,12 +6,10 @@ from dataclasses import replace
 from torch import nn
 
 from bakeoff.backends.backend import Prepared
-from bakeoff.models.component import Quantisation
 from bakeoff.worker.checks.memory import stored_bytes
 
 
 def check_quantisation(
-    quantisation: Quantisation,
     prepared: Prepared,
     quantised_by_build: Mapping[str, str],
     before_bytes: Mapping[str, int],
@@ -20,12 +18,13 @@ def check_quantisation(
     """`prepared` with the layers that did not shrink listed as skipped, and what ran instead of a quantised module.
 
     `before_bytes` and `after_bytes` are `layer_bytes` of the module before and after its preparation. The second value
-    is None where something was quantised. Static quantisation inserts nodes and may leave the weights as they are until
-    the build, so their size is not checked for it.
+    is None where something was quantised. A preparation that inserts nodes may leave the weights as they are until the
+    build, so their size is not checked for it.
     """
     names = list(prepared.quantised)
-    unchanged = [] if quantisation == "static" else layers_not_smaller(names, before_bytes, after_bytes)
-    shrank = quantisation == "static" or (after_bytes[""] < before_bytes[""] and len(unchanged) < len(names))
+    unchanged = layers_not_smaller(names, before_bytes, after_bytes) if prepared.shrinks_weights else []
+    smaller = after_bytes[""] < before_bytes[""] and len(unchanged) < len(names)
+    shrank = smaller or not prepared.shrinks_weights
     fallback = nothing_quantised(prepared.quantised, quantised_by_build, shrank)
     return mark_skipped(prepared, unchanged), fallback
 

@@ -19,6 +19,7 @@ _TABLE = {
     "fp8": "bakeoff.backends.fp8:BACKEND",
     "mx": "bakeoff.backends.mx:BACKEND",
     "modelopt": "bakeoff.backends.modelopt:BACKEND",
+    "attention": "bakeoff.backends.attention:BACKEND",
 }
 
 

@@ -372,6 +372,7 @@ BACKEND = Backend(
         devices=("cpu",),
         dtypes=("fp32", "bf16", "fp16"),
         unsupported=_unsupported,
+        own_attention=True,
     ),
     evidence=Evidence(
         checks="the compiled graph runs more than half of its convolutions and products in the variant's dtype"

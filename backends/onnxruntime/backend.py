@@ -148,6 +148,7 @@ BACKEND = Backend(
         dtypes=("fp32", "tf32", "fp16", "bf16"),
         missing=_missing,
         unsupported=_unsupported,
+        own_attention=True,
     ),
     evidence=Evidence(
         checks="the session has the requested provider, and every node runs on it but those that compute shapes",

@@ -103,5 +103,5 @@ SPEC = Component(
     parameters=parameters,
     tolerance_fp32=1e-4,
     network="bakeoff.models.toy.network",
-    layers=("linear", "conv1d", "conv2d", "conv3d"),
+    layers=("linear", "conv1d", "conv2d", "conv3d", "attention"),
 )

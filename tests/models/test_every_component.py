@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -29,6 +31,16 @@ EVERY_TINY_WORKLOAD = [
 ]
 
 
+class _CountAttention(TorchFunctionMode):
+    """Counts calls of torch's attention function."""
+
+    calls = 0
+
+    def __torch_function__(self, function, _types, args=(), kwargs=None):
+        self.calls += function is functional.scaled_dot_product_attention
+        return function(*args, **(kwargs or {}))
+
+
 def _drawn(workload: Workload) -> list[Tensor]:
     generator = torch.Generator().manual_seed(1)
     return [torch.rand(spec.shape, generator=generator) for spec in workload.inputs]
@@ -47,21 +59,24 @@ def test_formulas_equal_the_module(name: str, preset: str) -> None:
     component = resolve_component(name)
     config = component.preset(preset).config
     assert is_dataclass(config)
+    attended: set[str] = set()
     for workload_name in component.workload_names(config):
         workload = component.workload(config, workload_name, 1)
         with torch.device("meta"):
             module = component.network_module().build(config, workload_name, 1)
             inputs = [torch.empty(spec.shape) for spec in workload.inputs]
-            with torch.no_grad(), FlopCounterMode(display=False) as counter:
+            with torch.no_grad(), FlopCounterMode(display=False) as counter, _CountAttention() as attention:
                 outputs = module(*inputs)
         assert sum(parameter.numel() for parameter in module.parameters()) == component.parameters(config)
         assert [tuple(output.shape) for output in outputs] == [spec.shape for spec in workload.outputs]
         held = {kind for kind, layer in LAYERS.items() if any(isinstance(part, layer) for part in module.modules())}
-        assert held == set(component.layers)
+        attended |= {"attention"} if attention.calls else set()
+        assert held == set(component.layers) - {"attention"}
         # The specifications count no resize matrices; each component's own tests account for the rest exactly.
         assert workload.work.flops <= counter.get_total_flops()
         assert 0 < workload.work.weight_elements <= component.parameters(config)
         assert workload.work.io_elements == sum(spec.elements for spec in workload.inputs + workload.outputs)
+    assert attended == set(component.layers) & {"attention"}
 
 
 class _Convolutions(TorchDispatchMode):

@@ -1,0 +1,186 @@
+"""torch's attention kernel as a choice: one kernel of `scaled_dot_product_attention` for the build and for all calls.
+
+Prepares nothing in the module: it switches torch's other attention kernels off for the whole process, so that a module
+which no chosen kernel can compute is refused. Which kernel ran is read from the names of operators and kernels, because
+the choice does not bind a compiler: inductor may recognise products and a softmax as attention and call a fused kernel
+again (torch/_inductor/fx_passes/fuse_attention.py), and its cache does not know the choice, so that a graph that was
+compiled for one kernel may be loaded for another.
+
+Only torch's own kernels. flash-attn, xformers and SageAttention are other functions, which a module must call itself.
+"""
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Literal
+
+from bakeoff.backends.backend import (
+    Backend,
+    BuildContext,
+    Capability,
+    DefaultOptions,
+    Evidence,
+    Footprint,
+    Prepared,
+    Ran,
+    Unsupported,
+)
+from bakeoff.backends.graphs import TORCH
+from bakeoff.backends.torch_internals import profile_every_thread
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+Kind = Literal["math", "flash", "efficient", "cudnn"]
+
+_SETTINGS: Mapping[Kind, str] = {
+    "flash": "flash_sdp",
+    "efficient": "memory_efficient_sdp",
+    "cudnn": "cudnn_sdp",
+    "math": "math_sdp",
+}
+"""Each kernel's setting as records name it."""
+_NAMES: Mapping[Kind, tuple[str, ...]] = {
+    "cudnn": ("cudnn_attention", "native_sdpa"),
+    "efficient": ("efficient_attention", "fmha_cutlass"),
+    "flash": ("flash_attention", "flash_fwd", "flashattn"),
+}
+"""Parts of the names of a fused kernel's operators and CUDA kernels, in the order in which they are looked for:
+`cudnn_generated_fort_native_sdpa_sm90_flash_fprop…` is cuDNN's. `math` is products and a softmax, which have no name of
+their own."""
+_ON_CPU: tuple[Kind, ...] = ("math", "flash")
+_NO_KERNEL = ("No available kernel", "No viable backend")
+"""Parts of torch's errors where no enabled kernel can compute a call (aten/src/ATen/native/transformers/
+sdp_utils_cpp.cpp, cuda/sdp_utils.cpp and attention.cpp; 2.11 to 2.13)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    kind: Kind = "flash"
+    """`math` is plain products and a softmax; `efficient` and `cudnn` exist on CUDA only."""
+
+
+def _prepare(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, _context: BuildContext) -> Prepared:
+    before = _enabled()
+    _enable(dict.fromkeys(_SETTINGS.values(), False) | {_SETTINGS[options.kind]: True})
+    try:
+        calls = _count_calls(module, inputs, options.kind)
+    except BaseException:
+        _enable(before)
+        raise
+    return Prepared(
+        module,
+        facts={"attention": options.kind, "attention_calls": calls},
+        settings=_enabled(),
+        ran_instead=(partial(_ran_instead, options.kind),),
+    )
+
+
+def _count_calls(module: "nn.Module", inputs: "Mapping[str, Tensor]", kind: Kind) -> int:
+    """How often one call of the module calls torch's attention. Raises Unsupported if never, or if `kind` cannot."""
+    with warnings.catch_warnings(record=True) as said, profile_every_thread() as recorded:
+        warnings.simplefilter("always")
+        try:
+            module(*inputs.values())
+        except RuntimeError as error:
+            if not any(text in str(error) for text in _NO_KERNEL):
+                raise
+            raise Unsupported(f"torch has no {kind} attention for this component{_reason(kind, said)}") from error
+    calls = sum(event.name == "aten::scaled_dot_product_attention" for event in recorded.function_events)
+    if not calls:
+        raise Unsupported("this workload never calls torch's scaled_dot_product_attention; leave attention out")
+    return calls
+
+
+def _reason(kind: Kind, said: "list[warnings.WarningMessage]") -> str:
+    """Torch's own reason, which it warns of after a line `… kernel not used because:` for each kernel in turn."""
+    heading = {"flash": "flash attention", "efficient": "memory efficient", "cudnn": "cudnn"}.get(kind, "no such")
+    texts = [str(entry.message).partition(" (Triggered internally")[0].strip() for entry in said]
+    for index, text in enumerate(texts[:-1]):
+        if text.lower().startswith(heading) and text.endswith("not used because:"):
+            return f": {texts[index + 1]}"
+    return ""
+
+
+def _enabled() -> dict[str, str | int | float | bool]:
+    from torch.backends import cuda
+
+    return {
+        "flash_sdp": cuda.flash_sdp_enabled(),
+        "memory_efficient_sdp": cuda.mem_efficient_sdp_enabled(),
+        "cudnn_sdp": cuda.cudnn_sdp_enabled(),
+        "math_sdp": cuda.math_sdp_enabled(),
+    }
+
+
+def _enable(settings: Mapping[str, str | int | float | bool]) -> None:
+    """Also on a CPU these settings choose: of the kernels there, flash and math."""
+    from torch.backends import cuda
+
+    cuda.enable_flash_sdp(bool(settings["flash_sdp"]))
+    cuda.enable_mem_efficient_sdp(bool(settings["memory_efficient_sdp"]))
+    cuda.enable_cudnn_sdp(bool(settings["cudnn_sdp"]))
+    cuda.enable_math_sdp(bool(settings["math_sdp"]))
+
+
+def _ran_instead(kind: Kind, ran: Ran) -> str:
+    """What computed attention instead of `kind`, by the names of what ran; "" if nothing shows that."""
+    found = {name: fused for name in sorted(ran.names) if (fused := _fused_kind(name)) is not None}
+    other = next((name for name, fused in found.items() if fused != kind), None)
+    if other is not None:
+        return f"{found[other]} attention: {other} ran, and {kind} was requested"
+    if kind != "math" and ran.complete and not found:
+        return f"attention without a fused kernel: no kernel of {kind} attention ran"
+    return ""
+
+
+def _fused_kind(name: str) -> Kind | None:
+    lower = name.lower()
+    return next((kind for kind, parts in _NAMES.items() if any(part in lower for part in parts)), None)
+
+
+def _unsupported(options: Options, device: str, _dtype: str) -> str | None:
+    if device == "cpu" and options.kind not in _ON_CPU:
+        return f"torch has no {options.kind} attention on a CPU; use kind={' or kind='.join(_ON_CPU)}"
+    return None
+
+
+def _unsupported_builder(_options: Options, builder: Backend) -> str | None:
+    if builder.capability.own_attention:
+        return f"{builder.name} computes attention with kernels of its own, whatever torch is told; leave attention out"
+    return None
+
+
+_KINDS: tuple[Kind, ...] = ("flash", "efficient", "cudnn", "math")
+
+BACKEND = Backend(
+    name="attention",
+    summary="one of torch's attention kernels for build and calls: math, flash, efficient or cudnn",
+    prepare=_prepare,
+    options=Options,
+    defaults=(
+        *(
+            DefaultOptions(
+                Options(kind),
+                devices=("cuda",),
+                dtypes=("bf16",),
+                then="inductor[mode=reduce-overhead]",
+                suite="full",
+                layers=("attention",),
+            )
+            for kind in _KINDS
+        ),
+        *(
+            DefaultOptions(
+                Options(kind), devices=("cpu",), dtypes=("bf16",), then="inductor", suite="full", layers=("attention",)
+            )
+            for kind in _ON_CPU
+        ),
+    ),
+    capability=Capability(requires=(TORCH,), unsupported=_unsupported, unsupported_builder=_unsupported_builder),
+    evidence=Evidence(
+        checks="by the names of the operators or kernels that a call ran, the chosen attention ran and no other",
+    ),
+    footprint=Footprint(weight_copies=0.0),
+)

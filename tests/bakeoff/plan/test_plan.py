@@ -63,7 +63,12 @@ def planned(**asked: Any) -> list[str]:
 ON_CUDA = ("eager", "cudagraph", "inductor", "inductor[mode=reduce-overhead]", "inductor[mode=max-autotune]")
 TENSORRT = ("tensorrt", "tensorrt[cudagraphs]", "tensorrt-aot", "tensorrt-aot[cudagraphs]")
 ORT_ON_CUDA = ("onnxruntime", "onnxruntime[cuda_graph]")
-FP8 = ("fp8[kind=per-row]+inductor", "fp8[kind=per-tensor]+inductor", "fp8+inductor")
+FP8 = (
+    *(f"fp8{kind}+inductor[mode=reduce-overhead]" for kind in ("[kind=per-row]", "[kind=per-tensor]", "")),
+    "fp8[kind=per-row]+inductor[mode=max-autotune]",
+    "modelopt+tensorrt-aot[cudagraphs]",
+    "modelopt+tensorrt[cudagraphs]",
+)
 
 
 @pytest.mark.usefixtures("cpu")
@@ -83,6 +88,7 @@ class TestDefaults:
                 "openvino",
                 "onnxruntime",
                 "int8+inductor",
+                "modelopt+tensorrt-aot[cudagraphs]",
             )
         ]
 
@@ -102,6 +108,7 @@ class TestDefaults:
                     "tensorrt-aot",
                     "openvino",
                     "int8+inductor",
+                    "modelopt+tensorrt-aot[cudagraphs]",
                 )
             ),
         ]

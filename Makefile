@@ -103,7 +103,7 @@ $(INSTALLED): pyproject.toml $(CONSTRAINTS) | $(VENV)/bin/python
 	@touch $@
 
 $(TENSORRT_TRIED): $(INSTALLED)
-	$(BIN)/python tools/install-tensorrt $(if $(TENSORRT),--required) $@ $(PIP_INSTALL) -e '.[gpu,tensorrt]'
+	$(BIN)/python tools/install-tensorrt $(if $(TENSORRT),--required) $@ $(PIP_INSTALL) -e '.[gpu,tensorrt,modelopt]'
 
 ifneq ($(TENSORRT),)
 ifneq ($(shell cat $(TENSORRT_TRIED) 2>/dev/null),installed)

@@ -16,7 +16,14 @@ def tensorrt_command() -> str:
     if minor not in _SETS:
         return f"pip install 'torch=={torch}' 'torch-tensorrt=={minor}.*'"
     other = f" CONSTRAINTS={_SETS[minor]}" if _SETS[minor] != "constraints.txt" else ""
-    return f"make install TENSORRT=1{other} (or pip install -c {_SETS[minor]} -e '.[gpu,tensorrt]')"
+    return f"make install TENSORRT=1{other} (or pip install -c {_SETS[minor]} -e '.[gpu,tensorrt,modelopt]')"
+
+
+def modelopt_command() -> str:
+    """Installs modelopt beside the installed torch."""
+    minor = ".".join(_torch().split(".")[:2])
+    constraints = f"-c {_SETS[minor]} " if minor in _SETS else ""
+    return f"run in a checkout of bakeoff: pip install {constraints}-e '.[modelopt]'"
 
 
 def onnxruntime_gpu_command() -> str:

@@ -28,6 +28,7 @@ from bakeoff.backends.backend import (
     Unsupported,
 )
 from bakeoff.backends.graphs import TORCH, export
+from bakeoff.backends.install import modelopt_command
 from bakeoff.backends.mx import check_capability
 from bakeoff.backends.quantization import LEAST_ELEMENTS, negative_least
 from bakeoff.models.component import Layer, Quantisation
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["fp8", "nvfp4", "mxfp8"]
 
-MODELOPT = Requirement("modelopt", "run in a checkout of bakeoff: pip install -e '.[modelopt]' -c constraints.txt")
+MODELOPT = Requirement("modelopt", modelopt_command())
 _FORMATS: Mapping[Kind, Mapping[str, Any]] = {
     "fp8": {"num_bits": (4, 3), "axis": None},
     "nvfp4": {"num_bits": (2, 1), "block_sizes": {-1: 16, "type": "dynamic", "scale_bits": (4, 3)}},

@@ -43,7 +43,7 @@ UNREACHABLE = """\
 error: metadata-generation-failed
 """
 EVERYTHING_ELSE = "-m pip install --disable-pip-version-check -c constraints.txt -e .[gpu]"
-TENSORRT = "-m pip install --disable-pip-version-check -c constraints.txt -e .[gpu,tensorrt]"
+TENSORRT = "-m pip install --disable-pip-version-check -c constraints.txt -e .[gpu,tensorrt,modelopt]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def plain(tmp_path: Path) -> Checkout:
 def test_shows_what_an_nvidia_host_would_install(nvidia: Checkout) -> None:
     shown = nvidia.make("-n", "install").stdout
     assert "-c constraints.txt  -e '.[gpu]'\n" in shown
-    assert "-c constraints.txt  -e '.[gpu,tensorrt]'\n" in shown
+    assert "-c constraints.txt  -e '.[gpu,tensorrt,modelopt]'\n" in shown
     assert nvidia.calls() == []
 
 

@@ -18,11 +18,11 @@ def fake_torch(monkeypatch: pytest.MonkeyPatch, torch: str) -> None:
 @pytest.mark.parametrize(
     ("torch", "command"),
     [
-        ("2.13.0+cu130", "make install TENSORRT=1 (or pip install -c constraints.txt -e '.[gpu,tensorrt]')"),
+        ("2.13.0+cu130", "make install TENSORRT=1 (or pip install -c constraints.txt -e '.[gpu,tensorrt,modelopt]')"),
         (
             "2.11.0",
             "make install TENSORRT=1 CONSTRAINTS=constraints-torch-2.11.txt "
-            "(or pip install -c constraints-torch-2.11.txt -e '.[gpu,tensorrt]')",
+            "(or pip install -c constraints-torch-2.11.txt -e '.[gpu,tensorrt,modelopt]')",
         ),
         ("2.12.1", "pip install 'torch==2.12.1' 'torch-tensorrt==2.12.*'"),
     ],
@@ -35,15 +35,16 @@ def test_tensorrt_for_the_installed_torch(monkeypatch: pytest.MonkeyPatch, torch
 @pytest.mark.parametrize("torch", ["2.11.0", "2.13.0"])
 def test_the_constraints_named_pin_this_torch(monkeypatch: pytest.MonkeyPatch, torch: str) -> None:
     fake_torch(monkeypatch, torch)
-    for command in (install.tensorrt_command(), install.onnxruntime_gpu_command()):
+    for command in (install.tensorrt_command(), install.modelopt_command(), install.onnxruntime_gpu_command()):
         named = re.search(r"-c (\S+)", command)
         assert named is not None
         assert f"\ntorch=={torch}\n" in (ROOT / named[1]).read_text(encoding="utf-8")
 
 
-def test_the_extras_named_exist() -> None:
+@pytest.mark.parametrize("command", [install.tensorrt_command(), install.modelopt_command()])
+def test_the_extras_named_exist(command: str) -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-    named = re.search(r"\.\[([\w,]+)\]", install.tensorrt_command())
+    named = re.search(r"\.\[([\w,]+)\]", command)
     assert named is not None
     assert set(named[1].split(",")) <= set(extras)
 

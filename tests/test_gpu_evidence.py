@@ -27,7 +27,7 @@ sys.path.insert(0, str(TOOLS))
 from gpu_evidence import main as tool  # noqa: E402
 from gpu_evidence import plans, smoke  # noqa: E402
 from gpu_evidence.processes import SIGNALS  # noqa: E402
-from gpu_evidence.steps import GPU_BACKEND_TESTS, GPU_TESTS, SUBJECTS, Step, steps  # noqa: E402
+from gpu_evidence.steps import GPU_BACKEND_TESTS, GPU_LIBRARY_TESTS, GPU_TESTS, SUBJECTS, Step, steps  # noqa: E402
 
 ALL = steps()
 FACTS = {
@@ -299,7 +299,11 @@ def test_every_backend_for_cuda_is_tried_swept_and_exported() -> None:
 def test_every_test_for_gpus_is_in_a_step() -> None:
     marked = [path for path in (ROOT / "tests").rglob("test_*.py") if "pytest.mark.gpu" in path.read_text()]
     marked.remove(Path(__file__))
-    assert {str(path.relative_to(ROOT)) for path in marked} == {GPU_TESTS, GPU_BACKEND_TESTS}
+    assert {str(path.relative_to(ROOT)) for path in marked} == {
+        GPU_TESTS,
+        GPU_BACKEND_TESTS,
+        *GPU_LIBRARY_TESTS,
+    }
 
 
 def wrong_lines(capsys: "pytest.CaptureFixture[str]", monkeypatch: pytest.MonkeyPatch, step: Step) -> list[str]:

@@ -6,9 +6,16 @@ from typing import Literal
 
 GPU_TESTS = "tests/bakeoff/worker/test_gpu.py"
 GPU_BACKEND_TESTS = "tests/bakeoff/worker/test_gpu_backends.py"
+GPU_LIBRARY_TESTS = (
+    "tests/backends/test_inductor.py",
+    "tests/backends/test_onnxruntime_cuda.py",
+    "tests/backends/test_tracing.py",
+)
 _QUANTISED = ("wm:1b.step", "wm:1b.single")
 """Subjects with linear layers; torchao quantises no others."""
-SUBJECTS = (*_QUANTISED, "image:128x.decode", "audio:cod.decode", "matrix-vae:full.steady3")
+_VIDEO = "matrix-vae:full.steady3"
+_ATTENDING = (*_QUANTISED, _VIDEO)
+SUBJECTS = (*_QUANTISED, "image:128x.decode", "audio:cod.decode", _VIDEO)
 """As in a variant: component:preset.workload."""
 _SMOKE_SUBJECTS = ("toy:small.world", "wm:tiny.step")
 
@@ -48,6 +55,8 @@ class _Group:
     dtypes: tuple[str, ...] = ("bf16",)
     quantises: bool = False
     """Only for subjects with linear layers."""
+    attends: bool = False
+    """Only for subjects with attention."""
 
 
 _GROUPS = (
@@ -67,12 +76,23 @@ _GROUPS = (
         tuple(f"fp8[{kind}]+inductor[mode=max-autotune]" for kind in ("kind=per-row", "kind=per-tensor", "")),
         quantises=True,
     ),
+    _Group("fp8-tensorrt", ("modelopt[]+tensorrt-aot[cudagraphs]", "modelopt[]+tensorrt[cudagraphs]")),
     _Group("int8", ("int8[]+inductor[mode=reduce-overhead]",), quantises=True),
     _Group("aoti", ("aoti[]",)),
     _Group("onnxruntime", ("onnxruntime[]", "onnxruntime[cuda_graph]", "onnxruntime[provider=tensorrt]")),
     _Group("onnxruntime-fp16", ("onnxruntime[]", "onnxruntime[cuda_graph]"), ("fp16",)),
     _Group("baselines", ("eager", "inductor[]", "inductor[mode=reduce-overhead]"), ("fp32", "tf32")),
-    _Group("autotune", ("inductor[mode=max-autotune]", "aoti[max_autotune]")),
+    _Group("autotune", ("inductor[mode=max-autotune]", "inductor[tuned,mode=reduce-overhead]", "aoti[max_autotune]")),
+    _Group(
+        "attention",
+        tuple(
+            f"attention[kind={kind}]+inductor[mode=reduce-overhead]" for kind in ("flash", "efficient", "cudnn", "math")
+        ),
+        attends=True,
+    ),
+    _Group(
+        "mx", tuple(f"mx[kind={kind}]+inductor[mode=reduce-overhead]" for kind in ("mxfp8", "nvfp4")), quantises=True
+    ),
     _Group("tensorrt-unfrozen", ("tensorrt[freezing=false]", "tensorrt[cudagraphs,freezing=false]")),
 )
 _EXPORTED = {"aoti": "bf16", "tensorrt-aot": "bf16", "onnxruntime": "fp16", "torch.export": "bf16"}
@@ -103,13 +123,19 @@ def _smoke() -> Iterator[Step]:
 def _sweeps(subjects: Sequence[str]) -> Iterator[Step]:
     for group in _GROUPS:
         for subject in subjects:
-            if not group.quantises or subject not in SUBJECTS or subject in _QUANTISED:
+            if subject not in SUBJECTS or _runs(group, subject):
                 yield Step(f"{group.name}-{_label(subject)}", "sweep", subject, group.backends, group.dtypes)
+
+
+def _runs(group: _Group, subject: str) -> bool:
+    """Whether a published subject has what the group's backends change."""
+    return (not group.quantises or subject in _QUANTISED) and (not group.attends or subject in _ATTENDING)
 
 
 def _tests() -> Iterator[Step]:
     """In pieces of minutes. The test that runs the selftest is left to the step `selftest`."""
     yield Step("gpu-tests", "tests", tests=("-m", "gpu and not alone", GPU_TESTS))
+    yield Step("gpu-tests-libraries", "tests", tests=("-m", "gpu", *GPU_LIBRARY_TESTS))
     for part, named in _BACKEND_TESTS.items():
         yield Step(f"gpu-tests-{part}", "tests", tests=("-m", "gpu", "-k", named, GPU_BACKEND_TESTS))
     yield Step("gpu-tests-alone", "tests", tests=("-m", "gpu and alone", "-k", "not every_fault", GPU_TESTS))

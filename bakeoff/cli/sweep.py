@@ -51,7 +51,6 @@ def sweep(
     from bakeoff.plan.plan import make_plan
     from bakeoff.plan.request import FINAL_S, Request, with_deadline
     from bakeoff.record.folders import folder_of
-    from bakeoff.record.policy import Policy
     from bakeoff.record.store import load_all
     from bakeoff.report.groups import newest
     from bakeoff.report.text import plan as plan_page
@@ -80,9 +79,10 @@ def sweep(
         checkpoint=named("--checkpoint", checkpoint),
         processes=processes,
         builds=builds,
-        policy=Policy() if deadline is None else with_deadline(Policy(), deadline),
         final_s=FINAL_S if final else 0.0,
     )
+    if deadline is not None:
+        request = replace(request, policy=with_deadline(request.policy, deadline))
     folder = records_folder(runs)
     plan = make_plan(request)
     warn(load_all(folder).problems)

@@ -290,6 +290,21 @@ _CYCLES_PER_NS = 2
 """Of GPU clocks, which are 1.4 to 2.9 GHz."""
 
 
+def operator_names() -> list[str]:
+    """Every operator that the dispatcher knows, as `aten::mean.dim`; a default overload without a second part."""
+    import torch
+
+    names: list[str] = torch._C._dispatch_get_all_op_names()
+    return names
+
+
+def fake_tensors() -> Any:
+    """A mode in which tensors have shapes and dtypes but no values; `from_tensor` makes one of a real one."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    return FakeTensorMode(allow_non_fake_inputs=True)
+
+
 def occupy_gpu(ns: int) -> None:
     """Queue a kernel on the current stream that does nothing for about as long; the call returns at once."""
     import torch

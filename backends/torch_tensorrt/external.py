@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from bakeoff.backends.backend import Unsupported
 from bakeoff.backends.graphs import graph_hash, program_key
+from bakeoff.backends.torch_internals import fake_tensors
 
 if TYPE_CHECKING:
     import torch
@@ -175,7 +176,6 @@ def _record_calls(
 ) -> dict[str, list[tuple[_Values, _Values]]]:
     """Arguments and outputs of every call of the submodules, as fake tensors: nothing is computed."""
     import torch
-    from torch._subclasses.fake_tensor import FakeTensorMode
 
     calls: dict[str, list[tuple[_Values, _Values]]] = {path: [] for path in wanted}
 
@@ -186,7 +186,7 @@ def _record_calls(
         return hook
 
     hooks = [module.get_submodule(path).register_forward_hook(record(path), with_kwargs=True) for path in wanted]
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    mode = fake_tensors()
     try:
         with torch.no_grad(), mode:
             module(*(mode.from_tensor(tensor) for tensor in inputs.values()))

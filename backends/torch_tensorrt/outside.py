@@ -10,6 +10,7 @@ import difflib
 from collections.abc import Collection, Mapping
 
 from bakeoff.backends.backend import Unsupported
+from bakeoff.backends.torch_internals import operator_names
 
 
 def executed_operators(outside: str) -> dict[str, frozenset[str]]:
@@ -22,14 +23,10 @@ def executed_operators(outside: str) -> dict[str, frozenset[str]]:
 
 
 def _overloads(name: str) -> frozenset[str]:
-    import torch
-
     namespace, _, rest = name.partition(".")
     operator, _, overload = rest.partition(".")
     found = {
-        tuple(known.replace("::", ".").split("."))
-        for known in torch._C._dispatch_get_all_op_names()
-        if known.startswith(f"{namespace}::")
+        tuple(known.replace("::", ".").split(".")) for known in operator_names() if known.startswith(f"{namespace}::")
     }
     # The dispatcher names the default overload by the operator alone.
     full = {parts if len(parts) == 3 else (*parts, "default") for parts in found}

@@ -141,7 +141,11 @@ def test_the_settings_of_inductor_that_torchao_changes_are_stated_and_recorded()
         before = config.get_config_copy()
         prepared = quantise_linear(layers(), Int8WeightOnlyConfig(), "int8", "", 0)
         after = config.get_config_copy()
-        changed = {f"inductor.{name}" for name in after if after[name] != before[name]}
+        changed = {
+            f"inductor.{name}"
+            for name, value in after.items()
+            if value != before[name] and isinstance(value, bool | int | float | str | None)  # a copied pass equals none
+        }
         assert changed == prepared.settings.keys()
         assert prepared.settings == {f"inductor.{name}": value for name, value in TUNED.items()}
         assert prepared.settings.items() <= settings().items()

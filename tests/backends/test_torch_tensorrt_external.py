@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -144,7 +145,9 @@ class TestExternal:
         artifact = ahead_of_time.BACKEND.artifact
         assert artifact is not None
         options = ahead_of_time.Options(external="blocks.0+blocks.1")
-        context: Any = SimpleNamespace(dtype="fp32", cache_dir=tmp_path / "cache", work_dir=tmp_path)
+        context: Any = SimpleNamespace(
+            dtype="fp32", cache_dir=tmp_path / "cache", work_dir=tmp_path, untimed=nullcontext
+        )
         folder = tmp_path / "artifact"
         folder.mkdir()
         module, inputs = Blocks().eval().requires_grad_(False), drawn()

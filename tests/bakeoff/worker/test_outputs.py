@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from bakeoff.models.component import TensorSpec
+from bakeoff.worker.checks import outputs
 from bakeoff.worker.checks.outputs import OutputWatch, call_twice, copied, overwrite
 
 LIMIT = 1e-3
@@ -107,7 +108,7 @@ def test_two_calls_that_do_not_touch_earlier_outputs() -> None:
     assert torch.equal(source, torch.arange(3.0))
 
 
-def test_outputs_that_change_after_the_call_returned_are_reported() -> None:
+def test_outputs_that_change_after_the_call_returned_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     static = torch.zeros(3)
     threads: list[threading.Timer] = []
 
@@ -116,10 +117,18 @@ def test_outputs_that_change_after_the_call_returned_are_reported() -> None:
         threads[-1].start()
         return (static,)
 
+    waited: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        waited.append(seconds)
+        threads[-1].join()  # however late a busy machine starts it
+
+    monkeypatch.setattr(outputs.time, "sleep", sleep)
     _, changed, _ = call_twice(late, nothing_to_wait_for, [])
     for thread in threads:
         thread.join()
     assert changed
+    assert min(waited) >= 0.01
 
 
 def test_a_second_call_that_returns_the_first_outputs_gives_what_the_caller_wrote() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("torch", reason="workers need it")
 
-from bakeoff.backends.backend import Proof
+from bakeoff.backends.backend import Prepared, Proof
 from bakeoff.backends.tracing import DeviceTime, Kernel, Trace
 from bakeoff.worker import trace
 from bakeoff.worker.trace import _trace_record, trace_build
@@ -44,13 +44,16 @@ def test_the_warm_build_is_traced_where_a_traced_one_is_the_same(
     backend: str, device: str, rebuild: bool, traced: bool, builds: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[bool] = []
+    module: Any = None
 
     def build(_job: Any, _report: Any, trace: bool) -> Any:
         made.append(trace)
         engine = SimpleNamespace(
             trace=lambda _call: Trace(KERNELS, 1000), prove=lambda: Proof(graph_hash="aa"), close=lambda: None
         )
-        return SimpleNamespace(engine=engine, calls=[None], cost=SimpleNamespace(build_s=1.5))
+        return SimpleNamespace(
+            engine=engine, calls=[None], cost=SimpleNamespace(build_s=1.5), prepared=Prepared(module)
+        )
 
     monkeypatch.setattr(trace, "_build", build)
     measured = SimpleNamespace(

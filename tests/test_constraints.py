@@ -13,6 +13,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from bakeoff.machine.host import DISTRIBUTIONS
+
 ROOT = Path(__file__).resolve().parents[1]
 RESOLVED = {
     "constraints.txt": ROOT / "tools/resolved/torch-2.13.txt",
@@ -92,6 +94,12 @@ def test_torch_tensorrt_is_made_for_this_torch(name: str) -> None:
     assert len({version for one, version in found.items() if re.fullmatch(r"tensorrt(-cu13.*)?", one)}) == 1
     assert found["tensorrt"].startswith("11.0." if name == "constraints.txt" else "10.15.")
     assert name == "constraints.txt" or int(found["setuptools"].partition(".")[0]) < 82
+
+
+def test_a_record_has_the_versions_of_all_compilers_and_quantisers() -> None:
+    named = {canonicalize_name(one.name) for one in requirements("cpu", "gpu", "tensorrt", "modelopt")}
+    helpers = {canonicalize_name(one.name) for one in requirements()} | {"huggingface-hub", "requests"}
+    assert named - helpers <= set(DISTRIBUTIONS)
 
 
 def test_sets_differ_only_where_torch_asks_for_it() -> None:

@@ -24,6 +24,7 @@ DISTRIBUTIONS = (
     "tensorrt",
     "tensorrt-cu12",
     "tensorrt-cu13",
+    "nvidia-modelopt",
     "onnx",
     "onnxscript",
     "onnxruntime",

@@ -36,7 +36,7 @@ class BackendUse:
     def __str__(self) -> str:
         if not self.options:
             return self.name
-        return f"{self.name}[{','.join(_written(name, value) for name, value in self.options)}]"
+        return f"{self.name}[{','.join(written_option(name, value) for name, value in self.options)}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ def parse_use(text: str) -> tuple[str, dict[str, OptionValue] | None]:
     return name, pairs
 
 
-def _written(option: str, value: OptionValue) -> str:
+def written_option(option: str, value: OptionValue) -> str:
     """An option as it is typed. True is the name alone; numbers have no plus sign, which would separate backends."""
     if value is True:
         return option
@@ -156,7 +156,7 @@ def options_of(backend: Backend, pairs: Mapping[str, OptionValue]) -> Any:
         try:
             values[name] = msgspec.convert(value, type=hints[name], strict=False)
         except msgspec.ValidationError as error:
-            asked = f"{backend.name}[{_written(name, value)}]"
+            asked = f"{backend.name}[{written_option(name, value)}]"
             raise BakeoffError(f"{asked}: {name} must be {_accepted(hints[name])}", code="bad-option") from error
     return backend.options(**values)
 

@@ -107,6 +107,60 @@ class CompareJob:
 
 
 @dataclass(frozen=True, slots=True)
+class SlotProgramJob:
+    """One program of a pipeline's slot: how it is built and what it is judged by, as in a sweep."""
+
+    slot: str
+    measure: MeasureJob
+    part: str = ""
+    """Id of the record that predicts its time, for the pipeline's record; "" where there is none."""
+    part_median_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LoopSubject:
+    """What a pipeline computes, independent of how: its loop, weights and inputs."""
+
+    pipeline: str
+    """Name in the table or package.module:PIPELINE."""
+    preset: str
+    options: dict[str, OptionValue]
+    """Those that differ from the defaults."""
+    weight_seed: int
+    input_seed: int
+    checkpoints: dict[str, str]
+    """Slot to the path of its weights file; a slot without one has seeded random weights."""
+    device: Device
+    threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoopReferenceJob:
+    """Run the first units of a loop in eager and high precision, and in eager at each of `dtypes`, and write both."""
+
+    subject: LoopSubject
+    dtypes: tuple[dict[str, str], ...]
+    """Slot to dtype, one for each combination that a mix has."""
+    units: int
+    folder: str
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineJob:
+    """Build all programs of a mix, judge them and the loop, then run a unit for each command, until `stop`."""
+
+    subject: LoopSubject
+    mix: str
+    programs: tuple[SlotProgramJob, ...]
+    policy: Policy
+    reference_folder: str
+    """Of the loop."""
+    reference_hashes: dict[str, str]
+    cache_folder: str
+    heap_offset_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class CeilingsJob:
     """Measure a device's ceilings: copies, reads, products and convolutions."""
 
@@ -263,6 +317,8 @@ Job = (
     | MeasureJob
     | TraceJob
     | CompareJob
+    | LoopReferenceJob
+    | PipelineJob
     | CeilingsJob
     | ClockJob
     | GoldenJob

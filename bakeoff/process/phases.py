@@ -25,6 +25,11 @@ Phase = Literal[
     "trace",
     "ready",
     "block",
+    "loop reference",
+    "loop check",
+    "alone",
+    "opening",
+    "unit",
     "rounds",
     "ceilings",
     "clock",
@@ -63,6 +68,11 @@ PHASES: Mapping[Phase, PhaseInfo] = {
     "trace": PhaseInfo("profiling kernels", "build"),
     "ready": PhaseInfo("ready"),
     "block": PhaseInfo("running a block of calls"),
+    "loop reference": PhaseInfo("running the loop in eager and high precision", "build"),
+    "loop check": PhaseInfo("comparing the first units of the loop with the reference"),
+    "alone": PhaseInfo("timing each program alone"),
+    "opening": PhaseInfo("opening a session"),
+    "unit": PhaseInfo("running units"),
     "rounds": PhaseInfo("rounds"),
     "ceilings": PhaseInfo("measuring the peak rates of this device"),
     "clock": PhaseInfo("checking the clock against a busy wait and torch's timer"),
@@ -91,3 +101,5 @@ class Block:
     """Each call, in nanoseconds."""
     idle_cpu_s: float
     """CPU time that the process took while it was idle before this block, in seconds."""
+    kind: str = ""
+    """Of a pipeline's unit, which is a block of one sample: opening, filling or steady."""

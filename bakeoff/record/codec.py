@@ -6,7 +6,9 @@ import msgspec
 
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record import schema1
-from bakeoff.record.schema import SCHEMA, CeilingsRecord, Comparison, Entry, Record, Samples, Supersede
+from bakeoff.record.entry import Entry
+from bakeoff.record.pipeline import PipelineRecord
+from bakeoff.record.schema import SCHEMA, CeilingsRecord, Comparison, Record, Samples, Supersede
 
 
 def encode_json(value: Any, order: Literal["sorted"] | None = None) -> bytes:
@@ -39,6 +41,7 @@ _KINDS: dict[str, type[Entry]] = {
     "comparison": Comparison,
     "supersede": Supersede,
     "ceilings": CeilingsRecord,
+    "pipeline": PipelineRecord,
 }
 """Type of an entry by its tag."""
 

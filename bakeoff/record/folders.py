@@ -10,20 +10,23 @@ from pathlib import Path
 
 from bakeoff.machine.identity import Machine, former_machine
 from bakeoff.models.errors import BakeoffError
+from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.schema import CeilingsRecord, Comparison, Record
 
 RECORDS = "records"
+Measured = Record | Comparison | CeilingsRecord | PipelineRecord
+"""Entries that a machine measured."""
 
 
-def machine_of(entry: Record | Comparison | CeilingsRecord) -> Machine:
+def machine_of(entry: Measured) -> Machine:
     """The machine that an entry was measured on; for schema 1, which stored no id, one by the parts of the host."""
     record = entry.a if isinstance(entry, Comparison) else entry
-    if isinstance(record, CeilingsRecord):
+    if isinstance(record, CeilingsRecord | PipelineRecord):
         return record.machine
     return record.machine or former_machine(record.host, record.variant.device)
 
 
-def folder_of(runs: Path, entry: Record | Comparison | CeilingsRecord) -> Path:
+def folder_of(runs: Path, entry: Measured) -> Path:
     """The folder for an entry's file. A machine's folder keeps its name when the machine's readable name changes."""
     return machine_folder(runs, machine_of(entry)) / RECORDS
 

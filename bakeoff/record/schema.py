@@ -565,6 +565,3 @@ class Comparison:
     def baseline(self) -> Record | None:
         """Eager fp32 where it ran as a third side."""
         return self.sides[2] if len(self.sides) > 2 else None
-
-
-Entry = Record | Supersede | Comparison | CeilingsRecord

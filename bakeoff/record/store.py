@@ -14,7 +14,9 @@ from bakeoff.models import ALIASES, current_name
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record import folders
 from bakeoff.record.codec import decode, encode
-from bakeoff.record.schema import SCHEMA, CeilingsRecord, Comparison, Entry, Record, Supersede
+from bakeoff.record.entry import Entry
+from bakeoff.record.pipeline import PipelineRecord
+from bakeoff.record.schema import SCHEMA, CeilingsRecord, Comparison, Record, Supersede
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,19 @@ class StoredCeilings:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredPipeline:
+    """A run of a pipeline with its id."""
+
+    id: str
+    record: PipelineRecord
+    folder: str = ""
+
+    @property
+    def machine(self) -> Machine:
+        return folders.machine_of(self.record)
+
+
+@dataclass(frozen=True, slots=True)
 class Records:
     """All readable records by time of creation; superseded ones are listed separately, with the reason."""
 
@@ -63,6 +78,7 @@ class Records:
     """One message for each file that could not be read."""
     comparisons: tuple[StoredComparison, ...] = ()
     ceilings: tuple[StoredCeilings, ...] = ()
+    pipelines: tuple[StoredPipeline, ...] = ()
 
     def machines(self) -> list[Machine]:
         """Every machine that has a record or a comparison, the one that measured last first.
@@ -73,6 +89,7 @@ class Records:
             *(("", entry.machine) for entry, _ in self.superseded),
             *((entry.record.created, entry.machine) for entry in self.current),
             *((entry.comparison.created, entry.machine) for entry in self.comparisons),
+            *((entry.record.created, entry.machine) for entry in self.pipelines),
         ]
         last = {machine.id: (created, machine) for created, machine in sorted(measured, key=_created)}
         return [machine for _, machine in sorted(last.values(), key=_created, reverse=True)]
@@ -85,6 +102,7 @@ class Records:
             self.problems,
             tuple(entry for entry in self.comparisons if entry.machine.id in ids),
             tuple(entry for entry in self.ceilings if entry.ceilings.machine.id in ids),
+            tuple(entry for entry in self.pipelines if entry.machine.id in ids),
         )
 
 
@@ -106,6 +124,8 @@ def save(runs: Path, entry: Entry) -> str:
             slug, folder = f"compare_{entry.a.variant.slug}", folders.folder_of(runs, entry)
         case CeilingsRecord():
             slug, folder = "ceilings", folders.folder_of(runs, entry)
+        case PipelineRecord():
+            slug, folder = f"pipeline_{entry.mix.slug}", folders.folder_of(runs, entry)
         case Supersede():
             slug, folder = "supersede", _folder_of_id(runs, entry.supersedes)
     data = encode(entry)
@@ -130,6 +150,7 @@ def load_all(runs: Path) -> Records:
     reasons: dict[str, str] = {}
     comparisons: list[StoredComparison] = []
     ceilings: list[StoredCeilings] = []
+    pipelines: list[StoredPipeline] = []
     problems: list[str] = []
     for path in folders.record_files(runs):
         try:
@@ -145,17 +166,21 @@ def load_all(runs: Path) -> Records:
                 comparisons.append(StoredComparison(path.stem, entry, folder))
             case CeilingsRecord():
                 ceilings.append(StoredCeilings(path.stem, entry, folder))
+            case PipelineRecord():
+                pipelines.append(StoredPipeline(path.stem, entry, folder))
             case Record():
                 records.append(Stored(path.stem, entry, folder))
     comparisons.sort(key=lambda compared: (compared.comparison.created, compared.id))
     records.sort(key=lambda stored: (stored.record.created, stored.id))
     ceilings.sort(key=lambda measured: (measured.ceilings.created, measured.id))
+    pipelines.sort(key=lambda run: (run.record.created, run.id))
     return Records(
         current=tuple(stored for stored in records if stored.id not in reasons),
         superseded=tuple((stored, reasons[stored.id]) for stored in records if stored.id in reasons),
         problems=tuple(problems),
         comparisons=tuple(compared for compared in comparisons if compared.id not in reasons),
         ceilings=tuple(measured for measured in ceilings if measured.id not in reasons),
+        pipelines=tuple(run for run in pipelines if run.id not in reasons),
     )
 
 
@@ -218,7 +243,7 @@ def _with_current_names(entry: Entry) -> Entry:
             return _with_current_name(entry)
         case Comparison():
             return replace(entry, sides=tuple(map(_with_current_name, entry.sides)))
-        case Supersede() | CeilingsRecord():
+        case Supersede() | CeilingsRecord() | PipelineRecord():
             return entry
 
 
@@ -248,6 +273,10 @@ def find(runs: Path, asked: str) -> Stored:
             return Stored(name, entry)
         case CeilingsRecord():
             raise BakeoffError(f"{name} is a set of ceilings of {entry.machine.name}, not a run", code="no-record")
+        case PipelineRecord():
+            raise BakeoffError(
+                f"{name} is a run of pipeline {entry.mix}; run: bakeoff pipeline {name}", code="no-record"
+            )
         case Comparison():
             raise BakeoffError(
                 f"{name} is a comparison of {entry.a.variant} and {entry.b.variant}; run: bakeoff compare {name}",
@@ -267,6 +296,14 @@ def find_comparison(runs: Path, asked: str) -> StoredComparison:
             f"{name} is not a comparison; give two records, or run: bakeoff show {name}", code="no-record"
         )
     return StoredComparison(name, entry)
+
+
+def find_pipeline(runs: Path, asked: str) -> StoredPipeline:
+    """The run of a pipeline that `asked` names, as in `find`. Raises BakeoffError if none or several match."""
+    name, entry = _find(runs, asked)
+    if not isinstance(entry, PipelineRecord):
+        raise BakeoffError(f"{name} is not a run of a pipeline; run: bakeoff show {name}", code="no-record")
+    return StoredPipeline(name, entry)
 
 
 def _find(runs: Path, asked: str) -> tuple[str, Entry]:

@@ -17,13 +17,13 @@ from bakeoff.machine.identity import Machine
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record import schema1
 from bakeoff.record.codec import decode, encode, encode_json, read_as
+from bakeoff.record.entry import Entry
 from bakeoff.record.folders import record_files
 from bakeoff.record.schema import (
     MEASURED,
     SCHEMA,
     CeilingsRecord,
     Comparison,
-    Entry,
     Finding,
     FindingCode,
     OutputParity,
@@ -271,8 +271,8 @@ def test_kinds_are_told_by_their_tag(entry: Entry) -> None:
 
 
 def test_an_unknown_kind_is_named() -> None:
-    with pytest.raises(BakeoffError, match="pipeline") as error:
-        decode(json.dumps({**json.loads(encode(FULL)), "kind": "pipeline"}).encode(), "x")
+    with pytest.raises(BakeoffError, match="unheard") as error:
+        decode(json.dumps({**json.loads(encode(FULL)), "kind": "unheard"}).encode(), "x")
     assert error.value.code == "bad-record"
 
 

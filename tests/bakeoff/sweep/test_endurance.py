@@ -24,6 +24,7 @@ from endure import (
 
 from bakeoff import cli
 from bakeoff.record import store
+from bakeoff.record.entry import Entry
 from bakeoff.record.store import load_all
 from bakeoff.report.markdown import files
 from bakeoff.report.markdown.table import citations
@@ -123,7 +124,7 @@ class TestManyRecords:
         reads: Counter[str] = Counter()
         decode = store.decode
 
-        def counting(data: bytes, name: str) -> store.Entry:
+        def counting(data: bytes, name: str) -> Entry:
             reads[name] += 1
             return decode(data, name)
 

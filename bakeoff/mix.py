@@ -1,0 +1,96 @@
+"""A mix: a pipeline with one variant for each slot, printed and parsed as one string that identifies it.
+
+`pipeline:preset[options]/slot=backend[options](+backend[options])/dtype,...@device`, for example
+`owl:200m[steps=10]/wm=inductor[freezing]/bf16,image=openvino/bf16,audio=aoti[freezing]/bf16@cpu`.
+"""
+
+import re
+from dataclasses import dataclass
+
+from bakeoff.models.errors import BakeoffError
+from bakeoff.models.types import Device, Dtype, parse_device, parse_dtype
+from bakeoff.variant import BackendUse, OptionValue, parse_use, split_outside_brackets, written_option
+
+_NAME = r"[A-Za-z0-9][A-Za-z0-9_-]*"
+_MIX = re.compile(
+    rf"(?P<pipeline>{_NAME}):(?P<preset>{_NAME})(?P<options>\[[A-Za-z0-9_.,:=+-]*\])?"
+    rf"/(?P<slots>[^@]+)@(?P<device>{_NAME})"
+)
+_SLOT = re.compile(rf"(?P<slot>{_NAME})=(?P<backends>.+)/(?P<dtype>{_NAME})")
+_FORM = "write pipeline:preset[options]/slot=backend[options]/dtype,...@device"
+
+
+@dataclass(frozen=True, slots=True)
+class SlotVariant:
+    """What fills one slot of a mix."""
+
+    slot: str
+    backends: tuple[BackendUse, ...]
+    dtype: Dtype
+
+    def __str__(self) -> str:
+        return f"{self.slot}={self.backend}/{self.dtype}"
+
+    @property
+    def backend(self) -> str:
+        return "+".join(str(use) for use in self.backends)
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """One way to run a pipeline. Two mixes with the same string are the same mix."""
+
+    pipeline: str
+    preset: str
+    options: tuple[tuple[str, OptionValue], ...]
+    """Those of the pipeline that differ from its defaults, in the order it declares them."""
+    slots: tuple[SlotVariant, ...]
+    """In the pipeline's order."""
+    device: Device
+
+    def __str__(self) -> str:
+        return f"{self.subject}/{self.variants}@{self.device}"
+
+    @property
+    def subject(self) -> str:
+        """Pipeline, preset and options: what all mixes of one table compute."""
+        options = ",".join(written_option(name, value) for name, value in self.options)
+        return f"{self.pipeline}:{self.preset}" + (f"[{options}]" if options else "")
+
+    @property
+    def variants(self) -> str:
+        """The slots with their backends and dtypes."""
+        return ",".join(str(slot) for slot in self.slots)
+
+    @property
+    def slug(self) -> str:
+        """The mix as part of a file name, at most 120 characters."""
+        return re.sub(r"[^A-Za-z0-9.=-]+", "_", str(self)).strip("_")[:120]
+
+
+def parse_mix(text: str) -> Mix:
+    """Read a mix's string; names and options are text and are not checked.
+
+    Raises BakeoffError for text that is not of this form, a slot that is given twice, or an unknown dtype or device.
+    """
+    match = _MIX.fullmatch(text.strip())
+    if match is None:
+        raise BakeoffError(f"'{text}' is not a mix; {_FORM}", code="bad-variant")
+    slots = tuple(_parse_slot(part) for part in split_outside_brackets(match["slots"], ","))
+    names = [slot.slot for slot in slots]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise BakeoffError(f"'{text}': slot {twice} is given twice; keep one", code="bad-variant")
+    _, options = parse_use(f"options{match['options'] or ''}")
+    return Mix(match["pipeline"], match["preset"], tuple((options or {}).items()), slots, parse_device(match["device"]))
+
+
+def _parse_slot(text: str) -> SlotVariant:
+    match = _SLOT.fullmatch(text)
+    if match is None:
+        raise BakeoffError(f"'{text}' does not fill a slot; {_FORM}", code="bad-variant")
+    uses = []
+    for part in split_outside_brackets(match["backends"], "+"):
+        name, pairs = parse_use(part)
+        uses.append(BackendUse(name, tuple((pairs or {}).items())))
+    return SlotVariant(match["slot"], tuple(uses), parse_dtype(match["dtype"]))

@@ -1,0 +1,229 @@
+"""The record of a pipeline's run: every unit in integer nanoseconds by line, what was built, and how it was judged.
+
+Shares, frames a second, percentiles and predictions are computed from these facts, never stored.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from bakeoff.machine.host import Host
+from bakeoff.machine.identity import Machine
+from bakeoff.mix import Mix
+from bakeoff.models.component import Quantisation
+from bakeoff.models.types import Scalar
+from bakeoff.record.schema import (
+    BuildCost,
+    Finding,
+    OutputParity,
+    Parity,
+    ProofRecord,
+    Samples,
+    SelftestStamp,
+    Source,
+    Status,
+)
+from bakeoff.variant import Variant
+
+LineKind = Literal["phase", "glue", "copies", "unattributed"]
+UnitKind = Literal["opening", "filling", "steady"]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of the account of a unit. The lines of a unit add up to its wall time exactly."""
+
+    name: str
+    """A phase's name, or `glue`, `copies`, `unattributed`."""
+    kind: LineKind
+    slot: str
+    """The slot whose programs a phase calls; "" for the others."""
+    ns: tuple[int, ...]
+    """Of each unit, in order; 0 where a unit lacks the phase."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramTime:
+    """Time of the calls of one program, within the phases of their units."""
+
+    slot: str
+    program: str
+    calls: tuple[int, ...]
+    """In each unit."""
+    ns: tuple[int, ...]
+    """Of all its calls in each unit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """What was seen of every unit, in the order they ran; tuples have one entry a unit."""
+
+    wall_ns: tuple[int, ...]
+    started_ns: tuple[int, ...]
+    """Start of the unit, from the start of the first one, by the worker's clock."""
+    frames: tuple[int, ...]
+    """Video frames delivered."""
+    kinds: tuple[UnitKind, ...]
+    """`opening` units differ in shape, `filling` ones run until windows are full and times have settled; figures are
+    computed from `steady` ones."""
+    sessions: tuple[int, ...]
+    """Number of the session, from 0."""
+    lines: tuple[Line, ...]
+    programs: tuple[ProgramTime, ...]
+    copied_bytes: tuple[int, ...]
+    """Bytes of inputs and state that were copied between buffers."""
+    moved: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Unit's number to what was compiled or captured in it, as `slot.program`."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlotProgram:
+    """One built program of a slot."""
+
+    slot: str
+    variant: Variant
+    """Component, preset and workload, with the slot's backends, dtype and device."""
+    batch: int
+    status: Status
+    reason: str = ""
+    findings: tuple[Finding, ...] = ()
+    build: BuildCost | None = None
+    proof: ProofRecord | None = None
+    parity: Parity | None = None
+    """Judged as in a sweep, before the first unit."""
+    quantisation: Quantisation = ""
+    weights: str = ""
+    """Fingerprint of the fp32 weights."""
+    source: Source | None = None
+    weights_bytes: int = 0
+    """Of the module that was built, in the variant's dtype."""
+    shares_weights: bool = False
+    """The engine reads the tensors of the slot's first program, so that these bytes are held once."""
+    alone_ns: Samples = field(default_factory=Samples)
+    """Calls of this program alone, in the same process, before the first unit."""
+    part: str = ""
+    """Id of the record that predicts its time; "" where there is none of the same machine and code."""
+    part_median_ns: int = 0
+    """Median of that record's latency samples."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnitParity:
+    """One unit, run from the reference's state: its outputs and new state against the reference's."""
+
+    unit: int
+    outputs: tuple[OutputParity, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LoopParity:
+    """The first units of the whole loop, teacher-forced: each starts from the state of the reference loop, which eager
+    computes in high precision. Limits are those of a sweep: twice the error of an eager loop in the same dtypes."""
+
+    reference: str
+    """Id of the reference."""
+    reference_dtype: str
+    units: tuple[UnitParity, ...]
+
+    @property
+    def passed(self) -> bool:
+        return all(output.passed for unit in self.units for output in unit.outputs)
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineMemory:
+    """Bytes with all components in place, and of each program alone."""
+
+    host_peak_bytes: int | None
+    """Peak resident size of the worker over the units."""
+    device_peak_bytes: int | None
+    allocated_peak_bytes: int | None
+    weights_bytes: int
+    """Of all slots, shared ones counted once."""
+    state_bytes: int
+    """Buffers that hold the state of the stream."""
+    parts_bytes: dict[str, int] = field(default_factory=dict)
+    """`slot.program` to the peak that its own record states, where there is one; their sum is what adding up parts
+    predicts."""
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineMeasurement:
+    """A worker's report on one mix; the parent makes a record from it."""
+
+    status: Status
+    reason: str = ""
+    findings: tuple[Finding, ...] = ()
+    programs: tuple[SlotProgram, ...] = ()
+    opened_ns: tuple[int, ...] = ()
+    """Opening of each session, before its first unit."""
+    units: Units | None = None
+    parity: LoopParity | None = None
+    memory: PipelineMemory | None = None
+    stamp_ns: int = 0
+    """Time of one stamp: what the account itself costs a phase."""
+    settings: dict[str, Scalar] = field(default_factory=dict)
+    device_state: dict[str, Scalar] = field(default_factory=dict)
+    traceback: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineRecord:
+    """One run of one mix with any outcome."""
+
+    kind: Literal["pipeline"] = field(default="pipeline", kw_only=True)
+    schema: int
+    created: str
+    """UTC, ISO 8601 with microseconds."""
+    run: str
+    """The run that made it; mixes of one run took turns unit by unit where `how` is `interleaved`."""
+    how: Literal["alone", "interleaved", "in turn"]
+    mix: Mix
+    config_id: str
+    """Hash of the mix, the configs, batch, seeds, weights and threads; comparable records have equal `subject_id`s."""
+    subject_id: str
+    """Hash of what is computed: pipeline, preset, options, configs, seeds and weights."""
+    role: Literal["", "eager", "best"]
+    """What the mix was asked for as; "" where it was typed."""
+    label: str
+    options: dict[str, Scalar]
+    """All options of the pipeline, defaults included."""
+    sizes: dict[str, int]
+    """Facts to state beside every number: audio window, steps."""
+    calls: dict[str, int]
+    """`slot.program` to its calls in a steady unit."""
+    configs: dict[str, dict[str, Any]]
+    """Slot to the config of its component."""
+    unit: Literal["frame", "block"]
+    frame_rate: float
+    threads: int
+    weight_seed: int
+    input_seed: int
+    checkpoints: dict[str, str]
+    """Slot to name and content hash of its weights file; empty for random weights."""
+    measurement: PipelineMeasurement
+    host: Host
+    load_before: float
+    environment: dict[str, str]
+    versions: dict[str, str]
+    commit: str
+    dirty: bool
+    wall_s: float
+    log: str
+    machine: Machine
+    code: str
+    """Hash of all code that determines numbers and statuses."""
+    loop_hash: str
+    """Hash of the pipeline's files: its spec and its glue."""
+    instrument: str
+    """Hash of the measuring side."""
+    note: str = ""
+    selftest: SelftestStamp | None = None
+    phase_s: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def status(self) -> Status:
+        return self.measurement.status
+
+    @property
+    def subject(self) -> str:
+        return self.mix.subject

@@ -182,8 +182,8 @@ class PipelineRecord:
     """Hash of the mix, the configs, batch, seeds, weights and threads; comparable records have equal `subject_id`s."""
     subject_id: str
     """Hash of what is computed: pipeline, preset, options, configs, seeds and weights."""
-    role: Literal["", "eager", "best"]
-    """What the mix was asked for as; "" where it was typed."""
+    role: Literal["", "eager", "best", "best-full"]
+    """What the mix was asked for as, where `best-full` is the best one without quantised slots; "" where it was typed."""
     label: str
     options: dict[str, Scalar]
     """All options of the pipeline, defaults included."""

@@ -1,0 +1,94 @@
+"""The account of a unit: contiguous marks, so that each nanosecond of it belongs to exactly one segment.
+
+On a CPU a mark reads the host's clock. On CUDA it records an event, and the segments are read after the unit, because a
+call returns before it is computed; what the device's segments leave of the unit's wall time has no name.
+"""
+
+from typing import Protocol
+
+import torch
+
+from bakeoff.worker.clocks.clock import now_ns
+
+UNATTRIBUTED = 0
+"""The segment of everything without a name."""
+
+
+class UnitClock(Protocol):
+    """Times one unit after the other. `segments` of a unit add up to its wall time exactly."""
+
+    def begin(self) -> int:
+        """Begin a unit; returns the host's clock in ns."""
+        ...
+
+    def mark(self, segment: int) -> None:
+        """What ran since the last mark belongs to `segment`."""
+        ...
+
+    def end(self) -> tuple[int, list[int]]:
+        """Wait for the device, and return the unit's wall time and that of each segment, in ns."""
+        ...
+
+
+class HostClock:
+    """Marks on the host's clock."""
+
+    def __init__(self, segments: int) -> None:
+        self._count = segments
+        self._ns = [0] * segments
+        self._started = self._last = 0
+
+    def begin(self) -> int:
+        self._ns = [0] * self._count
+        self._started = self._last = now_ns()
+        return self._started
+
+    def mark(self, segment: int) -> None:
+        now = now_ns()
+        self._ns[segment] += now - self._last
+        self._last = now
+
+    def end(self) -> tuple[int, list[int]]:
+        self.mark(UNATTRIBUTED)
+        return self._last - self._started, self._ns
+
+
+class DeviceClock:
+    """Marks as CUDA events. Their times have a resolution of about 0.5 us (cudaEventElapsedTime)."""
+
+    def __init__(self, segments: int) -> None:
+        self._count = segments
+        self._pool: list[torch.cuda.Event] = []
+        self._marks: list[int] = []
+        self._started = 0
+
+    def begin(self) -> int:
+        torch.cuda.synchronize()
+        self._marks = []
+        self._event(0).record()
+        self._started = now_ns()
+        return self._started
+
+    def mark(self, segment: int) -> None:
+        self._marks.append(segment)
+        self._event(len(self._marks)).record()
+
+    def _event(self, index: int) -> torch.cuda.Event:
+        if index == len(self._pool):
+            self._pool.append(torch.cuda.Event(enable_timing=True))
+        return self._pool[index]
+
+    def end(self) -> tuple[int, list[int]]:
+        torch.cuda.synchronize()
+        wall_ns = now_ns() - self._started
+        ns = [0] * self._count
+        for index, segment in enumerate(self._marks):
+            if segment != UNATTRIBUTED:
+                ns[segment] += round(self._pool[index].elapsed_time(self._pool[index + 1]) * 1e6)
+        ns[UNATTRIBUTED] = wall_ns - sum(ns)
+        return wall_ns, ns
+
+
+def make_clock(device: str, segments: int) -> UnitClock:
+    """A clock for units with this many segments, number 0 included."""
+    return DeviceClock(segments) if device == "cuda" else HostClock(segments)

@@ -5,11 +5,14 @@ of 44,100 samples a second in (-1, 1). One latent is one video frame, 60 a secon
 norms average over time, so every sample depends on the whole window and decoding in chunks is not exact: a stream
 decodes a window and keeps the last frame's samples.
 
+Workloads: `decode` decodes the preset's number of latents, `decode{n}` a window of n.
+
 Source: owl-vaes commit 303c2ee (15 June 2025), model `audio_ae`, with `configs/owl_vaes/cod_audio.yml` of owl-wms.
 Later commits have other layers and parameter counts.
 """
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
 
@@ -17,6 +20,7 @@ from bakeoff.models.component import Component, Preset, TensorSpec, Work, Worklo
 from bakeoff.models.errors import BakeoffError
 
 WORKLOADS = ("decode",)
+_NAME = re.compile(r"decode([1-9][0-9]*)?")
 
 GROUP_WIDTH = 16
 """Channels of one group of a grouped convolution."""
@@ -38,7 +42,7 @@ class Config:
     strides: tuple[int, ...]
     """Upsampling factor of each up stage, last stage first; then one for the starter, which has no effect."""
     latents: int = 120
-    """Latents in one call."""
+    """Latents in one call of `decode`."""
 
     def __post_init__(self) -> None:
         require_positive_integers(self, "audio")
@@ -121,11 +125,20 @@ def parameters(config: Config) -> int:
 
 
 def workload(config: Config, name: str, batch: int) -> Workload:
-    """Raises BakeoffError for an unknown name or a batch below one."""
-    if name not in WORKLOADS:
-        raise BakeoffError(f"audio has no workload '{name}'; it has {', '.join(WORKLOADS)}", code="unknown-name")
+    """`decode`, or `decode{n}` for n latents instead of the config's number.
+
+    Raises BakeoffError for an unknown name or a batch below one.
+    """
+    match = _NAME.fullmatch(name)
+    if match is None:
+        raise BakeoffError(
+            f"audio has no workload '{name}'; it has decode and decode{{n}}, such as decode30 for 30 latents",
+            code="unknown-name",
+        )
     if batch < 1:
         raise BakeoffError(f"audio workload '{name}': batch is {batch}; it must be at least 1", code="bad-option")
+    if match[1]:
+        config = replace(config, latents=int(match[1]))
     latents, samples = config.latents, config.samples_per_latent
     z = TensorSpec("z", (batch, config.latent_channels, latents))
     audio = TensorSpec("audio", (batch, config.channels, latents * samples), signal="audio")

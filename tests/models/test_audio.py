@@ -172,7 +172,33 @@ def test_workload_states_the_published_shapes() -> None:
     assert replace(FULL, strides=(3, 5, 7, 7, 4)).samples_per_latent == FULL.samples_per_latent == 735
 
 
-@pytest.mark.parametrize("name", ["", "step", "decode2"])
+@pytest.mark.parametrize("latents", [1, 7, 30, 60])
+def test_windows_of_any_length_are_workloads(latents: int) -> None:
+    """`decode30` is `decode` of the config with 30 latents; a call still delivers one frame."""
+    for config in (FULL, TINY):
+        name, batch = f"decode{latents}", 2
+        stated, same = (
+            SPEC.workload(config, name, batch),
+            SPEC.workload(replace(config, latents=latents), "decode", batch),
+        )
+        assert stated == replace(same, name=name)
+        assert stated.inputs[0].shape == (batch, config.latent_channels, latents)
+        assert stated.outputs[0].shape == (batch, config.channels, latents * config.samples_per_latent)
+        assert stated.work.flops * config.latents == SPEC.workload(config, "decode", batch).work.flops * latents
+        assert (stated.frames_per_call, stated.calls_per_frame) == (batch, 1)
+        assert f"a window of {latents} latents" in stated.summary
+    assert SPEC.workload_names(FULL) == ("decode",)
+
+
+def test_a_window_gives_the_golden_waveform_whatever_the_preset_s_length() -> None:
+    about, weights, inputs, outputs = golden()
+    config = replace(config_from(Config, about["config"], "audio"), latents=4)
+    module = build(config, f"decode{inputs['z'].shape[2]}")
+    module.load_state_dict(weights)
+    torch.testing.assert_close(decode(module, inputs["z"]), outputs["audio"], rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["", "step", "decode0", "decode030", "decode-3", "decodes", "decode3.5"])
 def test_unknown_workloads_name_the_known_one(name: str) -> None:
     for ask in (lambda: SPEC.workload(TINY, name, 1), lambda: build(TINY, name)):
         with pytest.raises(BakeoffError, match="decode") as caught:

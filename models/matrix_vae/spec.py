@@ -252,7 +252,7 @@ def stream(config: Config, name: str) -> Stream | None:
 
 _PUBLISHED = Config(dim=96, dim_mult=(1, 2, 4, 4), num_res_blocks=2, temporal_upsample=(True, True, False))
 _REDUCED = Config(24, (1, 2, 4, 4), 2, (True, True, False), latent_height=6, latent_width=10)
-_TINY = Config(6, (1, 2, 4, 4), 2, (True, True, False), latent_height=3, latent_width=5)
+_TINY = Config(6, (1, 2, 4, 4), 2, (True, True, False), latent_height=4, latent_width=6)
 
 SPEC = Component(
     name="matrix-vae",
@@ -262,7 +262,7 @@ SPEC = Component(
     presets=(
         Preset("full", _PUBLISHED),
         Preset("cpu", _REDUCED, "reduced: dim 24, latents 6x10"),
-        Preset("tiny", _TINY, "reduced: dim 6, latents 3x5"),
+        Preset("tiny", _TINY, "reduced: dim 6, latents 4x6"),
     ),
     default_preset={"cpu": "cpu", "cuda": "full"},
     default_workloads={"cpu": ("steady1",), "cuda": ("steady1", "steady3")},

@@ -59,6 +59,14 @@ def inputs_of(config: Config, name: str, dtype: torch.dtype = torch.float32, bat
     return [torch.randn(shape, generator=generator).to(dtype) for shape in shapes]
 
 
+def config_of(about: dict[str, Any]) -> Config:
+    """The config of the golden file, with the size of its latents: 3x5, which is no preset's."""
+    config: Config = config_from(Config, about["config"], "matrix-vae")
+    height, width = about["latent_hw"]
+    assert (height, width) == (3, 5)
+    return replace(config, latent_height=height, latent_width=width)
+
+
 def zero_state(config: Config, batch: int = 1) -> list[Tensor]:
     return [torch.zeros(tensor.shape) for tensor in workload(config, "prime", batch).inputs[1:]]
 
@@ -97,22 +105,24 @@ def test_any_chunking_gives_the_same_stream(sizes: tuple[int, ...]) -> None:
 
 
 def test_a_call_continues_from_stored_caches_and_only_from_those() -> None:
-    _, weights, inputs, outputs = golden()
-    steady = build(TINY, "steady3")
+    about, weights, inputs, outputs = golden()
+    config = config_of(about)
+    steady = build(config, "steady3")
     steady.load_state_dict(weights)
     state = [outputs[f"cache_after_chunk0.{index:02d}"] for index in range(32)]
     video, *_ = steady(inputs["latent_chunk1"], *state)
     assert close(video, outputs["video_chunk1"], 1e-4)
-    for stale in (zero_state(TINY), [outputs[f"cache_after_chunk2.{index:02d}"] for index in range(32)]):
+    for stale in (zero_state(config), [outputs[f"cache_after_chunk2.{index:02d}"] for index in range(32)]):
         video, *_ = steady(inputs["latent_chunk1"], *stale)
         assert not close(video, outputs["video_chunk1"], 0.1)
 
 
 def test_first_frame_is_not_the_start_of_a_steady_call() -> None:
-    _, weights, inputs, outputs = golden()
-    steady = build(TINY, "steady1")
+    about, weights, inputs, outputs = golden()
+    config = config_of(about)
+    steady = build(config, "steady1")
     steady.load_state_dict(weights)
-    video, *_ = steady(inputs["latent_chunk0"][:, :1], *zero_state(TINY))
+    video, *_ = steady(inputs["latent_chunk0"][:, :1], *zero_state(config))
     assert not any(close(video[:, frame], outputs["video_chunk0"][:, 0], 0.01) for frame in range(4))
 
 

@@ -98,10 +98,12 @@ def _check_consistency(manifest: Manifest) -> None:
 
 def _check_stream(stream: Stream, programs: Mapping[str, Program]) -> None:
     """Raise BadArtifact if a stream calls unknown programs, or carries state that an input cannot take."""
-    unknown = {*stream.each, *filter(None, (stream.prime,))} - programs.keys()
+    unknown = set(stream.workloads) - programs.keys()
     if not stream.each or unknown:
         raise _inconsistent(f"has a stream of {', '.join(sorted(unknown)) or 'nothing'} instead of its programs")
-    first = programs[stream.prime or stream.each[0]]
+    if len(set(stream.workloads)) != len(stream.workloads):
+        raise _inconsistent(f"has a stream of {', '.join(stream.workloads)}, with one of them twice")
+    first = programs[stream.workloads[0]]
     if not set(stream.zeros) <= {port.name for port in first.inputs}:
         raise _inconsistent(f"begins its stream with zeros for {', '.join(stream.zeros)}, not inputs of {first.name}")
     for carry in stream.carries:

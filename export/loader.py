@@ -228,31 +228,51 @@ class Artifact:
 
 
 class Stream:
-    """A stream of frames: calls the artifact's programs and carries state from call to call."""
+    """A stream of frames: calls the artifact's programs and carries state from call to call.
+
+    `begin` makes the first call. Then `call` each of the other programs of `manifest.stream.opening` once, in order,
+    and after them those of `manifest.stream.each`, in order, again and again.
+    """
 
     def __init__(self, artifact: Artifact) -> None:
         contract = artifact.manifest.stream
         assert contract is not None
         self._artifact, self._contract = artifact, contract
         self.state: State = {}
+        self._awaited: tuple[str, ...] = ()
+        """Programs of the opening that are still to be called."""
 
     def begin(self, **inputs: "Tensor") -> "dict[str, Tensor]":
-        """Set the inputs that begin as zeros, and call the prime program if there is one; return its outputs or {}.
+        """Set the inputs that begin as zeros, and call the opening's first program; return its outputs.
 
-        Call it once, before the first frame. `inputs` are those of the prime program that are not zeros.
+        Call it once, before everything else. `inputs` are those of that program that are not zeros. Without an opening
+        nothing is called, and {} is returned.
         """
-        first = self._contract.prime or self._contract.each[0]
+        first = self._contract.workloads[0]
         self.fill({(first, name): self._zeros(self._port(first, name)) for name in self._contract.zeros})
-        return self.call(self._contract.prime, **inputs) if self._contract.prime else {}
+        self._awaited = self._contract.opening
+        return self.call(first, **inputs) if self._awaited else {}
 
     def fill(self, state: "Mapping[tuple[str, str], Tensor]") -> None:
         """Continue from a given state, (program, input) to tensor, instead of `begin`."""
         self.state.update(state)
 
     def call(self, name: str, **inputs: "Tensor") -> "dict[str, Tensor]":
-        """Call a program with the carried state and the given inputs, update the state, return the outputs."""
+        """Call a program with the carried state and the given inputs, update the state, return the outputs.
+
+        Raises BakeoffError if another program of the opening must be called first.
+        """
+        if self._awaited and name != self._awaited[0]:
+            order = f"{', '.join(self._contract.opening)}, and then {', '.join(self._contract.each)}"
+            raise BakeoffError(
+                f"the stream calls {order}; it got {name} where {self._awaited[0]} is next", code="bad-input"
+            )
         carried = {port: tensor for (program, port), tensor in self.state.items() if program == name}
         outputs = self._artifact.program(name)(**{**carried, **inputs})
+        if self._awaited:
+            self._awaited = self._awaited[1:]
+            for port in carried:  # an opening's program is called once: its state is of no further use
+                del self.state[name, port]
         carry(self.state, self._contract.carries, name, outputs)
         return outputs
 

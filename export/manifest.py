@@ -1,7 +1,7 @@
 """The manifest of an artifact, manifest.json; its JSON Schema is manifest.schema.json beside this file."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
@@ -11,7 +11,9 @@ from bakeoff.backends.format import BadArtifact, HostRequirement
 from bakeoff.models.component import Quantisation, Stream
 from bakeoff.models.types import Device, Dtype, Scalar
 
-SCHEMA = 1
+SCHEMA = 2
+"""Version of the manifest. Schema 1, still read, has the stream's field `prime` instead of `opening`: one program, or
+"" for none."""
 MANIFEST = "manifest.json"
 SAMPLE = "sample.safetensors"
 LARGEST_MANIFEST = 8 << 20
@@ -101,8 +103,8 @@ class Sample:
 
     An input with more elements than its stored tensor is that tensor repeated, as by `numpy.resize`. Of an output,
     every k-th element of the flattened tensor is stored, beginning with the first, where k is its entry in `every`.
-    Frame 0 has all inputs; later frames have no inputs that are carried state. A stream's prime is called in frame 0
-    only, and its outputs are not carried: the first caches are inputs of frame 0.
+    Frame 0 has all inputs; later frames have no inputs that are carried state. The programs of a stream's opening are
+    called in frame 0 only, and their outputs are not carried: all state of frame 0 is among its inputs.
     """
 
     file: str
@@ -166,27 +168,33 @@ class Manifest:
 
 def seal(manifest: Manifest) -> Manifest:
     """Return the manifest with its digest set."""
-    return replace(manifest, digest=_digest(manifest))
+    return replace(manifest, digest=_digest(msgspec.json.decode(msgspec.json.encode(manifest))))
 
 
 def encode(manifest: Manifest) -> bytes:
     """Encode a manifest as the bytes of manifest.json."""
-    return msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
+    return _formatted(manifest)
 
 
 def unseal(data: bytes) -> Manifest:
-    """Decode a manifest. Raises BadArtifact if it is not a manifest, has another schema, or differs from its digest."""
+    """Decode a manifest. One of schema 1 is converted to the present schema, and keeps its digest.
+
+    Raises BadArtifact if it is not a manifest, has another schema, or differs from its digest.
+    """
     try:
         head = msgspec.json.decode(data, type=_Head)
         if head.schema is None:
             raise BadArtifact(f"{MANIFEST} has no schema, so it is not a manifest of an artifact; give another folder")
-        if head.schema != SCHEMA:
+        if not 1 <= head.schema <= SCHEMA:
             advice = "update bakeoff" if head.schema > SCHEMA else "export the artifact again"
-            raise BadArtifact(f"{MANIFEST} has schema {head.schema}, but this version reads {SCHEMA}; {advice}")
-        manifest = msgspec.json.decode(data, type=Manifest)
+            raise BadArtifact(f"{MANIFEST} has schema {head.schema}, but this version reads 1 to {SCHEMA}; {advice}")
+        content = msgspec.json.decode(data)
+        present = _formatted(_with_opening(content) if head.schema == 1 else content)
+        manifest = msgspec.json.decode(present, type=Manifest)
+        edited = (_formatted(content), encode(manifest), _digest(content)) != (data, present, manifest.digest)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError) as error:
         raise BadArtifact(f"{MANIFEST} cannot be read: {error}; copy or export the artifact again") from error
-    if _digest(manifest) != manifest.digest or encode(manifest) != data:
+    if edited:
         raise BadArtifact(f"{MANIFEST} was edited: its digest does not match; copy or export the artifact again")
     if not all(text.isprintable() for text in _texts(msgspec.to_builtins(manifest))):
         raise BadArtifact(
@@ -208,11 +216,25 @@ class _Head(msgspec.Struct):
     schema: int | None = None
 
 
-def _digest(manifest: Manifest) -> str:
-    return hashlib.sha256(msgspec.json.encode(replace(manifest, digest=""))).hexdigest()
+def _digest(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(msgspec.json.encode({**content, "digest": ""})).hexdigest()
+
+
+def _formatted(content: Any) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n"
+
+
+def _with_opening(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of a manifest of schema 1 in the present schema."""
+    stream = content.get("stream")
+    if isinstance(stream, dict):
+        opening = [stream["prime"]] if stream.get("prime") else []
+        stream = {"opening" if name == "prime" else name: value for name, value in stream.items()} | {
+            "opening": opening
+        }
+    return {**content, "schema": SCHEMA, "stream": stream}
 
 
 def json_schema() -> bytes:
     """JSON Schema (2020-12) of a manifest."""
-    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(Manifest)}
-    return msgspec.json.format(msgspec.json.encode(schema), indent=1) + b"\n"
+    return _formatted({"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(Manifest)})

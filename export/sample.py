@@ -118,7 +118,7 @@ def carried(manifest: Manifest) -> frozenset[tuple[str, str]]:
 
 
 def calls(manifest: Manifest, frames: Iterable[int]) -> Iterator[tuple[int, str]]:
-    """(frame, program) of each call in the order of the sample, without the prime program."""
+    """(frame, program) of each call in the order of the sample, without the stream's opening."""
     each = manifest.stream.each if manifest.stream else (manifest.main,)
     for frame in frames:
         for program in each:

@@ -110,19 +110,25 @@ class Carry:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """The order of workloads when a stream of frames is made, and the state that passes between them."""
+    """The order of workloads when a stream of frames is made, and the state that passes between them.
+
+    A stream calls each workload of `opening` once, in order, and then the workloads of `each`, in order, again and
+    again.
+    """
 
     each: tuple[str, ...]
-    """Workloads called for every frame, in order."""
+    """Workloads called for every frame, or every few frames, in order."""
     carries: tuple[Carry, ...]
-    prime: str = ""
-    """Workload called once before the first frame to make the initial state; "" where zeros are the initial state."""
+    opening: tuple[str, ...] = ()
+    """Workloads called once, in order, before `each`, to make the initial state; () where zeros are the initial
+    state. None of them is in `each`."""
     zeros: tuple[str, ...] = ()
     """Inputs that are zeros in the first call of a stream."""
 
     @property
     def workloads(self) -> tuple[str, ...]:
-        return (*((self.prime,) if self.prime else ()), *self.each)
+        """All workloads, in the order of their first calls."""
+        return (*self.opening, *self.each)
 
 
 def _no_stream(_config: Any, _workload: str) -> Stream | None:

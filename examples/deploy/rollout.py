@@ -2,9 +2,9 @@
 
     python rollout.py --wm DIR --image DIR --audio DIR [--frames 30] [--steps 4] [--plot frames.png]
 
-Each frame is denoised in `--steps` steps, its keys and values are appended to the window, and it is decoded to a
-picture and to sound. With artifacts of random weights the pictures are noise, but the times are valid. The first frame
-is cold, so its times are apart from the medians of the others.
+The world model's `context` fills the window once. Each frame is then denoised in `--steps` steps, its keys and values
+are appended to the window, and it is decoded to a picture and to sound. With artifacts of random weights the pictures
+are noise, but the times are valid. The first frame is cold, so its times are apart from the medians of the others.
 """
 
 import argparse
@@ -63,14 +63,14 @@ def follow(wm: Artifact, image: Artifact, audio: Artifact, frames: int, steps: i
     heard = torch.zeros(sound.shape, dtype=getattr(torch, sound.dtype), device=step.device)
     contract = wm.manifest.stream
     assert contract is not None
-    for name in contract.each:
-        wm.program(name)  # opens it now, so that the first frame is not slower
+    for name in contract.workloads:
+        wm.program(name)  # opens it now, so that its first call is not slower
     stream = wm.stream()
-    first = drawer(wm.program(contract.prime))
-    with clocked(times, "prime"):
+    (context,), (_, append) = contract.opening, contract.each
+    first = drawer(wm.program(context))
+    with clocked(times, "opening"):
         stream.begin(**{name: first(name) for name in ("x", "audio", "t", "mouse", "btn")})
-    wm.close(contract.prime)  # only used once
-    append = contract.each[-1]
+    wm.close(context)  # only used once
     for _ in range(frames):
         x, a, mouse, btn = draw("x"), draw("audio"), draw("mouse"), draw("btn").gt(0).to(draw("btn").dtype)
         with clocked(times, "denoise"):
@@ -126,7 +126,7 @@ def main() -> None:
         times = follow(*artifacts, arguments.frames, arguments.steps)
     for part, taken in times.items():
         print(f"{part:8} {in_words(taken)}")
-    whole = [sum(taken) for taken in zip(*(times[part] for part in times if part != "prime"), strict=True)]
+    whole = [sum(taken) for taken in zip(*(times[part] for part in times if part != "opening"), strict=True)]
     warm = whole[1:]
     rate = f", {1000 / statistics.median(warm):.2f} frames/s" if warm else ""
     print(f"{'frame':8} {in_words(whole)}{rate}")

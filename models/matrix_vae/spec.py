@@ -5,7 +5,8 @@ frame and the two before it, so that a stream is decoded a few latent frames at 
 the last two frames of its input. All caches are inputs and outputs of a call.
 
 Workloads: `prime` decodes the first latent frame of a stream to one video frame; `steady{n}` decodes the next n latent
-frames in one call. The first caches of a stream are zeros.
+frames in one call. The first caches of a stream are zeros. A stream of blocks of n latent frames is `prime` and
+`steady{n-1}` for the first block, then `steady{n}` for each of the others.
 
 Source: folder `Matrix-Game-2` of https://github.com/SkyworkAI/Matrix-Game (October 2025), `demo_utils/vae_block3.py`
 and `wan/modules/vae.py`; the public file `Wan2.1_VAE.pth` fits it.
@@ -202,7 +203,7 @@ def latent_frames(name: str) -> int:
 
 
 def workload_names(_config: Config) -> tuple[str, ...]:
-    return "prime", "steady1", "steady3"
+    return "prime", "steady1", "steady2", "steady3"
 
 
 def workload(config: Config, name: str, batch: int) -> Workload:
@@ -242,12 +243,23 @@ def workload(config: Config, name: str, batch: int) -> Workload:
 
 
 def stream(config: Config, name: str) -> Stream | None:
-    """`prime` once with caches of zeros, then `steady{n}` with the caches of the call before; None for `prime`."""
+    """The stream of `steady{n}`, in blocks of n latent frames; None for `prime`.
+
+    Its opening is `prime` with caches of zeros and, for n > 1, `steady{n-1}` for the rest of the first block. Every
+    call takes the caches of the call before it. Raises BakeoffError for an unknown workload.
+    """
+    latents = latent_frames(name)
     if name == "prime":
         return None
+    opening = ("prime",) if latents == 1 else ("prime", f"steady{latents - 1}")
     caches = tuple(spec.name for spec in workload(config, name, 1).outputs if spec.name.startswith("cache."))
-    carries = tuple(Carry(source, cache, name, cache) for source in ("prime", name) for cache in caches)
-    return Stream((name,), carries, "prime", zeros=caches)
+    followers = (*opening[1:], name, name)
+    carries = tuple(
+        Carry(source, cache, target, cache)
+        for source, target in zip((*opening, name), followers, strict=True)
+        for cache in caches
+    )
+    return Stream((name,), carries, opening, zeros=caches)
 
 
 _PUBLISHED = Config(dim=96, dim_mult=(1, 2, 4, 4), num_res_blocks=2, temporal_upsample=(True, True, False))

@@ -206,22 +206,22 @@ def workload(config: Config, name: str, batch: int) -> Workload:
 def stream(config: Config, name: str) -> Stream | None:
     """The stream of `step`; None for the other workloads, which keep no such cache.
 
-    `context` fills the cache. For each frame, `step` is called once for each denoising step; then `append` computes the
-    frame's keys and values, which replace those of the oldest frame in the window.
+    Its opening is `context`, which fills the cache. For each frame, `step` is called once for each denoising step; then
+    `append` computes the frame's keys and values, which replace those of the oldest frame in the window.
     """
     if read_window(config, name).kind != "step":
         return None
     number = name.removeprefix("step")
-    prime, append = f"context{number}", f"append{number}"
+    context, append = f"context{number}", f"append{number}"
     carries = []
     for layer in range(config.n_layers):
         takers = (name, append) if layer < config.n_layers - 1 else (name,)
         for taker in takers:
             for kind in ("k", "v"):
                 cache = f"cache_{kind}.{layer}"
-                carries.append(Carry(prime, cache, taker, cache))
+                carries.append(Carry(context, cache, taker, cache))
                 carries.append(Carry(append, f"new_{kind}.{layer}", taker, cache, axis=2))
-    return Stream((name, append), tuple(carries), prime)
+    return Stream((name, append), tuple(carries), opening=(context,))
 
 
 def parameters(config: Config) -> int:

@@ -1,6 +1,8 @@
 """Every artifact format that a CPU host can write: exported, opened in a new process and here, correct over frames."""
 
+import hashlib
 import importlib.util
+import json
 import os
 import re
 import shutil
@@ -9,6 +11,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 pytest.importorskip("torch", reason="artifacts are opened with torch")
@@ -21,11 +24,12 @@ from toys import LIBRARY_WARNINGS
 from bakeoff.artifact.export import Exported, export
 from bakeoff.artifact.plan import plan_export
 from bakeoff.backends import backend_names, resolve_backend
-from bakeoff.export import Artifact, load
-from bakeoff.export.manifest import MANIFEST
+from bakeoff.export import Artifact, BadArtifact, load
+from bakeoff.export.manifest import MANIFEST, SCHEMA, unseal
 from bakeoff.export.sample import Reader
 from bakeoff.models.errors import BakeoffError
 from bakeoff.plan.request import request_of
+from bakeoff.report.text.artifact import inspect
 from bakeoff.variant import parse_variant
 
 pytestmark = LIBRARY_WARNINGS
@@ -90,6 +94,8 @@ def test_computes_what_eager_does(component: str, backend: str, tmp_path: Path) 
     assert manifest_of(tmp_path / "artifact") == done.manifest
     if component == "matrix-vae":
         assert [one.name for one in done.manifest.programs] == ["steady1", "prime"], "a pair is one artifact"
+        assert done.manifest.stream is not None
+        assert done.manifest.stream.opening == ("prime",)
     assert not [name for name in os.listdir(tmp_path) if name.startswith(".")]
 
 
@@ -167,8 +173,93 @@ class TestCalls:
         assert "step4, context4, append4" in str(refused.value)
 
 
+@pytest.fixture(scope="module")
+def blocks(tmp_path_factory: pytest.TempPathFactory) -> Exported:
+    """A video decoder of blocks of three latent frames, whose stream opens with two programs."""
+    folder = tmp_path_factory.mktemp("blocks")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BAKEOFF_CACHE", str(folder / "cache"))
+        return exported("matrix-vae:tiny.steady3/torch.export/fp32@cpu", folder / "artifact", folder / "runs")
+
+
+class TestOpening:
+    def test_the_artifact_holds_and_verifies_all_its_programs(self, blocks: Exported) -> None:
+        assert [one.name for one in blocks.manifest.programs] == ["steady3", "prime", "steady2"]
+        checked = {f"{one.program}/{one.output}" for one in blocks.verified.checked}
+        assert checked == {f"{one.name}/{port.name}" for one in blocks.manifest.programs for port in one.outputs}
+        assert blocks.verified.frames == 10
+
+    def test_the_order_of_calls_is_printed(self, blocks: Exported) -> None:
+        (line,) = (line for line in inspect(blocks.manifest, ()).splitlines() if line.startswith("stream: "))
+        assert line == ("stream: first prime, steady2, then repeatedly steady3; 32 inputs of prime start as zeros")
+
+    def test_each_call_takes_the_state_of_the_call_before(self, blocks: Exported) -> None:
+        artifact = load(blocks.folder)
+        latents = torch.randn(1, 9, 16, 4, 6, generator=torch.Generator().manual_seed(4))
+        steps = (("prime", 0, 1), ("steady2", 1, 3), ("steady3", 3, 6), ("steady3", 6, 9))
+        state = {port.name: torch.zeros(port.shape) for port in artifact.program("prime").about.inputs[1:]}
+        stream = artifact.stream()
+        for name, begin, end in steps:
+            z = latents[:, begin:end]
+            wanted = artifact.program(name)(z=z, **state)
+            found = stream.begin(z=z) if name == "prime" else stream.call(name, z=z)
+            assert torch.equal(found["video"], wanted["video"]), name
+            state = {port: tensor for port, tensor in wanted.items() if port != "video"}
+        assert found["video"].shape == (1, 12, 3, 32, 48)
+        assert {name for name, _ in stream.state} == {"steady3"}, "the opening's state is released"
+
+    def test_another_order_is_refused(self, blocks: Exported) -> None:
+        stream = load(blocks.folder).stream()
+        stream.begin(z=torch.zeros(1, 1, 16, 4, 6))
+        with pytest.raises(
+            BakeoffError, match=r"prime, steady2, and then steady3; it got steady3 .*steady2"
+        ) as refused:
+            stream.call("steady3", z=torch.zeros(1, 3, 16, 4, 6))
+        assert refused.value.code == "bad-input"
+        stream.call("steady2", z=torch.zeros(1, 2, 16, 4, 6))
+        with pytest.raises(BakeoffError, match=r"steady2 lack cache\.00"):
+            stream.call("steady2", z=torch.zeros(1, 2, 16, 4, 6))
+        stream.call("steady3", z=torch.zeros(1, 3, 16, 4, 6))
+
+
+class TestFormerManifest:
+    """Manifests of schema 1 have `prime` where schema 2 has `opening`."""
+
+    def test_a_manifest_as_it_was_exported_is_read(self) -> None:
+        data = (Path(__file__).parents[1] / "golden" / "manifest_schema1.json").read_bytes()
+        assert b'"prime": "context4"' in data
+        manifest = unseal(data)
+        assert manifest.stream is not None
+        assert (manifest.schema, manifest.stream.opening) == (SCHEMA, ("context4",))
+        assert manifest.stream.each == ("step4", "append4")
+        assert manifest.digest in data.decode()
+        for old, new in ((b'"prime": "context4"', b'"prime": "append4"'), (b'"schema": 1', b'"schema": 2')):
+            with pytest.raises(BadArtifact, match="was edited"):
+                unseal(data.replace(old, new))
+
+    @pytest.mark.parametrize("opening", [True, False])
+    def test_its_folder_is_opened(self, opening: bool, small: Exported, tmp_path: Path) -> None:
+        source = (
+            small if opening else exported("toy:tiny.stream/torch.export/fp32@cpu", tmp_path / "toy", tmp_path / "runs")
+        )
+        folder = copy(source.folder, tmp_path / "former")
+        content = json.loads((folder / MANIFEST).read_bytes())
+        kept = content["stream"]
+        prime = "".join(kept["opening"])
+        assert bool(prime) is opening
+        former = {"each": kept["each"], "carries": kept["carries"], "prime": prime, "zeros": kept["zeros"]}
+        content |= {"schema": 1, "stream": former, "digest": ""}
+        content["digest"] = hashlib.sha256(msgspec.json.encode(content)).hexdigest()
+        (folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n")
+        artifact = load(folder)
+        assert artifact.manifest.stream == source.manifest.stream
+        inputs = given(artifact)
+        wanted = load(source.folder)(**inputs)
+        assert all(torch.equal(tensor, wanted[name]) for name, tensor in artifact(**inputs).items())
+
+
 class TestStream:
-    def test_primes_and_goes_on(self, opened: Artifact) -> None:
+    def test_opens_and_goes_on(self, opened: Artifact) -> None:
         """The window after an append: the oldest frame is gone, the new one is behind."""
         reader = Reader(opened.folder, opened.manifest)
         stream = opened.stream()
@@ -223,7 +314,8 @@ def test_onnx_runtime_alone_follows_the_frames(models: Exported, tmp_path: Path)
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     assert "10 frames, largest relative error" in ran.stdout
-    assert WARM.findall(ran.stdout) == ["20"] * len(re.findall("first call", ran.stdout)) != []
+    assert WARM.findall(ran.stdout) == ["20"] * 3
+    assert re.findall(r"^(\w+) +first call", ran.stdout, re.MULTILINE) == ["context", "step", "append"]
     weights = tmp_path / "artifact" / "weights.data"
     weights.write_bytes(bytes(weights.stat().st_size))
     refused = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -242,7 +334,7 @@ def test_a_player_s_frames_are_followed_and_drawn(tmp_path: Path) -> None:
         [*command, "--plot", str(tmp_path / "frames.png")], capture_output=True, text=True, check=False
     )
     assert ran.returncode == 0, ran.stderr
-    assert re.search(r"^prime +first \S+ ms$", ran.stdout, re.MULTILINE)
+    assert re.search(r"^opening +first \S+ ms$", ran.stdout, re.MULTILINE)
     for part in ("denoise", "append", "picture", "sound", "frame"):
         found = re.search(rf"^{part} +first (\S+) ms, median of 2 warm ones (\S+) ms", ran.stdout, re.MULTILINE)
         assert found is not None, ran.stdout
@@ -274,7 +366,8 @@ def build_and_run_rollout(folder: Path) -> None:
     assert ran.returncode == 0, ran.stderr
     said = re.search(r"10 frames, largest relative error of an output (\S+)\n$", ran.stdout)
     assert said is not None, ran.stdout
-    assert WARM.findall(ran.stdout) == ["20"] * len(re.findall("first call", ran.stdout)) != []
+    assert WARM.findall(ran.stdout) == ["20"] * 3
+    assert re.findall(r"^(\w+) +first call", ran.stdout, re.MULTILINE) == ["context", "step", "append"]
     assert float(said[1]) < 1e-4
     wrong = subprocess.run([build / "rollout", folder], capture_output=True, text=True, check=False)
     assert (wrong.returncode, wrong.stderr.count("\n")) == (1, 1), wrong.stderr

@@ -221,9 +221,10 @@ MUTATIONS = {
     "no JSON": Mutation(lambda folder: (folder / MANIFEST).write_bytes(b"\x80\x04pickle"), MANIFEST),
     "nested without end": Mutation(lambda folder: (folder / MANIFEST).write_bytes(b"[" * 10**6), MANIFEST),
     "a manifest of 9 MiB": Mutation(lambda folder: (folder / MANIFEST).write_bytes(b" " * (9 << 20)), str(9 << 20)),
-    "a later schema": Mutation(edit('"schema": 1', '"schema": 2'), "schema 2"),
-    "an earlier schema": Mutation(edit('"schema": 1', '"schema": 0'), "schema 0"),
-    "no schema": Mutation(edit('"schema": 1', '"schemo": 1'), "schema"),
+    "a later schema": Mutation(edit('"schema": 2', '"schema": 3'), "schema 3"),
+    "an earlier schema": Mutation(edit('"schema": 2', '"schema": 0'), "schema 0"),
+    "the schema before": Mutation(edit('"schema": 2', '"schema": 1'), "edited"),
+    "no schema": Mutation(edit('"schema": 2', '"schemo": 2'), "schema"),
     "a path upwards": Mutation(named("../outside"), "'../outside'"),
     "an absolute path": Mutation(named("/etc/passwd"), "'/etc/passwd'"),
     "a path of two": Mutation(named("a/b"), "'a/b'"),
@@ -246,6 +247,12 @@ MUTATIONS = {
     ),
     "a stream of nothing": Mutation(resealed(stream=Stream((), ())), "stream of nothing"),
     "a stream of unknown programs": Mutation(resealed(stream=Stream(("nope",), ())), "stream of nope"),
+    "an opening of unknown programs": Mutation(
+        resealed(stream=Stream(("stream",), (), opening=("stream", "nope"))), "stream of nope"
+    ),
+    "an opening that is called again": Mutation(
+        resealed(stream=Stream(("stream",), (), opening=("stream",))), "stream, stream, with one of them twice"
+    ),
     "zeros for an unknown input": Mutation(resealed(stream=Stream(("stream",), (), zeros=("nope",))), "zeros for nope"),
     "a state along no axis": Mutation(
         resealed(stream=Stream(("stream",), (Carry("stream", "cache.00", "stream", "cache.00", 99),))),

@@ -13,12 +13,13 @@ from golden_files import GOLDEN, read_golden
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from bakeoff.export.state import State, carry
 from bakeoff.models.checkpoint import load_checkpoint
 from bakeoff.models.component import config_from
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.matrix_vae.golden import replay
 from bakeoff.models.matrix_vae.network import RMSNorm, build
-from bakeoff.models.matrix_vae.spec import SPEC, Config, Layer, layer_flops, layers, parameters, workload
+from bakeoff.models.matrix_vae.spec import SPEC, Config, Layer, layer_flops, layers, parameters, stream, workload
 from bakeoff.models.weights import randomize
 
 FULL, CPU, TINY = (SPEC.preset(name).config for name in ("full", "cpu", "tiny"))
@@ -115,6 +116,31 @@ def test_a_call_continues_from_stored_caches_and_only_from_those() -> None:
     for stale in (zero_state(config), [outputs[f"cache_after_chunk2.{index:02d}"] for index in range(32)]):
         video, *_ = steady(inputs["latent_chunk1"], *stale)
         assert not close(video, outputs["video_chunk1"], 0.1)
+
+
+def test_a_stream_of_blocks_follows_its_opening_and_gives_the_golden_chunks() -> None:
+    """`prime` and `steady2` are the first block of three latent frames; state passes as the stream's carries say."""
+    about, weights, inputs, outputs = golden()
+    config = config_of(about)
+    order = stream(config, "steady3")
+    assert order is not None
+    assert (order.opening, order.each) == (("prime", "steady2"), ("steady3",))
+    first = {spec.name: torch.zeros(spec.shape) for spec in workload(config, "prime", 1).inputs}
+    state: State = {("prime", name): first[name] for name in order.zeros}
+    chunks = [inputs[f"latent_chunk{number}"] for number in range(3)]
+    latents = (chunks[0][:, :1], chunks[0][:, 1:], *chunks[1:])
+    videos = []
+    for name, z in zip((*order.opening, *order.each, *order.each), latents, strict=True):
+        module, asked = build(config, name), workload(config, name, 1)
+        module.load_state_dict(weights)
+        found = module(z, *(state[name, spec.name] for spec in asked.inputs[1:]))
+        made = {spec.name: tensor for spec, tensor in zip(asked.outputs, found, strict=True)}
+        videos.append(made["video"])
+        carry(state, order.carries, name, made)
+    for number, video in enumerate((torch.cat(videos[:2], 1), *videos[2:])):
+        assert close(video, outputs[f"video_chunk{number}"], 1e-4), number
+    for index in range(32):
+        assert close(state["steady3", f"cache.{index:02d}"], outputs[f"cache_after_chunk2.{index:02d}"], 1e-3)
 
 
 def test_first_frame_is_not_the_start_of_a_steady_call() -> None:
@@ -301,9 +327,32 @@ def test_frames_of_a_call() -> None:
     assert set(SPEC.default_workloads["cuda"]) <= set(SPEC.workload_names(FULL))
 
 
+def test_workloads_are_those_of_a_stream_of_blocks() -> None:
+    assert SPEC.workload_names(FULL) == ("prime", "steady1", "steady2", "steady3")
+
+
+@pytest.mark.parametrize(("name", "rest"), [("steady1", ()), ("steady2", ("steady1",)), ("steady7", ("steady6",))])
+def test_a_stream_opens_with_one_block_of_as_many_latent_frames(name: str, rest: tuple[str, ...]) -> None:
+    """The state of every call but the first is that of the call before it, complete."""
+    order = stream(TINY, name)
+    assert order is not None
+    assert (order.opening, order.each) == (("prime", *rest), (name,))
+    assert order.workloads == ("prime", *rest, name)
+    caches = {spec.name for spec in workload(TINY, name, 1).inputs[1:]}
+    assert len(caches) == 32
+    assert set(order.zeros) == caches
+    followed = zip(order.workloads, (*order.workloads[1:], name), strict=True)
+    expected = sorted((source, cache, target, cache, None) for source, target in followed for cache in caches)
+    assert sorted((one.workload, one.output, one.to, one.input, one.axis) for one in order.carries) == expected
+
+
+def test_the_first_frame_has_no_stream_of_its_own() -> None:
+    assert stream(TINY, "prime") is None
+
+
 @pytest.mark.parametrize("name", ["steady0", "steady", "steady01", "step", "prime3", ""])
 def test_unknown_workload_is_refused(name: str) -> None:
-    for ask in (lambda: workload(TINY, name, 1), lambda: build(TINY, name)):
+    for ask in (lambda: workload(TINY, name, 1), lambda: build(TINY, name), lambda: stream(TINY, name)):
         with pytest.raises(BakeoffError, match="steady") as caught:
             ask()
         assert caught.value.code == "unknown-name"

@@ -16,7 +16,7 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.models.weights import randomize
 from bakeoff.models.wm import network
 from bakeoff.models.wm.golden import replay
-from bakeoff.models.wm.spec import SPEC, Config, parameters, read_window, workload, workload_names
+from bakeoff.models.wm.spec import SPEC, Config, parameters, read_window, stream, workload, workload_names
 
 FILES = ("full", "single", "step", "uvit")
 TINY: Config = SPEC.preset("tiny").config
@@ -548,6 +548,19 @@ def test_window_of_one_frame_has_no_context() -> None:
     with pytest.raises(BakeoffError, match="'step'") as caught:
         workload(config, "step", 1)
     assert caught.value.code == "unknown-name"
+
+
+@pytest.mark.parametrize("number", ["", "3"])
+def test_a_stream_opens_with_the_context_of_its_window(number: str) -> None:
+    step, context, append = (f"{kind}{number}" for kind in ("step", "context", "append"))
+    order = stream(TINY, step)
+    assert order is not None
+    assert (order.opening, order.each, order.zeros) == ((context,), (step, append), ())
+    for name in order.each:
+        taken = {spec.name for spec in workload(TINY, name, 1).inputs if spec.name.startswith("cache_")}
+        assert {one.input for one in order.carries if (one.workload, one.to) == (context, name)} == taken
+        assert {one.input for one in order.carries if (one.workload, one.to) == (append, name)} == taken
+    assert all(stream(TINY, name) is None for name in ("single", "context", "append", "full", "step-prepared"))
 
 
 def test_batch_below_one_is_refused() -> None:

@@ -78,9 +78,9 @@ def _row(port: Port) -> tuple[str, str, str, str, str]:
 def _stream(manifest: Manifest) -> list[str]:
     stream = manifest.stream
     assert stream is not None
-    first = f"{stream.prime} once, then " if stream.prime else ""
-    zeros = f"; {len(stream.zeros)} inputs start as zeros" if stream.zeros else ""
-    lines = [f"stream: {first}{', '.join(stream.each)} for each frame{zeros}"]
+    opening = f"first {', '.join(stream.opening)}, then " if stream.opening else ""
+    zeros = f"; {len(stream.zeros)} inputs of {stream.workloads[0]} start as zeros" if stream.zeros else ""
+    lines = [f"stream: {opening}repeatedly {', '.join(stream.each)}{zeros}"]
     pairs: dict[tuple[str, str, int | None], list[str]] = {}
     for one in stream.carries:
         pairs.setdefault((one.workload, one.to, one.axis), []).append(f"{one.output} -> {one.input}")

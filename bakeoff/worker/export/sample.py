@@ -105,7 +105,7 @@ def _frames(job: SampleJob, loaded_subjects: Mapping[str, LoadedSubject], stream
 def _draw(loaded_subjects: Mapping[str, LoadedSubject], stream: Stream | None, frames: int, seed: int) -> Drawn:
     carried = {(one.to, one.input) for one in stream.carries} if stream else set()
     each = stream.each if stream else tuple(loaded_subjects)
-    names = [(0, stream.prime)] if stream and stream.prime else []
+    names = [(0, name) for name in stream.opening] if stream else []
     names += [(frame, name) for frame in range(frames) for name in each]
     drawn: Drawn = {}
     for frame, name in names:
@@ -142,8 +142,8 @@ def _run(
                 for spec in workload.inputs
                 if spec.name in given
             }
-            prime = stream is not None and name == stream.prime
-            if stream is not None and frame == 0 and not prime:
+            opening = stream is not None and name in stream.opening
+            if stream is not None and frame == 0 and not opening:
                 state.update({(one.to, one.input): held[one.input] for one in stream.carries if one.to == name})
             inputs = (held[one.name] if one.name in held else state[name, one.name] for one in workload.inputs)
             outputs = module(*inputs)
@@ -151,7 +151,7 @@ def _run(
             named = {spec.name: output for spec, output in zip(workload.outputs, outputs, strict=True)}
             for port, output in named.items():
                 kept[key(frame, name, "out", port)] = thinned(output, every(output.numel())).cpu().double()
-            if stream is not None and not prime:
+            if stream is not None and not opening:
                 carry(state, stream.carries, name, named)
     return kept
 

@@ -43,12 +43,12 @@ def verify_artifact(job: VerifyJob, report: Report) -> VerifyResult:
         warnings.simplefilter("error", FlagsWarning)  # the manifest states the flags that are in force here
         _follow(artifact, reader, frames, bool(not_run), found, report)
         samples_ns = _time(artifact, reader, report) if job.timed else []
-        prime = manifest.stream.prime if manifest.stream else ""
-        if prime:
-            for name in [program.name for program in manifest.programs]:
-                artifact.close(name)
-            report("sample", prime)
-            _compare(artifact, reader, 0, prime, artifact.program(prime)(**_given(artifact, reader, 0, prime)), found)
+        for opening in manifest.stream.opening if manifest.stream else ():
+            for program in manifest.programs:
+                artifact.close(program.name)
+            report("sample", opening)
+            outputs = artifact.program(opening)(**_given(artifact, reader, 0, opening))
+            _compare(artifact, reader, 0, opening, outputs, found)
     lacking = {(one.name, port.name) for one in manifest.programs for port in one.outputs} - found.keys()
     if lacking:
         raise BakeoffError(

@@ -30,7 +30,8 @@ struct Carry {
 
 struct Manifest {
   std::map<std::string, Program> programs;
-  std::vector<std::string> each;  // the programs of a frame, in order
+  std::vector<std::string> opening;  // the programs that are called once, in order, before those of the first frame
+  std::vector<std::string> each;     // the programs of a frame, in order
   std::vector<Carry> carries;
   int64_t frames;
   std::map<std::string, double> limits;  // program/output to its largest allowed relative error
@@ -74,9 +75,10 @@ inline Manifest read_manifest(const std::string& text) {
   for (const auto& one : matches(text, R"re("workload": "([^"]+)",\s*"output": "([^"]+)",\s*"to": "([^"]+)",\s*)re"
                                        R"re("input": "([^"]+)",\s*"axis": (null|\d+))re"))
     found.carries.push_back({one[1], one[2], one[3], one[4], one[5] == "null" ? -1 : std::stoll(one[5])});
-  for (const auto& list : matches(text, R"re("each": \[([^\]]*)\])re")) {
-    const std::string names = list[1];  // matches point into it
-    for (const auto& one : matches(names, R"re("([^"]+)")re")) found.each.push_back(one[1]);
+  for (const auto& list : matches(text, R"re("(opening|each)": \[([^\]]*)\])re")) {
+    const std::string names = list[2];  // matches point into it
+    for (const auto& one : matches(names, R"re("([^"]+)")re"))
+      (list[1] == "opening" ? found.opening : found.each).push_back(one[1]);
   }
   if (found.each.empty()) found.each.push_back(matches(text, R"re("main": "([^"]+)")re").at(0)[1]);
   const std::string limits = text.substr(text.find("\"limits\""));

@@ -1,5 +1,5 @@
-// Runs an AOTInductor artifact without Python: computes the frames of its sample, carries state between them as the
-// manifest defines, and prints latency and error. The artifact contains code: run `bakeoff verify DIR` first.
+// Runs an AOTInductor artifact without Python: computes the opening of its stream and the frames of its sample, carries
+// state between the calls as the manifest defines, and prints latency and error. The artifact contains code: run `bakeoff verify DIR` first.
 #include <torch/csrc/inductor/aoti_package/model_package_loader.h>
 
 #include <algorithm>
@@ -29,7 +29,9 @@ int main(int count, char** arguments) try {
 
   std::map<std::string, std::string> weights;  // by file; the loaders point into them, so they must outlive these
   std::map<std::string, std::unique_ptr<Loader>> loaders;
-  for (const auto& name : manifest.each) {
+  std::vector<std::string> calls = manifest.opening;  // of frame 0, in order; later frames call those of `each` only
+  calls.insert(calls.end(), manifest.each.begin(), manifest.each.end());
+  for (const auto& name : calls) {
     auto& loader = loaders[name] = std::make_unique<Loader>(folder + name + ".pt2");
     const auto& files = manifest.programs.at(name).constants;
     if (files.empty()) continue;
@@ -50,12 +52,11 @@ int main(int count, char** arguments) try {
   std::string over;  // name of an output whose error exceeds its limit
   for (int64_t frame = 0; frame < manifest.frames; ++frame) {
     const std::string of_frame = std::to_string(frame) + "/";
-    for (const auto& [name, program] : manifest.programs)
-      for (const Port& port : program.inputs)
+    for (const auto& name : frame == 0 ? calls : manifest.each) {
+      const Program& program = manifest.programs.at(name);
+      for (const Port& port : program.inputs)  // frame 0 of the sample has all, in place of carried state
         if (const auto given = sample.find(of_frame + name + "/in/" + port.name); given != sample.end())
           state[name][port.name] = repeated(given->second, port);
-    for (const auto& name : manifest.each) {
-      const Program& program = manifest.programs.at(name);
       std::vector<at::Tensor>& inputs = last_inputs[name];
       inputs.clear();
       for (const Port& port : program.inputs) inputs.push_back(state[name].at(port.name));
@@ -79,7 +80,7 @@ int main(int count, char** arguments) try {
       }
     }
   }
-  for (const auto& [name, first] : first_ms) {
+  for (const auto& name : calls) {
     std::vector<double> times;
     for (int call = 0; call < kWarmUp + kCalls; ++call) {
       const double taken_ms = timed_ms([&] { loaders[name]->run(last_inputs[name]); });
@@ -87,7 +88,7 @@ int main(int count, char** arguments) try {
     }
     std::sort(times.begin(), times.end());
     const double median = (times[(kCalls - 1) / 2] + times[kCalls / 2]) / 2;
-    std::printf("%-12s first call %.2f ms, median of %d warm calls %.2f ms\n", name.c_str(), first, kCalls, median);
+    std::printf("%-12s first call %.2f ms, median of %d warm calls %.2f ms\n", name.c_str(), first_ms[name], kCalls, median);
   }
   std::printf("%d frames, largest relative error of an output %.2e\n", int(manifest.frames), worst);
   TORCH_CHECK(over.empty(), over, " differs by more than its limit");

@@ -18,6 +18,7 @@ from bakeoff.backends.format import HostRequirement
 from bakeoff.models.errors import ErrorCode
 
 SUPPORT = Path(__file__).parents[2] / "support"
+ORDER = "stream: repeatedly stream; 1 inputs of stream start as zeros"
 SMALL = ("--preset", "tiny", "--workload", "stream", "--dtype", "fp32", "--threads", "1")
 
 
@@ -113,7 +114,13 @@ class TestInspect:
     def test_prints_variant_requirements_stream_and_files(self, artifact: Path) -> None:
         done = bakeoff("inspect", str(artifact))
         assert done.returncode == 0, done.stderr
-        for fact in ("toy:tiny.stream/torch.export/fp32@cpu", "torch at least", "cache.00 -> cache.00", "stream.pt2"):
+        for fact in (
+            "toy:tiny.stream/torch.export/fp32@cpu",
+            "torch at least",
+            "cache.00 -> cache.00",
+            "stream.pt2",
+            ORDER,
+        ):
             assert fact in done.stdout
         assert {"variant", "needs", "here"} <= {line.partition(" ")[0] for line in done.stdout.splitlines()}
 

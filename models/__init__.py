@@ -8,6 +8,7 @@ _TABLE = {
     "image": "bakeoff.models.image.spec:SPEC",
     "audio": "bakeoff.models.audio.spec:SPEC",
     "matrix-vae": "bakeoff.models.matrix_vae.spec:SPEC",
+    "matrix-wm": "bakeoff.models.matrix_wm.spec:SPEC",
     "toy": "bakeoff.models.toy.spec:SPEC",
 }
 ALIASES = {"matrix": "matrix-vae"}

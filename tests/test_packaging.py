@@ -90,7 +90,7 @@ def test_wheel_works_and_is_not_the_checkout(installed: Path, tmp_path: Path) ->
     assert [Path(text).is_relative_to(installed) for text in done.stdout.split()] == [True, True], done.stderr
     listed = run(installed, tmp_path, "-m", "bakeoff", "list", "--json")
     assert listed.returncode == 0, listed.stderr
-    assert list(json.loads(listed.stdout)["components"]) == ["wm", "image", "audio", "matrix-vae", "toy"]
+    assert list(json.loads(listed.stdout)["components"]) == ["wm", "image", "audio", "matrix-vae", "matrix-wm", "toy"]
     doctor = json.loads(run(installed, tmp_path, "-m", "bakeoff", "doctor", "--json").stdout)
     assert doctor["runs"] == str(tmp_path / "data" / "bakeoff" / "runs")
     assert doctor["cache"] == str(tmp_path / "cache" / "bakeoff")

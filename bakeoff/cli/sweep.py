@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @app.command()
 def sweep(
-    component: Annotated[str, typer.Argument(help="wm, image, audio, matrix-vae, toy, or package.module:SPEC.")],
+    component: Annotated[str, typer.Argument(help="A name that `bakeoff list` prints, or package.module:SPEC.")],
     preset: Annotated[list[str] | None, typer.Option(help="Presets, comma-separated.")] = None,
     workload: Annotated[list[str] | None, typer.Option(help="Workloads, comma-separated.")] = None,
     backends: Annotated[list[str] | None, typer.Option(help="As in eager,inductor[freezing],a+b.")] = None,

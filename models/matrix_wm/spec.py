@@ -1,0 +1,423 @@
+"""The world model of Matrix-Game-2 (Skywork AI), without torch.
+
+It is the image-to-video transformer of Wan 2.1, distilled by Self-Forcing into three or four denoising steps, with
+attention to a player's mouse and keyboard in its first layers. A block is 3 latent frames, 12 video frames (9 in the
+first block of a stream), and blocks follow each other: a block attends to the keys and values of the `window` - 3
+latent frames before it.
+
+Workloads. `open` makes the keys and values of the start image, once a session. `denoise` is one denoising step of a
+block; its prediction is the flow, so that the clean latents are x - sigma * flow. `context` is a pass over the clean
+latents at t = 0 and returns the history that the next block takes; it stops at the last layer's keys and values, since
+no one uses its prediction. `denoise0` and `context0` are those of the first block, which has no history. All are pure
+functions: a denoising step returns no keys, because each step of a block overwrites those of the one before.
+
+Heads H, head width D, tokens P of a latent frame. `self_k.{layer}` are [B, H, frames * P, D], and in layers with
+actions `mouse_k.{layer}` [B * P, action heads, frames, 64] and `keyboard_k.{layer}` [B, action heads, frames, 64],
+oldest frame first. Keys are stored after the rotary embedding, whose angles depend on the absolute position of a frame.
+
+Source: folder `Matrix-Game-2` of https://github.com/SkyworkAI/Matrix-Game (October 2025), `wan/modules/causal_model.py`
+and `action_module.py`, `pipeline/causal_inference.py`.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from bakeoff.models.component import Component, Preset, TensorSpec, Work, Workload, require_positive_integers
+from bakeoff.models.errors import BakeoffError
+
+FRAMES_PER_BLOCK = 3
+"""Latent frames that are denoised together."""
+PATCH = 2
+"""Height and width, in latent pixels, of the patch that one token stands for."""
+LATENT_CHANNELS = 16
+CONDITION_CHANNELS = 20
+"""Four of a mask that is 1 in the first frame of a stream, and 16 of the encoded start image."""
+ROWS_PER_FRAME = 4
+"""Action rows, one for each video frame, of a latent frame."""
+ROWS_SEEN = 12
+"""Action rows that a latent frame sees: those before its own."""
+ACTION_ROWS = ROWS_SEEN + (FRAMES_PER_BLOCK - 1) * ROWS_PER_FRAME
+ACTION_HEAD_DIM = 64
+ACTION_PAIRS = 4
+"""Rotated pairs among the channels of an action head; the other 56 channels are not rotated."""
+MAX_BLOCKS = 341
+"""Blocks of one session: the published rotary table has 1024 latent frames."""
+TRAINING_STEPS = 1000
+"""Noise levels of the schedule; a step of the sampler is one of 1..1000."""
+_SUMMARIES = {
+    "open": "keys and values of the start image, once a session",
+    "denoise0": "one denoising step of the first block, which has no history",
+    "denoise": "one denoising step of a block of 3 latent frames against its history",
+    "context0": "history for the second block, from the clean latents of the first",
+    "context": "history for the next block, from the clean latents of this one",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    dim: int
+    n_heads: int
+    n_layers: int
+    ffn_dim: int
+    action_layers: int
+    """The first layers, which have an action module; fewer than all."""
+    keyboard_dim: int
+    mouse_dim: Literal[0, 2] = 2
+    """0: the model has no mouse input."""
+    window: int = 6
+    """Latent frames that a block attends to, its own included (`local_attn_size` upstream)."""
+    clip_dim: int = 1280
+    clip_tokens: int = 257
+    freq_dim: int = 256
+    """Width of the sinusoid of the timestep."""
+    action_heads: int = 16
+    action_hidden: int = 128
+    """Width of an embedded row of keys."""
+    action_img_hidden: int = 1024
+    """Width of the mouse and keyboard attention: `action_heads` heads of 64."""
+    latent_height: int = 44
+    latent_width: int = 80
+    steps: tuple[int, ...] = (1000, 666, 333)
+    """The sampler's denoising steps, 1000 for pure noise."""
+    flow_shift: float = 5.0
+
+    def __post_init__(self) -> None:
+        require_positive_integers(self, "matrix-wm")
+        if repr(self.mouse_dim) not in ("0", "2"):  # False is 0, and 2.0 is 2
+            raise _bad(f"mouse_dim is {self.mouse_dim!r}; it must be 2, or 0 for a model without mouse")
+        if self.dim % self.n_heads or self.head_dim % 2 or self.head_dim < 6:
+            raise _bad(
+                f"dim is {self.dim} and n_heads {self.n_heads}; dim / n_heads must be a whole even number of at least 6"
+            )
+        if self.action_layers >= self.n_layers:
+            raise _bad(f"action_layers is {self.action_layers}; it must be less than n_layers, {self.n_layers}")
+        if not FRAMES_PER_BLOCK < self.window <= 2 * FRAMES_PER_BLOCK:
+            raise _bad(f"window is {self.window}; it must be 4, 5 or 6: one to three latent frames before a block")
+        if self.action_img_hidden != ACTION_HEAD_DIM * self.action_heads:
+            raise _bad(
+                f"action_img_hidden is {self.action_img_hidden}; with {self.action_heads} action heads it must be "
+                f"{ACTION_HEAD_DIM * self.action_heads}"
+            )
+        if self.freq_dim % 2:
+            raise _bad(f"freq_dim is {self.freq_dim}; it must be even")
+        if self.latent_height % PATCH or self.latent_width % PATCH:
+            raise _bad(f"latents are {self.latent_height}x{self.latent_width}; height and width must be even")
+        if list(self.steps) != sorted(set(self.steps), reverse=True) or self.steps[0] > TRAINING_STEPS:
+            raise _bad(f"steps is {self.steps!r}; they must decrease from at most {TRAINING_STEPS}")
+        if type(self.flow_shift) not in (int, float) or not 0 < self.flow_shift < float("inf"):
+            raise _bad(f"flow_shift is {self.flow_shift!r}; it must be a positive number")
+
+    @property
+    def head_dim(self) -> int:
+        return self.dim // self.n_heads
+
+    @property
+    def history(self) -> int:
+        """Latent frames before a block that it attends to."""
+        return self.window - FRAMES_PER_BLOCK
+
+    @property
+    def patches(self) -> tuple[int, int]:
+        """Rows and columns of the tokens of a latent frame."""
+        return self.latent_height // PATCH, self.latent_width // PATCH
+
+    @property
+    def tokens_per_frame(self) -> int:
+        rows, columns = self.patches
+        return rows * columns
+
+    @property
+    def space_pairs(self) -> int:
+        """Rotated pairs of a head for the row, and as many for the column."""
+        return self.head_dim // 2 // 3
+
+    @property
+    def time_pairs(self) -> int:
+        """Rotated pairs of a head for the frame."""
+        return self.head_dim // 2 - 2 * self.space_pairs
+
+    @property
+    def action_kinds(self) -> tuple[str, ...]:
+        return ("mouse", "keyboard") if self.mouse_dim else ("keyboard",)
+
+
+def _bad(problem: str) -> BakeoffError:
+    return BakeoffError(f"matrix-wm config: {problem}", code="bad-config")
+
+
+def sigmas(config: Config) -> tuple[float, ...]:
+    """The noise level of each denoising step: x = (1 - sigma) * clean + sigma * noise."""
+    shift = config.flow_shift
+    return tuple(shift * s / (1 + (shift - 1) * s) for s in (step / TRAINING_STEPS for step in config.steps))
+
+
+def timesteps(config: Config) -> tuple[float, ...]:
+    """The input `t` of each denoising step: 1000, 908.84 and 713.98 for the published steps. A context pass has 0."""
+    return tuple(TRAINING_STEPS * sigma for sigma in sigmas(config))
+
+
+def action_rows(first_latent_frame: int) -> tuple[int, ...]:
+    """The 20 action rows of a block: from 12 before the first row of its first latent frame; before row 0 is row 0.
+
+    Row n is the action of video frame n. The newest row that a latent frame f sees is 4 f - 1. Raises BakeoffError for
+    a negative frame.
+    """
+    require_frame(first_latent_frame)
+    first = ROWS_PER_FRAME * first_latent_frame - ROWS_SEEN
+    return tuple(max(row, 0) for row in range(first, first + ACTION_ROWS))
+
+
+def require_frame(first_latent_frame: int) -> None:
+    """Raises BakeoffError unless a block that begins with this latent frame is within the rotary table."""
+    limit = MAX_BLOCKS * FRAMES_PER_BLOCK
+    if not 0 <= first_latent_frame <= limit - FRAMES_PER_BLOCK:
+        raise BakeoffError(
+            f"matrix-wm: a block cannot begin with latent frame {first_latent_frame}. A session has the latent frames "
+            f"0 to {limit - 1}, {MAX_BLOCKS} blocks of {FRAMES_PER_BLOCK}; open a new one",
+            code="bad-option",
+        )
+
+
+def workload_names(_config: Config) -> tuple[str, ...]:
+    return tuple(_SUMMARIES)
+
+
+def is_first(name: str) -> bool:
+    """Whether a workload is of the first block, which has no history."""
+    return name.endswith("0")
+
+
+def is_context(name: str) -> bool:
+    """Whether a workload returns a history and stops at the last layer's keys and values."""
+    return name.startswith("context")
+
+
+def workload(config: Config, name: str, batch: int) -> Workload:
+    """The workload of this name. Raises BakeoffError for a batch below one or an unknown name."""
+    if batch < 1:
+        raise BakeoffError(f"matrix-wm workload '{name}': batch is {batch}; it must be at least 1", code="bad-option")
+    if name not in _SUMMARIES:
+        raise BakeoffError(f"matrix-wm has no workload '{name}'; it has {', '.join(_SUMMARIES)}", code="unknown-name")
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    if name == "open":
+        inputs = (TensorSpec("visual", (batch, config.clip_tokens, config.clip_dim)),)
+        outputs = _cross(config, batch, config.n_layers)
+    else:
+        # The layer that stops at its keys and values computes no attention.
+        attending = config.n_layers - is_context(name)
+        inputs = (*_block(config, batch), *_cross(config, batch, attending))
+        if not is_first(name):
+            inputs += _history(config, batch, attending)
+        outputs = _history(config, batch, config.n_layers) if is_context(name) else (_latents("flow", config, batch),)
+    return Workload(
+        name,
+        _SUMMARIES[name],
+        inputs,
+        outputs,
+        Work(
+            flops=_flops(config, name, batch),
+            weight_elements=_weight_elements(config, name),
+            io_elements=sum(tensor.elements for tensor in inputs + outputs),
+        ),
+        # The causal decoder makes one video frame of the first latent frame of a stream, and four of any other.
+        frames_per_call=1 if name == "open" else ROWS_PER_FRAME * FRAMES_PER_BLOCK - 3 * is_first(name),
+        calls_per_frame=len(config.steps) + 1 if name == "denoise" else None,
+    )
+
+
+def _latents(name: str, config: Config, batch: int, channels: int = LATENT_CHANNELS) -> TensorSpec:
+    return TensorSpec(name, (batch, channels, FRAMES_PER_BLOCK, config.latent_height, config.latent_width))
+
+
+def _block(config: Config, batch: int) -> tuple[TensorSpec, ...]:
+    mouse = (TensorSpec("mouse", (batch, ACTION_ROWS, config.mouse_dim)),) if config.mouse_dim else ()
+    return (
+        _latents("x", config, batch),
+        _latents("cond", config, batch, CONDITION_CHANNELS),
+        TensorSpec("t", (batch, FRAMES_PER_BLOCK), "uniform", keep_fp32=True),
+        *mouse,
+        TensorSpec("keyboard", (batch, ACTION_ROWS, config.keyboard_dim), "binary"),
+        *(
+            TensorSpec(f"{axis}_{function}", (FRAMES_PER_BLOCK, pairs), "uniform", keep_fp32=True)
+            for axis, pairs in (("time", config.time_pairs), ("action", ACTION_PAIRS))
+            for function in ("cos", "sin")
+        ),
+    )
+
+
+def _cross(config: Config, batch: int, layers: int) -> tuple[TensorSpec, ...]:
+    shape = (batch, config.n_heads, config.clip_tokens, config.head_dim)
+    return tuple(TensorSpec(f"cross_{part}.{layer}", shape) for layer in range(layers) for part in ("k", "v"))
+
+
+def _history(config: Config, batch: int, layers: int) -> tuple[TensorSpec, ...]:
+    """Keys and values of the first `layers` layers: of self-attention, then, where there are actions, of these."""
+    tokens = config.tokens_per_frame
+    shapes = {
+        "self": (batch, config.n_heads, config.history * tokens, config.head_dim),
+        "mouse": (batch * tokens, config.action_heads, config.history, ACTION_HEAD_DIM),
+        "keyboard": (batch, config.action_heads, config.history, ACTION_HEAD_DIM),
+    }
+    return tuple(
+        TensorSpec(f"{kind}_{part}.{layer}", shapes[kind])
+        for layer in range(layers)
+        for kind in ("self", *(config.action_kinds if layer < config.action_layers else ()))
+        for part in ("k", "v")
+    )
+
+
+def parameters(config: Config) -> int:
+    """Trainable parameters, with the query and key norms of the action modules, which no call uses."""
+    dim, patch = config.dim, PATCH**2
+    block = 8 * _linear(dim, dim) + 12 * dim + _mlp(dim, config.ffn_dim, dim)
+    patches = _linear((LATENT_CHANNELS + CONDITION_CHANNELS) * patch, dim)
+    time = _mlp(config.freq_dim, dim, dim) + _linear(dim, 6 * dim)
+    actions = _action_parameters(config) + _action_norms(config)
+    head = 2 * dim + _linear(dim, LATENT_CHANNELS * patch)
+    return config.n_layers * block + config.action_layers * actions + patches + time + _image_parameters(config) + head
+
+
+def _linear(inputs: int, outputs: int) -> int:
+    return inputs * outputs + outputs
+
+
+def _mlp(inputs: int, middle: int, outputs: int) -> int:
+    return _linear(inputs, middle) + _linear(middle, outputs)
+
+
+def _image_parameters(config: Config) -> int:
+    return _mlp(config.clip_dim, config.clip_dim, config.dim) + 2 * config.clip_dim + 2 * config.dim
+
+
+def _action_norms(config: Config) -> int:
+    return 2 * ACTION_HEAD_DIM * len(config.action_kinds)
+
+
+def _action_parameters(config: Config) -> int:
+    """Parameters that an action module reads."""
+    dim, hidden, width = config.dim, config.action_hidden, config.action_img_hidden
+    found = _mlp(config.keyboard_dim, hidden, hidden) + 2 * dim * width + ROWS_SEEN * hidden * 2 * width
+    if config.mouse_dim:
+        found += _mlp(dim + ROWS_SEEN * config.mouse_dim, width, width) + 2 * width + 3 * width**2 + width * dim
+    return found
+
+
+def _weight_elements(config: Config, name: str) -> int:
+    """Parameters read in a call."""
+    dim, layers = config.dim, config.n_layers
+    cross = 2 * _linear(dim, dim) + dim  # of a layer: keys, values and the norm of keys
+    if name == "open":
+        return _image_parameters(config) + layers * cross
+    read = parameters(config) - config.action_layers * _action_norms(config)
+    read -= _image_parameters(config) + layers * cross
+    if is_context(name):
+        # Of the last layer are read shift and scale, keys, values and the norm of keys, and nothing of the head.
+        read -= 4 * _linear(dim, dim) + 8 * dim + _mlp(dim, config.ffn_dim, dim)
+        read -= 2 * dim + _linear(dim, LATENT_CHANNELS * PATCH**2)
+    return read
+
+
+def _flops(config: Config, name: str, batch: int) -> int:
+    dim = config.dim
+    if name == "open":
+        image = config.clip_dim**2 + config.clip_dim * dim
+        return 2 * batch * config.clip_tokens * (image + 2 * config.n_layers * dim**2)
+    frames = batch * FRAMES_PER_BLOCK
+    tokens = frames * config.tokens_per_frame
+    frames_seen = FRAMES_PER_BLOCK + (0 if is_first(name) else config.history)
+    keys = frames_seen * config.tokens_per_frame + config.clip_tokens
+    # Multiply-adds: q, k, v and o of self-attention, q and o of cross-attention; q k^T and its product with v.
+    layer = tokens * (6 * dim**2 + 2 * keys * dim + 2 * dim * config.ffn_dim)
+    products = (config.n_layers - is_context(name)) * layer
+    products += config.action_layers * _action_products(config, batch, frames_seen)
+    products += tokens * (LATENT_CHANNELS + CONDITION_CHANNELS) * PATCH**2 * dim
+    products += frames * (config.freq_dim + 7 * dim) * dim
+    products += tokens * (2 * dim**2 if is_context(name) else LATENT_CHANNELS * PATCH**2 * dim)
+    return 2 * products
+
+
+def _action_products(config: Config, batch: int, frames_seen: int) -> int:
+    """Multiply-adds of one action module."""
+    dim, hidden, width = config.dim, config.action_hidden, config.action_img_hidden
+    frames = batch * FRAMES_PER_BLOCK
+    tokens = frames * config.tokens_per_frame
+    products = batch * ACTION_ROWS * (config.keyboard_dim + hidden) * hidden
+    products += frames * ROWS_SEEN * hidden * 2 * width
+    products += tokens * 2 * (dim + frames_seen) * width
+    if config.mouse_dim:
+        products += tokens * width * (2 * dim + ROWS_SEEN * config.mouse_dim + 4 * width + 2 * frames_seen)
+    return products
+
+
+_UNIVERSAL = Config(
+    dim=1536, n_heads=12, n_layers=30, ffn_dim=8960, action_layers=15, keyboard_dim=4, mouse_dim=2, window=6
+)
+_GTA_DRIVE = Config(
+    dim=1536, n_heads=12, n_layers=30, ffn_dim=8960, action_layers=15, keyboard_dim=2, mouse_dim=2, window=4
+)
+_TEMPLERUN = Config(
+    dim=1536,
+    n_heads=12,
+    n_layers=30,
+    ffn_dim=8960,
+    action_layers=15,
+    keyboard_dim=7,
+    mouse_dim=0,
+    window=6,
+    steps=(1000, 750, 500, 250),
+)
+_REDUCED = Config(
+    dim=256,
+    n_heads=4,
+    n_layers=6,
+    ffn_dim=1024,
+    action_layers=3,
+    keyboard_dim=4,
+    action_heads=4,
+    action_hidden=64,
+    action_img_hidden=256,
+    latent_height=6,
+    latent_width=10,
+)
+_TINY = Config(
+    dim=64,
+    n_heads=2,
+    n_layers=3,
+    ffn_dim=160,
+    action_layers=2,
+    keyboard_dim=4,
+    clip_dim=32,
+    clip_tokens=5,
+    freq_dim=32,
+    action_heads=2,
+    action_hidden=16,
+    action_img_hidden=128,
+    latent_height=4,
+    latent_width=6,
+)
+
+SPEC = Component(
+    name="matrix-wm",
+    summary="world model: a diffusion transformer over blocks of 3 latent frames and actions, with a KV cache",
+    credit="Matrix-Game-2, Skywork AI; Self-Forcing; Wan 2.1",
+    config_type=Config,
+    presets=(
+        Preset("universal", _UNIVERSAL),
+        Preset("gta_drive", _GTA_DRIVE),
+        Preset("templerun", _TEMPLERUN),
+        Preset("cpu", _REDUCED, "reduced: dim 256, 6 layers, latents 6x10"),
+        Preset("tiny", _TINY, "reduced: dim 64, 3 layers, latents 4x6"),
+    ),
+    default_preset={"cpu": "cpu", "cuda": "universal"},
+    default_workloads={"cpu": ("denoise",), "cuda": ("denoise",)},
+    workload_names=workload_names,
+    workload=workload,
+    parameters=parameters,
+    tolerance_fp32=1e-4,
+    network="bakeoff.models.matrix_wm.network",
+    layers=("linear", "attention"),
+    golden="bakeoff.models.matrix_wm.golden",
+    golden_names=("matrix_game_wm",),
+    checkpoint_strip=("ema_model.", "module.", "model."),
+)

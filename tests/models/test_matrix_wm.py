@@ -1,0 +1,662 @@
+"""Matrix-Game-2's world model against its golden file, its published keys and figures, and its own formulas."""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from golden_files import GOLDEN, read_golden
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from bakeoff.models.checkpoint import load_checkpoint
+from bakeoff.models.component import Workload
+from bakeoff.models.errors import BakeoffError
+from bakeoff.models.matrix_wm import network
+from bakeoff.models.matrix_wm.action import UnusedNorm, windows
+from bakeoff.models.matrix_wm.golden import read_config, replay
+from bakeoff.models.matrix_wm.rotary import interleave, rotate, space_angles
+from bakeoff.models.matrix_wm.spec import (
+    MAX_BLOCKS,
+    SPEC,
+    Config,
+    action_rows,
+    parameters,
+    sigmas,
+    timesteps,
+    workload,
+    workload_names,
+)
+from bakeoff.models.weights import randomize
+
+UNIVERSAL, GTA_DRIVE, TEMPLERUN, CPU, TINY = (
+    SPEC.preset(name).config for name in ("universal", "gta_drive", "templerun", "cpu", "tiny")
+)
+OPEN, FIRST, STEP, FIRST_CONTEXT, CONTEXT = NAMES = ("open", "denoise0", "denoise", "context0", "context")
+ODD = {
+    "window of 4": replace(TINY, window=4),
+    "window of 5, wide heads": replace(TINY, window=5, n_heads=1, n_layers=2, action_layers=1),
+    "no mouse": replace(TINY, mouse_dim=0, keyboard_dim=7, steps=(1000, 750, 500, 250)),
+    "smallest": Config(6, 1, 2, 1, 1, 1, 2, 4, 2, 2, 2, 1, 1, 64, 2, 2, steps=(7,), flow_shift=1),
+}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _small_work_on_one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+golden = cache(partial(read_golden, "matrix_game_wm_tiny"))
+
+
+def own_weights() -> dict[str, Tensor]:
+    """The golden file's weights under the component's own keys."""
+    return {key.removeprefix("model."): tensor for key, tensor in golden()[1].items()}
+
+
+def built(config: Config, name: str, dtype: torch.dtype = torch.float32) -> network.WorldModel:
+    """As a worker builds: on meta, then random weights, then the cast."""
+    with torch.device("meta"):
+        module = network.build(config, name)
+    assert isinstance(module, network.WorldModel)
+    module.to_empty(device="cpu")
+    randomize(module, 5, network.initial_std)
+    return module.to(dtype).requires_grad_(False)
+
+
+def drawn(stated: Workload, dtype: torch.dtype = torch.float32, seed: int = 3) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    tensors = {}
+    for one in stated.inputs:
+        values = torch.rand(one.shape, generator=generator)
+        if one.draw == "normal":
+            values = torch.randn(one.shape, generator=generator)
+        elif one.draw == "binary":
+            values = values.round()
+        tensors[one.name] = values.to(torch.promote_types(dtype, torch.float32) if one.keep_fp32 else dtype)
+    return tensors
+
+
+def called(module: network.WorldModel, given: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The outputs by name, for inputs by name; further inputs are left out."""
+    with torch.no_grad():
+        return dict(zip(module.outputs, module(*(given[name] for name in module.inputs)), strict=True))
+
+
+def error(found: Tensor, right: Tensor) -> float:
+    return float((found.double() - right.double()).norm() / right.double().norm())
+
+
+# Reference tensors
+
+
+@pytest.fixture(scope="module")
+def replayed() -> dict[str, Tensor]:
+    about, weights, inputs, _ = golden()
+    return replay(about, weights, inputs)
+
+
+def test_golden_file_is_met(replayed: dict[str, Tensor]) -> None:
+    about, _, _, outputs = golden()
+    assert replayed.keys() == outputs.keys()
+    assert {f"outputs.{key}" for key in outputs} <= about["tensors"].keys()
+    assert len(outputs) == 3 * (3 + 3 + 1) + 2 * (3 + 2 + 2)
+    for key, right in outputs.items():
+        assert error(replayed[key], right) < 1e-5, key  # at most 3.1e-6 on the machine it was written on
+        torch.testing.assert_close(replayed[key], right, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "blocks.0.modulation",
+        "blocks.1.action_model.keyboard_embed.0.weight",
+        "blocks.2.self_attn.norm_k.weight",
+        "blocks.0.cross_attn.norm_q.weight",
+        "head.modulation",
+        "img_emb.proj.4.bias",
+    ],
+)
+def test_golden_file_depends_on_its_weights(key: str) -> None:
+    about, weights, inputs, outputs = golden()
+    changed = {**weights, f"model.{key}": weights[f"model.{key}"] * 1.1 + 0.1}
+    assert error(replay(about, changed, inputs)["flow_block0_step0"], outputs["flow_block0_step0"]) > 1e-4
+
+
+def test_golden_file_ignores_the_query_and_key_norms_of_action_modules(replayed: dict[str, Tensor]) -> None:
+    about, weights, inputs, _ = golden()
+    unused = {key for key in weights if "attn_q_norm" in key or "attn_k_norm" in key}
+    assert len(unused) == 4 * TINY.action_layers
+    found = replay(about, {key: tensor + 3 * (key in unused) for key, tensor in weights.items()}, inputs)
+    assert all(torch.equal(found[key], tensor) for key, tensor in replayed.items())
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "named"),
+    [
+        ({"dim": 60}, "bad-golden", "weight "),
+        ({"dim": 63}, "bad-config", "dim is 63"),
+        ({"dim": "64"}, "bad-config", "dim is '64'"),
+        ({"num_layers": 4}, "bad-golden", "weight blocks.3"),
+        ({"num_layers": 2}, "bad-config", "action_layers is 2"),
+        ({"latent_hw": [4, 8]}, "bad-golden", r"input noise .*\[1, 16, 9, 4, 6\].*\[1, 16, 9, 4, 8\]"),
+        ({"latent_hw": 6}, "bad-config", "latent_hw is 6"),
+        ({"context_tokens": 6}, "bad-golden", "input visual_context"),
+        ({"denoising_step_list": [1000, 500]}, "bad-golden", "input renoise"),
+        ({"denoising_step_list": 1000}, "bad-config", "steps is 1000"),
+        ({"local_attn_size": 4}, "bad-config", "local_attn_size is 4; it must be 6"),
+        ({"sink_size": 1}, "bad-config", "sink_size is 1; it must be 0"),
+        ({"action_config.blocks": [1, 2]}, "bad-config", r"action_config.blocks is \[1, 2\]"),
+        ({"action_config.enable_mouse": False}, "bad-golden", "action_model.img_attn_k_norm.weight"),
+        ({"action_config.windows_size": 2}, "bad-config", "action_config.windows_size is 2"),
+        ({"action_config": None}, "bad-config", "no action_config"),
+    ],
+)
+def test_golden_file_of_another_config_is_refused_in_one_line(change: dict[str, Any], code: str, named: str) -> None:
+    about, weights, inputs, _ = golden()
+    config = json.loads(json.dumps(about["config"]))
+    for path, value in change.items():
+        outer, _, inner = path.rpartition(".")
+        (config[outer] if outer else config)[inner] = value
+    with pytest.raises(BakeoffError, match=named) as caught:
+        replay({**about, "config": config}, weights, inputs)
+    assert caught.value.code == code
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["noise", "renoise", "mouse_cond", "timesteps"])
+def test_golden_file_without_an_input_is_refused(name: str) -> None:
+    about, weights, inputs, _ = golden()
+    with pytest.raises(BakeoffError, match=f"input {name} ") as caught:
+        replay(about, weights, {key: tensor for key, tensor in inputs.items() if key != name})
+    assert caught.value.code == "bad-golden"
+
+
+def test_tiny_is_the_config_of_the_golden_file() -> None:
+    about, _, inputs, _ = golden()
+    assert read_config(about["config"]) == TINY
+    assert inputs["timesteps"].tolist() == pytest.approx(timesteps(TINY), rel=1e-6)
+
+
+# Published keys and figures
+
+
+def test_keys_are_the_published_ones() -> None:
+    published = json.loads((GOLDEN / "keys" / "matrix_game_wm.keys.json").read_text())
+    assert read_config(published["config"]) == UNIVERSAL
+    stored = {key.removeprefix("model."): shape for key, shape in published["state_dict"].items()}
+    assert len(stored) == 1114
+    for name in (STEP, OPEN):
+        with torch.device("meta"):
+            module = network.build(UNIVERSAL, name)
+        assert {key: list(tensor.shape) for key, tensor in module.state_dict().items()} == stored
+
+
+@pytest.mark.parametrize(
+    ("config", "count"),
+    [(UNIVERSAL, 1_619_242_304), (GTA_DRIVE, 1_619_238_464), (TEMPLERUN, 1_508_715_584), (TINY, 515_712)],
+)
+def test_parameters_are_the_published_ones(config: Config, count: int) -> None:
+    assert parameters(config) == count
+
+
+def test_figures_of_the_specification() -> None:
+    work = {name: workload(UNIVERSAL, name, 1).work for name in NAMES}
+    assert round(work[FIRST].flops / 1e12, 2) == 8.85
+    assert round(work[STEP].flops / 1e12, 2) == 10.13
+    assert round(work[OPEN].flops / 1e12, 2) == 0.07
+    # Self-attention: 30 layers, 2640 queries and as many again for every three frames of history.
+    self_attention = 30 * 4 * 2640 * 2640 * 1536
+    assert work[STEP].flops - work[FIRST].flops == self_attention + 15 * 2 * 4 * 2640 * 3 * 1024
+    assert round(2 * self_attention / 1e12, 2) == 2.57
+    # The context pass leaves out the last layer after its keys and values, and the head.
+    last = 2 * 2640 * (4 * 1536**2 + 2 * (5280 + 257) * 1536 + 2 * 1536 * 8960 + 64 * 1536)
+    assert work[STEP].flops - work[CONTEXT].flops == last
+    assert work[OPEN].weight_elements + work[STEP].weight_elements == 1_619_242_304 - 15 * 4 * 64
+    guided = workload(UNIVERSAL, STEP, 2).work
+    assert guided.flops == 2 * work[STEP].flops
+    assert guided.weight_elements == work[STEP].weight_elements
+
+
+def test_history_of_the_published_model_is_that_of_the_reference() -> None:
+    cached = {one.name: one for one in workload(UNIVERSAL, CONTEXT, 1).outputs}
+    assert cached["self_k.29"].shape == (1, 12, 3 * 880, 128)
+    assert cached["mouse_v.14"].shape == (880, 16, 3, 64)
+    assert cached["keyboard_k.14"].shape == (1, 16, 3, 64)
+    assert not {"mouse_k.15", "keyboard_k.15", "self_k.30"} & cached.keys()
+    assert sum(2 * one.elements for key, one in cached.items() if key.startswith("self")) == 973_209_600 // 2
+    cross = workload(UNIVERSAL, OPEN, 1).outputs
+    assert {one.shape for one in cross} == {(1, 12, 257, 128)}
+    assert sum(2 * one.elements for one in cross) == 47_370_240
+    assert workload(GTA_DRIVE, CONTEXT, 1).outputs[0].shape == (1, 12, 880, 128)
+    assert not [one for one in workload(TEMPLERUN, STEP, 1).inputs if one.name.startswith("mouse")]
+
+
+def test_names_and_their_order() -> None:
+    block = ("x", "cond", "t", "mouse", "keyboard", "time_cos", "time_sin", "action_cos", "action_sin")
+    cross = tuple(f"cross_{part}.{layer}" for layer in range(3) for part in "kv")
+    history = (
+        *("self_k.0", "self_v.0", "mouse_k.0", "mouse_v.0", "keyboard_k.0", "keyboard_v.0"),
+        *("self_k.1", "self_v.1", "mouse_k.1", "mouse_v.1", "keyboard_k.1", "keyboard_v.1"),
+        *("self_k.2", "self_v.2"),
+    )
+    expected = {
+        OPEN: (("visual",), cross),
+        FIRST: ((*block, *cross), ("flow",)),
+        STEP: ((*block, *cross, *history), ("flow",)),
+        FIRST_CONTEXT: ((*block, *cross[:-2]), history),
+        CONTEXT: ((*block, *cross[:-2], *history[:-2]), history),
+    }
+    assert tuple(expected) == workload_names(TINY) == NAMES
+    for name, (inputs, outputs) in expected.items():
+        stated = workload(TINY, name, 2)
+        assert tuple(one.name for one in stated.inputs) == inputs
+        assert tuple(one.name for one in stated.outputs) == outputs
+    stated = workload(TINY, STEP, 2)
+    assert {one.name for one in stated.inputs if one.keep_fp32} == {"t", *block[-4:]}
+    shapes = {one.name: one.shape for one in stated.inputs}
+    assert (shapes["mouse"], shapes["keyboard"], shapes["t"]) == ((2, 20, 2), (2, 20, 4), (2, 3))
+    assert (shapes["time_cos"], shapes["action_sin"]) == ((3, 6), (3, 4))
+    assert {one.shape for one in workload(UNIVERSAL, STEP, 1).inputs if one.name.startswith("time_")} == {(3, 22)}
+    given, made = stated.inputs, workload(TINY, CONTEXT, 2).outputs
+    assert tuple(one for one in given if one.name in history) == made, "a context's outputs are a step's inputs"
+
+
+def test_calls_of_a_block() -> None:
+    for config, calls in ((UNIVERSAL, 4), (TEMPLERUN, 5)):
+        assert [workload(config, name, 1).calls_per_frame for name in NAMES] == [None, None, calls, None, None]
+    assert [workload(TINY, name, 1).frames_per_call for name in NAMES] == [1, 9, 12, 9, 12]
+
+
+# The sampler, actions and positions
+
+
+def test_noise_levels_are_the_published_ones() -> None:
+    assert [round(t, 2) for t in timesteps(UNIVERSAL)] == [1000, 908.84, 713.98]
+    assert [round(t, 2) for t in timesteps(TEMPLERUN)] == [1000, 937.5, 833.33, 625]
+    assert sigmas(TEMPLERUN) == pytest.approx([1, 0.9375, 5 / 6, 0.625])
+    assert sigmas(replace(TINY, flow_shift=1, steps=(250,))) == (0.25,)
+
+
+def test_action_rows_are_the_twelve_before_each_latent_frame() -> None:
+    assert action_rows(0) == (*(0,) * 12, *range(8))
+    assert action_rows(3) == tuple(range(20))
+    assert action_rows(30) == tuple(range(108, 128))
+    rows = torch.tensor(action_rows(30)).view(1, 20, 1).double()
+    assert windows(rows).tolist() == [[list(range(4 * frame - 12, 4 * frame)) for frame in (30, 31, 32)]]
+    two = torch.arange(40).view(1, 20, 2)
+    assert windows(two)[0, 1].tolist() == list(range(8, 32)), "row after row"
+
+
+@pytest.mark.parametrize("first", [-1, 3 * MAX_BLOCKS - 2, 3 * MAX_BLOCKS, 10**9])
+def test_a_block_beyond_the_rotary_table_is_refused(first: int) -> None:
+    assert MAX_BLOCKS == 341
+    assert network.positions(TINY, 3 * MAX_BLOCKS - 3).time_cos.shape == (3, 6)
+    for ask in (lambda: network.positions(TINY, first), lambda: action_rows(first)):
+        with pytest.raises(BakeoffError, match=f"latent frame {first}[.].* 0 to 1022") as caught:
+            ask()
+        assert caught.value.code == "bad-option"
+
+
+def test_positions_are_absolute_and_precise() -> None:
+    for first in (0, 6, 1020):
+        found = network.positions(UNIVERSAL, first)
+        assert [tuple(table.shape) for table in found] == [(3, 22), (3, 22), (3, 4), (3, 4)]
+        assert {table.dtype for table in found} == {torch.float32}
+        assert tuple(found._asdict()) == ("time_cos", "time_sin", "action_cos", "action_sin")
+        for frame in range(3):
+            time = (first + frame) * 10000.0 ** (-torch.arange(0, 44, 2).double() / 44)
+            action = (first + frame) * 256.0 ** (-torch.arange(0, 8, 2).double() / 8)
+            for table, exact in zip(found, (time.cos(), time.sin(), action.cos(), action.sin()), strict=True):
+                torch.testing.assert_close(table[frame].double(), exact, rtol=0, atol=1e-7)
+
+
+def test_tokens_are_rotated_by_frame_row_and_column() -> None:
+    angles = torch.tensor(space_angles(UNIVERSAL))
+    assert angles.shape == (22 * 40, 42)
+    by_axis = 10000.0 ** (-torch.arange(0, 42, 2).double() / 42)
+    torch.testing.assert_close(angles[7 * 40 + 13], torch.cat((7 * by_axis, 13 * by_axis)))
+
+
+def test_rotation_turns_adjacent_pairs_and_leaves_the_rest() -> None:
+    generator = torch.Generator().manual_seed(1)
+    heads = torch.randn(2, 3, 10, generator=generator, dtype=torch.float64)
+    angles = torch.rand(3, 2, generator=generator, dtype=torch.float64)
+    turned = rotate(heads, *interleave(angles.cos(), angles.sin()))
+    right = torch.view_as_real(
+        torch.view_as_complex(heads[..., :4].unflatten(-1, (2, 2)).contiguous()) * torch.polar(angles * 0 + 1, angles)
+    )
+    torch.testing.assert_close(turned[..., :4], right.flatten(-2))
+    assert torch.equal(turned[..., 4:], heads[..., 4:])
+
+
+# Formulas against the module
+
+
+def meta_flops(config: Config, name: str, batch: int) -> int:
+    with torch.device("meta"):
+        module = network.build(config, name, batch)
+        inputs = [torch.empty(one.shape) for one in workload(config, name, batch).inputs]
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        module(*inputs)
+    return int(counter.get_total_flops())
+
+
+@pytest.mark.parametrize("config", [CPU, TINY, *ODD.values()], ids=["cpu", "tiny", *ODD])
+def test_flops_are_what_torch_counts(config: Config) -> None:
+    for name in NAMES:
+        assert workload(config, name, 2).work.flops == meta_flops(config, name, 2), name
+
+
+@pytest.mark.parametrize("config", [TINY, *ODD.values()], ids=["tiny", *ODD])
+def test_weights_read_are_those_with_a_gradient(config: Config) -> None:
+    for name in NAMES:
+        stated = workload(config, name, 2)
+        module = built(config, name, torch.float64).requires_grad_(True)
+        assert parameters(config) == sum(parameter.numel() for parameter in module.parameters())
+        results = module(*drawn(stated, torch.float64).values())
+        sum((result * torch.randn_like(result)).sum() for result in results).backward()
+        gradients = [parameter.grad for parameter in module.parameters() if parameter.grad is not None]
+        read = sum(int(gradient.count_nonzero()) for gradient in gradients)
+        assert read == stated.work.weight_elements, name
+        assert stated.work.io_elements == sum(one.elements for one in stated.inputs + stated.outputs)
+
+
+def test_gradients_are_not_zero() -> None:
+    module = built(TINY, STEP, torch.float64).requires_grad_(True)
+    (flow,) = module(*drawn(workload(TINY, STEP, 2), torch.float64).values())
+    (flow * torch.randn_like(flow)).sum().backward()
+    unread = {key for key, parameter in module.named_parameters() if parameter.grad is None}
+    zero = {key for key, one in module.named_parameters() if one.grad is not None and not one.grad.count_nonzero()}
+    assert not zero
+    assert {key for key in unread if not key.startswith("img_emb.")} == {
+        *(f"blocks.{layer}.cross_attn.{part}" for layer in range(3) for part in ("k.weight", "k.bias")),
+        *(f"blocks.{layer}.cross_attn.{part}" for layer in range(3) for part in ("v.weight", "v.bias")),
+        *(f"blocks.{layer}.cross_attn.norm_k.weight" for layer in range(3)),
+        *(key for key in module.state_dict() if "attn_q_norm" in key or "attn_k_norm" in key),
+    }
+    assert sum(isinstance(part, UnusedNorm) for part in module.modules()) == 4 * TINY.action_layers
+
+
+# What depends on what
+
+
+LATER = ("x", "cond", "t", "mouse", "keyboard", "time_cos", "time_sin", "action_cos", "action_sin")
+
+
+def moves(source: str, result: str) -> bool:
+    """Whether an input of a context pass has a say in an output."""
+    at, end = (int(name.partition(".")[2] or -1) for name in (source, result))
+    kind, part = result.partition(".")[0].split("_")
+    if source in ("mouse", "action_cos", "action_sin", "keyboard") and end == 0:
+        # In layer 0 each of them has a say where it enters: the keyboard's keys do not depend on the tokens.
+        turned = part == "k" and kind != "self"
+        return {"mouse": kind == "mouse", "keyboard": kind == "keyboard"}.get(source, turned)
+    if kind == "keyboard":
+        # Keys and values come from the action rows alone; keys are rotated too.
+        return source == "keyboard" or (source.startswith("action_") and part == "k")
+    if kind == "self":
+        # Before attention to history and image of its own layer; keys are rotated.
+        return part == "k" or end > 0 if source.startswith("time_") else at < end
+    # Of the mouse: after self- and cross-attention of its own layer.
+    return at < end or (at == end and source.startswith(("self_", "cross_")))
+
+
+@pytest.mark.parametrize("name", [STEP, CONTEXT])
+def test_every_input_moves_every_output_it_should(name: str) -> None:
+    stated = workload(TINY, name, 2)
+    module = built(TINY, name, torch.float64)
+    inputs = {key: tensor.requires_grad_() for key, tensor in drawn(stated, torch.float64).items()}
+    for one, result in zip(stated.outputs, module(*inputs.values()), strict=True):
+        weighed = (result * torch.randn_like(result)).sum()
+        gradients = torch.autograd.grad(weighed, list(inputs.values()), retain_graph=True, allow_unused=True)
+        for source, gradient in zip(inputs, gradients, strict=True):
+            moved = gradient is not None and bool((gradient != 0).any())
+            assert moved == (one.name == "flow" or moves(source, one.name)), f"{source} and {one.name}"
+
+
+@pytest.mark.parametrize("name", [FIRST, STEP])
+def test_outputs_change_with_each_input_by_more_than_an_error(name: str) -> None:
+    stated = workload(TINY, name, 1)
+    module = built(TINY, name)
+    inputs, others = drawn(stated), drawn(stated, seed=4)
+    right = called(module, inputs)["flow"]
+    for kind in {key.partition(".")[0] for key in inputs}:
+        changed = {key: others[key] if key.partition(".")[0] == kind else tensor for key, tensor in inputs.items()}
+        assert error(called(module, changed)["flow"], right) > 0.01, kind
+
+
+@pytest.mark.parametrize("config", ODD.values(), ids=ODD)
+@pytest.mark.parametrize("name", NAMES)
+def test_forward_is_pure_and_shaped_as_stated(config: Config, name: str) -> None:
+    stated = workload(config, name, 2)
+    module = built(config, name)
+    inputs = list(drawn(stated).values())
+    copies = [tensor.clone() for tensor in inputs]
+    results = module(*inputs)
+    assert [result.shape for result in results] == [one.shape for one in stated.outputs]
+    assert all(torch.equal(tensor, copy) for tensor, copy in zip(inputs, copies, strict=True))
+    places = [tensor.untyped_storage().data_ptr() for tensor in (*inputs, *results, *module.parameters())]
+    assert len(set(places)) == len(places)
+    assert all(result.is_contiguous() for result in results)
+
+
+def test_rows_of_a_batch_are_independent() -> None:
+    for name in NAMES:
+        both, alone = workload(TINY, name, 2), workload(TINY, name, 1)
+        module = built(TINY, name, torch.float64)
+        given = drawn(both, torch.float64)
+        found = called(module, given)
+        sizes = {one.name: one.shape[0] for one in (*alone.inputs, *alone.outputs)}
+        for row in range(2):
+            part = {
+                key: tensor[row * sizes[key] : (row + 1) * sizes[key]] if len(tensor) == 2 * sizes[key] else tensor
+                for key, tensor in given.items()
+            }
+            for key, result in called(module, part).items():
+                assert error(found[key][row * sizes[key] : (row + 1) * sizes[key]], result) < 1e-12, key
+
+
+# The history
+
+
+def session(config: Config, blocks: int, dtype: torch.dtype = torch.float64) -> Iterator[tuple[dict, dict, dict]]:
+    """For each block its inputs, the flow of a pass at t = 0 and the history that it leaves."""
+    programs = {name: built(config, name, dtype) for name in NAMES}
+    history: dict[str, Tensor] = {}
+    image = called(programs[OPEN], drawn(workload(config, OPEN, 1), dtype))
+    for block in range(blocks):
+        suffix = "" if block else "0"
+        given = drawn(workload(config, FIRST, 1), dtype, seed=block) | image | history
+        given |= {"t": given["t"] * 0} | network.positions(config, 3 * block)._asdict()
+        flow = called(programs[f"denoise{suffix}"], given)
+        history = called(programs[f"context{suffix}"], given)
+        yield given, flow, history
+
+
+@pytest.mark.parametrize("config", [TINY, *list(ODD.values())[:3]], ids=["tiny", *list(ODD)[:3]])
+def test_history_is_of_the_last_frames_of_a_denoising_pass(config: Config) -> None:
+    """`context` computes what a denoising pass at t = 0 computes on its way, and keeps the newest frames."""
+    module = built(config, STEP, torch.float64)
+    seen: list[dict[str, Tensor]] = []
+    for block in module.blocks:
+        block.register_forward_hook(lambda _module, arguments, _result: seen.append(arguments[3]))
+    *_, (given, flow, history) = session(config, 3)
+    assert torch.equal(called(module, given)["flow"], flow["flow"])
+    kept = config.window - 3
+    for key, tensor in history.items():
+        name, _, layer = key.partition(".")
+        new = seen[int(layer)][name]
+        frames = new.unflatten(-2, (3, -1))[..., -kept:, :, :].flatten(-3, -2)
+        assert error(tensor, frames) < 1e-12, key
+
+
+def test_keys_of_the_history_are_seen_at_their_own_distance() -> None:
+    """Angles are absolute: what a block sees of its history depends on the distance in frames alone."""
+    config = TINY
+    module = built(config, STEP, torch.float64)
+    fill = built(config, FIRST_CONTEXT, torch.float64)
+    found = []
+    for first in (0, 300, 600):
+        given = drawn(workload(config, STEP, 1), torch.float64)
+        given |= network.positions(config, first)._asdict()
+        history = called(fill, given)
+        found.append(called(module, given | history | network.positions(config, first + 3)._asdict())["flow"])
+        if first == 0:  # the same history three frames further away
+            far = called(module, given | history | network.positions(config, first + 6)._asdict())["flow"]
+            assert error(far, found[0]) > 1e-3
+    assert error(found[1], found[0]) < 1e-5  # the tables are fp32
+    assert error(found[2], found[0]) < 1e-5
+
+
+def test_frames_of_a_block_see_each_other() -> None:
+    module = built(TINY, STEP, torch.float64)
+    given = drawn(workload(TINY, STEP, 1), torch.float64)
+    right = called(module, given)["flow"]
+    changed = given["x"].clone()
+    changed[:, :, 2] += 1
+    found = called(module, given | {"x": changed})["flow"]
+    assert all(error(found[:, :, frame], right[:, :, frame]) > 1e-4 for frame in range(3))
+
+
+# Precision
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 1e-5), (torch.float16, 4e-3), (torch.bfloat16, 0.025)])
+def test_half_precision_keeps_timesteps_and_positions(name: str, dtype: torch.dtype, bound: float) -> None:
+    stated = workload(TINY, name, 2)
+    given = drawn(stated, torch.float64)
+    if name != OPEN:
+        given |= {"t": given["t"] * 1000}
+        given |= {key: table.double() for key, table in network.positions(TINY, 900)._asdict().items()}
+    expected = called(built(TINY, name, torch.float64), given)
+    module = built(TINY, name, dtype)
+    cast = {one.name: given[one.name].to(torch.float32 if one.keep_fp32 else dtype) for one in stated.inputs}
+    for key, result in called(module, cast).items():
+        assert result.dtype == dtype
+        assert error(result, expected[key]) < bound, key
+    if dtype == torch.bfloat16 and name == STEP:  # what a timestep rounded to bf16 would cost
+        found = called(module, cast | {"t": cast["t"].to(dtype).float()})["flow"]
+        assert error(found, expected["flow"]) > 1.5 * error(called(module, cast)["flow"], expected["flow"])
+
+
+def test_double_module_is_double_throughout() -> None:
+    module = built(TINY, STEP, torch.float64)
+    given = drawn(workload(TINY, STEP, 1), torch.float64)
+    right = called(module, given)["flow"]
+    for key in ("t", "time_cos", "action_sin", "mouse"):
+        found = called(module, given | {key: given[key] + 1e-12})["flow"]
+        assert 1e-15 < error(found, right) < 1e-9, key
+
+
+def test_norms_do_not_overflow_in_fp16() -> None:
+    module = built(TINY, STEP, torch.float16)
+    given = drawn(workload(TINY, STEP, 1), torch.float16)
+    for block in module.blocks:
+        block.self_attn.k.weight *= 200  # keys of about 200, whose squares are beyond 65504
+    assert bool(called(module, given)["flow"].isfinite().all())
+
+
+# Checkpoints
+
+
+def test_checkpoint_with_the_wrapper_s_prefix_loads(tmp_path: Path, replayed: dict[str, Tensor]) -> None:
+    about, weights, inputs, _ = golden()
+    path = tmp_path / "tiny.pt"
+    torch.save(weights, path)
+    assert all(key.startswith("model.") for key in weights)
+    module = built(TINY, FIRST)
+    load_checkpoint(path, module, SPEC)
+    assert all(torch.equal(module.state_dict()[key], tensor) for key, tensor in own_weights().items())
+    again = replay(about, {f"model.{key}": tensor for key, tensor in module.state_dict().items()}, inputs)
+    assert all(torch.equal(again[key], tensor) for key, tensor in replayed.items())
+
+
+def test_checkpoint_of_a_model_without_mouse_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "tiny.pt"
+    torch.save(built(ODD["no mouse"], FIRST).state_dict(), path)
+    with pytest.raises(BakeoffError, match=r"matrix-wm.*mouse_mlp") as caught:
+        load_checkpoint(path, built(TINY, FIRST), SPEC)
+    assert caught.value.code == "bad-checkpoint"
+
+
+# Compilers
+
+
+@pytest.mark.parametrize("name", [STEP, CONTEXT, OPEN])
+def test_model_exports_and_compiles_in_one_graph_without_complex_or_double(name: str) -> None:
+    module = built(TINY, name)
+    inputs = list(drawn(workload(TINY, name, 1)).values())
+    right = module(*inputs)
+    torch._dynamo.reset()
+    program = torch.export.export(module, tuple(inputs))
+    for node in program.graph.nodes:
+        value = node.meta.get("val")
+        assert not isinstance(value, Tensor) or value.dtype in (torch.float32, torch.int64), node
+        assert not isinstance(value, Tensor) or value.ndim <= 6, node
+    variants: list[Callable[..., tuple[Tensor, ...]]] = [
+        torch.compile(module, fullgraph=True, backend="eager"),
+        program.module(),
+    ]
+    for variant in variants:
+        for result, one in zip(variant(*inputs), right, strict=True):
+            assert error(result, one) < 1e-5
+
+
+# Configs and names
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"n_layers": 0}, "n_layers is 0"),
+        ({"dim": 64.0}, "dim is 64.0"),
+        ({"keyboard_dim": 0}, "keyboard_dim is 0"),
+        ({"mouse_dim": 3}, "mouse_dim is 3"),
+        ({"mouse_dim": False}, "mouse_dim is False"),
+        ({"mouse_dim": 2.0}, "mouse_dim is 2.0"),
+        ({"n_heads": 3}, "dim is 64 and n_heads 3"),
+        ({"n_heads": 16}, "n_heads 16"),
+        ({"n_heads": 64}, "n_heads 64"),
+        ({"action_layers": 3}, "action_layers is 3; .* n_layers, 3"),
+        ({"window": 3}, "window is 3"),
+        ({"window": 7}, "window is 7"),
+        ({"action_img_hidden": 64}, "action_img_hidden is 64; .* 128"),
+        ({"freq_dim": 31}, "freq_dim is 31"),
+        ({"latent_height": 5}, "5x6"),
+        ({"latent_width": 7}, "4x7"),
+        ({"steps": ()}, "steps is"),
+        ({"steps": (333, 666)}, "steps is"),
+        ({"steps": (500, 500)}, "steps is"),
+        ({"steps": (1001, 500)}, "steps is .* 1000"),
+        ({"flow_shift": 0}, "flow_shift is 0"),
+        ({"flow_shift": float("nan")}, "flow_shift is nan"),
+        ({"flow_shift": True}, "flow_shift is True"),
+    ],
+)
+def test_bad_config_is_refused(change: dict[str, Any], named: str) -> None:
+    with pytest.raises(BakeoffError, match=named) as caught:
+        replace(TINY, **change)
+    assert caught.value.code == "bad-config"
+
+
+@pytest.mark.parametrize("name", ["", "Denoise", "denoise1", "context00", "step", "flow"])
+def test_unknown_workload_is_refused_with_the_known_ones(name: str) -> None:
+    for ask in (lambda: workload(TINY, name, 1), lambda: network.build(TINY, name)):
+        with pytest.raises(BakeoffError, match=f"'{name}'.*open, denoise0, denoise, context0, context") as caught:
+            ask()
+        assert caught.value.code == "unknown-name"
+
+
+def test_batch_below_one_is_refused() -> None:
+    with pytest.raises(BakeoffError, match="batch is 0") as caught:
+        network.build(TINY, STEP, 0)
+    assert caught.value.code == "bad-option"

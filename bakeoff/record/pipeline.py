@@ -183,7 +183,7 @@ class PipelineRecord:
     subject_id: str
     """Hash of what is computed: pipeline, preset, options, configs, seeds and weights."""
     role: Literal["", "eager", "best", "best-full"]
-    """What the mix was asked for as, where `best-full` is the best one without quantised slots; "" where it was typed."""
+    """What the mix was asked for as; `best-full` is the best without quantised slots. "" where it was typed."""
     label: str
     options: dict[str, Scalar]
     """All options of the pipeline, defaults included."""

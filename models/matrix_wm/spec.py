@@ -22,7 +22,16 @@ and `action_module.py`, `pipeline/causal_inference.py`.
 from dataclasses import dataclass
 from typing import Literal
 
-from bakeoff.models.component import Component, Preset, TensorSpec, Work, Workload, require_positive_integers
+from bakeoff.models.component import (
+    Carry,
+    Component,
+    Preset,
+    Stream,
+    TensorSpec,
+    Work,
+    Workload,
+    require_positive_integers,
+)
 from bakeoff.models.errors import BakeoffError
 
 FRAMES_PER_BLOCK = 3
@@ -226,6 +235,23 @@ def workload(config: Config, name: str, batch: int) -> Workload:
     )
 
 
+def stream(config: Config, name: str) -> Stream | None:
+    """The stream of `denoise`; None for the other workloads, which are parts of it.
+
+    `open` gives the keys and values of the image to every later call. For each block `denoise` is called once for each
+    step, then `context` makes the history of the next block; the first block has programs of its own.
+    """
+    if name != "denoise":
+        return None
+    carries = []
+    for source in ("open", "context0", "context"):
+        made = [spec.name for spec in workload(config, source, 1).outputs]
+        for taker in ("denoise0", "context0", "denoise", "context"):
+            taken = {spec.name for spec in workload(config, taker, 1).inputs}
+            carries += [Carry(source, value, taker, value) for value in made if value in taken]
+    return Stream(("denoise", "context"), tuple(carries), opening=("open", "denoise0", "context0"))
+
+
 def _latents(name: str, config: Config, batch: int, channels: int = LATENT_CHANNELS) -> TensorSpec:
     return TensorSpec(name, (batch, channels, FRAMES_PER_BLOCK, config.latent_height, config.latent_width))
 
@@ -413,6 +439,7 @@ SPEC = Component(
     default_workloads={"cpu": ("denoise",), "cuda": ("denoise",)},
     workload_names=workload_names,
     workload=workload,
+    stream=stream,
     parameters=parameters,
     tolerance_fp32=1e-4,
     network="bakeoff.models.matrix_wm.network",

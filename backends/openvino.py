@@ -108,11 +108,8 @@ class _Compiled(Engine):
         request = self.model.create_infer_request()
         kept = tuple(tensor.contiguous() for tensor in inputs.values())
         results = tuple(torch.empty(shape, dtype=dtype) for shape, dtype in self.outputs)
-        for index, tensor in enumerate(kept):
-            request.set_input_tensor(index, _shared(tensor))
-        for index, tensor in enumerate(results):
-            request.set_output_tensor(index, _shared(tensor))
         run, passed_through = request.infer, self.passed_through
+        _set_tensors(request, kept, results, passed_through)
 
         def call() -> tuple["Tensor", ...]:
             run()
@@ -147,6 +144,24 @@ class _Compiled(Engine):
             f"{node.node_type} {node.node_name} ({node.exec_type})": round(node.real_time.total_seconds() * 1e9)
             for node in self.requests[-1].profiling_info
         }
+
+
+def _set_tensors(
+    request: "openvino.InferRequest",
+    inputs: "Sequence[Tensor]",
+    results: "Sequence[Tensor]",
+    passed_through: Sequence[tuple[int, int]],
+) -> None:
+    """Set the memory that a request reads and writes, except of outputs that are unchanged inputs.
+
+    The CPU plugin would write such an output's memory into the input, as it was before the call (openvino 2026.4).
+    """
+    unchanged = {output for output, _ in passed_through}
+    for index, tensor in enumerate(inputs):
+        request.set_input_tensor(index, _shared(tensor))
+    for index, tensor in enumerate(results):
+        if index not in unchanged:
+            request.set_output_tensor(index, _shared(tensor))
 
 
 def _shared(tensor: "Tensor") -> "openvino.Tensor":
@@ -204,7 +219,7 @@ def _compile(
 def _pass_through(model: "openvino.Model") -> tuple[tuple[int, int], ...]:
     """(output, input) indices of each output that is an unchanged input.
 
-    The CPU plugin does not write the memory bound to such an output, so the engine copies the input into it.
+    The CPU plugin does not write memory that is set for such an output, so the engine copies the input into it.
     """
     sources = [result.input_value(0).get_node() for result in model.get_results()]
     return tuple(
@@ -346,10 +361,7 @@ def _read(path: Path, _constants: Sequence[Path], opening: Opening) -> Run:
     def run(tensors: "Sequence[Tensor]") -> "Sequence[Tensor]":
         kept = [tensor.contiguous() for tensor in tensors]
         results = [torch.empty(shape, dtype=dtype) for shape, dtype in outputs]
-        for index, tensor in enumerate(kept):
-            request.set_input_tensor(index, _shared(tensor))
-        for index, tensor in enumerate(results):
-            request.set_output_tensor(index, _shared(tensor))
+        _set_tensors(request, kept, results, passed_through)
         request.infer()
         for output, source in passed_through:
             results[output].copy_(kept[source])

@@ -10,9 +10,10 @@ import pytest
 pytest.importorskip("torch", reason="models are exported by torch")
 pytest.importorskip("openvino", reason="the backend is openvino's")
 
+import torch
 from toys import LIBRARY_WARNINGS, Toy, build_toy, misfits
 
-from bakeoff.backends.backend import Unsupported
+from bakeoff.backends.backend import BuildContext, Unsupported
 from bakeoff.backends.openvino import BACKEND, Options, precision_fallback, unconverted_operators
 from bakeoff.machine import host
 from bakeoff.worker.failures import StageError
@@ -32,6 +33,24 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
 
 def test_gives_what_eager_gives(toy: Toy) -> None:
     assert toy.error() < 1e-6
+
+
+def test_an_output_that_is_an_unchanged_input_leaves_the_input_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Passes(torch.nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return x * y, y
+
+    inputs = {"x": torch.ones(4), "y": torch.full((4,), 2.0)}
+    context = BuildContext("", "cpu", "fp32", 1, tmp_path, tmp_path / "cache", lambda _seed: {})
+    engine = BACKEND.build(Passes().eval(), inputs, Options(), context)
+    monkeypatch.setattr(torch, "empty", lambda shape, dtype: torch.full(shape, float("nan"), dtype=dtype))
+    call = engine.bind(inputs)
+    for _ in range(2):
+        product, unchanged = call()
+        assert inputs["y"].tolist() == [2, 2, 2, 2]
+        assert product.tolist() == unchanged.tolist() == [2, 2, 2, 2]
 
 
 def test_says_in_what_precision_its_products_are(toy: Toy) -> None:

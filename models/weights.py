@@ -13,6 +13,8 @@ from bakeoff.models.errors import BakeoffError
 
 InitialStd = Callable[[str, tuple[int, ...]], float | None]
 _HEAD_ELEMENTS = 1024
+_SHOWN = 5
+"""Names that an error lists."""
 _NORMS = (nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.modules.batchnorm._NormBase)
 _NORM_NAME = re.compile(r"Norm(\dd)?$")
 """Own classes of libraries: timm's RmsNorm, diffusers' RMSNorm, and batch normalisation under other names."""
@@ -69,6 +71,37 @@ def state_digest(state: Mapping[str, Tensor]) -> str:
         digest.update(f"{key}:{tuple(tensor.shape)}:{zlib.crc32(values.data):08x}".encode())
         digest.update(values[:_HEAD_ELEMENTS].tobytes())
     return digest.hexdigest()
+
+
+def share_weights(source: nn.Module, target: nn.Module) -> int:
+    """Make the parameters of `source` those of `target` too, by name; return the bytes that are shared.
+
+    For the modules of several programs of one component, such as context, step and append of a world model: `target` is
+    usually built on the meta device. Buffers and fixed tables of `target` stay its own.
+
+    Cast or move `source` first, and the buffers of `target`, then share. Both modules hold the same `nn.Parameter`
+    objects, so a later `.to()` of either casts the parameters of both and they stay shared, but not the buffers of the
+    other one. What puts another tensor in the place of a parameter, such as quantising or freeing the weights of one
+    module, does not change the other.
+    Raises BakeoffError naming the parameters that only one module has or whose shapes differ; nothing is shared then.
+    """
+    given, wanted = (dict(module.named_parameters(remove_duplicate=False)) for module in (source, target))
+    differing = sorted(
+        name
+        for name in given.keys() | wanted.keys()
+        if name not in given or name not in wanted or given[name].shape != wanted[name].shape
+    )
+    if differing:
+        shown = ", ".join(differing[:_SHOWN]) + (f" and {len(differing) - _SHOWN} more" * (len(differing) > _SHOWN))
+        raise BakeoffError(
+            f"Two programs cannot share their weights: {shown} differ or are missing in one of them. "
+            "Build both modules from one config.",
+            code="bad-input",
+        )
+    for name, parameter in given.items():
+        owner, _, leaf = name.rpartition(".")
+        target.get_submodule(owner)._parameters[leaf] = parameter
+    return sum(part.nbytes for key, held in source.named_parameters() for _, part in plain_tensors(key, held))
 
 
 def plain_tensors(key: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:

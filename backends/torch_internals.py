@@ -156,6 +156,15 @@ def read_inductor_settings() -> dict[str, bool]:
     return {f"inductor.{name}": bool(getattr(config, name)) for name in TUNED}
 
 
+def change_inductor_settings(settings: Mapping[str, bool]) -> None:
+    """Set those of inductor's global settings that `read_inductor_settings` names; nothing is imported for none."""
+    if settings:
+        from torch._inductor import config
+
+        for name, value in settings.items():
+            setattr(config, name.removeprefix("inductor."), value)
+
+
 def inductor_settings(**changes: Any) -> AbstractContextManager[None]:
     """Change inductor's global settings; leaving the context restores them."""
     from torch._inductor import config

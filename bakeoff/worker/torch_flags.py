@@ -1,11 +1,17 @@
-"""torch's global flags for a dtype: set here for references and measurements alike, and restored afterwards."""
+"""torch's global flags for a dtype: set here for references and measurements alike, and restored afterwards.
 
-from collections.abc import Iterator
+Several engines of other dtypes in one process each need their own: dynamo guards on the precision of matrix products,
+the reduced reductions and the number of threads, so that a call under another engine's flags compiles again.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
 
-from bakeoff.backends.torch_internals import read_inductor_settings
+from bakeoff.backends.torch_internals import change_inductor_settings, read_inductor_settings
 from bakeoff.models.types import Scalar
 
 TORCH_DTYPES = {
@@ -14,6 +20,93 @@ TORCH_DTYPES = {
     "tf32": torch.float32,
     "bf16": torch.bfloat16,
     "fp16": torch.float16,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """The global flags of one build and its calls: those of `settings` that can be set. Gradients are not among them.
+
+    Fields are named as in `settings`.
+    """
+
+    threads: int
+    float32_matmul_precision: str
+    cudnn_allow_tf32: bool
+    cudnn_benchmark: bool
+    bf16_reduced_precision_reduction: bool
+    fp16_reduced_precision_reduction: bool
+    flash_sdp: bool
+    memory_efficient_sdp: bool
+    cudnn_sdp: bool
+    math_sdp: bool
+    inductor: tuple[tuple[str, bool], ...] = ()
+    """Those of inductor's settings that torchao changes, by name; empty: inductor was not imported yet."""
+
+
+_applied: Flags | None = None
+"""The flags in force, as far as this file knows; None: unknown. `read_flags` corrects it."""
+
+
+def read_flags() -> Flags:
+    """The flags in force. Call it after a build, and after anything else that may have changed flags by itself."""
+    global _applied
+    matmul, attention = torch.backends.cuda.matmul, torch.backends.cuda
+    found = Flags(
+        threads=torch.get_num_threads(),
+        float32_matmul_precision=torch.get_float32_matmul_precision(),
+        cudnn_allow_tf32=torch.backends.cudnn.allow_tf32,
+        cudnn_benchmark=torch.backends.cudnn.benchmark,
+        bf16_reduced_precision_reduction=bool(matmul.allow_bf16_reduced_precision_reduction),
+        fp16_reduced_precision_reduction=bool(matmul.allow_fp16_reduced_precision_reduction),
+        flash_sdp=attention.flash_sdp_enabled(),
+        memory_efficient_sdp=attention.mem_efficient_sdp_enabled(),
+        cudnn_sdp=attention.cudnn_sdp_enabled(),
+        math_sdp=attention.math_sdp_enabled(),
+        inductor=tuple(read_inductor_settings().items()),
+    )
+    _applied = found
+    return found
+
+
+def apply_flags(flags: Flags) -> None:
+    """Set the flags that differ from those last applied or read; cheap where none does, so call it before every call.
+
+    It does not see what other code has set since then: call `read_flags` after such code. Where `flags` was read before
+    inductor was imported, inductor's settings stay as they are.
+    """
+    global _applied
+    if flags is _applied or flags == _applied:
+        return
+    before = read_flags() if _applied is None else _applied
+    _applied = None  # unknown if one of the setters fails
+    for entry in fields(Flags):
+        value = getattr(flags, entry.name)
+        if value != getattr(before, entry.name):
+            _SETTERS[entry.name](value)
+    _applied = flags
+
+
+def _set_matmul(name: str) -> Callable[[bool], None]:
+    return lambda value: setattr(torch.backends.cuda.matmul, name, value)
+
+
+def _set_cudnn(name: str) -> Callable[[bool], None]:
+    return lambda value: setattr(torch.backends.cudnn, name, value)
+
+
+_SETTERS: Mapping[str, Callable[[Any], None]] = {
+    "threads": torch.set_num_threads,
+    "float32_matmul_precision": torch.set_float32_matmul_precision,
+    "cudnn_allow_tf32": _set_cudnn("allow_tf32"),
+    "cudnn_benchmark": _set_cudnn("benchmark"),
+    "bf16_reduced_precision_reduction": _set_matmul("allow_bf16_reduced_precision_reduction"),
+    "fp16_reduced_precision_reduction": _set_matmul("allow_fp16_reduced_precision_reduction"),
+    "flash_sdp": torch.backends.cuda.enable_flash_sdp,
+    "memory_efficient_sdp": torch.backends.cuda.enable_mem_efficient_sdp,
+    "cudnn_sdp": torch.backends.cuda.enable_cudnn_sdp,
+    "math_sdp": torch.backends.cuda.enable_math_sdp,
+    "inductor": lambda values: change_inductor_settings(dict(values)),
 }
 
 
@@ -26,25 +119,32 @@ def flags(dtype: str, threads: int, search: bool = False) -> Iterator[None]:
     Runtime's CUDA provider searches by default (cudnn_conv_algo_search=EXHAUSTIVE), TensorRT searches its tactics, and
     inductor and captured graphs call PyTorch's convolutions. The search ends with the first call, before anything is
     captured or timed. References do without: cuDNN's own choice is the same in every process, the fastest may not be.
+
+    Leaving the context restores these flags; others, which a build changed on purpose, stay as it set them.
     """
-    before = (
-        torch.get_float32_matmul_precision(),
-        torch.backends.cudnn.allow_tf32,
-        torch.backends.cudnn.benchmark,
-        torch.get_num_threads(),
+    before = read_flags()
+    apply_flags(
+        replace(
+            before,
+            threads=threads,
+            float32_matmul_precision="high" if dtype == "tf32" else "highest",
+            cudnn_allow_tf32=dtype == "tf32",
+            cudnn_benchmark=search,
+        )
     )
-    torch.set_float32_matmul_precision("high" if dtype == "tf32" else "highest")
-    torch.backends.cudnn.allow_tf32 = dtype == "tf32"
-    torch.backends.cudnn.benchmark = search
-    torch.set_num_threads(threads)
     try:
         with torch.no_grad():
             yield
     finally:
-        torch.set_float32_matmul_precision(before[0])
-        torch.backends.cudnn.allow_tf32 = before[1]
-        torch.backends.cudnn.benchmark = before[2]
-        torch.set_num_threads(before[3])
+        apply_flags(
+            replace(
+                read_flags(),
+                threads=before.threads,
+                float32_matmul_precision=before.float32_matmul_precision,
+                cudnn_allow_tf32=before.cudnn_allow_tf32,
+                cudnn_benchmark=before.cudnn_benchmark,
+            )
+        )
 
 
 def settings() -> dict[str, Scalar]:
@@ -52,21 +152,13 @@ def settings() -> dict[str, Scalar]:
 
     Where the process has imported inductor, those of its settings that torchao changes are included.
     """
+    found = read_flags()
     return {
-        "threads": torch.get_num_threads(),
+        **{entry.name: getattr(found, entry.name) for entry in fields(Flags) if entry.name != "inductor"},
         "interop_threads": torch.get_num_interop_threads(),
-        "float32_matmul_precision": torch.get_float32_matmul_precision(),
-        "cudnn_allow_tf32": torch.backends.cudnn.allow_tf32,
-        "cudnn_benchmark": torch.backends.cudnn.benchmark,
         "cudnn_version": torch.backends.cudnn.version(),
         "cuda_version": torch.version.cuda,
-        "bf16_reduced_precision_reduction": bool(torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction),
-        "fp16_reduced_precision_reduction": bool(torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction),
-        "flash_sdp": torch.backends.cuda.flash_sdp_enabled(),
-        "memory_efficient_sdp": torch.backends.cuda.mem_efficient_sdp_enabled(),
-        "cudnn_sdp": torch.backends.cuda.cudnn_sdp_enabled(),
-        "math_sdp": torch.backends.cuda.math_sdp_enabled(),
         "mkldnn": torch.backends.mkldnn.is_available(),
         "memory_format": "contiguous",
-        **read_inductor_settings(),
+        **dict(found.inductor),
     }

@@ -1,12 +1,17 @@
 """The flags that measurements run under: which hold inside, and that they are restored."""
 
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
+from typing import Any
+
 import pytest
 
 pytest.importorskip("torch", reason="the flags are torch's")
 
 import torch
 
-from bakeoff.worker.torch_flags import flags, settings
+from bakeoff.worker import torch_flags
+from bakeoff.worker.torch_flags import Flags, apply_flags, flags, read_flags, settings
 
 
 @pytest.mark.parametrize("search", [True, False])
@@ -37,3 +42,97 @@ def test_every_attention_kernel_and_reduced_reduction_is_a_setting() -> None:
         finally:
             change(True)
     assert settings() == before
+
+
+def other_flags(flags: Flags) -> Flags:
+    """Each flag with another value than it has, and at least one attention kernel."""
+    return replace(
+        flags,
+        threads=flags.threads + 1,
+        float32_matmul_precision="high" if flags.float32_matmul_precision == "highest" else "highest",
+        math_sdp=True,
+        inductor=tuple((name, not value) for name, value in flags.inductor),
+        **{
+            entry.name: not getattr(flags, entry.name)
+            for entry in fields(Flags)
+            if isinstance(getattr(flags, entry.name), bool) and entry.name != "math_sdp"
+        },
+    )
+
+
+@pytest.fixture
+def inductor() -> Iterator[None]:
+    import torch._inductor.config as _config  # noqa: F401  # its settings exist once it is imported
+
+    before = read_flags()
+    yield
+    read_flags()
+    apply_flags(before)
+
+
+@pytest.mark.usefixtures("inductor")
+class TestApplied:
+    def test_every_flag_that_can_be_set_is_restored_exactly(self) -> None:
+        one = read_flags()
+        first = settings()
+        other = other_flags(one)
+        apply_flags(other)
+        assert read_flags() == other
+        second = settings()
+        fixed = {"interop_threads", "cudnn_version", "cuda_version", "mkldnn", "memory_format", "math_sdp"}
+        assert {name for name in first if first[name] == second[name]} == fixed
+        apply_flags(one)
+        assert settings() == first
+        apply_flags(other)
+        assert settings() == second
+
+    def test_only_what_differs_is_set(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        one = read_flags()
+        other = replace(one, cudnn_benchmark=not one.cudnn_benchmark)
+        called: list[str] = []
+
+        def log(name: str, setter: Callable[[Any], None]) -> Callable[[Any], None]:
+            return lambda value: (called.append(name), setter(value))[1]
+
+        setters = {name: log(name, setter) for name, setter in torch_flags._SETTERS.items()}
+        monkeypatch.setattr(torch_flags, "_SETTERS", setters)
+        for flags_, expected in (
+            (one, []),
+            (replace(one), []),
+            (other, ["cudnn_benchmark"]),
+            (other, ["cudnn_benchmark"]),
+            (one, ["cudnn_benchmark"] * 2),
+        ):
+            apply_flags(flags_)
+            assert called == expected
+
+    def test_a_context_restores_and_what_is_applied_afterwards_holds(self) -> None:
+        tf32 = other_flags(read_flags())
+        apply_flags(tf32)
+        with flags("fp32", 1):
+            assert settings()["float32_matmul_precision"] == "highest"
+            apply_flags(replace(tf32, threads=3, flash_sdp=not tf32.flash_sdp))
+            assert (torch.get_num_threads(), torch.get_float32_matmul_precision()) == (3, "high")
+        assert read_flags() == replace(tf32, flash_sdp=not tf32.flash_sdp), (
+            "as it was before, but what was set on purpose"
+        )
+        apply_flags(tf32)
+        assert read_flags() == tf32
+
+    def test_what_other_code_set_is_known_once_it_was_read(self) -> None:
+        one = read_flags()
+        torch.backends.cudnn.benchmark = not one.cudnn_benchmark
+        changed = read_flags()
+        assert changed != one
+        apply_flags(one)
+        assert torch.backends.cudnn.benchmark is one.cudnn_benchmark
+
+    def test_flags_read_before_inductor_was_imported_leave_its_settings(self) -> None:
+        one = read_flags()
+        other = other_flags(one)
+        apply_flags(other)
+        apply_flags(replace(one, inductor=()))
+        assert read_flags() == replace(one, inductor=other.inductor)
+        apply_flags(replace(one, inductor=()))
+        apply_flags(one)
+        assert read_flags() == one

@@ -41,6 +41,7 @@ from bakeoff.backends.graphs import (
     tensors_of,
 )
 from bakeoff.backends.inductor import FREEZING_ON_CUDA, compiler_environment, missing_compiler
+from bakeoff.backends.port import NOTHING_CARRIED, Port, ReplacingPort, port_buffers
 from bakeoff.backends.pt2_files import check_package
 from bakeoff.backends.torch_internals import INDUCTOR_KERNELS, Package, compile_package, load_package, package_calls
 from bakeoff.backends.tracing import Trace, trace_operators
@@ -80,6 +81,23 @@ class _Package(Engine):
 
     def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
         check_layouts(self.layouts, inputs)
+        return self._bind(inputs)
+
+    def port(
+        self,
+        inputs: "Mapping[str, Tensor]",
+        outputs: Sequence[str],
+        carried: Mapping[str, str] = NOTHING_CARRIED,
+        shared: bool = False,
+    ) -> Port:
+        """As Engine.port; layouts are checked once, because the port keeps them."""
+        check_layouts(self.layouts, inputs)
+        return ReplacingPort(port_buffers(inputs, shared), self._bind, outputs, carried, shared)
+
+    def rebinds(self) -> bool:
+        return True
+
+    def _bind(self, inputs: "Mapping[str, Tensor]") -> Call:
         run, tensors = self.package.run, tuple(inputs.values())
         return lambda: tuple(run(list(tensors)))
 

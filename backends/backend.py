@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from bakeoff.backends.format import ArtifactFormat
-from bakeoff.backends.port import Port, buffers_like
+from bakeoff.backends.port import NOTHING_CARRIED, Port, ReplacingPort, port_buffers
 from bakeoff.backends.tracing import Trace, trace_operators
 from bakeoff.models.component import Layer, Quantisation
 from bakeoff.models.errors import BakeoffError, ErrorCode
@@ -157,14 +157,36 @@ class Engine(ABC):
         belongs in the returned function.
         """
 
-    def port(self, inputs: "Mapping[str, Tensor]", outputs: Sequence[str]) -> Port:
-        """Bind the engine to copies of the inputs, which the caller overwrites between calls.
+    def port(
+        self,
+        inputs: "Mapping[str, Tensor]",
+        outputs: Sequence[str],
+        carried: Mapping[str, str] = NOTHING_CARRIED,
+        shared: bool = False,
+    ) -> Port:
+        """Bind the engine to copies of the inputs, for a loop that gives it new values between calls.
 
-        `outputs` are the names of the outputs, in order. An engine whose `bind` may copy its inputs must override this,
-        so that its calls read the port's buffers and not another copy.
+        `outputs` are the names of the outputs, in order. `carried` is output name to the name of the input that it
+        becomes in the next call, at `Port.advance`; both have the same shape and dtype, else BakeoffError is raised
+        here or by the first `advance`. With `shared`, the port reads the caller's own tensors, so that ports of several
+        programs read one state, which the caller, or the `advance` of one of them, updates in place. They must be
+        contiguous where the engine reads only contiguous memory (BakeoffError).
+
+        An engine whose `bind` may copy its inputs must override this, so that its calls read the port's buffers and not
+        another copy.
         """
-        buffers = buffers_like(inputs)
-        return Port(buffers, self.bind(buffers), outputs)
+        buffers = port_buffers(inputs, shared)
+        if self.rebinds():
+            return ReplacingPort(buffers, self.bind, outputs, carried, shared)
+        return Port(buffers, self.bind(buffers), outputs, carried)
+
+    def rebinds(self) -> bool:
+        """Whether a loop may bind other tensors before each call instead of copying them into bound ones.
+
+        True only if `bind` is cheap, neither copies nor captures, accepts every tensor of the same shape, dtype, device
+        and strides without compiling again, and each call returns new memory, views of its inputs, or constants.
+        """
+        return False
 
     def captures(self) -> bool:
         """Whether each bound set of inputs is captured once (as a CUDA graph) and later calls only replay it."""
@@ -177,6 +199,14 @@ class Engine(ABC):
     def activity(self) -> Mapping[str, int]:
         """Counters by name that change when anything is compiled, tuned or captured; in steady state none changes."""
         return {}
+
+    def compilations(self) -> int:
+        """How often this engine was compiled or captured so far, whatever other engines of the process did.
+
+        0 where it cannot be compiled again. CUDA graphs that torch itself captures inside compiled code are not
+        counted.
+        """
+        return 0
 
     def prove(self) -> Proof:
         """Return what is known about the build; a fallback is stated in `fell_back`, not raised."""
@@ -309,10 +339,15 @@ class ModuleEngine(Engine):
     """Prefixes of the names of the compiler's own kernels."""
     wrappers: tuple[str, ...] = ()
     """Prefixes of the names of profiler events that only enclose other events; these are not counted as kernels."""
+    rebinding: bool = False
+    """The function returns new memory and keeps none of its arguments, as `Engine.rebinds` requires."""
 
     def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
         function, tensors = self.function, tuple(inputs.values())
         return lambda: function(*tensors)
+
+    def rebinds(self) -> bool:
+        return self.rebinding
 
     def activity(self) -> Mapping[str, int]:
         return self.counters()

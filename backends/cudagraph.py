@@ -58,6 +58,9 @@ class _Captured(Engine):
     def activity(self) -> Mapping[str, int]:
         return {"captures": len(self.graphs)}
 
+    def compilations(self) -> int:
+        return len(self.graphs)
+
     def prove(self) -> Proof:
         captured = len(self.graphs)
         return Proof(

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def _build(module: "nn.Module", _inputs: "Mapping[str, Tensor]", _options: NoOptions, _context: BuildContext) -> Engine:
-    return ModuleEngine(module)
+    return ModuleEngine(module, rebinding=True)
 
 
 BACKEND = Backend(

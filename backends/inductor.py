@@ -135,7 +135,7 @@ def _build(module: "nn.Module", _inputs: "Mapping[str, Tensor]", options: Option
         call = replay
     tracer = partial(trace_operators, own=INDUCTOR_KERNELS)
     copying = captured and context.device == "cuda"
-    return CompiledEngine(call, compiler.log, compiler.prove, tracer, options.freezing, copying)
+    return CompiledEngine(call, compiler.log, compiler.prove, tracer, options.freezing, copying, not copying)
 
 
 BACKEND = Backend(

@@ -37,7 +37,7 @@ from bakeoff.backends.backend import (
 )
 from bakeoff.backends.format import ArtifactFormat, BadArtifact, HostRequirement, Opening, Run, WriteRequest, Written
 from bakeoff.backends.graphs import INSTALL, TORCH, check_layouts, check_not_quantised, export, input_layouts
-from bakeoff.backends.port import Port, buffers_like
+from bakeoff.backends.port import NOTHING_CARRIED, Port, bound_port
 from bakeoff.backends.tracing import TRACED_CALLS, Kernel, Trace
 
 if TYPE_CHECKING:
@@ -94,20 +94,30 @@ class _Compiled(Engine):
 
     def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
         check_layouts(self.layouts, inputs)
-        return self._bind(inputs)
+        return self._bind(inputs, self._results())
 
-    def port(self, inputs: "Mapping[str, Tensor]", outputs: Sequence[str]) -> Port:
-        """As Engine.port; the buffers are contiguous, because binding would copy others."""
+    def port(
+        self,
+        inputs: "Mapping[str, Tensor]",
+        outputs: Sequence[str],
+        carried: Mapping[str, str] = NOTHING_CARRIED,
+        shared: bool = False,
+    ) -> Port:
+        """As Engine.port; with carried outputs, two bindings over swapped memory (`bound_port`)."""
         check_layouts(self.layouts, inputs)
-        buffers = buffers_like(inputs, contiguous=True)
-        return Port(buffers, self._bind(buffers), outputs)
+        return bound_port(inputs, self._results(), self._bind, outputs, carried, shared)
 
-    def _bind(self, inputs: "Mapping[str, Tensor]") -> Call:
+    def _results(self) -> "tuple[Tensor, ...]":
+        """New memory for the outputs."""
         import torch
 
+        return tuple(torch.empty(shape, dtype=dtype) for shape, dtype in self.outputs)
+
+    def _bind(self, inputs: "Mapping[str, Tensor]", memory: "Sequence[Tensor]") -> Call:
+        """A call that reads the inputs, and writes the outputs into `memory`."""
         request = self.model.create_infer_request()
         kept = tuple(tensor.contiguous() for tensor in inputs.values())
-        results = tuple(torch.empty(shape, dtype=dtype) for shape, dtype in self.outputs)
+        results = tuple(memory)
         run, passed_through = request.infer, self.passed_through
         _set_tensors(request, kept, results, passed_through)
 

@@ -1,6 +1,13 @@
-"""A port: an engine bound to buffers that the caller overwrites between calls, for loops that feed an engine."""
+"""A port: an engine bound to named inputs that a loop gives new values before each call.
+
+There are three kinds, chosen by the engine (`Engine.port`), and a loop uses all of them in the same way:
+- `Port` copies what it is given into the buffers that the engine was bound to.
+- `ReplacingPort` is for engines that read the tensors they are given at each call: values are replaced, not copied.
+- `SwappingPort` is for engines that write into given memory: two bindings, with carried inputs and outputs swapped.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from bakeoff.models.errors import BakeoffError
@@ -8,27 +15,72 @@ from bakeoff.models.errors import BakeoffError
 if TYPE_CHECKING:
     from torch import Tensor
 
+NOTHING_CARRIED: Mapping[str, str] = MappingProxyType({})
+_ALIGNMENT = 16
+"""Bytes. Inductor copies inputs on CUDA that are not aligned to it (torch/_inductor/utils.py, ALIGNMENT)."""
+
 
 class Port:
-    """Inputs and outputs of a bound engine, by name. Not thread-safe.
+    """Inputs and outputs of a bound engine, by name; feeding copies into the inputs. Not thread-safe.
 
-    Write the next values into `inputs` with `copy_`, then `call`. The engine reads these buffers directly, so the only
-    copy is the caller's own, and an input that does not change costs nothing.
+    The engine reads the tensors of `inputs` directly, so an input that does not change costs nothing.
     """
 
-    __slots__ = ("_call", "_names", "_outputs", "inputs")
+    __slots__ = ("_call", "_called", "_carried", "_names", "_outputs", "inputs")
 
-    def __init__(self, inputs: "Mapping[str, Tensor]", call: "Callable[[], tuple[Tensor, ...]]", names: Sequence[str]):
-        """`call` reads `inputs` and returns one output for each of `names`, in order."""
+    def __init__(
+        self,
+        inputs: "Mapping[str, Tensor]",
+        call: "Callable[[], tuple[Tensor, ...]]",
+        names: Sequence[str],
+        carried: Mapping[str, str] = NOTHING_CARRIED,
+    ):
+        """`call` reads `inputs` and returns one output for each of `names`, in order.
+
+        `carried` is output name to the name of the input that it becomes in the next call. Raises BakeoffError for
+        unknown names, and for two outputs that become one input.
+        """
+        _check_carried(inputs, names, carried)
         self.inputs = inputs
-        """The buffers that the engine reads. Write into them; the engine does not see a tensor that replaces one."""
+        """What the next call reads. The tensors may be written in place; the engine does not see a tensor that is put
+        in the place of one, which is what `feed` is for."""
         self._call = call
         self._names = tuple(names)
+        self._carried = dict(carried)
         self._outputs: tuple[Tensor, ...] | None = None
+        self._called = False
+        """Called since the last `advance`."""
+
+    @property
+    def keeps_outputs(self) -> bool:
+        """Whether each call returns new memory, so that outputs stay valid after the next call."""
+        return False
+
+    def feed(self, name: str, value: "Tensor") -> int:
+        """Give the next calls' value of one input; return the bytes that were copied.
+
+        0 where the engine will read `value` itself: then do not overwrite `value` before the last call that is to read
+        it. Raises BakeoffError for an unknown name, and another shape, dtype or device. Strides may differ.
+        """
+        return _overwrite(_fitting(self.inputs, name, value, "the value"), value)
 
     def call(self) -> None:
         """Compute the outputs for the current values of `inputs`. On CUDA it returns before they are computed."""
         self._outputs = self._call()
+        self._called = True
+
+    def advance(self) -> int:
+        """Make the carried outputs of the last call inputs of the next; return the bytes that were copied.
+
+        Other inputs keep their values. Until that input is fed again, a carried output may be the memory that the next
+        call reads, so it must not be overwritten. A second `advance` after one call does nothing. Raises BakeoffError
+        before the first call, and for an output of another shape, dtype or device than its input.
+        """
+        values = self._values_to_carry()
+        if not self._called:
+            return 0
+        self._called = False
+        return self._carry(values)
 
     @property
     def outputs(self) -> "dict[str, Tensor]":
@@ -40,12 +92,176 @@ class Port:
         if self._outputs is None:
             raise BakeoffError("The port was not called yet. Call it before reading its outputs.", code="wrong-output")
         if len(self._outputs) != len(self._names):
-            raise BakeoffError(
-                f"The engine returns {len(self._outputs)} outputs, but {len(self._names)} names were given: "
-                f"{', '.join(self._names)}. Name every output of the workload, in order.",
-                code="wrong-output",
-            )
+            raise _wrong_number(len(self._outputs), self._names)
         return dict(zip(self._names, self._outputs, strict=True))
+
+    def _values_to_carry(self) -> "dict[str, Tensor]":
+        """Input name to the output of the last call that it becomes."""
+        outputs = self.outputs
+        values = {name: outputs[output] for output, name in self._carried.items()}
+        for output, name in self._carried.items():
+            _fitting(self.inputs, name, outputs[output], f"the output {output}, which is carried to it,")
+        return values
+
+    def _carry(self, values: "Mapping[str, Tensor]") -> int:
+        # An output may be a view of an input that is overwritten before it: such outputs are copied first.
+        written = {_storage(self.inputs[name]) for name in values}
+        kept = {
+            name: value.clone() if _storage(value) in written and not _same(value, self.inputs[name]) else value
+            for name, value in values.items()
+        }
+        return sum(_overwrite(self.inputs[name], value) for name, value in kept.items())
+
+
+class ReplacingPort(Port):
+    """A port that hands the engine the fed and carried tensors themselves: `feed` and `advance` copy nothing.
+
+    A tensor is copied after all where compiled code would treat it unlike the one before: other strides, an address
+    that is not a multiple of 16 bytes, made under `torch.inference_mode` or not. An output that shares memory with one
+    of the caller's tensors is copied to new memory in the call, because the caller may overwrite that tensor next;
+    `advance` returns these bytes too.
+    """
+
+    __slots__ = ("_bind", "_callers", "_changed", "_copied", "_current", "_shared")
+
+    def __init__(
+        self,
+        inputs: "Mapping[str, Tensor]",
+        bind: "Callable[[Mapping[str, Tensor]], Callable[[], tuple[Tensor, ...]]]",
+        names: Sequence[str],
+        carried: Mapping[str, str] = NOTHING_CARRIED,
+        shared: bool = False,
+    ):
+        """`bind` is called again after each change, so it must be cheap; its calls read the tensors that it was given,
+        and return new memory, views of them, or constants.
+
+        With `shared`, `inputs` are the caller's tensors, into which `advance` copies.
+        """
+        self._current = dict(inputs)
+        super().__init__(MappingProxyType(self._current), bind(self._current), names, carried)
+        self._bind = bind
+        self._changed = False
+        self._shared = dict(inputs) if shared else {}
+        self._callers = {name: _storage(tensor) for name, tensor in self._shared.items()}
+        """Storage of each input that is the caller's tensor."""
+        self._copied = 0
+
+    @property
+    def keeps_outputs(self) -> bool:
+        return True
+
+    def feed(self, name: str, value: "Tensor") -> int:
+        taken, copied = _like(_fitting(self.inputs, name, value, "the value"), value)
+        self._replace(name, taken, callers=not copied)
+        return copied
+
+    def call(self) -> None:
+        self._outputs = None  # frees memory that nobody else holds
+        if self._changed:
+            self._call = self._bind(self._distinct())
+            self._changed = False
+        super().call()
+        if self._callers:
+            storages = set(self._callers.values())
+            given: tuple[Tensor, ...] = self._outputs or ()
+            self._outputs = tuple(output.clone() if _storage(output) in storages else output for output in given)
+            pairs = zip(self._outputs, given, strict=True)
+            self._copied += sum(output.nbytes for output, before in pairs if output is not before)
+
+    def _carry(self, values: "Mapping[str, Tensor]") -> int:
+        copied, self._copied = self._copied, 0
+        for name, value in values.items():
+            if name in self._shared:
+                copied += _overwrite(self._shared[name], value)
+                self._replace(name, self._shared[name], callers=True)
+            else:
+                taken, more = _like(self._current[name], value)
+                self._replace(name, taken, callers=False)
+                copied += more
+        return copied
+
+    def _replace(self, name: str, tensor: "Tensor", callers: bool) -> None:
+        self._current[name] = tensor
+        self._changed = True
+        if callers:
+            self._callers[name] = _storage(tensor)
+        else:
+            self._callers.pop(name, None)
+
+    def _distinct(self) -> "Mapping[str, Tensor]":
+        """The inputs, each a tensor object of its own: dynamo compiles again for one object in two inputs."""
+        seen: set[int] = set()
+        for name, tensor in self._current.items():
+            if id(tensor) in seen:
+                self._current[name] = tensor.detach()
+            seen.add(id(self._current[name]))
+        return self._current
+
+
+class SwappingPort(Port):
+    """A port with two bindings: the carried outputs of one are inputs of the other, so `advance` copies nothing."""
+
+    __slots__ = ("_next",)
+
+    def __init__(
+        self,
+        first: "tuple[Mapping[str, Tensor], Callable[[], tuple[Tensor, ...]]]",
+        second: "tuple[Mapping[str, Tensor], Callable[[], tuple[Tensor, ...]]]",
+        names: Sequence[str],
+        carried: Mapping[str, str],
+    ):
+        """Each binding is the inputs, and the call that reads them. Inputs that are not carried are the same tensors in
+        both, so that they are fed once."""
+        super().__init__(*first, names, carried)
+        self._next = second
+
+    def _carry(self, _values: "Mapping[str, Tensor]") -> int:
+        now = (self.inputs, self._call)
+        (self.inputs, self._call), self._next = self._next, now
+        return 0
+
+
+def bound_port(
+    inputs: "Mapping[str, Tensor]",
+    results: "Sequence[Tensor]",
+    bind: "Callable[[Mapping[str, Tensor], Sequence[Tensor]], Callable[[], tuple[Tensor, ...]]]",
+    names: Sequence[str],
+    carried: Mapping[str, str],
+    shared: bool,
+) -> Port:
+    """The port of an engine whose calls write into given memory; `bind` takes inputs and results, all contiguous.
+
+    `inputs` are the caller's tensors; they are copied unless `shared`. Where outputs are carried, a second binding
+    reads their memory and writes into that of the inputs; all other inputs and outputs are the same in both bindings.
+    A shared port is bound once and its `advance` copies, because the caller's tensors must hold the current values.
+    Raises BakeoffError for a shared tensor that is not contiguous, and for carried outputs as `Port` does, but here.
+    """
+    if shared:
+        for name, tensor in inputs.items():
+            if not tensor.is_contiguous():
+                raise BakeoffError(
+                    f"The input {name} is not contiguous, and this engine reads only contiguous memory. "
+                    "Give a contiguous tensor, or leave shared out.",
+                    code="bad-input",
+                )
+    buffers = port_buffers(inputs, shared, contiguous=True)
+    first = bind(buffers, results)
+    if shared or not carried:
+        return Port(buffers, first, names, carried)
+    _check_carried(buffers, names, carried)
+    if len(results) != len(names):
+        raise _wrong_number(len(results), names)
+    other_inputs, other_results = dict(buffers), list(results)
+    for output, name in carried.items():
+        index = names.index(output)
+        _fitting(buffers, name, results[index], f"the output {output}, which is carried to it,")
+        other_inputs[name], other_results[index] = results[index], buffers[name]
+    return SwappingPort((buffers, first), (other_inputs, bind(other_inputs, other_results)), names, carried)
+
+
+def port_buffers(inputs: "Mapping[str, Tensor]", shared: bool, contiguous: bool = False) -> "dict[str, Tensor]":
+    """What a port reads: the tensors themselves if `shared`, else copies, as `buffers_like` makes them."""
+    return dict(inputs) if shared else buffers_like(inputs, contiguous)
 
 
 def buffers_like(inputs: "Mapping[str, Tensor]", contiguous: bool = False) -> "dict[str, Tensor]":
@@ -58,3 +274,80 @@ def buffers_like(inputs: "Mapping[str, Tensor]", contiguous: bool = False) -> "d
     layout = torch.contiguous_format if contiguous else torch.preserve_format
     with torch.inference_mode(False), torch.no_grad():
         return {name: tensor.clone(memory_format=layout) for name, tensor in inputs.items()}
+
+
+def _check_carried(inputs: "Mapping[str, Tensor]", names: Sequence[str], carried: Mapping[str, str]) -> None:
+    """Raise BakeoffError if a carried output or its input does not exist, or an input is named twice."""
+    for what, wanted, known in (("output", carried.keys(), names), ("input", carried.values(), inputs)):
+        for name in wanted:
+            if name not in known:
+                raise BakeoffError(
+                    f"carried names the {what} {name}, which does not exist. The {what}s are {', '.join(known)}.",
+                    code="bad-input",
+                )
+    twice = [name for name in inputs if list(carried.values()).count(name) > 1]
+    if twice:
+        raise BakeoffError(
+            f"carried makes two outputs the input {twice[0]}. Name each input at most once.", code="bad-input"
+        )
+
+
+def _fitting(inputs: "Mapping[str, Tensor]", name: str, value: "Tensor", what: str) -> "Tensor":
+    """The input of this name. Raises BakeoffError if there is none, or `value` differs in shape, dtype or device."""
+    if name not in inputs:
+        raise BakeoffError(f"The port has no input {name}. Its inputs are {', '.join(inputs)}.", code="bad-input")
+    own = inputs[name]
+    if (value.shape, value.dtype, value.device) != (own.shape, own.dtype, own.device):
+        raise BakeoffError(
+            f"The input {name} is {_described(own)}, but {what} is {_described(value)}. Convert it first.",
+            code="bad-input",
+        )
+    return own
+
+
+def _described(tensor: "Tensor") -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)} on {tensor.device}"
+
+
+def _wrong_number(found: int, names: Sequence[str]) -> BakeoffError:
+    return BakeoffError(
+        f"The engine returns {found} outputs, but {len(names)} names were given: {', '.join(names)}. "
+        "Name every output of the workload, in order.",
+        code="wrong-output",
+    )
+
+
+def _overwrite(buffer: "Tensor", value: "Tensor") -> int:
+    """Copy a value into a buffer; return the bytes: 0 if it is the buffer."""
+    if _same(value, buffer):
+        return 0
+    if _storage(value) == _storage(buffer):
+        value = value.clone()
+    buffer.copy_(value.detach() if value.requires_grad else value)
+    return value.nbytes
+
+
+def _like(own: "Tensor", value: "Tensor") -> "tuple[Tensor, int]":
+    """The value, or a copy where compiled code would treat it unlike `own`, and the bytes that were copied."""
+    import torch
+
+    if value.requires_grad or type(value) is not torch.Tensor:
+        value = value.detach()
+    if (
+        value.stride() == own.stride()
+        and value.data_ptr() % _ALIGNMENT == 0
+        and value.is_inference() == own.is_inference()
+    ):
+        return value, 0
+    with torch.inference_mode(own.is_inference()), torch.no_grad():
+        return torch.empty_like(own).copy_(value), value.nbytes
+
+
+def _same(one: "Tensor", other: "Tensor") -> bool:
+    """Whether two tensors of one shape are the same memory."""
+    return one.data_ptr() == other.data_ptr() and one.stride() == other.stride()
+
+
+def _storage(tensor: "Tensor") -> int:
+    """Address of the tensor's storage, the same for all its views."""
+    return tensor.untyped_storage().data_ptr()

@@ -91,6 +91,8 @@ class CompiledEngine(Engine):
     """Compile with inductor's `freezing`, which is set during the first call only."""
     copying: bool = False
     """Each call copies its inputs into the buffers of a captured graph."""
+    rebinding: bool = False
+    """As `Engine.rebinds`: nothing is captured, and each call returns new memory."""
     _run: Callable[..., Outputs] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -111,11 +113,17 @@ class CompiledEngine(Engine):
         self._run = self.compiled
         return outputs
 
+    def rebinds(self) -> bool:
+        return self.rebinding
+
     def copies_inputs(self) -> bool:
         return self.copying
 
     def activity(self) -> Mapping[str, int]:
         return read_counters("stats", "aot_autograd", "inductor")
+
+    def compilations(self) -> int:
+        return len(self.log.graphs)
 
     def prove(self) -> Proof:
         return self.prover()

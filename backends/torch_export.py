@@ -32,6 +32,7 @@ from bakeoff.backends.graphs import (
     input_layouts,
     operators,
 )
+from bakeoff.backends.port import NOTHING_CARRIED, Port, ReplacingPort, port_buffers
 from bakeoff.backends.pt2_files import check_program
 
 if TYPE_CHECKING:
@@ -49,6 +50,23 @@ class _Loaded(Engine):
 
     def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
         check_layouts(self.layouts, inputs)
+        return self._bind(inputs)
+
+    def port(
+        self,
+        inputs: "Mapping[str, Tensor]",
+        outputs: Sequence[str],
+        carried: Mapping[str, str] = NOTHING_CARRIED,
+        shared: bool = False,
+    ) -> Port:
+        """As Engine.port; layouts are checked once, because the port keeps them."""
+        check_layouts(self.layouts, inputs)
+        return ReplacingPort(port_buffers(inputs, shared), self._bind, outputs, carried, shared)
+
+    def rebinds(self) -> bool:
+        return True
+
+    def _bind(self, inputs: "Mapping[str, Tensor]") -> Call:
         run, tensors = self.run, tuple(inputs.values())
         return lambda: tuple(run(tensors))
 

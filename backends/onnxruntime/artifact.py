@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from bakeoff.backends.backend import Unsupported
 from bakeoff.backends.format import ArtifactFormat, HostRequirement, Opening, Run, WriteRequest, Written
-from bakeoff.backends.onnxruntime.binding import bind_tensors, run_settings, runner
+from bakeoff.backends.onnxruntime.binding import bind_tensors, new_results, run_settings, runner
 from bakeoff.backends.onnxruntime.export import export_model
 from bakeoff.backends.onnxruntime.onnx_files import add_model, check_model
 from bakeoff.backends.onnxruntime.options import provider_of
@@ -44,10 +44,12 @@ def _read(path: Path, _constants: Sequence[Path], opening: Opening) -> Run:
     except load_errors() as error:
         raise RuntimeError(str(error)) from error
     names, outputs = [value.name for value in opened.session.get_inputs()], outputs_of(opened.session)
+    output_names = [name for name, _, _ in outputs]
     run_bound, settings = runner(opened.session, opened.stream), run_settings(opened.stream)
 
     def run(tensors: "Sequence[Tensor]") -> "Sequence[Tensor]":
-        bound = bind_tensors(opened.session, names, tensors, outputs)
+        results = new_results(outputs, tensors[0].device)
+        bound = bind_tensors(opened.session, names, tensors, output_names, results)
         run_bound(bound.binding, settings)
         return bound.results
 

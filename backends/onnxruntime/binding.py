@@ -23,24 +23,26 @@ def bind_tensors(
     session: "onnxruntime.InferenceSession",
     names: "Sequence[str]",
     tensors: "Sequence[Tensor]",
-    outputs: "Sequence[tuple[str, tuple[int, ...], Any]]",
+    output_names: "Sequence[str]",
+    results: "Sequence[Tensor]",
 ) -> Bound:
-    """Bind the inputs in place and the outputs to new memory on the same device; only non-contiguous inputs are copied.
-
-    `outputs` are name, shape and torch dtype of each output.
-    """
-    import torch
-
+    """Bind the inputs and the memory of the outputs in place; only non-contiguous inputs are copied."""
     binding = session.io_binding()
     device = tensors[0].device
     kept = tuple(tensor.contiguous() for tensor in tensors)
-    results = tuple(torch.empty(shape, dtype=dtype, device=device) for _, shape, dtype in outputs)
     location = (device.type, device.index or 0)
     for name, tensor in zip(names, kept, strict=True):
         binding.bind_input(name, *location, _onnx_type(tensor), tensor.shape, tensor.data_ptr())
-    for (name, _, _), tensor in zip(outputs, results, strict=True):
+    for name, tensor in zip(output_names, results, strict=True):
         binding.bind_output(name, *location, _onnx_type(tensor), tensor.shape, tensor.data_ptr())
-    return Bound(binding, kept, results)
+    return Bound(binding, kept, tuple(results))
+
+
+def new_results(outputs: "Sequence[tuple[str, tuple[int, ...], Any]]", device: "torch.device") -> "tuple[Tensor, ...]":
+    """New memory for outputs, given as name, shape and torch dtype."""
+    import torch
+
+    return tuple(torch.empty(shape, dtype=dtype, device=device) for _, shape, dtype in outputs)
 
 
 def runner(session: "onnxruntime.InferenceSession", stream: "torch.cuda.Stream | None") -> "Callable[..., None]":

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from bakeoff.backends.backend import Call, Engine, Proof, Unavailable
 from bakeoff.backends.graphs import check_layouts
-from bakeoff.backends.onnxruntime.binding import bind_tensors, run_settings, runner
+from bakeoff.backends.onnxruntime.binding import bind_tensors, new_results, run_settings, runner
 from bakeoff.backends.onnxruntime.kernels import check_bf16_kernels, refusal
 from bakeoff.backends.onnxruntime.libraries import missing_library
 from bakeoff.backends.onnxruntime.options import INSTALL, PROVIDERS, Options, session_providers
 from bakeoff.backends.onnxruntime.placement import RECORDED
 from bakeoff.backends.onnxruntime.profile import read_profile, read_providers
-from bakeoff.backends.port import Port, buffers_like
+from bakeoff.backends.port import NOTHING_CARRIED, Port, bound_port
 from bakeoff.backends.tracing import TRACED_CALLS, Trace, trace_operators
 
 if TYPE_CHECKING:
@@ -57,16 +57,26 @@ class Session(Engine):
 
     def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
         check_layouts(self.layouts, inputs)
-        return self._bind(inputs)
+        return self._bind(inputs, self._results(inputs))
 
-    def port(self, inputs: "Mapping[str, Tensor]", outputs: Sequence[str]) -> Port:
-        """As Engine.port; the buffers are contiguous, because binding would copy others."""
+    def port(
+        self,
+        inputs: "Mapping[str, Tensor]",
+        outputs: Sequence[str],
+        carried: Mapping[str, str] = NOTHING_CARRIED,
+        shared: bool = False,
+    ) -> Port:
+        """As Engine.port; with carried outputs, two bindings over swapped memory, each captured for itself."""
         check_layouts(self.layouts, inputs)
-        buffers = buffers_like(inputs, contiguous=True)
-        return Port(buffers, self._bind(buffers), outputs)
+        return bound_port(inputs, self._results(inputs), self._bind, outputs, carried, shared)
 
-    def _bind(self, inputs: "Mapping[str, Tensor]") -> Call:
-        keep = bind_tensors(self.opened.session, self.inputs, tuple(inputs.values()), self.outputs)
+    def _results(self, inputs: "Mapping[str, Tensor]") -> "tuple[Tensor, ...]":
+        return new_results(self.outputs, next(iter(inputs.values())).device)
+
+    def _bind(self, inputs: "Mapping[str, Tensor]", results: "Sequence[Tensor]") -> Call:
+        """A call that reads the inputs, and writes the outputs into `results`."""
+        names = tuple(name for name, _, _ in self.outputs)
+        keep = bind_tensors(self.opened.session, self.inputs, tuple(inputs.values()), names, results)
         run = runner(self.opened.session, self.opened.stream)
         if self.captured:
             self.bound += 1
@@ -80,6 +90,10 @@ class Session(Engine):
 
     def captures(self) -> bool:
         return self.captured
+
+    def compilations(self) -> int:
+        """Captured graphs, one for each binding; 0 where nothing is captured."""
+        return self.bound
 
     def prove(self) -> Proof:
         return self.proof

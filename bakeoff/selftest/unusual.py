@@ -1,11 +1,11 @@
 """Backends that are unusual but correct: a check that reports one of them raises a false alarm."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from bakeoff.backends.backend import BuildContext, Call, Engine, ModuleEngine, NoOptions, Outputs
-from bakeoff.backends.port import Port, buffers_like
+from bakeoff.backends.port import NOTHING_CARRIED, Port, port_buffers
 from bakeoff.selftest.faulty import BoundEngine, Inputs, canary
 
 if TYPE_CHECKING:
@@ -164,9 +164,15 @@ class _CopyingEngine(Engine):
     def bind(self, inputs: Inputs) -> Call:
         return self._call(tuple(tensor.clone() for tensor in inputs.values()))
 
-    def port(self, inputs: Inputs, outputs: Sequence[str]) -> Port:
-        buffers = buffers_like(inputs)
-        return Port(buffers, self._call(tuple(buffers.values())), outputs)
+    def port(
+        self,
+        inputs: Inputs,
+        outputs: Sequence[str],
+        carried: Mapping[str, str] = NOTHING_CARRIED,
+        shared: bool = False,
+    ) -> Port:
+        buffers = port_buffers(inputs, shared)
+        return Port(buffers, self._call(tuple(buffers.values())), outputs, carried)
 
     def _call(self, tensors: "tuple[Tensor, ...]") -> Call:
         import torch

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from bakeoff.backends.backend import Call, Engine, Outputs
-from bakeoff.backends.port import Port, buffers_like
+from bakeoff.backends.port import NOTHING_CARRIED, Port, port_buffers
 from bakeoff.record.policy import Policy
 from bakeoff.worker.checks.changed_inputs import ChangeableInputs, find_changeable
 from bakeoff.worker.checks.outputs import same
@@ -71,9 +71,15 @@ class Copying(Engine):
 
 
 class CopyingWithPort(Copying):
-    def port(self, inputs: Inputs, outputs: Sequence[str]) -> Port:
-        buffers = buffers_like(inputs)
-        return Port(buffers, lambda: computed(buffers), outputs)
+    def port(
+        self,
+        inputs: Inputs,
+        outputs: Sequence[str],
+        carried: Mapping[str, str] = NOTHING_CARRIED,
+        shared: bool = False,
+    ) -> Port:
+        buffers = port_buffers(inputs, shared)
+        return Port(buffers, lambda: computed(buffers), outputs, carried)
 
 
 @dataclass

@@ -2,10 +2,11 @@
 
 A graph reads and writes fixed addresses, so each bound set of inputs gets its own capture. All captures share one
 memory pool: a later capture may place its outputs in memory that an earlier one freed, and a replay of the earlier one
-then overwrites them. So outputs are valid only until the next call, with whichever set of inputs.
+then overwrites them. So outputs are valid only until the next call, with whichever set of inputs. A port's capture has
+a pool of its own.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from bakeoff.backends.backend import (
     Proof,
 )
 from bakeoff.backends.graphs import TORCH
+from bakeoff.backends.port import NOTHING_CARRIED, Port, port_buffers
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -37,11 +39,27 @@ class _Captured(Engine):
     graphs: "list[Any]" = field(default_factory=list)
 
     def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
+        return self._capture(inputs, self.pool)
+
+    def port(
+        self,
+        inputs: "Mapping[str, Tensor]",
+        outputs: Sequence[str],
+        carried: Mapping[str, str] = NOTHING_CARRIED,
+        shared: bool = False,
+    ) -> Port:
+        """As Engine.port; no call but the port's own overwrites its outputs."""
+        import torch
+
+        buffers = port_buffers(inputs, shared)
+        return Port(buffers, self._capture(buffers, torch.cuda.graph_pool_handle()), outputs, carried)
+
+    def _capture(self, inputs: "Mapping[str, Tensor]", pool: Any) -> Call:
         import torch
 
         tensors = tuple(inputs.values())
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self.pool):
+        with torch.cuda.graph(graph, pool=pool):
             outputs: Outputs = self.module(*tensors)
         self.graphs.append(graph)
         replay, kept = graph.replay, (outputs, tensors)  # the graph uses the memory of both

@@ -135,7 +135,11 @@ def _build(module: "nn.Module", _inputs: "Mapping[str, Tensor]", options: Option
         call = replay
     tracer = partial(trace_operators, own=INDUCTOR_KERNELS)
     copying = captured and context.device == "cuda"
-    return CompiledEngine(call, compiler.log, compiler.prove, tracer, options.freezing, copying, not copying)
+    # The step that `replay` marks is the process's: it frees the outputs of all graphs that inductor captured in it
+    # (torch/_inductor/cudagraph_trees.py, CUDAGraphTreeManager.try_end_curr_execution).
+    return CompiledEngine(
+        call, compiler.log, compiler.prove, tracer, options.freezing, copying, rebinding=not copying, one_pool=copying
+    )
 
 
 BACKEND = Backend(

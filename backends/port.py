@@ -1,8 +1,9 @@
 """A port: an engine bound to named inputs that a loop gives new values before each call.
 
-There are three kinds, chosen by the engine (`Engine.port`), and a loop uses all of them in the same way:
+There are four kinds, chosen by the engine (`Engine.port`), and a loop uses all of them in the same way:
 - `Port` copies what it is given into the buffers that the engine was bound to.
 - `ReplacingPort` is for engines that read the tensors they are given at each call: values are replaced, not copied.
+- `CloningPort` is for engines whose outputs the next call of another engine may overwrite: it copies outputs too.
 - `SwappingPort` is for engines that write into given memory: two bindings, with carried inputs and outputs swapped.
 """
 
@@ -111,6 +112,23 @@ class Port:
             for name, value in values.items()
         }
         return sum(_overwrite(self.inputs[name], value) for name, value in kept.items())
+
+
+class CloningPort(Port):
+    """A port that copies all outputs to new memory in the call; `advance` returns these bytes too."""
+
+    __slots__ = ()
+
+    @property
+    def keeps_outputs(self) -> bool:
+        return True
+
+    def call(self) -> None:
+        self._outputs = tuple(output.clone() for output in self._call())
+        self._called = True
+
+    def _carry(self, values: "Mapping[str, Tensor]") -> int:
+        return sum(output.nbytes for output in self._outputs or ()) + super()._carry(values)
 
 
 class ReplacingPort(Port):

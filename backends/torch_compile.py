@@ -5,13 +5,14 @@ call of the engine and restored after it.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from bakeoff.backends.backend import Call, Engine, Outputs, Proof
 from bakeoff.backends.graphs import graph_hash, operators
+from bakeoff.backends.port import NOTHING_CARRIED, CloningPort, Port, port_buffers
 from bakeoff.backends.torch_internals import (
     CompileActivity,
     captured_functions,
@@ -93,6 +94,9 @@ class CompiledEngine(Engine):
     """Each call copies its inputs into the buffers of a captured graph."""
     rebinding: bool = False
     """As `Engine.rebinds`: nothing is captured, and each call returns new memory."""
+    one_pool: bool = False
+    """Outputs lie in a memory pool that all such engines of the process use, so that a call of any may overwrite them.
+    """
     _run: Callable[..., Outputs] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -112,6 +116,19 @@ class CompiledEngine(Engine):
         self.log.graph_breaks += (snapshot() - before).graph_breaks
         self._run = self.compiled
         return outputs
+
+    def port(
+        self,
+        inputs: "Mapping[str, Tensor]",
+        outputs: Sequence[str],
+        carried: Mapping[str, str] = NOTHING_CARRIED,
+        shared: bool = False,
+    ) -> Port:
+        """As Engine.port; outputs that another engine's call may overwrite are copied."""
+        if not self.one_pool:
+            return Engine.port(self, inputs, outputs, carried, shared)
+        buffers = port_buffers(inputs, shared)
+        return CloningPort(buffers, self.bind(buffers), outputs, carried)
 
     def rebinds(self) -> bool:
         return self.rebinding

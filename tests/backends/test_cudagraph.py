@@ -141,6 +141,24 @@ def test_a_port_replays_what_is_written_into_its_inputs(toy: Toy) -> None:
         (wanted,) = toy.module(*inputs.values())
         assert torch.allclose(port.outputs["y"], wanted, rtol=1e-5, atol=1e-6)
     assert toy.engine.activity() == captured
+    assert toy.engine.compilations() == len(toy.sets) + 1
+
+
+def test_a_port_carries_outputs_by_copying_and_captures_once(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+    pools: list[object] = []
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: "pool of a port")
+    monkeypatch.setattr(torch.cuda, "graph", lambda graph, pool: pools.append(pool) or capture(graph, "pool"))
+    port = toy.engine.port(toy.sets[0], ("y",), {"y": "x"})
+    assert pools == ["pool of a port"]
+    captured = toy.engine.compilations()
+    values = dict(toy.sets[0])
+    for _ in range(3):
+        port.call()
+        (values["x"],) = toy.module(*values.values())
+        assert port.advance() == values["x"].nbytes
+        assert torch.allclose(port.inputs["x"], values["x"], rtol=1e-5, atol=1e-6)
+    assert not port.keeps_outputs
+    assert toy.engine.compilations() == captured
 
 
 def test_feeding_it_is_measured_as_copies_into_what_it_replays(toy: Toy) -> None:

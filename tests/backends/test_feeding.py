@@ -12,8 +12,10 @@ from torch import Tensor, nn
 from toys import LIBRARY_WARNINGS
 
 from bakeoff.backends import resolve_backend
-from bakeoff.backends.backend import BuildContext, Engine, ModuleEngine, Outputs
+from bakeoff.backends.backend import BuildContext, Engine, ModuleEngine, Outputs, Proof
 from bakeoff.backends.port import Port
+from bakeoff.backends.torch_compile import CompiledEngine, CompileLog
+from bakeoff.backends.tracing import trace_operators
 from bakeoff.models.errors import BakeoffError
 from bakeoff.variant import options_of, parse_use
 from bakeoff.worker.torch_flags import flags
@@ -172,6 +174,52 @@ def test_everything_else_copies(tmp_path: Path) -> None:
     assert not port.keeps_outputs
     fed, advanced = check_loop(port)
     assert (fed, advanced) == ([BYTES] * 5, [BYTES] * 5), "the unchanged input is its own buffer"
+
+
+def test_outputs_in_a_pool_of_all_engines_are_copied() -> None:
+    """As with the CUDA graphs that torch captures: the second engine's call overwrites what the first returned."""
+    pool = torch.empty(3, 8, 16)
+
+    def run(*tensors: Tensor) -> Outputs:
+        return tuple(place.copy_(output) for place, output in zip(pool, Loop()(*tensors), strict=True))
+
+    def engine() -> CompiledEngine:
+        return CompiledEngine(run, CompileLog(), Proof, trace_operators, freezing=False, copying=True, one_pool=True)
+
+    first, second = (engine().port(drawn(seed), NAMES, CARRIED) for seed in (0, 1))
+    for port in (first, second):
+        port.call()
+    start = drawn(0)
+    torch.testing.assert_close(first.outputs["y"], start["x"] * 2 + start["state"] + start["other"])
+    assert first.advance() == 5 * BYTES
+    torch.testing.assert_close(first.inputs["state"], start["state"] * 0.5 + start["x"])
+    fed, advanced = check_loop(engine().port(drawn(0), NAMES, CARRIED))
+    assert (fed, advanced) == ([BYTES] * 5, [5 * BYTES] * 5)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("text", ["eager", "inductor", "inductor[mode=reduce-overhead]", "cudagraph", "aoti"])
+def test_a_gpu_loop(text: str, tmp_path: Path) -> None:
+    name, options = parse_use(text)
+    backend = resolve_backend(name)
+    inputs = {key: tensor.cuda() for key, tensor in drawn(0).items()}
+    context = BuildContext("", "cuda", "fp32", 1, tmp_path, tmp_path / "cache", lambda _seed: {})
+    assert backend.build is not None
+    with flags("fp32", 1):
+        engine = backend.build(NewOutputs().cuda(), inputs, options_of(backend, options or {}), context)
+        ports = [engine.port(inputs, NAMES, CARRIED) for _ in range(2)]
+        wanted = [dict(inputs), dict(inputs)]
+        for step in range(6):
+            for port, values in zip(ports, wanted, strict=True):
+                values["x"] = drawn(step)["x"].cuda()
+                port.feed("x", values["x"])
+                port.call()
+            for port, values in zip(ports, wanted, strict=True):
+                right = NewOutputs()(*values.values())
+                for found, output in zip(port.outputs.values(), right, strict=True):
+                    torch.testing.assert_close(found, output)
+                port.advance()
+                values |= {"state": right[1], "other": right[2]}
 
 
 @pytest.mark.parametrize("text", ["reused", "eager", "onnxruntime"])

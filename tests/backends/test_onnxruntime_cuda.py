@@ -362,6 +362,10 @@ class TestCalls:
         assert ids == [1, 2, None]
         assert made(None, 2).get_run_config_entry("gpu_graph_id") == "2"
         assert (captured.captures(), plain.captures()) == (True, False)
+        assert (captured.compilations(), plain.compilations()) == (2, 0)
+        captured.port({"x": torch.ones(2, 4)}, ("y",), {"y": "x"})
+        assert ids[3:] == [3, 4], "the two bindings over swapped memory"
+        assert captured.compilations() == 4
 
 
 class TestOptions:

@@ -1,5 +1,6 @@
 """Several engines in one process: each proves only its own graphs, and settings of one build do not affect the next."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ from torch import Tensor
 from toys import LIBRARY_WARNINGS, NEEDS_COMPILER, Toy, build_toy
 
 from bakeoff import backends
-from bakeoff.backends import torch_compile
-from bakeoff.worker.torch_flags import flags
+from bakeoff.backends import resolve_backend, torch_compile
+from bakeoff.backends.torch_internals import snapshot
+from bakeoff.worker.torch_flags import Flags, apply_flags, flags, read_flags
 
 pytestmark = [
     LIBRARY_WARNINGS,
@@ -104,6 +106,68 @@ def test_a_recompilation_is_proved_by_the_engine_that_was_compiled_again(tmp_pat
     (reason,) = sound.proof.recompiles
     assert str(z.shape[-1]) in reason
     assert sound.proof.graphs == 2
+
+
+def test_only_the_engine_that_was_compiled_again_counts_it(tmp_path: Path) -> None:
+    world, sound = (build_toy(f"{name}/inductor/fp32", tmp_path) for name in ("world", "sound"))
+    assert (world.engine.compilations(), sound.engine.compilations()) == (1, 1)
+    before = dict(world.engine.activity())
+    (z,) = sound.sets[0].values()
+    with flags("fp32", 1):
+        sound.engine.bind({"z": z[..., :-1].contiguous()})()
+        for call in world.built.calls:
+            call()
+    assert (world.engine.compilations(), sound.engine.compilations()) == (1, 2)
+    assert world.engine.activity() != before, "torch's counters are the whole process's"
+    assert world.engine.activity() == sound.engine.activity()
+
+
+def test_engines_of_other_dtypes_in_turn_are_not_compiled_again_under_their_own_flags(tmp_path: Path) -> None:
+    made: list[tuple[Toy, Flags]] = []
+    for dtype in ("fp32", "tf32"):
+        toy = build_toy(f"world/inductor/{dtype}", tmp_path)
+        with flags(dtype, 1):
+            made.append((toy, read_flags()))
+    before = read_flags()
+    with torch.no_grad():
+        for _ in range(3):
+            for toy, own in made:
+                apply_flags(own)
+                for call in toy.built.calls:
+                    call()
+        counts = [toy.engine.compilations() for toy, _ in made]
+        apply_flags(made[1][1])  # of tf32
+        made[0][0].built.calls[0]()
+    apply_flags(before)
+    assert counts == [1, 1]
+    assert made[0][0].engine.compilations() == 2, "without its own flags"
+
+
+def test_engines_of_all_compilers_in_one_process_prove_their_own_and_stay_compiled(tmp_path: Path) -> None:
+    """Each is built after the others were, and none resets what an earlier one compiled."""
+    texts = ("inductor/fp32", "inductor[freezing]/bf16", "aoti/fp32", "openvino/fp32", "onnxruntime/fp32")
+    alone: dict[str, Any] = {}
+    together: list[tuple[str, Toy]] = []
+    for text in texts:
+        backend = resolve_backend(text.partition("/")[0].partition("[")[0])
+        if backend.unavailable(backend.options(), "cpu") is None:
+            toy = build_toy(f"world/{text}", tmp_path)
+            assert toy.built.fallback is None
+            alone[text] = replace(toy.proof, recompiles=())
+            together.append((text, toy))
+    captured = snapshot().captured
+    for text, toy in (*together, *reversed(together)):
+        assert toy.error() < (1e-2 if text.endswith("bf16") else 1e-5)
+        assert toy.proof.recompiles == ()
+        assert replace(toy.proof, recompiles=()) == alone[text], "as when it was the newest"
+        assert toy.engine.compilations() == (1 if text.startswith("inductor") else 0)
+        assert toy.proof.graphs == 1
+        assert sum("scaled_dot_product_attention" in name for name in toy.proof.operators_inside) <= 1
+    assert snapshot().captured == captured
+    found = dict(together)
+    plain, frozen = found["inductor/fp32"].proof, found["inductor[freezing]/bf16"].proof
+    assert plain.facts["kernels_generated"] > 0 < frozen.facts["kernels_generated"]
+    assert (plain.facts["graph_cache_hits"], frozen.facts["graph_cache_hits"]) == (0, 0)
 
 
 class TestFreezing:

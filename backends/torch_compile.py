@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from bakeoff.backends.backend import Call, Engine, Outputs, Proof
@@ -152,8 +153,14 @@ class CompiledEngine(Engine):
 def compile_whole(
     module: "nn.Module", compiler: Callable[["fx.GraphModule", "list[Tensor]"], Any]
 ) -> Callable[..., Outputs]:
-    """Wrap the module in torch.compile as one graph with static shapes; a graph break raises at the first call."""
+    """Wrap the module in torch.compile as one graph with static shapes; a graph break raises at the first call.
+
+    Its compilations are kept apart from those of other modules of its class, of which dynamo allows eight in a process
+    (torch._dynamo.config.recompile_limit). Versions of torch without `isolate_recompiles` cannot do that: there the
+    first call of a ninth engine raises.
+    """
     import torch
 
-    compiled: Callable[..., Outputs] = torch.compile(module, backend=compiler, fullgraph=True, dynamic=False)
+    own = {"isolate_recompiles": True} if "isolate_recompiles" in signature(torch.compile).parameters else {}
+    compiled: Callable[..., Outputs] = torch.compile(module, backend=compiler, fullgraph=True, dynamic=False, **own)
     return compiled

@@ -1,6 +1,8 @@
 """Several engines in one process: each proves only its own graphs, and settings of one build do not affect the next."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +143,26 @@ def test_engines_of_other_dtypes_in_turn_are_not_compiled_again_under_their_own_
     apply_flags(before)
     assert counts == [1, 1]
     assert made[0][0].engine.compilations() == 2, "without its own flags"
+
+
+@pytest.mark.skipif("isolate_recompiles" not in signature(torch.compile).parameters, reason="this torch keeps eight")
+def test_a_process_holds_many_engines_of_one_class() -> None:
+    """Dynamo keeps eight compilations of a function, and with fullgraph=True it raises at the ninth."""
+    compiled: list[int] = []
+
+    def build(width: int) -> Callable[..., Any]:
+        def compiler(graph: torch.fx.GraphModule, _inputs: list[Tensor]) -> Any:
+            compiled.append(width)
+            return graph.forward
+
+        return torch_compile.compile_whole(torch.nn.Sequential(torch.nn.Linear(width, width)), compiler)
+
+    with torch.no_grad():
+        engines = {width: build(width) for width in range(1, 13)}
+        for _ in range(2):
+            for width, call in engines.items():
+                assert call(torch.ones(1, width)).shape == (1, width)
+    assert compiled == list(engines)
 
 
 def test_engines_of_all_compilers_in_one_process_prove_their_own_and_stay_compiled(tmp_path: Path) -> None:

@@ -39,8 +39,10 @@ class Given:
     function: str = ""
     """Function of the glue module that makes it; "" for a plain draw by seed, session or unit, and name.
 
-    It takes (session, unit, draw), where unit is -1 for values of a session and draw(key, shape, kind) returns a drawn
-    fp32 tensor that depends on the seed and its arguments alone, and returns an fp32 tensor."""
+    It takes (session, unit, draw, *arguments), where unit is -1 for values of a session and draw(key, shape, kind)
+    returns a drawn fp32 tensor that depends on the seed, the session and these alone. It returns an fp32 tensor."""
+    arguments: tuple[Any, ...] = ()
+    """Facts that the function needs, such as a component's config."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +56,13 @@ class Call:
     """Every input of the workload to the value that it takes."""
     outputs: Mapping[str, str]
     """Outputs of the workload to the values that they become; an output that nothing uses may be left out. A value
-    from a call is valid until the next call of the same program."""
+    from a call is valid until the next call of the same program; one that is a window is copied into the window."""
 
 
 @dataclass(frozen=True, slots=True)
 class Glue:
-    """Arithmetic between calls: a function of the glue module, from values and numbers to new values."""
+    """Arithmetic between calls: a function of the glue module, from values and numbers to new values. It changes none
+    of its inputs; its outputs may be views of them."""
 
     function: str
     inputs: tuple[str, ...]
@@ -136,7 +139,10 @@ class Loop:
     """Facts to state beside every number, such as the window of an audio decoder and the number of steps."""
 
     def __post_init__(self) -> None:
-        _check(self)
+        """Raises BakeoffError for a loop that cannot run; check.py lists what is refused."""
+        from bakeoff.models.pipelines.check import check_loop  # it reads the types of this file
+
+        check_loop(self)
 
     def operations(self, unit: int) -> tuple[Operation, ...]:
         """Of unit `unit` of a session, from 0."""
@@ -196,33 +202,6 @@ class Pipeline:
                 return preset
         known = ", ".join(preset.name for preset in self.presets)
         raise BakeoffError(f"pipeline {self.name} has no preset '{name}'; it has {known}", code="unknown-name")
-
-
-def _check(loop: Loop) -> None:
-    """Raises BakeoffError where an operation reads a value that nothing made, or that is not valid any more."""
-    known = {value.name for value in loop.given}
-    known |= _written(loop.opened, known, "open")
-    for index, operations in enumerate((*loop.opening, loop.steady)):
-        where = f"opening unit {index}" if index < len(loop.opening) else "a steady unit"
-        known |= _written(operations, known, where)
-    missing = [name for name in (*loop.state, *(output.name for output in loop.outputs)) if name not in known]
-    if missing:
-        raise BakeoffError(f"pipeline: nothing makes the value {missing[0]}", code="bad-config")
-    programs = {(program.slot, program.workload) for program in loop.programs}
-    for operations in (loop.opened, *loop.opening, loop.steady):
-        for op in operations:
-            if isinstance(op, Call) and (op.slot, op.program) not in programs:
-                raise BakeoffError(f"pipeline: {op.slot}.{op.program} is called but not a program", code="bad-config")
-
-
-def _written(operations: tuple[Operation, ...], known: set[str], where: str) -> set[str]:
-    written: set[str] = set()
-    for op in operations:
-        for name in read_by(op):
-            if name not in known and name not in written:
-                raise BakeoffError(f"pipeline: {where} reads {name}, which nothing made before", code="bad-config")
-        written.update(made_by(op))
-    return written
 
 
 def read_by(op: Operation) -> Iterator[str]:

@@ -15,7 +15,7 @@ depends on the number of frames in the window, so the key is rotated in each ste
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from bakeoff.models.component import (
@@ -353,12 +353,20 @@ _PRESET_TINY = Config(
     control_dim=64,
 )
 
+_PRESET_TINY_DECODED = replace(_PRESET_TINY, channels=16, audio_channels=8)
+"""With latents that `image:tiny` and `audio:tiny` can decode; those of `tiny` are fixed by its golden files."""
+
 SPEC = Component(
     name="wm",
     summary="audio-video world model: a diffusion transformer over a window of frames with a KV cache",
     credit="OWL, Wayfarer Labs: owl-wms",
     config_type=Config,
-    presets=(Preset("1b", _PRESET_1B), Preset("200m", _PRESET_200M), Preset("tiny", _PRESET_TINY, "reduced")),
+    presets=(
+        Preset("1b", _PRESET_1B),
+        Preset("200m", _PRESET_200M),
+        Preset("tiny", _PRESET_TINY, "reduced"),
+        Preset("tiny-decoded", _PRESET_TINY_DECODED, "reduced, with latents for image:tiny and audio:tiny"),
+    ),
     default_preset={"cpu": "200m", "cuda": "1b"},
     default_workloads={"cpu": ("step",), "cuda": ("step",)},
     workload_names=workload_names,

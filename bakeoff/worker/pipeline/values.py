@@ -32,7 +32,7 @@ class GivenValues:
             return draw(TensorSpec(key, shape, kind), f"{self.seed}:{session}:{key}")
 
         if given.function:
-            value: Tensor = getattr(self.glue, given.function)(session, unit, drawn)
+            value: Tensor = getattr(self.glue, given.function)(session, unit, drawn, *given.arguments)
         else:
             value = drawn(f"{given.name}:{unit}", given.shape, given.draw)
         spec = TensorSpec(given.name, given.shape, given.draw, given.keep_fp32)

@@ -104,6 +104,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Exported:
     folder = tmp_path_factory.mktemp("small")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BAKEOFF_CACHE", str(folder / "cache"))
+        patch.setenv("BAKEOFF_LOCKS", str(folder / "locks"))
         return exported("wm:tiny.step4/torch.export/fp32@cpu", folder / "artifact", folder / "runs")
 
 
@@ -179,6 +180,7 @@ def blocks(tmp_path_factory: pytest.TempPathFactory) -> Exported:
     folder = tmp_path_factory.mktemp("blocks")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BAKEOFF_CACHE", str(folder / "cache"))
+        patch.setenv("BAKEOFF_LOCKS", str(folder / "locks"))
         return exported("matrix-vae:tiny.steady3/torch.export/fp32@cpu", folder / "artifact", folder / "runs")
 
 
@@ -298,6 +300,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Exported:
     folder = tmp_path_factory.mktemp("models")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BAKEOFF_CACHE", str(folder / "cache"))
+        patch.setenv("BAKEOFF_LOCKS", str(folder / "locks"))
         return exported("wm:tiny.step/onnxruntime/fp32@cpu", folder / "artifact", folder / "runs")
 
 

@@ -219,6 +219,8 @@ class PipelineRecord:
     note: str = ""
     selftest: SelftestStamp | None = None
     phase_s: dict[str, float] = field(default_factory=dict)
+    phase_calls: dict[str, int] = field(default_factory=dict)
+    """Phase of a steady unit to the calls of programs within it."""
 
     @property
     def status(self) -> Status:

@@ -1,0 +1,238 @@
+"""Figures of a pipeline's run, computed from the integer nanoseconds of its steady units and never stored."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import Literal
+
+from bakeoff.record.pipeline import LineKind, PipelineRecord, Units
+from bakeoff.record.statistics import interval_ranks, summarise_ns
+from bakeoff.record.verdict import LEAST_DIFFERENCE
+
+FEWEST_FOR_INTERVAL = 6
+"""Units: the range of five holds the median with less than 95 %."""
+FEWEST_FOR_P99 = 100
+"""Units: of fewer, the 99th percentile by nearest rank is the largest one."""
+_BETWEEN: Mapping[LineKind, int] = {"phase": 0, "glue": 1, "copies": 2, "unattributed": 3}
+
+
+@dataclass(frozen=True, slots=True)
+class FrameFigures:
+    """What a video frame costs in the steady units of a run."""
+
+    units: int
+    frames: int
+    """Video frames of all these units."""
+    ms_a_frame: float
+    """Median over units of the wall time divided by the frames."""
+    interval: tuple[float, float] | None
+    """The 95 % interval of that median; None for fewer than six units."""
+    p99_ms: float | None
+    """99th percentile of milliseconds a frame, by nearest rank; None for fewer than 100 units."""
+    frames_per_s: float
+    """Frames over wall time, of all these units together."""
+    units_per_s: float
+    first_frame_ms: float | None
+    """Opening of the first session and its first unit; None where the run lacks them."""
+    real_time: float
+    """Frames a second over the rate that the model was made for."""
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseRow:
+    """One line of the account, over all steady units."""
+
+    name: str
+    kind: LineKind
+    slot: str
+    calls: int | None
+    """Calls of programs in a unit; None for lines without calls, and where the record does not tell."""
+    ns: int
+    """Total over the units."""
+    ms: float
+    """Mean a unit, in milliseconds."""
+    thousandths: int
+    """Share of the units' time; those of all rows add up to 1,000."""
+
+    @property
+    def share(self) -> str:
+        return f"{self.thousandths / 10:.1f} %"
+
+
+@dataclass(frozen=True, slots=True)
+class LineDifference:
+    """One line of the account in two mixes: mean milliseconds a unit."""
+
+    name: str
+    before_ms: float
+    after_ms: float
+
+
+Word = Literal["faster", "slower", "no difference shown", "too few units"]
+
+
+@dataclass(frozen=True, slots=True)
+class BeforeAfter:
+    """Two mixes that took turns unit by unit."""
+
+    word: Word
+    """What the second mix is, held against the first."""
+    ratio: float
+    """Median over pairs of units of the first mix's time divided by the second's: above 1 where the second is faster."""
+    interval: tuple[float, float] | None
+    """The 95 % interval of that median; None for fewer than six pairs."""
+    pairs: int
+    lines: tuple[LineDifference, ...]
+    """They add up to the difference of the mean units."""
+
+
+def steady(units: Units) -> list[int]:
+    """Positions of the units that figures are computed from: steady ones in which nothing was compiled or captured."""
+    return [place for place, kind in enumerate(units.kinds) if kind == "steady" and str(place) not in units.moved]
+
+
+def figures(record: PipelineRecord) -> FrameFigures | None:
+    """Figures of the steady units; None where there is no such unit, or where they deliver no frames."""
+    units = record.measurement.units
+    chosen = steady(units) if units is not None else []
+    if units is None or not any(units.frames[place] for place in chosen):
+        return None
+    wall_s = sum(units.wall_ns[place] for place in chosen) / 1e9
+    frames = sum(units.frames[place] for place in chosen)
+    samples = [units.wall_ns[place] / units.frames[place] for place in chosen if units.frames[place]]
+    summary = summarise_ns([round(sample) for sample in samples])
+    opened = record.measurement.opened_ns
+    return FrameFigures(
+        units=len(chosen),
+        frames=frames,
+        ms_a_frame=summary.median_ms,
+        interval=(summary.low_ms, summary.high_ms) if len(samples) >= FEWEST_FOR_INTERVAL else None,
+        p99_ms=nearest_rank(samples, 0.99) / 1e6 if len(samples) >= FEWEST_FOR_P99 else None,
+        frames_per_s=frames / wall_s,
+        units_per_s=len(chosen) / wall_s,
+        first_frame_ms=(opened[0] + units.wall_ns[0]) / 1e6 if opened else None,
+        real_time=frames / wall_s / record.frame_rate,
+    )
+
+
+def nearest_rank(values: Sequence[float], share: float) -> float:
+    """The smallest of the values that at least `share` of them do not exceed. Raises ValueError without values."""
+    if not values:
+        raise ValueError("no values")
+    return sorted(values)[max(0, ceil(round(share * len(values), 9)) - 1)]
+
+
+def shares(parts: Sequence[int]) -> tuple[int, ...]:
+    """Each part's share of their sum in thousandths; they add up to 1,000 (largest remainders are rounded up).
+
+    All are 0 where the sum is 0.
+    """
+    total = sum(parts)
+    if total == 0:
+        return (0,) * len(parts)
+    whole = [part * 1000 // total for part in parts]
+    order = sorted(range(len(parts)), key=lambda place: (-(parts[place] * 1000 % total), place))
+    for place in order[: 1000 - sum(whole)]:
+        whole[place] += 1
+    return tuple(whole)
+
+
+def phases(record: PipelineRecord) -> tuple[PhaseRow, ...]:
+    """The account of the steady units: phases in the order of a unit, then glue, copies and what has no name."""
+    units = record.measurement.units
+    chosen = steady(units) if units is not None else []
+    if units is None or not chosen:
+        return ()
+    lines = sorted(units.lines, key=lambda line: _BETWEEN[line.kind])
+    totals = [sum(line.ns[place] for place in chosen) for line in lines]
+    slots = [line.slot for line in lines if line.kind == "phase"]
+    return tuple(
+        PhaseRow(
+            name=line.name,
+            kind=line.kind,
+            slot=line.slot,
+            calls=_calls(record, line.name, line.slot, slots.count(line.slot)) if line.slot else None,
+            ns=total,
+            ms=total / len(chosen) / 1e6,
+            thousandths=share,
+        )
+        for line, total, share in zip(lines, totals, shares(totals), strict=True)
+    )
+
+
+def _calls(record: PipelineRecord, phase: str, slot: str, phases_of_slot: int) -> int | None:
+    """Calls of a phase in a unit; where the record lacks them, those of its slot if the slot has no other phase."""
+    if phase in record.phase_calls:
+        return record.phase_calls[phase]
+    if phases_of_slot > 1:
+        return None
+    return sum(count for program, count in record.calls.items() if program.partition(".")[0] == slot)
+
+
+def violation(units: Units) -> str | None:
+    """What is wrong with the account: the first unit whose lines do not add up to its wall time; None if nothing is."""
+    count = len(units.wall_ns)
+    held: list[tuple[str, Sequence[object]]] = [
+        ("started_ns", units.started_ns),
+        ("frames", units.frames),
+        ("kinds", units.kinds),
+        ("sessions", units.sessions),
+        ("copied_bytes", units.copied_bytes),
+        *((f"line {line.name}", line.ns) for line in units.lines),
+        *((f"calls of {entry.slot}.{entry.program}", entry.calls) for entry in units.programs),
+        *((f"times of {entry.slot}.{entry.program}", entry.ns) for entry in units.programs),
+    ]
+    for name, values in held:
+        if len(values) != count:
+            return f"{name} has {len(values)} entries for {count} units"
+    for place, wall_ns in enumerate(units.wall_ns):
+        for line in units.lines:
+            if line.ns[place] < 0:
+                return f"unit {place}: line {line.name} is {line.ns[place]} ns"
+        total = sum(line.ns[place] for line in units.lines)
+        if total != wall_ns:
+            return f"unit {place}: its lines add up to {total} ns, but it took {wall_ns} ns"
+    return None
+
+
+def before_after(before: PipelineRecord, after: PipelineRecord) -> BeforeAfter | None:
+    """Two mixes of one run held against each other; None where they did not take turns, or share no steady unit.
+
+    The ratio and its interval come from the same quantity, the ratio of each pair of units. Both workers are one
+    process each, so a difference of two processes of the same program (bakeoff.record.verdict) is part of it.
+    """
+    a, b = before.measurement.units, after.measurement.units
+    together = before.run == after.run and before.how == after.how == "interleaved"
+    if a is None or b is None or not together:
+        return None
+    pairs = sorted(set(steady(a)) & set(steady(b)))
+    if not pairs:
+        return None
+    ratios = sorted(a.wall_ns[place] / b.wall_ns[place] for place in pairs)
+    middle = (ratios[(len(ratios) - 1) // 2] + ratios[len(ratios) // 2]) / 2
+    low, high = (ratios[rank] for rank in interval_ranks(len(ratios)))
+    enough = len(pairs) >= FEWEST_FOR_INTERVAL
+    before_rows, after_rows = ({row.name: row for row in phases(record)} for record in (before, after))
+    names = sorted({**before_rows, **after_rows}, key=lambda name: _place(name, before_rows, after_rows))
+    return BeforeAfter(
+        word=_word(middle, low, high) if enough else "too few units",
+        ratio=middle,
+        interval=(low, high) if enough else None,
+        pairs=len(pairs),
+        lines=tuple(LineDifference(name, _ms(before_rows.get(name)), _ms(after_rows.get(name))) for name in names),
+    )
+
+
+def _place(name: str, *rows: Mapping[str, PhaseRow]) -> int:
+    """Phases first, in the order they come (sorting is stable)."""
+    return next(_BETWEEN[found[name].kind] for found in rows if name in found)
+
+
+def _ms(row: PhaseRow | None) -> float:
+    return row.ms if row is not None else 0.0
+
+
+def _word(ratio: float, low: float, high: float) -> Word:
+    if low > 1 and ratio > 1 + LEAST_DIFFERENCE:
+        return "faster"
+    return "slower" if high < 1 and ratio < 1 / (1 + LEAST_DIFFERENCE) else "no difference shown"

@@ -1,0 +1,169 @@
+"""What the records of a pipeline's components predict for a unit, held against the unit as it was measured.
+
+A unit is predicted as the calls of its programs, each with the median of its own record. What lies between the programs
+is not predicted, so it is a part of the difference.
+"""
+
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import median
+
+from bakeoff.record.frames import figures, phases
+from bakeoff.record.pipeline import PipelineRecord, SlotProgram
+
+BETWEEN = "between programs"
+
+
+@dataclass(frozen=True, slots=True)
+class SlotTime:
+    """A slot's time a unit: predicted, alone and inside of the loop, in milliseconds."""
+
+    slot: str
+    """`between programs` for glue, copies, phases without programs and what has no name."""
+    predicted_ms: float | None
+    """From its parts; None where a program has none."""
+    alone_ms: float | None
+    """From calls alone in the same process; None where there are none."""
+    inside_ms: float
+    difference_ms: float | None
+    """Inside less predicted; those of all slots add up to that of the unit."""
+    share: float | None
+    """Of the whole difference; negative where it is of the other sign. None where the whole is not known or is 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """A unit from the parts' records against the mean measured unit."""
+
+    slots: tuple[SlotTime, ...]
+    unit_ms: float
+    """Mean measured unit."""
+    predicted_ms: float | None
+    frames_per_s: float | None
+    """Predicted."""
+    error: float | None
+    """Predicted over measured frames a second, less 1: above 0 where the parts promise more than the loop gives."""
+    missing: tuple[SlotProgram, ...]
+    """Programs of a unit that no record predicts."""
+
+    @property
+    def largest(self) -> SlotTime | None:
+        """The slot with the largest part of the difference, of the same sign."""
+        found = [row for row in self.slots if row.share is not None and row.share > 0]
+        return max(found, key=lambda row: row.share or 0.0, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySum:
+    """The peak of a run with all components in place, beside the sum of its parts' peaks."""
+
+    peak_bytes: int | None
+    meter: str
+    """`device` or `resident`."""
+    parts_bytes: int | None
+    """Sum over the programs whose records state a peak; None where none does."""
+    without: tuple[str, ...]
+    """`slot.program` of those whose peak is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsHeld:
+    """How often a slot's weights are in memory."""
+
+    slot: str
+    programs: int
+    copies: int
+    bytes: int
+    """Of all copies."""
+
+
+def prediction(record: PipelineRecord) -> Prediction | None:
+    """None where the run has no steady unit to hold a prediction against."""
+    measured, rows = figures(record), phases(record)
+    if measured is None:
+        return None
+    inside: dict[str, float] = {}
+    for row in rows:
+        inside[row.slot or BETWEEN] = inside.get(row.slot or BETWEEN, 0.0) + row.ms
+    predicted: dict[str, float | None] = {BETWEEN: 0.0}
+    alone: dict[str, float | None] = {BETWEEN: None}
+    missing = []
+    for program in record.measurement.programs:
+        calls = record.calls.get(f"{program.slot}.{program.variant.workload}", 0)
+        if calls:
+            part_ms = calls * program.part_median_ns / 1e6 if program.part else None
+            alone_ms = calls * median(program.alone_ns) / 1e6 if program.alone_ns else None
+            predicted[program.slot] = _plus(predicted.get(program.slot, 0.0), part_ms)
+            alone[program.slot] = _plus(alone.get(program.slot, 0.0), alone_ms)
+            missing += [program] if part_ms is None else []
+    unit_ms = sum(inside.values())
+    total = _sum(predicted.get(slot) for slot in {**predicted, **inside})
+    whole = unit_ms - total if total is not None else None
+    order = [*(slot for slot in {**inside, **predicted} if slot != BETWEEN), BETWEEN]
+    frames_per_s = measured.frames / measured.units * 1e3 / total if total else None
+    return Prediction(
+        slots=tuple(_slot(slot, predicted.get(slot), alone.get(slot), inside.get(slot, 0.0), whole) for slot in order),
+        unit_ms=unit_ms,
+        predicted_ms=total,
+        frames_per_s=frames_per_s,
+        error=frames_per_s / measured.frames_per_s - 1 if frames_per_s is not None else None,
+        missing=tuple(missing),
+    )
+
+
+def _slot(
+    slot: str, predicted_ms: float | None, alone_ms: float | None, inside_ms: float, whole: float | None
+) -> SlotTime:
+    difference = inside_ms - predicted_ms if predicted_ms is not None else None
+    share = difference / whole if difference is not None and whole else None
+    return SlotTime(slot, predicted_ms, alone_ms, inside_ms, difference, share)
+
+
+def _plus(total: float | None, part: float | None) -> float | None:
+    return None if total is None or part is None else total + part
+
+
+def _sum(parts: Iterable[float | None]) -> float | None:
+    """The sum; None if a part is not known."""
+    total: float | None = 0.0
+    for part in parts:
+        total = _plus(total, part)
+    return total
+
+
+def sweep_command(program: SlotProgram, threads: int) -> str:
+    """The command that makes the record which predicts this program."""
+    variant = program.variant
+    words = ["bakeoff", "sweep", variant.component, "--preset", variant.preset, "--workload", variant.workload]
+    words += ["--backends", variant.backend, "--dtype", variant.dtype, "--device", variant.device]
+    words += ["--batch", str(program.batch)] if program.batch != 1 else []
+    return shlex.join([*words, "--threads", str(threads)])
+
+
+def memory_sum(record: PipelineRecord) -> MemorySum | None:
+    """None where the run measured no memory."""
+    memory = record.measurement.memory
+    if memory is None:
+        return None
+    on_device = memory.device_peak_bytes is not None
+    names = [f"{program.slot}.{program.variant.workload}" for program in record.measurement.programs]
+    return MemorySum(
+        peak_bytes=memory.device_peak_bytes if on_device else memory.host_peak_bytes,
+        meter="device" if on_device else "resident",
+        parts_bytes=sum(memory.parts_bytes.values()) if memory.parts_bytes else None,
+        without=tuple(name for name in names if name not in memory.parts_bytes),
+    )
+
+
+def weights_held(record: PipelineRecord) -> tuple[WeightsHeld, ...]:
+    """By slot, of the programs that have weights."""
+    found: dict[str, list[SlotProgram]] = {}
+    for program in record.measurement.programs:
+        if program.weights_bytes:
+            found.setdefault(program.slot, []).append(program)
+    return tuple(
+        WeightsHeld(slot, len(programs), len(own), sum(program.weights_bytes for program in own))
+        for slot, programs in found.items()
+        if (own := [program for program in programs if not program.shares_weights])
+    )

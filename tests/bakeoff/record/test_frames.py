@@ -1,0 +1,234 @@
+"""Figures of pipelines: facts that can be computed by hand, and identities that hold for any units."""
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pipeline_records import BEST, EAGER, measured, pipeline_record, programs, run_of_two, scaled, units
+
+from bakeoff.record.codec import decode, encode
+from bakeoff.record.frames import before_after, figures, nearest_rank, phases, shares, steady, violation
+from bakeoff.record.pipeline import PipelineRecord, UnitKind, Units
+from bakeoff.record.prediction import BETWEEN, memory_sum, prediction, sweep_command, weights_held
+from bakeoff.record.store import load_all
+
+RUNS = Path(__file__).parents[3] / "runs"
+
+
+def of_units(made: Units, **changes: object) -> PipelineRecord:
+    return pipeline_record(made=replace(measured(), units=made), **changes)
+
+
+class TestRates:
+    def test_frames_are_over_wall_time_and_never_multiplied_by_steps(self) -> None:
+        blocks = [{"denoise": 4 * 50.0} for _ in range(10)]
+        found = figures(of_units(units(blocks, frames=[3] * 10), unit="block"))
+        assert found is not None
+        assert found.frames_per_s == pytest.approx(15, rel=1e-12)
+        assert found.units_per_s == pytest.approx(5, rel=1e-12)
+        assert found.ms_a_frame == pytest.approx(200 / 3, abs=1e-6)
+        assert found.real_time == pytest.approx(15 / 25)
+
+    def test_matrix_delivers_twelve_frames_a_block_less_three(self) -> None:
+        for blocks in range(2, 40):
+            kinds: list[UnitKind] = ["opening", *(["steady"] * (blocks - 1))]
+            made = units([{"denoise": 120.0}] * blocks, kinds, [9, *([12] * (blocks - 1))])
+            found = figures(of_units(made))
+            assert found is not None
+            assert sum(made.frames) == 12 * blocks - 3
+            assert found.frames == 12 * (blocks - 1), "the opening block is in no figure"
+            assert found.frames_per_s == pytest.approx(100)
+
+    def test_rates_of_random_units(self) -> None:
+        for seed in range(50):
+            draw = random.Random(seed)
+            count = draw.randint(1, 60)
+            times = [{"denoise": draw.uniform(1, 500)} for _ in range(count)]
+            frames = [draw.randint(1, 12) for _ in range(count)]
+            made = units(times, frames=frames)
+            found = figures(of_units(made))
+            assert found is not None
+            seconds = sum(made.wall_ns) / 1e9
+            assert found.frames_per_s * seconds == pytest.approx(sum(frames))
+            assert found.units_per_s * seconds == pytest.approx(count)
+
+    def test_time_to_the_first_frame_is_the_opening_and_the_first_unit(self) -> None:
+        found = figures(pipeline_record())
+        assert found is not None
+        assert found.first_frame_ms == pytest.approx(250 + 220)
+        without = figures(pipeline_record(made=replace(measured(), opened_ns=())))
+        assert without is not None
+        assert without.first_frame_ms is None
+
+    def test_too_few_units_have_no_interval_and_no_p99(self) -> None:
+        counts = {5: (False, False), 6: (True, False), 99: (True, False), 100: (True, True)}
+        for count, wanted in counts.items():
+            found = figures(of_units(units(scaled(1.0, count))))
+            assert found is not None
+            assert (found.interval is not None, found.p99_ms is not None) == wanted
+
+    def test_nearest_rank(self) -> None:
+        assert nearest_rank(range(1, 101), 0.99) == 99
+        assert nearest_rank(range(1, 102), 0.99) == 100
+        assert nearest_rank([3, 1, 2], 0.5) == 2
+        assert nearest_rank([7], 0.99) == 7
+        with pytest.raises(ValueError, match="no values"):
+            nearest_rank([], 0.99)
+
+
+class TestSteadyUnits:
+    def test_opening_filling_and_recompiled_units_are_in_no_figure(self) -> None:
+        kinds: list[UnitKind] = ["opening", "filling", "steady", "steady", "steady"]
+        made = units([{"denoise": ms} for ms in (900, 700, 10, 500, 10)], kinds, moved={"3": ("wm.step",)})
+        assert steady(made) == [2, 4]
+        found = figures(of_units(made))
+        assert found is not None
+        assert (found.units, found.ms_a_frame) == (2, 10)
+        assert [row.ms for row in phases(of_units(made))] == [10]
+
+    def test_a_run_without_a_steady_unit_has_no_figures(self) -> None:
+        record = of_units(units([{"denoise": 900.0}], ["opening"]))
+        assert figures(record) is None
+        assert phases(record) == ()
+        assert prediction(record) is None
+
+
+class TestAccount:
+    def test_shares_add_up_exactly_as_printed(self) -> None:
+        for seed in range(300):
+            draw = random.Random(seed)
+            parts = [draw.randint(0, 10 ** draw.randint(1, 12)) for _ in range(draw.randint(1, 12))]
+            found = shares(parts)
+            if sum(parts):
+                assert sum(found) == 1000
+                for part, share in zip(parts, found, strict=True):
+                    assert abs(part * 1000 - share * sum(parts)) < sum(parts), "off by less than a tenth of a percent"
+        assert shares([1, 1, 1]) == (334, 333, 333)
+        assert shares([0, 0]) == (0, 0)
+
+    def test_phases_of_known_length(self) -> None:
+        made = units([{"denoise": 5.0, "decode": 3.0, "present": 2.0, "glue": 1.0}] * 20)
+        found = {row.name: row.share for row in phases(of_units(made))}
+        assert found == {"denoise": "45.4 %", "decode": "27.3 %", "present": "18.2 %", "glue": "9.1 %"}
+
+    def test_lines_come_in_the_order_of_a_unit(self) -> None:
+        made = units([{"copies": 1.0, "denoise": 2.0, "unattributed": 1.0, "decode": 1.0, "glue": 1.0}])
+        names = [row.name for row in phases(of_units(made))]
+        assert names == ["denoise", "decode", "glue", "copies", "unattributed"]
+
+    def test_calls_of_a_phase(self) -> None:
+        assert {row.name: row.calls for row in phases(pipeline_record())}["denoise"] == 4
+        untold = pipeline_record(phase_calls={})
+        assert {row.name: row.calls for row in phases(untold)}["denoise"] == 4, "its slot has no other phase"
+        made = replace(measured(), units=units([{"denoise": 1.0, "again": 1.0}]))
+        lines = tuple(replace(line, slot="wm") for line in made.units.lines)  # type: ignore[union-attr]
+        made = replace(made, units=replace(made.units, lines=lines))  # type: ignore[type-var]
+        assert [row.calls for row in phases(pipeline_record(made=made, phase_calls={}))] == [None, None]
+
+    def test_a_violated_identity_is_named(self) -> None:
+        good = units(scaled(1.0))
+        assert violation(good) is None
+        short = replace(good, wall_ns=(*good.wall_ns[:7], good.wall_ns[7] + 1, *good.wall_ns[8:]))
+        assert str(violation(short)).startswith("unit 7: its lines add up to")
+        assert violation(replace(good, frames=good.frames[1:])) == "frames has 19 entries for 20 units"
+        negative = replace(good.lines[0], ns=(-5, *good.lines[0].ns[1:]))
+        assert violation(replace(good, lines=(negative, *good.lines[1:]))) == "unit 0: line denoise is -5 ns"
+
+    def test_every_committed_record_holds_the_identity(self) -> None:
+        for entry in load_all(RUNS).pipelines:
+            made = entry.record.measurement.units
+            assert made is None or violation(made) is None, entry.id
+
+
+class TestPrediction:
+    def test_a_unit_from_its_parts(self) -> None:
+        found = prediction(of_units(units(scaled(1.0, 1))))
+        assert found is not None
+        assert found.predicted_ms == pytest.approx(81)
+        assert found.unit_ms == pytest.approx(100)
+        assert found.error == pytest.approx(100 / 81 - 1)
+        slots = {row.slot: row for row in found.slots}
+        assert list(slots) == ["wm", "image", BETWEEN]
+        assert (slots["wm"].predicted_ms, slots["wm"].inside_ms) == (pytest.approx(54), pytest.approx(60))
+        assert slots["wm"].alone_ms == pytest.approx(57)
+        assert slots[BETWEEN].difference_ms == pytest.approx(10)
+        assert sum(row.share or 0 for row in found.slots) == pytest.approx(1)
+        assert found.largest is slots[BETWEEN]
+
+    def test_a_slot_without_a_part_is_named_with_the_sweep_that_makes_it(self) -> None:
+        made = replace(measured(), programs=(*programs(EAGER)[:1], *programs(EAGER, part="")[1:]))
+        found = prediction(pipeline_record(made=made))
+        assert found is not None
+        assert (found.predicted_ms, found.frames_per_s, found.error, found.largest) == (None, None, None, None)
+        (missing,) = found.missing
+        assert sweep_command(missing, 4) == (
+            "bakeoff sweep image --preset 200m --workload decode --backends eager --dtype fp32 --device cpu --threads 4"
+        )
+        assert "--backends 'inductor[freezing]'" in sweep_command(programs(BEST)[0], 4)
+
+    def test_programs_that_a_steady_unit_does_not_call_are_not_predicted(self) -> None:
+        first, second = programs(EAGER)
+        opening = replace(first, variant=replace(first.variant, workload="prime"), part="", part_median_ns=0)
+        found = prediction(pipeline_record(made=replace(measured(), programs=(opening, first, second))))
+        assert found is not None
+        assert found.missing == ()
+        assert found.predicted_ms == pytest.approx(81)
+
+
+class TestMemory:
+    def test_peak_beside_the_sum_of_the_parts(self) -> None:
+        found = memory_sum(pipeline_record())
+        assert found is not None
+        assert (found.peak_bytes, found.meter, found.parts_bytes, found.without) == (
+            900 << 20,
+            "resident",
+            980 << 20,
+            (),
+        )
+
+    def test_copies_of_weights(self) -> None:
+        first, second = programs(EAGER)
+        made = replace(measured(), programs=(first, replace(first, shares_weights=True), second, second))
+        held = weights_held(pipeline_record(made=made))
+        assert [(each.slot, each.programs, each.copies, each.bytes) for each in held] == [
+            ("wm", 2, 1, 400 << 20),
+            ("image", 2, 2, 800 << 20),
+        ]
+
+
+class TestBeforeAfter:
+    def test_the_ratio_is_of_paired_units(self) -> None:
+        found = before_after(*run_of_two(0.5))
+        assert found is not None
+        assert (found.word, found.pairs) == ("faster", 20)
+        assert found.ratio == pytest.approx(2)
+        assert found.interval == (pytest.approx(2), pytest.approx(2))
+        lines = {line.name: line.after_ms - line.before_ms for line in found.lines}
+        before, after = (sum(row.ms for row in phases(record)) for record in run_of_two(0.5))
+        assert sum(lines.values()) == pytest.approx(after - before)
+        assert list(lines) == ["denoise", "decode", "present", "glue", "copies", "unattributed"]
+
+    def test_a_mix_that_lost_and_one_that_is_even(self) -> None:
+        words = {1.5: "slower", 1.0: "no difference shown", 1.01: "no difference shown", 0.9: "faster"}
+        for factor, word in words.items():
+            found = before_after(*run_of_two(factor))
+            assert found is not None
+            assert found.word == word
+
+    def test_only_mixes_that_took_turns(self) -> None:
+        before, after = run_of_two()
+        assert before_after(before, replace(after, run="another")) is None
+        assert before_after(replace(before, how="in turn"), replace(after, how="in turn")) is None
+        assert before_after(before, pipeline_record(BEST, "best", replace(measured(), units=None))) is None
+
+    def test_too_few_units_give_no_verdict(self) -> None:
+        few = [of_units(units(scaled(factor, 5))) for factor in (1.0, 0.5)]
+        found = before_after(*few)
+        assert found is not None
+        assert (found.word, found.interval) == ("too few units", None)
+
+
+def test_a_record_survives_its_file() -> None:
+    for record in run_of_two():
+        assert decode(encode(record), "record") == record

@@ -78,7 +78,7 @@ class BeforeAfter:
     word: Word
     """What the second mix is, held against the first."""
     ratio: float
-    """Median over pairs of units of the first mix's time divided by the second's: above 1 where the second is faster."""
+    """Median over pairs of units of the first mix's time over the second's: above 1 where the second is faster."""
     interval: tuple[float, float] | None
     """The 95 % interval of that median; None for fewer than six pairs."""
     pairs: int

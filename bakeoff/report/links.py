@@ -6,13 +6,13 @@ from urllib.parse import quote
 
 from bakeoff.machine.identity import Machine
 from bakeoff.record.folders import RECORDS
-from bakeoff.record.store import Records, Stored, StoredComparison
+from bakeoff.record.store import Records, Stored, StoredComparison, StoredPipeline
 
-Link = Callable[[Stored | StoredComparison], str]
+Link = Callable[[Stored | StoredComparison | StoredPipeline], str]
 """From an entry to the address of its file, relative to the page that links to it."""
 
 
-def file_of(entry: Stored | StoredComparison) -> str:
+def file_of(entry: Stored | StoredComparison | StoredPipeline) -> str:
     """The entry's file, relative to the folder of all runs."""
     return f"{entry.folder or f'{entry.machine.folder}/{RECORDS}'}/{entry.id}.json"
 
@@ -36,10 +36,11 @@ def folders_of(records: Records) -> dict[str, str]:
 
     It is the one that its records lie in, else the one that its next record will lie in.
     """
-    entries: Iterable[Stored | StoredComparison] = (
+    entries: Iterable[Stored | StoredComparison | StoredPipeline] = (
         *records.current,
         *(entry for entry, _ in records.superseded),
         *records.comparisons,
+        *records.pipelines,
     )
     found: dict[str, str] = {}
     for entry in entries:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bakeoff.record.ceilings import KnownCeilings
+from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Stored
 from bakeoff.report.format import minute
@@ -44,7 +45,7 @@ def reasons(rows: Sequence[Stored]) -> list[tuple[str, str, str]]:
     ]
 
 
-def selftest_text(record: Record) -> str:
+def selftest_text(record: Record | PipelineRecord) -> str:
     """The result of the selftest that was the newest on the machine when a record was made."""
     stamp = record.selftest
     if stamp is None:

@@ -1,0 +1,172 @@
+"""Tables of pipelines' runs: which mixes belong in one table, the names of its rows, and which rows are stale."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from string import ascii_uppercase
+
+from bakeoff.machine.identity import Machine
+from bakeoff.record.frames import BeforeAfter, before_after
+from bakeoff.record.pipeline import PipelineRecord
+from bakeoff.record.store import StoredPipeline
+from bakeoff.report.format import minute
+
+
+@dataclass(frozen=True, slots=True)
+class MixRow:
+    """A mix in a table."""
+
+    entry: StoredPipeline
+    name: str
+    """Within its table: `eager`, `best`, `best-full`, or `mix A` for one that was typed."""
+    gain: BeforeAfter | None
+    """Held against the eager mix of the same run, with which it took turns; None for eager itself."""
+
+    @property
+    def record(self) -> PipelineRecord:
+        return self.entry.record
+
+
+@dataclass(frozen=True, slots=True)
+class StaleMix:
+    """A mix that must not be compared with the others of its table."""
+
+    row: MixRow
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineTable:
+    """The newest record of each mix of one subject on one machine."""
+
+    title: str
+    """Subject and all that must be known beside its numbers."""
+    machine: Machine
+    rows: tuple[MixRow, ...]
+    stale: tuple[StaleMix, ...]
+
+
+def pipeline_tables(runs: Iterable[StoredPipeline]) -> list[PipelineTable]:
+    """A table for each subject and machine, the machine that measured last first; else in the order they come.
+
+    The newest row with units decides which code and libraries are current.
+    """
+    found: dict[tuple[object, ...], dict[str, StoredPipeline]] = {}
+    last: dict[str, str] = {}
+    for entry in sorted(runs, key=lambda run: (run.record.created, run.id)):
+        found.setdefault(subject_key(entry.record), {})[str(entry.record.mix)] = entry
+        last[entry.machine.id] = entry.record.created
+    tables = [_table(list(mixes.values())) for mixes in found.values()]
+    return sorted(tables, key=lambda table: last[table.machine.id], reverse=True)
+
+
+def subject_key(record: PipelineRecord) -> tuple[str, str, int]:
+    """What must be equal for two mixes to be compared."""
+    return record.subject_id, record.machine.id, record.threads
+
+
+def _table(entries: Sequence[StoredPipeline]) -> PipelineTable:
+    newest = max(entries, key=lambda entry: (entry.record.measurement.units is not None, entry.record.created)).record
+    reasons = [_differs(entry.record, newest) for entry in entries]
+    stale = [(entry, reason) for entry, reason in zip(entries, reasons, strict=True) if reason is not None]
+    return PipelineTable(
+        title=title(newest),
+        machine=newest.machine,
+        rows=tuple(named([entry for entry, reason in zip(entries, reasons, strict=True) if reason is None])),
+        stale=tuple(
+            StaleMix(row, reason) for row, (_, reason) in zip(named([entry for entry, _ in stale]), stale, strict=True)
+        ),
+    )
+
+
+def named(entries: Sequence[StoredPipeline]) -> list[MixRow]:
+    """Rows with names that tell them apart, each held against the eager mix of its run.
+
+    The newest mix of a role has its name; earlier ones have the time of theirs besides.
+    """
+    newest = {entry.record.role: entry.id for entry in entries}
+    names, typed = [], 0
+    for entry in entries:
+        role = entry.record.role
+        if not role:
+            names.append(f"mix {_letter(typed)}")
+            typed += 1
+        else:
+            before = entry.record.created[:19].replace("T", " ")
+            names.append(role if newest[role] == entry.id else f"{role} of {before}")
+    eager = {entry.record.run: entry.record for entry in entries if entry.record.role == "eager"}
+    return [
+        MixRow(entry, name, _gain(eager.get(entry.record.run), entry.record))
+        for entry, name in zip(entries, names, strict=True)
+    ]
+
+
+def _letter(place: int) -> str:
+    return ascii_uppercase[place] if place < len(ascii_uppercase) else str(place + 1)
+
+
+def _gain(eager: PipelineRecord | None, record: PipelineRecord) -> BeforeAfter | None:
+    """Only mixes that are ok are ranked."""
+    if eager is None or record is eager or not (eager.status == record.status == "ok"):
+        return None
+    return before_after(eager, record)
+
+
+def title(record: PipelineRecord) -> str:
+    """The heading of a table: subject, sizes, machine, threads, weights."""
+    return ", ".join([*_subject(record), record.machine.name, *_settings(record)])
+
+
+def title_without_machine(record: PipelineRecord) -> str:
+    """The same for pages whose own heading names the machine."""
+    return ", ".join([*_subject(record), *_settings(record)])
+
+
+def _subject(record: PipelineRecord) -> list[str]:
+    label = f" ({record.label})" if record.label else ""
+    return [f"{record.mix.subject}{label}", *(f"{name} {size}" for name, size in record.sizes.items())]
+
+
+def _settings(record: PipelineRecord) -> list[str]:
+    loaded = [f"{slot} {name}" for slot, name in record.checkpoints.items() if name]
+    weights = loaded or [f"random weights, seed {record.weight_seed}"]
+    return [f"{record.threads} threads", *weights]
+
+
+def _differs(record: PipelineRecord, here: PipelineRecord) -> str | None:
+    """How the record's code or libraries differ from those of `here`; None if they do not."""
+    found = ["with another source of the pipeline"] if record.loop_hash != here.loop_hash else []
+    found += ["with other measuring code"] if record.instrument != here.instrument else []
+    ours, theirs = _sources(record), _sources(here)
+    changed = sorted(name for name in ours.keys() & theirs.keys() if ours[name] != theirs[name])
+    found += [f"with another source of {', '.join(changed)}"] if changed else []
+    versions = [
+        f"{name} ({record.versions.get(name, 'none')}, not {here.versions.get(name, 'none')})"
+        for name in sorted({*record.versions, *here.versions} - {"bakeoff"})
+        if record.versions.get(name) != here.versions.get(name)
+    ]
+    found += [f"with another version of {', '.join(versions)}"] if versions else []
+    return f"measured {', '.join(found)}" if found else None
+
+
+def _sources(record: PipelineRecord) -> Mapping[str, str]:
+    """Component or backend to the hash of its source."""
+    found: dict[str, str] = {}
+    for program in record.measurement.programs:
+        if program.source is not None:
+            found[program.variant.component] = program.source.component
+            found |= {f"backend {backend.name}": backend.hash for backend in program.source.backends}
+    return found
+
+
+def by_run(runs: Iterable[StoredPipeline]) -> list[list[StoredPipeline]]:
+    """The records of each run of each subject, in the order they come."""
+    found: dict[tuple[object, ...], list[StoredPipeline]] = {}
+    for entry in runs:
+        found.setdefault((subject_key(entry.record), entry.record.run), []).append(entry)
+    return list(found.values())
+
+
+def when(record: PipelineRecord) -> str:
+    """Time, run and commit of a record, as a heading."""
+    commit = f"commit {record.commit[:12]}{' with changes' if record.dirty else ''}" if record.commit else ""
+    return f"{minute(record.created)} UTC, run {record.run}, {commit or 'outside a checkout'}"

@@ -13,6 +13,7 @@ from bakeoff.report.comparisons import sentence
 from bakeoff.report.format import minute
 from bakeoff.report.groups import group_key, groups, newest, title_without_machine
 from bakeoff.report.links import Link, folders_of, links_from
+from bakeoff.report.markdown import pipelines
 from bakeoff.report.markdown.escape import escape
 from bakeoff.report.markdown.results import NAME as RESULTS
 from bakeoff.report.markdown.table import cited, table
@@ -70,6 +71,7 @@ def _line(machine: Machine, folder: str, records: Records) -> str:
     entries = [entry.record for entry in own.current]
     last = f", the last at {minute(max(record.created for record in entries))} UTC" if entries else ""
     count = f"{len(entries)} record{'' if len(entries) == 1 else 's'}"
+    count += f", {len(own.pipelines)} of pipelines" if own.pipelines else ""
     where = quote(folder)
     return f"- {_named(machine)}: {count}{last}: [results]({where}/{RESULTS}), [history]({where}/{NAME})\n"
 
@@ -108,6 +110,7 @@ def _sections(records: Records, by_key: dict[object, list[StoredComparison]], li
         if key not in seen:
             yield f"### {escape(title_without_machine(compared[0].comparison.a))}\n"
             yield from _apart(compared, link)
+    yield from pipelines.every_run(records.pipelines, link)
     if records.superseded:
         yield "## Superseded\n"
         yield "".join(f"- `{entry.id}`: {escape(reason)}\n" for entry, reason in records.superseded)

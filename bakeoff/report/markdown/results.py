@@ -8,6 +8,7 @@ from bakeoff.report.columns import legend
 from bakeoff.report.comparable import Table, tables
 from bakeoff.report.groups import newest, title_without_machine
 from bakeoff.report.links import Link, folders_of, links_from
+from bakeoff.report.markdown import pipelines
 from bakeoff.report.markdown.escape import escape
 from bakeoff.report.markdown.table import table
 from bakeoff.report.notes import ceilings_text, reasons, selftest_text
@@ -31,7 +32,8 @@ def render(records: Records, machine: Machine) -> str:
     parts = [f"# Results of {escape(machine.name)} ({machine.id[:6]})\n\n{_INTRODUCTION}"]
     found = tables(newest(own.current), own.ceilings, own.current)
     parts += [_section(each, own.comparisons, own.current, link) for each in found]
-    if not own.current:
+    parts += pipelines.newest(own.pipelines, link)
+    if not own.current and not own.pipelines:
         parts.append("No records yet.\n")
     parts.append("## Columns\n\n" + "".join(f"- {escape(line)}\n" for line in legend(_COLUMNS)))
     return "\n".join(parts)

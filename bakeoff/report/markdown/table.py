@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from urllib.parse import unquote
 
 from bakeoff.record.ceilings import KnownCeilings
-from bakeoff.record.store import Stored, StoredComparison
+from bakeoff.record.store import Stored, StoredComparison, StoredPipeline
 from bakeoff.report.columns import COLUMNS, Context, cells, columns, contexts, shown
 from bakeoff.report.format import minute
 from bakeoff.report.groups import name_of
@@ -30,7 +30,7 @@ def table(
     held = list(zip(rows, contexts(rows, comparisons, ceilings), strict=True))
     keys = shown(keys, [row for _, row in held])
     chosen = columns(keys)
-    lines = _head([(column.heading, column.numeric) for column in chosen])
+    lines = head([(column.heading, column.numeric) for column in chosen])
     for entry, (record, context) in held:
         if context.stale is not None:
             continue
@@ -41,7 +41,7 @@ def table(
             texts[reason_in] = escape(record.measurement.reason)
         if context.winner and "name" in texts:
             texts["name"] = f"**{texts['name']}**"
-        lines.append(_line(list(texts.values())))
+        lines.append(line_of(list(texts.values())))
     stale = [(entry, context) for entry, (_, context) in held if context.stale is not None]
     return [*lines, *(_stale(stale, link) if stale else [])]
 
@@ -49,24 +49,24 @@ def table(
 def _stale(rows: Sequence[tuple[Stored, Context]], link: Link) -> list[str]:
     """What the rows were, and why they must not be compared with the others."""
     lines = ["", "Stale: not comparable with the rows above.", ""]
-    lines += _head(
+    lines += head(
         [("variant", False), ("median ms", True), ("measured (UTC)", False), ("why", False), ("record", False)]
     )
     for entry, context in rows:
         record = entry.record
         median = COLUMNS["median_ms"].text(record, context) or record.status
         texts = (name_of(record), median, minute(record.created), context.stale or "")
-        lines.append(_line([*map(escape, texts), cited(entry, link)]))
+        lines.append(line_of([*map(escape, texts), cited(entry, link)]))
     return lines
 
 
-def _head(headings: Sequence[tuple[str, bool]]) -> list[str]:
+def head(headings: Sequence[tuple[str, bool]]) -> list[str]:
     """The heading of a table and the line below it; True for a column of numbers."""
     marks = "|".join(" ---: " if numeric else " --- " for _, numeric in headings)
-    return [_line([heading for heading, _ in headings]), f"|{marks}|"]
+    return [line_of([heading for heading, _ in headings]), f"|{marks}|"]
 
 
-def cited(entry: Stored | StoredComparison, link: Link) -> str:
+def cited(entry: Stored | StoredComparison | StoredPipeline, link: Link) -> str:
     """An entry's hash as a link to its file."""
     return f"[{escape(entry.id.rpartition('_')[2])}]({link(entry)})"
 
@@ -76,5 +76,5 @@ def citations(text: str) -> list[str]:
     return list(dict.fromkeys(unquote(name) for name in re.findall(r"\]\((?:[^()\s]*/)?([^()\s/]+)\.json\)", text)))
 
 
-def _line(cells_of_row: Sequence[str]) -> str:
+def line_of(cells_of_row: Sequence[str]) -> str:
     return "| " + " | ".join(cells_of_row) + " |"

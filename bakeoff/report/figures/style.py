@@ -51,6 +51,11 @@ class Style:
     mark: Mark
 
 
+def palette(count: int) -> list[str]:
+    """Colours for things that are not variants, from the first; they repeat after twelve."""
+    return [_COLOURS[place % len(_COLOURS)] for place in range(count)]
+
+
 def status_colour(status: Status) -> str:
     return _STATUS_COLOURS.get(status, _WITHOUT_NUMBERS)
 

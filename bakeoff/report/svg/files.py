@@ -8,11 +8,12 @@ from pathlib import Path
 
 from bakeoff.machine.files import digest, write_atomically
 from bakeoff.models.errors import BakeoffError
-from bakeoff.record.store import Records, Stored, load_all
+from bakeoff.record.store import Records, Stored, StoredPipeline, load_all
 from bakeoff.report.comparable import Table, tables
 from bakeoff.report.groups import groups, newest
 from bakeoff.report.links import folders_of
-from bakeoff.report.svg import history, latency, roofline
+from bakeoff.report.pipelines import PipelineTable, pipeline_tables
+from bakeoff.report.svg import history, latency, pipelines, roofline
 from bakeoff.report.svg.canvas import MARK, settings
 
 FOLDER = "plots"
@@ -20,10 +21,14 @@ _OF_NEWEST: tuple[tuple[str, Callable[[str, Sequence[Table]], bytes | None]], ..
     ("latency", latency.draw),
     ("roofline", roofline.draw),
 )
+_OF_PIPELINES: tuple[tuple[str, Callable[[str, Sequence[PipelineTable]], bytes | None]], ...] = (
+    ("waterfall", pipelines.draw_waterfall),
+    ("units", pipelines.draw_units),
+)
 
 
 def render(records: Records, component: str = "") -> dict[str, bytes]:
-    """File, relative to the folder of all runs, to SVG: for each component on each machine, or for one component.
+    """File, relative to the folder of all runs, to SVG: for each component and pipeline on each machine, or for one.
 
     Raises BakeoffError where matplotlib is missing.
     """
@@ -40,7 +45,10 @@ def _of_machine(records: Records, machine: str, component: str) -> dict[str, byt
     by_component: dict[str, list[Stored]] = {}
     for entry in records.current:
         by_component.setdefault(entry.record.variant.component, []).append(entry)
-    if not by_component:
+    runs: dict[str, list[StoredPipeline]] = {}
+    for run in records.pipelines:
+        runs.setdefault(run.record.mix.pipeline, []).append(run)
+    if not by_component and not runs:
         return {}
     drawn: dict[str, bytes] = {}
     with settings():
@@ -51,6 +59,12 @@ def _of_machine(records: Records, machine: str, component: str) -> dict[str, byt
             latest = tables(newest(by_component[name]), records.ceilings, records.current)
             made = [(kind, draw(heading, latest)) for kind, draw in _OF_NEWEST]
             made.append(("history", history.draw(heading, groups(by_component[name]))))
+            drawn |= {f"{kind}-{slug}.svg": data for kind, data in made if data is not None}
+        for name, slug in _slugs(runs).items():
+            if component not in ("", name):
+                continue
+            found = pipeline_tables(runs[name])
+            made = [(kind, draw(f"{name} on {machine}", found)) for kind, draw in _OF_PIPELINES]
             drawn |= {f"{kind}-{slug}.svg": data for kind, data in made if data is not None}
     return drawn
 

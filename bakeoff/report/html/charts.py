@@ -118,7 +118,7 @@ def _violin(index: int, row: LatencyRow) -> Figure:
     return {
         "type": "violin",
         "orientation": "h",
-        "x": _rounded(row.quantiles_ms),
+        "x": rounded(row.quantiles_ms),
         "y0": index,
         "width": 0.85,
         "name": plain(row.name),
@@ -141,7 +141,7 @@ def _timeline(series: Sequence[TimelineSeries]) -> Figure | None:
                 "type": "scatter",
                 "mode": "lines",
                 "x": list(each.calls),
-                "y": _rounded(each.ms),
+                "y": rounded(each.ms),
                 "name": plain(each.name),
                 "line": _line(each.style),
                 "hovertemplate": "call %{x}: %{y} ms",
@@ -149,7 +149,7 @@ def _timeline(series: Sequence[TimelineSeries]) -> Figure | None:
             for each in series
         ],
         "layout": {
-            **_with_legend(330, len(series)),
+            **with_legend(330, len(series)),
             "xaxis": {"title": {"text": "call; 1 is the first after the warm-up"}, "type": "linear", "zeroline": False},
             "yaxis": {
                 "title": {"text": "ms a call"},
@@ -178,7 +178,7 @@ def _tradeoff(points: Sequence[TradeoffPoint]) -> Figure | None:
     return {
         "data": [_bubble(point, math.log10(point.error) if point.error > 0 else exact, largest) for point in points],
         "layout": {
-            **_with_legend(340, len(points)),
+            **with_legend(340, len(points)),
             "xaxis": {"title": {"text": "median ms a call"}, "type": "linear", "rangemode": "tozero"},
             "yaxis": {
                 "title": {"text": "relative L2 error"},
@@ -198,7 +198,7 @@ def _bubble(point: TradeoffPoint, height: float, largest_mib: float) -> Figure:
     return {
         "type": "scatter",
         "mode": "markers",
-        "x": _rounded([point.median_ms]),
+        "x": rounded([point.median_ms]),
         "y": [round(height, 4)],
         "name": plain(point.name),
         "marker": {**_marker(point.style, point.status), "size": round(8 + 26 * math.sqrt(share), 1), "opacity": 0.75},
@@ -215,8 +215,8 @@ def _roofline(found: Roofline | None) -> Figure | None:
         {
             "type": "scatter",
             "mode": "lines",
-            "x": _rounded([low, roof.ridge, high]),
-            "y": _rounded([roof.at(intensity) for intensity in (low, roof.ridge, high)]),
+            "x": rounded([low, roof.ridge, high]),
+            "y": rounded([roof.at(intensity) for intensity in (low, roof.ridge, high)]),
             "name": plain(roof.name, 60),
             "line": {"color": "#888888", "width": 1.5, "dash": _dash(dtype_dashes(roof.dtype))},
             "hoverinfo": "name",
@@ -227,8 +227,8 @@ def _roofline(found: Roofline | None) -> Figure | None:
         {
             "type": "scatter",
             "mode": "markers",
-            "x": _rounded([point.intensity]),
-            "y": _rounded([point.flops_per_s]),
+            "x": rounded([point.intensity]),
+            "y": rounded([point.flops_per_s]),
             "name": plain(point.name),
             "marker": {**_marker(point.style, point.status), "size": 10},
             "hovertemplate": "%{x} FLOP a byte, %{y}FLOP/s",
@@ -238,7 +238,7 @@ def _roofline(found: Roofline | None) -> Figure | None:
     return {
         "data": [*roofs, *points],
         "layout": {
-            **_with_legend(360, len(roofs) + len(points)),
+            **with_legend(360, len(roofs) + len(points)),
             "xaxis": {"title": {"text": "FLOP a byte"}, "type": "log"},
             "yaxis": {"title": {"text": "FLOP/s"}, "type": "log", "exponentformat": "SI"},
         },
@@ -251,7 +251,7 @@ def _history(found: History | None) -> Figure | None:
     return {
         "data": [_medians(series) for series in found.series],
         "layout": {
-            **_with_legend(340, len(found.series)),
+            **with_legend(340, len(found.series)),
             "xaxis": {
                 "type": "linear",
                 "tickvals": list(range(len(found.sweeps))),
@@ -273,13 +273,13 @@ def _medians(series: HistorySeries) -> Figure:
     return {
         "type": "scatter",
         "mode": "lines+markers",
-        "x": _rounded([point.x for point, _, _, _ in timed]),
-        "y": _rounded([median for _, median, _, _ in timed]),
+        "x": rounded([point.x for point, _, _, _ in timed]),
+        "y": rounded([median for _, median, _, _ in timed]),
         "error_y": {
             "type": "data",
             "symmetric": False,
-            "array": _rounded([high - median for _, median, _, high in timed]),
-            "arrayminus": _rounded([median - low for _, median, low, _ in timed]),
+            "array": rounded([high - median for _, median, _, high in timed]),
+            "arrayminus": rounded([median - low for _, median, low, _ in timed]),
             "thickness": 1,
             "width": 0,
         },
@@ -308,7 +308,7 @@ def _marker(style: Style, status: str) -> Figure:
     }
 
 
-def _with_legend(height: int, names: int) -> Figure:
+def with_legend(height: int, names: int) -> Figure:
     """A layout with a legend of two names a line below it."""
     return {
         "height": height + 50 + _LEGEND_PX * -(-names // 2),
@@ -317,6 +317,6 @@ def _with_legend(height: int, names: int) -> Figure:
     }
 
 
-def _rounded(values: Sequence[float]) -> list[float]:
+def rounded(values: Sequence[float]) -> list[float]:
     """Five digits: what a screen can show, at half the size."""
     return [float(f"{value:.5g}") for value in values]

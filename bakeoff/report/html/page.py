@@ -17,6 +17,7 @@ from bakeoff.report.format import INSTALL, minute
 from bakeoff.report.groups import group_key, groups, newest
 from bakeoff.report.html.comparisons import comparison_rows
 from bakeoff.report.html.embed import policy, read
+from bakeoff.report.html.pipelines import pipeline_sections
 from bakeoff.report.html.sections import section
 from bakeoff.report.links import links_with
 
@@ -55,6 +56,7 @@ def render(records: Records, runs: str = "") -> str:
             section(number, table, every[group_key(table.rows[0].record)], records.comparisons, link)
             for number, table in enumerate(tables(rows, records.ceilings, records.current))
         ],
+        pipelines=pipeline_sections(records.pipelines, link),
         comparisons=comparison_rows(records.comparisons, link),
         superseded=[(entry.id, link(entry), reason) for entry, reason in records.superseded],
         unreadable=records.problems,
@@ -70,9 +72,14 @@ def write(path: Path, records: Records, runs: Path) -> None:
 
 
 def _summary(records: Records, rows: Sequence[Stored]) -> str:
+    machines = "; ".join(f"{machine.name} ({machine.id[:6]})" for machine in records.machines())
+    if not rows and records.pipelines:
+        newest_run = max(entry.record.created for entry in records.pipelines)
+        count = len(records.pipelines)
+        runs = f"{count} records of pipelines" if count != 1 else "1 record of a pipeline"
+        return f"{runs}, measured on {machines}; the last was made at {minute(newest_run)} UTC."
     if not rows:
         return "No records yet."
-    machines = "; ".join(f"{machine.name} ({machine.id[:6]})" for machine in records.machines())
     last = max(entry.record.created for entry in rows)
     return (
         f"The newest record of each of {len(rows)} variants, out of {len(records.current)} records, measured on "

@@ -1,0 +1,82 @@
+"""The page's section of pipelines: a table of mixes for each subject, their phases, remarks and figures."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bakeoff.record.frames import PhaseRow, figures, phases
+from bakeoff.record.store import StoredPipeline
+from bakeoff.report import mix_notes
+from bakeoff.report.figures.style import status_colour
+from bakeoff.report.format import minute
+from bakeoff.report.html.embed import as_script_data
+from bakeoff.report.html.pipeline_charts import charts
+from bakeoff.report.links import Link
+from bakeoff.report.mix_cells import MixColumn, cells, cost
+from bakeoff.report.pipelines import PipelineTable, StaleMix, pipeline_tables
+
+
+@dataclass(frozen=True, slots=True)
+class MixLine:
+    """A row of the table: the texts of its cells, the colour of its status, and the address of its record."""
+
+    texts: tuple[str, ...]
+    colour: str
+    href: str
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineSection:
+    """The mixes of one subject on one machine, as the template reads it."""
+
+    anchor: str
+    title: str
+    columns: tuple[MixColumn, ...]
+    rows: tuple[MixLine, ...]
+    mixes: tuple[str, ...]
+    verdicts: tuple[str, ...]
+    phases: tuple[tuple[str, str, tuple[PhaseRow, ...]], ...]
+    """Mix, unit, and the lines of the account."""
+    remarks: tuple[tuple[str, tuple[str, ...]], ...]
+    """Mix and its remarks."""
+    stale: tuple[tuple[str, str, str, str, str], ...]
+    """Mix, its cost, when it was measured, why, address."""
+    figures: tuple[tuple[str, str, str, int], ...]
+    """Name, heading, caption, height in pixels."""
+    data: str
+    """The figures as JSON that cannot end a script element."""
+
+
+def pipeline_sections(runs: Sequence[StoredPipeline], link: Link) -> list[PipelineSection]:
+    """A section for each subject and machine."""
+    return [_section(number, table, link) for number, table in enumerate(pipeline_tables(runs))]
+
+
+def _section(number: int, table: PipelineTable, link: Link) -> PipelineSection:
+    columns, texts = cells(table.rows)
+    drawn = charts(table.rows)
+    return PipelineSection(
+        anchor=f"pipeline-{number}",
+        title=table.title,
+        columns=columns,
+        rows=tuple(
+            MixLine(tuple(line), status_colour(row.record.status), link(row.entry))
+            for row, line in zip(table.rows, texts, strict=True)
+        ),
+        mixes=tuple(mix_notes.mixes(table.rows)),
+        verdicts=tuple(mix_notes.verdicts(table.rows)),
+        phases=tuple((row.name, row.record.unit, lines) for row in table.rows if (lines := phases(row.record))),
+        remarks=(
+            *((row.name, tuple(mix_notes.remarks(row))) for row in table.rows),
+            *(("all", (text,)) for text in mix_notes.selftests(table.rows)),
+        ),
+        stale=tuple(_stale(stale, link) for stale in table.stale),
+        figures=tuple((chart.name, chart.heading, chart.caption, chart.plotly["layout"]["height"]) for chart in drawn),
+        data=as_script_data({chart.name: chart.plotly for chart in drawn}),
+    )
+
+
+def _stale(stale: StaleMix, link: Link) -> tuple[str, str, str, str, str]:
+    record = stale.row.record
+    found = figures(record)
+    text = f"{cost(found)} ms a frame" if found is not None else record.status
+    return str(record.mix), text, minute(record.created), stale.reason, link(stale.row.entry)

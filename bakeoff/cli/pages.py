@@ -104,7 +104,8 @@ def supersede(
 
     def current(records: Records) -> dict[str, str]:
         compared = {entry.id: entry.machine.id for entry in records.comparisons}
-        return {entry.id: entry.machine.id for entry in records.current} | compared
+        ran = {entry.id: entry.machine.id for entry in records.pipelines}
+        return {entry.id: entry.machine.id for entry in records.current} | compared | ran
 
     short("--reason", reason)
     folder = paths.ensure_writable(records_folder(runs), "records")
@@ -124,7 +125,7 @@ def update_pages(folder: Path) -> None:
 
 
 def update_plots(folder: Path, component: str) -> None:
-    """Draw this machine's plots of a component; where that fails, print why and go on."""
+    """Draw this machine's plots of a component or a pipeline; where that fails, print why and go on."""
     from bakeoff.report.machines import own_ids
     from bakeoff.report.svg import files
 

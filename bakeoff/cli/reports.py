@@ -11,7 +11,7 @@ from bakeoff.cli.common import Json, Machines, Runs, app, named, print_json, pri
 from bakeoff.models.errors import BakeoffError
 
 if TYPE_CHECKING:
-    from bakeoff.record.store import Records
+    from bakeoff.record.store import Records, StoredPipeline
     from bakeoff.report.machines import Selection
 
 
@@ -21,26 +21,43 @@ def show(
     runs: Runs = None,
     as_json: Json = False,
 ) -> None:
-    """Print one record and where its log is."""
-    from bakeoff.record.store import find
+    """Print one record, of a variant or of a pipeline's run, and where its log is."""
+    from bakeoff.record.store import StoredPipeline, find_shown
     from bakeoff.report.text import record as pages
 
-    stored = find(records_folder(runs), record)
-    if as_json:
+    folder = records_folder(runs)
+    stored = find_shown(folder, record)
+    if isinstance(stored, StoredPipeline):
+        _show_pipeline(folder, stored, as_json)
+    elif as_json:
         print_json({"id": stored.id, "log": pages.log_path(stored.record), "record": stored.record})
     else:
         print_text(pages.render(stored))
 
 
+def _show_pipeline(folder: Path, stored: "StoredPipeline", as_json: bool) -> None:
+    """Print a run of a mix, held against the other mixes of its run."""
+    from bakeoff.record.store import load_all
+    from bakeoff.report.text import pipeline as pages
+
+    if as_json:
+        print_json({"id": stored.id, "log": pages.log_path(stored.record), "record": stored.record})
+        return
+    run, machine = stored.record.run, stored.machine.id
+    every = [entry for entry in load_all(folder).pipelines if (entry.record.run, entry.machine.id) == (run, machine)]
+    print_text(pages.render_record(stored, every))
+
+
 @app.command()
 def table(
-    component: Annotated[str, typer.Argument(help="Component name; empty: all.")] = "",
+    component: Annotated[str, typer.Argument(help="Name of a component or a pipeline; empty: all.")] = "",
     machine: Machines = None,
     runs: Runs = None,
     as_json: Json = False,
 ) -> None:
-    """Print the tables of the newest sweeps on this machine from their records."""
+    """Print the tables of the newest sweeps and pipelines on this machine from their records."""
     from bakeoff.report.groups import newest
+    from bakeoff.report.text import pipeline
     from bakeoff.report.text import table as tables
 
     found = _selected(records_folder(runs), component, machine)
@@ -51,33 +68,40 @@ def table(
             {
                 "records": [entry.id for entry in rows],
                 "rows": tables.as_rows(rows, records.ceilings, records.current),
+                "pipelines": pipeline.summary(records.pipelines),
                 "problems": records.problems,
                 "machines": found.machines,
             }
         )
     else:
         say_whose(found, component)
-        print_text(tables.render(rows, records.comparisons, records.current, records.ceilings))
+        found_tables = tables.render(rows, records.comparisons, records.current, records.ceilings)
+        print_text("\n\n".join(filter(None, [found_tables, pipeline.render_newest(records.pipelines)])))
 
 
 def _selected(folder: Path, component: str, machine: list[str] | None) -> "Selection":
-    """The records of a component, or of all, on the machines asked for. Raises BakeoffError where there are none."""
+    """The records of a component or a pipeline, or all, on the machines asked for.
+
+    Raises BakeoffError where there are none.
+    """
     from bakeoff.models import current_name, resolve_component
+    from bakeoff.models.pipelines import pipeline_names
     from bakeoff.record.store import load_all
     from bakeoff.report.machines import of_component
 
     if ":" in component:
         sys.path.insert(0, str(Path.cwd()))
         component = resolve_component(component).name
-    component = current_name(component)
+    pipeline, component = component, current_name(component)
     every = load_all(folder)
     warn(every.problems)
     found = select_machines(every, machine)
-    records = of_component(found.records, component)
-    if records.current:
+    records = of_component(found.records, component, pipeline)
+    if records.current or records.pipelines:
         return replace(found, records=records)
-    elsewhere = of_component(every, component).current
-    if component and not elsewhere:
+    others = of_component(every, component, pipeline)
+    elsewhere = others.current or others.pipelines
+    if component and not elsewhere and pipeline not in pipeline_names():
         resolve_component(component)  # an unknown name is an error of its own
     what, where = f"of {component} " if component else "", "of these machines " if machine else "of this machine "
     text = f"there are no records {what}{where if elsewhere else ''}in {folder}. Make some with: {_how(component)}"
@@ -92,9 +116,13 @@ def select_machines(records: "Records", machine: list[str] | None) -> "Selection
 
 
 def _how(component: str) -> str:
-    """The command that measures a component, as README writes it where there is a Makefile."""
+    """The command that measures a component or a pipeline, as README writes it where there is a Makefile."""
     from bakeoff.machine import paths
+    from bakeoff.models import component_names
+    from bakeoff.models.pipelines import pipeline_names
 
+    if component in pipeline_names() and component not in component_names():
+        return f"{'make pipeline MODEL=' if paths.checkout() else 'bakeoff pipeline '}{component}"
     return f"{'make sweep MODEL=' if paths.checkout() else 'bakeoff sweep '}{component or 'wm'}"
 
 
@@ -110,7 +138,7 @@ def say_whose(found: "Selection", component: str = "") -> None:
 @app.command()
 def report(
     html: Annotated[str, typer.Option("--html", help="The file to write.")],
-    component: Annotated[str, typer.Argument(help="Component name; empty: all.")] = "",
+    component: Annotated[str, typer.Argument(help="Name of a component or a pipeline; empty: all.")] = "",
     machine: Machines = None,
     runs: Runs = None,
     as_json: Json = False,

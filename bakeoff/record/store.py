@@ -274,9 +274,7 @@ def find(runs: Path, asked: str) -> Stored:
         case CeilingsRecord():
             raise BakeoffError(f"{name} is a set of ceilings of {entry.machine.name}, not a run", code="no-record")
         case PipelineRecord():
-            raise BakeoffError(
-                f"{name} is a run of pipeline {entry.mix}; run: bakeoff pipeline {name}", code="no-record"
-            )
+            raise BakeoffError(f"{name} is a run of pipeline {entry.mix}; run: bakeoff show {name}", code="no-record")
         case Comparison():
             raise BakeoffError(
                 f"{name} is a comparison of {entry.a.variant} and {entry.b.variant}; run: bakeoff compare {name}",
@@ -286,6 +284,12 @@ def find(runs: Path, asked: str) -> Stored:
             raise BakeoffError(
                 f"{name} is not a record: it supersedes {entry.supersedes} ({entry.reason})", code="no-record"
             )
+
+
+def find_shown(runs: Path, asked: str) -> Stored | StoredPipeline:
+    """The record of a variant or of a pipeline's run that `asked` names, as in `find`. Raises BakeoffError as there."""
+    name, entry = _find(runs, asked)
+    return StoredPipeline(name, entry) if isinstance(entry, PipelineRecord) else find(runs, asked)
 
 
 def find_comparison(runs: Path, asked: str) -> StoredComparison:

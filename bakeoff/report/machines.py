@@ -65,8 +65,8 @@ def _fitting(text: str, known: Sequence[Machine], folders: dict[str, str]) -> li
     raise BakeoffError(f"no machine '{text}'; known: {names}, or {ALL}", "unknown-name")
 
 
-def of_component(records: Records, component: str) -> Records:
-    """The records of one component; all for an empty name."""
+def of_component(records: Records, component: str, pipeline: str = "") -> Records:
+    """The records of one component, and the runs of the pipeline named `pipeline`; all for an empty component."""
     if not component:
         return records
     return replace(
@@ -74,4 +74,5 @@ def of_component(records: Records, component: str) -> Records:
         current=tuple(entry for entry in records.current if entry.record.variant.component == component),
         superseded=tuple(pair for pair in records.superseded if pair[0].record.variant.component == component),
         comparisons=tuple(entry for entry in records.comparisons if entry.comparison.a.variant.component == component),
+        pipelines=tuple(entry for entry in records.pipelines if entry.record.mix.pipeline == pipeline),
     )

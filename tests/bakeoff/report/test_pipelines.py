@@ -1,0 +1,307 @@
+"""Pages of pipelines: what they say of each mix, that equal records give equal pages, and that text is escaped."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from browser import chromium, look
+from pipeline_records import (
+    BEST,
+    EAGER,
+    MACHINE,
+    failed,
+    measured,
+    pipeline_record,
+    programs,
+    run_of_two,
+    units,
+)
+from records import bakeoff, record
+
+from bakeoff.mix import Mix, SlotVariant, parse_mix
+from bakeoff.record.pipeline import LoopParity, PipelineRecord, UnitKind, UnitParity
+from bakeoff.record.schema import Finding, OutputParity
+from bakeoff.record.store import Records, Stored, StoredPipeline, find_shown, load_all, save, supersede
+from bakeoff.report.figures.pipeline import units_over_time, waterfall
+from bakeoff.report.html import page
+from bakeoff.report.markdown import files, history, results
+from bakeoff.report.pipelines import named, pipeline_tables
+from bakeoff.report.svg import files as svg_files
+from bakeoff.report.text import pipeline as text
+from bakeoff.variant import BackendUse
+
+HOSTILE = "</script><script>document.title='owned'</script> | <b>x</b> \x1b[2J\x07 $\\frac{1}{0}$ %{x}"
+AOTI = "owl:200m/wm=aoti/bf16,image=eager/fp32@cpu"
+
+
+def stored(*made: PipelineRecord) -> tuple[StoredPipeline, ...]:
+    return tuple(StoredPipeline(f"id-{place}", entry) for place, entry in enumerate(made))
+
+
+def records(*made: PipelineRecord) -> Records:
+    return Records((), (), (), pipelines=stored(*made))
+
+
+def recompiled() -> PipelineRecord:
+    """The best mix, with a unit that compiled."""
+    kinds: list[UnitKind] = ["opening", "filling", *(["steady"] * 8)]
+    made = units([{"denoise": 40.0, "glue": 1.0}] * 10, kinds, moved={"5": ("wm.step",)})
+    return pipeline_record(BEST, "best", measured(BEST, status="unstable", reason="recompiled: wm.step", units=made))
+
+
+def hostile() -> PipelineRecord:
+    made = measured(status="unstable", reason=HOSTILE, findings=(Finding(HOSTILE, HOSTILE),))
+    units_made = made.units
+    assert units_made is not None
+    lines = (replace(units_made.lines[0], name=HOSTILE), *units_made.lines[1:])
+    made = replace(
+        made,
+        units=replace(units_made, lines=lines, moved={"4": (HOSTILE,)}),
+        programs=(replace(made.programs[0], status="fell_back", reason=HOSTILE), *made.programs[1:]),
+        parity=LoopParity("id", "fp64", (UnitParity(0, (OutputParity(HOSTILE, None, 1.0, False, problem=HOSTILE),)),)),
+        traceback=HOSTILE,
+    )
+    mix = Mix("owl", "200m", (("x", HOSTILE),), (SlotVariant("wm", (BackendUse(HOSTILE),), "fp32"),), "cpu")
+    return pipeline_record(
+        made=made, mix=mix, label=HOSTILE, note=HOSTILE, checkpoints={"wm": HOSTILE}, sizes={HOSTILE: 3}
+    )
+
+
+class TestText:
+    def test_the_table_of_a_run(self) -> None:
+        shown = text.render(stored(*run_of_two(0.5), pipeline_record(AOTI, "", failed(AOTI))))
+        head, _, rest = shown.partition("\n")
+        assert head == "owl:200m, audio window 30, steps 4, Test CPU, 4 cores, 4 threads, random weights, seed 0"
+        rows = {line.split()[0]: line for line in rest.splitlines()[3:6]}
+        assert re.search(r"101\.05 \[100\.60, 101\.50\] +n/a, needs 100 units +9\.90 +0\.40x", rows["eager"])
+        assert "2.00x [2.00, 2.00]" in rows["best"]
+        assert re.search(r"12\.35 +\+24\.8%$", rows["eager"])
+        assert "oom: needs 13 GiB, 4 are free" in rows["mix"]
+        assert f"best: {BEST}" in shown
+        assert "between programs explains 50% of the difference (+10.11 ms)" in shown
+        assert "weights held: wm 1 copy for 1 program (400 MiB)" in shown
+        assert shown.endswith(
+            "best is 2.00x as fast as eager [2.00, 2.00] (20 pairs of interleaved units, one process each)"
+        )
+
+    def test_blocks_a_second_are_stated_where_the_unit_is_a_block(self) -> None:
+        made = replace(measured(), units=units([{"denoise": 200.0}] * 10, frames=[3] * 10))
+        shown = text.render(stored(pipeline_record(made=made, unit="block")))
+        assert re.search(r"15\.00 +5\.00 ", shown)
+        assert "blocks/s" not in text.render(stored(pipeline_record()))
+
+    def test_a_mix_that_lost_says_so(self) -> None:
+        shown = text.render(stored(*run_of_two(1.5)))
+        assert "0.67x [0.67, 0.67], slower than eager" in shown
+        assert "best lost: it is slower than eager" in shown
+
+    def test_an_unstable_mix_is_not_ranked_and_says_why(self) -> None:
+        shown = text.render(stored(pipeline_record(), recompiled()))
+        assert "unstable: recompiled: wm.step" in shown
+        assert "unit 5 compiled wm.step" in shown
+        assert "as fast as eager" not in shown
+
+    def test_printed_shares_add_up(self) -> None:
+        for entry in run_of_two(0.37):
+            lines = text.phase_table(entry).splitlines()[2:]
+            shares = [float(line.split()[-2]) for line in lines]
+            assert round(sum(shares[:-1]), 1) == shares[-1] == 100.0
+
+    def test_a_slot_without_a_part_says_how_to_make_it(self) -> None:
+        made = replace(measured(), programs=(*programs(EAGER)[:1], *programs(EAGER, part="")[1:]))
+        shown = text.render(stored(pipeline_record(made=made)))
+        assert "run: bakeoff sweep image --preset 200m --workload decode --backends eager" in shown
+        assert re.search(r"900 +n/a\n", shown)
+
+    def test_one_record_in_full(self) -> None:
+        entries = stored(*run_of_two(0.5))
+        shown = text.render_record(entries[1], entries)
+        assert shown.startswith(BEST)
+        assert "against   eager: 2.00x as fast, faster" in shown
+        assert "denoise: 60.630 to 30.315 ms a unit (-30.315)" in shown
+        assert "units     1 opening, 1 filling, 20 steady" in shown
+
+    def test_json_has_the_figures_as_numbers(self) -> None:
+        rows = text.summary(stored(*run_of_two(0.5), recompiled()))
+        by_name = {str(row["name"]): row for row in rows}
+        assert by_name["best"]["status"] == "unstable"
+        first = by_name["eager"]
+        assert first["prediction"]["explained_by"] == "between programs"  # type: ignore[index]
+        assert sum(line["thousandths"] for line in first["phases"]) == 1000  # type: ignore[attr-defined]
+
+
+class TestTables:
+    def test_the_newest_record_of_each_mix(self) -> None:
+        old = replace(pipeline_record(made=measured(factor=3.0)), created="2026-01-01T00:00:00.000000Z", run="old")
+        (table,) = pipeline_tables(stored(*run_of_two(), old))
+        assert [row.name for row in table.rows] == ["eager", "best"]
+        assert table.stale == ()
+
+    def test_other_code_is_stale(self) -> None:
+        early = "2026-01-01T00:00:00.000000Z"
+        changes = ({"loop_hash": "other"}, {"instrument": "other"}, {"versions": {"torch": "2.12"}})
+        wanted = (
+            "another source of the pipeline",
+            "other measuring code",
+            "another version of torch (2.12, not 2.13.0)",
+        )
+        for change, reason in zip(changes, wanted, strict=True):
+            old = pipeline_record(AOTI, "best", measured(AOTI), created=early, run="old", **change)
+            (table,) = pipeline_tables(stored(*run_of_two(), old))
+            assert [row.name for row in table.rows] == ["eager", "best"]
+            assert [(stale.row.name, stale.reason) for stale in table.stale] == [("best", f"measured with {reason}")]
+
+    def test_two_mixes_of_one_role_have_different_names(self) -> None:
+        old = pipeline_record(AOTI, "best", measured(AOTI), created="2026-01-01T02:03:04.000000Z", run="old")
+        assert [row.name for row in named(stored(old, *run_of_two()))] == [
+            "best of 2026-01-01 02:03:04",
+            "eager",
+            "best",
+        ]
+
+    def test_other_subjects_and_machines_have_tables_of_their_own(self) -> None:
+        other = replace(pipeline_record(), machine=replace(MACHINE, id="f" * 16))
+        assert len(pipeline_tables(stored(*run_of_two(), pipeline_record(subject_id="other"), other))) == 3
+
+
+class TestMarkdown:
+    def test_pages_are_checked_and_cite_their_records(self, tmp_path: Path) -> None:
+        names = [save(tmp_path, entry) for entry in run_of_two()]
+        written = files.update(tmp_path)
+        assert files.check(tmp_path) == []
+        for path in written:
+            page_text = path.read_text()
+            assert "## Pipelines" in page_text
+            assert "2.00x [2.00, 2.00]" in page_text
+            assert all(f"/{name}.json)" in page_text for name in names)
+        (tmp_path / MACHINE.folder / "records" / f"{names[0]}.json").unlink()
+        assert len(files.check(tmp_path)) == len(written)
+
+    def test_pages_without_pipelines_say_nothing_of_them(self, tmp_path: Path) -> None:
+        save(tmp_path, record("eager", [1.0] * 20))
+        for path in files.update(tmp_path):
+            assert "ipeline" not in path.read_text()
+
+    def test_a_superseded_run_is_not_shown(self, tmp_path: Path) -> None:
+        names = [save(tmp_path, entry) for entry in run_of_two()]
+        supersede(tmp_path, names[1], "another program ran")
+        assert BEST not in history.render(load_all(tmp_path))
+
+
+class TestPictures:
+    def test_segments_of_a_bar_follow_each_other_and_end_at_the_unit(self) -> None:
+        (bar, _) = waterfall(named(stored(*run_of_two())))
+        at = 0.0
+        for segment in bar.segments:
+            assert segment.start_ms == pytest.approx(at)
+            at += segment.ms
+        assert bar.ms == pytest.approx(101.05)
+
+    def test_units_keep_their_kinds_and_what_they_compiled(self) -> None:
+        (series,) = units_over_time(named(stored(recompiled())))
+        assert [point.kind for point in series.points[:3]] == ["opening", "filling", "steady"]
+        assert [point.number for point in series.points if point.moved] == [5]
+
+    def test_svg_of_each_pipeline(self) -> None:
+        found = records(*run_of_two(), pipeline_record(AOTI, "", failed(AOTI)))
+        drawn = svg_files.render(found, "owl")
+        assert drawn == svg_files.render(found)
+        assert {Path(name).name for name in drawn} == {"waterfall-owl.svg", "units-owl.svg"}
+        assert svg_files.render(found, "wm") == {}
+        waterfall_text = drawn[f"{MACHINE.folder}/plots/waterfall-owl.svg"].decode()
+        for words in ("denoise", "unattributed", "60.0 %", "oom: needs 13 GiB"):
+            assert words in waterfall_text
+
+
+class TestHostileText:
+    def test_the_terminal_obeys_nothing(self) -> None:
+        entries = stored(hostile(), *run_of_two())
+        for shown in (text.render(entries), text.render_newest(entries), text.render_record(entries[0], entries)):
+            assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", shown.partition("\n\n</script>")[0])
+
+    def test_markdown(self) -> None:
+        found = records(hostile())
+        for made in (results.render(found, MACHINE), history.render(found)):
+            assert "<script" not in made
+            assert "<b>" not in made
+            widths = {len(re.findall(r"(?<!\\)\|", line)) for line in made.splitlines() if line.startswith("| mix")}
+            rows = [line for line in made.splitlines() if line.startswith("| eager")]
+            assert {len(re.findall(r"(?<!\\)\|", line)) for line in rows} == widths
+
+    def test_html(self) -> None:
+        made = page.render(records(hostile(), recompiled()))
+        outside = re.sub(r"<script>.*?</script>", "", made, flags=re.DOTALL)
+        assert "<script>document" not in made
+        assert "<b>x" not in outside
+        data = re.findall(r'<script type="application/json" id="pipeline-0-data">(.*?)</script>', made, re.DOTALL)
+        figures = json.loads(data[0])
+        assert set(figures) == {"waterfall", "units"}
+        assert all("<" not in trace["name"] for figure in figures.values() for trace in figure["data"])
+
+    def test_svg_is_well_formed(self) -> None:
+        for drawn in svg_files.render(records(hostile(), recompiled())).values():
+            assert not list(ElementTree.fromstring(drawn).iter("{http://www.w3.org/2000/svg}script"))
+
+
+class TestPage:
+    def test_equal_records_give_equal_pages(self) -> None:
+        assert page.render(records(*run_of_two())) == page.render(records(*run_of_two()))
+
+    def test_a_browser_draws_all_figures(self, tmp_path: Path) -> None:
+        chromium()
+        path = tmp_path / "page.html"
+        other = replace(recompiled(), mix=parse_mix(AOTI), role="")
+        path.write_text(page.render(records(*run_of_two(), other)), encoding="utf-8")
+        found, said = look(
+            path,
+            """
+            const left = () => page.querySelectorAll('.plot:not([data-drawn])').length;
+            for (let turn = 0; turn < 300 && left(); turn++) await wait(100);
+            const plots = [...page.querySelectorAll('.plot')];
+            return plots.map((plot) => [plot.id, plot.dataset.drawn, plot.querySelectorAll('path').length]);
+            """,
+            tmp_path,
+        )  # fmt: skip
+        names = ["waterfall", "units", "lines"]
+        assert [plot[:2] for plot in found] == [[f"pipeline-0-{name}", "yes"] for name in names]
+        assert all(plot[2] > 5 for plot in found)
+        assert said == ""
+
+
+class TestCommands:
+    @pytest.fixture
+    def runs(self, tmp_path: Path) -> Path:
+        save(tmp_path, record("eager", [1.0] * 20))
+        for entry in run_of_two():
+            save(tmp_path, entry)
+        return tmp_path
+
+    def test_show_prints_a_run_of_a_pipeline(self, runs: Path) -> None:
+        kept = load_all(runs)
+        assert isinstance(find_shown(runs, kept.current[0].id), Stored)
+        ran = bakeoff("show", kept.pipelines[1].id, "--runs", str(runs), cwd=runs)
+        assert ran.code == 0
+        assert f"record    {kept.pipelines[1].id}" in ran.out
+        assert "against   " in ran.out
+        ran = bakeoff("show", kept.pipelines[0].id, "--runs", str(runs), "--json", cwd=runs)
+        assert json.loads(ran.out)["record"]["kind"] == "pipeline"
+
+    def test_table_prints_a_pipeline(self, runs: Path) -> None:
+        options = ("--runs", str(runs), "--machine", "all")
+        ran = bakeoff("table", "owl", *options, cwd=runs)
+        assert (ran.code, ran.err) == (0, "")
+        assert "toy:tiny.world" not in ran.out
+        assert "best is 2.00x as fast as eager" in ran.out
+        both = bakeoff("table", *options, "--json", cwd=runs)
+        answer = json.loads(both.out)
+        assert [row["name"] for row in answer["pipelines"]] == ["eager", "best"]
+        assert len(answer["records"]) == 1
+
+    def test_a_pipeline_without_records(self, tmp_path: Path) -> None:
+        ran = bakeoff("table", "owl", "--runs", str(tmp_path), cwd=tmp_path)
+        assert ran.code == 2
+        assert "pipeline" in ran.err
+        assert ran.err.rstrip().endswith("[no-record]")

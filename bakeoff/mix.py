@@ -76,13 +76,22 @@ def parse_mix(text: str) -> Mix:
     match = _MIX.fullmatch(text.strip())
     if match is None:
         raise BakeoffError(f"'{text}' is not a mix; {_FORM}", code="bad-variant")
-    slots = tuple(_parse_slot(part) for part in split_outside_brackets(match["slots"], ","))
+    slots = parse_slots(match["slots"])
+    _, options = parse_use(f"options{match['options'] or ''}")
+    return Mix(match["pipeline"], match["preset"], tuple((options or {}).items()), slots, parse_device(match["device"]))
+
+
+def parse_slots(text: str) -> tuple[SlotVariant, ...]:
+    """Read the slots' part of a mix, `slot=backend[options]/dtype,...`.
+
+    Raises BakeoffError for text that is not of this form, a slot that is given twice, or an unknown dtype.
+    """
+    slots = tuple(_parse_slot(part) for part in split_outside_brackets(text, ","))
     names = [slot.slot for slot in slots]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise BakeoffError(f"'{text}': slot {twice} is given twice; keep one", code="bad-variant")
-    _, options = parse_use(f"options{match['options'] or ''}")
-    return Mix(match["pipeline"], match["preset"], tuple((options or {}).items()), slots, parse_device(match["device"]))
+    return slots
 
 
 def _parse_slot(text: str) -> SlotVariant:

@@ -7,11 +7,10 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Protocol, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from bakeoff.backends.backend import Backend
 from bakeoff.models import current_name
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.types import Device, Dtype, parse_device, parse_dtype
@@ -24,6 +23,16 @@ _VARIANT = re.compile(
     rf"/(?P<backends>{_USE}(?:\+{_USE})*)/(?P<dtype>{_NAME})@(?P<device>{_NAME})"
 )
 OptionValue = str | int | float | bool
+
+
+class Optioned(Protocol):
+    """What takes options, each with a default: a backend or a pipeline."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def options(self) -> type:
+        """A frozen dataclass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,34 +140,38 @@ def written_option(option: str, value: OptionValue) -> str:
     return f"{option}={'false' if value is False else text}"
 
 
-def use_of(backend: Backend, options: Any) -> BackendUse:
+def use_of(backend: Optioned, options: Any) -> BackendUse:
     """A backend with those options of its dataclass that differ from the defaults."""
-    defaults = backend.options()
-    changed = [
+    return BackendUse(backend.name, changed_options(backend, options))
+
+
+def changed_options(owner: Optioned, options: Any) -> tuple[tuple[str, OptionValue], ...]:
+    """Those options that differ from the defaults, in the order the dataclass declares them."""
+    defaults = owner.options()
+    return tuple(
         (field.name, getattr(options, field.name))
         for field in fields(options)
         if getattr(options, field.name) != getattr(defaults, field.name)
-    ]
-    return BackendUse(backend.name, tuple(changed))
+    )
 
 
-def options_of(backend: Backend, pairs: Mapping[str, OptionValue]) -> Any:
-    """The backend's options dataclass from names and values; text is converted to the field's type.
+def options_of(owner: Optioned, pairs: Mapping[str, OptionValue]) -> Any:
+    """The owner's options dataclass from names and values; text is converted to the field's type.
 
     Raises BakeoffError for an unknown option, or for a value that is not of the field's type.
     """
-    hints = get_type_hints(backend.options)
+    hints = get_type_hints(owner.options)
     values = {}
     for name, value in pairs.items():
         if name not in hints:
             known = ", ".join(hints) or "none"
-            raise BakeoffError(f"{backend.name} has no option '{name}'; known: {known}", code="bad-option")
+            raise BakeoffError(f"{owner.name} has no option '{name}'; known: {known}", code="bad-option")
         try:
             values[name] = msgspec.convert(value, type=hints[name], strict=False)
         except msgspec.ValidationError as error:
-            asked = f"{backend.name}[{written_option(name, value)}]"
+            asked = f"{owner.name}[{written_option(name, value)}]"
             raise BakeoffError(f"{asked}: {name} must be {_accepted(hints[name])}", code="bad-option") from error
-    return backend.options(**values)
+    return owner.options(**values)
 
 
 def _accepted(kind: Any) -> str:

@@ -55,6 +55,7 @@ FindingCode = Literal[
     "cores-moved",  # the hypervisor moved CPUs apart in the timed window
     "contention",  # other processes used the CPU in the timed window
     "drift",  # calls became slower within the timed window
+    "few-units",  # the time of a pipeline's run was over before all its units
     "gpu-shared",  # other processes used the GPU
     "insensitive",  # outputs differ too little between inputs for the limit of their error to tell inputs apart
     "leak",  # memory grew from call to call

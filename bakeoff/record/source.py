@@ -14,6 +14,7 @@ from pathlib import Path
 from bakeoff.backends import backend_module, resolve_backend
 from bakeoff.models import component_module, resolve_component
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.pipelines import pipeline_module
 from bakeoff.record.schema import BackendSource
 
 _INSTRUMENT = ("bakeoff.worker", "bakeoff.process")
@@ -47,6 +48,15 @@ def component_hash(reference: str) -> str:
     """
     network = resolve_component(reference).network
     return _hash(_closure([network, component_module(reference), *_DRAWN_BY], "bakeoff.models"))
+
+
+def loop_hash(reference: str, glue: str) -> str:
+    """Hash of a pipeline by its name or package.module:PIPELINE: its spec, its glue module, and what they import of the
+    lab's models or of their own folder.
+
+    Raises BakeoffError when a module cannot be found.
+    """
+    return _hash(_closure([pipeline_module(reference), *filter(None, [glue])], "bakeoff.models"))
 
 
 def backend_source(reference: str) -> BackendSource:

@@ -101,8 +101,8 @@ def _unstable(record: Record, finding: Finding) -> Record:
 
 def _measurement(session: Session, row: Row, outcome: Outcome) -> Measurement:
     """The worker's report, or the status that its end means, with the parent's own findings and no local folders."""
-    status = _STATUS.get(outcome.kind)
-    made = Measurement(status, _reason(outcome)) if status is not None else outcome.value
+    status = ended_status(outcome)
+    made = Measurement(status, ending(outcome)) if status is not None else outcome.value
     findings = (*made.findings, *insensitive(made), *_findings(session, row, outcome))
     return replace(
         made,
@@ -113,12 +113,17 @@ def _measurement(session: Session, row: Row, outcome: Outcome) -> Measurement:
     )
 
 
-def _reason(outcome: Outcome) -> str:
+def ended_status(outcome: Outcome) -> Status | None:
+    """The status that the end of a worker means; None where it left a result."""
+    return _STATUS.get(outcome.kind)
+
+
+def ending(outcome: Outcome) -> str:
     """How a worker ended; after a build's deadline, with the option that gives it longer."""
     late = outcome.kind == "timeout" and any(
         phase == outcome.phase and info.deadline == "build" for phase, info in PHASES.items()
     )
-    return f"{outcome.reason}; sweep with --deadline SECONDS to give it longer" if late else outcome.reason
+    return f"{outcome.reason}; run with --deadline SECONDS to give it longer" if late else outcome.reason
 
 
 def with_gpu_peaks(memory: Memory, peaks: GpuPeaks | None) -> Memory:

@@ -39,9 +39,14 @@ def key_of(record: Record) -> Key:
 
 def begin(plan: Plan, runs: Path, cache: Path) -> SweepState:
     """A new sweep. Raises BakeoffError when its state cannot be written."""
+    return begin_run(plan.key, plan.component.name, runs, cache)
+
+
+def begin_run(key: str, name: str, runs: Path, cache: Path) -> SweepState:
+    """A new run of a plan with this key; `name` says of what. Raises BakeoffError when its state cannot be written."""
     created = now()
-    sweep = f"{created[:19].replace('-', '').replace(':', '')}-{digest([plan.key, created, os.getpid()])[:6]}"
-    state = SweepState(sweep, plan.key, str(runs.resolve()), plan.component.name, False, secrets.randbits(32))
+    run = f"{created[:19].replace('-', '').replace(':', '')}-{digest([key, created, os.getpid()])[:6]}"
+    state = SweepState(run, key, str(runs.resolve()), name, False, secrets.randbits(32))
     _save(cache, state)
     return state
 
@@ -53,20 +58,25 @@ def mark_finished(cache: Path, state: SweepState) -> None:
 
 def continue_unfinished(plan: Plan, runs: Path, cache: Path) -> tuple[SweepState, dict[Key, Stored]]:
     """The newest unfinished sweep of the same plan, and its records so far. Raises BakeoffError when there is none."""
+    state = find_unfinished(plan.key, plan.component.name, "sweep", runs, cache)
+    kept = [stored for stored in load_all(runs).current if stored.record.sweep == state.sweep]
+    return state, {key_of(stored.record): stored for stored in kept}
+
+
+def find_unfinished(key: str, name: str, what: str, runs: Path, cache: Path) -> SweepState:
+    """The newest unfinished run of the plan with this key; `what` it is called. Raises BakeoffError without one."""
     states = []
     for path in sorted((cache / "sweeps").glob("*.json"), reverse=True):
         with contextlib.suppress(msgspec.MsgspecError, OSError):
             states.append(msgspec.json.decode(path.read_bytes(), type=SweepState))
     unfinished = [state for state in states if not state.finished and state.runs == str(runs.resolve())]
     for state in unfinished:
-        if state.key == plan.key:
-            kept = [stored for stored in load_all(runs).current if stored.record.sweep == state.sweep]
-            return state, {key_of(stored.record): stored for stored in kept}
-    name = plan.component.name
+        if state.key == key:
+            return state
     if any(state.component == name for state in unfinished):
-        text = "--resume: the unfinished sweep had another plan, host, version or commit; run without --resume"
+        text = f"--resume: the unfinished {what} had another plan, host, version or commit; run without --resume"
     else:
-        text = f"--resume: no unfinished sweep of {name} writes to {runs}; run without --resume"
+        text = f"--resume: no unfinished {what} of {name} writes to {runs}; run without --resume"
     raise BakeoffError(text, "nothing-to-resume")
 
 

@@ -1,0 +1,145 @@
+"""A mix with every program that its worker builds, in one folder of caches and one environment."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from bakeoff.backends import resolve_backend
+from bakeoff.machine import build_cache, host
+from bakeoff.machine.files import digest
+from bakeoff.machine.identity import this_machine
+from bakeoff.mix import Mix, SlotVariant
+from bakeoff.models.pipelines.pipeline import Program
+from bakeoff.pipeline.making import Making
+from bakeoff.pipeline.parts import Part, Way
+from bakeoff.pipeline.request import Role
+from bakeoff.plan.memory import PROCESS_BYTES, programs_bytes
+from bakeoff.plan.plan import Plan
+from bakeoff.plan.rows import Precheck, Row, short_of_memory
+from bakeoff.process.environment import own_home, user_code_path, worker_environment
+from bakeoff.variant import OptionValue
+
+
+@dataclass(frozen=True, slots=True)
+class MixProgram:
+    """One program of a mix, planned as a sweep's row whose caches lie in the mix's folder."""
+
+    slot: str
+    program: str
+    row: Row
+    part: Part | None
+    """The record that predicts its time; None where there is none of the same machine and code."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.slot}.{self.program}"
+
+
+@dataclass(frozen=True, slots=True)
+class MixPlan:
+    """One mix: what a run makes one record of."""
+
+    mix: Mix
+    role: Role
+    programs: tuple[MixProgram, ...]
+    config_id: str
+    precheck: Precheck | None
+    """None: it can run. `oom` was decided by the memory that was free when the plan was made."""
+    memory_bytes: int
+    build_deadline_s: float
+    cache_folder: Path
+    environment: Mapping[str, str]
+
+    @property
+    def label(self) -> str:
+        """What messages call it."""
+        return self.role or self.mix.variants
+
+    @property
+    def slug(self) -> str:
+        """Identifies the mix in names of files."""
+        return f"{self.mix.slug}-{digest(str(self.mix))[:6]}"
+
+    @property
+    def never_runs(self) -> Precheck | None:
+        """Why it cannot run on this machine at any time."""
+        return self.precheck if self.precheck is not None and self.precheck.status != "oom" else None
+
+    def obstacle(self) -> Precheck | None:
+        """Why it cannot run now."""
+        return self.never_runs or short_of_memory(self.memory_bytes, self.mix.device)
+
+
+def make_mix(
+    making: Making,
+    role: Role,
+    plans: Mapping[Program, Plan],
+    options: tuple[tuple[str, OptionValue], ...],
+    decided_by: object,
+    user_code: bool,
+) -> MixPlan:
+    rows = {program: plan.rows[0] for program, plan in plans.items()}
+    device = next(iter(rows.values())).subject.device
+    slots = []
+    for slot in making.loop.slots:
+        variant = next(row.variant for program, row in rows.items() if program.slot == slot.name)
+        slots.append(SlotVariant(slot.name, variant.backends, variant.dtype))
+    mix = Mix(making.pipeline.name, making.preset, options, tuple(slots), device)
+    batches = [(program.slot, program.workload, program.batch) for program in rows]
+    config_id = digest([str(mix), batches, decided_by])
+    machine = this_machine(device).machine_class
+    folder = build_cache.usual_folder([str(mix), config_id, host.read_versions(), machine])
+    environment = _environment(rows.values(), folder, user_code)
+    memory = _memory_bytes(making, rows)
+    return MixPlan(
+        mix=mix,
+        role=role,
+        programs=tuple(_program(making, program, row, folder, environment) for program, row in rows.items()),
+        config_id=config_id,
+        precheck=_precheck(rows) or short_of_memory(memory, device),
+        memory_bytes=memory,
+        build_deadline_s=max(row.build_deadline_s for row in rows.values()),
+        cache_folder=folder,
+        environment=environment,
+    )
+
+
+def _program(making: Making, program: Program, row: Row, folder: Path, environment: Mapping[str, str]) -> MixProgram:
+    """A program with its compiler's caches in the mix's folder: one environment holds for all that a worker builds."""
+    parts = making.parts.of(making.components[program.slot], row.subject)
+    part = parts.get(Way(row.variant.backends, row.variant.dtype, row.quantisation))
+    own = replace(row, cache_folder=folder / f"{program.slot}.{program.workload}", environment=environment)
+    return MixProgram(program.slot, program.workload, own, part if part is not None and part.usable else None)
+
+
+def _environment(rows: Iterable[Row], folder: Path, user_code: bool) -> Mapping[str, str]:
+    """A worker's environment, with its home and all its compilers' caches in `folder`."""
+    extra = own_home(folder) | (user_code_path() if user_code else {})
+    threads = 1
+    for row in rows:
+        threads = row.subject.threads
+        for step in row.steps:
+            extra.update(resolve_backend(step.backend).footprint.environment(folder))
+    return worker_environment(threads, extra)
+
+
+def _precheck(rows: Mapping[Program, Row]) -> Precheck | None:
+    """The first slot's obstacle that no waiting removes; memory is counted for the whole mix."""
+    for program, row in rows.items():
+        found = row.never_runs
+        if found is not None:
+            return Precheck(found.status, f"{program.slot}: {found}")
+    return None
+
+
+def _memory_bytes(making: Making, rows: Mapping[Program, Row]) -> int:
+    """Of the worker with all programs in place; the programs of a slot share its weights."""
+    total = PROCESS_BYTES
+    for slot, component in making.components.items():
+        own = {program: row for program, row in rows.items() if program.slot == slot}
+        config = component.preset(making.loop.presets[slot]).config
+        workloads = [component.workload(config, program.workload, program.batch) for program in own]
+        row = next(iter(own.values()))
+        backends = [resolve_backend(step.backend) for step in row.steps]
+        total += programs_bytes(component, config, workloads, backends, row.variant.dtype)
+    return total

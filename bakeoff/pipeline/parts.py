@@ -1,0 +1,181 @@
+"""Records of single programs that say what a pipeline's parts cost: for the prediction of a mix, and the best one.
+
+A record counts for a program if it was made on the same machine with the same code, library versions, threads, config,
+batch and weights. A workload of another name is the same program if the names differ in a trailing number alone and
+inputs, outputs and work are equal: of preset 200m of wm, `step` is `step29`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+
+from bakeoff.backends import backend_names
+from bakeoff.machine import host
+from bakeoff.machine.identity import this_machine
+from bakeoff.models.component import Component, Quantisation, Workload
+from bakeoff.models.errors import BakeoffError
+from bakeoff.models.types import Dtype
+from bakeoff.process.jobs import Subject
+from bakeoff.record.schema import Record
+from bakeoff.record.source import backend_source, component_hash, instrument_hash
+from bakeoff.record.store import Stored
+from bakeoff.variant import BackendUse
+
+_DIGITS = "0123456789"
+_MAY_WORK = ("ok", "unstable")
+"""A variant whose newest record has another status did not run, or not right."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a slot is filled: backends and dtype, with the quantisation that they mean."""
+
+    backends: tuple[BackendUse, ...]
+    dtype: Dtype
+    quantisation: Quantisation
+
+    def __str__(self) -> str:
+        return f"{'+'.join(str(use) for use in self.backends)}/{self.dtype}"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The newest record of a program in one way."""
+
+    id: str
+    record: Record
+
+    @property
+    def usable(self) -> bool:
+        """Whether it has a median that can be relied on."""
+        return self.record.status == "ok" and self.record.latency is not None
+
+    @property
+    def median_ns(self) -> int:
+        return round(self.record.latency.median_ms * 1e6) if self.record.latency is not None else 0
+
+    @property
+    def peak_bytes(self) -> int:
+        """Peak of its own process or on the device; 0 where the host has no such meter."""
+        memory = self.record.measurement.memory
+        return (memory.device_peak_bytes or memory.host_peak_bytes or 0) if memory is not None else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Lookup in the records of one machine. Hashes of code are taken once, when it is first asked for them."""
+
+    stored: Sequence[Stored]
+    """By time of creation."""
+    _hashes: dict[str, str] = field(default_factory=dict)
+
+    def of(self, component: Component, subject: Subject) -> Mapping[Way, Part]:
+        """For each way that was recorded, the newest record of the subject's program; an `ok` one before others."""
+        found: dict[Way, Part] = {}
+        for entry in self.stored:
+            record = entry.record
+            if not self._counts(record, component, subject):
+                continue
+            way = Way(record.variant.backends, record.variant.dtype, record.quantisation)
+            before = found.get(way)
+            if before is None or not before.usable or record.status != "unstable":
+                found[way] = Part(entry.id, record)
+        return found
+
+    def _counts(self, record: Record, component: Component, subject: Subject) -> bool:
+        variant, source = record.variant, record.source
+        config = component.preset(subject.preset).config
+        if (variant.component, variant.preset, variant.device) != (component.name, subject.preset, subject.device):
+            return False
+        if (record.threads, record.batch, record.weights_key) != (
+            subject.threads,
+            subject.batch,
+            subject.checkpoint_hash,
+        ):
+            return False
+        if source is None or record.machine is None or record.config != _plain(config):
+            return False
+        if not subject.checkpoint and record.weight_seed != subject.weight_seed:
+            return False
+        return (
+            record.machine.id == this_machine(subject.device).id
+            and _versions(record.versions) == _versions(host.read_versions())
+            and source.instrument == self._hash("instrument")
+            and source.component == self._hash(f"component {subject.component}")
+            and all(backend.hash == self._hash(f"backend {backend.name}") for backend in source.backends)
+            and same_program(component, config, variant.workload, subject.workload, subject.batch)
+        )
+
+    def _hash(self, what: str) -> str:
+        if what not in self._hashes:
+            kind, _, name = what.partition(" ")
+            if kind == "instrument":
+                self._hashes[what] = instrument_hash()
+            elif kind == "component":
+                self._hashes[what] = component_hash(name)
+            else:
+                self._hashes[what] = backend_source(name).hash if name in backend_names() else ""
+        return self._hashes[what]
+
+
+def same_program(component: Component, config: object, one: str, other: str, batch: int) -> bool:
+    """Whether two workloads of a component are the same under two names."""
+    if one == other:
+        return True
+    if one.rstrip(_DIGITS) != other.rstrip(_DIGITS):
+        return False
+    try:
+        first, second = (component.workload(config, name, batch) for name in (one, other))
+    except BakeoffError:  # the record's workload is gone
+        return False
+    return _facts(first) == _facts(second)
+
+
+def _facts(workload: Workload) -> tuple[object, ...]:
+    return workload.inputs, workload.outputs, workload.work
+
+
+def _versions(versions: Mapping[str, str]) -> Mapping[str, str]:
+    return {name: version for name, version in versions.items() if name != "bakeoff"}
+
+
+def _plain(config: object) -> object:
+    """A config dataclass as a record holds it after it was read."""
+    return _lists(asdict(config))  # type: ignore[call-overload]
+
+
+def _lists(value: object) -> object:
+    if isinstance(value, dict):
+        return {name: _lists(entry) for name, entry in value.items()}
+    return [_lists(entry) for entry in value] if isinstance(value, tuple | list) else value
+
+
+def best_way(
+    programs: Mapping[str, Mapping[Way, Part]], calls: Mapping[str, int], quantised: bool
+) -> tuple[Way, tuple[str, ...]] | None:
+    """The fastest way to fill a slot, and the programs that decided; None where no record can.
+
+    `programs` has what is known of each program of the slot, `calls` its calls in a steady unit. The main program is
+    the one with the most time in a unit, its calls times its least median. Candidates are the ways with an ok record of
+    it, without those that failed in the newest record of any program of the slot. They are compared by the sum of calls
+    times median over the programs that all of them have records of; the way's text decides between equals.
+    """
+    failed = {way for parts in programs.values() for way, part in parts.items() if part.record.status not in _MAY_WORK}
+    usable = {
+        program: {
+            way: part.median_ns
+            for way, part in parts.items()
+            if part.usable and way not in failed and (quantised or not way.quantisation)
+        }
+        for program, parts in programs.items()
+    }
+    known = [program for program in usable if calls.get(program) and usable[program]]
+    if not known:
+        return None
+    main = max(known, key=lambda program: calls[program] * min(usable[program].values()))
+    candidates = usable[main]
+    compared = tuple(program for program in known if usable[program].keys() >= candidates.keys())
+
+    def cost(way: Way) -> tuple[int, str]:
+        return sum(calls[program] * usable[program][way] for program in compared), str(way)
+
+    return min(candidates, key=cost), compared

@@ -1,0 +1,144 @@
+"""What can be asked of a pipeline's run, and how each mistake is answered."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bakeoff.backends import resolve_backend
+from bakeoff.models.errors import BakeoffError
+from bakeoff.models.toy.spec import SPEC, Config
+from bakeoff.pipeline.dry_run import estimate
+from bakeoff.pipeline.plan import PipelinePlan, make_pipeline_plan
+from bakeoff.pipeline.request import PipelineRequest
+from bakeoff.plan.memory import programs_bytes, weights_bytes
+from bakeoff.report.text import pipeline_plan
+
+REQUEST = PipelineRequest("loops:PIPELINE", mixes=("eager",), device="cpu", threads=1)
+WHOLE = "small:tiny[steps=4]/wm=inductor[freezing]/bf16,image=eager/fp32@cpu"
+
+
+def plan(folder: Path, *mixes: str, **changes: object) -> PipelinePlan:
+    return make_pipeline_plan(replace(REQUEST, mixes=mixes or REQUEST.mixes, **changes), folder / "runs")  # type: ignore[arg-type]
+
+
+def mixes(made: PipelinePlan) -> list[str]:
+    return [str(mix.mix) for mix in made.mixes]
+
+
+class TestMixes:
+    def test_eager_is_fp32_in_every_slot(self, tmp_path: Path) -> None:
+        assert mixes(plan(tmp_path)) == ["small:tiny/wm=eager/fp32,image=eager/fp32@cpu"]
+
+    def test_a_slot_that_is_not_named_is_eager_fp32(self, tmp_path: Path) -> None:
+        made = plan(tmp_path, "image=inductor[freezing]/bf16", options=("steps=3",))
+        assert mixes(made) == ["small:tiny[steps=3]/wm=eager/fp32,image=inductor[freezing]/bf16@cpu"]
+        assert made.mixes[0].role == ""
+        assert made.loop.calls()["wm", "world"] == 3
+
+    def test_a_whole_mix_says_preset_options_and_device(self, tmp_path: Path) -> None:
+        request = PipelineRequest("loops:PIPELINE", mixes=(WHOLE, "eager"))
+        made = make_pipeline_plan(request, tmp_path)
+        assert mixes(made) == [WHOLE, "small:tiny[steps=4]/wm=eager/fp32,image=eager/fp32@cpu"]
+        assert (made.subject.device, made.subject.options) == ("cpu", {"steps": 4})
+
+    def test_options_that_are_defaults_are_not_part_of_the_name(self, tmp_path: Path) -> None:
+        made = plan(tmp_path, "wm=inductor[mode=default]/fp32", options=("steps=2",))
+        assert mixes(made) == ["small:tiny/wm=inductor/fp32,image=eager/fp32@cpu"]
+
+    def test_the_same_mix_is_run_once(self, tmp_path: Path) -> None:
+        made = plan(tmp_path, "eager", "wm=eager/fp32")
+        assert [mix.role for mix in made.mixes] == ["eager"]
+
+    def test_programs_have_caches_in_one_folder_and_one_environment(self, tmp_path: Path) -> None:
+        (mix,) = plan(tmp_path, "wm=inductor/bf16,image=openvino/fp32").mixes
+        assert {program.row.cache_folder.parent for program in mix.programs} == {mix.cache_folder}
+        assert len({program.row.cache_folder for program in mix.programs}) == 2
+        for program in mix.programs:
+            assert program.row.environment == mix.environment
+        assert mix.environment["TORCHINDUCTOR_CACHE_DIR"].startswith(str(mix.cache_folder))
+        assert mix.environment["OMP_NUM_THREADS"] == "1"
+
+    def test_what_is_computed_has_one_id_and_each_way_another(self, tmp_path: Path) -> None:
+        first, second = plan(tmp_path, "eager"), plan(tmp_path, "wm=inductor/bf16")
+        assert first.subject_id == second.subject_id
+        assert first.mixes[0].config_id != second.mixes[0].config_id
+        assert first.subject_id != plan(tmp_path, "eager", input_seed=1).subject_id
+        assert first.subject_id != plan(tmp_path, "eager", options=("steps=1",)).subject_id
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "text"),
+    [
+        ({"pipeline": "nope"}, "unknown-name", "no pipeline 'nope'"),
+        ({"preset": "huge"}, "unknown-name", "pipeline small has no preset 'huge'; it has tiny"),
+        ({"options": ("stops=1",)}, "bad-option", "small has no option 'stops'; known: steps"),
+        ({"options": ("steps=many",)}, "bad-option", "steps must be an integer"),
+        ({"options": ("steps=9",)}, "bad-option", "steps is 9; give 1 to 8"),
+        ({"options": ("steps=1", "steps=2")}, "bad-option", "--option steps is given twice"),
+        ({"options": ("=1",)}, "bad-option", "--option '=1': give it as in steps=10"),
+        ({"units": 0}, "bad-option", "--units 0: give 1 to 100000"),
+        ({"units": 100_001}, "bad-option", "--units 100001: give 1 to 100000"),
+        ({"minutes": 0.0}, "bad-option", "--minutes 0: give more than 0"),
+        ({"minutes": float("nan")}, "bad-option", "--minutes nan: give more than 0"),
+        ({"threads": -1}, "bad-option", "--threads -1"),
+        ({"device": "tpu"}, "unknown-name", "tpu"),
+        ({"checkpoints": ("wm",)}, "bad-option", "--checkpoint 'wm': give SLOT=FILE"),
+        ({"checkpoints": ("world=x",)}, "unknown-name", "small has no slot 'world'; it has wm, image"),
+        ({"checkpoints": ("wm=/no/such/file",)}, "bad-checkpoint", "/no/such/file"),
+        ({"checkpoints": ("wm=a", "wm=b")}, "bad-option", "slot wm is given twice"),
+        ({"mixes": ("fast",)}, "bad-variant", "--mix 'fast': give eager, best, best-full"),
+        ({"mixes": ("wm=eager",)}, "bad-variant", "'wm=eager' does not fill a slot"),
+        ({"mixes": ("wm=eager/fp32,wm=eager/bf16",)}, "bad-variant", "slot wm is given twice"),
+        ({"mixes": ("audio=eager/fp32",)}, "unknown-name", "small has no slot 'audio'; it has wm, image"),
+        ({"mixes": ("wm=nope/fp32",)}, "unknown-name", "nope"),
+        ({"mixes": ("wm=eager/fp12",)}, "unknown-name", "fp12"),
+        ({"mixes": ("wm=inductor[speed=11]/fp32",)}, "bad-option", "speed"),
+        ({"mixes": ("other:tiny/wm=eager/fp32@cpu",)}, "bad-variant", "is a mix of other, not of small"),
+        ({"mixes": (WHOLE, WHOLE.replace("steps=4", "steps=5"))}, "not-comparable", "do not compute the same"),
+        ({"mixes": (WHOLE,), "options": ("steps=3",)}, "bad-option", "says otherwise"),
+        ({"mixes": (WHOLE,), "preset": "huge"}, "bad-option", "--preset huge: the mix says tiny"),
+        ({"mixes": ("best",)}, "no-record", "run: bakeoff sweep toy --preset tiny --workload world"),
+    ],
+)
+def test_each_mistake_is_one_error(changes: dict[str, object], code: str, text: str, tmp_path: Path) -> None:
+    with pytest.raises(BakeoffError) as raised:
+        make_pipeline_plan(replace(REQUEST, **changes), tmp_path / "runs")  # type: ignore[arg-type]
+    assert text in str(raised.value)
+    assert "\n" not in str(raised.value)
+    assert raised.value.code == code
+
+
+def test_without_records_eager_runs_alone_and_the_sweeps_are_named(tmp_path: Path) -> None:
+    made = make_pipeline_plan(replace(REQUEST, mixes=()), tmp_path / "runs")
+    assert [mix.role for mix in made.mixes] == ["eager"]
+    (note,) = made.notes
+    assert note.endswith(
+        "run: bakeoff sweep toy --preset tiny --workload world; bakeoff sweep toy --preset tiny --workload picture"
+    )
+
+
+def test_a_dry_run_says_what_is_known_and_what_is_guessed(tmp_path: Path) -> None:
+    made = plan(tmp_path, "eager", "image=canaries:MISSING_LIBRARY/bf16")
+    found = estimate(made, tmp_path / "runs")
+    eager, missing = found.mixes
+    assert [(line.program, line.calls, line.part) for line in eager.programs] == [
+        ("wm.world", 2, ""),
+        ("image.picture", 1, ""),
+    ]
+    assert (eager.predicted_unit_ms, eager.seconds_from) == (None, "guess")
+    assert eager.memory_bytes > 1 << 30
+    assert missing.settled.startswith("unavailable: image: unavailable: ")
+    assert (missing.seconds, found.seconds) == (0.0, eager.seconds)
+    text = pipeline_plan.render(found)
+    assert "eager: small:tiny/wm=eager/fp32,image=eager/fp32@cpu" in text
+    assert "a steady unit by its parts: unknown" in text
+    assert missing.settled in text
+
+
+def test_programs_of_one_slot_count_their_weights_once() -> None:
+    config = Config(width=512)
+    workloads = [SPEC.workload(config, name, 1) for name in ("world", "picture")]
+    eager = [resolve_backend("eager")]
+    apart = sum(programs_bytes(SPEC, config, [workload], eager, "fp32") for workload in workloads)
+    assert apart - programs_bytes(SPEC, config, workloads, eager, "fp32") == weights_bytes(SPEC, config, "fp32")

@@ -106,6 +106,103 @@ def compare(job: dict[str, Any]) -> dict[str, Any]:
     return {"status": "ok", "build": {"cache": "warm", "build_s": 0.1}, "weights": "f00d"}
 
 
+def loop_reference(job: dict[str, Any]) -> dict[str, Any]:
+    folder = Path(job["folder"])
+    folder.mkdir(parents=True, exist_ok=True)
+    work("import", "weights", "loop reference")
+    (folder / "reference.json").write_text(json.dumps(job["units"]))
+    return {"reference": folder.name}
+
+
+def pipeline(job: dict[str, Any]) -> dict[str, Any]:
+    """Run units on command: 2 filling, then steady, of 4 ms of a phase and 1 ms unattributed.
+
+    BAKEOFF_TEST_FAULTS holds `FAULT@TEXT` of mixes whose string contains TEXT, separated by spaces.
+    """
+    asked = [fault.partition("@") for fault in os.environ.get("BAKEOFF_TEST_FAULTS", "").split()]
+    faults = {fault for fault, _, text in asked if text in job["mix"]}
+    programs = [
+        {
+            "slot": program["slot"],
+            "variant": variant(program),
+            "batch": program["measure"]["subject"]["batch"],
+            "status": "fell_back" if "fell_back" in faults else "ok",
+            "reason": "ran something else" if "fell_back" in faults else "",
+        }
+        for program in job["programs"]
+    ]
+    for program in job["programs"]:
+        path = Path(program["measure"]["cache_folder"]) / "built"
+        path.write_text(path.read_text() + "again" if path.exists() else "once")
+    work("import", "weights", "build", "check", "loop check", "alone")
+    if "build" in faults:
+        return {"status": "build_failed", "reason": "wm.world: no such operator", "programs": programs}
+    say("ready", call_ns=5_000_000)
+    walls: list[int] = []
+    kinds: list[str] = []
+    with os.fdopen(int(sys.argv[2]), "rb", buffering=0) as commands:
+        while (line := commands.readline().strip()) not in (b"", b"stop"):
+            assert line == b"unit", line
+            if "crash" in faults and len(walls) == 3:
+                os.kill(os.getpid(), signal.SIGSEGV)
+            if "hang" in faults and len(walls) == 3:
+                time.sleep(600)
+            time.sleep(0.006)
+            walls.append(5_000_000 + len(walls))
+            kinds.append("steady" if len(walls) > 2 and "unsettled" not in faults else "filling")
+            idle_s = 1.0 if "busy" in faults else 0.0
+            say("unit", block={"samples_ns": [walls[-1]], "idle_cpu_s": idle_s, "kind": kinds[-1]})
+    if "claims" in faults:
+        walls[-1] -= 1_000_000
+    count = len(walls)
+    lost = 7 if "sum" in faults else 0
+    error = {"name": "frame", "rel_l2": 1.0, "limit": 0.1, "passed": "stale" not in faults, "problem": "frame: stale"}
+    return {
+        "status": "ok",
+        "programs": programs,
+        "opened_ns": [1000],
+        "units": {
+            "wall_ns": walls,
+            "started_ns": [0] * count,
+            "frames": [1] * count,
+            "kinds": kinds,
+            "sessions": [0] * count,
+            "lines": [
+                {"name": "denoise", "kind": "phase", "slot": "wm", "ns": [4_000_000] * count},
+                {
+                    "name": "unattributed",
+                    "kind": "unattributed",
+                    "slot": "",
+                    "ns": [w - 4_000_000 - lost for w in walls],
+                },
+            ],
+            "programs": [],
+            "copied_bytes": [0] * count,
+            "moved": {str(count - 1): ["wm.world"]} if "recompiles" in faults else {},
+        },
+        "parity": {"reference": "r", "reference_dtype": "fp64", "units": [{"unit": 1, "outputs": [error]}]},
+        "device_state": {"other_cpu_share": 0.0},
+    }
+
+
+def variant(program: dict[str, Any]) -> dict[str, Any]:
+    """The variant of a program's string, without its options."""
+    subject, _, rest = program["measure"]["variant"].partition("/")
+    component, _, workload = subject.partition(".")
+    backend, _, ending = rest.rpartition("/")
+    dtype, _, device = ending.partition("@")
+    uses = [{"name": part.partition("[")[0], "options": []} for part in backend.split("+")]
+    name, _, preset = component.partition(":")
+    return {
+        "component": name,
+        "preset": preset,
+        "workload": workload,
+        "backends": uses,
+        "dtype": dtype,
+        "device": device,
+    }
+
+
 def ceilings(_job: dict[str, Any]) -> dict[str, Any]:
     work("import", "ceilings")
     return {"ceilings": [{"kind": "copy", "dtype": "fp32", "size": 1 << 20, "best": 1e10, "median": 1e10}]}
@@ -124,6 +221,8 @@ def main() -> None:
         "MeasureJob": measure,
         "TraceJob": twin,
         "CompareJob": compare,
+        "LoopReferenceJob": loop_reference,
+        "PipelineJob": pipeline,
         "CeilingsJob": ceilings,
     }
     if asked["kind"] not in answers:

@@ -1,0 +1,143 @@
+"""The record of a mix, from what its worker reported, or from how that ended, and the facts of this machine."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Literal
+
+from bakeoff.machine import host, paths
+from bakeoff.machine.identity import this_machine
+from bakeoff.pipeline.judge import judged
+from bakeoff.pipeline.mixes import MixPlan
+from bakeoff.pipeline.session import PipelineSession
+from bakeoff.process.phases import Block
+from bakeoff.process.supervisor import Outcome
+from bakeoff.record.pipeline import PipelineMeasurement, PipelineRecord, SlotProgram
+from bakeoff.record.redact import recorded_environment, without_folders
+from bakeoff.record.schema import SCHEMA, Finding, Source, new_finding
+from bakeoff.record.selftest_stamp import read_stamp
+from bakeoff.record.source import backend_source, code_hash, component_hash, instrument_hash, loop_hash
+from bakeoff.record.store import now
+from bakeoff.sweep.assemble import ended_status, ending
+
+How = Literal["alone", "interleaved", "in turn"]
+
+
+def make_record(
+    session: PipelineSession,
+    mix: MixPlan,
+    outcome: Outcome,
+    how: How = "alone",
+    blocks: Sequence[Block] = (),
+    span_s: float = 0.0,
+    findings: Sequence[Finding] = (),
+) -> PipelineRecord:
+    """The record of one mix, whatever came of it; `findings` are those of the rounds."""
+    plan = session.plan
+    request, loop, subject = plan.request, plan.loop, plan.subject
+    configs = {slot: component.preset(loop.presets[slot]).config for slot, component in plan.components.items()}
+    commit, dirty = paths.commit()
+    return PipelineRecord(
+        schema=SCHEMA,
+        created=now(),
+        run=session.run,
+        how=how,
+        mix=mix.mix,
+        config_id=mix.config_id,
+        subject_id=plan.subject_id,
+        role=mix.role,
+        label=plan.label,
+        options=asdict(plan.options),
+        sizes=dict(loop.sizes),
+        calls={f"{slot}.{program}": count for (slot, program), count in loop.calls().items()},
+        configs={slot: asdict(config) for slot, config in configs.items()},
+        unit=plan.pipeline.unit,
+        frame_rate=loop.frame_rate,
+        threads=subject.threads,
+        weight_seed=request.weight_seed,
+        input_seed=request.input_seed,
+        checkpoints={
+            slot: f"{Path(file).name}, sha256 {plan.checkpoint_hashes[slot]}"
+            for slot, file in subject.checkpoints.items()
+        },
+        measurement=_measurement(session, mix, outcome, blocks, span_s, findings),
+        host=host.read_host(),
+        load_before=round(session.load, 2),
+        environment=recorded_environment(mix.environment),
+        versions=host.read_versions(),
+        commit=commit,
+        dirty=dirty,
+        wall_s=round(outcome.wall_s, 3),
+        log=str(session.log_of(mix).relative_to(session.cache)),
+        machine=this_machine(subject.device),
+        code=code_hash(),
+        loop_hash=loop_hash(subject.pipeline, loop.glue),
+        instrument=instrument_hash(),
+        note=session.note,
+        selftest=read_stamp(),
+        phase_s={phase: round(seconds, 3) for phase, seconds in outcome.phase_s.items()},
+    )
+
+
+def _measurement(
+    session: PipelineSession,
+    mix: MixPlan,
+    outcome: Outcome,
+    blocks: Sequence[Block],
+    span_s: float,
+    findings: Sequence[Finding],
+) -> PipelineMeasurement:
+    """The worker's report, or the status that its end means, with the parent's own findings and no local folders."""
+    policy = session.plan.request.policy
+    status = ended_status(outcome)
+    if status is not None:
+        made = PipelineMeasurement(status, ending(outcome))
+    else:
+        made = judged(outcome.value, blocks, span_s, policy)
+    found = (*made.findings, *findings, *_findings(session, mix, outcome))
+    return replace(
+        made,
+        reason=without_folders(made.reason),
+        traceback=without_folders(made.traceback),
+        findings=tuple(replace(finding, text=without_folders(finding.text)) for finding in found),
+        programs=tuple(_completed(program, mix) for program in made.programs),
+        memory=made.memory and replace(made.memory, parts_bytes=_parts_bytes(mix)),
+    )
+
+
+def _completed(program: SlotProgram, mix: MixPlan) -> SlotProgram:
+    """What a worker reports of a program, with the facts that only the parent knows."""
+    name = f"{program.slot}.{program.variant.workload}"
+    planned = next((entry for entry in mix.programs if entry.name == name), None)
+    if planned is None:
+        return program
+    row = planned.row
+    return replace(
+        program,
+        reason=without_folders(program.reason),
+        findings=tuple(replace(finding, text=without_folders(finding.text)) for finding in program.findings),
+        source=Source(
+            component_hash(row.subject.component),
+            tuple(backend_source(step.backend) for step in row.steps),
+            instrument_hash(),
+        ),
+        part=planned.part.id if planned.part is not None else "",
+        part_median_ns=planned.part.median_ns if planned.part is not None else 0,
+    )
+
+
+def _parts_bytes(mix: MixPlan) -> dict[str, int]:
+    known = {program.name: program.part for program in mix.programs if program.part is not None}
+    return {name: part.peak_bytes for name, part in known.items() if part.peak_bytes}
+
+
+def _findings(session: PipelineSession, mix: MixPlan, outcome: Outcome) -> Iterator[Finding]:
+    if session.load > session.plan.subject.threads / 2:
+        yield new_finding("busy-host", f"load average {session.load:.1f} before the run started")
+    if outcome.leftovers:
+        yield new_finding("leftovers", f"{outcome.leftovers} processes outlived the worker and were killed")
+    if outcome.log_dropped:
+        yield new_finding("log", f"{outcome.log_dropped} bytes of output are not in the log")
+    known = dict.fromkeys(issue for program in mix.programs for issue in program.row.known_issues)
+    for code, text in known:
+        yield new_finding(code, text)

@@ -1,0 +1,147 @@
+"""The worker of one mix: it has built its programs, and runs a unit of the loop on command."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+
+from bakeoff.machine import build_cache, host
+from bakeoff.pipeline.mixes import MixPlan
+from bakeoff.pipeline.session import PipelineSession
+from bakeoff.process.jobs import PipelineJob, SlotProgramJob
+from bakeoff.process.phases import Block
+from bakeoff.process.supervisor import Event, LiveWorker, Outcome
+from bakeoff.record.pipeline import PipelineMeasurement
+from bakeoff.record.schema import MEASURED
+from bakeoff.record.store import now
+from bakeoff.sweep.references import References
+from bakeoff.sweep.row import measure_job
+
+UNIT = "unit"
+"""The command that asks for one unit of the loop."""
+
+
+class MixWorker:
+    """The parent's handle of it. A context manager: leaving it kills the worker."""
+
+    def __init__(
+        self,
+        session: PipelineSession,
+        mix: MixPlan,
+        references: Mapping[str, References],
+        loop: References,
+        heap_offset: int,
+    ) -> None:
+        """`references` are those of the programs, by `slot.program`; `loop` those of the loop."""
+        self.mix = mix
+        self.blocks: list[Block] = []
+        """Of each unit so far."""
+        self.span_s: list[float] = []
+        """Seconds from each command to its answer, by this process's clock."""
+        self._session = session
+        self._outcome: Outcome | None = None
+        _open_cache(mix)
+        policy = session.plan.request.policy
+        programs = tuple(
+            SlotProgramJob(
+                slot=program.slot,
+                measure=measure_job(program.row, policy, references[program.name]),
+                part=program.part.id if program.part is not None else "",
+                part_median_ns=program.part.median_ns if program.part is not None else 0,
+            )
+            for program in mix.programs
+        )
+        job = PipelineJob(
+            subject=session.plan.subject,
+            mix=str(mix.mix),
+            programs=programs,
+            policy=policy,
+            reference_folder=str(loop.folder),
+            reference_hashes=loop.hashes,
+            cache_folder=str(mix.cache_folder),
+            heap_offset_bytes=heap_offset,
+        )
+        self._worker = LiveWorker(job, replace(session.launch_of(mix), on_event=self._on_event))
+
+    def __enter__(self) -> "MixWorker":
+        self._worker.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._worker.__exit__(None, None, None)
+
+    def _on_event(self, event: Event) -> None:
+        if event.phase != UNIT:
+            detail = f"{self.mix.label} {event.detail}".strip()
+            self._session.progress.event(Event(event.phase, detail))
+
+    @property
+    def live(self) -> bool:
+        """Whether it can run another unit."""
+        return self._outcome is None
+
+    @property
+    def steady(self) -> int:
+        """Steady units so far."""
+        return sum(block.kind == "steady" for block in self.blocks)
+
+    @property
+    def unsettled(self) -> int:
+        """Units since the last steady one."""
+        count = 0
+        for block in reversed(self.blocks):
+            if block.kind == "steady":
+                break
+            count += 1
+        return count
+
+    def wait_until_ready(self) -> None:
+        """Afterwards it is `live`, unless a program could not be built or checked."""
+        if self._worker.wait("ready") is None:
+            self._end()
+
+    def run_unit(self) -> Block | None:
+        """Run one unit; None where the worker ended or took too long instead."""
+        started = time.monotonic()
+        self._worker.tell(UNIT)
+        event = self._worker.wait(UNIT)
+        block = event.block if event is not None else None
+        if block is None:
+            self._end()
+            return None
+        self.span_s.append(time.monotonic() - started)
+        self.blocks.append(block)
+        return block
+
+    def finish(self) -> Outcome:
+        """Stop the worker, and say how it went."""
+        if self._outcome is None:
+            self._worker.tell("stop")
+            self._worker.wait()
+        return self._end()
+
+    def _end(self) -> Outcome:
+        if self._outcome is None:
+            self._outcome = self._worker.finish(PipelineMeasurement)
+            if self._outcome.kind == "result" and self._outcome.value.status in MEASURED:
+                build_cache.mark_finished(self.mix.cache_folder)
+        return self._outcome
+
+
+def _open_cache(mix: MixPlan) -> None:
+    """Make the folders of the mix's caches, without what an earlier run left that did not succeed."""
+    if not build_cache.is_warm(mix.cache_folder):
+        build_cache.delete_earlier_build(mix.cache_folder)
+    first = mix.programs[0].row
+    checkpoints = dict.fromkeys(program.row.checkpoint for program in mix.programs)
+    about = build_cache.About(
+        variant=str(mix.mix),
+        build_number=1,
+        batch=first.subject.batch,
+        threads=first.subject.threads,
+        checkpoint=", ".join(filter(None, checkpoints)),
+        versions=host.read_versions(),
+        created=now(),
+    )
+    build_cache.open_folder(mix.cache_folder, about)
+    for program in mix.programs:
+        program.row.cache_folder.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,216 @@
+"""From a plan to records: references, live workers that take turns unit by unit, and a record of each mix.
+
+Ctrl-C keeps the records that are complete.
+"""
+
+import random
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+from bakeoff.machine import host, paths
+from bakeoff.machine.locks import device_lock, entry_lock
+from bakeoff.pipeline.assemble import How, make_record
+from bakeoff.pipeline.mix_worker import MixWorker
+from bakeoff.pipeline.mixes import MixPlan
+from bakeoff.pipeline.plan import PipelinePlan
+from bakeoff.pipeline.references import loop_reference_folder, make_loop_reference
+from bakeoff.pipeline.rounds import Limits, take_turns
+from bakeoff.pipeline.session import PipelineSession, open_pipeline_session
+from bakeoff.process.supervisor import Outcome
+from bakeoff.record.pipeline import PipelineMeasurement, PipelineRecord
+from bakeoff.record.schema import Finding, new_finding
+from bakeoff.record.store import StoredPipeline, load_all, prepare_folder, save
+from bakeoff.sweep.progress import Progress
+from bakeoff.sweep.references import References, make_reference
+from bakeoff.sweep.resume import SweepState, begin_run, find_unfinished, mark_finished
+from bakeoff.sweep.row import launch_of
+
+_LARGEST_OFFSET = 2**20
+"""Bytes, as between the sides of a comparison: memory layout varies from process to process."""
+_MORE_UNSETTLED = 40
+"""Units beyond twice those that fill windows, after which a mix without a steady one is given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a run leaves behind."""
+
+    run: str
+    stored: tuple[StoredPipeline, ...]
+    interrupted: tuple[str, ...]
+    """Mixes that were not measured to the end: `--resume` runs them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One run while it goes on."""
+
+    session: PipelineSession
+    runs: Path
+    order: random.Random
+    stored: dict[str, StoredPipeline] = field(default_factory=dict)
+    """By the mix's string."""
+
+    def keep(self, mix: MixPlan, record: PipelineRecord) -> None:
+        """Store the record before the mix is shown as finished."""
+        mixes = self.session.plan.mixes
+        self.session.progress.start(1 + mixes.index(mix), len(mixes), str(mix.mix))
+        self.stored[str(mix.mix)] = StoredPipeline(save(self.runs, record), record)
+        self.session.progress.finish(record.status, _line(record))
+
+    def settle(self, mix: MixPlan, outcome: Outcome) -> None:
+        """Keep a record of a mix that is not run."""
+        self.keep(mix, make_record(self.session, mix, outcome))
+
+
+def run_pipeline(plan: PipelinePlan, runs: Path, note: str, resume: bool, progress: Progress) -> Done:
+    """Run every mix of `plan` that has no record yet.
+
+    Ctrl-C ends the run cleanly: workers are dead, mixes without a record are in `interrupted`. Raises BakeoffError
+    before anything is measured when records cannot be written or a weights file is wrong.
+    """
+    prepare_folder(runs)
+    cache = paths.ensure_writable(paths.cache_folder(), "caches")
+    name = _name(plan)
+    with device_lock(plan.subject.device, name, progress.say, cache) as waited:
+        load = host.present_load(waited)
+        state, earlier = continue_run(plan, runs, cache) if resume else (begin_run(plan.key, name, runs, cache), {})
+        if load > host.usable_cores() / 2:
+            progress.say(f"This host is busy (load {load:.1f}); each record will say so.")
+        session = open_pipeline_session(plan, state.sweep, note, runs, cache, load, progress, state.order_seed)
+        run = _Run(session, runs, random.Random(state.order_seed), earlier)
+        interrupted = False
+        try:
+            _run_mixes(run, [mix for mix in plan.mixes if str(mix.mix) not in earlier])
+        except KeyboardInterrupt:
+            interrupted = True
+        if not interrupted:
+            mark_finished(cache, state)
+    left = tuple(mix.label for mix in plan.mixes if str(mix.mix) not in run.stored)
+    kept = tuple(run.stored[str(mix.mix)] for mix in plan.mixes if str(mix.mix) in run.stored)
+    return Done(state.sweep, kept, left)
+
+
+def continue_run(plan: PipelinePlan, runs: Path, cache: Path) -> tuple[SweepState, dict[str, StoredPipeline]]:
+    """The newest unfinished run of the same plan, and its records so far. Raises BakeoffError when there is none."""
+    state = find_unfinished(plan.key, _name(plan), "run", runs, cache)
+    kept = [entry for entry in load_all(runs).pipelines if entry.record.run == state.sweep]
+    return state, {str(entry.record.mix): entry for entry in kept}
+
+
+def _name(plan: PipelinePlan) -> str:
+    return f"pipeline {plan.pipeline.name}"
+
+
+def _run_mixes(run: _Run, mixes: Sequence[MixPlan]) -> None:
+    """Settle what cannot run; measure the others, side by side where they fit into memory together."""
+    waiting: list[MixPlan] = []
+    for mix in mixes:
+        obstacle = mix.obstacle()
+        if obstacle is None:
+            waiting.append(mix)
+        else:
+            run.settle(mix, Outcome("result", value=PipelineMeasurement(obstacle.status, obstacle.reason)))
+    if not waiting:
+        return
+    progress, cache = run.session.progress, run.session.cache
+    folders = {loop_reference_folder(run.session.plan), *(mix.cache_folder for mix in waiting)}
+    with ExitStack() as stack:
+        for folder in sorted(folders):
+            stack.enter_context(entry_lock(cache, folder, _name(run.session.plan), progress.say))
+        _measure_all(run, waiting)
+
+
+def _measure_all(run: _Run, mixes: Sequence[MixPlan]) -> None:
+    session = run.session
+    free = host.available_bytes(session.plan.subject.device)
+    session.progress.start(0, 0, f"{mixes[0].mix.subject}: references")
+    loop_outcome, loop = make_loop_reference(session.plan, mixes, session.launch_of(mixes[0]))
+    ready: list[tuple[MixPlan, Mapping[str, References]]] = []
+    failed: list[tuple[MixPlan, Outcome]] = []
+    for mix in mixes:
+        outcome, references = _program_references(session, mix)
+        outcome = outcome if loop_outcome.kind == "result" else loop_outcome
+        if outcome.kind == "result":
+            ready.append((mix, references))
+        else:
+            failed.append((mix, outcome))
+    session.progress.finish("ok" if not failed else "failed", "")
+    for mix, outcome in failed:
+        run.settle(mix, outcome)
+    if len(ready) > 1 and sum(mix.memory_bytes for mix, _ in ready) > free:
+        session.progress.say("The mixes do not fit in memory at once; they run in turn.")
+        for each in run.order.sample(ready, len(ready)):
+            _measure(run, [each], loop, "in turn")
+    elif ready:
+        _measure(run, ready, loop, "interleaved" if len(ready) > 1 else "alone")
+
+
+def _program_references(session: PipelineSession, mix: MixPlan) -> tuple[Outcome, Mapping[str, References]]:
+    """References of every program, by `slot.program`; the outcome is that of the first that cannot be made."""
+    found: dict[str, References] = {}
+    for program in mix.programs:
+        of_slot = session.slots[program.slot]
+        outcome, references = make_reference(of_slot, program.row, launch_of(of_slot, program.row))
+        if outcome.kind != "result":
+            return outcome, found
+        found[program.name] = references
+    return Outcome("result"), found
+
+
+def _measure(run: _Run, mixes: Sequence[tuple[MixPlan, Mapping[str, References]]], loop: References, how: How) -> None:
+    """Start a worker for each mix, one after the other, since each times its programs alone; then let them take turns.
+
+    Nothing is kept of mixes whose rounds were interrupted.
+    """
+    session, request = run.session, run.session.plan.request
+    filling = session.plan.loop.filling
+    limits = Limits(request.units, 2 * filling + _MORE_UNSETTLED, request.minutes * 60)
+    names = " and ".join(mix.label for mix, _ in mixes)
+    session.progress.start(0, 0, f"{mixes[0][0].mix.subject}: {names}")
+    with ExitStack() as stack:
+        workers: list[MixWorker] = []
+        for mix, references in run.order.sample(mixes, len(mixes)):
+            offset = run.order.randrange(0, _LARGEST_OFFSET, 16)
+            worker = stack.enter_context(MixWorker(session, mix, references, loop, offset))
+            worker.wait_until_ready()
+            workers.append(worker)
+        findings = take_turns(workers, limits, run.order, session.progress)
+        ended = {str(worker.mix.mix): (worker, worker.finish()) for worker in workers}
+    if sum(bool(worker.blocks) for worker in workers) < 2 and how == "interleaved":
+        how = "alone"
+    session.progress.finish("done", f"{max((len(worker.blocks) for worker in workers), default=0)} rounds")
+    changed = _changed(mixes, loop)
+    for mix, _ in mixes:
+        worker, outcome = ended[str(mix.mix)]
+        found = (*findings, *changed, *_few(worker, outcome, limits))
+        run.keep(mix, make_record(session, mix, outcome, how, worker.blocks, sum(worker.span_s), found))
+
+
+def _few(worker: MixWorker, outcome: Outcome, limits: Limits) -> Sequence[Finding]:
+    """A finding where the time was over before the mix had all its units."""
+    if not 0 < worker.steady < limits.units or outcome.kind != "result":
+        return ()
+    text = f"{worker.steady} of {limits.units} steady units: the rounds ended after {limits.seconds / 60:g} minutes"
+    return (new_finding("few-units", text),)
+
+
+def _changed(mixes: Sequence[tuple[MixPlan, Mapping[str, References]]], loop: References) -> Sequence[Finding]:
+    """A finding where files of the references changed while the mixes ran."""
+    folders = {references.folder: references for _, by_name in mixes for references in by_name.values()}
+    changed = [name for references in (loop, *folders.values()) for name in references.changed()]
+    if not changed:
+        return ()
+    return (new_finding("tampered", f"{', '.join(sorted(set(changed)))} of the references changed while mixes ran"),)
+
+
+def _line(record: PipelineRecord) -> str:
+    units, reason = record.measurement.units, record.measurement.reason
+    walls = [ns for ns, kind in zip(units.wall_ns, units.kinds, strict=True) if kind == "steady"] if units else []
+    if not walls:
+        return reason
+    text = f"{median(walls) / 1e6:.2f} ms a {record.unit}, {len(walls)} steady units"
+    return f"{text}  {reason}".rstrip()

@@ -1,0 +1,248 @@
+"""What a run of a pipeline does around its workers, which measure nothing here."""
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from lab import FAST, TORCHLESS, Recorder, marked_folder, processes_with
+
+from bakeoff.machine import host, paths
+from bakeoff.models.errors import BakeoffError
+from bakeoff.pipeline.plan import PipelinePlan, make_pipeline_plan
+from bakeoff.pipeline.references import loop_reference_folder
+from bakeoff.pipeline.request import PipelineRequest
+from bakeoff.pipeline.run import Done, continue_run, run_pipeline
+from bakeoff.process import supervisor
+from bakeoff.record.pipeline import PipelineRecord
+from bakeoff.record.store import find_pipeline, load_all
+from bakeoff.sweep.resume import begin_run
+
+pytestmark = pytest.mark.timeout(120)
+
+OTHER = "image=inductor/fp32"
+REQUEST = PipelineRequest(
+    "loops:PIPELINE",
+    mixes=("eager", OTHER),
+    device="cpu",
+    units=5,
+    threads=1,
+    policy=FAST,
+)
+
+
+@pytest.fixture(autouse=True)
+def _lab(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "WORKER", TORCHLESS)
+
+
+def run(
+    folder: Path, faults: str = "", request: PipelineRequest = REQUEST, progress: Recorder | None = None
+) -> tuple[Done, dict[str, PipelineRecord]]:
+    """Run a request; the records by their roles, `other` for the mix that has none."""
+    with marked_folder(folder) as marker, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BAKEOFF_TEST_FAULTS", faults)
+        plan = make_pipeline_plan(request, paths.runs_folder())
+        done = run_pipeline(plan, paths.runs_folder(), "why", False, progress or Recorder())
+        assert list(processes_with(marker)) == []
+        assert {entry.id for entry in done.stored} <= {entry.id for entry in load_all(paths.runs_folder()).pipelines}
+    return done, {entry.record.role or "other": entry.record for entry in done.stored}
+
+
+def test_mixes_take_turns_until_each_has_its_units(tmp_path: Path) -> None:
+    done, records = run(tmp_path)
+    assert done.interrupted == ()
+    assert [record.status for record in records.values()] == ["ok", "ok"]
+    for record in records.values():
+        units = record.measurement.units
+        assert units is not None
+        assert units.kinds == ("filling",) * 2 + ("steady",) * 5
+        assert (record.how, record.note, record.run) == ("interleaved", "why", done.run)
+        assert record.calls == {"wm.world": 2, "image.picture": 1}
+        assert (record.options, record.sizes) == ({"steps": 2}, {"steps": 2})
+        assert [(program.slot, program.variant.workload) for program in record.measurement.programs] == [
+            ("wm", "world"),
+            ("image", "picture"),
+        ]
+        assert all(program.source is not None for program in record.measurement.programs)
+    eager, other = records["eager"], records["other"]
+    assert str(other.mix) == "small:tiny/wm=eager/fp32,image=inductor/fp32@cpu"
+    assert eager.subject_id == other.subject_id
+    assert eager.config_id != other.config_id
+    assert find_pipeline(tmp_path / "runs", done.stored[0].id).record == eager
+
+
+FAULTS = {
+    "crash": ("image=inductor/fp32", "crashed", "SIGSEGV in phase unit"),
+    "build": ("image=inductor[freezing]/fp32", "build_failed", "wm.world: no such operator"),
+    "fell_back": ("image=eager/bf16", "fell_back", "wm: ran something else"),
+    "stale": ("image=inductor/bf16", "parity_failed", "unit 1 of the loop: frame: stale"),
+    "recompiles": ("wm=inductor/fp32", "unstable", "recompiled: wm.world"),
+    "sum": ("wm=inductor/bf16", "unstable", "the lines of unit 0 add up to 4999993 ns, it took 5000000 ns"),
+    "claims": ("wm=eager/bf16", "unstable", "the units of the report are not those that were announced one by one"),
+    "unsettled": ("wm=inductor[freezing]/fp32", "unstable", "no steady unit: times did not settle within 44 units"),
+}
+"""By fault, the slot of the mix that has it, its status, and the reason."""
+
+
+@pytest.fixture(scope="module")
+def faulty(tmp_path_factory: pytest.TempPathFactory) -> Done:
+    """One run of eager and of a mix with each fault."""
+    faults = " ".join(f"{fault}@{slot}" for fault, (slot, _, _) in FAULTS.items())
+    mixes = ("eager", *(slot for slot, _, _ in FAULTS.values()))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(supervisor, "WORKER", TORCHLESS)
+        return run(tmp_path_factory.mktemp("faulty"), faults, replace(REQUEST, mixes=mixes))[0]
+
+
+def test_what_goes_wrong_in_one_mix_is_its_status(faulty: Done) -> None:
+    found = [(entry.record.status, entry.record.measurement.reason) for entry in faulty.stored[1:]]
+    assert found == [(status, reason) for _, status, reason in FAULTS.values()]
+
+
+def test_the_others_go_on(faulty: Done) -> None:
+    eager = faulty.stored[0].record
+    assert eager.status == "ok"
+    assert eager.measurement.units is not None
+    assert eager.measurement.units.kinds.count("steady") >= 40, "as long as any mix runs"
+
+
+def test_a_mix_that_hangs_is_timed_out(tmp_path: Path) -> None:
+    request = replace(REQUEST, policy=replace(REQUEST.policy, phase_deadline_s=3.0))
+    _, records = run(tmp_path, "hang@inductor", request)
+    assert (records["other"].status, records["eager"].status) == ("timeout", "ok")
+    assert records["other"].measurement.reason == "unit took longer than 3 s"
+
+
+def test_a_mix_that_is_not_idle_between_its_units_is_told(tmp_path: Path) -> None:
+    _, records = run(tmp_path, "busy@inductor")
+    for record in records.values():
+        (finding,) = [finding for finding in record.measurement.findings if finding.code == "not-idle"]
+        assert finding.text.startswith("wm=eager/fp32,image=inductor/fp32 took ")
+
+
+def test_the_rounds_end_when_the_time_is_over(tmp_path: Path) -> None:
+    request = replace(REQUEST, mixes=("eager",), units=100_000, minutes=0.02)
+    _, records = run(tmp_path, request=request)
+    assert (records["eager"].status, records["eager"].how) == ("ok", "alone")
+    (finding,) = [one for one in records["eager"].measurement.findings if one.code == "few-units"]
+    assert finding.text.endswith("of 100000 steady units: the rounds ended after 0.02 minutes")
+
+
+def test_a_slot_that_cannot_run_here_is_recorded_with_its_name(tmp_path: Path) -> None:
+    request = replace(REQUEST, mixes=("eager", "image=canaries:MISSING_LIBRARY/bf16", "wm=canaries:BF16_ONLY/fp32"))
+    done, records = run(tmp_path, request=request)
+    settled = [entry.record for entry in done.stored[1:]]
+    assert [record.status for record in settled] == ["unavailable", "unsupported"]
+    assert settled[0].measurement.reason.startswith("image: unavailable: ")
+    assert settled[1].measurement.reason.startswith("wm: unsupported: ")
+    assert (records["eager"].status, records["eager"].how) == ("ok", "alone")
+
+
+def test_mixes_that_do_not_fit_together_run_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = make_pipeline_plan(REQUEST, tmp_path)
+    monkeypatch.setattr(host, "available_bytes", lambda _device: plan.mixes[0].memory_bytes * 3 // 2)
+    progress = Recorder()
+    _, records = run(tmp_path, progress=progress)
+    assert {(record.status, record.how) for record in records.values()} == {("ok", "in turn")}
+    assert ("say", "The mixes do not fit in memory at once; they run in turn.") in progress.told
+
+
+def test_a_mix_that_does_not_fit_alone_is_oom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "available_bytes", lambda _device: 1 << 20)
+    _, records = run(tmp_path)
+    assert {record.status for record in records.values()} == {"oom"}
+    assert "needs an estimated" in records["eager"].measurement.reason
+
+
+def built(folder: Path) -> list[str]:
+    return sorted(path.read_text() for path in (folder / "cache/compiled").glob("*/*/built"))
+
+
+def test_caches_and_references_serve_the_next_run_unless_a_file_changed(tmp_path: Path) -> None:
+    progress = Recorder()
+    run(tmp_path)
+    assert built(tmp_path) == ["once"] * 4
+    run(tmp_path, progress=progress)
+    assert built(tmp_path) == ["onceagain"] * 4
+    assert ("event", "loop reference") not in progress.told
+    with marked_folder(tmp_path):
+        folder = loop_reference_folder(make_pipeline_plan(REQUEST, paths.runs_folder()))
+    assert json.loads((folder / "reference.json").read_text()) == 2
+    (folder / "reference.json").write_text("9")
+    run(tmp_path, progress=progress)
+    assert ("event", "loop reference") in progress.told
+    assert json.loads((folder / "reference.json").read_text()) == 2
+
+
+def test_another_mix_adds_its_dtypes_to_the_references(tmp_path: Path) -> None:
+    run(tmp_path, request=replace(REQUEST, mixes=("eager",)))
+    progress = Recorder()
+    run(tmp_path, request=replace(REQUEST, mixes=("wm=eager/bf16",)), progress=progress)
+    assert ("event", "loop reference") in progress.told
+    (made,) = (tmp_path / "cache/references").glob("loop-*.made.json")
+    assert json.loads(made.read_text())["dtypes"] == [
+        {"wm": "fp32", "image": "fp32"},
+        {"wm": "bf16", "image": "fp32"},
+    ]
+
+
+def test_caches_of_a_build_that_failed_are_not_used_again(tmp_path: Path) -> None:
+    run(tmp_path, "build@inductor")
+    run(tmp_path)
+    assert built(tmp_path) == ["once", "once", "onceagain", "onceagain"]
+
+
+class Interrupted(Recorder):
+    """Ctrl-C when mixes have taken a few turns."""
+
+    def event(self, event: supervisor.Event) -> None:
+        super().event(event)
+        if self.told.count(("event", "rounds")) == 4:
+            raise KeyboardInterrupt
+
+
+def plan_and_run(folder: Path, resume: bool, progress: Recorder, request: PipelineRequest = REQUEST) -> Done:
+    with marked_folder(folder) as marker:
+        plan = make_pipeline_plan(request, paths.runs_folder())
+        done = run_pipeline(plan, paths.runs_folder(), "", resume, progress)
+        assert list(processes_with(marker)) == []
+    return done
+
+
+def test_ctrl_c_keeps_what_is_complete_and_resume_runs_the_rest(tmp_path: Path) -> None:
+    request = replace(REQUEST, mixes=("eager", OTHER, "image=canaries:MISSING_LIBRARY/bf16"))
+    done = plan_and_run(tmp_path, False, Interrupted(), request)
+    assert [entry.record.status for entry in done.stored] == ["unavailable"]
+    assert done.interrupted == ("eager", "wm=eager/fp32,image=inductor/fp32")
+    again = plan_and_run(tmp_path, True, Recorder(), request)
+    assert again.run == done.run
+    assert [entry.record.status for entry in again.stored] == ["ok", "ok", "unavailable"]
+    assert len(load_all(tmp_path / "runs").pipelines) == 3
+    with pytest.raises(BakeoffError, match="no unfinished run of pipeline small") as raised:
+        plan_and_run(tmp_path, True, Recorder(), request)
+    assert raised.value.code == "nothing-to-resume"
+
+
+def test_a_run_of_another_plan_is_not_resumed(tmp_path: Path) -> None:
+    with marked_folder(tmp_path):
+        runs, cache = paths.runs_folder(), paths.cache_folder()
+
+        def plan(request: PipelineRequest) -> PipelinePlan:
+            return make_pipeline_plan(request, runs)
+
+        begin_run(plan(REQUEST).key, "pipeline small", runs, cache)
+        assert continue_run(plan(REQUEST), runs, cache)[1] == {}
+        with pytest.raises(BakeoffError, match="the unfinished run had another plan"):
+            continue_run(plan(replace(REQUEST, units=6)), runs, cache)
+
+
+def test_a_plan_of_no_records_is_left_where_nothing_can_be_written(tmp_path: Path) -> None:
+    if os.geteuid() == 0:
+        (tmp_path / "runs").write_text("a file")
+    else:
+        (tmp_path / "runs").mkdir(mode=0o500)
+    with pytest.raises(BakeoffError) as raised:
+        plan_and_run(tmp_path, False, Recorder())
+    assert raised.value.code in ("not-writable", "not-readable")

@@ -1,6 +1,8 @@
 # Everything lives in .venv; a target that needs it makes it, and does nothing when nothing changed.
 #   make sweep MODEL=wm [PRESET= WORKLOAD= BACKENDS= DTYPE= DEVICE= SUITE=full PROCESSES=5 BUILDS=3 NOTE= RESUME=1
 #                        CHECKPOINT=FILE BATCH=2 THREADS=4 DEADLINE=3600]
+#   make pipeline [MODEL=owl|matrix] [UNITS=20 MIX='best wm=inductor/bf16' PRESET= OPTIONS='steps=10' MINUTES= DEVICE=
+#                 THREADS= DEADLINE= NOTE= RESUME=1]: whole frames, with one variant for each component
 #   make export MODEL=wm BACKEND=aoti [TO=artifacts/... PRESET= WORKLOAD= DTYPE= DEVICE= CHECKPOINT= FORCE=1]
 #   make table MODEL=wm | report | publish [MACHINE=NAME|ID|all]: of this machine's records, unless MACHINE says whose
 #   make test | lint | selftest [QUICK=1] | history | doctor | list
@@ -9,6 +11,8 @@
 # A host without an NVIDIA GPU: make TORCH_INDEX=<PyTorch's CPU wheel index> avoids gigabytes of CUDA libraries.
 # A host with one gets TensorRT too. Where its libraries cannot be had, everything else works, and TENSORRT=1 tries again.
 
+# A pipeline of its own default: a component's name is none.
+PIPELINE := $(or $(MODEL),owl)
 MODEL ?= wm
 PYTHON ?= python3
 VENV := .venv
@@ -36,7 +40,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c $(CON
 	$(if $(TORCH_INDEX),--extra-index-url '$(TORCH_INDEX)')
 PYTEST_ARGS ?= -n auto
 
-.PHONY: sweep export test lint selftest history report publish doctor list table gpu-evidence install clean
+.PHONY: sweep pipeline export test lint selftest history report publish doctor list table gpu-evidence install clean
 .DEFAULT_GOAL := sweep
 
 sweep: $(READY)
@@ -46,6 +50,14 @@ sweep: $(READY)
 		$(if $(DEVICE),--device '$(DEVICE)') $(if $(SUITE),--suite '$(SUITE)') \
 		$(if $(PROCESSES),--processes '$(PROCESSES)') $(if $(BUILDS),--builds '$(BUILDS)') \
 		$(if $(CHECKPOINT),--checkpoint '$(CHECKPOINT)') $(if $(BATCH),--batch '$(BATCH)') \
+		$(if $(THREADS),--threads '$(THREADS)') $(if $(DEADLINE),--deadline '$(DEADLINE)') \
+		$(if $(NOTE),--note '$(NOTE)') $(if $(RESUME),--resume)
+
+pipeline: $(READY)
+	@$(BIN)/bakeoff pipeline '$(PIPELINE)' \
+		$(if $(PRESET),--preset '$(PRESET)') $(foreach mix,$(MIX),--mix '$(mix)') \
+		$(foreach option,$(OPTIONS),--option '$(option)') $(if $(UNITS),--units '$(UNITS)') \
+		$(if $(MINUTES),--minutes '$(MINUTES)') $(if $(DEVICE),--device '$(DEVICE)') \
 		$(if $(THREADS),--threads '$(THREADS)') $(if $(DEADLINE),--deadline '$(DEADLINE)') \
 		$(if $(NOTE),--note '$(NOTE)') $(if $(RESUME),--resume)
 

@@ -187,6 +187,18 @@ def test_a_sweep_takes_a_deadline(plain: Checkout) -> None:
     assert "--deadline" not in plain.make("-n", "sweep").stdout
 
 
+def test_a_pipeline_takes_mixes_and_has_a_model_of_its_own(plain: Checkout) -> None:
+    asked = ("MODEL=matrix", "UNITS=20", "MIX=best wm=inductor[freezing]/bf16,image=eager/fp32", "OPTIONS=steps=3")
+    command = " ".join(plain.make("-n", "pipeline", *asked, "RESUME=1").stdout.split())
+    assert "bakeoff pipeline 'matrix'" in command
+    assert "--mix 'best' --mix 'wm=inductor[freezing]/bf16,image=eager/fp32'" in command
+    assert "--option 'steps=3' --units '20'" in command
+    assert "--resume" in command
+    plainly = plain.make("-n", "pipeline").stdout
+    assert "bakeoff pipeline 'owl'" in plainly
+    assert "--" not in plainly.partition("'owl'")[2]
+
+
 def test_replaces_the_cpu_builds_when_a_gpu_appears(plain: Checkout) -> None:
     plain.installs("install")
     script(plain.folder / "programs" / "nvidia-smi", NVIDIA_SMI)

@@ -1,0 +1,1 @@
+"""Glue modules of wrong loops."""

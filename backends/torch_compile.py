@@ -161,6 +161,8 @@ def compile_whole(
     """
     import torch
 
-    own = {"isolate_recompiles": True} if "isolate_recompiles" in signature(torch.compile).parameters else {}
+    own: dict[str, Any] = (
+        {"isolate_recompiles": True} if "isolate_recompiles" in signature(torch.compile).parameters else {}
+    )
     compiled: Callable[..., Outputs] = torch.compile(module, backend=compiler, fullgraph=True, dynamic=False, **own)
     return compiled

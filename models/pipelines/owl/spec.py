@@ -200,11 +200,11 @@ def _open(plan: _Plan) -> Iterator[Operation]:
     yield Glue("levels", ("history_x",), (*names, "t.context"), (plan.batch, *steps, level))
     yield Glue("frame_levels", ("history_x",), ("t.history",), (plan.batch, plan.cached, level))
     yield Glue("last_frames", ("history_audio",), ("history_a",), (plan.cached,))
-    latents: tuple[str, ...] = ("history_x", "history_a")
+    latents = ("history_x", "history_a")
     if level:
         yield Glue("renoise", (*latents, "history_noise_x", "history_noise_a"), ("noised_x", "noised_a"), (level,))
         latents = ("noised_x", "noised_a")
-    inputs: tuple[str, ...] = (*latents, "history_mouse", "history_btn")
+    inputs = (*latents, "history_mouse", "history_btn")
     if plan.batch == 2:
         yield Glue("twice", inputs, ("both_x", "both_a", "both_mouse", "both_btn"))
         inputs = ("both_x", "both_a", "both_mouse", "both_btn")

@@ -1,6 +1,7 @@
 """Loops on eager engines, and the modules and draws that an independent loop in plain torch needs."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,17 @@ from bakeoff.worker.pipeline.runner import LoopRunner, ProgramEngine
 from bakeoff.worker.subject import cast_inputs, draw
 
 WEIGHT_SEED, INPUT_SEED = 3, 5
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """One thread for torch: a tiny layer on several takes long where other processes have the cores."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def module(component: str, preset: str, workload: str, batch: int = 1) -> nn.Module:

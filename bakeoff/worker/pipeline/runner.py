@@ -172,14 +172,14 @@ class LoopRunner:
         return {name: self._values[name].tensor for name in names}
 
     def state(self) -> dict[str, Tensor]:
-        """Copies of the values that pass from unit to unit."""
-        return {name: self._values[name].tensor.clone() for name in self._loop.state}
+        """Copies of the values that pass from unit to unit, those that no unit has made yet left out."""
+        return {name: self._values[name].tensor.clone() for name in self._loop.state if name in self._values}
 
     def set_state(self, state: Mapping[str, Tensor], unit: int) -> None:
         """Continue from this state at `unit` of the present session; tensors are cast to the dtypes of the loop."""
-        for name in self._loop.state:
+        for name, tensor in state.items():
             known = self._values.get(name)
-            value = state[name].to(self._device)
+            value = tensor.to(self._device)
             self._set(name, value.to(known.tensor.dtype) if known is not None else value.clone())
         self.next_unit = unit
 

@@ -30,7 +30,7 @@ _POLL_S = 0.011
 """Longer than a tick of the kernel's clock (10 ms): CPU time since the last tick is not accounted yet."""
 _LONGEST_SPIN_S = 0.1
 """With OMP_WAIT_POLICY=active threads spin for ever; then this is how long to wait for them."""
-_OF_ALL_SIDES = ("energy_j", "gpu_watched_s")
+OF_ALL_SIDES = ("energy_j", "gpu_watched_s")
 """Facts of the GPU that the other sides' calls, which run in between, are part of."""
 
 
@@ -91,7 +91,7 @@ def _serve(job: CompareJob, loaded: LoadedSubject, commands: int, report: Report
         reason=reason,
         findings=tuple(alarms) if status == "unstable" else (),
         overhead=overhead,
-        device_state={name: value for name, value in gpu.facts.items() if name not in _OF_ALL_SIDES},
+        device_state={name: value for name, value in gpu.facts.items() if name not in OF_ALL_SIDES},
         proof=proof,
     )
 
@@ -102,7 +102,7 @@ def _run_blocks(
     """For each number read, time that many calls after an untimed one that refills the caches; until `stop` or EOF."""
     calls, count = checked.built.calls, 0
     idle_since = time.process_time()
-    for line in _lines(commands):
+    for line in read_lines(commands):
         if line == b"stop":
             return
         idle_cpu_s = time.process_time() - idle_since
@@ -116,12 +116,12 @@ def _run_blocks(
             if number:
                 samples.append(elapsed_ns)
         watch.read()
-        _wait_for_idle_threads()
+        wait_for_idle_threads()
         idle_since = time.process_time()
         report.block(Block(tuple(samples), idle_cpu_s))
 
 
-def _wait_for_idle_threads() -> None:
+def wait_for_idle_threads() -> None:
     """Sleep until this process uses no CPU: threads of OpenMP and of compilers spin for a while before they sleep."""
     until = time.monotonic() + _LONGEST_SPIN_S
     while time.monotonic() < until:
@@ -131,7 +131,8 @@ def _wait_for_idle_threads() -> None:
             return
 
 
-def _lines(descriptor: int) -> Iterator[bytes]:
+def read_lines(descriptor: int) -> Iterator[bytes]:
+    """Commands of the parent, one a line, until it closes its end."""
     with os.fdopen(descriptor, "rb", buffering=0) as stream:
         while line := stream.readline():
             yield line.strip()

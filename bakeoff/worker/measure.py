@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from bakeoff.backends.backend import Call, Engine, Outputs
 from bakeoff.backends.torch_internals import snapshot
 from bakeoff.process.jobs import MeasureJob
-from bakeoff.record.schema import Finding, InputCopy, Measurement, Memory, Overhead, Parity, ProofRecord, new_finding
+from bakeoff.record.schema import Finding, InputCopy, Measurement, Memory, Overhead, Parity, new_finding
 from bakeoff.worker.checked_variant import CheckedVariant, build_and_check, with_failures
 from bakeoff.worker.checks import memory
 from bakeoff.worker.checks.changed_inputs import ChangeableInputs, changed_values, find_changeable
@@ -23,7 +23,7 @@ from bakeoff.worker.device import cache_flush, context_bytes, held_bytes
 from bakeoff.worker.failures import call_stage
 from bakeoff.worker.gpu_watch import GpuState, GpuWatch, watching
 from bakeoff.worker.input_copy import measure_input_copy
-from bakeoff.worker.proof import final_proof
+from bakeoff.worker.proof import final_proof, with_precision
 from bakeoff.worker.reference.error import Difference
 from bakeoff.worker.reporter import Report
 from bakeoff.worker.status import (
@@ -99,7 +99,7 @@ def _measure(job: MeasureJob, loaded: LoadedSubject, report: Report) -> Measurem
         *after.fresh.alarms(),
         *timed.gpu.alarms(),
     ]
-    proof = _with_precision(job, proof, parity, checked)
+    proof = with_precision(job, proof, parity, checked)
     problem = f"the engine changed its input {after.changed_input}" if after.changed_input else checked.watch.problem
     status, reason = decide_status(proof.fell_back, parity, problem, alarms)
     timing = timed.timing
@@ -209,14 +209,6 @@ def activity(engine: Engine) -> Callable[[], Mapping[str, int]]:
         return counts
 
     return read
-
-
-def _with_precision(job: MeasureJob, proof: ProofRecord, parity: Parity, checked: CheckedVariant) -> ProofRecord:
-    """The proof; it gets `fell_back` where a quantised fp32 variant is as exact as eager: nothing was quantised."""
-    if job.quantisation and job.dtype == "fp32" and not proof.fell_back and checked.reference.as_exact_as_eager(parity):
-        text = "full precision: the error is no larger than plain eager's, too small for a quantised computation"
-        return replace(proof, fell_back=text)
-    return proof
 
 
 def _remarks(job: MeasureJob, timed: _Timed, parity: Parity) -> list[Finding]:

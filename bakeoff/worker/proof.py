@@ -1,10 +1,12 @@
 """The proof of a record: the engine's own statement, compared with the operators that a call dispatched."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from bakeoff.backends.backend import Prepared, Ran
 from bakeoff.models.types import Scalar
-from bakeoff.record.schema import ProofRecord
+from bakeoff.process.jobs import MeasureJob
+from bakeoff.record.schema import Parity, ProofRecord
 from bakeoff.worker.checked_variant import CheckedVariant
 from bakeoff.worker.checks.dispatch import Dispatched, uncompiled
 from bakeoff.worker.failures import call_stage
@@ -40,6 +42,14 @@ def ran_instead(prepared: Prepared, names: Iterable[str], complete: bool) -> str
 def first_proof(checked: CheckedVariant) -> ProofRecord:
     """The proof as it stands after the build, with neither recompiles nor dispatched operators."""
     return proof_record(checked, checked.built.fallback or checked.proof.fell_back, ())
+
+
+def with_precision(job: MeasureJob, proof: ProofRecord, parity: Parity, checked: CheckedVariant) -> ProofRecord:
+    """The proof; it gets `fell_back` where a quantised fp32 variant is as exact as eager: nothing was quantised."""
+    if job.quantisation and job.dtype == "fp32" and not proof.fell_back and checked.reference.as_exact_as_eager(parity):
+        text = "full precision: the error is no larger than plain eager's, too small for a quantised computation"
+        return replace(proof, fell_back=text)
+    return proof
 
 
 def proof_record(

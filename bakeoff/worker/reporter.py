@@ -35,6 +35,10 @@ class Reporter:
     def block(self, block: Block) -> None:
         self._send("block", block=asdict(block))
 
+    def unit(self, block: Block) -> None:
+        """A unit of a pipeline ran; the block holds its time as the only sample."""
+        self._send("unit", block=asdict(block))
+
     def seal(self, result: bytes) -> None:
         """Tell the parent what the result file must contain."""
         self._send("", seal=hashlib.sha256(result).hexdigest())

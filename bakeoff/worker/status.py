@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from bakeoff.models.types import Scalar
-from bakeoff.process.jobs import MeasureJob
+from bakeoff.process.jobs import MeasureJob, PipelineJob
 from bakeoff.record.schema import Finding, Parity, Status, new_finding
 from bakeoff.record.statistics import half_width, modes
 from bakeoff.worker.clocks.core_distance import cores_moved
@@ -51,9 +51,7 @@ def timing_alarms(
     if leaked_bytes:
         text = f"memory grew by {leaked_bytes >> 20} MiB in half of the timed window, and grew again in a second run"
         alarms.append(new_finding("leak", text))
-    threads, cores = job.subject.threads, timing.cpu.own_cores
-    if job.subject.device == "cpu" and cores > threads + _SPARE_CORES:
-        alarms.append(new_finding("threads", f"kept {cores:.1f} cores busy with {threads} threads allowed"))
+    alarms += threads_alarms(timing.cpu, job)
     if is_contended(timing.cpu, job):
         alarms.append(new_finding("contention", contention_text(timing.cpu)))
     modes_text = bimodal(timing.latency.samples_ns, job.policy.unsteady_ratio)
@@ -63,7 +61,15 @@ def timing_alarms(
     return alarms
 
 
-def is_contended(cpu: CpuUsage, job: MeasureJob) -> bool:
+def threads_alarms(cpu: CpuUsage, job: MeasureJob | PipelineJob) -> list[Finding]:
+    """More cores busy than threads were allowed; never on a GPU."""
+    threads = job.subject.threads
+    if job.subject.device != "cpu" or cpu.own_cores <= threads + _SPARE_CORES:
+        return []
+    return [new_finding("threads", f"kept {cpu.own_cores:.1f} cores busy with {threads} threads allowed")]
+
+
+def is_contended(cpu: CpuUsage, job: MeasureJob | PipelineJob) -> bool:
     """Whether other processes took so much of the CPUs that a row cannot be ranked; never on a GPU, where the CPU only
     starts kernels."""
     return job.subject.device == "cpu" and cpu.contention > job.policy.contention

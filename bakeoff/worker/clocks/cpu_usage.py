@@ -51,6 +51,26 @@ def measure_cpu_usage() -> Iterator[Callable[[], CpuUsage]]:
     usage = _usage(before, _read(cpus), len(cpus))
 
 
+class CpuMeter:
+    """Adds up the usage of several intervals, such as the units of a loop that takes turns with another one."""
+
+    def __init__(self) -> None:
+        self._cpus = os.sched_getaffinity(0)
+        self._total = _Reading(0.0, 0.0, 0.0, 0.0, 0.0)
+
+    @contextmanager
+    def interval(self) -> Iterator[None]:
+        before = _read(self._cpus)
+        yield
+        self._total = self._total.plus(before, _read(self._cpus))
+
+    def usage(self) -> CpuUsage:
+        """Over all intervals so far; of no interval, nothing."""
+        if not self._total.wall_s:
+            return CpuUsage()
+        return _usage(_Reading(0.0, 0.0, 0.0, 0.0, 0.0), self._total, len(self._cpus))
+
+
 @dataclass(frozen=True, slots=True)
 class _Reading:
     """Seconds so far, each by its own clock."""
@@ -61,6 +81,17 @@ class _Reading:
     own_s: float
     helpers_s: float
     waited_s: float | None
+
+    def plus(self, before: "_Reading", after: "_Reading") -> "_Reading":
+        """This with the time from one reading to another added."""
+        known = self.waited_s is not None and before.waited_s is not None and after.waited_s is not None
+        return _Reading(
+            self.wall_s + after.wall_s - before.wall_s,
+            self.all_s + after.all_s - before.all_s,
+            self.own_s + after.own_s - before.own_s,
+            self.helpers_s + max(0.0, after.helpers_s - before.helpers_s),
+            self.waited_s + after.waited_s - before.waited_s if known else None,  # type: ignore[operator]
+        )
 
 
 def _read(cpus: set[int]) -> _Reading:

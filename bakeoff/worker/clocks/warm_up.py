@@ -27,16 +27,23 @@ def warm_up(calls: Sequence[Call], activity: Activity, config: TimingConfig) -> 
     while True:
         samples.append(time_checked_call(calls, len(samples), config))
         elapsed = time.monotonic() - started
-        window = max(_LEAST_WINDOW, min(len(samples) // 4, _LARGEST_WINDOW))
-        if elapsed >= policy.warmup_s and (len(samples) - quiet_since) >= max(2 * window, len(calls)):
+        enough = max(2 * window_of(samples), len(calls))
+        if elapsed >= policy.warmup_s and len(samples) - quiet_since >= enough:
             moved = dict(activity())
             if moved != counters:
                 counters, quiet_since = moved, len(samples)
-            elif _agree(samples[-window:], samples[-2 * window : -window], policy.settle_ratio):
+            elif agree(samples, policy.settle_ratio):
                 return samples[-policy.max_samples :], True
         if elapsed >= policy.warmup_cap_s and len(samples) >= len(calls):
             return samples[-policy.max_samples :], False
 
 
-def _agree(newest: Sequence[int], older: Sequence[int], ratio: float) -> bool:
-    return abs(median(newest) / median(older) - 1) < ratio
+def window_of(samples: Sequence[int]) -> int:
+    """How many of the newest samples are compared with as many before them."""
+    return max(_LEAST_WINDOW, min(len(samples) // 4, _LARGEST_WINDOW))
+
+
+def agree(samples: Sequence[int], ratio: float) -> bool:
+    """Whether the medians of the last two windows differ by less than this share; both must have samples."""
+    window = window_of(samples)
+    return abs(median(samples[-window:]) / median(samples[-2 * window : -window]) - 1) < ratio

@@ -65,12 +65,12 @@ class ReferenceFiles:
 
     def about(self) -> About:
         """What the references are. This and the others raise BakeoffError where a file is not as it was hashed."""
-        about: About = msgspec.json.decode(self._read(ABOUT), type=About)
+        about: About = msgspec.json.decode(self.read(ABOUT), type=About)
         return about
 
     def eager(self, dtype: str) -> Eager:
         """Eager's own error in a dtype."""
-        eager: Eager = msgspec.json.decode(self._read(eager_file(dtype)), type=Eager)
+        eager: Eager = msgspec.json.decode(self.read(eager_file(dtype)), type=Eager)
         return eager
 
     def outputs(self, name: str) -> dict[str, Tensor]:
@@ -82,7 +82,8 @@ class ReferenceFiles:
         tensors: dict[str, Tensor] = load_file(path)
         return tensors
 
-    def _read(self, name: str) -> bytes:
+    def read(self, name: str) -> bytes:
+        """The content of the file of this name."""
         with self._open(self.folder / name) as file:
             data = file.read()
         self._check(name, hashlib.sha256(data).hexdigest())

@@ -111,7 +111,9 @@ class UnitParity:
     """One unit, run from the reference's state: its outputs and new state against the reference's."""
 
     unit: int
+    """-1 for the state that opening a session makes."""
     outputs: tuple[OutputParity, ...]
+    """All outputs of the loop, and as `state.NAME` that value of the new state which is nearest to its limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,8 @@ class LoopParity:
     """Id of the reference."""
     reference_dtype: str
     units: tuple[UnitParity, ...]
+    widened: dict[str, str] = field(default_factory=dict)
+    """Quantised slot to its class: limits of what such a slot has a part in are the least SQNR of the class."""
 
     @property
     def passed(self) -> bool:

@@ -1,0 +1,183 @@
+"""Makes the reference of a loop: its first units in eager and high precision, and eager's own error in other dtypes.
+
+The reference and a mix are run by one runner, so an error of the runner itself would be in both and not be seen here.
+That the runner is right is shown by tests alone: loops written out in plain torch must give the same values, and faulty
+loops (a window that is not shifted, a latent of the unit before) must be found.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+
+import msgspec
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from bakeoff.backends.backend import ModuleEngine
+from bakeoff.machine.files import write_atomically
+from bakeoff.models.errors import BakeoffError
+from bakeoff.models.pipelines.pipeline import Loop
+from bakeoff.models.weights import share_weights
+from bakeoff.process.jobs import LoopReferenceJob, LoopSubject, ReferenceResult
+from bakeoff.worker.pipeline.files import ABOUT, LoopAbout, LoopFiles, LoopFloor, floor_file, unit_file
+from bakeoff.worker.pipeline.forced import first_units
+from bakeoff.worker.pipeline.loop import calls_of_first, loop_of, program_subject
+from bakeoff.worker.pipeline.runner import Key, LoopRunner, ProgramEngine
+from bakeoff.worker.reference.error import difference
+from bakeoff.worker.reference.files import ReferenceFiles
+from bakeoff.worker.reference.precision import Precision, reference_precision
+from bakeoff.worker.reference.sensitivity import least_difference
+from bakeoff.worker.reporter import Report
+from bakeoff.worker.subject import LoadedSubject, cast_inputs, load_subject
+from bakeoff.worker.torch_flags import TORCH_DTYPES, flags, read_flags
+
+
+def make_loop_reference(job: LoopReferenceJob, report: Report) -> ReferenceResult:
+    """Write the units and floors that `job.folder` lacks.
+
+    Raises BakeoffError for a wrong checkpoint, or where eager's outputs are not finite.
+    """
+    folder, subject = Path(job.folder), job.subject
+    loop = loop_of(subject)
+    files = LoopFiles(ReferenceFiles(folder, None))
+    loaded: dict[Key, LoadedSubject] = {}
+    if not (folder / ABOUT).exists():
+        report("weights")
+        loaded = _load(loop, subject)
+        chosen = _precision(loop, loaded, job.units, subject.device)
+        report("loop reference", f"eager {chosen.dtype} on {chosen.device}")
+        _write_units(folder, loop, job, loaded, chosen)
+    about = files.about()
+    for dtypes in job.dtypes:
+        if (folder / floor_file(loop, dtypes)).exists():
+            continue
+        if not loaded:
+            report("weights")
+            loaded = _load(loop, subject)
+        if about.weights != _fingerprints(loaded):
+            raise BakeoffError(
+                f"The weights changed: loop reference {folder.name} was made from others. Run the pipeline again.",
+                code="bad-checkpoint",
+            )
+        report("loop reference", f"noise floor of eager {', '.join(sorted(set(dtypes.values())))}")
+        floor = _floor(loop, subject, loaded, dtypes, files, about.units)
+        write_atomically(folder / floor_file(loop, dtypes), msgspec.json.encode(floor))
+        if any(TORCH_DTYPES[dtype].itemsize < 4 for dtype in dtypes.values()):
+            loaded = {}  # a cast to half precision cannot be undone, one to fp64 can
+    return ReferenceResult(folder.name)
+
+
+def _load(loop: Loop, subject: LoopSubject) -> dict[Key, LoadedSubject]:
+    """Every program's module in fp32 with one set of inputs; those of a slot share their weights where they can."""
+    found: dict[Key, LoadedSubject] = {}
+    for program in loop.programs:
+        one = load_subject(program_subject(loop, subject, program))
+        first = next((other.module for (slot, _), other in found.items() if slot == program.slot), None)
+        if first is not None:
+            share_where_equal(first, one.module)
+        found[program.slot, program.workload] = replace(one, sets=one.sets[:1])
+    return found
+
+
+def share_where_equal(source: nn.Module, target: nn.Module) -> bool:
+    """Make two programs of a slot share their weights; False where their modules have different parameters."""
+    try:
+        share_weights(source, target)
+    except BakeoffError as error:
+        if error.code != "bad-input":
+            raise
+        return False
+    return True
+
+
+def _precision(loop: Loop, loaded: Mapping[Key, LoadedSubject], units: int, device: str) -> Precision:
+    calls = calls_of_first(loop, units)
+    return reference_precision(
+        nn.ModuleList(one.module for one in loaded.values()),
+        sum(one.workload.work.io_elements for one in loaded.values()),
+        sum(one.workload.work.flops * calls.get(key, 0) for key, one in loaded.items()),
+        device,
+    )
+
+
+def _fingerprints(loaded: Mapping[Key, LoadedSubject]) -> dict[str, str]:
+    return {f"{slot}.{program}": one.weights for (slot, program), one in loaded.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Eager:
+    """How an eager loop is run."""
+
+    dtypes: Mapping[str, str]
+    """By slot."""
+    device: str
+    threads: int
+    input_seed: int
+    search: bool = False
+    """As in `flags`."""
+
+    def runner(self, loop: Loop, loaded: Mapping[Key, LoadedSubject]) -> LoopRunner:
+        """A runner of the loop with the modules as they are, cast to these dtypes in place."""
+        programs = {}
+        for key, one in loaded.items():
+            dtype = self.dtypes[key[0]]
+            module = one.module.to(device=self.device, dtype=TORCH_DTYPES[dtype])
+            inputs = cast_inputs(one.workload, one.sets[0], dtype, self.device)
+            with flags(dtype, self.threads, self.search):
+                programs[key] = ProgramEngine(ModuleEngine(module, rebinding=True), one.workload, inputs, read_flags())
+        return LoopRunner(loop, programs, self.dtypes, self.device, self.input_seed)
+
+
+def _write_units(
+    folder: Path, loop: Loop, job: LoopReferenceJob, loaded: Mapping[Key, LoadedSubject], chosen: Precision
+) -> None:
+    subject = job.subject
+    eager = _Eager(dict.fromkeys(loop.presets, chosen.dtype), chosen.device, subject.threads, subject.input_seed)
+    outputs: list[dict[str, Tensor]] = []
+    folder.mkdir(parents=True, exist_ok=True)
+    with flags(chosen.dtype, subject.threads):
+        for unit, values in first_units(eager.runner(loop, loaded), loop, job.units):
+            kept = {name: value.to("cpu", copy=True).contiguous() for name, value in values.items()}
+            bad = next((name for name, value in kept.items() if not torch.isfinite(value).all()), None)
+            if bad is not None:
+                raise BakeoffError(
+                    f"unit {unit} of the eager loop: {bad} is not finite. Check the weights and the pipeline's glue.",
+                    code="wrong-output",
+                )
+            save_file(kept, folder / f"{unit_file(unit)}.safetensors")
+            outputs.append({output.name: kept[output.name] for output in loop.outputs if output.name in kept})
+    about = LoopAbout(
+        folder.name, chosen.dtype, chosen.device, job.units, _fingerprints(loaded), _sensitivity(outputs[1:])
+    )
+    write_atomically(folder / ABOUT, msgspec.json.encode(about))
+
+
+def _sensitivity(units: list[dict[str, Tensor]]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for name in units[0] if units else ():
+        pairs = [((a[name],), (b[name],)) for a, b in pairwise(units) if a[name].shape == b[name].shape]
+        if pairs:
+            found |= least_difference([name], pairs)
+    return found
+
+
+def _floor(
+    loop: Loop,
+    subject: LoopSubject,
+    loaded: Mapping[Key, LoadedSubject],
+    dtypes: Mapping[str, str],
+    files: LoopFiles,
+    units: int,
+) -> LoopFloor:
+    search = subject.device == "cuda"
+    eager = _Eager(dtypes, subject.device, subject.threads, subject.input_seed, search)
+    noise: dict[str, dict[str, float]] = {}
+    with flags("fp32", subject.threads, search):
+        for unit, values in first_units(eager.runner(loop, loaded), loop, units, files.state_before):
+            reference = files.unit(unit)
+            errors = {name: difference(value, reference[name], value.dtype).rel_l2 for name, value in values.items()}
+            noise[str(unit)] = {name: error if math.isfinite(error) else 0.0 for name, error in errors.items()}
+    return LoopFloor(noise)

@@ -1,0 +1,158 @@
+"""Builds and judges every program of a mix, one after the other in one process, as a sweep's rows are."""
+
+import copy
+import traceback
+from collections.abc import Mapping, Sequence
+from contextlib import chdir
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from torch import nn
+
+from bakeoff.backends import resolve_backend
+from bakeoff.models.types import Scalar
+from bakeoff.process.jobs import PipelineJob, SlotProgramJob
+from bakeoff.record.pipeline import SlotProgram
+from bakeoff.record.schema import Finding
+from bakeoff.variant import parse_variant
+from bakeoff.worker.checked_variant import CheckedVariant, build_and_check
+from bakeoff.worker.failures import StageError, encodable
+from bakeoff.worker.pipeline.reference import share_where_equal
+from bakeoff.worker.pipeline.runner import Key, ProgramEngine
+from bakeoff.worker.proof import first_proof, with_precision
+from bakeoff.worker.reporter import Report
+from bakeoff.worker.status import decide_status, settings_alarms
+from bakeoff.worker.subject import LoadedSubject, load_subject
+from bakeoff.worker.torch_flags import TORCH_DTYPES, Flags, flags, read_flags, settings
+
+
+@dataclass(frozen=True, slots=True)
+class LoopProgram:
+    """A built program of the mix, and what is known of it."""
+
+    checked: CheckedVariant
+    """With one set of inputs, for shapes, and without bound calls."""
+    flags: Flags
+    """torch's flags after its build, for its calls."""
+    made: SlotProgram
+    alarms: tuple[Finding, ...]
+    chosen: Mapping[str, Scalar]
+    """Global settings of torch that its preparation changed on purpose."""
+
+    @property
+    def key(self) -> Key:
+        return self.made.slot, self.made.variant.workload
+
+    def engine(self) -> ProgramEngine:
+        """What a runner needs of it."""
+        return ProgramEngine(self.checked.built.engine, self.checked.loaded.workload, self.checked.sets[0], self.flags)
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltPrograms:
+    """The programs of a mix up to the first that failed."""
+
+    programs: tuple[LoopProgram, ...]
+    failed: SlotProgram | None = None
+    traceback: str = ""
+
+
+def build_programs(job: PipelineJob, report: Report) -> BuiltPrograms:
+    """Load, build and judge each program. Programs of a slot share one set of weights where all of them are built from
+    the module as it was loaded; each backend that reads the module's own weights then reads the same tensors.
+
+    Raises BakeoffError where the request itself is wrong (a bad checkpoint).
+    """
+    built: list[LoopProgram] = []
+    donors: dict[str, nn.Module] = {}
+    last = {one.slot: index for index, one in enumerate(job.programs)}
+    for index, one in enumerate(job.programs):
+        folder = Path.cwd() / f"program{index}"
+        folder.mkdir()
+        subject = one.measure.subject
+        # Backends write files of fixed names into the working folder, and may read them as long as the engine lives.
+        with chdir(folder), flags(one.measure.dtype, subject.threads, search=subject.device == "cuda"):
+            report("weights", f"{one.slot}.{subject.workload}")
+            loaded = load_subject(subject)
+            shares = _share(one, loaded, donors)
+            if last[one.slot] == index:
+                donors.pop(one.slot, None)
+            try:
+                program = _build(one, loaded, shares, report)
+            except StageError as stage:
+                failed = replace(_unbuilt(one, loaded), status=stage.status, reason=stage.reason)
+                text = encodable("".join(traceback.format_exception(stage.error))[-8000:])
+                return BuiltPrograms(tuple(built), failed, text)
+        if program.made.status != "ok":
+            return BuiltPrograms(tuple(built), program.made)
+        built.append(program)
+    return BuiltPrograms(tuple(built))
+
+
+def _share(one: SlotProgramJob, loaded: LoadedSubject, donors: dict[str, nn.Module]) -> bool:
+    """Cast the module, and make its weights those of the slot's first program; returns whether the engine will read
+    them. A donor is a copy of the first module without tensors of its own: a build may free or change the first."""
+    job = one.measure
+    if len(job.steps) > 1:
+        return False  # a preparation may change the weights in place
+    loaded.module.to(device=job.subject.device, dtype=TORCH_DTYPES[job.dtype])
+    if one.slot not in donors:
+        tensors = [*loaded.module.parameters(), *loaded.module.buffers()]
+        donors[one.slot] = copy.deepcopy(loaded.module, {id(tensor): tensor for tensor in tensors})
+        return False
+    shared = share_where_equal(donors[one.slot], loaded.module)
+    return shared and resolve_backend(job.steps[-1].backend).footprint.keeps_module_weights
+
+
+def _build(one: SlotProgramJob, loaded: LoadedSubject, shares: bool, report: Report) -> LoopProgram:
+    job = one.measure
+    before = settings()
+
+    def say(phase: object, detail: str = "") -> None:
+        report(phase, detail or f"{one.slot}.{job.subject.workload}")  # type: ignore[arg-type]
+
+    checked = build_and_check(job, loaded, say)
+    chosen = checked.built.prepared.settings
+    alarms = tuple(settings_alarms({**before, **chosen}, settings()))
+    parity = checked.reference.parity(checked.differences)
+    proof = with_precision(job, first_proof(checked), parity, checked)
+    status, reason = decide_status(proof.fell_back, parity, checked.watch.problem, ())
+    made = replace(
+        _unbuilt(one, loaded),
+        status=status,
+        reason=reason,
+        findings=alarms,
+        build=checked.built.cost,
+        proof=proof,
+        parity=parity,
+        weights_bytes=checked.built.weights_bytes,
+        shares_weights=shares,
+    )
+    slim = replace(
+        checked,
+        loaded=replace(loaded, sets=()),
+        sets=checked.sets[:1],
+        built=replace(checked.built, calls=()),
+        differences=[],
+    )
+    return LoopProgram(slim, read_flags(), made, alarms, chosen)
+
+
+def _unbuilt(one: SlotProgramJob, loaded: LoadedSubject) -> SlotProgram:
+    """What is known of a program before it is built."""
+    job = one.measure
+    return SlotProgram(
+        slot=one.slot,
+        variant=parse_variant(job.variant),
+        batch=job.subject.batch,
+        status="ok",
+        quantisation=job.quantisation,
+        weights=loaded.weights,
+        part=one.part,
+        part_median_ns=one.part_median_ns,
+    )
+
+
+def weights_bytes(programs: Sequence[SlotProgram]) -> int:
+    """Of all programs, those that are shared counted once."""
+    return sum(program.weights_bytes for program in programs if not program.shares_weights)

@@ -1,0 +1,71 @@
+"""Eager backends that do what a test tells them to, as `loop_backends:COMPILES_AGAIN`. No torch at import."""
+
+import copy
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from bakeoff.backends.backend import (
+    Backend,
+    BuildContext,
+    Engine,
+    Evidence,
+    Footprint,
+    ModuleEngine,
+    NoOptions,
+    Prepared,
+    Proof,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+COMPILED: list[str] = []
+"""Why COMPILES_AGAIN has compiled again so far."""
+FELL_BACK: list[str] = []
+"""What FALLS_BACK runs instead."""
+
+
+def _compiling(
+    module: "nn.Module", _inputs: "Mapping[str, Tensor]", _options: NoOptions, _context: BuildContext
+) -> Engine:
+    return ModuleEngine(
+        module, lambda: Proof(recompiles=tuple(COMPILED)), lambda: {"compiled": len(COMPILED)}, rebinding=True
+    )
+
+
+def _falling(
+    module: "nn.Module", _inputs: "Mapping[str, Tensor]", _options: NoOptions, _context: BuildContext
+) -> Engine:
+    return ModuleEngine(module, lambda: Proof(fell_back="".join(FELL_BACK)), rebinding=True)
+
+
+def _prepare(
+    module: "nn.Module", _inputs: "Mapping[str, Tensor]", _options: NoOptions, _context: BuildContext
+) -> Prepared:
+    return Prepared(module)
+
+
+_EAGERLY = Evidence(runs_eagerly=True)
+COMPILES_AGAIN = Backend("compiles-again", "a test's", build=_compiling, evidence=_EAGERLY)
+FALLS_BACK = Backend("falls-back", "a test's", build=_falling, evidence=_EAGERLY)
+PREPARES = Backend("prepares", "a test's", prepare=_prepare)
+
+
+def _copy(module: "nn.Module", _inputs: "Mapping[str, Tensor]", _options: NoOptions, _context: BuildContext) -> Engine:
+    return ModuleEngine(copy.deepcopy(module), rebinding=True)
+
+
+def _write(module: "nn.Module", _inputs: "Mapping[str, Tensor]", _options: NoOptions, context: BuildContext) -> Engine:
+    with (context.work_dir / "program").open("x"):
+        return ModuleEngine(module, rebinding=True)
+
+
+def _refuse(module: "nn.Module", inputs: "Mapping[str, Tensor]", _options: NoOptions, _context: BuildContext) -> Engine:
+    if next(iter(inputs.values())).dim() == 4:
+        raise RuntimeError("no pictures")
+    return ModuleEngine(module, rebinding=True)
+
+
+COPIES = Backend("copies", "a test's", build=_copy, evidence=_EAGERLY, footprint=Footprint(keeps_module_weights=False))
+WRITES = Backend("writes", "a test's", build=_write, evidence=_EAGERLY)
+FAILS_FOR_PICTURES = Backend("fails", "a test's", build=_refuse, evidence=_EAGERLY)

@@ -1,0 +1,125 @@
+"""Mixes of small pipelines, judged and run in the test's process by the code of the worker."""
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from lab import FAST
+
+from bakeoff.backends import resolve_backend
+from bakeoff.process.jobs import (
+    BackendStep,
+    LoopReferenceJob,
+    LoopSubject,
+    MeasureJob,
+    PipelineJob,
+    ReferenceJob,
+    SlotProgramJob,
+)
+from bakeoff.process.phases import Block
+from bakeoff.record.pipeline import PipelineMeasurement
+from bakeoff.variant import options_of, parse_use, parse_variant, split_outside_brackets
+from bakeoff.worker.pipeline.loop import loop_of, program_subject
+from bakeoff.worker.pipeline.reference import make_loop_reference
+from bakeoff.worker.pipeline.serve import serve_units
+from bakeoff.worker.reference.make import make_reference
+
+UNITS = 3
+"""Of the loop's reference."""
+
+
+@dataclass
+class Heard:
+    """A Reporter that keeps what is reported."""
+
+    phases: list[str] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)
+    ready_ns: int = 0
+    then: Mapping[int, Callable[[], object]] = field(default_factory=dict)
+    """What to do after so many units."""
+
+    def __call__(self, phase: str, _detail: str = "", /) -> None:
+        self.phases.append(phase)
+
+    def ready(self, call_ns: int) -> None:
+        self.ready_ns = call_ns
+        self("ready")
+
+    def unit(self, block: Block) -> None:
+        self.blocks.append(block)
+        self.then.get(len(self.blocks), lambda: None)()
+
+
+def make_job(
+    folder: Path,
+    ways: dict[str, str],
+    pipeline: str = "toy",
+    preset: str = "tiny",
+    weight_seed: int = 0,
+    **options: Any,
+) -> PipelineJob:
+    """A job for `backends/dtype` by slot, with its references, which later jobs in the same folder use again.
+
+    `options` are the mix's alone: the reference is of the loop without options.
+    """
+    subject = LoopSubject(pipeline, preset, {}, weight_seed, 0, {}, "cpu", 1)
+    loop = loop_of(subject)
+    programs = []
+    for program in loop.programs:
+        text, _, dtype = ways[program.slot].rpartition("/")
+        uses = [parse_use(part) for part in split_outside_brackets(text, "+")]
+        steps = tuple(BackendStep(name, dict(pairs or {})) for name, pairs in uses)
+        one = program_subject(loop, subject, program)
+        reference = folder / f"reference-{program.slot}-{program.workload}"
+        make_reference(ReferenceJob(one, (dtype,), str(reference)), Heard())
+        backends = [(resolve_backend(step.backend), step.options) for step in steps]
+        quantised = [backend.evidence.quantises(options_of(backend, chosen)) for backend, chosen in backends]
+        names = "+".join(backend.name for backend, _ in backends)
+        measure = MeasureJob(
+            one,
+            str(parse_variant(f"{one.component}:{one.preset}.{one.workload}/{names}/{dtype}@cpu")),
+            steps,
+            dtype,  # type: ignore[arg-type]
+            FAST,
+            str(reference),
+            str(folder / "cache"),
+            next(filter(None, quantised), ""),
+            hashes(reference),
+        )
+        programs.append(SlotProgramJob(program.slot, measure, part="a-record", part_median_ns=7))
+    dtypes = {one.slot: str(one.measure.dtype) for one in programs}
+    loop_folder = folder / "reference-loop"
+    make_loop_reference(LoopReferenceJob(subject, (dtypes,), UNITS, str(loop_folder)), Heard())
+    return PipelineJob(
+        replace(subject, options=options),
+        f"{pipeline}:{preset}",
+        tuple(programs),
+        replace(FAST, settle_ratio=1e9),  # the machine is shared
+        str(loop_folder),
+        hashes(loop_folder),
+        str(folder / "cache"),
+    )
+
+
+def hashes(folder: Path) -> dict[str, str]:
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())}
+
+
+def run_mix(
+    job: PipelineJob, work: Path, units: int = 14, then: Mapping[int, Callable[[], object]] | None = None
+) -> tuple[PipelineMeasurement, Heard]:
+    """Serve this many units in a working folder of its own; `then` is what to do after so many of them."""
+    work.mkdir()
+    heard = Heard(then=then or {})
+    reading, writing = os.pipe()
+    os.write(writing, b"unit\n" * units + b"stop\n")
+    os.close(writing)
+    before = Path.cwd()
+    os.chdir(work)
+    try:
+        return serve_units(job, reading, heard), heard  # type: ignore[arg-type]
+    finally:
+        os.chdir(before)

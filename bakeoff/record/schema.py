@@ -74,6 +74,7 @@ FindingCode = Literal[
     "threads",  # more cores were busy than threads allowed
     "tampered",  # files of the references changed while the row ran
     "throttled",  # the GPU lowered its clock
+    "unattributed",  # a share of a pipeline's unit that no phase, glue or copy accounts for
     "warm-up",  # warm-up ended before samples were steady
     "wide",  # sampling stopped at its cap while the median's interval was still wide
 ]

@@ -26,7 +26,9 @@ from bakeoff.process.jobs import (
     CompareJob,
     GoldenJob,
     Job,
+    LoopReferenceJob,
     MeasureJob,
+    PipelineJob,
     ReferenceJob,
     SampleJob,
     TraceJob,
@@ -79,6 +81,16 @@ def _do(job: Job, report: Reporter) -> Any:
 
             _limit_memory(job.measure.subject.device)
             return serve_blocks(job, int(sys.argv[2]), report)
+        case LoopReferenceJob():
+            from bakeoff.worker.pipeline.reference import make_loop_reference
+
+            _limit_memory(job.subject.device)
+            return make_loop_reference(job, report)
+        case PipelineJob():
+            from bakeoff.worker.pipeline.serve import serve_units
+
+            _limit_memory(job.subject.device)
+            return serve_units(job, int(sys.argv[2]), report)
         case CeilingsJob():
             from bakeoff.worker.clocks.ceilings import measure_ceilings
 

@@ -1,0 +1,244 @@
+"""One mix of a pipeline: builds and judges all programs and the loop, then runs a unit for each command.
+
+Between two units it waits in read(2), as one side of a comparison does, so that several mixes can take turns.
+"""
+
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import median
+
+from bakeoff.models.errors import BakeoffError
+from bakeoff.models.pipelines.pipeline import Loop
+from bakeoff.process.jobs import PipelineJob
+from bakeoff.record.pipeline import LoopParity, PipelineMeasurement, PipelineMemory, SlotProgram
+from bakeoff.record.schema import Finding, Status, new_finding
+from bakeoff.worker.checks import memory
+from bakeoff.worker.checks.dispatch import dispatched
+from bakeoff.worker.checks.leaks import confirmed_leak
+from bakeoff.worker.compare import OF_ALL_SIDES
+from bakeoff.worker.device import context_bytes
+from bakeoff.worker.failures import StageError, call_stage, encodable
+from bakeoff.worker.gpu_watch import watching
+from bakeoff.worker.pipeline.alone import time_alone
+from bakeoff.worker.pipeline.files import LoopFiles
+from bakeoff.worker.pipeline.loop import loop_of
+from bakeoff.worker.pipeline.memory import MemoryMeter
+from bakeoff.worker.pipeline.parity import LoopJudge, first_problem, for_record, worse_of
+from bakeoff.worker.pipeline.programs import LoopProgram, build_programs, weights_bytes
+from bakeoff.worker.pipeline.runner import LoopRunner
+from bakeoff.worker.pipeline.session import TimedUnits, counters, stamp_ns
+from bakeoff.worker.pipeline.units import UnitLog
+from bakeoff.worker.proof import final_proof
+from bakeoff.worker.reference.files import ReferenceFiles
+from bakeoff.worker.reporter import Reporter
+from bakeoff.worker.status import contention_text, fallback_reason, is_contended, settings_alarms, threads_alarms
+from bakeoff.worker.torch_flags import apply_flags, flags, settings
+
+_MOST_NAMELESS = 0.02
+"""Share of the steady units' time without a name that is a finding."""
+
+
+def serve_units(job: PipelineJob, commands: int, report: Reporter) -> PipelineMeasurement:
+    """Build and judge everything, report `ready` with about the nanoseconds of a unit, then run units until told to
+    stop, and judge again. `commands` is the descriptor that the parent writes to: `unit` a line, or `stop`.
+
+    Raises BakeoffError where the request itself is wrong (a bad checkpoint), and RuntimeError where the account of a
+    unit does not add up, which is an error of the lab.
+    """
+    heap_offset = bytearray(job.heap_offset_bytes)  # first, so that memory layout varies between processes
+    loop, device = loop_of(job.subject), job.subject.device
+    with flags("fp32", job.subject.threads, search=device == "cuda"):
+        context_bytes(device)
+        mix = _Mix(job, loop, report)
+        try:
+            return mix.measure(commands)
+        except StageError as stage:
+            text = encodable("".join(traceback.format_exception(stage.error))[-8000:])
+            return mix.measurement(stage.status, stage.reason, text)
+        except BakeoffError as error:
+            if error.code != "bad-reference":
+                raise
+            return mix.measurement("crashed", str(error))  # files that were right when the mix was started
+        finally:
+            del heap_offset
+
+
+@dataclass(slots=True)
+class _Mix:
+    """What is known of the mix so far, so that a failure keeps it."""
+
+    job: PipelineJob
+    loop: Loop
+    report: Reporter
+    judge: LoopJudge = field(init=False)
+    built: tuple[LoopProgram, ...] = ()
+    programs: list[SlotProgram] = field(default_factory=list)
+    parity: LoopParity | None = None
+    units: TimedUnits | None = None
+    memory: PipelineMemory | None = None
+    findings: list[Finding] = field(default_factory=list)
+    device_state: dict[str, str | int | float | bool | None] = field(default_factory=dict)
+    stamp_ns: int = 0
+
+    def __post_init__(self) -> None:
+        """Reads what the mix is judged by before any code of it is imported."""
+        job = self.job
+        files = LoopFiles(ReferenceFiles(Path(job.reference_folder), job.reference_hashes))
+        quantised = {one.slot: one.measure.quantisation for one in job.programs if one.measure.quantisation}
+        self.judge = LoopJudge(self.loop, files, self._dtypes, quantised)
+
+    @property
+    def _dtypes(self) -> dict[str, str]:
+        return {one.slot: one.measure.dtype for one in self.job.programs}
+
+    def measurement(self, status: Status, reason: str = "", text: str = "") -> PipelineMeasurement:
+        """The report as far as it is known."""
+        chosen = {name: value for program in self.built for name, value in program.chosen.items()}
+        return PipelineMeasurement(
+            status=status,
+            reason=reason,
+            findings=tuple(self.findings),
+            programs=tuple(self.programs),
+            opened_ns=tuple(self.units.opened_ns) if self.units is not None else (),
+            units=self.units.log.units() if self.units is not None else None,
+            parity=for_record(self.parity) if self.parity is not None else None,
+            memory=self.memory,
+            stamp_ns=self.stamp_ns,
+            settings={**settings(), **chosen},
+            device_state=dict(self.device_state),
+            traceback=text,
+        )
+
+    def measure(self, commands: int) -> PipelineMeasurement:
+        """The whole run. Raises StageError where a program fails after it was built."""
+        job, device = self.job, self.job.subject.device
+        made = build_programs(job, self.report)
+        self.built = made.programs
+        self.programs = [program.made for program in made.programs]
+        if made.failed is not None:
+            failed = made.failed
+            self.programs.append(failed)
+            name = f"{failed.slot}.{failed.variant.workload}"
+            return self.measurement(failed.status, f"{name}: {failed.reason}", made.traceback)
+        self.judge.check_weights({_name(program): program.weights for program in self.programs})
+        engines = {program.key: program.engine() for program in self.built}
+        runner = call_stage(lambda: LoopRunner(self.loop, engines, self._dtypes, device, job.subject.input_seed))
+        self._time_alone(runner)
+        self.report("loop check")
+        self.parity = self.judge.judge(runner)
+        if not self.parity.passed:
+            return self.measurement("parity_failed", first_problem(self.parity))
+        alarms = self._run(runner, commands)
+        return self._decide(alarms)
+
+    def _time_alone(self, runner: LoopRunner) -> None:
+        for index, program in enumerate(self.built):
+            self.report("alone", ".".join(program.key))
+            samples = time_alone(runner, program, self.job.subject.device, self.job.policy)
+            self.programs[index] = replace(self.programs[index], alone_ns=samples)
+        for program in self.built[:1]:
+            apply_flags(program.flags)  # a runner whose programs have the same flags sets none
+
+    def _run(self, runner: LoopRunner, commands: int) -> list[Finding]:
+        """The timed units, and everything that is judged after them; returns what makes the mix unstable."""
+        device = self.job.subject.device
+        self.stamp_ns = stamp_ns(device)
+        log = UnitLog(self.loop, counters(self.built), self.job.policy.settle_ratio)
+        meter = MemoryMeter(device)
+        with watching(device) as watch:
+            units = self.units = TimedUnits(runner, self.loop, log, watch, device, self.report)
+            watch.begin()
+            self.report.ready(self._expected_ns())
+            units.serve(commands)
+            gpu = watch.end()
+        self.memory = meter.read(weights_bytes(self.programs), runner.state_bytes())
+        usage = units.cpu.usage()
+        known = {name: value for name, value in gpu.facts.items() if name not in OF_ALL_SIDES}
+        self.device_state = {**usage.facts(), **known}
+        leaked = self._leaked(units)
+        self.report("loop check")
+        assert self.parity is not None
+        self.parity = worse_of(self.parity, self.judge.judge(runner))
+        self.report("prove")
+        changed = self._prove(runner)
+        alarms = [*self._recompiled(log), *changed, *gpu.alarms(), *threads_alarms(usage, self.job)]
+        if is_contended(usage, self.job):
+            alarms.append(new_finding("contention", contention_text(usage)))
+        elif usage.other_share > self.job.policy.contention / 4:
+            self.findings.append(new_finding("contention", contention_text(usage)))
+        if leaked:
+            text = f"memory grew by {leaked >> 20} MiB in half of the steady units, and grew again in a second run"
+            alarms.append(new_finding("leak", text))
+        if gpu.capped:
+            self.findings.append(new_finding("power-cap", "the GPU was at its power cap while units ran"))
+        if not log.settled and log.steady:
+            text = (
+                f"the times of the last units still drifted when unit {log.kinds.index('steady')} was taken as steady"
+            )
+            self.findings.append(new_finding("warm-up", text))
+        nameless = log.unattributed_share()
+        if nameless > _MOST_NAMELESS:
+            self.findings.append(new_finding("unattributed", f"{nameless:.1%} of a steady unit has no name"))
+        return alarms
+
+    def _expected_ns(self) -> int:
+        """Of a steady unit, by its programs alone."""
+        calls = self.loop.calls()
+        alone = {(one.slot, one.variant.workload): median(one.alone_ns) for one in self.programs}
+        return round(sum(alone[key] * count for key, count in calls.items()))
+
+    def _leaked(self, units: TimedUnits) -> int:
+        opened_ns = list(units.opened_ns)
+        leaked = confirmed_leak(
+            units.held_bytes,
+            len(units.held_bytes),
+            1,
+            units.log.typical_ns(),
+            lambda rounds: memory.kept_bytes(units.next_unit, rounds, units.device),
+        )
+        units.opened_ns = opened_ns  # sessions of the second run have no units in the record
+        return leaked
+
+    def _prove(self, runner: LoopRunner) -> list[Finding]:
+        """Prove every program again after its last call, and close it; returns settings that calls left changed."""
+        changed = [alarm for program in self.built for alarm in program.alarms]
+        for index, program in enumerate(self.built):
+            apply_flags(program.flags)
+            before, port = settings(), runner.ports()[program.key]
+            ran = call_stage(lambda: dispatched(port.call))  # noqa: B023  # called at once
+            changed += settings_alarms(before, settings())
+            made, proof = self.programs[index], final_proof(program.checked, ran)
+            self.programs[index] = replace(made, proof=proof)
+            if proof.fell_back:
+                reason = fallback_reason(proof.fell_back)
+                self.programs[index] = replace(self.programs[index], status="fell_back", reason=reason)
+        return changed
+
+    def _recompiled(self, log: UnitLog) -> list[Finding]:
+        if not log.recompiled:
+            return []
+        reasons = {_name(program): program.proof.recompiles for program in self.programs if program.proof is not None}
+        why = next((reasons[name][-1] for name in log.recompiled if reasons.get(name)), "")
+        text = f"recompiled: {', '.join(log.recompiled)}" + (f" ({why})" if why else "")
+        return [new_finding("recompiles", text)]
+
+    def _decide(self, alarms: Sequence[Finding]) -> PipelineMeasurement:
+        """The first status that applies: fell_back, parity_failed, unstable, ok."""
+        assert self.parity is not None
+        assert self.units is not None
+        self.findings = [*alarms, *self.findings]
+        fallen = next((program for program in self.programs if program.status == "fell_back"), None)
+        if fallen is not None:
+            return self.measurement("fell_back", f"{_name(fallen)}: {fallen.reason}")
+        problem = first_problem(self.parity) or self.units.problem
+        if problem:
+            return self.measurement("parity_failed", problem)
+        if alarms:
+            return self.measurement("unstable", alarms[0].text)
+        return self.measurement("ok")
+
+
+def _name(program: SlotProgram) -> str:
+    return f"{program.slot}.{program.variant.workload}"

@@ -1,0 +1,146 @@
+"""Collects the units of a mix: which are steady, what was compiled in them, and their account as records store it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from statistics import median
+
+from bakeoff.models.pipelines.pipeline import Loop
+from bakeoff.record.pipeline import Line, ProgramTime, UnitKind, Units
+from bakeoff.worker.clocks.warm_up import agree, window_of
+from bakeoff.worker.pipeline.runner import Key, Segment, UnitSample
+
+Counters = Callable[[], Sequence[Mapping[str, int]]]
+"""Reads counters by name that change when anything is compiled or captured. Several mappings, from the one that tells
+best what it was, by `slot.program`, to the one that only tells that something was."""
+_MOST_UNSETTLED = 20
+"""Units with full windows after which the next is steady even if times have not settled."""
+
+
+class UnitLog:
+    """The units so far. A unit is steady once windows are full, nothing was compiled for a while, and the times of the
+    last units agree, by the rule that ends the warm-up of a sweep's row."""
+
+    def __init__(self, loop: Loop, counters: Counters, settle_ratio: float) -> None:
+        self._loop, self._counters, self._ratio = loop, counters, settle_ratio
+        self._known = counters()
+        self._full_ns: list[int] = []
+        """Units with full windows."""
+        self._quiet_since = 0
+        """In `_full_ns`."""
+        self._ready = False
+        """The next unit with full windows is steady."""
+        self.settled = True
+        """Times had settled when the first unit was taken as steady."""
+        self.samples: list[UnitSample] = []
+        self.kinds: list[UnitKind] = []
+        self.moved: dict[str, tuple[str, ...]] = {}
+        """As in Units."""
+        self.recompiled: tuple[str, ...] = ()
+        """What was compiled in the first steady unit that compiled anything."""
+
+    def add(self, sample: UnitSample) -> UnitKind:
+        """Add the unit that has just run, and return its kind."""
+        moved = self._moved()
+        if moved:
+            self.moved[str(len(self.samples))] = moved
+        kind = self._kind(sample)
+        self.samples.append(sample)
+        self.kinds.append(kind)
+        if sample.unit >= self._first_full:
+            self._full_ns.append(sample.wall_ns)
+            if moved:
+                self._quiet_since = len(self._full_ns)
+            if kind == "steady" and moved and not self.recompiled:
+                self.recompiled = moved
+            self._ready = self._ready or self._has_settled()
+        return kind
+
+    @property
+    def _first_full(self) -> int:
+        return max(self._loop.filling, len(self._loop.opening))
+
+    def _moved(self) -> tuple[str, ...]:
+        before, self._known = self._known, self._counters()
+        for was, now in zip(before, self._known, strict=True):
+            moved = tuple(name for name, count in now.items() if count != was.get(name, 0))
+            if moved:
+                return moved
+        return ()
+
+    def _kind(self, sample: UnitSample) -> UnitKind:
+        if sample.unit < len(self._loop.opening):
+            return "opening"
+        return "steady" if self._ready and sample.unit >= self._first_full else "filling"
+
+    def _has_settled(self) -> bool:
+        count = len(self._full_ns)
+        if count - self._quiet_since >= 2 * window_of(self._full_ns) and agree(self._full_ns, self._ratio):
+            return True
+        self.settled = count < _MOST_UNSETTLED
+        return not self.settled
+
+    @property
+    def steady(self) -> list[UnitSample]:
+        return [sample for sample, kind in zip(self.samples, self.kinds, strict=True) if kind == "steady"]
+
+    def typical_ns(self) -> int:
+        """Median of the steady units, or of all where none is steady; 0 of none."""
+        walls = [sample.wall_ns for sample in self.steady or self.samples]
+        return round(median(walls)) if walls else 0
+
+    def unattributed_share(self) -> float:
+        """Share of the steady units' time that has no name."""
+        nameless = sum(
+            ns for sample in self.steady for one, ns in sample.segments.items() if one.kind == "unattributed"
+        )
+        return nameless / sum(sample.wall_ns for sample in self.steady) if self.steady else 0.0
+
+    def units(self) -> Units | None:
+        """As records store them; None where no unit ran."""
+        if not self.samples:
+            return None
+        first_ns = self.samples[0].started_ns
+        return Units(
+            wall_ns=tuple(sample.wall_ns for sample in self.samples),
+            started_ns=tuple(sample.started_ns - first_ns for sample in self.samples),
+            frames=tuple(sample.frames for sample in self.samples),
+            kinds=tuple(self.kinds),
+            sessions=tuple(sample.session for sample in self.samples),
+            lines=_lines(self.samples),
+            programs=_programs(self.samples),
+            copied_bytes=tuple(sample.copied_bytes for sample in self.samples),
+            moved=self.moved,
+        )
+
+
+def check_account(sample: UnitSample) -> None:
+    """Raises RuntimeError, an error of the lab itself, where the parts of a unit do not add up to its wall time."""
+    total = sum(sample.segments.values())
+    if total != sample.wall_ns:
+        parts = {f"{one.line} {one.slot}.{one.program}": ns for one, ns in sample.segments.items()}
+        raise RuntimeError(f"unit {sample.unit} took {sample.wall_ns} ns, but its parts are {total} ns: {parts}")
+
+
+_ORDER = ("phase", "glue", "copies", "unattributed")
+
+
+def _lines(samples: Sequence[UnitSample]) -> tuple[Line, ...]:
+    lines: dict[tuple[str, str, str], list[Segment]] = {}
+    for segment in samples[0].segments:
+        lines.setdefault((segment.line, segment.kind, segment.slot), []).append(segment)
+    made = [Line(parts[0].line, parts[0].kind, parts[0].slot, _sums(samples, parts)) for parts in lines.values()]
+    return tuple(sorted(made, key=lambda line: _ORDER.index(line.kind)))
+
+
+def _programs(samples: Sequence[UnitSample]) -> tuple[ProgramTime, ...]:
+    programs: dict[Key, list[Segment]] = {}
+    for segment in samples[0].segments:
+        if segment.program:
+            programs.setdefault((segment.slot, segment.program), []).append(segment)
+    return tuple(
+        ProgramTime(*key, tuple(sample.calls.get(key, 0) for sample in samples), _sums(samples, parts))
+        for key, parts in programs.items()
+    )
+
+
+def _sums(samples: Sequence[UnitSample], parts: Sequence[Segment]) -> tuple[int, ...]:
+    return tuple(sum(sample.segments[part] for part in parts) for sample in samples)

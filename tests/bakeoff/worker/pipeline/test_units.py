@@ -1,0 +1,102 @@
+"""Which units are steady, what was compiled in them, and the account of their time."""
+
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("torch", reason="workers need it")
+
+from bakeoff.models.pipelines import resolve_pipeline
+from bakeoff.models.pipelines.pipeline import Loop
+from bakeoff.worker.pipeline.runner import Segment, UnitSample
+from bakeoff.worker.pipeline.units import UnitLog, check_account
+
+NAMELESS, GLUE = Segment("unattributed", "unattributed"), Segment("glue", "glue")
+DENOISE, CONTEXT = Segment("denoise", "phase", "wm", "denoise"), Segment("denoise", "phase", "wm", "context")
+
+
+def loop(**changes: object) -> Loop:
+    pipeline = resolve_pipeline("toy")
+    return replace(pipeline.loop(pipeline.preset("tiny"), pipeline.options()), **changes)  # type: ignore[arg-type]
+
+
+def sample(unit: int, wall_ns: int = 1000, session: int = 0) -> UnitSample:
+    segments = {NAMELESS: wall_ns - 610, GLUE: 10, DENOISE: 500, CONTEXT: 100}
+    calls = {("wm", "denoise"): 2, ("wm", "context"): 1}
+    return UnitSample(session, unit, 1, wall_ns, 5000 + unit * 2000, segments, calls, 64)
+
+
+class Compiler:
+    """Counters of two programs that share some, as those of torch.compile."""
+
+    def __init__(self) -> None:
+        self.own = {"wm.denoise": 1, "wm.context": 1}
+        self.shared = 0
+
+    def __call__(self) -> list[dict[str, int]]:
+        return [dict(self.own), dict.fromkeys(self.own, self.shared)]
+
+
+def test_units_are_steady_once_windows_are_full_and_times_agree() -> None:
+    log = UnitLog(loop(opening=(loop().steady,), opening_frames=(1,), filling=3), Compiler(), 0.05)
+    walls = [9000, 9000, 9000, 2000, 1500, 1200, *[1000] * 6]
+    kinds = [log.add(sample(unit, wall)) for unit, wall in enumerate(walls)]
+    assert kinds == ["opening", *["filling"] * 10, "steady"], "until the medians of two windows of three agree"
+    assert log.settled
+
+
+def test_units_that_never_agree_are_steady_after_a_while_and_it_is_said() -> None:
+    log = UnitLog(loop(filling=2), Compiler(), 0.05)
+    kinds = [log.add(sample(unit, 1000 * 2**unit)) for unit in range(30)]
+    assert kinds.index("steady") == 2 + 20
+    assert not log.settled
+
+
+def test_a_session_that_is_opened_anew_fills_again_and_need_not_settle_again() -> None:
+    log = UnitLog(loop(filling=2), Compiler(), 0.05)
+    first = [log.add(sample(unit)) for unit in range(10)]
+    second = [log.add(sample(unit, session=1)) for unit in range(4)]
+    assert first[-1] == "steady"
+    assert second == ["filling", "filling", "steady", "steady"]
+
+
+def test_compiling_delays_steady_units_and_the_program_is_named() -> None:
+    compiler = Compiler()
+    log = UnitLog(loop(filling=0), compiler, 0.05)
+    for unit in range(5):
+        log.add(sample(unit))
+    compiler.own["wm.context"] += 1
+    compiler.shared += 1
+    kinds = [log.add(sample(unit)) for unit in range(5, 14)]
+    assert log.moved == {"5": ("wm.context",)}, "the other one only shares a counter"
+    assert kinds == [*["filling"] * 7, "steady", "steady"]
+    assert log.recompiled == ()
+    compiler.shared += 1
+    assert log.add(sample(14)) == "steady"
+    assert log.recompiled == ("wm.denoise", "wm.context"), "nothing tells them apart"
+
+
+def test_the_account_has_one_line_for_a_phase_and_one_time_for_a_program() -> None:
+    log = UnitLog(loop(filling=0), Compiler(), 0.05)
+    log.add(sample(0))
+    log.add(sample(1, 1500))
+    units = log.units()
+    assert units is not None
+    assert [(line.name, line.kind, line.slot, line.ns) for line in units.lines] == [
+        ("denoise", "phase", "wm", (600, 600)),
+        ("glue", "glue", "", (10, 10)),
+        ("unattributed", "unattributed", "", (390, 890)),
+    ]
+    assert [(one.program, one.calls, one.ns) for one in units.programs] == [
+        ("denoise", (2, 2), (500, 500)),
+        ("context", (1, 1), (100, 100)),
+    ]
+    assert units.started_ns == (0, 2000)
+    assert units.copied_bytes == (64, 64)
+    assert log.unattributed_share() == 0.0, "none is steady"
+
+
+def test_an_account_that_does_not_add_up_is_an_error_of_the_lab() -> None:
+    check_account(sample(0))
+    with pytest.raises(RuntimeError, match="1001 ns, but its parts are 1000 ns"):
+        check_account(replace(sample(0), wall_ns=1001))

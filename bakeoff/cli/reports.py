@@ -68,9 +68,9 @@ def table(
             {
                 "records": [entry.id for entry in rows],
                 "rows": tables.as_rows(rows, records.ceilings, records.current),
-                "pipelines": pipeline.summary(records.pipelines),
                 "problems": records.problems,
                 "machines": found.machines,
+                "pipelines": pipeline.summary(records.pipelines),
             }
         )
     else:

@@ -138,12 +138,13 @@ def shares(parts: Sequence[int]) -> tuple[int, ...]:
 
 
 def phases(record: PipelineRecord) -> tuple[PhaseRow, ...]:
-    """The account of the steady units: phases in the order of a unit, then glue, copies and what has no name."""
+    """The account of the steady units: their phases in the order of a unit, then glue, copies and what has no name."""
     units = record.measurement.units
     chosen = steady(units) if units is not None else []
     if units is None or not chosen:
         return ()
-    lines = sorted(units.lines, key=lambda line: _BETWEEN[line.kind])
+    met = [line for line in units.lines if line.kind != "phase" or any(line.ns[place] for place in chosen)]
+    lines = sorted(met, key=lambda line: _BETWEEN[line.kind])
     totals = [sum(line.ns[place] for place in chosen) for line in lines]
     slots = [line.slot for line in lines if line.kind == "phase"]
     return tuple(

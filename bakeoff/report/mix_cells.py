@@ -60,13 +60,13 @@ def rate(per_s: float) -> str:
     return f"{per_s:.2f}" if per_s >= 1 else f"{per_s:.3g}"
 
 
-def gain(found: BeforeAfter) -> str:
-    """The ratio against eager, with its interval, and that a mix lost where it did."""
+def gain(found: BeforeAfter, against: str) -> str:
+    """The ratio against the baseline, with its interval, and that a mix lost where it did."""
     ratio = f"{found.ratio:.2f}x"
     if found.interval is None:
         return f"{ratio} (n/a, needs {FEWEST_FOR_INTERVAL} units)"
     ends = f"{ratio} [{found.interval[0]:.2f}, {found.interval[1]:.2f}]"
-    return {"slower": f"{ends}, slower than eager", "no difference shown": f"{ends} ~"}.get(found.word, ends)
+    return {"slower": f"{ends}, slower than {against}", "no difference shown": f"{ends} ~"}.get(found.word, ends)
 
 
 def _status(row: MixRow, _found: FrameFigures | None, _predicted: Prediction | None) -> str:
@@ -103,8 +103,9 @@ _COLUMNS: Final = (
         lambda found: f"{found.real_time:.2f}x")),
     MixColumn("first frame ms", "opening of the session and its first unit", _figure(
         lambda found: "" if found.first_frame_ms is None else milliseconds(found.first_frame_ms))),
-    MixColumn("vs eager", "eager's time over this one's, median of interleaved pairs of units; ~ no difference shown",
-              lambda row, *_: gain(row.gain) if row.gain is not None else ""),
+    MixColumn("speed-up", "time of eager (or of the first mix, in a run without it) over that of this mix, median of "
+              "interleaved pairs of units, and its 95 % interval; ~ no difference shown",
+              lambda row, *_: gain(row.gain, row.against) if row.gain is not None else ""),
     MixColumn("peak MiB", "device memory on CUDA, else resident size of the worker, with all components in place",
               _peak),
     MixColumn("predicted frames/s", "from the records of the components: calls a unit times the median of each",
@@ -137,7 +138,8 @@ def data(row: MixRow) -> dict[str, Any]:
         "findings": record.measurement.findings,
         "figures": asdict(found) if found is not None else None,
         "phases": [asdict(line) for line in phases(record)],
-        "vs_eager": asdict(row.gain) if row.gain is not None else None,
+        "against": row.against if row.gain is not None else None,
+        "gain": asdict(row.gain) if row.gain is not None else None,
         "prediction": None if predicted is None else _prediction(predicted, record.threads),
         "memory": asdict(memory) if memory is not None else None,
         "weights": [asdict(held) for held in weights_held(record)],

@@ -24,17 +24,17 @@ def mixes(rows: Sequence[MixRow]) -> list[str]:
 
 def verdicts(rows: Sequence[MixRow]) -> list[str]:
     """Which mix to take, by interleaved units."""
-    return [f"{row.name} {_verdict(row.gain)}" for row in rows if row.gain is not None]
+    return [f"{row.name} {_verdict(row.gain, row.against)}" for row in rows if row.gain is not None]
 
 
-def _verdict(gain: BeforeAfter) -> str:
+def _verdict(gain: BeforeAfter, against: str) -> str:
     ends = f" [{gain.interval[0]:.2f}, {gain.interval[1]:.2f}]" if gain.interval is not None else ""
     how = f"{gain.pairs} pairs of interleaved units, one process each"
     text = {
-        "faster": f"is {gain.ratio:.2f}x as fast as eager{ends}",
-        "slower": f"lost: it is slower than eager, {gain.ratio:.2f}x its speed{ends}",
-        "no difference shown": f"against eager: no difference shown, {gain.ratio:.2f}x{ends}",
-        "too few units": f"against eager: too few units for a verdict, {gain.ratio:.2f}x",
+        "faster": f"is {gain.ratio:.2f}x as fast as {against}{ends}",
+        "slower": f"lost: it is slower than {against}, {gain.ratio:.2f}x its speed{ends}",
+        "no difference shown": f"against {against}: no difference shown, {gain.ratio:.2f}x{ends}",
+        "too few units": f"against {against}: too few units for a verdict, {gain.ratio:.2f}x",
     }[gain.word]
     return f"{text} ({how})"
 

@@ -19,7 +19,9 @@ class MixRow:
     name: str
     """Within its table: `eager`, `best`, `best-full`, or `mix A` for one that was typed."""
     gain: BeforeAfter | None
-    """Held against the eager mix of the same run, with which it took turns; None for eager itself."""
+    """Held against the baseline of its run, with which it took turns; None for the baseline itself."""
+    against: str = ""
+    """Name of that baseline: the eager mix, or the first one of a run without it."""
 
     @property
     def record(self) -> PipelineRecord:
@@ -79,7 +81,7 @@ def _table(entries: Sequence[StoredPipeline]) -> PipelineTable:
 
 
 def named(entries: Sequence[StoredPipeline]) -> list[MixRow]:
-    """Rows with names that tell them apart, each held against the eager mix of its run.
+    """Rows with names that tell them apart, each held against the baseline of its run.
 
     The newest mix of a role has its name; earlier ones have the time of theirs besides.
     """
@@ -93,9 +95,14 @@ def named(entries: Sequence[StoredPipeline]) -> list[MixRow]:
         else:
             before = entry.record.created[:19].replace("T", " ")
             names.append(role if newest[role] == entry.id else f"{role} of {before}")
-    eager = {entry.record.run: entry.record for entry in entries if entry.record.role == "eager"}
+    baselines: dict[str, tuple[str, PipelineRecord]] = {}
+    for entry, name in zip(entries, names, strict=True):
+        if entry.record.role == "eager":
+            baselines[entry.record.run] = name, entry.record
+        else:
+            baselines.setdefault(entry.record.run, (name, entry.record))
     return [
-        MixRow(entry, name, _gain(eager.get(entry.record.run), entry.record))
+        MixRow(entry, name, _gain(baselines[entry.record.run][1], entry.record), baselines[entry.record.run][0])
         for entry, name in zip(entries, names, strict=True)
     ]
 
@@ -104,11 +111,11 @@ def _letter(place: int) -> str:
     return ascii_uppercase[place] if place < len(ascii_uppercase) else str(place + 1)
 
 
-def _gain(eager: PipelineRecord | None, record: PipelineRecord) -> BeforeAfter | None:
+def _gain(baseline: PipelineRecord, record: PipelineRecord) -> BeforeAfter | None:
     """Only mixes that are ok are ranked."""
-    if eager is None or record is eager or not (eager.status == record.status == "ok"):
+    if record is baseline or not (baseline.status == record.status == "ok"):
         return None
-    return before_after(eager, record)
+    return before_after(baseline, record)
 
 
 def title(record: PipelineRecord) -> str:

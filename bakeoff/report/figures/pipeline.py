@@ -61,9 +61,10 @@ class UnitSeries:
 
 @dataclass(frozen=True, slots=True)
 class LineBars:
-    """A mix held against eager, line by line."""
+    """A mix held against the baseline of its run, line by line."""
 
     name: str
+    against: str
     lines: tuple[LineDifference, ...]
 
 
@@ -106,5 +107,6 @@ def _points(record: PipelineRecord) -> tuple[UnitPoint, ...]:
 
 
 def by_line(rows: Sequence[MixRow]) -> tuple[LineBars, ...]:
-    """For each mix that took turns with eager, both mixes' lines."""
-    return tuple(LineBars(row.name, row.gain.lines) for row in rows if row.gain is not None)
+    """For each mix that took turns with the baseline of the newest run, both mixes' lines."""
+    found = [LineBars(row.name, row.against, row.gain.lines) for row in rows if row.gain is not None]
+    return tuple(bars for bars in found if bars.against == found[-1].against)

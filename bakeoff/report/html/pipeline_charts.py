@@ -31,7 +31,7 @@ def charts(rows: Sequence[MixRow]) -> list[Chart]:
         (
             "lines",
             "Before and after, line by line",
-            "mean of the steady units of eager and of each mix that took turns with it",
+            "mean steady unit of the baseline and of each mix that took turns with it",
             _lines(by_line(rows), unit),
         ),
     )
@@ -106,7 +106,7 @@ def _units(series: Sequence[UnitSeries], unit: str) -> Figure | None:
                 "marker": {
                     "color": ["#cc3311" if point.moved else each.colour for point in each.points],
                     "symbol": ["x" if point.moved else _KINDS[point.kind] for point in each.points],
-                    "size": [5 if point.kind == "steady" and not point.moved else 9 for point in each.points],
+                    "size": [12 if point.moved else 5 if point.kind == "steady" else 9 for point in each.points],
                 },
                 "text": [
                     point.kind + (f", compiled {plain(', '.join(point.moved), 60)}" if point.moved else "")
@@ -128,13 +128,16 @@ def _lines(found: Sequence[LineBars], unit: str) -> Figure | None:
     if not found:
         return None
     names = list(dict.fromkeys(line.name for bars in found for line in bars.lines))
-    eager = {line.name: line.before_ms for bars in found for line in bars.lines}
-    mixes = [("eager", eager), *((bars.name, {line.name: line.after_ms for line in bars.lines}) for bars in found)]
+    before = {line.name: line.before_ms for bars in found for line in bars.lines}
+    mixes = [
+        (found[0].against, before),
+        *((bars.name, {line.name: line.after_ms for line in bars.lines}) for bars in found),
+    ]
     step = 0.8 / len(mixes)
     data = []
     for index, ((name, times), colour) in enumerate(zip(mixes, palette(len(mixes)), strict=True)):
         shown = [times.get(line, 0.0) for line in names]
-        change = [ms - eager.get(line, 0.0) for line, ms in zip(names, shown, strict=True)]
+        change = [ms - before.get(line, 0.0) for line, ms in zip(names, shown, strict=True)]
         data.append(
             {
                 "type": "bar",

@@ -58,7 +58,8 @@ def _bars(axes: "Axes", rows: Sequence[MixRow], bars: dict[str, Bar]) -> None:
             )  # fmt: skip
             if segment.ms >= _LABELLED * longest:
                 middle = segment.start_ms + segment.ms / 2
-                axes.text(middle, index, segment.share, ha="center", color="white", va="center", fontsize=7.5)
+                ink = _ink(segment.colour)
+                axes.text(middle, index, segment.share, ha="center", color=ink, va="center", fontsize=7.5)
         status = "" if bar.status == "ok" else f" {bar.status}"
         colour = INK if bar.status == "ok" else status_colour(bar.status)
         axes.text(bar.ms + longest * 0.008, index, f"{milliseconds(bar.ms)} ms{status}", color=colour, **beside)
@@ -70,6 +71,12 @@ def _bars(axes: "Axes", rows: Sequence[MixRow], bars: dict[str, Bar]) -> None:
     axes.set_xlabel(f"ms a {rows[0].record.unit}", loc="right", labelpad=1)
     if named:
         axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.03), labelspacing=0.25, handlelength=1.2)
+
+
+def _ink(colour: str) -> str:
+    """Black or white, whichever can be read on a colour `#rrggbb` (its luma by ITU-R BT.601)."""
+    red, green, blue = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
+    return INK if 0.299 * red + 0.587 * green + 0.114 * blue > 150 else "white"
 
 
 def draw_units(heading: str, tables: Sequence[PipelineTable]) -> bytes | None:

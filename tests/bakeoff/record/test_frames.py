@@ -117,6 +117,11 @@ class TestAccount:
         names = [row.name for row in phases(of_units(made))]
         assert names == ["denoise", "decode", "glue", "copies", "unattributed"]
 
+    def test_a_phase_of_opening_units_alone_is_no_line_of_a_steady_one(self) -> None:
+        kinds: list[UnitKind] = ["opening", "steady"]
+        made = units([{"prime": 9.0, "denoise": 1.0, "copies": 1.0}, {"denoise": 1.0}], kinds)
+        assert [row.name for row in phases(of_units(made))] == ["denoise", "copies"]
+
     def test_calls_of_a_phase(self) -> None:
         assert {row.name: row.calls for row in phases(pipeline_record())}["denoise"] == 4
         untold = pipeline_record(phase_calls={})

@@ -98,6 +98,11 @@ class TestText:
         assert "0.67x [0.67, 0.67], slower than eager" in shown
         assert "best lost: it is slower than eager" in shown
 
+    def test_a_run_without_eager_is_held_against_its_first_mix(self) -> None:
+        first, second = (replace(entry, role="") for entry in run_of_two(0.5))
+        shown = text.render(stored(first, second))
+        assert "mix B is 2.00x as fast as mix A [2.00, 2.00]" in shown
+
     def test_an_unstable_mix_is_not_ranked_and_says_why(self) -> None:
         shown = text.render(stored(pipeline_record(), recompiled()))
         assert "unstable: recompiled: wm.step" in shown

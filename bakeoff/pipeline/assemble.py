@@ -10,9 +10,10 @@ from bakeoff.machine.identity import this_machine
 from bakeoff.pipeline.judge import judged
 from bakeoff.pipeline.mixes import MixPlan
 from bakeoff.pipeline.session import PipelineSession
+from bakeoff.process.gpu_memory import GpuPeaks
 from bakeoff.process.phases import Block
 from bakeoff.process.supervisor import Outcome
-from bakeoff.record.pipeline import PipelineMeasurement, PipelineRecord, SlotProgram
+from bakeoff.record.pipeline import PipelineMeasurement, PipelineMemory, PipelineRecord, SlotProgram
 from bakeoff.record.redact import recorded_environment, without_folders
 from bakeoff.record.schema import SCHEMA, Finding, Source, new_finding
 from bakeoff.record.selftest_stamp import read_stamp
@@ -101,7 +102,7 @@ def _measurement(
         traceback=without_folders(made.traceback),
         findings=tuple(replace(finding, text=without_folders(finding.text)) for finding in found),
         programs=tuple(_completed(program, mix) for program in made.programs),
-        memory=made.memory and replace(made.memory, parts_bytes=_parts_bytes(mix)),
+        memory=made.memory and _memory(made.memory, mix, outcome.gpu_peaks),
     )
 
 
@@ -126,9 +127,13 @@ def _completed(program: SlotProgram, mix: MixPlan) -> SlotProgram:
     )
 
 
-def _parts_bytes(mix: MixPlan) -> dict[str, int]:
+def _memory(memory: PipelineMemory, mix: MixPlan, peaks: GpuPeaks | None) -> PipelineMemory:
+    """The worker's figures with the device's peak that its parent polled while the first units ran, and the parts'."""
     known = {program.name: program.part for program in mix.programs if program.part is not None}
-    return {name: part.peak_bytes for name, part in known.items() if part.peak_bytes}
+    parts = {name: part.peak_bytes for name, part in known.items() if part.peak_bytes}
+    polled = peaks.bytes_of.get("loop check", 0) if peaks is not None else 0
+    device = max(memory.device_peak_bytes or 0, polled) or None
+    return replace(memory, device_peak_bytes=device, parts_bytes=parts)
 
 
 def _findings(session: PipelineSession, mix: MixPlan, outcome: Outcome) -> Iterator[Finding]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from bakeoff.mix import SlotVariant
 from bakeoff.models.errors import BakeoffError
-from bakeoff.models.pipelines.pipeline import Program
+from bakeoff.models.pipelines.pipeline import Program, Slot
 from bakeoff.pipeline.making import Making
 from bakeoff.pipeline.parts import best_way
 from bakeoff.pipeline.request import Asked, Role, filled
@@ -50,11 +50,22 @@ def _best(
         calls = {program: count for (of, program), count in making.loop.calls().items() if of == slot.name}
         found = best_way(programs, calls, quantised)
         if found is None:
-            called = ",".join(program for program in programs if calls.get(program)) or ",".join(programs)
-            batch = next(program.batch for program in eager if program.slot == slot.name)
-            batched = f" --batch {batch}" if batch > 1 else ""
-            preset = making.loop.presets[slot.name]
-            missing.append(f"sweep {slot.component} --preset {preset} --workload {called}{batched}")
+            missing.append(_sweep(making, slot, [name for name in programs if calls.get(name)] or list(programs)))
         else:
             slots.append(SlotVariant(slot.name, found[0].backends, found[0].dtype))
     return tuple(slots), tuple(missing)
+
+
+def _sweep(making: Making, slot: Slot, programs: Sequence[str]) -> str:
+    """The sweep whose records say how to fill a slot, as it is typed."""
+    request = making.request
+    batch = next(program.batch for program in making.loop.programs if program.slot == slot.name)
+    given = {
+        "--batch": str(batch) if batch > 1 else "",
+        "--device": request.device,
+        "--threads": str(request.threads or ""),
+        "--seed": str(request.weight_seed or ""),
+        "--checkpoint": making.checkpoints.get(slot.name, ""),
+    }
+    more = "".join(f" {option} {value}" for option, value in given.items() if value)
+    return f"sweep {slot.component} --preset {making.loop.presets[slot.name]} --workload {','.join(programs)}{more}"

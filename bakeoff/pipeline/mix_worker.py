@@ -70,7 +70,7 @@ class MixWorker:
         self._worker.__exit__(None, None, None)
 
     def _on_event(self, event: Event) -> None:
-        if event.phase != UNIT:
+        if event.phase not in (UNIT, "opening"):  # the rounds are what is said of them
             detail = f"{self.mix.label} {event.detail}".strip()
             self._session.progress.event(Event(event.phase, detail))
 

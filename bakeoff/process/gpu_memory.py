@@ -16,7 +16,7 @@ from bakeoff.process import guard
 from bakeoff.process.phases import Phase
 
 POLL_S = 0.01
-METERED: tuple[Phase, ...] = ("build", "memory")
+METERED: tuple[Phase, ...] = ("build", "memory", "loop check")
 """Phases in which nothing is timed, and whose peaks are wanted."""
 OF_PROCESS, OF_DEVICE = "of the row's processes", "of the whole GPU, less what was used before"
 _PIDS_EVERY_S = 0.5

@@ -8,7 +8,7 @@ from bakeoff.report.format import MIB
 
 def render(plan: PipelineEstimate) -> str:
     total = (
-        f"{len(plan.mixes)} mixes, {plan.units} steady units each after {plan.filling} that fill windows, "
+        f"{len(plan.mixes)} {'mix' if len(plan.mixes) == 1 else 'mixes'}, {plan.units} steady units each after {plan.filling} that fill windows, "
         f"about {plan.seconds / 60:.1f} minutes"
     )
     return "\n\n".join([*plan.notes, *map(_mix, plan.mixes), total])

@@ -129,7 +129,9 @@ def test_best_full_has_no_quantised_slots(tmp_path: Path) -> None:
 def test_a_slot_without_records_is_named(tmp_path: Path) -> None:
     made = plan(tmp_path, [own(EAGER, 3.0)])
     assert [mix.role for mix in made.mixes] == ["eager"]
-    assert made.notes[0].endswith("for every slot; run: bakeoff sweep toy --preset tiny --workload picture")
+    assert made.notes[0].endswith(
+        "for every slot; run: bakeoff sweep toy --preset tiny --workload picture --device cpu --threads 1"
+    )
 
 
 class TestBestWay:

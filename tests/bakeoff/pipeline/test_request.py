@@ -114,7 +114,8 @@ def test_without_records_eager_runs_alone_and_the_sweeps_are_named(tmp_path: Pat
     assert [mix.role for mix in made.mixes] == ["eager"]
     (note,) = made.notes
     assert note.endswith(
-        "run: bakeoff sweep toy --preset tiny --workload world; bakeoff sweep toy --preset tiny --workload picture"
+        "run: bakeoff sweep toy --preset tiny --workload world --device cpu --threads 1; "
+        "bakeoff sweep toy --preset tiny --workload picture --device cpu --threads 1"
     )
 
 

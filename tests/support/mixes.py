@@ -10,6 +10,7 @@ from typing import Any
 from lab import FAST
 
 from bakeoff.backends import resolve_backend
+from bakeoff.models.types import Device
 from bakeoff.process.jobs import (
     BackendStep,
     LoopReferenceJob,
@@ -59,13 +60,14 @@ def make_job(
     pipeline: str = "toy",
     preset: str = "tiny",
     weight_seed: int = 0,
+    device: Device = "cpu",
     **options: Any,
 ) -> PipelineJob:
     """A job for `backends/dtype` by slot, with its references, which later jobs in the same folder use again.
 
     `options` are the mix's alone: the reference is of the loop without options.
     """
-    subject = LoopSubject(pipeline, preset, {}, weight_seed, 0, {}, "cpu", 1)
+    subject = LoopSubject(pipeline, preset, {}, weight_seed, 0, {}, device, 1)
     loop = loop_of(subject)
     programs = []
     for program in loop.programs:
@@ -80,7 +82,7 @@ def make_job(
         names = "+".join(backend.name for backend, _ in backends)
         measure = MeasureJob(
             one,
-            str(parse_variant(f"{one.component}:{one.preset}.{one.workload}/{names}/{dtype}@cpu")),
+            str(parse_variant(f"{one.component}:{one.preset}.{one.workload}/{names}/{dtype}@{device}")),
             steps,
             dtype,  # type: ignore[arg-type]
             FAST,

@@ -128,7 +128,8 @@ def _lines(samples: Sequence[UnitSample]) -> tuple[Line, ...]:
     for segment in samples[0].segments:
         lines.setdefault((segment.line, segment.kind, segment.slot), []).append(segment)
     made = [Line(parts[0].line, parts[0].kind, parts[0].slot, _sums(samples, parts)) for parts in lines.values()]
-    return tuple(sorted(made, key=lambda line: _ORDER.index(line.kind)))
+    found = [line for line in made if line.kind != "phase" or any(line.ns)]  # the others open sessions
+    return tuple(sorted(found, key=lambda line: _ORDER.index(line.kind)))
 
 
 def _programs(samples: Sequence[UnitSample]) -> tuple[ProgramTime, ...]:
@@ -139,6 +140,7 @@ def _programs(samples: Sequence[UnitSample]) -> tuple[ProgramTime, ...]:
     return tuple(
         ProgramTime(*key, tuple(sample.calls.get(key, 0) for sample in samples), _sums(samples, parts))
         for key, parts in programs.items()
+        if any(key in sample.calls for sample in samples)
     )
 
 

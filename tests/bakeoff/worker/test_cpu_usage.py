@@ -83,6 +83,26 @@ def test_other_processes_are_counted() -> None:
     assert other > 0.3 / len(CPUS)
 
 
+def test_a_meter_adds_up_intervals_and_leaves_out_what_is_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpus = len(CPUS)
+    readings = [
+        reading(0.0, 0.0, 0.0, 0.0, 0.0),
+        reading(1.0, 1.0 + 0.2 * cpus, 1.0, 0.0, 0.1),
+        reading(100.0, 90.0 * cpus, 50.0, 0.0, 40.0),  # another mix ran
+        reading(103.0, 90.0 * cpus + 3.0, 53.0, 0.0, 40.1),
+    ]
+    monkeypatch.setattr(cpu_usage, "_read", lambda _cpus: readings.pop(0))
+    meter = cpu_usage.CpuMeter()
+    assert meter.usage() == CpuUsage(), "nothing was measured"
+    for _ in range(2):
+        with meter.interval():
+            pass
+    usage = meter.usage()
+    assert usage.other_share == pytest.approx(0.2 / 4)
+    assert usage.own_cores == pytest.approx(1.0)
+    assert usage.waited_share == pytest.approx(0.2 / 4)
+
+
 def test_only_the_affinity_masks_cpus_are_looked_at(tmp_path: Path) -> None:
     """By their numbers: /proc/stat leaves out those that are offline. Columns are in ticks of 10 ms."""
     stat = tmp_path / "stat"

@@ -1,0 +1,36 @@
+"""A mix on a GPU: events account for its units, and memory of the device is metered."""
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="workers need it")
+
+import torch
+from mixes import make_job, run_mix
+
+from bakeoff.worker.pipeline.session import stamp_ns
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device here"),
+]
+
+
+@pytest.mark.parametrize("world", ["eager", "inductor", "cudagraph"])
+def test_a_mix_runs_on_a_gpu(world: str, tmp_path: Path) -> None:
+    job = make_job(tmp_path, {"world": f"{world}/bf16", "stream": "eager/fp32"}, device="cuda")
+    made, _ = run_mix(job, tmp_path / "work")
+    assert (made.status, made.reason) in (("ok", ""), ("unstable", made.reason))
+    assert made.units is not None
+    for unit, wall_ns in enumerate(made.units.wall_ns):
+        assert sum(line.ns[unit] for line in made.units.lines) == wall_ns
+    assert made.parity is not None
+    assert made.parity.passed
+    assert made.memory is not None
+    assert made.memory.device_peak_bytes
+    assert made.memory.allocated_peak_bytes
+
+
+def test_a_stamp_costs_less_than_20_us_on_a_gpu() -> None:
+    assert 0 < stamp_ns("cuda") < 20_000

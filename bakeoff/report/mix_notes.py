@@ -45,7 +45,11 @@ def remarks(row: MixRow) -> list[str]:
     lines = [f"{record.status}: {made.reason or 'no reason is stored'}"] if record.status != "ok" else []
     lines += [f"{program.slot}.{program.variant.workload} is {program.status}: {program.reason}"
               for program in made.programs if program.status != "ok"]  # fmt: skip
-    lines += [f"finding {finding.code}: {finding.text}" for finding in made.findings]
+    lines += [
+        f"finding {finding.code}: {finding.text}"
+        for finding in made.findings
+        if record.status == "ok" or finding.text != made.reason
+    ]
     lines += [
         f"finding of {program.slot}.{program.variant.workload}, {finding.code}: {finding.text}"
         for program in made.programs
@@ -88,10 +92,14 @@ def memory(row: MixRow) -> list[str]:
         lines.append(text)
     held = [
         f"{each.slot} {each.copies} cop{'y' if each.copies == 1 else 'ies'} for {each.programs} "
-        f"program{'s' * (each.programs != 1)} ({each.bytes / MIB:.0f} MiB)"
+        f"program{'s' * (each.programs != 1)} ({_mebibytes(each.bytes)} MiB)"
         for each in weights_held(row.record)
     ]
     return [*lines, *([f"weights held: {', '.join(held)}"] if held else [])]
+
+
+def _mebibytes(size: int) -> str:
+    return f"{size / MIB:.0f}" if size >= 10 * MIB else f"{size / MIB:.2g}"
 
 
 def parity(row: MixRow) -> list[str]:

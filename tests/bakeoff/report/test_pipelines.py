@@ -98,6 +98,14 @@ class TestText:
         assert "0.67x [0.67, 0.67], slower than eager" in shown
         assert "best lost: it is slower than eager" in shown
 
+    def test_a_finding_that_is_the_reason_is_said_once(self) -> None:
+        findings = (Finding("contention", "others used the CPU"), Finding("busy-host", "load average 2.0"))
+        made = measured(status="unstable", reason="others used the CPU", findings=findings)
+        shown = text.render(stored(pipeline_record(made=made)))
+        assert "  unstable: others used the CPU" in shown
+        assert "finding contention" not in shown
+        assert "finding busy-host: load average 2.0" in shown
+
     def test_a_run_without_eager_is_held_against_its_first_mix(self) -> None:
         first, second = (replace(entry, role="") for entry in run_of_two(0.5))
         shown = text.render(stored(first, second))

@@ -129,11 +129,13 @@ def _measure_all(run: _Run, mixes: Sequence[MixPlan]) -> None:
     free = host.available_bytes(session.plan.subject.device)
     session.progress.start(0, 0, f"{mixes[0].mix.subject}: references")
     loop_outcome, loop = make_loop_reference(session.plan, mixes, session.launch_of(mixes[0]))
+    references: Mapping[str, References]
     ready: list[tuple[MixPlan, Mapping[str, References]]] = []
     failed: list[tuple[MixPlan, Outcome]] = []
     for mix in mixes:
-        outcome, references = _program_references(session, mix)
-        outcome = outcome if loop_outcome.kind == "result" else loop_outcome
+        outcome, references = loop_outcome, {}
+        if outcome.kind == "result":
+            outcome, references = _program_references(session, mix)
         if outcome.kind == "result":
             ready.append((mix, references))
         else:

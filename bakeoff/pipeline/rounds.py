@@ -36,12 +36,14 @@ def take_turns(
     """
     started = time.monotonic()
     racing = [worker for worker in workers if worker.live]
-    while any(worker.steady < limits.units for worker in racing) and time.monotonic() - started < limits.seconds:
+    while any(worker.steady < limits.units for worker in racing):
         counts = ", ".join(f"{worker.mix.label} {worker.steady}/{limits.units}" for worker in racing)
         progress.event(Event("rounds", counts))
         for worker in order.sample(racing, len(racing)):
             worker.run_unit()
         racing = [worker for worker in racing if worker.live and worker.unsettled < limits.unsettled]
+        if time.monotonic() - started > limits.seconds:
+            break
     return _not_idle(workers)
 
 

@@ -146,7 +146,7 @@ def _measure_all(run: _Run, mixes: Sequence[MixPlan]) -> None:
     if len(ready) > 1 and sum(mix.memory_bytes for mix, _ in ready) > free:
         session.progress.say("The mixes do not fit in memory at once; they run in turn.")
         for each in run.order.sample(ready, len(ready)):
-            _measure(run, [each], loop, "in turn")
+            _measure(run, [each], loop, "in turn", len(ready))
     elif ready:
         _measure(run, ready, loop, "interleaved" if len(ready) > 1 else "alone")
 
@@ -163,14 +163,17 @@ def _program_references(session: PipelineSession, mix: MixPlan) -> tuple[Outcome
     return Outcome("result"), found
 
 
-def _measure(run: _Run, mixes: Sequence[tuple[MixPlan, Mapping[str, References]]], loop: References, how: How) -> None:
+def _measure(
+    run: _Run, mixes: Sequence[tuple[MixPlan, Mapping[str, References]]], loop: References, how: How, turns: int = 1
+) -> None:
     """Start a worker for each mix, one after the other, since each times its programs alone; then let them take turns.
 
-    Nothing is kept of mixes whose rounds were interrupted.
+    Where mixes run in turn, this is one of `turns`, which gets its share of the time. Nothing is kept of mixes whose
+    rounds were interrupted.
     """
     session, request = run.session, run.session.plan.request
     filling = session.plan.loop.filling
-    limits = Limits(request.units, 2 * filling + _MORE_UNSETTLED, request.minutes * 60)
+    limits = Limits(request.units, 2 * filling + _MORE_UNSETTLED, request.minutes * 60 / turns)
     names = " and ".join(mix.label for mix, _ in mixes)
     session.progress.start(0, 0, f"{mixes[0][0].mix.subject}: {names}")
     with ExitStack() as stack:
@@ -194,7 +197,8 @@ def _measure(run: _Run, mixes: Sequence[tuple[MixPlan, Mapping[str, References]]
 
 def _few(worker: MixWorker, outcome: Outcome, limits: Limits) -> Sequence[Finding]:
     """A finding where the time was over before the mix had all its units."""
-    if not 0 < worker.steady < limits.units or outcome.kind != "result":
+    given_up = worker.unsettled >= limits.unsettled
+    if worker.steady >= limits.units or given_up or outcome.kind != "result" or not worker.blocks:
         return ()
     text = f"{worker.steady} of {limits.units} steady units: the rounds ended after {limits.seconds / 60:g} minutes"
     return (new_finding("few-units", text),)

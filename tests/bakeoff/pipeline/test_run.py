@@ -130,6 +130,15 @@ def test_the_rounds_end_when_the_time_is_over(tmp_path: Path) -> None:
     assert finding.text.endswith("of 100000 steady units: the rounds ended after 0.02 minutes")
 
 
+def test_rounds_that_end_before_a_steady_unit_give_no_figures(tmp_path: Path) -> None:
+    request = replace(REQUEST, mixes=("eager",), minutes=1e-6)
+    _, records = run(tmp_path, "unsettled@eager", request)
+    (finding,) = [one for one in records["eager"].measurement.findings if one.code == "few-units"]
+    assert finding.text.startswith("0 of 5 steady units: the rounds ended after ")
+    assert records["eager"].status == "unstable"
+    assert records["eager"].measurement.reason.startswith("no steady unit")
+
+
 def test_a_slot_that_cannot_run_here_is_recorded_with_its_name(tmp_path: Path) -> None:
     request = replace(REQUEST, mixes=("eager", "image=canaries:MISSING_LIBRARY/bf16", "wm=canaries:BF16_ONLY/fp32"))
     done, records = run(tmp_path, request=request)

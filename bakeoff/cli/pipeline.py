@@ -43,7 +43,7 @@ def pipeline(
 
     from rich.console import Console
 
-    from bakeoff.cli.pages import update_pages
+    from bakeoff.cli.pages import update_pages, update_plots
     from bakeoff.machine import paths
     from bakeoff.pipeline.dry_run import estimate
     from bakeoff.pipeline.plan import make_pipeline_plan
@@ -96,6 +96,7 @@ def pipeline(
 
         print_text(f"\n{page.render(done.stored)}\n")
     update_pages(folder)
+    update_plots(folder, plan.pipeline.name)
     _exit(done, strict)
 
 

@@ -51,6 +51,7 @@ def make_record(
         options=asdict(plan.options),
         sizes=dict(loop.sizes),
         calls={f"{slot}.{program}": count for (slot, program), count in loop.calls().items()},
+        phase_calls=dict(loop.phase_calls()),
         configs={slot: asdict(config) for slot, config in configs.items()},
         unit=plan.pipeline.unit,
         frame_rate=loop.frame_rate,

@@ -146,28 +146,18 @@ def phases(record: PipelineRecord) -> tuple[PhaseRow, ...]:
     met = [line for line in units.lines if line.kind != "phase" or any(line.ns[place] for place in chosen)]
     lines = sorted(met, key=lambda line: _BETWEEN[line.kind])
     totals = [sum(line.ns[place] for place in chosen) for line in lines]
-    slots = [line.slot for line in lines if line.kind == "phase"]
     return tuple(
         PhaseRow(
             name=line.name,
             kind=line.kind,
             slot=line.slot,
-            calls=_calls(record, line.name, line.slot, slots.count(line.slot)) if line.slot else None,
+            calls=record.phase_calls.get(line.name) or None,
             ns=total,
             ms=total / len(chosen) / 1e6,
             thousandths=share,
         )
         for line, total, share in zip(lines, totals, shares(totals), strict=True)
     )
-
-
-def _calls(record: PipelineRecord, phase: str, slot: str, phases_of_slot: int) -> int | None:
-    """Calls of a phase in a unit; where the record lacks them, those of its slot if the slot has no other phase."""
-    if phase in record.phase_calls:
-        return record.phase_calls[phase]
-    if phases_of_slot > 1:
-        return None
-    return sum(count for program, count in record.calls.items() if program.partition(".")[0] == slot)
 
 
 def violation(units: Units) -> str | None:

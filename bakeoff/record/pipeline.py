@@ -195,6 +195,8 @@ class PipelineRecord:
     """Facts to state beside every number: audio window, steps."""
     calls: dict[str, int]
     """`slot.program` to its calls in a steady unit."""
+    phase_calls: dict[str, int]
+    """Phase of a steady unit to the calls of programs within it."""
     configs: dict[str, dict[str, Any]]
     """Slot to the config of its component."""
     unit: Literal["frame", "block"]
@@ -223,8 +225,6 @@ class PipelineRecord:
     note: str = ""
     selftest: SelftestStamp | None = None
     phase_s: dict[str, float] = field(default_factory=dict)
-    phase_calls: dict[str, int] = field(default_factory=dict)
-    """Phase of a steady unit to the calls of programs within it."""
 
     @property
     def status(self) -> Status:

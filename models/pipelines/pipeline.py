@@ -165,6 +165,14 @@ class Loop:
                 found[op.slot, op.program] = found.get((op.slot, op.program), 0) + 1
         return found
 
+    def phase_calls(self) -> Mapping[str, int]:
+        """Phase to its number of calls in a steady unit; a phase of glue alone has none."""
+        found = dict.fromkeys(self.phases(), 0)
+        for op in self.steady:
+            if isinstance(op, Call):
+                found[op.phase] += 1
+        return found
+
     def slot_of(self, phase: str) -> str:
         """The slot whose programs a phase calls; "" for a phase of glue alone."""
         return next((op.slot for op in self.steady if isinstance(op, Call) and op.phase == phase), "")

@@ -7,10 +7,9 @@ from bakeoff.report.format import MIB
 
 
 def render(plan: PipelineEstimate) -> str:
-    total = (
-        f"{len(plan.mixes)} {'mix' if len(plan.mixes) == 1 else 'mixes'}, {plan.units} steady units each after {plan.filling} that fill windows, "
-        f"about {plan.seconds / 60:.1f} minutes"
-    )
+    filling = f" after {plan.filling} that fill windows" if plan.filling else ""
+    mixes = "1 mix" if len(plan.mixes) == 1 else f"{len(plan.mixes)} mixes"
+    total = f"{mixes}, {plan.units} steady units each{filling}, about {plan.seconds / 60:.1f} minutes"
     return "\n\n".join([*plan.notes, *map(_mix, plan.mixes), total])
 
 

@@ -1,6 +1,5 @@
 """Builds and judges every program of a mix, one after the other in one process, as a sweep's rows are."""
 
-import copy
 import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import chdir
@@ -91,17 +90,30 @@ def build_programs(job: PipelineJob, report: Report) -> BuiltPrograms:
 
 def _share(one: SlotProgramJob, loaded: LoadedSubject, donors: dict[str, nn.Module]) -> bool:
     """Cast the module, and make its weights those of the slot's first program; returns whether the engine will read
-    them. A donor is a copy of the first module without tensors of its own: a build may free or change the first."""
+    them. A donor holds the first module's weights: a build may free the module's own."""
     job = one.measure
     if len(job.steps) > 1:
         return False  # a preparation may change the weights in place
     loaded.module.to(device=job.subject.device, dtype=TORCH_DTYPES[job.dtype])
     if one.slot not in donors:
-        tensors = [*loaded.module.parameters(), *loaded.module.buffers()]
-        donors[one.slot] = copy.deepcopy(loaded.module, {id(tensor): tensor for tensor in tensors})
+        donors[one.slot] = _holder(loaded.module)
         return False
     shared = share_where_equal(donors[one.slot], loaded.module)
     return shared and resolve_backend(job.steps[-1].backend).footprint.keeps_module_weights
+
+
+def _holder(module: nn.Module) -> nn.Module:
+    """A module that only holds the parameters of another one, by the same names."""
+    holder = nn.Module()
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        *owners, leaf = name.split(".")
+        part = holder
+        for owner in owners:
+            if owner not in part._modules:
+                part.add_module(owner, nn.Module())
+            part = part.get_submodule(owner)
+        part._parameters[leaf] = parameter
+    return holder
 
 
 def _build(one: SlotProgramJob, loaded: LoadedSubject, shares: bool, report: Report) -> LoopProgram:

@@ -1,7 +1,6 @@
 """The toy pipeline from the request to its records, with real workers."""
 
 from collections.abc import Mapping
-from importlib.util import find_spec
 
 import pytest
 from lab import FAST, Recorder, marked_folder, processes_with
@@ -12,13 +11,7 @@ from bakeoff.pipeline.request import PipelineRequest
 from bakeoff.pipeline.run import run_pipeline
 from bakeoff.record.pipeline import PipelineRecord
 
-pytestmark = [
-    pytest.mark.timeout(600),
-    pytest.mark.skipif(
-        find_spec("bakeoff.models.pipelines.toy.spec") is None or find_spec("bakeoff.worker.pipeline.serve") is None,
-        reason="the toy pipeline or the worker's side is missing",
-    ),
-]
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")

@@ -113,10 +113,14 @@ class MixWorker:
         return block
 
     def finish(self) -> Outcome:
-        """Stop the worker, and say how it went."""
+        """Stop the worker, and say how it went.
+
+        It may have idled for long while other mixes ended, so its patience begins anew with what it announces first.
+        """
         if self._outcome is None:
             self._worker.tell("stop")
-            self._worker.wait()
+            if self._worker.wait("loop check") is not None:
+                self._worker.wait()
         return self._end()
 
     def _end(self) -> Outcome:

@@ -115,6 +115,13 @@ def test_a_mix_that_hangs_is_timed_out(tmp_path: Path) -> None:
     assert records["other"].measurement.reason == "unit took longer than 3 s"
 
 
+def test_mixes_wait_for_each_other_to_end(tmp_path: Path) -> None:
+    mixes = ("eager", OTHER, "wm=inductor/fp32")
+    request = replace(REQUEST, mixes=mixes, policy=replace(REQUEST.policy, phase_deadline_s=1.2))
+    done, _ = run(tmp_path, "judges@fp32", request)
+    assert [entry.record.status for entry in done.stored] == ["ok"] * 3
+
+
 def test_a_mix_that_is_not_idle_between_its_units_is_told(tmp_path: Path) -> None:
     _, records = run(tmp_path, "busy@inductor")
     for record in records.values():

@@ -116,8 +116,8 @@ def test_a_failure_stops_nothing_and_is_repeated_only_when_asked(pretended: Pret
     code, said = pretended.call(*only)
     assert code == 1
     first = pretended.called()
-    assert sweeps(first) == ["wm", "wm", "image", "audio", "matrix-vae"]
-    assert said.count("  this  ok  1.00 ms") == 5
+    assert sweeps(first) == ["wm", "wm", "matrix-wm", "image", "audio", "matrix-vae"]
+    assert said.count("  this  ok  1.00 ms") == 6
     assert not any("running" in line for line in said)
     assert all("--device cuda" in line and "--no-final" in line for line in first if " sweep " in line)
     assert any(line.startswith("torch-image") and "exit 1" in line for line in said)
@@ -128,6 +128,21 @@ def test_a_failure_stops_nothing_and_is_repeated_only_when_asked(pretended: Pret
     assert "failed: torch-image" in said
     code, said = pretended.call(*only, "--retry")
     assert (code, sweeps(pretended.called())) == (0, ["image"])
+
+
+def test_whole_frames_run_after_the_sweeps_and_go_on_where_they_were_cut(pretended: Pretended) -> None:
+    names = [step.name for step in ALL]
+    assert max(names.index(step.name) for step in ALL if step.kind == "sweep") < names.index("pipeline-owl")
+    only = ("--only", "torch-audio,pipeline-*")
+    pretended.answer(sleeps="pipeline owl")
+    assert pretended.call(*only, "--budget", "1")[0] == 75
+    assert pretended.called()[-1].split()[3:7] == ["pipeline", "owl", "--preset", "1b"]
+    pretended.answer()
+    assert pretended.call(*only)[0] == 0
+    first, second = pretended.called()
+    assert "--mix best" in first
+    assert first.endswith("--resume")
+    assert "pipeline matrix --preset universal" in second
 
 
 @pytest.mark.parametrize(
@@ -276,7 +291,7 @@ def test_the_order_is_that_of_worth() -> None:
     assert ALL[3 : 3 + len(SUBJECTS)] == tuple(table)
     assert [step.subject for step in table] == list(SUBJECTS)
     assert {step.backends for step in table} == {("eager", "cudagraph", "inductor[]", "inductor[mode=reduce-overhead]")}
-    groups = list(dict.fromkeys(re.sub(r"-(wm-.*|image|audio|matrix-vae)$", "", step.name) for step in ALL))
+    groups = list(dict.fromkeys(re.sub(r"-(wm-.*|matrix-wm|image|audio|matrix-vae)$", "", step.name) for step in ALL))
     assert groups.index("tensorrt") < groups.index("tensorrt-aot") < groups.index("fp8") < groups.index("aoti")
     assert (
         groups.index("onnxruntime") < groups.index("baselines") < groups.index("gpu-tests") < groups.index("selftest")

@@ -1,4 +1,4 @@
-"""Whether honest rows are left in peace: toys by the dozen, and the four components at their default presets.
+"""Whether honest rows are left in peace: toys by the dozen, and the components at their default presets.
 
     python tests/trials/false_alarms.py [--toys 50] [--full]
 

@@ -34,6 +34,8 @@ LEAST_S = 45.0
 """No step begins with less time left: a row that is cut is measured anew."""
 _TIME_IS_UP, _INTERRUPTED, _TOO_LONG = 75, 130, 124
 _NOTHING_TO_RESUME = 2
+_RESUMED = ("sweep", "pipeline")
+"""Kinds of steps whose command goes on where it was cut."""
 _TABLE_S = 60.0
 _TABLE_LINES = 40
 _ROW = re.compile(r"\[\d+/\d+\] (?=\S+  )")
@@ -219,7 +221,7 @@ def _run_step(call: Call, step: Step, key: str, resume: bool) -> Outcome:
     log, started = call.folder / "logs" / f"{step.name}.log", time.monotonic()
 
     def show(line: str) -> None:
-        if step.kind == "smoke" or (step.kind == "sweep" and _ROW.match(line)):
+        if step.kind == "smoke" or (step.kind in _RESUMED and _ROW.match(line)):
             print(f"  {_ROW.sub('', line)[:160]}", flush=True)
 
     if not resume:
@@ -228,7 +230,7 @@ def _run_step(call: Call, step: Step, key: str, resume: bool) -> Outcome:
         artifact = Path(made) / "artifact"
         ended = Ended(0)
         for command in _commands(call, step, artifact):
-            resumed = [*command, "--resume"] if resume and step.kind == "sweep" else command
+            resumed = [*command, "--resume"] if resume and step.kind in _RESUMED else command
             ended = run(resumed, call.environment, ROOT, log, call.left_s(), show)
             if resumed != command and ended.code == _NOTHING_TO_RESUME:  # as on another machine of the kind
                 ended = run(command, call.environment, ROOT, log, call.left_s(), show)
@@ -250,6 +252,10 @@ def _commands(call: Call, step: Step, artifact: Path) -> list[list[str]]:
     if step.kind == "sweep":
         what = (*names, "--dtype", ",".join(step.dtypes), "--backends", ",".join(step.backends))
         return [call.bakeoff("sweep", step.component, *what, *device, "--no-final", "--note", call.note)]
+    if step.kind == "pipeline":
+        mixes = [word for mix in step.backends for word in ("--mix", mix)]
+        what = ("--preset", step.preset, *mixes)
+        return [call.bakeoff("pipeline", step.component, *what, *device, "--note", call.note)]
     if step.kind == "export":
         one = (*names, "--dtype", *step.dtypes, "--backend", *step.backends)
         export = call.bakeoff("export", step.component, *one, *device, "--to", str(artifact))

@@ -8,9 +8,13 @@ import json
 import sys
 from collections.abc import Iterator
 from dataclasses import fields, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from bakeoff.backends import backend_names, resolve_backend
 from bakeoff.models.errors import BakeoffError
+from bakeoff.pipeline.plan import make_pipeline_plan
+from bakeoff.pipeline.request import PipelineRequest
 from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.request import Request
 from bakeoff.record.policy import Policy
@@ -78,19 +82,31 @@ def problems(plan: Plan, step: Step, device: str) -> Iterator[str]:
         yield f"{step.backends[0]} has no artifact format"
 
 
+def pipeline_rows(step: Step) -> Iterator[str]:
+    """The mixes of a pipeline's step, as planned. Raises BakeoffError for a name that does not exist."""
+    request = PipelineRequest(step.component, preset=step.preset, mixes=step.backends, device="cpu")
+    with TemporaryDirectory() as runs:
+        plan = make_pipeline_plan(request, Path(runs))
+    yield from (str(mix.mix) for mix in plan.mixes)
+
+
 def main() -> int:
     device, failed = sys.argv[1], False
     for definition in json.load(sys.stdin):
         step = Step(**{name: tuple(value) if isinstance(value, list) else value for name, value in definition.items()})
+        rows: list[str] = []
         try:
-            plan = make_plan(request_of(step, "cpu", device))
-            wrong = list(problems(plan, step, device))
+            if step.kind == "pipeline":
+                rows, wrong = list(pipeline_rows(step)), []
+            else:
+                plan = make_plan(request_of(step, "cpu", device))
+                rows, wrong = [str(row.variant) for row in plan.rows], list(problems(plan, step, device))
         except BakeoffError as error:
-            plan, wrong = None, [str(error)]
+            wrong = [str(error)]
         failed |= bool(wrong)
-        print(f"{step.name:33}{'WRONG' if wrong else 'ok':6}{len(plan.rows) if plan else 0} rows", flush=True)
-        for row in plan.rows if plan else ():
-            print(f"    {str(row.variant).removesuffix('cpu')}{device}")
+        print(f"{step.name:33}{'WRONG' if wrong else 'ok':6}{len(rows)} rows", flush=True)
+        for row in rows:
+            print(f"    {row.removesuffix('cpu')}{device}")
         for text in wrong:
             print(f"    WRONG: {text}")
     return int(failed)

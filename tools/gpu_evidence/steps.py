@@ -7,16 +7,24 @@ from typing import Literal
 GPU_TESTS = "tests/bakeoff/worker/test_gpu.py"
 GPU_BACKEND_TESTS = "tests/bakeoff/worker/test_gpu_backends.py"
 GPU_LIBRARY_TESTS = (
+    "tests/backends/test_feeding.py",
     "tests/backends/test_inductor.py",
     "tests/backends/test_onnxruntime_cuda.py",
     "tests/backends/test_tracing.py",
+    "tests/bakeoff/worker/pipeline/test_serve_gpu.py",
 )
-_QUANTISED = ("wm:1b.step", "wm:1b.single")
+_QUANTISED = ("wm:1b.step", "wm:1b.single", "matrix-wm:universal.denoise")
 """Subjects with linear layers; torchao quantises no others."""
 _VIDEO = "matrix-vae:full.steady3"
 _ATTENDING = (*_QUANTISED, _VIDEO)
 SUBJECTS = (*_QUANTISED, "image:128x.decode", "audio:cod.decode", _VIDEO)
 """As in a variant: component:preset.workload."""
+_CAPTURED = "inductor[mode=reduce-overhead]/bf16"
+PIPELINES = {
+    "owl:1b": ("eager", "best", f"wm={_CAPTURED},image={_CAPTURED},audio={_CAPTURED}"),
+    "matrix:universal": ("eager", "best", f"wm={_CAPTURED},decoder={_CAPTURED}"),
+}
+"""pipeline:preset to the mixes that take turns."""
 _SMOKE_SUBJECTS = ("toy:small.world", "wm:tiny.step")
 
 
@@ -25,7 +33,7 @@ class Step:
     """One step: commands that pass or fail together, and of which a repetition does all or, for a sweep, the rest."""
 
     name: str
-    kind: Literal["doctor", "smoke", "sweep", "export", "tests", "selftest"]
+    kind: Literal["doctor", "smoke", "sweep", "pipeline", "export", "tests", "selftest"]
     subject: str = ""
     backends: tuple[str, ...] = ()
     """As a sweep's `--backends`; empty for a smoke test, which tries every backend."""
@@ -110,6 +118,7 @@ def steps(subjects: Sequence[str] = ()) -> tuple[Step, ...]:
         Step("doctor", "doctor"),
         *_smoke(),
         *_sweeps(subjects or SUBJECTS),
+        *(() if subjects else _pipelines()),
         *_tests(),
         *_exports(subjects or SUBJECTS),
     )
@@ -125,6 +134,12 @@ def _sweeps(subjects: Sequence[str]) -> Iterator[Step]:
         for subject in subjects:
             if subject not in SUBJECTS or _runs(group, subject):
                 yield Step(f"{group.name}-{_label(subject)}", "sweep", subject, group.backends, group.dtypes)
+
+
+def _pipelines() -> Iterator[Step]:
+    """Whole frames, after the sweeps: `best` takes their records."""
+    for subject, mixes in PIPELINES.items():
+        yield Step(f"pipeline-{_component(subject)}", "pipeline", subject, mixes)
 
 
 def _runs(group: _Group, subject: str) -> bool:

@@ -1,7 +1,5 @@
 """What makes a loop wrong, found without running it: from its operations and from the specs of its components."""
 
-from collections.abc import Iterator
-
 from bakeoff.models import resolve_component
 from bakeoff.models.component import Workload
 from bakeoff.models.errors import BakeoffError
@@ -22,7 +20,7 @@ def check_loop(loop: Loop) -> None:
     - A state or an output that a unit does not have at its end.
     """
     workloads = _workloads(loop)
-    for op in _all(loop):
+    for op in loop.all_operations():
         if isinstance(op, Call):
             _check_names(op, workloads)
     values = _Values(loop, workloads)
@@ -64,7 +62,7 @@ class _Values:
 
     def __init__(self, loop: Loop, workloads: dict[Key, Workload]) -> None:
         self._loop, self._workloads = loop, workloads
-        self._windows = {op.window for op in _all(loop) if isinstance(op, Shift)}
+        self._windows = {op.window for op in loop.all_operations() if isinstance(op, Shift)}
         self._shapes: dict[str, Shape | None] = {given.name: given.shape for given in loop.given}
         """None: made by glue, not known."""
         self._calls: dict[Key, int] = {}
@@ -126,11 +124,6 @@ class _Values:
 
 def _without(shape: Shape, axis: int) -> Shape:
     return shape[:axis] + shape[axis + 1 :]
-
-
-def _all(loop: Loop) -> Iterator[Operation]:
-    for operations in (loop.opened, *loop.opening, loop.steady):
-        yield from operations
 
 
 def _wrong(problem: str) -> BakeoffError:

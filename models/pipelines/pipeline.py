@@ -148,6 +148,10 @@ class Loop:
         """Of unit `unit` of a session, from 0."""
         return self.opening[unit] if unit < len(self.opening) else self.steady
 
+    def all_operations(self) -> tuple[Operation, ...]:
+        """Of the opening of a session, of its opening units, and of a steady unit."""
+        return (*self.opened, *(op for operations in self.opening for op in operations), *self.steady)
+
     def frames_of(self, unit: int) -> int:
         """Video frames that unit `unit` of a session delivers."""
         return self.opening_frames[unit] if unit < len(self.opening_frames) else self.frames

@@ -18,12 +18,10 @@ from bakeoff.models.component import Workload
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines.pipeline import Call, Glue, Loop, Operation, Shift
 from bakeoff.record.pipeline import LineKind
+from bakeoff.worker.pipeline.binding import Key, carried_outputs, shared_windows
 from bakeoff.worker.pipeline.clocks import UNATTRIBUTED, make_clock
 from bakeoff.worker.pipeline.values import OF_SESSION, GivenValues
 from bakeoff.worker.torch_flags import Flags, apply_flags
-
-Key = tuple[str, str]
-"""Slot and program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +112,7 @@ class LoopRunner:
         self._glue = import_module(loop.glue) if loop.glue else None
         self._given = GivenValues(self._glue, input_seed, slot_dtypes, device)
         self._values: dict[str, _Value] = {}
-        self._shared = _shared_windows(loop, programs)
+        self._shared = shared_windows(loop, {key: built.inputs for key, built in programs.items()})
         self._programs = {key: self._bind(key, built) for key, built in programs.items()}
         self._one_set_of_flags = len({program.flags for program in self._programs.values()}) <= 1
         self._segments: dict[Segment, int] = {_NAMELESS: UNATTRIBUTED}
@@ -197,8 +195,8 @@ class LoopRunner:
         return tuple(self._segments)
 
     def _bind(self, key: Key, built: ProgramEngine) -> _Program:
-        carried = _carried(self._loop, key)
-        calls = [op for op in _operations(self._loop) if isinstance(op, Call) and (op.slot, op.program) == key]
+        carried = carried_outputs(self._loop, key)
+        calls = [op for op in self._loop.all_operations() if isinstance(op, Call) and (op.slot, op.program) == key]
         windows = {name: value for op in calls for name, value in op.inputs.items() if value in self._shared}
         buffers = {
             name: self._shared[windows[name]] if name in windows else torch.zeros_like(like)
@@ -324,44 +322,3 @@ class LoopRunner:
             self._clock.mark(copies)
 
         return step
-
-
-def _operations(loop: Loop) -> list[Operation]:
-    """All operations of a loop: of its opening, its opening units and a steady unit."""
-    return [*loop.opened, *(op for operations in loop.opening for op in operations), *loop.steady]
-
-
-def _shared_windows(loop: Loop, programs: Mapping[Key, ProgramEngine]) -> dict[str, Tensor]:
-    """A buffer for each sliding window, with the layout of the input that reads it."""
-    windows = {op.window for op in _operations(loop) if isinstance(op, Shift)}
-    found: dict[str, Tensor] = {}
-    for op in _operations(loop):
-        if isinstance(op, Call):
-            for name, value in op.inputs.items():
-                if value in windows and value not in found:
-                    found[value] = torch.zeros_like(programs[op.slot, op.program].inputs[name])
-    unread = sorted(windows - found.keys())
-    if unread:
-        raise BakeoffError(f"no program reads the window {unread[0]}", code="bad-config")
-    return found
-
-
-def _carried(loop: Loop, key: Key) -> dict[str, str]:
-    """Outputs of a program that are its own inputs in the next steady unit, to these inputs."""
-    shifted = {op.window for op in _operations(loop) if isinstance(op, Shift)}
-    calls = [op for op in loop.steady if isinstance(op, Call) and (op.slot, op.program) == key]
-    if len(calls) != 1:
-        return {}
-    (call,) = calls
-    others = {
-        value
-        for op in loop.steady
-        if op is not call
-        for value in (op.outputs.values() if isinstance(op, Call) else op.outputs if isinstance(op, Glue) else ())
-    }
-    by_value = {value: name for name, value in call.inputs.items()}
-    return {
-        output: by_value[value]
-        for output, value in call.outputs.items()
-        if value in by_value and value not in shifted and value not in others
-    }

@@ -51,6 +51,7 @@ def pipeline(
     from bakeoff.pipeline.run import continue_run, run_pipeline
     from bakeoff.plan.request import with_deadline
     from bakeoff.record.store import load_all
+    from bakeoff.report.text import pipeline as page
     from bakeoff.report.text import pipeline_plan
     from bakeoff.sweep.progress import TerminalProgress
 
@@ -90,10 +91,11 @@ def pipeline(
     with TerminalProgress(Console(stderr=True)) as progress:
         done = run_pipeline(plan, folder, note, resume, progress)
     if as_json:
-        print_json({"run": done.run, "records": [entry.id for entry in done.stored], "interrupted": done.interrupted})
+        ids = [entry.id for entry in done.stored]
+        print_json(
+            {"run": done.run, "records": ids, "interrupted": done.interrupted, "mixes": page.summary(done.stored)}
+        )
     elif done.stored:
-        from bakeoff.report.text import pipeline as page
-
         print_text(f"\n{page.render(done.stored)}\n")
     update_pages(folder)
     update_plots(folder, plan.pipeline.name)

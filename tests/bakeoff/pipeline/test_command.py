@@ -42,6 +42,9 @@ def test_it_names_its_records(tmp_path: Path) -> None:
     records = {entry.id: entry.record for entry in load_all(tmp_path / "runs").pipelines}
     assert set(found["records"]) == set(records)
     assert found["interrupted"] == []
+    assert [(mix["record"], mix["status"], mix["figures"]["units"]) for mix in found["mixes"]] == [
+        (name, "ok", 3) for name in found["records"]
+    ]
     assert {str(record.mix) for record in records.values()} == {
         "small:tiny[steps=3]/wm=eager/fp32,image=eager/fp32@cpu",
         "small:tiny[steps=3]/wm=inductor/bf16,image=eager/fp32@cpu",

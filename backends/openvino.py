@@ -36,7 +36,15 @@ from bakeoff.backends.backend import (
     Unsupported,
 )
 from bakeoff.backends.format import ArtifactFormat, BadArtifact, HostRequirement, Opening, Run, WriteRequest, Written
-from bakeoff.backends.graphs import INSTALL, TORCH, check_layouts, check_not_quantised, export, input_layouts
+from bakeoff.backends.graphs import (
+    INSTALL,
+    TORCH,
+    check_layouts,
+    check_not_quantised,
+    export,
+    input_layouts,
+    tensors_of,
+)
 from bakeoff.backends.port import NOTHING_CARRIED, Port, bound_port
 from bakeoff.backends.tracing import TRACED_CALLS, Kernel, Trace
 
@@ -89,6 +97,8 @@ class _Compiled(Engine):
     passed_through: tuple[tuple[int, int], ...]
     proof: Proof
     traced: bool
+    weights: "tuple[Tensor, ...]"
+    """The weights whose memory the model may read."""
     requests: "list[openvino.InferRequest]" = field(default_factory=list)
     """The request of each call, in traced builds only: node times are means over all calls so far."""
 
@@ -186,15 +196,22 @@ def _shared(tensor: "Tensor") -> "openvino.Tensor":
 
 
 def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext) -> Engine:
-    model = _convert(module, inputs)
+    model, weights = _convert(module, inputs)
     compiled = _compile(model, options, context.dtype, context.threads, context.trace)
     outputs = _output_types(compiled)
     proof = _prove(compiled, model, context.dtype)
-    return _Compiled(compiled, input_layouts(inputs), outputs, _pass_through(model), proof, context.trace)
+    return _Compiled(compiled, input_layouts(inputs), outputs, _pass_through(model), proof, context.trace, weights)
 
 
-def _convert(module: "nn.Module", inputs: "Mapping[str, Tensor]") -> "openvino.Model":
-    """Convert the module with static shapes. Raises Unsupported with the names of operators OpenVINO lacks."""
+def _convert(module: "nn.Module", inputs: "Mapping[str, Tensor]") -> "tuple[openvino.Model, tuple[Tensor, ...]]":
+    """Convert the module with static shapes; returns the model, and the weights that must live as long as it is used.
+
+    A constant in bf16 points to the tensor's memory and does not keep it (openvino 2026.4,
+    frontend/pytorch/utils.py, torch_tensor_to_ov_const); in other dtypes it keeps what it reads. Raises Unsupported
+    with the names of operators OpenVINO lacks.
+    """
+    import torch
+
     with _without_telemetry():
         import openvino
 
@@ -208,7 +225,7 @@ def _convert(module: "nn.Module", inputs: "Mapping[str, Tensor]") -> "openvino.M
             f"OpenVINO cannot convert {unconverted_operators(str(error))}; use another backend, such as inductor"
         ) from error
     model.reshape({index: list(tensor.shape) for index, tensor in enumerate(inputs.values())})
-    return model
+    return model, tuple(tensor for tensor in tensors_of(program).values() if tensor.dtype == torch.bfloat16)
 
 
 def _compile(
@@ -300,7 +317,7 @@ def _prove(compiled: "openvino.CompiledModel", model: "openvino.Model", dtype: s
 
 
 def _write(request: WriteRequest) -> Written:
-    model = _convert(request.module, request.inputs)
+    model, _weights = _convert(request.module, request.inputs)
     import openvino
 
     path = request.folder / f"{request.name}.xml"

@@ -1,5 +1,6 @@
 """OpenVINO on a toy: correct outputs, inputs checked at bind, the requested precision, and no network access."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from toys import LIBRARY_WARNINGS, Toy, build_toy, misfits
 from bakeoff.backends.backend import BuildContext, Unsupported
 from bakeoff.backends.openvino import BACKEND, Options, precision_fallback, unconverted_operators
 from bakeoff.machine import host
+from bakeoff.worker.build import free_weights
 from bakeoff.worker.failures import StageError
 
 pytestmark = LIBRARY_WARNINGS
@@ -51,6 +53,30 @@ def test_an_output_that_is_an_unchanged_input_leaves_the_input_alone(
         product, unchanged = call()
         assert inputs["y"].tolist() == [2, 2, 2, 2]
         assert product.tolist() == unchanged.tolist() == [2, 2, 2, 2]
+
+
+def test_weights_in_bf16_live_as_long_as_the_engine(tmp_path: Path) -> None:
+    """OpenVINO points to their memory and does not keep it; the lab frees the module's after the build."""
+
+    class Scales(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = torch.nn.Parameter(torch.full((256,), 3.0))
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor]:
+            return (x * self.scale,)
+
+    module, inputs = Scales().eval().to(torch.bfloat16), {"x": torch.ones(256, dtype=torch.bfloat16)}
+    module.requires_grad_(False)
+    context = BuildContext("", "cpu", "bf16", 1, tmp_path, tmp_path / "cache", lambda _seed: {})
+    engine = BACKEND.build(module, inputs, Options(), context)
+    call = engine.bind(inputs)
+    free_weights(module)
+    del module
+    gc.collect()
+    reused = [torch.full((256,), float("nan"), dtype=torch.bfloat16) for _ in range(500)]
+    assert call()[0].tolist() == [3.0] * 256
+    del reused
 
 
 def test_says_in_what_precision_its_products_are(toy: Toy) -> None:

@@ -6,7 +6,8 @@ from statistics import median
 from bakeoff.models.pipelines.pipeline import Loop
 from bakeoff.record.pipeline import Line, ProgramTime, UnitKind, Units
 from bakeoff.worker.clocks.warm_up import agree, window_of
-from bakeoff.worker.pipeline.runner import Key, Segment, UnitSample
+from bakeoff.worker.pipeline.binding import Key
+from bakeoff.worker.pipeline.runner import Segment, UnitSample
 
 Counters = Callable[[], Sequence[Mapping[str, int]]]
 """Reads counters by name that change when anything is compiled or captured. Several mappings, from the one that tells

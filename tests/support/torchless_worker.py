@@ -70,7 +70,7 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def twin(job: dict[str, Any]) -> dict[str, Any]:
+def traced_build(job: dict[str, Any]) -> dict[str, Any]:
     work("import", "weights", "build", "trace")
     trace = {"kernels": [], "kernel_count": 1, "total_ns": 100, "named_ns": 100, "own_ns": 0}
     return {"warm_s": 0.05 if job["rebuild"] else None, "trace": trace, "outside": {}, "inside": {}}
@@ -222,7 +222,7 @@ def main() -> None:
     answers = {
         "ReferenceJob": reference,
         "MeasureJob": measure,
-        "TraceJob": twin,
+        "TraceJob": traced_build,
         "CompareJob": compare,
         "LoopReferenceJob": loop_reference,
         "PipelineJob": pipeline,

@@ -1,7 +1,7 @@
 """Runs a loop unit by unit on built programs, and accounts for each unit.
 
 State that slides as a window lies in one buffer that the programs of a slot share and that is shifted in place. State
-that a program makes for its own next call changes places with its inputs where the engine can do that. Everything
+that a program makes for its own next call is swapped with its inputs where the engine can do that. Everything
 else that a call needs is given to its port, which copies it or reads it where it is; copies are timed and counted.
 """
 
@@ -273,7 +273,7 @@ class LoopRunner:
         return step
 
     def _advance(self, program: _Program, call: Call) -> None:
-        """Where all carried inputs are outputs of the program's own last call, they change places at once."""
+        """Where all carried inputs are outputs of the program's own last call, they are swapped at once."""
         if not program.carried:
             return
         for output, name in program.carried.items():

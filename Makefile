@@ -3,6 +3,8 @@
 #                        CHECKPOINT=FILE BATCH=2 THREADS=4 DEADLINE=3600]
 #   make pipeline [MODEL=owl|matrix] [UNITS=20 MIX='best wm=inductor/bf16' PRESET= OPTIONS='steps=10' MINUTES= DEVICE=
 #                 THREADS= DEADLINE= NOTE= RESUME=1]: whole frames, with one variant for each component
+#   make profile [MODEL=matrix|owl|wm:200m.step] [LEVEL=3 UNITS=20 TRACED=5 MIX='eager best' TRACE=FOLDER MEMORY=1 COMPILER=1
+#                 PRESET= OPTIONS= DEVICE= THREADS= NOTE= RESUME=1]: where the time goes, and what could be gained
 #   make export MODEL=wm BACKEND=aoti [TO=artifacts/... PRESET= WORKLOAD= DTYPE= DEVICE= CHECKPOINT= FORCE=1]
 #   make table MODEL=wm | report | publish [MACHINE=NAME|ID|all]: of this machine's records, unless MACHINE says whose
 #   make test | lint | selftest [QUICK=1] | history | doctor | list
@@ -40,7 +42,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c $(CON
 	$(if $(TORCH_INDEX),--extra-index-url '$(TORCH_INDEX)')
 PYTEST_ARGS ?= -n auto
 
-.PHONY: sweep pipeline export test lint selftest history report publish doctor list table gpu-evidence install clean
+.PHONY: sweep pipeline profile export test lint selftest history report publish doctor list table gpu-evidence install clean
 .DEFAULT_GOAL := sweep
 
 sweep: $(READY)
@@ -60,6 +62,14 @@ pipeline: $(READY)
 		$(if $(MINUTES),--minutes '$(MINUTES)') $(if $(DEVICE),--device '$(DEVICE)') \
 		$(if $(THREADS),--threads '$(THREADS)') $(if $(DEADLINE),--deadline '$(DEADLINE)') \
 		$(if $(NOTE),--note '$(NOTE)') $(if $(RESUME),--resume)
+
+profile: $(READY)
+	@$(BIN)/bakeoff profile '$(PIPELINE)' \
+		$(if $(LEVEL),--level '$(LEVEL)') $(if $(UNITS),--units '$(UNITS)') $(if $(TRACED),--traced '$(TRACED)') \
+		$(if $(PRESET),--preset '$(PRESET)') $(foreach mix,$(MIX),--mix '$(mix)') \
+		$(foreach option,$(OPTIONS),--option '$(option)') $(if $(TRACE),--trace '$(TRACE)') \
+		$(if $(MEMORY),--memory) $(if $(COMPILER),--compiler) $(if $(DEVICE),--device '$(DEVICE)') \
+		$(if $(THREADS),--threads '$(THREADS)') $(if $(NOTE),--note '$(NOTE)') $(if $(RESUME),--resume)
 
 export: $(READY)
 	@$(BIN)/bakeoff export '$(MODEL)' $(if $(BACKEND),--backend '$(BACKEND)') $(if $(TO),--to '$(TO)') \

@@ -275,6 +275,8 @@ class Evidence:
     """The backend's engines are inductor's code; for any other backend a graph compiled by inductor is a fallback."""
     quantises: Callable[[Any], Quantisation] = _full_precision
     """Options to the class of quantisation that they request; "": none."""
+    tracer: str = ""
+    """What tells the kernels of its traced builds, where it is the compiler's own profiler; "": torch's."""
     same_when_traced: tuple[str, ...] = ()
     """Devices on which `BuildContext.trace` changes nothing, so that any build may be traced."""
 

@@ -414,7 +414,8 @@ BACKEND = Backend(
         own_attention=True,
     ),
     evidence=Evidence(
-        checks="the compiled graph runs more than half of its convolutions and products in the variant's dtype"
+        tracer="OpenVINO",
+        checks="the compiled graph runs more than half of its convolutions and products in the variant's dtype",
     ),
     footprint=Footprint(keeps_module_weights=False, weight_copies=3.0),
     artifact=ArtifactFormat(

@@ -16,6 +16,7 @@ ErrorCode = Literal[
     "no-record",  # no record, or several, match
     "bad-artifact",  # an artifact folder that is not what its manifest says, or not an artifact
     "host-mismatch",  # an artifact made for another host
+    "bad-trace",  # a trace file that is unreadable, malformed or too large
     "bad-reference",  # a file of the reference outputs that is missing or was changed
     "wrong-output",  # an artifact or engine that does not compute what was asked
     "insensitive",  # outputs that hardly depend on the inputs, so that no check of them means anything

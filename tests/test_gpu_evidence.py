@@ -134,15 +134,15 @@ def test_whole_frames_run_after_the_sweeps_and_go_on_where_they_were_cut(pretend
     names = [step.name for step in ALL]
     assert max(names.index(step.name) for step in ALL if step.kind == "sweep") < names.index("pipeline-owl")
     only = ("--only", "torch-audio,pipeline-*")
-    pretended.answer(sleeps="pipeline owl")
+    pretended.answer(sleeps="profile owl")
     assert pretended.call(*only, "--budget", "1")[0] == 75
-    assert pretended.called()[-1].split()[3:7] == ["pipeline", "owl", "--preset", "1b"]
+    assert pretended.called()[-1].split()[3:7] == ["profile", "owl", "--preset", "1b"]
     pretended.answer()
     assert pretended.call(*only)[0] == 0
     first, second = pretended.called()
     assert "--mix best" in first
     assert first.endswith("--resume")
-    assert "pipeline matrix --preset universal" in second
+    assert "profile matrix --preset universal" in second
 
 
 @pytest.mark.parametrize(

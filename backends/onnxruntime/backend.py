@@ -151,6 +151,7 @@ BACKEND = Backend(
         own_attention=True,
     ),
     evidence=Evidence(
+        tracer="ONNX Runtime",
         checks="the session has the requested provider, and every node runs on it but those that compute shapes",
         quantises=_quantises,
     ),

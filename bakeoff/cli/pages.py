@@ -31,17 +31,19 @@ def history(
 ) -> None:
     """Generate the results and the history of every machine from the records; --check lists all that is wrong."""
     from bakeoff.record.store import load_all
+    from bakeoff.report.html import profile
     from bakeoff.report.markdown import files, readme
 
     folder = records_folder(runs)
     records = load_all(folder)
     if not check:
         warn(records.problems)
-        written = [str(path) for path in files.update(folder, records)]
+        written = [str(path) for path in (*files.update(folder, records), *profile.update(folder, records))]
         print_json({"written": written}) if as_json else print_text("\n".join(f"wrote {path}" for path in written))
         return
     problems = files.check(folder, records)
     if not records.problems:
+        problems += profile.check(folder, records)
         problems += [problem for problem in [readme.check(folder, records)] if problem]
     if as_json:
         print_json({"problem": problems[0] if problems else "", "problems": problems})
@@ -100,6 +102,7 @@ def supersede(
     from bakeoff.machine import paths
     from bakeoff.record.store import Records, load_all
     from bakeoff.record.store import supersede as supersede_record
+    from bakeoff.report.html import profile
     from bakeoff.report.markdown import files
 
     def current(records: Records) -> dict[str, str]:
@@ -114,14 +117,19 @@ def supersede(
     records = load_all(folder)
     gone = before.keys() - current(records).keys()
     files.update(folder, records, {before[name] for name in gone} or None)
+    profile.update(folder, records)
 
 
 def update_pages(folder: Path) -> None:
     """Write this machine's pages, and the page of all machines."""
+    from bakeoff.record.store import load_all
+    from bakeoff.report.html import profile
     from bakeoff.report.machines import own_ids
     from bakeoff.report.markdown import files
 
-    files.update(folder, machines=own_ids())
+    records = load_all(folder)
+    files.update(folder, records, own_ids())
+    profile.update(folder, records)
 
 
 def update_plots(folder: Path, component: str) -> None:

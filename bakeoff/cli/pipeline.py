@@ -1,15 +1,11 @@
 """The command that runs whole frames: a pipeline with one variant for each component."""
 
-import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from bakeoff.cli.common import Json, Runs, app, fail, named, print_json, print_text, records_folder, say, short, warn
-
-if TYPE_CHECKING:
-    from bakeoff.pipeline.run import Done
+from bakeoff.cli.common import Json, Runs, app, named, records_folder, short
+from bakeoff.cli.mixes import Manner, find_user_code, run_mixes
 
 
 @app.command()
@@ -41,23 +37,12 @@ def pipeline(
     """Run whole frames with a mix of variants, unit by unit beside others, and record where the time goes."""
     from dataclasses import replace
 
-    from rich.console import Console
-
-    from bakeoff.cli.pages import update_pages, update_plots
-    from bakeoff.machine import paths
-    from bakeoff.pipeline.dry_run import estimate
-    from bakeoff.pipeline.plan import make_pipeline_plan
     from bakeoff.pipeline.request import PipelineRequest
-    from bakeoff.pipeline.run import continue_run, run_pipeline
     from bakeoff.plan.request import with_deadline
-    from bakeoff.record.store import load_all
     from bakeoff.report.text import pipeline as page
-    from bakeoff.report.text import pipeline_plan
-    from bakeoff.sweep.progress import TerminalProgress
 
     short("--note", note)
-    if any(":" in text for text in (name, *(mix or []))):
-        sys.path.insert(0, str(Path.cwd()))
+    find_user_code([name, *(mix or [])])
     request = PipelineRequest(
         pipeline=name,
         preset=named("--preset", preset),
@@ -73,43 +58,5 @@ def pipeline(
     )
     if deadline is not None:
         request = replace(request, policy=with_deadline(request.policy, deadline))
-    folder = records_folder(runs)
-    plan = make_pipeline_plan(request, folder)
-    warn(load_all(folder).problems)
-    if dry_run:
-        if resume:
-            _, kept = continue_run(plan, folder, paths.cache_folder())
-            plan = replace(plan, mixes=tuple(mix for mix in plan.mixes if str(mix.mix) not in kept))
-        costs = estimate(plan, folder)
-        if as_json:
-            print_json(costs)
-        else:
-            print_text(pipeline_plan.render(costs))
-        return
-    for text in plan.notes:
-        say(text)
-    with TerminalProgress(Console(stderr=True)) as progress:
-        done = run_pipeline(plan, folder, note, resume, progress)
-    if as_json:
-        ids = [entry.id for entry in done.stored]
-        print_json(
-            {"run": done.run, "records": ids, "interrupted": done.interrupted, "mixes": page.summary(done.stored)}
-        )
-    elif done.stored:
-        print_text(f"\n{page.render(done.stored)}\n")
-    update_pages(folder)
-    update_plots(folder, plan.pipeline.name)
-    _exit(done, strict)
-
-
-def _exit(done: "Done", strict: bool) -> None:
-    """Exit with 130 where it was interrupted, 3 where nothing was measured, 1 for `strict` and a mix that is not ok."""
-    from bakeoff.record.schema import MEASURED
-
-    if done.interrupted:
-        fail(f"interrupted; not run: {', '.join(done.interrupted)}; the same command with --resume runs them", 130)
-    statuses = [entry.record.status for entry in done.stored]
-    if not any(status in MEASURED for status in statuses):
-        raise typer.Exit(3)
-    if strict and any(status != "ok" for status in statuses):
-        raise typer.Exit(1)
+    manner = Manner(note, resume, dry_run, strict, as_json)
+    run_mixes(request, records_folder(runs), manner, page.render, lambda stored: {"mixes": page.summary(stored)})

@@ -95,7 +95,7 @@ def _measurement(
     if status is not None:
         made = PipelineMeasurement(status, ending(outcome))
     else:
-        made = judged(outcome.value, blocks, span_s, policy)
+        made = judged(outcome.value, blocks, span_s, policy, session.plan.loop.filling)
     found = (*made.findings, *findings, *_findings(session, mix, outcome))
     return replace(
         made,

@@ -4,27 +4,29 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from bakeoff.process.phases import Block
-from bakeoff.record.pipeline import PipelineMeasurement, SlotProgram, Units
+from bakeoff.record.pipeline import PipelineMeasurement, SlotProgram
 from bakeoff.record.policy import Policy
 from bakeoff.record.schema import MEASURED, Finding, Status, new_finding
+from bakeoff.record.units import Units
 
 _CONTENTION = "other_cpu_share"
 """Of `device_state`: the share of all cores that other processes took while units ran."""
 
 
 def judged(
-    measurement: PipelineMeasurement, blocks: Sequence[Block], span_s: float, policy: Policy
+    measurement: PipelineMeasurement, blocks: Sequence[Block], span_s: float, policy: Policy, filling: int
 ) -> PipelineMeasurement:
     """The measurement with the worst status that its own facts mean; one that is worse already keeps its own.
 
-    `blocks` are the units as the worker reported them one by one, within `span_s` seconds by the parent's clock.
+    `blocks` are the units as the worker reported them one by one, within `span_s` seconds by the parent's clock;
+    `filling` are those of a session before its windows are full.
     """
     if measurement.status != "ok":
         return measurement
     failed = next(_failures(measurement), None)
     if failed is not None:
         return replace(measurement, status=failed[0], reason=failed[1])
-    findings = tuple(_doubts(measurement, blocks, span_s, policy))
+    findings = tuple(_doubts(measurement, blocks, span_s, policy, filling))
     if not findings:
         return measurement
     return replace(
@@ -54,12 +56,15 @@ def _failures(measurement: PipelineMeasurement) -> Iterator[tuple[Status, str]]:
 
 
 def _doubts(
-    measurement: PipelineMeasurement, blocks: Sequence[Block], span_s: float, policy: Policy
+    measurement: PipelineMeasurement, blocks: Sequence[Block], span_s: float, policy: Policy, filling: int
 ) -> Iterator[Finding]:
     """What makes the numbers no measurement of this mix."""
     units = measurement.units
     if units is None or "steady" not in units.kinds:
         count = len(units.kinds) if units is not None else 0
+        if count < filling:
+            ran = "1 unit" if count == 1 else f"{count} units"
+            yield new_finding("window-not-full", f"{ran} ran, and the windows are full after {filling}")
         yield new_finding("warm-up", f"no steady unit: times did not settle within {count} units")
         return
     recompiled = sorted({name for index in _steady(units) for name in units.moved.get(str(index), ())})

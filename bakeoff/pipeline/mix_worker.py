@@ -59,6 +59,7 @@ class MixWorker:
             reference_hashes=loop.hashes,
             cache_folder=str(mix.cache_folder),
             heap_offset_bytes=heap_offset,
+            profile=session.profile_of(mix),
         )
         self._worker = LiveWorker(job, replace(session.launch_of(mix), on_event=self._on_event))
 

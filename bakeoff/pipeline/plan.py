@@ -137,7 +137,7 @@ def _plan(
         made = make_mix(making, role, plans, options, [computed, subject.threads], user_code)
         mixes.setdefault(str(made.mix), made)
     commit, dirty = paths.commit()
-    facts = [request.policy, request.units, host.read_host(), host.read_versions(), commit, dirty]
+    facts = [request.policy, request.units, request.profile, host.read_host(), host.read_versions(), commit, dirty]
     return PipelinePlan(
         request=request,
         pipeline=pipeline,

@@ -17,6 +17,26 @@ MOST_UNITS = 100_000
 MINUTES = 10.0
 """About how long the rounds of a run take at most, all mixes together."""
 MOST_MINUTES = 24 * 60.0
+MOST_TRACED = 200
+"""Units: the trace of more takes gigabytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileOptions:
+    """What is to be seen in a traced pass after the timed units."""
+
+    level: int = 3
+    """1 to 5, as bakeoff.profile.trace.tags describes them."""
+    units: int = 5
+    """Traced ones."""
+    top: int = 20
+    """Kernels and operators that are listed."""
+    memory: bool = False
+    """Record allocations, and on CUDA a memory snapshot."""
+    compiler: bool = False
+    """Build all programs once more with the compiler's log."""
+    capture: bool = False
+    """Leave the tracing to Nsight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +60,7 @@ class PipelineRequest:
     checkpoints: tuple[str, ...] = ()
     """Each as in `wm=FILE`."""
     policy: Policy = field(default_factory=Policy)
+    profile: ProfileOptions | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +75,19 @@ class Asked:
 
 
 def check_counts(request: PipelineRequest) -> None:
-    """Raises BakeoffError for an impossible number of units or minutes."""
+    """Raises BakeoffError for an impossible number of units or minutes, or of what is to be traced."""
     if not 1 <= request.units <= MOST_UNITS:
         raise BakeoffError(f"--units {request.units}: give 1 to {MOST_UNITS}", "bad-option")
     if not 0 < request.minutes <= MOST_MINUTES:
         text = f"--minutes {request.minutes:g}: give more than 0 and at most {MOST_MINUTES:.0f}"
         raise BakeoffError(text, "bad-option")
+    asked = request.profile
+    if asked is None:
+        return
+    limits = {"--level": (asked.level, 1, 5), "--traced": (asked.units, 1, MOST_TRACED), "--top": (asked.top, 1, 1000)}
+    for option, (value, least, most) in limits.items():
+        if not least <= value <= most:
+            raise BakeoffError(f"{option} {value}: give {least} to {most}", "bad-option")
 
 
 def asked_mixes(request: PipelineRequest, pipeline: Pipeline) -> tuple[Asked, ...]:

@@ -6,19 +6,21 @@ Ctrl-C keeps the records that are complete.
 import random
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 
 from bakeoff.machine import host, paths
 from bakeoff.machine.locks import device_lock, entry_lock
 from bakeoff.pipeline.assemble import How, make_record
+from bakeoff.pipeline.compiler_log import with_compiler_log
 from bakeoff.pipeline.mix_worker import MixWorker
 from bakeoff.pipeline.mixes import MixPlan
 from bakeoff.pipeline.plan import PipelinePlan
 from bakeoff.pipeline.references import loop_reference_folder, make_loop_reference
 from bakeoff.pipeline.rounds import Limits, take_turns
 from bakeoff.pipeline.session import PipelineSession, open_pipeline_session
+from bakeoff.pipeline.sights import with_sights
 from bakeoff.process.supervisor import Outcome
 from bakeoff.record.pipeline import PipelineMeasurement, PipelineRecord
 from bakeoff.record.schema import Finding, new_finding
@@ -191,6 +193,9 @@ def _measure(
     changed = _changed(mixes, loop)
     for mix, _ in mixes:
         worker, outcome = ended[str(mix.mix)]
+        if outcome.kind == "result":
+            seen = with_sights(session, mix, outcome.value)
+            outcome = replace(outcome, value=with_compiler_log(session, mix, seen))
         found = (*findings, *changed, *_few(worker, outcome, limits))
         run.keep(mix, make_record(session, mix, outcome, how, worker.blocks, sum(worker.span_s), found))
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from bakeoff.machine import host
 from bakeoff.pipeline.mixes import MixPlan
 from bakeoff.pipeline.plan import PipelinePlan
+from bakeoff.process.jobs import ProfileRequest
 from bakeoff.process.phases import PHASES, DeadlineClass
 from bakeoff.process.supervisor import Deadlines, Launch
 from bakeoff.sweep.progress import Progress
@@ -30,6 +31,24 @@ class PipelineSession:
 
     def log_of(self, mix: MixPlan) -> Path:
         return self.cache / "logs" / self.run / f"{mix.slug}.log"
+
+    def profile_of(self, mix: MixPlan) -> ProfileRequest | None:
+        """What the mix's worker is to trace, and into which files; None where no profile was asked for."""
+        asked = self.plan.request.profile
+        if asked is None:
+            return None
+        folder = self.cache / "traces" / self.run
+        snapshot = asked.memory and mix.mix.device == "cuda"
+        return ProfileRequest(
+            units=asked.units,
+            level=asked.level,
+            top=asked.top,
+            memory=asked.memory,
+            folder=str(self.cache),
+            file=str(folder / f"{mix.slug}.json.gz"),
+            snapshot=str(folder / f"{mix.slug}.memory.pickle") if snapshot else "",
+            capture=asked.capture,
+        )
 
     def launch_of(self, mix: MixPlan) -> Launch:
         """How a mix's worker is started: environment, log, and deadlines by phase."""

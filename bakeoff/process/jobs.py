@@ -146,6 +146,27 @@ class LoopReferenceJob:
 
 
 @dataclass(frozen=True, slots=True)
+class ProfileRequest:
+    """A traced pass after the last timed unit of a mix."""
+
+    units: int
+    level: int
+    """1 to 5, as bakeoff.profile.trace.tags describes them."""
+    top: int
+    """Kernels and operators that are listed."""
+    memory: bool
+    """Record allocations over the traced units."""
+    folder: str
+    """The cache folder; files are recorded by their paths within it."""
+    file: str
+    """Where the trace is written."""
+    snapshot: str = ""
+    """Where CUDA's memory snapshot is written; "": none."""
+    capture: bool = False
+    """Leave the tracing to Nsight: NVTX ranges within a capture window, and no trace of our own."""
+
+
+@dataclass(frozen=True, slots=True)
 class PipelineJob:
     """Build all programs of a mix, judge them and the loop, then run a unit for each command, until `stop`."""
 
@@ -158,6 +179,7 @@ class PipelineJob:
     reference_hashes: dict[str, str]
     cache_folder: str
     heap_offset_bytes: int = 0
+    profile: ProfileRequest | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Literal
 
-from bakeoff.record.pipeline import LineKind, PipelineRecord, Units
+from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.statistics import interval_ranks, summarise_ns
+from bakeoff.record.units import LineKind, Units
 from bakeoff.record.verdict import LEAST_DIFFERENCE
 
 FEWEST_FOR_INTERVAL = 6
@@ -34,8 +35,8 @@ class FrameFigures:
     units_per_s: float
     first_frame_ms: float | None
     """Opening of the first session and its first unit; None where the run lacks them."""
-    real_time: float
-    """Frames a second over the rate that the model was made for."""
+    real_time: float | None
+    """Frames a second over the rate that the model was made for; None where the unit is a call and not a frame."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,7 @@ def figures(record: PipelineRecord) -> FrameFigures | None:
         frames_per_s=frames / wall_s,
         units_per_s=len(chosen) / wall_s,
         first_frame_ms=(opened[0] + units.wall_ns[0]) / 1e6 if opened else None,
-        real_time=frames / wall_s / record.frame_rate,
+        real_time=frames / wall_s / record.frame_rate if record.frame_rate else None,
     )
 
 

@@ -63,6 +63,7 @@ FindingCode = Literal[
     "helpers",  # processes that the backend started did part of the work
     "log",  # output that was not kept, because the log is bounded
     "memoised",  # results are stored from call to call instead of computed
+    "no-profile",  # a traced pass was asked for and failed
     "not-idle",  # in a comparison, the side that waits used the CPU
     "own-reference",  # the reference was computed in fp32 on the measured device, as the row itself
     "power-cap",  # the GPU reached its power limit in the timed window
@@ -76,6 +77,7 @@ FindingCode = Literal[
     "throttled",  # the GPU lowered its clock
     "unattributed",  # a share of a pipeline's unit that no phase, glue or copy accounts for
     "warm-up",  # warm-up ended before samples were steady
+    "window-not-full",  # a pipeline's run ended before its windows were full
     "wide",  # sampling stopped at its cap while the median's interval was still wide
 ]
 """What kind of observation a finding is: stable, for tests, reports and the selftest."""

@@ -8,6 +8,8 @@ from bakeoff.machine.identity import Machine
 from bakeoff.record.folders import RECORDS
 from bakeoff.record.store import Records, Stored, StoredComparison, StoredPipeline
 
+PROFILES = "profiles"
+"""Folder of a machine, beside that of its records, with the pages of profiles; they are named as their records."""
 Link = Callable[[Stored | StoredComparison | StoredPipeline], str]
 """From an entry to the address of its file, relative to the page that links to it."""
 
@@ -25,6 +27,11 @@ def links_from(folder: str) -> Link:
 def links_with(prefix: str) -> Link:
     """Links of a page elsewhere: `prefix` is the folder of all runs relative to that page."""
     return lambda entry: _quoted(posixpath.join(prefix, file_of(entry)))
+
+
+def profile_page(link: Link, entry: StoredPipeline) -> str:
+    """The address of the page of a record's profile."""
+    return posixpath.normpath(posixpath.join(link(entry), "..", "..", PROFILES, f"{_quoted(entry.id)}.html"))
 
 
 def _quoted(path: str) -> str:

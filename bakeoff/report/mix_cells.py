@@ -1,15 +1,18 @@
 """The cells of a mix's row in every table of pipelines, as text and as JSON."""
 
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from bakeoff.record.frames import FEWEST_FOR_INTERVAL, FEWEST_FOR_P99, BeforeAfter, FrameFigures, figures, phases
+from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.prediction import Prediction, memory_sum, prediction, sweep_command, weights_held
 from bakeoff.report.format import MIB, milliseconds, shorten
 from bakeoff.report.pipelines import MixRow
 
 _REASON_LETTERS = 48
+_FRAMES = re.compile(r"(video )?frame")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +29,19 @@ class MixColumn:
 
 def cells(rows: Sequence[MixRow]) -> tuple[tuple[MixColumn, ...], list[list[str]]]:
     """The columns that these rows fill, and the texts of each row."""
-    shown = [column for column in _COLUMNS if not column.blocks_only or any(r.record.unit == "block" for r in rows)]
+    kept = [column for column in _COLUMNS if not column.blocks_only or any(r.record.unit == "block" for r in rows)]
+    shown = [replace(column, heading=in_words_of(rows[0].record, column.heading)) for column in kept] if rows else kept
     texts = []
     for row in rows:
         found, predicted = figures(row.record), prediction(row.record)
         texts.append([column.text(row, found, predicted) for column in shown])
     filled = [place for place, column in enumerate(shown) if not column.numeric or any(line[place] for line in texts)]
     return tuple(shown[place] for place in filled), [[line[place] for place in filled] for line in texts]
+
+
+def in_words_of(record: PipelineRecord, text: str) -> str:
+    """A heading or figure of frames; of a program that is called by itself, of calls."""
+    return _FRAMES.sub("call", text) if record.unit == "call" else text
 
 
 def _figure(read: Callable[[FrameFigures], str]) -> Callable[[MixRow, FrameFigures | None, Prediction | None], str]:
@@ -100,7 +109,7 @@ _COLUMNS: Final = (
     MixColumn("blocks/s", "blocks over the same wall time", _figure(lambda found: rate(found.units_per_s)),
               blocks_only=True),
     MixColumn("of real time", "frames a second over the rate that the model was made for", _figure(
-        lambda found: f"{found.real_time:.2f}x")),
+        lambda found: "" if found.real_time is None else f"{found.real_time:.2f}x")),
     MixColumn("first frame ms", "opening of the session and its first unit", _figure(
         lambda found: "" if found.first_frame_ms is None else milliseconds(found.first_frame_ms))),
     MixColumn("speed-up", "time of eager (or of the first mix, in a run without it) over that of this mix, median of "

@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 
+from bakeoff.profile.table import profile_table
 from bakeoff.record.frames import BeforeAfter
 from bakeoff.record.prediction import Prediction, memory_sum, prediction, sweep_command, weights_held
 from bakeoff.report.format import MIB, milliseconds, minute
+from bakeoff.report.links import PROFILES
 from bakeoff.report.notes import selftest_text
 from bakeoff.report.pipelines import MixRow
 
@@ -59,7 +61,17 @@ def remarks(row: MixRow) -> list[str]:
         lines += [f"unit {unit} compiled {', '.join(what)}" for unit, what in made.units.moved.items()]
     found = prediction(record)
     lines += explanation(found, record.threads) if found is not None else []
-    return [*lines, *memory(row), *parity(row)]
+    return [*lines, *memory(row), *parity(row), *profile(row)]
+
+
+def profile(row: MixRow) -> list[str]:
+    """What the traced pass says of the whole unit."""
+    table = profile_table(row.record)
+    if table is None:
+        return []
+    hidden = f", {table.hidden_ms:.2f} not visible" if table.hidden_ms else ""
+    told = f"{table.busy_ms:.2f} of {table.unit_ms:.2f} ms a {row.record.unit} busy, {table.idle_ms:.2f} idle{hidden}"
+    return [f"profile: {told}; its page: {PROFILES}/{row.entry.id}.html"]
 
 
 def explanation(found: Prediction, threads: int) -> list[str]:

@@ -17,6 +17,7 @@ that each value is made before it is read and not overwritten in between. The to
 
 from bakeoff.models.lookup import look_up
 from bakeoff.models.pipelines.pipeline import Pipeline
+from bakeoff.models.pipelines.single import PREFIX, single
 
 _TABLE = {
     "owl": "bakeoff.models.pipelines.owl.spec:PIPELINE",
@@ -31,12 +32,17 @@ def pipeline_names() -> tuple[str, ...]:
 
 def pipeline_module(reference: str) -> str:
     """Name of the module that holds the pipeline's spec."""
+    if reference.startswith(PREFIX):
+        return single.__module__
     return _TABLE.get(reference, reference).partition(":")[0]
 
 
 def resolve_pipeline(reference: str) -> Pipeline:
-    """The pipeline that `reference` names: a name in the table, or a user's own `package.module:ATTRIBUTE`.
+    """The pipeline that `reference` names: a name in the table, a user's own `package.module:ATTRIBUTE`, or with
+    `call-` before a component, the loop of one call of it (single.py).
 
     Raises BakeoffError when the name is unknown, the module cannot be imported, or the attribute is not a Pipeline.
     """
+    if reference.startswith(PREFIX):
+        return single(reference.removeprefix(PREFIX))
     return look_up(reference, _TABLE, Pipeline, "PIPELINE")

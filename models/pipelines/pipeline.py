@@ -11,8 +11,9 @@ from typing import Any, Literal
 
 from bakeoff.models.component import Draw, Signal
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.types import Scalar
 
-UnitName = Literal["frame", "block"]
+UnitName = Literal["frame", "block", "call"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,8 @@ class Call:
     outputs: Mapping[str, str]
     """Outputs of the workload to the values that they become; an output that nothing uses may be left out. A value
     from a call is valid until the next call of the same program; one that is a window is copied into the window."""
+    about: Mapping[str, Scalar] = field(default_factory=dict)
+    """What a trace says beside the call, such as its step and timestep. Nothing is computed from it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +137,7 @@ class Loop:
     """Values that pass from one unit to the next."""
     outputs: tuple[Output, ...]
     frame_rate: float
-    """Video frames a second that the model was made for."""
+    """Video frames a second that the model was made for; 0 where it delivers none."""
     sizes: Mapping[str, int] = field(default_factory=dict)
     """Facts to state beside every number, such as the window of an audio decoder and the number of steps."""
 

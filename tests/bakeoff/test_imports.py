@@ -20,6 +20,7 @@ ORDER = (
     "variant",
     "mix",
     "record",
+    "profile",
     "process",
     "plan",
     "sweep",

@@ -12,6 +12,7 @@ GPU_LIBRARY_TESTS = (
     "tests/backends/test_onnxruntime_cuda.py",
     "tests/backends/test_tracing.py",
     "tests/bakeoff/worker/pipeline/test_serve_gpu.py",
+    "tests/bakeoff/worker/pipeline/test_traced.py",
 )
 _QUANTISED = ("wm:1b.step", "wm:1b.single", "matrix-wm:universal.denoise")
 """Subjects with linear layers; torchao quantises no others."""

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from bakeoff.record.frames import LineDifference, figures, phases
-from bakeoff.record.pipeline import PipelineRecord, UnitKind
+from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.schema import Status
+from bakeoff.record.units import UnitKind
 from bakeoff.report.figures.style import palette
 from bakeoff.report.figures.thinning import envelope
 from bakeoff.report.pipelines import MixRow

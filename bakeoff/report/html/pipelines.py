@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from bakeoff.profile.table import profile_table
 from bakeoff.record.frames import PhaseRow, figures, phases
 from bakeoff.record.store import StoredPipeline
 from bakeoff.report import mix_notes
@@ -10,8 +11,8 @@ from bakeoff.report.figures.style import status_colour
 from bakeoff.report.format import minute
 from bakeoff.report.html.embed import as_script_data
 from bakeoff.report.html.pipeline_charts import charts
-from bakeoff.report.links import Link
-from bakeoff.report.mix_cells import MixColumn, cells, cost
+from bakeoff.report.links import Link, profile_page
+from bakeoff.report.mix_cells import MixColumn, cells, cost, in_words_of
 from bakeoff.report.pipelines import PipelineTable, StaleMix, pipeline_tables
 
 
@@ -36,6 +37,8 @@ class PipelineSection:
     verdicts: tuple[str, ...]
     phases: tuple[tuple[str, str, tuple[PhaseRow, ...]], ...]
     """Mix, unit, and the lines of the account."""
+    profiles: tuple[tuple[str, str], ...]
+    """Mix and the address of its profile's page."""
     remarks: tuple[tuple[str, tuple[str, ...]], ...]
     """Mix and its remarks."""
     stale: tuple[tuple[str, str, str, str, str], ...]
@@ -65,6 +68,9 @@ def _section(number: int, table: PipelineTable, link: Link) -> PipelineSection:
         mixes=tuple(mix_notes.mixes(table.rows)),
         verdicts=tuple(mix_notes.verdicts(table.rows)),
         phases=tuple((row.name, row.record.unit, lines) for row in table.rows if (lines := phases(row.record))),
+        profiles=tuple(
+            (row.name, profile_page(link, row.entry)) for row in table.rows if profile_table(row.record) is not None
+        ),
         remarks=(
             *((row.name, tuple(mix_notes.remarks(row))) for row in table.rows),
             *(("all", (text,)) for text in mix_notes.selftests(table.rows)),
@@ -78,5 +84,5 @@ def _section(number: int, table: PipelineTable, link: Link) -> PipelineSection:
 def _stale(stale: StaleMix, link: Link) -> tuple[str, str, str, str, str]:
     record = stale.row.record
     found = figures(record)
-    text = f"{cost(found)} ms a frame" if found is not None else record.status
+    text = in_words_of(record, f"{cost(found)} ms a frame") if found is not None else record.status
     return str(record.mix), text, minute(record.created), stale.reason, link(stale.row.entry)

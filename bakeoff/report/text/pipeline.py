@@ -7,14 +7,14 @@ from tabulate import tabulate
 
 from bakeoff.machine import paths
 from bakeoff.machine.terminal import lines_of, one_line
-from bakeoff.record.frames import before_after, figures, phases
+from bakeoff.record.frames import FrameFigures, before_after, figures, phases
 from bakeoff.record.pipeline import PipelineRecord, SlotProgram
 from bakeoff.record.prediction import Prediction, prediction
 from bakeoff.record.statistics import summarise_ns
 from bakeoff.record.store import StoredPipeline
 from bakeoff.report import mix_notes
 from bakeoff.report.format import MIB, milliseconds, minute
-from bakeoff.report.mix_cells import cells, cost, rate, tail
+from bakeoff.report.mix_cells import cells, cost, in_words_of, rate, tail
 from bakeoff.report.mix_cells import data as row_data
 from bakeoff.report.notes import selftest_text
 from bakeoff.report.pipelines import MixRow, PipelineTable, by_run, named, pipeline_tables, title
@@ -50,7 +50,7 @@ def _table_section(table: PipelineTable) -> str:
 
 def _cost(record: PipelineRecord) -> str:
     found = figures(record)
-    return f"{cost(found)} ms a frame" if found is not None else record.status
+    return in_words_of(record, f"{cost(found)} ms a frame") if found is not None else record.status
 
 
 def _section(heading: str, rows: Sequence[MixRow], stale: Sequence[str]) -> str:
@@ -111,9 +111,9 @@ def render_record(stored: StoredPipeline, others: Sequence[StoredPipeline] = ())
     if found is not None:
         first = "" if found.first_frame_ms is None else f", first frame after {milliseconds(found.first_frame_ms)} ms"
         lines += [
-            f"frame     {cost(found)} ms, p99 {tail(found)}, {found.units} steady units, {found.frames} video frames",
-            f"rate      {rate(found.frames_per_s)} video frames/s, {rate(found.units_per_s)} {record.unit}s/s, "
-            f"{found.real_time:.2f}x of real time ({record.frame_rate:g} frames/s){first}",
+            f"{record.unit if record.unit == 'call' else 'frame':<9} {cost(found)} ms, p99 {tail(found)}, "
+            + in_words_of(record, f"{found.units} steady units, {found.frames} video frames"),
+            "rate      " + in_words_of(record, ", ".join(_rates(record, found)) + first),
         ]
     lines += _opening(record)
     lines += [f"program   {_program(record, program)}" for program in made.programs]
@@ -130,6 +130,14 @@ def render_record(stored: StoredPipeline, others: Sequence[StoredPipeline] = ())
     lines.append("settings  " + ", ".join(f"{name} {value}" for name, value in settings.items()))
     lines.append(f"log       {log_path(record)}")
     return lines_of(lines) + (f"\n\n{made.traceback.rstrip()}" if made.traceback else "")
+
+
+def _rates(record: PipelineRecord, found: FrameFigures) -> Iterator[str]:
+    yield f"{rate(found.frames_per_s)} video frames/s"
+    if record.unit != "call":
+        yield f"{rate(found.units_per_s)} {record.unit}s/s"
+    if found.real_time is not None:
+        yield f"{found.real_time:.2f}x of real time ({record.frame_rate:g} frames/s)"
 
 
 def _origin(stored: StoredPipeline) -> Iterator[str]:

@@ -5,7 +5,8 @@ that a program makes for its own next call is swapped with its inputs where the 
 else that a call needs is given to its port, which copies it or reads it where it is; copies are timed and counted.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
 
@@ -17,9 +18,9 @@ from bakeoff.backends.port import Port
 from bakeoff.models.component import Workload
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines.pipeline import Call, Glue, Loop, Operation, Shift
-from bakeoff.record.pipeline import LineKind
+from bakeoff.record.units import LineKind
 from bakeoff.worker.pipeline.binding import Key, carried_outputs, shared_windows
-from bakeoff.worker.pipeline.clocks import UNATTRIBUTED, make_clock
+from bakeoff.worker.pipeline.clocks import UNATTRIBUTED, UnitClock, make_clock
 from bakeoff.worker.pipeline.values import OF_SESSION, GivenValues
 from bakeoff.worker.torch_flags import Flags, apply_flags
 
@@ -164,6 +165,16 @@ class LoopRunner:
         return UnitSample(
             self.session, number, self._loop.frames_of(number), wall_ns, started, segments, calls, self._copied
         )
+
+    @contextmanager
+    def timed_by(self, make: Callable[[UnitClock, int], UnitClock]) -> Iterator[None]:
+        """Within it, units run by the clock that `make` returns for the present one and the number of segments."""
+        own = self._clock
+        self._clock = make(own, len(self._segments))
+        try:
+            yield
+        finally:
+            self._clock = own
 
     def values(self, names: Iterable[str]) -> dict[str, Tensor]:
         """The present values of these names; valid until the next unit."""

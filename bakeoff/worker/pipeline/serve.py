@@ -11,15 +11,16 @@ from statistics import median
 
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines.pipeline import Loop
-from bakeoff.process.jobs import PipelineJob
+from bakeoff.process.jobs import PipelineJob, ProfileRequest
 from bakeoff.record.pipeline import LoopParity, PipelineMeasurement, PipelineMemory, SlotProgram
+from bakeoff.record.profile import Profile
 from bakeoff.record.schema import Finding, Status, new_finding
 from bakeoff.worker.checks import memory
 from bakeoff.worker.checks.dispatch import dispatched
 from bakeoff.worker.checks.leaks import confirmed_leak
 from bakeoff.worker.compare import OF_ALL_SIDES
 from bakeoff.worker.device import context_bytes
-from bakeoff.worker.failures import StageError, call_stage, encodable
+from bakeoff.worker.failures import StageError, call_stage, encodable, first_line
 from bakeoff.worker.gpu_watch import watching
 from bakeoff.worker.pipeline.alone import time_alone
 from bakeoff.worker.pipeline.files import LoopFiles
@@ -29,6 +30,7 @@ from bakeoff.worker.pipeline.parity import LoopJudge, first_problem, for_record,
 from bakeoff.worker.pipeline.programs import LoopProgram, build_programs, weights_bytes
 from bakeoff.worker.pipeline.runner import LoopRunner
 from bakeoff.worker.pipeline.session import TimedUnits, counters, stamp_ns
+from bakeoff.worker.pipeline.traced import TracedPass
 from bakeoff.worker.pipeline.units import UnitLog
 from bakeoff.worker.proof import final_proof
 from bakeoff.worker.reference.files import ReferenceFiles
@@ -81,6 +83,7 @@ class _Mix:
     findings: list[Finding] = field(default_factory=list)
     device_state: dict[str, str | int | float | bool | None] = field(default_factory=dict)
     stamp_ns: int = 0
+    profile: Profile | None = None
 
     def __post_init__(self) -> None:
         """Reads what the mix is judged by before any code of it is imported."""
@@ -109,6 +112,7 @@ class _Mix:
             settings={**settings(), **chosen},
             device_state=dict(self.device_state),
             traceback=text,
+            profile=self.profile,
         )
 
     def measure(self, commands: int) -> PipelineMeasurement:
@@ -143,7 +147,7 @@ class _Mix:
 
     def _run(self, runner: LoopRunner, commands: int) -> list[Finding]:
         """The timed units, and everything that is judged after them; returns what makes the mix unstable."""
-        device = self.job.subject.device
+        job, device = self.job, self.job.subject.device
         self.stamp_ns = stamp_ns(device)
         log = UnitLog(self.loop, counters(self.built), self.job.policy.settle_ratio)
         meter = MemoryMeter(device)
@@ -161,6 +165,8 @@ class _Mix:
         self.report("loop check")
         assert self.parity is not None
         self.parity = worse_of(self.parity, self.judge.judge(runner))
+        if job.profile is not None:
+            self._trace(runner, job.profile)
         self.report("prove")
         changed = self._prove(runner)
         alarms = [*self._recompiled(log), *changed, *gpu.alarms(), *threads_alarms(usage, self.job)]
@@ -182,6 +188,20 @@ class _Mix:
         if nameless > _MOST_NAMELESS:
             self.findings.append(new_finding("unattributed", f"{nameless:.1%} of a steady unit has no name"))
         return alarms
+
+    def _trace(self, runner: LoopRunner, asked: ProfileRequest) -> None:
+        """The traced pass, after all that is timed or judged; where it fails, the mix keeps its numbers."""
+        self.report("profile")
+        jobs = {(one.slot, one.measure.subject.workload): one for one in self.job.programs}
+        traced = TracedPass(runner, self.loop, self.built, jobs, asked, self.job.subject.device)
+        try:
+            if asked.capture:
+                call_stage(traced.capture)
+            else:
+                self.profile = call_stage(traced.profile)
+        except StageError as stage:
+            reason = first_line(stage.error)
+            self.findings.append(new_finding("no-profile", f"the timed units could not be traced: {reason}"))
 
     def _expected_ns(self) -> int:
         """Of a steady unit, by its programs alone."""

@@ -99,6 +99,11 @@ def counters(programs: Sequence[LoopProgram]) -> Counters:
 
 def stamp_ns(device: str) -> int:
     """Median time of one mark of a unit's account, in nanoseconds."""
+    return round(median(stamp_samples(device)))
+
+
+def stamp_samples(device: str) -> tuple[int, ...]:
+    """Nanoseconds of one mark, the mean of each of several blocks of marks."""
     clock = make_clock(device, UNATTRIBUTED + 1)
     found = []
     for _ in range(_STAMP_BLOCKS):
@@ -106,6 +111,6 @@ def stamp_ns(device: str) -> int:
         started = now_ns()
         for _ in range(_STAMPS):
             clock.mark(UNATTRIBUTED)
-        found.append((now_ns() - started) / _STAMPS)
+        found.append(round((now_ns() - started) / _STAMPS))
         clock.end()
-    return round(median(found))
+    return tuple(found)

@@ -144,11 +144,12 @@ def _inputs(config: Config, program: str, x: str, t: str) -> Mapping[str, str]:
 def _denoise(config: Config, program: str) -> Iterator[Operation]:
     """Noise to x0: the clean latents of the block."""
     x = "noise"
-    for step, sigma in enumerate(sigmas(config)):
+    for step, (sigma, timestep) in enumerate(zip(sigmas(config), timesteps(config), strict=True)):
         if step:
             yield Glue("renoise", ("x0", f"noise.{step}"), ("x",), (sigma,))
             x = "x"
-        yield Call("denoise", "wm", program, _inputs(config, program, x, f"t.{step}"), {"flow": "flow"})
+        about = {"step": step, "timestep": round(timestep, 2)}
+        yield Call("denoise", "wm", program, _inputs(config, program, x, f"t.{step}"), {"flow": "flow"}, about)
         yield Glue("clean", (x, "flow"), ("x0",), (sigma,))
 
 

@@ -233,14 +233,17 @@ def _denoise(plan: _Plan) -> Iterator[Operation]:
     outputs = {"video": "v", "audio": "va"}
     for step, (level, after) in enumerate(pairwise(plan.levels)):
         t, velocity = f"t.{step}", ("v", "va")
-        yield Call("denoise", "wm", plan.step, _frame(x, audio, *_controls(plan), t) | caches, outputs)
+        about = {"step": step, "timestep": round(level, 4)}
+        yield Call("denoise", "wm", plan.step, _frame(x, audio, *_controls(plan), t) | caches, outputs, about)
         scale = (plan.options.guidance_scale,)
         if plan.options.guidance == "batched":
             yield Glue("guide_halves", velocity, ("guided_v", "guided_va"), scale)
             velocity = ("guided_v", "guided_va")
         elif plan.options.guidance == "shared":
             yield Glue("keep", velocity, ("with_v", "with_va"))
-            yield Call("denoise", "wm", plan.step, _frame(x, audio, "free_mouse", "free_btn", t) | caches, outputs)
+            yield Call(
+                "denoise", "wm", plan.step, _frame(x, audio, "free_mouse", "free_btn", t) | caches, outputs, about
+            )
             yield Glue("guide", ("with_v", "with_va", *velocity), ("guided_v", "guided_va"), scale)
             velocity = ("guided_v", "guided_va")
         yield Glue("euler", (x, audio, *velocity), ("x", "a"), (level - after,))

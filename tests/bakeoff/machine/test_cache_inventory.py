@@ -44,6 +44,7 @@ def folder() -> Path:
     put(root / "references/toy-tiny-world-1234/set0.safetensors", 2 * MIB, days=5)
     put(root / "logs/20260102T030400-abcdef/toy.log", 1000, days=5)
     put(root / "logs/ceilings.log", 10, days=50)
+    put(root / "traces/20260102T030400-abcdef/toy.json.gz", 500, days=5)
     put(root / "ceilings/cpu-1234.json", 100, days=50)
     put(root / "instrument/core_distance-1234.so", 100, days=5)
     put(root / "sweeps/20260102T030400-abcdef.json", 100, days=5)
@@ -89,6 +90,7 @@ LARGE = {
     "references/toy-tiny-world-1234",
     "logs/20260102T030400-abcdef",
     "logs/ceilings.log",
+    "traces/20260102T030400-abcdef",
     "work/bakeoff-1234",
 }
 
@@ -101,7 +103,7 @@ class TestShowing:
         )
         assert {kind: line.entries for kind, line in found.items()} == {
             "compiled": 3, "references": 1, "logs": 2, "ceilings": 1, "instrument": 1,
-            "work": 1, "sweeps": 1, "checkpoints": 1, "selftest": 1, "locks": 1, "other": 1,
+            "traces": 1, "work": 1, "sweeps": 1, "checkpoints": 1, "selftest": 1, "locks": 1, "other": 1,
         }  # fmt: skip
         assert found["compiled"].bytes == 4 * MIB + MIB // 2 + about_bytes
         assert found["references"].bytes == 2 * MIB
@@ -110,7 +112,7 @@ class TestShowing:
         text = cache.render(cache.survey(folder, cache_inventory.read(folder)), verbose=False)
         assert re.search("^compiled .* 3 +4.5 +2023-11-13 22:13$", text, re.MULTILINE)
         assert text.splitlines()[0] == str(folder)
-        assert text.splitlines()[-1].split() == ["total", "14", "6.5"]
+        assert text.splitlines()[-1].split() == ["total", "15", "6.5"]
 
     def test_compiled_entries_are_listed_by_variant_or_by_hash_if_it_is_unknown(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -166,7 +168,7 @@ class TestClearing:
         before = all_files(folder)
         assert clear(folder) == LARGE
         assert all_files(folder) == {
-            name for name in before if name.split("/")[0] not in ("compiled", "references", "logs", "work")
+            name for name in before if name.split("/")[0] not in ("compiled", "references", "logs", "traces", "work")
         }
 
     @pytest.mark.parametrize("kind", [kind.name for kind in cache_inventory.KINDS])
@@ -194,7 +196,7 @@ class TestClearing:
     @pytest.mark.parametrize(
         ("choice", "code", "named"),
         [
-            ({"kinds": ("everything",)}, "unknown-name", "compiled, references, logs, work, ceilings"),
+            ({"kinds": ("everything",)}, "unknown-name", "compiled, references, logs, traces, work, ceilings"),
             ({"kinds": ("other",)}, "unknown-name", "'other'"),
             ({"kinds": ("compiled", "locks")}, "bad-option", "locks"),
             ({"kinds": ("../..",)}, "unknown-name", "'../..'"),
@@ -361,7 +363,8 @@ class TestCommand:
         assert ran.out.splitlines()[-1] == "removed 5 entries, 4.5 MiB"
         assert self.run("clear", "compiled").out == "nothing to remove\n"
         assert {item.kind for item in cache_inventory.read(folder)} == {
-            "references", "work", "ceilings", "instrument", "sweeps", "checkpoints", "selftest", "locks", "other",
+            "references", "traces", "work", "ceilings", "instrument", "sweeps", "checkpoints", "selftest", "locks",
+            "other",
         }  # fmt: skip
         found = json.loads(self.run("clear", "references", "--json").out)
         assert ([item["place"] for item in found["removed"]], found["kept"], found["bytes"]) == (

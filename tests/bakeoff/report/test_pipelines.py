@@ -22,9 +22,10 @@ from pipeline_records import (
 from records import bakeoff, record
 
 from bakeoff.mix import Mix, SlotVariant, parse_mix
-from bakeoff.record.pipeline import LoopParity, PipelineRecord, UnitKind, UnitParity
+from bakeoff.record.pipeline import LoopParity, PipelineRecord, UnitParity
 from bakeoff.record.schema import Finding, OutputParity
 from bakeoff.record.store import Records, Stored, StoredPipeline, find_shown, load_all, save, supersede
+from bakeoff.record.units import UnitKind
 from bakeoff.report.figures.pipeline import units_over_time, waterfall
 from bakeoff.report.html import page
 from bakeoff.report.markdown import files, history, results

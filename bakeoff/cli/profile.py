@@ -1,0 +1,157 @@
+"""The command that shows where the time of a pipeline or of a component goes."""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bakeoff.cli.common import Json, Runs, app, named, print_text, records_folder, say, short
+from bakeoff.cli.mixes import Manner, find_user_code, run_mixes
+from bakeoff.models.errors import BakeoffError
+
+if TYPE_CHECKING:
+    from bakeoff.record.store import StoredPipeline
+    from bakeoff.report.profiles import ProfileReport
+
+_INSIDE = 4
+"""The first level that looks into networks, which only an eager run shows."""
+
+
+@app.command()
+def profile(
+    subject: Annotated[
+        str,
+        typer.Argument(
+            metavar="SUBJECT",
+            help="owl, matrix, toy, package.module:PIPELINE, a component's program as in wm:200m.step, or a variant.",
+        ),
+    ],
+    preset: Annotated[str | None, typer.Option(help="Preset (default: the pipeline's for the device).")] = None,
+    mix: Annotated[
+        list[str] | None,
+        typer.Option(help="eager, best, best-full, or as in wm=inductor/bf16 (default: eager and best, side by side)."),
+    ] = None,
+    option: Annotated[list[str] | None, typer.Option(help="Of the pipeline, as in steps=10.")] = None,
+    level: Annotated[int, typer.Option(help="1 units, 2 phases, 3 calls, 4 parts of networks, 5 parts of these.")] = 3,
+    units: Annotated[int, typer.Option(help="Timed steady units of each mix, before tracing.")] = 20,
+    traced: Annotated[int, typer.Option(help="Traced units.")] = 5,
+    top: Annotated[int, typer.Option(help="Kernels and operators that are listed.")] = 20,
+    trace: Annotated[
+        str | None, typer.Option(help="Folder for copies of the traces; open them at ui.perfetto.dev.")
+    ] = None,
+    memory: Annotated[bool, typer.Option("--memory", help="Record allocations; on CUDA a snapshot too.")] = False,
+    compiler: Annotated[
+        bool, typer.Option("--compiler", help="Build once more with the compiler's log, for tlparse.")
+    ] = False,
+    what_if: Annotated[list[str] | None, typer.Option("--what-if", help="steps=N: what N steps would take.")] = None,
+    nsys: Annotated[bool, typer.Option("--nsys", help="Run under Nsight Systems, or print the command.")] = False,
+    ncu: Annotated[bool, typer.Option("--ncu", help="Run under Nsight Compute, or print the command.")] = False,
+    capture: Annotated[
+        bool,
+        typer.Option("--capture", help="NVTX ranges in a capture window instead of a trace: what --nsys runs."),
+    ] = False,
+    minutes: Annotated[float, typer.Option(help="The rounds of all mixes end after this time.")] = 10.0,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda where there is one).")] = None,
+    threads: Annotated[int, typer.Option(help="CPU threads (default: all cores).")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the random weights.")] = 0,
+    input_seed: Annotated[int, typer.Option(help="Seed of noise, actions and conditions.")] = 0,
+    checkpoint: Annotated[list[str] | None, typer.Option(help="Weights of a slot: SLOT=FILE.")] = None,
+    deadline: Annotated[
+        float | None, typer.Option(help="Seconds a build may take (default: 600; 1200 for a GiB of weights and more).")
+    ] = None,
+    runs: Runs = None,
+    note: Annotated[str, typer.Option(help="Goes into the records and the history.")] = "",
+    resume: Annotated[bool, typer.Option("--resume", help="Finish the newest unfinished run of this plan.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit 1 if any mix is not ok.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show where the time goes: phases with busy and idle time, kernels, operators, and what could be gained."""
+    from dataclasses import replace
+
+    from bakeoff.cli.nsight import nsight
+    from bakeoff.machine import paths
+    from bakeoff.pipeline.request import PipelineRequest, ProfileOptions
+    from bakeoff.pipeline.subject import subject_of
+    from bakeoff.plan.request import with_deadline
+    from bakeoff.record.store import load_all
+    from bakeoff.report.html import profile as html
+    from bakeoff.report.profiles import reports_of
+    from bakeoff.report.text import profile as page
+
+    short("--note", note)
+    find_user_code([subject, *(mix or [])])
+    asked = subject_of(subject, named("--preset", preset), tuple(mix or ()), tuple(option or ()))
+    mixes = asked.mixes or ("eager", "best")
+    if level >= _INSIDE and "eager" not in mixes:
+        say(f"Level {level} looks into networks, which only eager shows: the eager mix runs as well.")
+        mixes = ("eager", *mixes)
+    request = PipelineRequest(
+        pipeline=asked.pipeline,
+        preset=asked.preset,
+        mixes=tuple(named("--mix", text) for text in mixes),
+        options=tuple(named("--option", text) for text in asked.options),
+        units=units,
+        minutes=minutes,
+        device=named("--device", device) or asked.device,
+        threads=threads,
+        weight_seed=seed,
+        input_seed=input_seed,
+        checkpoints=tuple(named("--checkpoint", text) for text in checkpoint or []),
+        profile=ProfileOptions(level=level, units=traced, top=top, memory=memory, compiler=compiler, capture=capture),
+    )
+    if deadline is not None:
+        request = replace(request, policy=with_deadline(request.policy, deadline))
+    steps = _steps(what_if or [])
+    copies = _new_folder(trace)
+    folder = records_folder(runs)
+    if nsys or ncu:
+        raise typer.Exit(nsight("nsys" if nsys else "ncu"))
+
+    def reports(stored: "Sequence[StoredPipeline]") -> "list[ProfileReport]":
+        return reports_of(stored, load_all(folder), steps)
+
+    def show(stored: "Sequence[StoredPipeline]") -> str:
+        made = reports(stored)
+        return page.render(made, [entry for entry in stored if entry.id not in {one.record for one in made}])
+
+    manner = Manner(note, resume, dry_run, strict, as_json)
+    done = run_mixes(
+        request,
+        folder,
+        manner,
+        show,
+        lambda stored: {"profiles": reports(stored)},
+    )
+    if done is None:
+        return
+    for entry in done.stored:
+        if copies is not None and (made := entry.record.measurement.profile) is not None and made.trace is not None:
+            shutil.copyfile(paths.cache_folder() / made.trace.path, copies / Path(made.trace.path).name)
+    if not as_json:
+        print_text("\n".join(f"wrote {path}" for path in html.paths_of(folder, done.stored, load_all(folder))))
+
+
+def _steps(asked: Sequence[str]) -> int | None:
+    found = None
+    for text in asked:
+        name, _, value = text.partition("=")
+        if name != "steps" or not value.isdecimal() or not int(value):
+            raise BakeoffError(f"--what-if '{text}': give steps=N, with N at least 1", "bad-option")
+        found = int(value)
+    return found
+
+
+def _new_folder(trace: str | None) -> Path | None:
+    """The folder for copies of traces, made before anything is measured. Raises BakeoffError where it cannot be."""
+    if trace is None:
+        return None
+    folder = Path(named("--trace", trace))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        text = f"--trace {folder}: {error.strerror}; give a folder that can be written"
+        raise BakeoffError(text, "not-writable") from error
+    return folder

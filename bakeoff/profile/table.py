@@ -1,0 +1,165 @@
+"""The table of a profile: what each line of a unit costs, and how much of that the device was busy.
+
+Spans come from the timed units, which were not traced; how much of them is busy comes from the traced units.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from bakeoff.record.frames import PhaseRow, phases, shares
+from bakeoff.record.pipeline import PipelineRecord
+from bakeoff.record.profile import LineTrace, NamedTime, Profile, ProgramSight, Ranking
+
+TOLERANCE = 0.02
+"""Of a span: a trace whose kernels exceed it by more contradicts the timed units."""
+OTHERS = "others"
+
+
+@dataclass(frozen=True, slots=True)
+class IdleTime:
+    """The device's idle time in a line, milliseconds a unit, by what it waited for."""
+
+    host_wait_ms: float
+    gap_ms: float
+    other_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileRow:
+    """One line of a steady unit, means in milliseconds a unit."""
+
+    phase: PhaseRow
+    busy_ms: float | None
+    """None where nothing shows what runs inside."""
+    idle_ms: float | None
+    """Span less busy time; None as well where the trace contradicts the span."""
+    idle: IdleTime | None
+    """None on a CPU, where operators run on the thread that calls them."""
+    inconsistent: bool
+    """The traced units were busier in this line than a timed unit lasts."""
+    told_by: str
+    """Who saw what is inside: `torch.profiler`, or the tracer of a traced build; "" where nothing did."""
+
+    @property
+    def busy_share(self) -> float | None:
+        return None if self.busy_ms is None or not self.phase.ms else self.busy_ms / self.phase.ms
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileTable:
+    """All lines; their shares add up to 100.0 %."""
+
+    rows: tuple[ProfileRow, ...]
+    unit_ms: float
+    busy_ms: float
+    """Of the rows that are known."""
+    idle_ms: float
+    hidden_ms: float
+    """Spans of the rows whose inside nothing shows, or whose trace contradicts them."""
+    cores: float
+    """Busy cores in the traced units: CPU time over wall time."""
+    overlap_ms: float | None
+    """What calls overlap in a unit: with a synchronisation at each border a unit takes this much longer. None on a CPU.
+    """
+
+
+def profile_table(record: PipelineRecord) -> ProfileTable | None:
+    """The table of a record with a profile and steady units; None of any other."""
+    profile = record.measurement.profile
+    rows = phases(record)
+    if profile is None or not rows:
+        return None
+    traced = {(line.name, line.kind): line for line in profile.lines}
+    sights = {f"{sight.slot}.{sight.program}": sight for sight in profile.programs}
+    made = tuple(_row(row, traced.get((row.name, row.kind)), profile, sights) for row in rows)
+    unit_ms = sum(row.ms for row in rows)
+    stepped = profile.stepped_ns
+    return ProfileTable(
+        rows=made,
+        unit_ms=unit_ms,
+        busy_ms=sum(row.busy_ms for row in made if row.busy_ms is not None and not row.inconsistent),
+        idle_ms=sum(row.idle_ms for row in made if row.idle_ms is not None),
+        hidden_ms=sum(row.phase.ms for row in made if row.idle_ms is None),
+        cores=profile.cpu_ns / profile.wall_ns if profile.wall_ns else 0.0,
+        overlap_ms=sum(stepped) / len(stepped) / 1e6 - unit_ms if stepped else None,
+    )
+
+
+def _row(row: PhaseRow, line: LineTrace | None, profile: Profile, sights: Mapping[str, ProgramSight]) -> ProfileRow:
+    if line is None:
+        return ProfileRow(row, 0.0, row.ms, None, inconsistent=False, told_by="")
+    called = [sights[name] for name in line.programs if name in sights]
+    if any(sight.sight == "hidden" for sight in called):
+        return ProfileRow(row, None, None, None, inconsistent=False, told_by="")
+    own = [sight for sight in called if sight.sight == "in its own build"]
+    tellers = ", ".join(dict.fromkeys(sight.tracer for sight in called)) or "torch.profiler"
+    if own:
+        total = sum(sight.total_ns for sight in own)
+        busy_ms = row.ms * sum(min(sight.named_ns, sight.total_ns) for sight in own) / total if total else 0.0
+        return ProfileRow(row, busy_ms, row.ms - busy_ms, None, inconsistent=False, told_by=tellers)
+    if profile.kernels is None:  # on a CPU profiling lengthens the operators themselves, so that only a share holds
+        share = min(1.0, line.busy_ns / line.span_ns) if line.span_ns else 0.0
+        return ProfileRow(row, row.ms * share, row.ms * (1 - share), None, inconsistent=False, told_by=tellers)
+    busy_ms = line.busy_ns / profile.units / 1e6
+    if busy_ms > row.ms * (1 + TOLERANCE):
+        return ProfileRow(row, busy_ms, None, None, inconsistent=True, told_by=tellers)
+    idle_ms = max(0.0, row.ms - busy_ms)
+    return ProfileRow(row, busy_ms, idle_ms, _split(idle_ms, line), inconsistent=False, told_by=tellers)
+
+
+def _split(idle_ms: float, line: LineTrace) -> IdleTime:
+    """The idle time of a timed unit in the proportions of the traced ones, where there is more of it."""
+    total = line.host_wait_ns + line.gap_ns + line.other_ns
+    if not total:
+        return IdleTime(0.0, 0.0, idle_ms)
+    return IdleTime(*(idle_ms * part / total for part in (line.host_wait_ns, line.gap_ns, line.other_ns)))
+
+
+@dataclass(frozen=True, slots=True)
+class RankedRow:
+    """A kernel or an operator, milliseconds a unit."""
+
+    name: str
+    line: str
+    calls: float
+    ms: float
+    thousandths: int
+    """Share of all kernels, or of all operators; those of a table add up to 1,000."""
+
+
+def ranked(ranking: Ranking, units: int) -> tuple[RankedRow, ...]:
+    """The rows of a ranking, and one of all others where there are any."""
+    listed = sum(row.ns for row in ranking.top)
+    rows = [*ranking.top]
+    if ranking.names > len(rows):
+        left = ranking.names - len(rows)
+        rows.append(NamedTime(f"{left} {OTHERS}" if left > 1 else "1 other", "", 0, ranking.total_ns - listed))
+    return tuple(
+        RankedRow(row.name, row.line, row.calls / units, row.ns / units / 1e6, share)
+        for row, share in zip(rows, shares([row.ns for row in rows]), strict=True)
+    )
+
+
+def own_kernels(sights: Sequence[ProgramSight], calls: Mapping[str, int]) -> tuple[RankedRow, ...]:
+    """Kernels of the programs that only a traced build shows, by what they take of a unit's calls.
+
+    Times are those of the traced build, and the last row is what it does not list.
+    """
+    found, total = [], 0
+    for sight in sights:
+        if sight.sight != "in its own build":
+            continue
+        count = calls.get(f"{sight.slot}.{sight.program}", 0)
+        total += sight.named_ns * count
+        found += [
+            NamedTime(kernel.name, f"{sight.slot}.{sight.program}", round(kernel.calls * count), kernel.ns * count)
+            for kernel in sight.kernels
+            if count
+        ]
+    found.sort(key=lambda row: -row.ns)
+    listed = sum(row.ns for row in found)
+    rows = [*found, *([NamedTime(OTHERS, "", 0, total - listed)] if total > listed else [])]
+    return tuple(
+        RankedRow(row.name, row.line, float(row.calls), row.ns / 1e6, share)
+        for row, share in zip(rows, shares([row.ns for row in rows]), strict=True)
+    )

@@ -1,0 +1,85 @@
+"""Reads and writes traces in Chrome's JSON, as torch's profiler (kineto) writes them and Perfetto opens them.
+
+Format: "Trace Event Format" (Google, 2016); categories and arguments are kineto's (libkineto/src/output_json.cpp).
+"""
+
+import gzip
+import zlib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from bakeoff.machine.files import write_atomically
+from bakeoff.models.errors import BakeoffError
+
+MOST_BYTES = 1 << 30
+"""Of an unpacked trace; a file that claims more is refused before it fills memory."""
+_GZIP = b"\x1f\x8b"
+_PIECE = 1 << 20
+
+
+class TraceEvent(msgspec.Struct, omit_defaults=True):
+    """One event. Times are microseconds from an arbitrary start, with three decimals."""
+
+    ph: str
+    """`X`: a range, `i`: an instant, `C`: a counter, `M`: a name, `s` and `f`: the ends of an arrow."""
+    name: str = ""
+    cat: str = ""
+    ts: float = 0.0
+    dur: float = 0.0
+    pid: int | str = 0
+    tid: int | str = 0
+    id: int | str | None = None
+    bp: str | None = None
+    s: str | None = None
+    args: dict[str, Any] | None = None
+
+    @property
+    def start_ns(self) -> int:
+        return round(self.ts * 1000)
+
+    @property
+    def end_ns(self) -> int:
+        return round((self.ts + self.dur) * 1000)
+
+
+class ChromeTrace(msgspec.Struct):
+    """A trace file; parts of it that nothing here reads are dropped."""
+
+    traceEvents: list[TraceEvent]  # noqa: N815  # the format's name
+    deviceProperties: list[dict[str, Any]] = []  # noqa: N815
+    displayTimeUnit: str = "ms"  # noqa: N815
+
+
+def read_trace(path: Path) -> ChromeTrace:
+    """The trace in a .json or .json.gz file.
+
+    Raises BakeoffError where the file cannot be read, is no such trace, or unpacks to more than `MOST_BYTES`.
+    """
+    try:
+        return msgspec.json.decode(_unpacked(path), type=ChromeTrace)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BakeoffError(f"{path} is not a trace in Chrome's JSON: {error}", code="bad-trace") from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise BakeoffError(f"the trace {path} cannot be read: {error}", code="bad-trace") from error
+
+
+def write_trace(path: Path, trace: ChromeTrace) -> None:
+    """Write `path`, a .json.gz file, at once or not at all. Equal traces give equal bytes."""
+    write_atomically(path, gzip.compress(msgspec.json.encode(trace), 6, mtime=0))
+
+
+def _unpacked(path: Path) -> bytes:
+    with path.open("rb") as file:
+        packed = file.read(len(_GZIP)) == _GZIP
+        file.seek(0)
+        source = gzip.GzipFile(fileobj=file) if packed else file
+        pieces, size = [], 0
+        while piece := source.read(_PIECE):
+            size += len(piece)
+            if size > MOST_BYTES:
+                text = f"the trace {path} holds more than {MOST_BYTES >> 20} MiB; trace fewer units"
+                raise BakeoffError(text, code="bad-trace")
+            pieces.append(piece)
+    return b"".join(pieces)

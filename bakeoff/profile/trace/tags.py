@@ -1,0 +1,156 @@
+"""The tags of a trace: a closed list of names, so that ranges of all units and steps can be added up and searched for.
+
+What differs from one range to the next, the number of a unit or a step, its timestep, a module's path, is an argument
+of the range and never part of its name.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+LEVELS: Mapping[int, str] = {
+    1: "units",
+    2: "phases, glue, copies",
+    3: "calls of programs and steps of the sampler",
+    4: "parts of a network: embeddings, blocks, stages, heads",
+    5: "parts of these: attention, feed-forward, convolutions",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """One name, what it is, and its arguments."""
+
+    name: str
+    level: int
+    meaning: str
+    arguments: tuple[str, ...] = ()
+    seeds: tuple[str, ...] = ()
+    """Names for the same in the notes that the project began with."""
+
+
+TAGS: Sequence[Tag] = (
+    Tag(
+        "unit",
+        1,
+        "one frame or block, from its first stamp to the device's last kernel",
+        ("index",),
+        ("2.3_Block_{i}", "BLOCK_%03d"),
+    ),
+    Tag("denoise", 2, "passes of the world model from noise to latents", (), ("denoise",)),
+    Tag(
+        "context", 2, "the pass that writes the new frame into the cache", (), ("2.3.{i}_Update_KV_Cache", "ctx_update")
+    ),
+    Tag("decode", 2, "latents to video frames", (), ("2.3.{i}_VAE_Decode", "vae_decode")),
+    Tag("image", 2, "latents to a picture"),
+    Tag("audio", 2, "latents to sound"),
+    Tag("present", 2, "pictures and samples as bytes on the host", (), ("3_Video_Postprocessing",)),
+    Tag("phase", 2, "a phase of a pipeline that is not in this list", ("phase",)),
+    Tag("glue", 2, "arithmetic between calls", (), ("Scheduler_AddNoise", "Flow_to_X0_Conversion")),
+    Tag("copies", 2, "inputs and state moved between buffers"),
+    Tag("unattributed", 2, "anything else within a unit"),
+    Tag(
+        "call",
+        3,
+        "one call of a built program",
+        ("slot", "program", "index", "step", "timestep"),
+        (
+            "2.3.{i}_Denoising_Step_{j}_t{timestep}",
+            "Generator_Forward",
+            "Generator_Forward_Final",
+            "DiffusionModel_Forward",
+        ),
+    ),
+    Tag("embedding", 4, "patches, timestep, controls and conditions to tokens", ("path",)),
+    Tag("block", 4, "one block of a transformer", ("path", "index")),
+    Tag("head", 4, "tokens or features to the output", ("path",), ("VAE_Dec_Head",)),
+    Tag("first-layer", 4, "a decoder's first convolution", ("path",), ("VAE_Dec_Conv1", "VAE_Conv2_Input")),
+    Tag("middle", 4, "a decoder's part before it upsamples", ("path", "index"), ("VAE_Dec_Middle_Blocks",)),
+    Tag("upsample", 4, "one stage that upsamples", ("path", "index"), ("VAE_Dec_Upsample_Blocks",)),
+    Tag("resize", 4, "the picture's last change of size", ("path",)),
+    Tag("module", 4, "a part of a network that is not in this list", ("path",)),
+    Tag("self-attention", 5, "attention within the window", ("path",)),
+    Tag("cross-attention", 5, "attention to the image's tokens", ("path",)),
+    Tag("action", 5, "attention to mouse and keyboard", ("path",)),
+    Tag("feed-forward", 5, "the two linear layers of a block", ("path",)),
+    Tag("modulation", 5, "scales and shifts by the timestep", ("path",)),
+    Tag("residual", 5, "convolutions with a shortcut", ("path",)),
+    Tag("resampling", 5, "the change of size in a stage", ("path",)),
+    Tag("time-convolution", 5, "the convolution that doubles frames", ("path",)),
+    Tag("submodule", 5, "a part of a part that is not in this list", ("path",)),
+)
+"""Every name that a trace of ours can hold, outermost first."""
+COUNTERS: Sequence[str] = ("allocated MiB",)
+"""Tracks of numbers over time."""
+_BY_NAME: Mapping[str, Tag] = {tag.name: tag for tag in TAGS}
+
+_PATHS: Mapping[str, Sequence[tuple[str, str]]] = {
+    "wm": (
+        (r"control_embed|t_embed|proj_in|audio_proj_in|pos_enc", "embedding"),
+        (r"transformer\.blocks\.\d+", "block"),
+        (r"proj_out|audio_proj_out", "head"),
+        (r"transformer\.blocks\.\d+\.attn", "self-attention"),
+        (r"transformer\.blocks\.\d+\.mlp", "feed-forward"),
+        (r"transformer\.blocks\.\d+\.(adaln|gate)\d", "modulation"),
+    ),
+    "matrix-wm": (
+        (r"patch_embedding|time_embedding|time_projection|img_emb", "embedding"),
+        (r"blocks\.\d+", "block"),
+        (r"head", "head"),
+        (r"blocks\.\d+\.self_attn", "self-attention"),
+        (r"blocks\.\d+\.cross_attn", "cross-attention"),
+        (r"blocks\.\d+\.action_model", "action"),
+        (r"blocks\.\d+\.ffn", "feed-forward"),
+    ),
+    "image": (
+        (r"decoder\.conv_in", "first-layer"),
+        (r"decoder\.starter", "middle"),
+        (r"decoder\.blocks\.\d+", "upsample"),
+        (r"decoder\.s_to_l", "resize"),
+        (r"decoder\.(norm_out|conv_out)", "head"),
+        (r"decoder\.blocks\.\d+\.up", "resampling"),
+        (r"decoder\.(starter|blocks\.\d+)\.blocks\.\d+", "residual"),
+    ),
+    "audio": (
+        (r"decoder\.conv_in", "first-layer"),
+        (r"decoder\.starter", "middle"),
+        (r"decoder\.blocks\.\d+", "upsample"),
+        (r"decoder\.conv_out", "head"),
+        (r"decoder\.blocks\.\d+\.proj", "resampling"),
+        (r"decoder\.(starter|blocks\.\d+)\.block\d", "residual"),
+    ),
+    "matrix-vae": (
+        (r"conv2|decoder\.conv1", "first-layer"),
+        (r"decoder\.middle\.\d+", "middle"),
+        (r"decoder\.upsamples\.\d+", "upsample"),
+        (r"decoder\.head", "head"),
+        (r"decoder\.upsamples\.\d+\.residual", "residual"),
+        (r"decoder\.upsamples\.\d+\.time_conv", "time-convolution"),
+        (r"decoder\.upsamples\.\d+\.resample\.1", "resampling"),
+    ),
+}
+"""Component to patterns of whole module paths, and the tag of a module that one matches."""
+
+
+def tag_of_line(name: str) -> str:
+    """The tag of a line of the account: its own name, or `phase` where the list lacks it."""
+    known = _BY_NAME.get(name)
+    return name if known is not None and known.level == 2 else "phase"
+
+
+def tag_of_path(component: str, path: str) -> Tag | None:
+    """The tag of a module by its path; None where it is too deep to have one.
+
+    Components without patterns get `module` for direct parts and `submodule` for parts of these.
+    """
+    patterns = _PATHS.get(component)
+    if patterns is None:
+        depth = path.count(".") + 1
+        return {1: _BY_NAME["module"], 2: _BY_NAME["submodule"]}.get(depth) if path else None
+    return next((_BY_NAME[name] for pattern, name in patterns if re.fullmatch(pattern, path)), None)
+
+
+def index_in(path: str) -> int | None:
+    """The number of a module within its list, as 3 in `blocks.3`; None where its path does not end in one."""
+    last = path.rpartition(".")[2]
+    return int(last) if last.isdecimal() else None

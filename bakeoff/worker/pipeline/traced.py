@@ -1,0 +1,225 @@
+"""The traced pass of a mix: a few units in torch's profiler, after the last timed one. Nothing of it is timed."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+
+import torch
+
+from bakeoff.backends import resolve_backend
+from bakeoff.models.pipelines.pipeline import Call, Loop
+from bakeoff.models.types import Scalar
+from bakeoff.process.jobs import ProfileRequest, SlotProgramJob
+from bakeoff.profile.trace.annotate import PartTag, SegmentTag, annotated
+from bakeoff.profile.trace.busy import LineName, account
+from bakeoff.profile.trace.chrome import read_trace, write_trace
+from bakeoff.profile.trace.timeline import Allocation, PartRange, Timeline, read_timeline
+from bakeoff.record.profile import MemoryPoint, PartTime, Profile, ProgramSight, TraceFile
+from bakeoff.worker.failures import call_stage
+from bakeoff.worker.pipeline.clocks import UnitClock
+from bakeoff.worker.pipeline.inside import parts_marked
+from bakeoff.worker.pipeline.marking import MarkingClock, NvtxClock, RecordingClock, SynchronisedClock
+from bakeoff.worker.pipeline.programs import LoopProgram
+from bakeoff.worker.pipeline.runner import LoopRunner
+from bakeoff.worker.pipeline.session import stamp_samples
+
+_WARM_UP = 2
+"""Units under the profiler before its trace begins: its own first calls are slow (kineto#328)."""
+_MEMORY_POINTS = 2_000
+_SNAPSHOT_ENTRIES = 100_000
+_INSIDE = 4
+"""The first level that looks into networks."""
+
+
+@dataclass(frozen=True, slots=True)
+class TracedPass:
+    """Runs the units of a profile on a runner whose timed units are over."""
+
+    runner: LoopRunner
+    loop: Loop
+    programs: Sequence[LoopProgram]
+    jobs: Mapping[tuple[str, str], SlotProgramJob]
+    """By slot and program."""
+    request: ProfileRequest
+    device: str
+
+    def profile(self) -> Profile:
+        """Units with a synchronisation at each border, then traced ones. Raises StageError where a call fails."""
+        stepped = self._stepped()
+        made = self._traced()
+        return replace(made, stepped_ns=stepped, snapshot=self._snapshot())
+
+    def _steady(self, units: int) -> None:
+        """Make the next `units` units steady ones of one session, opening another one where this is near its end."""
+        filling = max(self.loop.filling, len(self.loop.opening))
+        most = self.loop.max_units
+        if self.runner.session < 0 or (most is not None and self.runner.next_unit + units > most):
+            call_stage(self.runner.open)
+        while self.runner.next_unit < filling:
+            call_stage(self.runner.unit)
+
+    def _stepped(self) -> tuple[int, ...]:
+        if self.device == "cpu":
+            return ()
+        self._steady(self.request.units)
+        with self.runner.timed_by(lambda _clock, segments: SynchronisedClock(segments)):
+            return tuple(call_stage(self.runner.unit).wall_ns for _ in range(self.request.units))
+
+    def _traced(self) -> Profile:
+        from torch.profiler import ProfilerActivity, profile, schedule
+
+        raw, request = Path.cwd() / "trace.json", self.request
+        activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self.device == "cuda" else [])]
+        self._steady(_WARM_UP + request.units)
+        with (
+            parts_marked(self._visible() if request.level >= _INSIDE else {}, request.level) as parts,
+            self.runner.timed_by(MarkingClock),
+            profile(
+                activities=activities,
+                schedule=schedule(wait=0, warmup=_WARM_UP, active=request.units, repeat=1),
+                on_trace_ready=lambda made: made.export_chrome_trace(str(raw)),
+                profile_memory=request.memory,
+                acc_events=True,
+            ) as recorded,
+        ):
+            for _ in range(_WARM_UP):
+                call_stage(self.runner.unit)
+                recorded.step()
+            first, wall_ns, cpu_ns = self.runner.next_unit, 0, time.process_time_ns()
+            for index in range(request.units):
+                wall_ns += call_stage(self.runner.unit).wall_ns
+                if index == request.units - 1:
+                    cpu_ns = time.process_time_ns() - cpu_ns  # before the profiler writes its trace
+                recorded.step()
+        trace = read_trace(raw)
+        timeline = read_timeline(trace.traceEvents, self.device)
+        segments = [
+            SegmentTag(LineName(one.line, one.kind, one.slot), one.slot, one.program) for one in self.runner.segments()
+        ]
+        shown = annotated(trace, timeline, segments, self._calls(), parts, first)
+        write_trace(Path(request.file), shown)
+        found = account(timeline, [one.line for one in segments], self.device, request.top)
+        called = self._called()
+        return Profile(
+            level=request.level,
+            units=request.units,
+            wall_ns=wall_ns,
+            cpu_ns=cpu_ns,
+            busy_ns=found.busy_ns,
+            lines=tuple(
+                replace(line, programs=called.get(line.name, ())) if line.kind == "phase" else line
+                for line in found.lines
+            ),
+            kernels=found.kernels,
+            operators=found.operators,
+            programs=tuple(self._sight(program) for program in self.programs if program.key in self.loop.calls()),
+            stamps=len(timeline.windows) // request.units,
+            stamps_ns=stamp_samples(self.device),
+            parts=_part_times(timeline.parts, parts),
+            compiled=timeline.compiled,
+            synchronisations=found.synchronisations,
+            memory=_memory(timeline),
+            trace=_file(request.file, request.folder),
+        )
+
+    def _snapshot(self) -> TraceFile | None:
+        """CUDA's history of allocations over one unit."""
+        if not self.request.snapshot or self.device == "cpu":
+            return None
+        self._steady(1)
+        torch.cuda.memory._record_memory_history(max_entries=_SNAPSHOT_ENTRIES)
+        try:
+            call_stage(self.runner.unit)
+            torch.cuda.memory._dump_snapshot(self.request.snapshot)
+        finally:
+            torch.cuda.memory._record_memory_history(enabled=None)
+        return _file(self.request.snapshot, self.request.folder)
+
+    def capture(self) -> None:
+        """Run the traced units as NVTX ranges within a window that Nsight Systems and Nsight Compute capture.
+
+        Raises StageError where a call fails.
+        """
+        self._steady(1 + self.request.units)
+        clocks: list[RecordingClock] = []
+
+        def recording(clock: UnitClock, segments: int) -> UnitClock:
+            clocks.append(RecordingClock(clock, segments))
+            return clocks[0]
+
+        with self.runner.timed_by(recording):
+            call_stage(self.runner.unit)
+        known = self.runner.segments()
+        names = [f"{known[one].line} {known[one].slot}.{known[one].program}".rstrip(" .") for one in clocks[0].order]
+        torch.cuda.profiler.start()
+        try:
+            with self.runner.timed_by(lambda clock, _segments: NvtxClock(clock, names)):
+                for _ in range(self.request.units):
+                    call_stage(self.runner.unit)
+        finally:
+            torch.cuda.profiler.stop()
+
+    def _visible(self) -> dict[str, tuple[str, list[torch.nn.Module]]]:
+        """Slot to its component and the modules of its programs that run in eager."""
+        found: dict[str, tuple[str, list[torch.nn.Module]]] = {}
+        for program in self.programs:
+            job = self.jobs[program.key].measure
+            if resolve_backend(job.steps[-1].backend).evidence.runs_eagerly:
+                _, modules = found.setdefault(program.key[0], (job.subject.component, []))
+                modules.append(program.checked.loaded.module)
+        return found
+
+    def _sight(self, program: LoopProgram) -> ProgramSight:
+        """On CUDA the profiler sees the kernels of every engine; on a CPU only operators of torch."""
+        evidence = resolve_backend(self.jobs[program.key].measure.steps[-1].backend).evidence
+        slot, name = program.key
+        if self.device == "cuda" or evidence.runs_eagerly:
+            return ProgramSight(slot, name, "inside", "torch.profiler")
+        return ProgramSight(slot, name, "hidden", "")
+
+    def _called(self) -> dict[str, tuple[str, ...]]:
+        """Phase of a steady unit to the programs that it calls."""
+        found: dict[str, dict[str, None]] = {}
+        for op in self.loop.steady:
+            if isinstance(op, Call):
+                found.setdefault(op.phase, {})[f"{op.slot}.{op.program}"] = None
+        return {phase: tuple(programs) for phase, programs in found.items()}
+
+    def _calls(self) -> Mapping[tuple[str, str], Sequence[Mapping[str, Scalar]]]:
+        """Phase and `slot.program` to what the loop says of each of its calls, in the order of a unit."""
+        found: dict[tuple[str, str], list[Mapping[str, Scalar]]] = {}
+        for op in self.loop.steady:
+            if isinstance(op, Call):
+                found.setdefault((op.phase, f"{op.slot}.{op.program}"), []).append(op.about)
+        return found
+
+
+def _part_times(ranges: Sequence[PartRange], parts: Sequence[PartTag]) -> tuple[PartTime, ...]:
+    calls = [0] * len(parts)
+    total = [0] * len(parts)
+    for one in ranges:
+        calls[one.part] += 1
+        total[one.part] += one.end_ns - one.start_ns
+    return tuple(
+        PartTime(part.tag, part.level, part.slot, part.path, count, ns)
+        for part, count, ns in zip(parts, calls, total, strict=True)
+        if count
+    )
+
+
+def _memory(timeline: Timeline) -> tuple[MemoryPoint, ...]:
+    """Allocated bytes over time; of many points, the highest of each of `_MEMORY_POINTS` pieces."""
+    points: Sequence[Allocation] = timeline.allocations
+    if not points:
+        return ()
+    start_ns = timeline.windows[0].start_ns
+    piece = -(-len(points) // _MEMORY_POINTS)
+    kept = [max(points[place : place + piece], key=lambda one: one.bytes) for place in range(0, len(points), piece)]
+    return tuple(MemoryPoint(one.t_ns - start_ns, one.bytes) for one in kept)
+
+
+def _file(path: str, folder: str) -> TraceFile:
+    data = Path(path).read_bytes()
+    return TraceFile(Path(path).relative_to(folder).as_posix(), len(data), sha256(data).hexdigest())

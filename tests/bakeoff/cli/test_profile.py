@@ -1,0 +1,73 @@
+"""The command `bakeoff profile`: what it refuses before anything runs, and Nsight."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from bakeoff.cli import nsight
+from bakeoff.cli.profile import _new_folder, _steps
+from bakeoff.models.errors import BakeoffError
+from bakeoff.pipeline.request import PipelineRequest, ProfileOptions, check_counts
+
+
+@pytest.mark.parametrize("text", ["steps", "steps=", "steps=0", "steps=-1", "layers=20", "steps=x"])
+def test_what_if_takes_steps_alone(text: str) -> None:
+    with pytest.raises(BakeoffError) as refused:
+        _steps([text])
+    assert refused.value.code == "bad-option"
+    assert _steps(["steps=2"]) == 2
+    assert _steps([]) is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "option"),
+    [
+        (ProfileOptions(level=0), "--level 0"),
+        (ProfileOptions(level=6), "--level 6"),
+        (ProfileOptions(units=0), "--traced 0"),
+        (ProfileOptions(units=100_000), "--traced 100000"),
+        (ProfileOptions(top=0), "--top 0"),
+    ],
+)
+def test_numbers_out_of_range_are_refused(asked: ProfileOptions, option: str) -> None:
+    with pytest.raises(BakeoffError, match=option):
+        check_counts(PipelineRequest("toy", profile=asked))
+
+
+def test_a_folder_for_traces_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BakeoffError) as refused:
+        _new_folder(str(tmp_path / "file" / "traces"))
+    assert refused.value.code == "not-writable"
+    assert _new_folder(None) is None
+    made = _new_folder(str(tmp_path / "a" / "b"))
+    assert made is not None
+    assert made.is_dir()
+
+
+WINDOWS = {"nsys": "--capture-range=cudaProfilerApi", "ncu": "--profile-from-start=off"}
+
+
+@pytest.mark.parametrize(("tool", "window"), WINDOWS.items())
+def test_without_nsight_the_exact_command_is_printed(
+    tool: str, window: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda _name: None)
+    monkeypatch.setattr("sys.argv", ["bakeoff", "profile", "owl", f"--{tool}", "--units", "5"])
+    assert nsight.nsight(tool) == 3  # type: ignore[arg-type]
+    said = capsys.readouterr()
+    assert said.out.startswith(f"{tool} ")
+    assert window in said.out
+    assert said.out.rstrip().endswith("-m bakeoff profile owl --units 5 --capture")
+    assert "not on the path" in said.err
+
+
+def test_with_nsight_it_runs_and_its_exit_code_is_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool, said = tmp_path / "nsys", tmp_path / "said"
+    tool.write_text(f'#!/bin/sh\necho "$@" > {said}\nexit 7\n')
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    monkeypatch.setattr("sys.argv", ["bakeoff", "profile", "toy", "--nsys"])
+    assert nsight.nsight("nsys") == 7
+    assert said.read_text().split()[-2:] == ["toy", "--capture"]

@@ -1,0 +1,210 @@
+"""The traced pass of the toy loop: what it sees, and that no timed unit is touched by it."""
+
+import gzip
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="workers need it")
+
+import loop_backends
+import torch
+from mixes import make_job, run_mix
+from toys import LIBRARY_WARNINGS, NEEDS_COMPILER
+
+from bakeoff.process.jobs import PipelineJob, ProfileRequest
+from bakeoff.profile.trace.marks import is_ours
+from bakeoff.record.pipeline import PipelineMeasurement
+from bakeoff.record.profile import Profile
+from bakeoff.worker.pipeline import marking, traced
+
+EAGER = {"world": "eager/fp32", "stream": "eager/fp32"}
+UNITS = 3
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("traced")
+
+
+@pytest.fixture(autouse=True)
+def told() -> Iterator[None]:
+    yield
+    loop_backends.COMPILED.clear()
+
+
+def asking(job: PipelineJob, folder: Path, **changes: Any) -> PipelineJob:
+    asked = ProfileRequest(UNITS, 3, 20, False, str(folder), str(folder / "traces" / "mix.json.gz"))
+    return replace(job, profile=replace(asked, **changes))
+
+
+def profile_of(made: PipelineMeasurement) -> Profile:
+    assert (made.status, made.reason) == ("ok", "")
+    assert made.profile is not None, made.findings
+    return made.profile
+
+
+def events(folder: Path) -> list[dict[str, Any]]:
+    with gzip.open(folder / "traces" / "mix.json.gz") as file:
+        found: list[dict[str, Any]] = json.load(file)["traceEvents"]
+    return found
+
+
+@pytest.fixture(scope="module")
+def eager(folder: Path) -> PipelineMeasurement:
+    made, _ = run_mix(asking(make_job(folder, EAGER), folder / "eager", level=5, memory=True), folder / "work-eager")
+    return made
+
+
+def test_the_units_of_the_record_are_those_that_were_asked_for(eager: PipelineMeasurement) -> None:
+    assert eager.units is not None
+    assert len(eager.units.wall_ns) == 14, "traced ones are not among them"
+    assert len(eager.opened_ns) == 1
+
+
+def test_spans_of_the_traced_units_add_up(eager: PipelineMeasurement) -> None:
+    found = profile_of(eager)
+    assert found.units == UNITS
+    spans = sum(line.span_ns for line in found.lines)
+    assert spans == pytest.approx(found.wall_ns, rel=0.05), "stamps in the trace are those of the clock"
+    assert {line.name for line in found.lines if line.kind == "phase"} >= {"denoise", "decode"}
+    assert found.cpu_ns > 0
+
+
+def test_operators_are_attributed_to_their_phases(eager: PipelineMeasurement) -> None:
+    found = profile_of(eager)
+    assert found.operators is not None
+    assert found.kernels is None
+    by_line = {(row.name, row.line): row.calls for row in found.operators.top}
+    assert any(name.startswith("aten::") and line == "denoise" for name, line in by_line)
+    assert any("conv" in name and line == "decode" for name, line in by_line)
+    busy = {line.name: line.busy_ns for line in found.lines}
+    assert busy["denoise"] > 0
+    for line in found.lines:
+        assert line.busy_ns <= line.span_ns
+    assert [(sight.slot, sight.sight) for sight in found.programs] == [("world", "inside"), ("stream", "inside")]
+    assert {line.name: line.programs for line in found.lines if line.programs} == {
+        "denoise": ("world.world",),
+        "decode": ("stream.stream",),
+    }
+
+
+def test_nothing_is_compiled_in_a_traced_unit(eager: PipelineMeasurement) -> None:
+    assert profile_of(eager).compiled == ()
+
+
+def test_parts_of_networks_that_run_in_eager_are_seen(eager: PipelineMeasurement) -> None:
+    parts = profile_of(eager).parts
+    assert {part.slot for part in parts} == {"world", "stream"}
+    assert {part.level for part in parts} <= {4, 5}
+    assert all(part.calls % UNITS == 0 and part.ns > 0 for part in parts)
+
+
+def test_memory_over_time_is_recorded(eager: PipelineMeasurement) -> None:
+    points = profile_of(eager).memory
+    assert len(points) > 2
+    assert [point.t_ns for point in points] == sorted(point.t_ns for point in points)
+    assert max(point.bytes for point in points) > 0
+
+
+def test_the_trace_is_of_tags_with_arguments(eager: PipelineMeasurement, folder: Path) -> None:
+    found = profile_of(eager)
+    assert found.trace is not None
+    assert found.trace.path == "traces/mix.json.gz"
+    every = events(folder / "eager")
+    ours = [event for event in every if event.get("pid") == "bakeoff" and event["ph"] == "X"]
+    names = [event["name"] for event in ours]
+    assert names.count("unit") == UNITS
+    assert names.count("call") == 3 * UNITS
+    assert [event["args"]["index"] for event in ours if event["name"] == "unit"] == [8, 9, 10]
+    assert any(event["ph"] == "C" for event in every)
+    assert not any(is_ours(event.get("name", "")) for event in every)
+    assert any(event.get("cat") == "cpu_op" for event in every)
+
+
+@NEEDS_COMPILER
+@LIBRARY_WARNINGS
+def test_a_compiled_program_is_a_region_whose_inside_is_not_visible(folder: Path, tmp_path: Path) -> None:
+    job = make_job(folder, {"world": "eager/fp32", "stream": "inductor/fp32"})
+    made, _ = run_mix(asking(job, tmp_path, level=5), tmp_path / "work")
+    found = profile_of(made)
+    assert [(sight.slot, sight.sight) for sight in found.programs] == [("world", "inside"), ("stream", "hidden")]
+    assert {part.slot for part in found.parts} == {"world"}
+    levels = {event["tid"] for event in events(tmp_path) if event.get("pid") == "bakeoff" and event["ph"] == "X"}
+    assert levels >= {1, 2, 3}
+
+
+def test_hooks_are_gone_afterwards() -> None:
+    """Tags must not stay in a module that another program of the slot runs."""
+    network = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())
+    from bakeoff.worker.pipeline.inside import parts_marked
+
+    with parts_marked({"slot": ("mine", [network])}, 4) as tags:
+        network(torch.zeros(1, 2))
+        assert [tag.path for tag in tags] == ["0", "1"]
+        assert network[0]._forward_hooks
+    assert not network[0]._forward_hooks
+    assert not network[0]._forward_pre_hooks
+
+
+def test_a_part_that_fails_closes_its_range() -> None:
+    from bakeoff.worker.pipeline.inside import parts_marked
+
+    network = torch.nn.Sequential(torch.nn.Linear(3, 2))
+    with parts_marked({"slot": ("mine", [network])}, 4), pytest.raises(RuntimeError):
+        network(torch.zeros(1, 2))
+
+
+def test_a_session_near_its_end_is_opened_anew(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Traced units are steady ones of one session."""
+    opened = []
+    from bakeoff.worker.pipeline.runner import LoopRunner
+
+    once = LoopRunner.open
+    monkeypatch.setattr(LoopRunner, "open", lambda self: (opened.append(self.next_unit), once(self))[1])
+    job = make_job(folder, EAGER)
+    before = traced.TracedPass._steady
+
+    def near_its_end(self: traced.TracedPass, units: int) -> None:
+        limited = replace(self.loop, max_units=self.runner.next_unit + units - 1)
+        before(replace(self, loop=limited), units)
+
+    monkeypatch.setattr(traced.TracedPass, "_steady", near_its_end)
+    made, _ = run_mix(asking(job, tmp_path), tmp_path / "work")
+    assert profile_of(made).units == UNITS
+    assert len(opened) >= 2
+    assert len(made.opened_ns) == 1, "openings of the traced pass are in no figure"
+
+
+def test_the_order_of_stamps_names_the_ranges_of_nsight(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(torch.cuda.nvtx, "range_push", lambda name: said.append(f"+{name}"))
+    monkeypatch.setattr(torch.cuda.nvtx, "range_pop", lambda: said.append("-"))
+    from bakeoff.worker.pipeline.clocks import HostClock
+
+    clock = marking.NvtxClock(HostClock(3), ["glue", "denoise"])
+    clock.begin()
+    clock.mark(1)
+    clock.mark(2)
+    clock.end()
+    assert said == ["+unit", "+glue", "-", "+denoise", "-", f"+{marking.UNNAMED}", "-", "-"]
+
+
+@pytest.mark.gpu
+def test_on_cuda_kernels_belong_to_phases_and_calls_overlap(tmp_path: Path) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    job = make_job(tmp_path / "made", EAGER, device="cuda")
+    made, _ = run_mix(
+        asking(job, tmp_path, memory=True, snapshot=str(tmp_path / "traces" / "m.pickle")), tmp_path / "work"
+    )
+    found = profile_of(made)
+    assert found.kernels is not None
+    assert {row.line for row in found.kernels.top} >= {"denoise", "decode"}
+    assert len(found.stepped_ns) == UNITS
+    assert found.snapshot is not None
+    assert found.snapshot.bytes > 0

@@ -1,0 +1,204 @@
+"""Settings of a profiler: a frozen dataclass, and its TOML or YAML file.
+
+Keys are those that users of such profilers know (Inferix, `ProfilingConfig`). Every key does what it says; a key that
+is not here is refused, so that a misspelt one is not ignored.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from importlib import import_module
+from math import isfinite
+from pathlib import Path
+from typing import Any, Literal, get_args, get_type_hints
+
+from bakeoff.models.errors import BakeoffError
+from bakeoff.models.types import Scalar
+
+ReportFormat = Literal["html", "json", "both"]
+SECTION = "profiling"
+"""The table of a file that holds the keys; a file may also have them at its top."""
+IGNORED = ("profile_inference_steps", "profile_vae_decode", "profile_text_encoding")
+"""Keys of Inferix that nothing there ever read: they are taken, and said to do nothing."""
+LEAST_INTERVAL_S, MOST_INTERVAL_S = 0.05, 3600.0
+MOST_TAGS, MOST_TAG_LETTERS = 64, 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What is recorded and shown. The defaults record nothing."""
+
+    enabled: bool = False
+    real_time_display: bool = False
+    """Show the unit, shares of phases, rates and memory while a session runs."""
+    display_interval: float = 5.0
+    """Seconds."""
+    gpu_monitor_interval: float = 0.5
+    """Seconds between samples of a GPU."""
+    cpu_monitor_interval: float = 1.0
+    monitor_gpu_memory: bool = True
+    monitor_gpu_utilization: bool = True
+    """Share of the last sample period in which some kernel ran, and SM activity where the card tells it."""
+    monitor_gpu_temperature: bool = True
+    monitor_gpu_power: bool = True
+    """Power, its limit, energy, clocks and reasons for lower clocks."""
+    monitor_cpu_usage: bool = True
+    """Of the process and all it started."""
+    monitor_system_memory: bool = True
+    generate_final_report: bool = True
+    """Write the page or JSON at the end of a session; the record is written in any case."""
+    report_format: ReportFormat = "both"
+    save_raw_data: bool = False
+    """Write every sample of the monitors beside the record."""
+    output_dir: str = "profiles"
+    max_data_points: int = 2_000
+    """Of a series; neighbours merge beyond it."""
+    profile_diffusion_steps: bool = True
+    """Record steps, the finest level."""
+    profile_block_computation: bool = True
+    """Record units."""
+    profile_model_parameters: bool = True
+    overhead_limit: float = 0.01
+    """Share of a unit that recording may take; above it the finest level is dropped and said."""
+    session_tags: Mapping[str, Scalar] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Raises BakeoffError, code bad-option, for a value that a key does not take."""
+        for key, kind in get_type_hints(Settings).items():
+            _check(key, kind, getattr(self, key))
+        check_tags(self.session_tags)
+
+    @classmethod
+    def development(cls) -> "Settings":
+        """Everything, often."""
+        return cls(
+            enabled=True,
+            real_time_display=True,
+            display_interval=1.0,
+            gpu_monitor_interval=0.1,
+            cpu_monitor_interval=0.5,
+            save_raw_data=True,
+            output_dir="debug_profiling",
+            session_tags={"mode": "debug", "detailed_analysis": True},
+        )
+
+    @classmethod
+    def production(cls) -> "Settings":
+        """What costs least: memory and use of the GPU once a second, JSON at the end."""
+        return cls(
+            enabled=True,
+            gpu_monitor_interval=1.0,
+            cpu_monitor_interval=2.0,
+            monitor_gpu_temperature=False,
+            monitor_gpu_power=False,
+            monitor_cpu_usage=False,
+            report_format="json",
+            output_dir="production_profiling",
+            max_data_points=5_000,
+            session_tags={"mode": "production", "minimal_overhead": True},
+        )
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Settings":
+        """Settings from a .toml, .yaml or .yml file.
+
+        Raises BakeoffError where the file cannot be read, has an unknown key or a wrong value, or needs PyYAML.
+        """
+        return cls.from_mapping(_read(Path(path)), str(path))
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any], origin: str = "settings") -> "Settings":
+        """Settings from keys at the top of a mapping, or in its table `profiling`. Raises BakeoffError as `load`."""
+        found = dict(values)
+        if SECTION in found:
+            inner = found.pop(SECTION)
+            if found or not isinstance(inner, Mapping):
+                stray = ", ".join(found) or SECTION
+                text = f"{origin}: {SECTION} must be a table, and all keys must be in it; move {stray}"
+                raise BakeoffError(text, "bad-option")
+            found = dict(inner)
+        known = {each.name for each in fields(cls)}
+        unknown = sorted(str(key) for key in found if key not in known and key not in IGNORED)
+        if unknown:
+            raise BakeoffError(
+                f"{origin}: unknown key {', '.join(unknown)}; known: {', '.join(sorted(known))}", "bad-option"
+            )
+        for key in ("display_interval", "gpu_monitor_interval", "cpu_monitor_interval", "overhead_limit"):
+            if type(found.get(key)) is int:
+                found[key] = float(found[key])
+        return cls(**{key: value for key, value in found.items() if key in known})
+
+    def tagged(self, tags: Mapping[str, Scalar]) -> "Settings":
+        """The same with these tags besides its own. Raises BakeoffError for tags that cannot be kept."""
+        return replace(self, session_tags={**self.session_tags, **tags})
+
+
+def ignored_keys(values: Mapping[str, Any]) -> tuple[str, ...]:
+    """Those of a mapping that do nothing, for one warning."""
+    inner = values.get(SECTION, values)
+    return tuple(key for key in IGNORED if isinstance(inner, Mapping) and key in inner)
+
+
+def check_tags(tags: Mapping[str, Any]) -> None:
+    """Raises BakeoffError for tags that are too many or too long, or whose values are no plain ones."""
+    if len(tags) > MOST_TAGS:
+        raise BakeoffError(f"{len(tags)} tags; give at most {MOST_TAGS}", "bad-option")
+    for key, value in tags.items():
+        if not isinstance(key, str) or not isinstance(value, str | int | float | bool | None):
+            text = f"tag {key!r} is of type {type(value).__name__}; give text, a number, a truth or nothing"
+            raise BakeoffError(text, "bad-option")
+        if isinstance(value, float) and not isfinite(value):
+            raise BakeoffError(f"tag {key!r} is {value}; give a finite number", "bad-option")
+        if len(key) > MOST_TAG_LETTERS or len(str(value)) > MOST_TAG_LETTERS:
+            raise BakeoffError(f"tag {key[:40]!r} is longer than {MOST_TAG_LETTERS} characters", "bad-option")
+
+
+def _check(key: str, kind: Any, value: object) -> None:
+    if kind is bool and type(value) is not bool:
+        raise _wrong(key, value, "true or false")
+    if kind is str and (not isinstance(value, str) or not value or "\0" in value):
+        raise _wrong(key, value, "text")
+    if kind is ReportFormat and value not in get_args(ReportFormat):
+        raise _wrong(key, value, "html, json or both")
+    if kind is int and (type(value) is not int or not 2 <= value <= 1_000_000):
+        raise _wrong(key, value, "a whole number from 2 to 1000000")
+    if kind is float:
+        least, most = (0.0, 1.0) if key == "overhead_limit" else (LEAST_INTERVAL_S, MOST_INTERVAL_S)
+        if type(value) is not float or not least <= value <= most:
+            raise _wrong(key, value, f"a number from {least:g} to {most:g}")
+    if key == "session_tags" and not isinstance(value, Mapping):
+        raise _wrong(key, value, "a table of tags")
+
+
+def _wrong(key: str, value: object, wanted: str) -> BakeoffError:
+    return BakeoffError(f"{key} is {value!r:.80}; give {wanted}", "bad-option")
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        text = f"settings {path} cannot be read: {error.strerror}; give a .toml or .yaml file"
+        raise BakeoffError(text, "not-readable") from error
+    if path.suffix in (".yaml", ".yml"):
+        return _yaml(path, data)
+    try:
+        return tomllib.loads(data.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BakeoffError(f"settings {path} are no TOML: {error}", "bad-option") from error
+
+
+def _yaml(path: Path, data: bytes) -> Mapping[str, Any]:
+    try:
+        yaml: Any = import_module("yaml")
+    except ModuleNotFoundError as error:
+        text = f"settings {path} need PyYAML; install it with: pip install pyyaml, or write them as TOML"
+        raise BakeoffError(text, "missing-library") from error
+    try:
+        found = yaml.safe_load(data)
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        lines = str(error).splitlines()
+        raise BakeoffError(f"settings {path} are no YAML: {lines[0] if lines else error}", "bad-option") from error
+    if not isinstance(found, Mapping):
+        raise BakeoffError(f"settings {path} hold no keys; write them as key: value", "bad-option")
+    return found

@@ -12,7 +12,7 @@ def render(plan: Estimate) -> str:
             line.variant,
             *([line.build_number] if plan.builds > 1 else []),
             *([line.process] if plan.processes > 1 else []),
-            line.settled or f"{line.seconds:.0f}",
+            line.settled.partition(":")[0] or f"{line.seconds:.0f}",
             line.seconds_from,
             line.memory_bytes // MIB,
             line.disk_bytes // MIB,
@@ -24,4 +24,6 @@ def render(plan: Estimate) -> str:
     body = tabulate(rows, headers=headers, disable_numparse=True)
     builds = f" ({plan.builds} builds of each compiled variant)" if plan.builds > 1 else ""
     total = f"about {plan.seconds / 60:.1f} minutes, {plan.disk_bytes // MIB} MiB of disk"
-    return f"{body}\n\n{len(plan.lines)} rows{builds}, {total}, finals included"
+    settled = "\n".join(dict.fromkeys(f"{line.variant}: {line.settled}" for line in plan.lines if line.settled))
+    parts = [body, *([settled] if settled else []), f"{len(plan.lines)} rows{builds}, {total}, finals included"]
+    return "\n\n".join(parts)

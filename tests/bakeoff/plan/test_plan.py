@@ -547,6 +547,14 @@ class TestBuilds:
             "toy:tiny.world/inductor/fp32@cpu, build 2 of 2",
         ]
 
+    def test_a_dry_run_says_below_the_table_why_a_row_does_not_run(self, tmp_path: Path) -> None:
+        request = Request("toy", backends=("eager", "cudagraph"), device="cpu")
+        text = plan.render(estimate(make_plan(request), tmp_path))
+        table, reasons, _ = text.split("\n\n")
+        assert re.search(r"cudagraph\S+ +unsupported ", table)
+        assert "runs on cuda" not in table
+        assert "cudagraph runs on cuda, not on cpu" in reasons
+
     def test_dry_run_counts_them(self, tmp_path: Path) -> None:
         request = Request("toy", backends=("eager", "inductor[]"), dtypes=("fp32",), final_s=0.0)
         once = estimate(make_plan(request), tmp_path)

@@ -3,7 +3,6 @@
 The trace of the record that predicts the program's time is used where there is one: it is of the same machine and code.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from bakeoff.backends import resolve_backend
@@ -30,11 +29,6 @@ def with_sights(session: PipelineSession, mix: MixPlan, measurement: PipelineMea
         for sight in profile.programs
     )
     return replace(measurement, profile=replace(profile, programs=sights))
-
-
-def unseen(sights: Sequence[ProgramSight]) -> list[str]:
-    """Programs whose inside nothing shows, as `slot.program`."""
-    return [f"{sight.slot}.{sight.program}" for sight in sights if sight.sight == "hidden"]
 
 
 def _seen(session: PipelineSession, mix: MixPlan, program: MixProgram, sight: ProgramSight) -> ProgramSight:

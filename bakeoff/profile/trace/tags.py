@@ -80,8 +80,6 @@ TAGS: Sequence[Tag] = (
     Tag("submodule", 5, "a part of a part that is not in this list", ("path",)),
 )
 """Every name that a trace of ours can hold, outermost first."""
-COUNTERS: Sequence[str] = ("allocated MiB",)
-"""Tracks of numbers over time."""
 _BY_NAME: Mapping[str, Tag] = {tag.name: tag for tag in TAGS}
 
 _PATHS: Mapping[str, Sequence[tuple[str, str]]] = {

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +14,22 @@ if TYPE_CHECKING:
     from bakeoff.pipeline.request import PipelineRequest
     from bakeoff.pipeline.run import Done
     from bakeoff.record.store import StoredPipeline
+
+Preset = Annotated[str | None, typer.Option(help="Preset (default: the pipeline's for the device).")]
+Options = Annotated[list[str] | None, typer.Option(help="Of the pipeline, as in steps=10.")]
+Minutes = Annotated[float, typer.Option(help="The rounds of all mixes end after this time.")]
+Device = Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda where there is one).")]
+Threads = Annotated[int, typer.Option(help="CPU threads (default: all cores).")]
+Seed = Annotated[int, typer.Option(help="Seed of the random weights.")]
+InputSeed = Annotated[int, typer.Option(help="Seed of noise, actions and conditions.")]
+Checkpoints = Annotated[list[str] | None, typer.Option(help="Weights of a slot: SLOT=FILE.")]
+Deadline = Annotated[
+    float | None, typer.Option(help="Seconds a build may take (default: 600; 1200 for a GiB of weights and more).")
+]
+Note = Annotated[str, typer.Option(help="Goes into the records and the history.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Finish the newest unfinished run of this plan.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would run.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Exit 1 if any mix is not ok.")]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,33 +5,48 @@ from typing import Annotated
 import typer
 
 from bakeoff.cli.common import Json, Runs, app, named, records_folder, short
-from bakeoff.cli.mixes import Manner, find_user_code, run_mixes
+from bakeoff.cli.mixes import (
+    Checkpoints,
+    Deadline,
+    Device,
+    DryRun,
+    InputSeed,
+    Manner,
+    Minutes,
+    Note,
+    Options,
+    Preset,
+    Resume,
+    Seed,
+    Strict,
+    Threads,
+    find_user_code,
+    run_mixes,
+)
 
 
 @app.command()
 def pipeline(
     name: Annotated[str, typer.Argument(metavar="PIPELINE", help="owl, matrix, toy, or package.module:PIPELINE.")],
-    preset: Annotated[str | None, typer.Option(help="Preset (default: the pipeline's for the device).")] = None,
+    preset: Preset = None,
     mix: Annotated[
         list[str] | None,
         typer.Option(help="eager, best, best-full (no quantised slots), or as in wm=inductor/bf16,image=eager/fp32."),
     ] = None,
-    option: Annotated[list[str] | None, typer.Option(help="Of the pipeline, as in steps=10.")] = None,
+    option: Options = None,
     units: Annotated[int, typer.Option(help="Steady units of each mix.")] = 20,
-    minutes: Annotated[float, typer.Option(help="The rounds of all mixes end after this time.")] = 10.0,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda where there is one).")] = None,
-    threads: Annotated[int, typer.Option(help="CPU threads (default: all cores).")] = 0,
-    seed: Annotated[int, typer.Option(help="Seed of the random weights.")] = 0,
-    input_seed: Annotated[int, typer.Option(help="Seed of noise, actions and conditions.")] = 0,
-    checkpoint: Annotated[list[str] | None, typer.Option(help="Weights of a slot: SLOT=FILE.")] = None,
-    deadline: Annotated[
-        float | None, typer.Option(help="Seconds a build may take (default: 600; 1200 for a GiB of weights and more).")
-    ] = None,
+    minutes: Minutes = 10.0,
+    device: Device = None,
+    threads: Threads = 0,
+    seed: Seed = 0,
+    input_seed: InputSeed = 0,
+    checkpoint: Checkpoints = None,
+    deadline: Deadline = None,
     runs: Runs = None,
-    note: Annotated[str, typer.Option(help="Goes into the records and the history.")] = "",
-    resume: Annotated[bool, typer.Option("--resume", help="Finish the newest unfinished run of this plan.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run.")] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit 1 if any mix is not ok.")] = False,
+    note: Note = "",
+    resume: Resume = False,
+    dry_run: DryRun = False,
+    strict: Strict = False,
     as_json: Json = False,
 ) -> None:
     """Run whole frames with a mix of variants, unit by unit beside others, and record where the time goes."""

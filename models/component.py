@@ -12,7 +12,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from bakeoff.models.errors import BakeoffError
 
-Draw = Literal["normal", "uniform", "binary"]
+Draw = Literal["normal", "uniform", "binary"] | tuple[float, ...]
+"""How values are drawn: N(0, 1), U[0, 1), fair 0/1, or one of the given values with equal chance."""
 Signal = Literal["", "picture", "audio"]
 Layer = Literal["linear", "conv1d", "conv2d", "conv3d", "attention"]
 """Kinds of layers, by torch.nn's classes, and torch's attention function: what quantisers and attention kernels can do
@@ -41,7 +42,7 @@ class TensorSpec:
     name: str
     shape: tuple[int, ...]
     draw: Draw = "normal"
-    """How a benchmark input is drawn: N(0, 1), U[0, 1) or fair 0/1."""
+    """How a benchmark input is drawn."""
     keep_fp32: bool = False
     """Stays fp32 in half-precision variants: inputs of a sine or cosine, and outputs that are fp32 in any variant.
     With t and mouse rounded to bf16 the relative RMS error of the world model is 0.42 instead of 0.01."""

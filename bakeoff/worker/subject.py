@@ -122,6 +122,8 @@ def _draw_set(workload: Workload, seed: int, index: int) -> dict[str, Tensor]:
 def draw(spec: TensorSpec, key: str) -> Tensor:
     """A benchmark input in fp32; depends on its spec and `key` only."""
     generator = torch.Generator().manual_seed(int.from_bytes(hashlib.sha256(key.encode()).digest()[:7]))
+    if isinstance(spec.draw, tuple):
+        return torch.tensor(spec.draw)[torch.randint(0, len(spec.draw), spec.shape, generator=generator)]
     if spec.draw == "uniform":
         return torch.rand(spec.shape, generator=generator)
     if spec.draw == "binary":

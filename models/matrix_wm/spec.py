@@ -215,7 +215,8 @@ def workload(config: Config, name: str, batch: int) -> Workload:
     else:
         # The layer that stops at its keys and values computes no attention.
         attending = config.n_layers - is_context(name)
-        inputs = (*_block(config, batch), *_cross(config, batch, attending))
+        drawn_timesteps = (0.0,) if is_context(name) else timesteps(config)
+        inputs = (*_block(config, batch, drawn_timesteps), *_cross(config, batch, attending))
         if not is_first(name):
             inputs += _history(config, batch, attending)
         outputs = _history(config, batch, config.n_layers) if is_context(name) else (_latents("flow", config, batch),)
@@ -256,12 +257,14 @@ def _latents(name: str, config: Config, batch: int, channels: int = LATENT_CHANN
     return TensorSpec(name, (batch, channels, FRAMES_PER_BLOCK, config.latent_height, config.latent_width))
 
 
-def _block(config: Config, batch: int) -> tuple[TensorSpec, ...]:
+def _block(config: Config, batch: int, drawn_timesteps: tuple[float, ...]) -> tuple[TensorSpec, ...]:
+    """The inputs of a pass over a block. A variant that is right for small timesteps alone would pass a check with
+    t below 1, so `t` is drawn from those that a rollout has."""
     mouse = (TensorSpec("mouse", (batch, ACTION_ROWS, config.mouse_dim)),) if config.mouse_dim else ()
     return (
         _latents("x", config, batch),
         _latents("cond", config, batch, CONDITION_CHANNELS),
-        TensorSpec("t", (batch, FRAMES_PER_BLOCK), "uniform", keep_fp32=True),
+        TensorSpec("t", (batch, FRAMES_PER_BLOCK), drawn_timesteps, keep_fp32=True),
         *mouse,
         TensorSpec("keyboard", (batch, ACTION_ROWS, config.keyboard_dim), "binary"),
         *(

@@ -193,7 +193,13 @@ def _about(loaded: LoadedSubject, dtype: str, wanted: Mapping[str, Tensor]) -> P
         summary=workload.summary,
         file="",
         constants=(),
-        inputs=ports(workload.inputs, {spec.name: _VALUES[spec.draw] for spec in workload.inputs}),
+        inputs=ports(workload.inputs, {spec.name: _values(spec) for spec in workload.inputs}),
         outputs=ports(workload.outputs, ranges),
         frames_per_call=workload.frames_per_call,
     )
+
+
+def _values(spec: TensorSpec) -> str:
+    if isinstance(spec.draw, tuple):
+        return " or ".join(f"{value:.6g}" for value in spec.draw)
+    return _VALUES[spec.draw]

@@ -1,10 +1,10 @@
 # Everything lives in .venv; a target that needs it makes it, and does nothing when nothing changed.
 #   make sweep MODEL=wm [PRESET= WORKLOAD= BACKENDS= DTYPE= DEVICE= SUITE=full PROCESSES=5 BUILDS=3 NOTE= RESUME=1
-#                        CHECKPOINT=FILE BATCH=2 THREADS=4 DEADLINE=3600]
+#                        CHECKPOINT=FILE BATCH=2 THREADS=4 DEADLINE=3600 MONITOR=1]
 #   make pipeline [MODEL=owl|matrix] [UNITS=20 MIX='best wm=inductor/bf16' PRESET= OPTIONS='steps=10' MINUTES= DEVICE=
-#                 THREADS= DEADLINE= NOTE= RESUME=1]: whole frames, with one variant for each component
+#                 THREADS= DEADLINE= NOTE= RESUME=1 MONITOR=1]: whole frames, with one variant for each component
 #   make profile [MODEL=matrix|owl|wm:200m.step] [LEVEL=3 UNITS=20 TRACED=5 MIX='eager best' TRACE=FOLDER MEMORY=1 COMPILER=1
-#                 PRESET= OPTIONS= DEVICE= THREADS= NOTE= RESUME=1]: where the time goes, and what could be gained
+#                 PRESET= OPTIONS= DEVICE= THREADS= NOTE= RESUME=1 MONITOR=1]: where the time goes, and what could be gained
 #   make export MODEL=wm BACKEND=aoti [TO=artifacts/... PRESET= WORKLOAD= DTYPE= DEVICE= CHECKPOINT= FORCE=1]
 #   make table MODEL=wm | report | publish [MACHINE=NAME|ID|all]: of this machine's records, unless MACHINE says whose
 #   make test | lint | selftest [QUICK=1] | history | doctor | list
@@ -53,7 +53,7 @@ sweep: $(READY)
 		$(if $(PROCESSES),--processes '$(PROCESSES)') $(if $(BUILDS),--builds '$(BUILDS)') \
 		$(if $(CHECKPOINT),--checkpoint '$(CHECKPOINT)') $(if $(BATCH),--batch '$(BATCH)') \
 		$(if $(THREADS),--threads '$(THREADS)') $(if $(DEADLINE),--deadline '$(DEADLINE)') \
-		$(if $(NOTE),--note '$(NOTE)') $(if $(RESUME),--resume)
+		$(if $(NOTE),--note '$(NOTE)') $(if $(RESUME),--resume) $(if $(MONITOR),--monitor)
 
 pipeline: $(READY)
 	@$(BIN)/bakeoff pipeline '$(PIPELINE)' \
@@ -61,7 +61,7 @@ pipeline: $(READY)
 		$(foreach option,$(OPTIONS),--option '$(option)') $(if $(UNITS),--units '$(UNITS)') \
 		$(if $(MINUTES),--minutes '$(MINUTES)') $(if $(DEVICE),--device '$(DEVICE)') \
 		$(if $(THREADS),--threads '$(THREADS)') $(if $(DEADLINE),--deadline '$(DEADLINE)') \
-		$(if $(NOTE),--note '$(NOTE)') $(if $(RESUME),--resume)
+		$(if $(NOTE),--note '$(NOTE)') $(if $(RESUME),--resume) $(if $(MONITOR),--monitor)
 
 profile: $(READY)
 	@$(BIN)/bakeoff profile '$(PIPELINE)' \
@@ -69,7 +69,8 @@ profile: $(READY)
 		$(if $(PRESET),--preset '$(PRESET)') $(foreach mix,$(MIX),--mix '$(mix)') \
 		$(foreach option,$(OPTIONS),--option '$(option)') $(if $(TRACE),--trace '$(TRACE)') \
 		$(if $(MEMORY),--memory) $(if $(COMPILER),--compiler) $(if $(DEVICE),--device '$(DEVICE)') \
-		$(if $(THREADS),--threads '$(THREADS)') $(if $(NOTE),--note '$(NOTE)') $(if $(RESUME),--resume)
+		$(if $(THREADS),--threads '$(THREADS)') $(if $(NOTE),--note '$(NOTE)') $(if $(RESUME),--resume) \
+		$(if $(MONITOR),--monitor)
 
 export: $(READY)
 	@$(BIN)/bakeoff export '$(MODEL)' $(if $(BACKEND),--backend '$(BACKEND)') $(if $(TO),--to '$(TO)') \

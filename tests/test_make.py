@@ -199,6 +199,12 @@ def test_a_pipeline_takes_mixes_and_has_a_model_of_its_own(plain: Checkout) -> N
     assert "--" not in plainly.partition("'owl'")[2]
 
 
+def test_what_is_measured_can_be_watched(plain: Checkout) -> None:
+    for target in ("sweep", "pipeline", "profile"):
+        assert "--monitor" in plain.make("-n", target, "MONITOR=1").stdout
+        assert "--monitor" not in plain.make("-n", target).stdout
+
+
 def test_replaces_the_cpu_builds_when_a_gpu_appears(plain: Checkout) -> None:
     plain.installs("install")
     script(plain.folder / "programs" / "nvidia-smi", NVIDIA_SMI)

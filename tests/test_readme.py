@@ -16,7 +16,7 @@ from bakeoff.report.markdown import files, readme
 
 ROOT = Path(__file__).parent.parent
 RUNS = ROOT / "runs"
-PAGES = ("README.md", "CONTRIBUTING.md")
+PAGES = ("README.md", "CONTRIBUTING.md", "docs/sessions.md")
 
 
 def _code(page: str) -> list[str]:
@@ -127,7 +127,9 @@ def test_files_that_are_linked_or_named_exist(page: str) -> None:
     outside = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
     linked = [target for target in re.findall(r"\]\(([^)#]+)\)", outside) if "://" not in target]
     named = re.findall(r"`((?:bakeoff|backends|models|tests|tools|runs)/[\w./-]*)`", outside)
-    missing = [name for name in {*linked, *named} if not (ROOT / name).exists()]
+    folder = (ROOT / page).parent
+    missing = [name for name in linked if not (folder / name).exists()]
+    missing += [name for name in named if not (ROOT / name).exists()]
     assert missing == []
 
 

@@ -11,12 +11,25 @@ import contextlib
 import os
 import sys
 
-from bakeoff.cli import artifacts, cache, check, compare, pages, pipeline, profile, reports, sweep
+from bakeoff.cli import artifacts, cache, check, compare, pages, pipeline, profile, reports, session, sweep
 from bakeoff.cli.common import app, error_line, say
 from bakeoff.cli.signals import ending_signals
 from bakeoff.models.errors import BakeoffError
 
-__all__ = ["app", "artifacts", "cache", "check", "compare", "main", "pages", "pipeline", "profile", "reports", "sweep"]
+__all__ = [
+    "app",
+    "artifacts",
+    "cache",
+    "check",
+    "compare",
+    "main",
+    "pages",
+    "pipeline",
+    "profile",
+    "reports",
+    "session",
+    "sweep",
+]
 
 
 def main() -> None:

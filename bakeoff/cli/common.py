@@ -26,6 +26,9 @@ _LONGEST = 700
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else on stdout.")]
 Runs = Annotated[str | None, typer.Option("--runs", help="Folder of records (default: runs/ of the checkout).")]
 
+Monitor = Annotated[
+    bool, typer.Option("--monitor", help="Watch GPU, CPU and memory of each worker from a process beside it.")
+]
 Machines = Annotated[
     list[str] | None,
     typer.Option("--machine", help="Name or id of a machine, or all; comma-separated (default: this machine)."),

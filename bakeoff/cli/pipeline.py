@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from bakeoff.cli.common import Json, Runs, app, named, records_folder, short
+from bakeoff.cli.common import Json, Monitor, Runs, app, named, records_folder, short
 from bakeoff.cli.mixes import (
     Checkpoints,
     Deadline,
@@ -42,6 +42,7 @@ def pipeline(
     input_seed: InputSeed = 0,
     checkpoint: Checkpoints = None,
     deadline: Deadline = None,
+    monitor: Monitor = False,
     runs: Runs = None,
     note: Note = "",
     resume: Resume = False,
@@ -70,6 +71,7 @@ def pipeline(
         weight_seed=seed,
         input_seed=input_seed,
         checkpoints=tuple(named("--checkpoint", text) for text in checkpoint or []),
+        monitor=monitor,
     )
     if deadline is not None:
         request = replace(request, policy=with_deadline(request.policy, deadline))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bakeoff.cli.common import Json, Runs, app, named, print_text, records_folder, say, short
+from bakeoff.cli.common import Json, Monitor, Runs, app, named, print_text, records_folder, say, short
 from bakeoff.cli.mixes import (
     Checkpoints,
     Deadline,
@@ -76,6 +76,7 @@ def profile(
     input_seed: InputSeed = 0,
     checkpoint: Checkpoints = None,
     deadline: Deadline = None,
+    monitor: Monitor = False,
     runs: Runs = None,
     note: Note = "",
     resume: Resume = False,
@@ -115,6 +116,7 @@ def profile(
         weight_seed=seed,
         input_seed=input_seed,
         checkpoints=tuple(named("--checkpoint", text) for text in checkpoint or []),
+        monitor=monitor,
         profile=ProfileOptions(level=level, units=traced, top=top, memory=memory, compiler=compiler, capture=capture),
     )
     if deadline is not None:

@@ -6,7 +6,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bakeoff.cli.common import Json, Runs, app, fail, named, names, print_json, print_text, records_folder, short, warn
+from bakeoff.cli.common import (
+    Json,
+    Monitor,
+    Runs,
+    app,
+    fail,
+    named,
+    names,
+    print_json,
+    print_text,
+    records_folder,
+    short,
+    warn,
+)
 from bakeoff.models.errors import BakeoffError
 
 if TYPE_CHECKING:
@@ -32,6 +45,7 @@ def sweep(
     deadline: Annotated[
         float | None, typer.Option(help="Seconds a build may take (default: 600; 1200 for a GiB of weights and more).")
     ] = None,
+    monitor: Monitor = False,
     final: Annotated[bool, typer.Option(help="Measure the two best rows against each other at the end.")] = True,
     runs: Runs = None,
     note: Annotated[str, typer.Option(help="Goes into the records and the history.")] = "",
@@ -80,6 +94,7 @@ def sweep(
         processes=processes,
         builds=builds,
         final_s=FINAL_S if final else 0.0,
+        monitor=monitor,
     )
     if deadline is not None:
         request = replace(request, policy=with_deadline(request.policy, deadline))

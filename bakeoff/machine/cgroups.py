@@ -6,6 +6,7 @@ limit of any group up to the root of the mounted tree holds; a container sees th
 
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 ROOT = Path("/")
@@ -27,21 +28,46 @@ def cpu_quota(root: Path = ROOT) -> float | None:
     return min(found, default=None)
 
 
-def available_bytes(root: Path = ROOT) -> int | None:
-    """Memory that this process may still take before its groups' limits; None where there is no limit.
+@dataclass(frozen=True, slots=True)
+class MemoryLimit:
+    """A control group whose memory is limited."""
 
-    In v2 the lower of memory.max (allocations fail) and memory.high (they are throttled). Files' pages that were not
-    used lately count as free: the kernel drops them before it refuses memory.
+    group: Path
+    limit_bytes: int
+
+    def used_bytes(self) -> int | None:
+        """What its processes take now; None where it does not tell.
+
+        Files' pages that were not used lately are left out: the kernel drops them before it refuses memory.
+        """
+        used = [_bytes_of(self.group / name) for name in ("memory.current", "memory.usage_in_bytes")]
+        taken = next((value for value in used if value is not None), None)
+        return None if taken is None else max(0, taken - _droppable_bytes(self.group))
+
+
+def available_bytes(root: Path = ROOT) -> int | None:
+    """Memory that this process may still take before its groups' limits; None where there is no limit."""
+    return min((left for left, _ in _limits(root)), default=None)
+
+
+def tightest_limit(root: Path = ROOT) -> MemoryLimit | None:
+    """The limit that this process would meet first; None where there is none."""
+    return min(_limits(root), key=lambda found: found[0], default=(0, None))[1]
+
+
+def _limits(root: Path) -> Iterator[tuple[int, MemoryLimit]]:
+    """Limits, and what is left before each.
+
+    In v2 the lower of memory.max (allocations fail) and memory.high (they are throttled).
     """
-    found = []
     for group in _groups("memory", root):
         limits = [_bytes_of(group / name) for name in ("memory.max", "memory.high", "memory.limit_in_bytes")]
         known = [limit for limit in limits if limit is not None and limit < _LEAST_LIMIT_BYTES]
-        used = [_bytes_of(group / name) for name in ("memory.current", "memory.usage_in_bytes")]
-        taken = next((value for value in used if value is not None), None)
-        if known and taken is not None:
-            found.append(max(0, min(known) - max(0, taken - _droppable_bytes(group))))
-    return min(found, default=None)
+        if known:
+            found = MemoryLimit(group, min(known))
+            used = found.used_bytes()
+            if used is not None:
+                yield max(0, found.limit_bytes - used), found
 
 
 def cpu_wait_us(root: Path = ROOT) -> int | None:

@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import os
+import re
 import tempfile
 from pathlib import Path
 
@@ -44,3 +45,8 @@ def write_atomically(path: Path, data: bytes) -> None:
 def digest(value: object) -> str:
     """Hash of any value that msgspec encodes, 16 hexadecimal digits; equal values give equal hashes."""
     return hashlib.sha256(msgspec.json.encode(value, order="sorted")).hexdigest()[:16]
+
+
+def slug(text: str) -> str:
+    """A part of a file name: lower-case letters, digits and dashes, at most 100 characters; "" where none is left."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:100]

@@ -20,6 +20,7 @@ from bakeoff.record.selftest_stamp import read_stamp
 from bakeoff.record.source import backend_source, code_hash, component_hash, instrument_hash, loop_hash
 from bakeoff.record.store import now
 from bakeoff.sweep.assemble import ended_status, ending
+from bakeoff.sweep.watch import NOT_WATCHED, Watched
 
 How = Literal["alone", "interleaved", "in turn"]
 
@@ -32,8 +33,9 @@ def make_record(
     blocks: Sequence[Block] = (),
     span_s: float = 0.0,
     findings: Sequence[Finding] = (),
+    watched: Watched = NOT_WATCHED,
 ) -> PipelineRecord:
-    """The record of one mix, whatever came of it; `findings` are those of the rounds."""
+    """The record of one mix, whatever came of it; `findings` are those of the rounds, `watched` a monitor's."""
     plan = session.plan
     request, loop, subject = plan.request, plan.loop, plan.subject
     configs = {slot: component.preset(loop.presets[slot]).config for slot, component in plan.components.items()}
@@ -62,7 +64,7 @@ def make_record(
             slot: f"{Path(file).name}, sha256 {plan.checkpoint_hashes[slot]}"
             for slot, file in subject.checkpoints.items()
         },
-        measurement=_measurement(session, mix, outcome, blocks, span_s, findings),
+        measurement=_measurement(session, mix, outcome, blocks, span_s, (*findings, *watched.findings)),
         host=host.read_host(),
         load_before=round(session.load, 2),
         environment=recorded_environment(mix.environment),
@@ -78,6 +80,8 @@ def make_record(
         note=session.note,
         selftest=read_stamp(),
         phase_s={phase: round(seconds, 3) for phase, seconds in outcome.phase_s.items()},
+        monitored=watched.monitored,
+        monitored_window_ns=watched.window_ns,
     )
 
 

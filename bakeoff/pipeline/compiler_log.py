@@ -5,6 +5,7 @@ Sources: torch/_logging/_internal.py; tlparse 0.4.
 
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from bakeoff.record.pipeline import PipelineMeasurement
 from bakeoff.sweep.row import measure_job
 
 _OUTPUT, _SECONDS = "tl_out", 300
-HOW = "pip install tlparse, then: tlparse LOG -o tl_out --no-browser"
+HOW = "pip install tlparse and profile again, or read the log elsewhere: tlparse LOG -o tl_out --no-browser"
 
 
 def with_compiler_log(session: PipelineSession, mix: MixPlan, measurement: PipelineMeasurement) -> PipelineMeasurement:
@@ -71,7 +72,7 @@ def _environment(folder: Path) -> dict[str, str]:
 
 def _parsed(log: Path, folder: Path) -> list[str]:
     """Let tlparse make its pages; what it cannot do is said, and the log stays."""
-    tool = shutil.which("tlparse")
+    tool = shutil.which("tlparse") or shutil.which("tlparse", path=Path(sys.executable).parent)
     if tool is None:
         return [f"tlparse is not installed: {HOW}"]
     command = [tool, str(log), "-o", str(folder / _OUTPUT), "--no-browser", "--overwrite"]

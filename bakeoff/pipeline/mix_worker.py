@@ -8,15 +8,16 @@ from bakeoff.machine import build_cache, host
 from bakeoff.pipeline.mixes import MixPlan
 from bakeoff.pipeline.session import PipelineSession
 from bakeoff.process.jobs import PipelineJob, SlotProgramJob
-from bakeoff.process.phases import Block
+from bakeoff.process.phases import Block, Phase
 from bakeoff.process.supervisor import Event, LiveWorker, Outcome
 from bakeoff.record.pipeline import PipelineMeasurement
 from bakeoff.record.schema import MEASURED
 from bakeoff.record.store import now
 from bakeoff.sweep.references import References
 from bakeoff.sweep.row import measure_job
+from bakeoff.sweep.watch import Watched, WorkerWatch
 
-UNIT = "unit"
+UNIT: Phase = "unit"
 """The command that asks for one unit of the loop."""
 
 
@@ -61,7 +62,9 @@ class MixWorker:
             heap_offset_bytes=heap_offset,
             profile=session.profile_of(mix),
         )
-        self._worker = LiveWorker(job, replace(session.launch_of(mix), on_event=self._on_event))
+        launch = replace(session.launch_of(mix), on_event=self._on_event)
+        self._watch = WorkerWatch(launch, (UNIT,), session.plan.request.monitor)
+        self._worker = LiveWorker(job, self._watch.launch)
 
     def __enter__(self) -> "MixWorker":
         self._worker.__enter__()
@@ -69,11 +72,17 @@ class MixWorker:
 
     def __exit__(self, *error: object) -> None:
         self._worker.__exit__(None, None, None)
+        self._watch.stop()
 
     def _on_event(self, event: Event) -> None:
         if event.phase not in (UNIT, "opening"):  # the rounds are what is said of them
             detail = f"{self.mix.label} {event.detail}".strip()
             self._session.progress.event(Event(event.phase, detail))
+
+    @property
+    def watched(self) -> Watched:
+        """What a monitor saw, once the worker has ended."""
+        return self._watch.watched
 
     @property
     def live(self) -> bool:
@@ -127,6 +136,7 @@ class MixWorker:
     def _end(self) -> Outcome:
         if self._outcome is None:
             self._outcome = self._worker.finish(PipelineMeasurement)
+            self._watch.stop()
             if self._outcome.kind == "result" and self._outcome.value.status in MEASURED:
                 build_cache.mark_finished(self.mix.cache_folder)
         return self._outcome

@@ -26,7 +26,7 @@ class ProfileOptions:
     """What is to be seen in a traced pass after the timed units."""
 
     level: int = 3
-    """1 to 5, as bakeoff.profile.trace.tags describes them."""
+    """1 to 5, as bakeoff.trace.tags describes them."""
     units: int = 5
     """Traced ones."""
     top: int = 20
@@ -61,6 +61,8 @@ class PipelineRequest:
     """Each as in `wm=FILE`."""
     policy: Policy = field(default_factory=Policy)
     profile: ProfileOptions | None = None
+    monitor: bool = False
+    """Watch each worker and its GPU with a monitor."""
 
 
 @dataclass(frozen=True, slots=True)

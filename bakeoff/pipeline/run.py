@@ -197,7 +197,8 @@ def _measure(
             seen = with_sights(session, mix, outcome.value)
             outcome = replace(outcome, value=with_compiler_log(session, mix, seen))
         found = (*findings, *changed, *_few(worker, outcome, limits))
-        run.keep(mix, make_record(session, mix, outcome, how, worker.blocks, sum(worker.span_s), found))
+        made = make_record(session, mix, outcome, how, worker.blocks, sum(worker.span_s), found, worker.watched)
+        run.keep(mix, made)
 
 
 def _few(worker: MixWorker, outcome: Outcome, limits: Limits) -> Sequence[Finding]:

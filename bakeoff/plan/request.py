@@ -43,6 +43,8 @@ class Request:
     """About how long the two best rows are measured against each other at the end; 0 for no final."""
     ceilings: bool = True
     """Measure this machine's ceilings where they are not known yet."""
+    monitor: bool = False
+    """Watch each measuring worker and its GPU with a monitor."""
 
     @property
     def user_code(self) -> bool:

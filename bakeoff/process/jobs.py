@@ -151,7 +151,7 @@ class ProfileRequest:
 
     units: int
     level: int
-    """1 to 5, as bakeoff.profile.trace.tags describes them."""
+    """1 to 5, as bakeoff.trace.tags describes them."""
     top: int
     """Kernels and operators that are listed."""
     memory: bool

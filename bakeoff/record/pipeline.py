@@ -11,6 +11,7 @@ from bakeoff.machine.identity import Machine
 from bakeoff.mix import Mix
 from bakeoff.models.component import Quantisation
 from bakeoff.models.types import Scalar
+from bakeoff.record.monitor import Monitored
 from bakeoff.record.profile import Profile
 from bakeoff.record.schema import (
     BuildCost,
@@ -179,6 +180,11 @@ class PipelineRecord:
     note: str = ""
     selftest: SelftestStamp | None = None
     phase_s: dict[str, float] = field(default_factory=dict)
+    monitored: Monitored | None = None
+    """What a monitor beside the worker saw (`--monitor`), of its own processes and of the whole GPU, which mixes that
+    take turns share; None where none was asked for or none ran."""
+    monitored_window_ns: tuple[int, int] | None = None
+    """From the end of the first unit until the units were over, by the times of `monitored`; None without units."""
 
     @property
     def status(self) -> Status:

@@ -19,6 +19,8 @@ from bakeoff.machine.identity import Machine
 from bakeoff.machine.known_issues import IssueCode
 from bakeoff.models.component import Quantisation
 from bakeoff.models.types import Scalar
+from bakeoff.record.finding import Finding as Finding
+from bakeoff.record.monitor import Monitored
 from bakeoff.record.policy import Policy
 from bakeoff.record.statistics import Summary, summarise_ns
 from bakeoff.variant import Variant
@@ -65,6 +67,9 @@ FindingCode = Literal[
     "memoised",  # results are stored from call to call instead of computed
     "no-profile",  # a traced pass was asked for and failed
     "not-idle",  # in a comparison, the side that waits used the CPU
+    "not-monitored",  # a monitor was asked for, and could not run or saw nothing
+    "overhead",  # recording takes a larger share of a unit than its limit
+    "overhead-unclear",  # the interval of what recording takes includes its limit
     "own-reference",  # the reference was computed in fp32 on the measured device, as the row itself
     "power-cap",  # the GPU reached its power limit in the timed window
     "proof.incomplete",  # the certificate lacks a fact
@@ -81,18 +86,6 @@ FindingCode = Literal[
     "wide",  # sampling stopped at its cap while the median's interval was still wide
 ]
 """What kind of observation a finding is: stable, for tests, reports and the selftest."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """An observation on one run. `code` is stable, `text` is for people.
-
-    `code` is any text when a record is read, so that records of other versions stay readable; `new_finding` takes
-    only the codes of this version.
-    """
-
-    code: str
-    text: str
 
 
 def new_finding(code: FindingCode, text: str) -> Finding:
@@ -466,6 +459,10 @@ class Record:
     convolution_flops: Count = 0
     """The part of `flops` in convolutions that fast algorithms can compute with fewer multiplications; 0 in records
     that lack it."""
+    monitored: Monitored | None = None
+    """What a monitor beside the measuring worker saw (`--monitor`); None where none was asked for or none ran."""
+    monitored_window_ns: tuple[int, int] | None = None
+    """Start and end of the timed window by the times of `monitored`; None where nothing was timed."""
 
     @property
     def status(self) -> Status:

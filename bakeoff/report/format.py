@@ -40,3 +40,14 @@ def shorten(text: str, letters: int) -> str:
         return line
     head = (letters - 1) * 2 // 3
     return f"{line[:head]}…{line[len(line) - (letters - 1 - head) :]}"
+
+
+def duration(ms: float) -> str:
+    """A time of any length in the unit that suits it, as in `12.50 ms`, `3.2 s` or `12 min 5 s`."""
+    seconds = ms / 1000
+    if abs(seconds) < 1:
+        return f"{ms:.2f} ms"
+    if abs(seconds) < 120:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"

@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 
-from bakeoff.profile.table import profile_table
 from bakeoff.record.frames import BeforeAfter
 from bakeoff.record.prediction import Prediction, memory_sum, prediction, sweep_command, weights_held
 from bakeoff.report.format import MIB, milliseconds, minute
 from bakeoff.report.links import PROFILES
+from bakeoff.report.monitored import sentences
 from bakeoff.report.notes import selftest_text
 from bakeoff.report.pipelines import MixRow
+from bakeoff.trace.table import profile_table
 
 _OUTPUTS = 3
 """Outputs of the loop's check that are listed at most."""
@@ -61,7 +62,7 @@ def remarks(row: MixRow) -> list[str]:
         lines += [f"unit {unit} compiled {', '.join(what)}" for unit, what in made.units.moved.items()]
     found = prediction(record)
     lines += explanation(found, record.threads) if found is not None else []
-    return [*lines, *memory(row), *parity(row), *profile(row)]
+    return [*lines, *memory(row), *parity(row), *profile(row), *sentences(record)]
 
 
 def profile(row: MixRow) -> list[str]:

@@ -8,20 +8,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import msgspec
-
+from bakeoff.advice import advise
+from bakeoff.advice.evidence import Advice
+from bakeoff.advice.facts import evidence_of
 from bakeoff.models.types import Scalar
-from bakeoff.profile.advice import advise
-from bakeoff.profile.advice.evidence import Advice
-from bakeoff.profile.advice.facts import evidence_of
-from bakeoff.profile.table import ProfileTable, RankedRow, own_kernels, profile_table, ranked
-from bakeoff.record.codec import encode_json
 from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.profile import PartTime, Profile, ProgramSight
 from bakeoff.record.statistics import summarise_ns
 from bakeoff.record.store import Records, StoredPipeline
 from bakeoff.record.units import UnitKind, Units
+from bakeoff.report import published
+from bakeoff.report.monitored import sentences
 from bakeoff.report.pipelines import title
+from bakeoff.trace.table import ProfileTable, RankedRow, own_kernels, profile_table, ranked
 
 REPORT_SCHEMA = 1
 
@@ -238,6 +237,8 @@ def _files(profile: Profile) -> dict[str, str]:
 
 def _environment(record: PipelineRecord) -> dict[str, Scalar]:
     versions: dict[str, Scalar] = dict(record.versions)
+    seen = sentences(record)
+    monitor: dict[str, Scalar] = {"monitor": ". ".join(seen)} if seen else {}
     return {
         "machine": record.machine.name,
         "system": record.host.system,
@@ -247,10 +248,10 @@ def _environment(record: PipelineRecord) -> dict[str, Scalar]:
         **versions,
         **record.measurement.settings,
         **record.measurement.device_state,
+        **monitor,
     }
 
 
 def json_schema() -> bytes:
-    """JSON Schema (2020-12) of a report."""
-    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(ProfileReport)}
-    return msgspec.json.format(encode_json(schema), indent=1) + b"\n"
+    """JSON Schema of a report."""
+    return published.json_schema(ProfileReport)

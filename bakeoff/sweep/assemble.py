@@ -17,13 +17,14 @@ from bakeoff.record.source import backend_source, code_hash, component_hash, ins
 from bakeoff.record.store import now
 from bakeoff.sweep.clock_span import clock_span
 from bakeoff.sweep.session import Session
+from bakeoff.sweep.watch import NOT_WATCHED, Watched
 
 _STATUS: dict[str, Status] = {"timeout": "timeout", "oom": "oom", "crashed": "crashed"}
 """By how a worker ended without a result."""
 
 
-def make_record(session: Session, row: Row, outcome: Outcome) -> Record:
-    """The record of one try, whatever came of it."""
+def make_record(session: Session, row: Row, outcome: Outcome, watched: Watched = NOT_WATCHED) -> Record:
+    """The record of one try, whatever came of it; `watched` is what a monitor saw meanwhile."""
     plan, component, subject = session.plan, session.plan.component, row.subject
     preset = component.preset(subject.preset)
     workload = component.workload(preset.config, subject.workload, subject.batch)
@@ -48,7 +49,7 @@ def make_record(session: Session, row: Row, outcome: Outcome) -> Record:
         flops=workload.work.flops,
         convolution_flops=workload.work.convolution_flops,
         policy=plan.request.policy,
-        measurement=_measurement(session, row, outcome),
+        measurement=_measurement(session, row, outcome, watched),
         host=host.read_host(),
         load_before=round(session.load, 2),
         environment=recorded_environment(row.environment),
@@ -75,6 +76,8 @@ def make_record(session: Session, row: Row, outcome: Outcome) -> Record:
         phase_s={phase: round(seconds, 3) for phase, seconds in outcome.phase_s.items()},
         position=session.position(row),
         order_seed=session.order_seed,
+        monitored=watched.monitored,
+        monitored_window_ns=watched.window_ns,
     )
     return _checked_against_floor(_checked_against_phases(record, outcome))
 
@@ -99,11 +102,11 @@ def _unstable(record: Record, finding: Finding) -> Record:
     return replace(record, measurement=made)
 
 
-def _measurement(session: Session, row: Row, outcome: Outcome) -> Measurement:
+def _measurement(session: Session, row: Row, outcome: Outcome, watched: Watched) -> Measurement:
     """The worker's report, or the status that its end means, with the parent's own findings and no local folders."""
     status = ended_status(outcome)
     made = Measurement(status, ending(outcome)) if status is not None else outcome.value
-    findings = (*made.findings, *insensitive(made), *_findings(session, row, outcome))
+    findings = (*made.findings, *insensitive(made), *_findings(session, row, outcome), *watched.findings)
     return replace(
         made,
         memory=made.memory and with_gpu_peaks(made.memory, outcome.gpu_peaks),

@@ -6,7 +6,7 @@ from bakeoff.machine import build_cache, host
 from bakeoff.models.errors import BakeoffError
 from bakeoff.plan.rows import Row
 from bakeoff.process.jobs import MeasureJob, TraceJob, TraceResult
-from bakeoff.process.phases import PHASES, DeadlineClass
+from bakeoff.process.phases import PHASES, TIMED, DeadlineClass
 from bakeoff.process.supervisor import Deadlines, Event, Launch, Outcome, run_job
 from bakeoff.record.policy import Policy
 from bakeoff.record.schema import MEASURED, Measurement, Record, new_finding
@@ -15,6 +15,7 @@ from bakeoff.sweep.assemble import make_record
 from bakeoff.sweep.references import References, make_reference
 from bakeoff.sweep.session import Session
 from bakeoff.sweep.trace import with_trace
+from bakeoff.sweep.watch import NOT_WATCHED, Watched, WorkerWatch
 
 
 def run_row(session: Session, row: Row) -> Record:
@@ -22,16 +23,16 @@ def run_row(session: Session, row: Row) -> Record:
 
     Raises BakeoffError when the request itself is wrong (a bad checkpoint).
     """
-    obstacle = row.obstacle()
+    watched, obstacle = NOT_WATCHED, row.obstacle()
     if obstacle is not None:
         outcome = Outcome("result", value=Measurement(obstacle.status, obstacle.reason))
     else:
         outcome, references = make_reference(session, row, launch_of(session, row))
         if outcome.kind == "result":
             with session.entry_lock(row.cache_folder):
-                outcome = _measure(session, row, references)
+                outcome, watched = _measure(session, row, references)
             outcome = _with_changed_references(outcome, references)
-    return make_record(session, row, outcome)
+    return make_record(session, row, outcome, watched)
 
 
 def _with_changed_references(outcome: Outcome, references: References) -> Outcome:
@@ -46,19 +47,22 @@ def _with_changed_references(outcome: Outcome, references: References) -> Outcom
     return replace(outcome, value=replace(outcome.value, findings=(*outcome.value.findings, finding)))
 
 
-def _measure(session: Session, row: Row, references: References) -> Outcome:
+def _measure(session: Session, row: Row, references: References) -> tuple[Outcome, Watched]:
     """Measure in one worker; in another build again where the caches were cold, and trace that build."""
     open_cache(row, anew=row.builds > 1 and row.process == 1)
-    job, launch = measure_job(row, session.plan.request.policy, references), launch_of(session, row)
-    outcome = run_job(job, Measurement, launch)
+    request = session.plan.request
+    job, launch = measure_job(row, request.policy, references), launch_of(session, row)
+    with WorkerWatch(launch, TIMED, request.monitor) as watch:
+        outcome = run_job(job, Measurement, watch.launch)
+    watched = watch.watched
     if outcome.kind == "refused":
         raise BakeoffError(outcome.reason, outcome.code)
     measurement: Measurement = outcome.value
     if outcome.kind != "result" or measurement.status not in MEASURED or measurement.build is None:
-        return outcome
+        return outcome, watched
     rebuild = measurement.build.cache == "cold"
     if not rebuild and not job.policy.trace:
-        return outcome
+        return outcome, watched
     session.progress.event(Event("traced build"))
     again = run_job(TraceJob(job, rebuild), TraceResult, replace(launch, log=launch.log.with_suffix(".trace.log")))
     traced = again.value if again.kind == "result" else TraceResult(None, None, {}, {}, again.reason)
@@ -66,7 +70,7 @@ def _measure(session: Session, row: Row, references: References) -> Outcome:
     if rebuild and traced.warm_s is None:
         findings = (*measurement.findings, new_finding("rebuild", f"no warm build: {traced.problem}"))
         measurement = replace(measurement, findings=findings)
-    return replace(outcome, value=measurement)
+    return replace(outcome, value=measurement), watched
 
 
 def measure_job(row: Row, policy: Policy, references: References | None) -> MeasureJob:

@@ -16,19 +16,12 @@ from typing import Any
 import psutil
 
 from bakeoff.machine.gpus import ask, find_gpu, nvml, physical_gpu
+from bakeoff.machine.throttling import POWER_CAP, SLOWDOWNS
 from bakeoff.models.types import Scalar
 from bakeoff.process import guard
 from bakeoff.record.schema import Finding, new_finding
 from bakeoff.worker.checks import memory
 
-_THERMAL = {
-    0x08: "hardware slowdown",
-    0x20: "software thermal slowdown",
-    0x40: "hardware thermal slowdown",
-    0x80: "power brake",
-}
-"""Bits of nvmlClocksEventReasons (nvml.h) that make a row unstable."""
-_POWER_CAP = 0x04
 _LEAST_SHARE = 0.01
 """Share of the window that a limit must have held the clocks down for, by the driver's counters, to be reported."""
 
@@ -141,11 +134,11 @@ class GpuWatch:
         if "energy_mj" in spent:
             facts["energy_j"] = spent["energy_mj"] / 1000
         facts |= {name: spent[name] for name in ("power_cap_ns", "thermal_ns") if name in spent}
-        throttled = [name for bit, name in _THERMAL.items() if reasons & bit]
+        throttled = [name for bit, name in SLOWDOWNS.items() if reasons & bit]
         least_ns = _LEAST_SHARE * seconds * 1e9
         if spent.get("thermal_ns", 0) > least_ns:
             throttled.append(f"thermal limits held its clocks down for {spent['thermal_ns'] / seconds / 1e9:.0%} of it")
-        capped = bool(reasons & _POWER_CAP) or spent.get("power_cap_ns", 0) > least_ns
+        capped = bool(reasons & POWER_CAP) or spent.get("power_cap_ns", 0) > least_ns
         return GpuState(facts, tuple(throttled), capped, tuple(sorted(self._others)))
 
     def _keep(self, readings: list[Any], function: str, *arguments: Any, scale: float = 1) -> None:

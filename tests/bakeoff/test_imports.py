@@ -20,7 +20,9 @@ ORDER = (
     "variant",
     "mix",
     "record",
-    "profile",
+    "trace",
+    "advice",
+    "monitor",
     "process",
     "plan",
     "sweep",
@@ -28,6 +30,7 @@ ORDER = (
     "artifact",
     "selftest",
     "report",
+    "profile",
     "cli",
     "__main__",
 )

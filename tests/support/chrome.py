@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from bakeoff.profile.trace.busy import LineName
-from bakeoff.profile.trace.chrome import TraceEvent
-from bakeoff.profile.trace.marks import BEGIN, END, mark_name
+from bakeoff.trace.busy import LineName
+from bakeoff.trace.chrome import TraceEvent
+from bakeoff.trace.marks import BEGIN, END, mark_name
 
 LINES: Sequence[LineName] = (
     LineName("unattributed", "unattributed", ""),

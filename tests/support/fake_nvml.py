@@ -44,7 +44,8 @@ class NVMLError_InvalidArgument(NVMLError):  # noqa: N801
 class FakeGpu:
     """One GPU. `facts` are what functions return, by their names without `nvmlDeviceGet`; absent ones are refused.
 
-    A value that is a list is used up from its front, one a call, down to its last. An exception is raised.
+    A value that is a list is used up from its front, one a call, down to its last. Functions are called, exceptions
+    raised.
     """
 
     uuid: str
@@ -58,6 +59,8 @@ class FakeGpu:
         value = self.facts[name]
         if isinstance(value, list):
             value = value.pop(0) if len(value) > 1 else value[0]
+        if callable(value):
+            value = value()
         if isinstance(value, Exception):
             raise value
         return value
@@ -77,6 +80,8 @@ def whole_gpu(uuid: str, name: str = "NVIDIA H100 80GB HBM3", **facts: Any) -> F
         "ComputeRunningProcesses": [[]],
         "TotalEnergyConsumption": 1_000_000,
         "ViolationStatus": SimpleNamespace(violationTime=0),
+        "UtilizationRates": SimpleNamespace(gpu=37, memory=11),
+        "GpmSmUtil": 12.5,
     }
     return FakeGpu(f"GPU-{uuid}", told | facts)
 
@@ -88,14 +93,19 @@ class FakeNvml:
     gpus: Sequence[FakeGpu]
     driver: str | None = "580.159.03"
     """None: there is no driver."""
+    asked: list[tuple[str, str]] = field(default_factory=list)
+    """Each query of a device: its name as in `facts`, and the device's UUID."""
 
     NVMLError = NVMLError
+    NVML_SUCCESS = 0
     NVML_CLOCK_SM = 1
     NVML_CLOCK_MEM = 2
     NVML_TEMPERATURE_GPU = 0
     NVML_PERF_POLICY_POWER = 0
     NVML_PERF_POLICY_THERMAL = 1
     NVML_DEVICE_MIG_ENABLE = 1
+    NVML_GPM_METRIC_SM_UTIL = 2
+    NVML_GPM_METRICS_GET_VERSION = 1
 
     def nvmlInit(self) -> None:  # noqa: N802
         if self.driver is None:
@@ -137,6 +147,31 @@ class FakeNvml:
                 return gpu
         raise NVMLError_NotSupported
 
+    def nvmlGpmQueryDeviceSupport(self, gpu: FakeGpu) -> SimpleNamespace:  # noqa: N802
+        return SimpleNamespace(isSupportedDevice=int("GpmSmUtil" in gpu.facts))
+
+    def c_nvmlGpmMetricsGet_t(self) -> SimpleNamespace:  # noqa: N802
+        return SimpleNamespace(metrics=[SimpleNamespace(metricId=0, nvmlReturn=-1, value=-1.0)])
+
+    def nvmlGpmSampleAlloc(self) -> SimpleNamespace:  # noqa: N802
+        return SimpleNamespace(value=None)
+
+    def nvmlGpmSampleGet(self, gpu: FakeGpu, sample: SimpleNamespace) -> SimpleNamespace:  # noqa: N802
+        self.asked.append(("GpmSmUtil", gpu.uuid))
+        sample.value = gpu.tell("GpmSmUtil")
+        return sample
+
+    def nvmlGpmMigSampleGet(self, gpu: FakeGpu, part: int, sample: SimpleNamespace) -> SimpleNamespace:  # noqa: N802
+        return self.nvmlGpmSampleGet(gpu.instances[part], sample)
+
+    def nvmlGpmMetricsGet(self, asked: SimpleNamespace) -> None:  # noqa: N802
+        """What the later of two samples was told: a test gives the value between it and the one before."""
+        if (asked.version, asked.numMetrics, asked.metrics[0].metricId) != (1, 1, self.NVML_GPM_METRIC_SM_UTIL):
+            raise NVMLError_InvalidArgument
+        if asked.sample1 is asked.sample2 or None in (asked.sample1.value, asked.sample2.value):
+            raise NVMLError_InvalidArgument
+        asked.metrics[0].nvmlReturn, asked.metrics[0].value = self.NVML_SUCCESS, asked.sample2.value
+
     def __getattr__(self, name: str) -> Any:
         prefix = "nvmlDeviceGet"
         if not name.startswith(prefix):
@@ -145,6 +180,7 @@ class FakeNvml:
         def query(gpu: FakeGpu | None, *_arguments: Any) -> Any:
             if gpu is None:
                 raise NVMLError_InvalidArgument
+            self.asked.append((name.removeprefix(prefix), gpu.uuid))
             return gpu.tell(name.removeprefix(prefix))
 
         return query

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bakeoff.machine.files import write_atomically
-from bakeoff.machine.terminal import one_line
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record.store import Records, Stored
 from bakeoff.report.comparable import tables
@@ -19,6 +18,7 @@ from bakeoff.report.html.comparisons import comparison_rows
 from bakeoff.report.html.embed import policy, read
 from bakeoff.report.html.pipelines import pipeline_sections
 from bakeoff.report.html.sections import section
+from bakeoff.report.html.template import template
 from bakeoff.report.links import links_with
 
 
@@ -27,8 +27,8 @@ def render(records: Records, runs: str = "") -> str:
 
     Raises BakeoffError where jinja2 or plotly is missing.
     """
+    page = template("page.html.j2", "the HTML page")
     try:
-        import jinja2
         from plotly.offline import get_plotlyjs
     except ModuleNotFoundError as error:
         raise BakeoffError(
@@ -39,14 +39,7 @@ def render(records: Records, runs: str = "") -> str:
     assert "</script" not in library.lower() + script.lower()
     rows, link = newest(records.current), links_with(runs)
     every = {group_key(group.rows[0].record): group.rows for group in groups(records.current)}
-    environment = jinja2.Environment(
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        finalize=lambda value: one_line(value) if type(value) is str else value,  # leaves Markup, a subclass, alone
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.from_string(read("page.html.j2")).render(
+    return page.render(
         policy=policy(library, script),
         style=read("page.css"),
         library=library,

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bakeoff.profile.table import profile_table
 from bakeoff.record.frames import PhaseRow, figures, phases
 from bakeoff.record.store import StoredPipeline
 from bakeoff.report import mix_notes
@@ -14,6 +13,7 @@ from bakeoff.report.html.pipeline_charts import charts
 from bakeoff.report.links import Link, profile_page
 from bakeoff.report.mix_cells import MixColumn, cells, cost, in_words_of
 from bakeoff.report.pipelines import PipelineTable, StaleMix, pipeline_tables
+from bakeoff.trace.table import profile_table
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,42 +10,20 @@ from pathlib import Path
 import msgspec
 
 from bakeoff.machine.files import write_atomically
-from bakeoff.machine.terminal import one_line
-from bakeoff.models.errors import BakeoffError
-from bakeoff.profile.table import profile_table
 from bakeoff.record.codec import encode_json
 from bakeoff.record.store import Records, StoredPipeline
 from bakeoff.report.figures.style import palette
-from bakeoff.report.format import INSTALL
+from bakeoff.report.html.drawing import BETWEEN, Bar, Tick
 from bakeoff.report.html.embed import policy, read
+from bakeoff.report.html.template import template
 from bakeoff.report.links import PROFILES, folders_of, links_from
 from bakeoff.report.profiles import ProfileReport, report_of
 from bakeoff.report.text.profile import stamps_text
+from bakeoff.trace.table import profile_table
 
 _WIDTH, _HEIGHT = 960.0, 220.0
 """Of a figure's drawing, in its own units."""
 _MOST_UNITS = 240
-_BETWEEN = {"glue": "#bbbbbb", "copies": "#777777", "unattributed": "#d9c9a3"}
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """A rectangle of a figure."""
-
-    x: float
-    y: float
-    width: float
-    height: float
-    colour: str
-    title: str
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """A line of a figure's grid and its number."""
-
-    place: float
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,20 +112,8 @@ def render(report: ProfileReport, record: str, siblings: Sequence[tuple[str, str
 
     Raises BakeoffError where jinja2 is missing.
     """
-    try:
-        import jinja2
-    except ModuleNotFoundError as error:
-        text = f"the page of a profile needs {error.name}, which is not installed. {INSTALL}"
-        raise BakeoffError(text, code="missing-library") from error
-    environment = jinja2.Environment(
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        finalize=lambda value: one_line(value) if type(value) is str else value,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     colours = _colours(report)
-    return environment.from_string(read("profile.html.j2")).render(
+    return template("profile.html.j2", "the page of a profile").render(
         policy=policy(),
         style=read("page.css") + read("profile.css"),
         report=report,
@@ -166,7 +132,7 @@ def render(report: ProfileReport, record: str, siblings: Sequence[tuple[str, str
 
 def _colours(report: ProfileReport) -> list[str]:
     phases = iter(palette(len(report.lines)))
-    return [_BETWEEN[line.kind] if line.kind in _BETWEEN else next(phases) for line in report.lines]
+    return [BETWEEN[line.kind] if line.kind in BETWEEN else next(phases) for line in report.lines]
 
 
 def _waterfall(report: ProfileReport, colours: Sequence[str]) -> list[WaterfallRow]:

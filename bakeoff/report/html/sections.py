@@ -15,6 +15,7 @@ from bakeoff.report.groups import name_of
 from bakeoff.report.html import charts
 from bakeoff.report.html.embed import as_script_data
 from bakeoff.report.links import Link
+from bakeoff.report.monitored import sentences
 from bakeoff.report.notes import ceilings_text, findings
 from bakeoff.report.recommendation import recommendation
 from bakeoff.report.text.proof import longest_kernels
@@ -57,6 +58,8 @@ class Section:
     """Code, text, the variants that have it when not all do."""
     kernels: tuple[tuple[str, str], ...]
     """Variant and its longest kernels with their shares of a traced call."""
+    monitored: tuple[tuple[str, str], ...]
+    """Variant and what a monitor saw, a line for each sentence."""
     figures: tuple[tuple[str, str, str, int], ...]
     """Name, heading, caption, height in pixels."""
     data: str
@@ -93,6 +96,7 @@ def section(
             *(("ceilings", text, "") for text in [ceilings_text(table.ceilings)] if text is not None),
         ),
         kernels=tuple((name_of(entry.record), text) for entry in table.rows if (text := _kernels(entry.record))),
+        monitored=tuple((name_of(entry.record), text) for entry in table.rows for text in sentences(entry.record)),
         figures=tuple(
             (figure.name, figure.heading, figure.caption, figure.plotly["layout"]["height"]) for figure in figures
         ),

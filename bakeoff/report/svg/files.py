@@ -2,11 +2,10 @@
 
 import contextlib
 import posixpath
-import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
-from bakeoff.machine.files import digest, write_atomically
+from bakeoff.machine.files import digest, slug, write_atomically
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record.store import Records, Stored, StoredPipeline, load_all
 from bakeoff.report.comparable import Table, tables
@@ -52,35 +51,31 @@ def _of_machine(records: Records, machine: str, component: str) -> dict[str, byt
         return {}
     drawn: dict[str, bytes] = {}
     with settings():
-        for name, slug in _slugs(by_component).items():
+        for name, part in _slugs(by_component).items():
             if component not in ("", name):
                 continue
             heading = f"{name} on {machine}"
             latest = tables(newest(by_component[name]), records.ceilings, records.current)
             made = [(kind, draw(heading, latest)) for kind, draw in _OF_NEWEST]
             made.append(("history", history.draw(heading, groups(by_component[name]))))
-            drawn |= {f"{kind}-{slug}.svg": data for kind, data in made if data is not None}
-        for name, slug in _slugs(runs).items():
+            drawn |= {f"{kind}-{part}.svg": data for kind, data in made if data is not None}
+        for name, part in _slugs(runs).items():
             if component not in ("", name):
                 continue
             found = pipeline_tables(runs[name])
             made = [(kind, draw(f"{name} on {machine}", found)) for kind, draw in _OF_PIPELINES]
-            drawn |= {f"{kind}-{slug}.svg": data for kind, data in made if data is not None}
+            drawn |= {f"{kind}-{part}.svg": data for kind, data in made if data is not None}
     return drawn
 
 
 def _slugs(names: Iterable[str]) -> dict[str, str]:
-    """A part of a file name for each name: letters, digits and dashes, with a hash where two are equal."""
-    plain = {name: _slug(name) for name in names}
+    """A part of a file name for each name, with a hash where two are equal."""
+    plain = {name: slug(name) for name in names}
     taken = list(plain.values())
     return {
-        name: slug if slug and taken.count(slug) == 1 else f"{slug}-{digest(name)[:8]}".strip("-")
-        for name, slug in plain.items()
+        name: part if part and taken.count(part) == 1 else f"{part}-{digest(name)[:8]}".strip("-")
+        for name, part in plain.items()
     }
-
-
-def _slug(text: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:100]
 
 
 def update(runs: Path, component: str = "", machines: Collection[str] | None = None) -> list[Path]:

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from tabulate import tabulate
 
 from bakeoff.machine.terminal import lines_of, one_line
-from bakeoff.profile.advice.evidence import Advice
-from bakeoff.profile.table import RankedRow
 from bakeoff.record.store import StoredPipeline
 from bakeoff.report.format import shorten
 from bakeoff.report.profiles import ProfileReport, ReportLine, ReportPart
+from bakeoff.report.text.advice import advice_text
+from bakeoff.trace.table import RankedRow
 
 _PARTS, _LETTERS = 20, 72
 OWN_KERNELS = "kernels of programs that show nothing of themselves in the loop, by a traced build of each"
@@ -48,7 +48,7 @@ def _section(report: ProfileReport) -> str:
     last = [*report.hidden, *_remarks(report)]
     if last:
         parts.append(lines_of(last))
-    parts.append(_advice(report.advice, report.unit))
+    parts.append(advice_text(report.advice, report.unit))
     return "\n\n".join(parts)
 
 
@@ -131,14 +131,3 @@ def stamps_text(report: ProfileReport) -> str:
     ms, low, high = report.stamps_ms
     share, least, most = (100 * each / report.unit_ms for each in (ms, low, high))
     return f"take {ms:.4f} ms a {report.unit}, {share:.3f} % of it [{least:.3f}, {most:.3f}]"
-
-
-def _advice(advice: Sequence[Advice], unit: str) -> str:
-    if not advice:
-        return f"no advice: nothing could gain 5 % of a {unit}"
-    lines = []
-    for one in advice:
-        gain = "" if one.gain_ms is None else f", at most {one.gain_ms:.1f} ms a {unit}"
-        where = f" {one.where}" if one.where else ""
-        lines += [f"{one.code}{where} ({one.strength}{gain}): {one.says}", f"  {one.evidence}"]
-    return lines_of(["advice, the largest possible gain first", *lines])

@@ -11,6 +11,7 @@ from bakeoff.record.store import Stored
 from bakeoff.report.columns import build_seconds
 from bakeoff.report.format import MIB
 from bakeoff.report.groups import title
+from bakeoff.report.monitored import sentences
 from bakeoff.report.notes import selftest_text
 from bakeoff.report.text import proof
 
@@ -36,6 +37,7 @@ def render(stored: Stored) -> str:
         lines += _parity(made.parity)
     lines += proof.render(record)
     lines += [f"finding   {finding.code}: {finding.text}" for finding in made.findings]
+    lines += [f"monitor   {text}" for text in sentences(record)]
     lines.append("versions  " + ", ".join(f"{name} {version}" for name, version in record.versions.items()))
     settings = made.settings | made.device_state
     lines.append("settings  " + ", ".join(f"{name} {value}" for name, value in settings.items()))

@@ -10,9 +10,9 @@ from typing import Any
 from torch import nn
 from torch.autograd.profiler import record_function
 
-from bakeoff.profile.trace.annotate import PartTag
-from bakeoff.profile.trace.marks import part_name
-from bakeoff.profile.trace.tags import tag_of_path
+from bakeoff.trace.annotate import PartTag
+from bakeoff.trace.marks import part_name
+from bakeoff.trace.tags import tag_of_path
 
 
 @contextmanager

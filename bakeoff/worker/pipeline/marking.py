@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch.autograd.profiler import record_function
 
-from bakeoff.profile.trace.marks import BEGIN, END, mark_name
+from bakeoff.trace.marks import BEGIN, END, mark_name
 from bakeoff.worker.pipeline.clocks import HostClock, UnitClock
 
 UNNAMED = "unattributed"

@@ -12,11 +12,11 @@ from bakeoff.backends import resolve_backend
 from bakeoff.models.pipelines.pipeline import Call, Loop
 from bakeoff.models.types import Scalar
 from bakeoff.process.jobs import ProfileRequest, SlotProgramJob
-from bakeoff.profile.trace.annotate import PartTag, SegmentTag, annotated
-from bakeoff.profile.trace.busy import LineName, account
-from bakeoff.profile.trace.chrome import read_trace, write_trace
-from bakeoff.profile.trace.timeline import Allocation, PartRange, Timeline, read_timeline
 from bakeoff.record.profile import MemoryPoint, PartTime, Profile, ProgramSight, TraceFile
+from bakeoff.trace.annotate import PartTag, SegmentTag, annotated
+from bakeoff.trace.busy import LineName, account
+from bakeoff.trace.chrome import read_trace, write_trace
+from bakeoff.trace.timeline import Allocation, PartRange, Timeline, read_timeline
 from bakeoff.worker.failures import call_stage
 from bakeoff.worker.pipeline.clocks import UnitClock
 from bakeoff.worker.pipeline.inside import parts_marked

@@ -42,11 +42,22 @@ def test_v2_takes_the_tightest_of_nested_groups(tmp_path: Path) -> None:
     assert cgroups.available_bytes(tmp_path) == GIB, "what others in a took"
 
 
+def test_the_tightest_limit_is_the_one_that_is_met_first(tmp_path: Path) -> None:
+    """Not the lowest one: what others in an outer group took counts."""
+    tree = Tree(tmp_path, V2, "0::/a/b")
+    tree.group("a/b", memory__max=4 * GIB, memory__current=GIB)
+    tree.group("a", memory__max=6 * GIB, memory__current=5 * GIB)
+    tightest = cgroups.tightest_limit(tmp_path)
+    assert tightest is not None
+    assert (tightest.limit_bytes, tightest.used_bytes()) == (6 * GIB, 5 * GIB)
+
+
 def test_v2_without_limits(tmp_path: Path) -> None:
     tree = Tree(tmp_path, V2, "0::/a")
     tree.group("a", cpu__max="max 100000", memory__max="max", memory__high="max", memory__current=GIB)
     assert cgroups.cpu_quota(tmp_path) is None
     assert cgroups.available_bytes(tmp_path) is None
+    assert cgroups.tightest_limit(tmp_path) is None
     assert cgroups.cpu_wait_us(tmp_path) is None
 
 

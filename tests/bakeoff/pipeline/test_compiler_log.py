@@ -14,6 +14,7 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.setattr("sys.executable", str(folder / "python"))
     return folder
 
 
@@ -28,6 +29,15 @@ def log_in(folder: Path) -> Path:
     path = folder / "dedicated_log_torch_trace_.log"
     path.write_text("V1 ...")
     return path
+
+
+def test_a_tlparse_beside_python_is_found_without_an_activated_environment(
+    tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tools, 'mkdir -p "$3" && touch "$3/index.html"')
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    log = log_in(tmp_path / "wm.step")
+    assert compiler_log._parsed(log, log.parent) == []
 
 
 @pytest.mark.usefixtures("tools")

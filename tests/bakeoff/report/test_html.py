@@ -395,5 +395,6 @@ class TestBrowser:
 def test_the_package_holds_the_template() -> None:
     folder = Path(page.__file__).parent
     assert {path.name for path in folder.iterdir() if path.suffix not in (".py", "")} == {
-        "page.html.j2", "page.css", "page.js", "profile.html.j2", "profile.css",
+        "page.html.j2", "page.css", "page.js", "parts.html.j2", "profile.html.j2", "profile.css", "session.html.j2",
+        "session.css",
     }  # fmt: skip

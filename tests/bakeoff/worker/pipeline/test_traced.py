@@ -17,9 +17,9 @@ from mixes import make_job, run_mix
 from toys import LIBRARY_WARNINGS, NEEDS_COMPILER
 
 from bakeoff.process.jobs import PipelineJob, ProfileRequest
-from bakeoff.profile.trace.marks import is_ours
 from bakeoff.record.pipeline import PipelineMeasurement
 from bakeoff.record.profile import Profile
+from bakeoff.trace.marks import is_ours
 from bakeoff.worker.pipeline import marking, traced
 
 EAGER = {"world": "eager/fp32", "stream": "eager/fp32"}

@@ -1,0 +1,183 @@
+"""Evidence for advice from a record with a profile, and from the other records that are in the same folder."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from statistics import mean
+
+from bakeoff.advice.evidence import Evidence, FloorFact, OperationFact, PhaseFact, RivalFact
+from bakeoff.advice.slope import slope
+from bakeoff.models.component import Quantisation
+from bakeoff.record.floor import floor
+from bakeoff.record.frames import steady
+from bakeoff.record.pipeline import PipelineRecord, SlotProgram
+from bakeoff.record.profile import NamedTime, Profile
+from bakeoff.record.schema import Record
+from bakeoff.record.store import Records, Stored, StoredPipeline
+from bakeoff.record.verdict import LEAST_DIFFERENCE
+from bakeoff.trace.table import ProfileRow, ProfileTable, profile_table
+
+_Way = tuple[str, Quantisation]
+"""Backends and dtype as text, and the class of precision that they mean."""
+
+
+def evidence_of(entry: StoredPipeline, records: Records, what_if_steps: int | None = None) -> Evidence | None:
+    """The facts of a record with a profile and steady units; None of any other."""
+    record = entry.record
+    table, profile, units = profile_table(record), record.measurement.profile, record.measurement.units
+    if table is None or profile is None or units is None:
+        return None
+    chosen = steady(units)
+    launches = {line.name: line.launches / profile.units for line in profile.lines}
+    between = {row.phase.kind: row.phase.ms for row in table.rows if row.phase.kind != "phase"}
+    moved = (name for place in units.moved if units.kinds[int(place)] == "steady" for name in units.moved[place])
+    return Evidence(
+        unit=record.unit,
+        unit_ms=table.unit_ms,
+        frames=round(mean(units.frames[place] for place in chosen)) if record.frame_rate else 0,
+        frame_rate=record.frame_rate,
+        phases=[_phase(row, launches.get(row.phase.name)) for row in table.rows if row.phase.kind == "phase"],
+        glue_ms=between.get("glue", 0.0),
+        copies_ms=between.get("copies", 0.0),
+        unattributed_ms=between.get("unattributed", 0.0),
+        copied_mib=mean(units.copied_bytes[place] for place in chosen) / 2**20,
+        busy_ms=_busy(table, profile),
+        kernels=_operations(profile.kernels.top, profile) if profile.kernels is not None else (),
+        operators=_operations(profile.operators.top, profile)
+        if profile.kernels is None and profile.operators is not None
+        else (),
+        waits=_operations(profile.synchronisations, profile),
+        rivals=list(_rivals(record, records.current)),
+        floors=list(_floors(record, records.current)),
+        sizes=list(record.sizes.items()),
+        layers=[
+            (slot, config["n_layers"]) for slot, config in record.configs.items() if type(config.get("n_layers")) is int
+        ],
+        compiled=list(dict.fromkeys([*profile.compiled, *moved])),
+        slope_ms=slope([units.wall_ns[place] / 1e6 for place in chosen]),
+        steady_units=len(chosen),
+        memory_share=_memory_share(record),
+        device_findings=[(finding.code, finding.text) for finding in record.measurement.findings],
+        best_mix=_best_mix(record, records.pipelines),
+        what_if_steps=what_if_steps,
+    )
+
+
+def _phase(row: ProfileRow, launches: float | None) -> PhaseFact:
+    waited = row.idle.host_wait_ms if row.idle is not None else None
+    return PhaseFact(row.phase.name, row.phase.slot, row.phase.calls, row.phase.ms, row.busy_ms, waited, launches)
+
+
+def _busy(table: ProfileTable, profile: Profile) -> float | None:
+    if table.hidden_ms:
+        return None
+    return profile.busy_ns / profile.units / 1e6 if profile.kernels is not None else table.busy_ms
+
+
+def _operations(rows: Iterable[NamedTime], profile: Profile) -> list[OperationFact]:
+    return [OperationFact(row.name, row.line, row.calls / profile.units, row.ns / profile.units / 1e6) for row in rows]
+
+
+def _memory_share(record: PipelineRecord) -> float | None:
+    memory, gpus = record.measurement.memory, record.host.gpus
+    total = gpus[0].get("memory_bytes") if gpus else None
+    if memory is None or not memory.device_peak_bytes or not isinstance(total, int) or not total:
+        return None
+    return memory.device_peak_bytes / total
+
+
+def _called(record: PipelineRecord) -> Mapping[str, list[SlotProgram]]:
+    """By slot, the programs that a steady unit calls."""
+    found: dict[str, list[SlotProgram]] = {}
+    for program in record.measurement.programs:
+        if record.calls.get(f"{program.slot}.{program.variant.workload}"):
+            found.setdefault(program.slot, []).append(program)
+    return found
+
+
+def _same_subject(program: SlotProgram, record: PipelineRecord, other: Record) -> bool:
+    """Whether a record of a sweep computes the same as a program of the mix, with the same code on the same machine."""
+    ours, theirs = program.variant, other.variant
+    if other.status != "ok" or other.latency is None or other.machine is None or other.source is None:
+        return False
+    checkpoint = record.checkpoints.get(program.slot, "").rpartition(", sha256 ")[2]
+    return (
+        (ours.component, ours.preset, ours.workload, ours.device)
+        == (theirs.component, theirs.preset, theirs.workload, theirs.device)
+        and (other.machine.id, other.threads, other.batch) == (record.machine.id, record.threads, program.batch)
+        and other.weights_key == checkpoint
+        and program.source is not None
+        and (other.source.component, other.source.instrument) == (program.source.component, program.source.instrument)
+    )
+
+
+def _rivals(record: PipelineRecord, stored: Sequence[Stored]) -> Iterator[RivalFact]:
+    """For each slot, the fastest other way of the same class whose records are faster beyond their intervals."""
+    for slot, programs in _called(record).items():
+        ways: dict[_Way, dict[str, Stored]] = {}
+        for program in programs:
+            for entry in stored:
+                if _same_subject(program, record, entry.record):
+                    variant = entry.record.variant
+                    way = f"{'+'.join(str(use) for use in variant.backends)}/{variant.dtype}", entry.record.quantisation
+                    ways.setdefault(way, {})[variant.workload] = entry  # the newest is the last
+        names = {program.variant.workload for program in programs}
+        whole = {way: found for way, found in ways.items() if set(found) == names}
+        first = programs[0]
+        own = f"{'+'.join(str(use) for use in first.variant.backends)}/{first.variant.dtype}", first.quantisation
+        if own not in whole:
+            continue
+        now = _total(whole[own], slot, record)
+        others = {way: _total(found, slot, record) for way, found in whole.items() if way != own and way[1] == own[1]}
+        faster = {way: times for way, times in others.items() if times[2] * (1 + LEAST_DIFFERENCE) < now[1]}
+        if faster:
+            best = min(faster, key=lambda way: faster[way][0])
+            ids = [entry.id for way in (own, best) for entry in whole[way].values()]
+            yield RivalFact(slot, own[0], best[0], now[0], faster[best][0], ids)
+
+
+def _total(found: Mapping[str, Stored], slot: str, record: PipelineRecord) -> tuple[float, float, float]:
+    """Milliseconds a unit, and the sums of the lower and the upper ends of the medians' intervals."""
+    median, low, high = 0.0, 0.0, 0.0
+    for workload, entry in found.items():
+        calls, latency = record.calls[f"{slot}.{workload}"], entry.record.latency
+        assert latency is not None
+        median += calls * latency.median_ms
+        low += calls * latency.low_ms
+        high += calls * latency.high_ms
+    return median, low, high
+
+
+def _floors(record: PipelineRecord, stored: Sequence[Stored]) -> Iterator[FloorFact]:
+    """The floor of each called program, by the record that predicts it."""
+    by_id = {entry.id: entry.record for entry in stored}
+    units = record.measurement.units
+    chosen = steady(units) if units is not None else []
+    times = {
+        (time.slot, time.program): mean(time.ns[place] for place in chosen) / 1e6
+        for time in (units.programs if units is not None else ())
+    }
+    for programs in _called(record).values():
+        for program in programs:
+            part = by_id.get(program.part)
+            least = floor(part) if part is not None else None
+            inside = times.get((program.slot, program.variant.workload))
+            if least is None or inside is None:
+                continue
+            name = f"{program.slot}.{program.variant.workload}"
+            yield FloorFact(name, inside, least.ms * record.calls[name], least.bound, program.part)
+
+
+def _best_mix(record: PipelineRecord, stored: Sequence[StoredPipeline]) -> tuple[str, float, str] | None:
+    found: list[tuple[float, str, str]] = []
+    for entry in stored:
+        other, units = entry.record, entry.record.measurement.units
+        same = (other.subject_id, other.machine.id, other.threads) == (
+            record.subject_id,
+            record.machine.id,
+            record.threads,
+        )
+        if same and other.status == "ok" and units is not None and other.mix != record.mix and steady(units):
+            found.append((mean(units.wall_ns[place] for place in steady(units)) / 1e6, str(other.mix), entry.id))
+    if not found:
+        return None
+    ms, mix, name = min(found)
+    return mix, ms, name

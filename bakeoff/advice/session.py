@@ -1,0 +1,249 @@
+"""Rules on the record of a session: what it shows without a trace.
+
+As the rules of profiles (bakeoff.advice), they fire only on measured numbers, and none of them says to compute
+something else. That a phase takes much of a unit is not advice by itself.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import isfinite
+
+from bakeoff.advice import worth_saying
+from bakeoff.advice.evidence import NOTICE, Advice, strength
+from bakeoff.advice.rate import FEWEST_FOR_TREND, trend_of
+from bakeoff.advice.slope import slope
+from bakeoff.advice.work import MOST_MEMORY
+from bakeoff.record.monitor import SeriesRecord
+from bakeoff.record.points import merged
+from bakeoff.record.session import GPU_MEMORY, SessionRecord
+from bakeoff.record.session_account import Account, account
+from bakeoff.record.session_rates import rates
+
+TARGET = "target_fps"
+"""The tag that says at how many frames a second a session should run."""
+OVERHEAD_LIMIT = 0.01
+"""Where a record does not tell its setting `overhead_limit`."""
+_LEAST_THROTTLED = 0.01
+_MOST_MONITOR = 0.01
+"""CPU time of the monitor over the time it ran."""
+_LEAST_MONITORED_NS = 30e9
+"""In a shorter time the start of a monitor takes a share that says nothing of longer ones, and a load average is mostly
+of what ran before."""
+_MOST_LOAD = 1.25
+"""Tasks that run or wait, for each core."""
+_POWER_CAP = "power cap"
+_MOST_FOR_TREND = 400
+"""Points: all pairs of them are compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFacts:
+    """What rules read."""
+
+    record: SessionRecord
+    account: Account | None
+    """None of a session without units."""
+
+
+def advise_session(record: SessionRecord) -> tuple[Advice, ...]:
+    """What the rules say, ordered and cut as `bakeoff.advice.advise` does."""
+    facts = SessionFacts(record, account(record))
+    found = [one for rule in RULES for one in rule(facts)]
+    return worth_saying(found, facts.account.unit_ms if facts.account is not None else 0.0)
+
+
+def unnamed(facts: SessionFacts) -> Iterator[Advice]:
+    """Time of units that no phase has. Nothing is said where no phases are named, or where they were left out."""
+    cost = facts.record.cost
+    if facts.account is None or len(facts.account.lines) < 2 or (cost is not None and "phase" in cost.dropped):
+        return
+    unit_ms, ms = facts.account.unit_ms, facts.account.lines[-1].ns / facts.account.units / 1e6
+    if ms <= NOTICE * unit_ms:
+        return
+    yield Advice(
+        code="glue",
+        where="",
+        evidence=f"{ms:.2f} of {unit_ms:.2f} ms of a unit are in no phase",
+        says="name what runs there with a phase; then compile it with its neighbours, or move it out of the unit",
+        gain_ms=ms,
+        strength=strength(ms, unit_ms),
+    )
+
+
+def compiling(facts: SessionFacts) -> Iterator[Advice]:
+    """A compiler ran in units after the first."""
+    units = facts.record.units
+    count = sum(each.count for each in units if each.kind == "compiling")
+    kept = {each.index: each for each in facts.record.spans if each.kind == "compiling"}
+    first = next((each for each in facts.record.spans if each.index == 0), None)
+    later = count - (first is None or first.kind == "compiling")
+    if later <= 0:
+        return
+    named = ", ".join(f"unit {index} took {each.ns / 1e6:.0f} ms" for index, each in kept.items() if index)
+    yield Advice(
+        code="compiling",
+        where="",
+        evidence=f"{later} of {sum(each.count for each in units)} units compiled something after the first"
+        + (f": {named}" if named and len(kept) <= 4 else ""),
+        says="build every shape before the first unit; a changing shape or number recompiles",
+        gain_ms=None,
+        strength="strong",
+    )
+
+
+def trend(facts: SessionFacts) -> Iterator[Advice]:
+    """Units become slower, or have not stopped becoming faster.
+
+    As many units as were not steady are left out from the start, where most of them are; the slope stands the others.
+    """
+    record = facts.record
+    series = next((each for each in record.series if each.name == "unit" and each.source != "user"), None)
+    if series is None or facts.account is None:
+        return
+    first = sum(each.count for each in record.units if each.kind != "steady")
+    times_ms: list[float] = []
+    places: list[int] = []
+    place = 0
+    for point in merged(series.points, _MOST_FOR_TREND):
+        if place >= first:
+            times_ms.append(point.mean / 1e6)
+            places.append(place)
+        place += point.count
+    if len(places) >= FEWEST_FOR_TREND:
+        yield from trend_of(slope(times_ms, places), place - places[0], facts.account.unit_ms)
+
+
+def memory(facts: SessionFacts) -> Iterator[Advice]:
+    """The GPU's memory is nearly full. Of several GPUs the memory is not told."""
+    used, total_mib = list(_monitored(facts.record, "gpu.memory")), gpu_memory_mib(facts.record)
+    peak_mib = used[0].greatest if len(used) == 1 else None
+    if peak_mib is None or total_mib is None or peak_mib <= MOST_MEMORY * total_mib:
+        return
+    largest = max(facts.record.parameters, key=lambda model: model.bytes or 0, default=None)
+    known = (
+        f"; the largest model, {largest.name}, has {largest.bytes / 2**20:,.0f}" if largest and largest.bytes else ""
+    )
+    yield Advice(
+        code="vram",
+        where=used[0].source,
+        evidence=f"{peak_mib:,.0f} of {total_mib:,.0f} MiB at the peak{known}",
+        says="free what is not needed any more; hold weights in a smaller dtype, the largest model's first",
+        gain_ms=None,
+        strength="strong",
+    )
+
+
+def slow_clock(facts: SessionFacts) -> Iterator[Advice]:
+    """A GPU had reasons for lower clocks."""
+    monitored = facts.record.monitored
+    clocks = {series.source: series for series in _monitored(facts.record, "gpu.clock")}
+    for each in monitored.throttled if monitored is not None else ():
+        if each.share <= _LEAST_THROTTLED:
+            continue
+        clock = clocks.get(each.device)
+        mean_mhz = clock.mean if clock is not None else None
+        capped = each.reason == _POWER_CAP
+        yield Advice(
+            code="power-cap" if capped else "throttled",
+            where=each.device,
+            evidence=f"{each.reason} for {each.share:.1%} of the time"
+            + (f", {mean_mhz:,.0f} MHz on average" if mean_mhz is not None else ""),
+            says="raise the power limit if it may be, or compare at a locked clock"
+            if capped
+            else "cool it, or compare at a locked clock",
+            gain_ms=None,
+            strength="strong",
+        )
+
+
+def too_slow(facts: SessionFacts) -> Iterator[Advice]:
+    """Fewer frames a second than the tag `target_fps` asks for."""
+    target, found = facts.record.tags.get(TARGET), rates(facts.record)
+    if isinstance(target, bool) or not isinstance(target, int | float) or found.fps is None:
+        return
+    if not found.fps < target:  # NaN too
+        return
+    yield Advice(
+        code="too-slow",
+        where="",
+        evidence=f"{found.fps:.2f} frames a second; the tag {TARGET} asks for {target:g}",
+        says=f"a unit must take {1 - found.fps / target:.0%} less",
+        gain_ms=None,
+        strength="information",
+    )
+
+
+def monitor_heavy(facts: SessionFacts) -> Iterator[Advice]:
+    """The monitor took more of a core than watching should."""
+    cost = facts.record.monitored.cost if facts.record.monitored is not None else None
+    if cost is None or not cost.wall_ns:
+        return
+    share = cost.cpu_ns / cost.wall_ns
+    slower = [name for name, seconds in cost.ran_s.items() if seconds > cost.asked_s.get(name, seconds)]
+    if not slower and (share <= _MOST_MONITOR or cost.wall_ns < _LEAST_MONITORED_NS):
+        return
+    lengthened = [f"{name} every {cost.ran_s[name]:g} s instead of {cost.asked_s[name]:g}" for name in slower]
+    yield Advice(
+        code="monitor-heavy",
+        where="",
+        evidence="; ".join([f"the monitor took {share:.2%} of a core for {cost.samples} samples", *lengthened]),
+        says="give longer intervals, or switch off what nobody reads",
+        gain_ms=None,
+        strength="notice",
+    )
+
+
+def overhead(facts: SessionFacts) -> Iterator[Advice]:
+    """Recording took more of the session than its limit."""
+    cost, asked = facts.record.cost, facts.record.settings.get("overhead_limit")
+    limit = asked if isinstance(asked, float) else OVERHEAD_LIMIT
+    if cost is None or not facts.record.ns:
+        return
+    share = cost.ns / facts.record.ns
+    if share <= limit and not cost.dropped:
+        return
+    dropped = f"; not recorded to the end: {', '.join(cost.dropped)}" if cost.dropped else ""
+    yield Advice(
+        code="overhead",
+        where="",
+        evidence=f"{cost.ranges:,} ranges of {cost.range_ns:,.0f} ns took {share:.2%} of the session{dropped}",
+        says="record fewer and longer ranges; steps are the most",
+        gain_ms=None,
+        strength="notice",
+    )
+
+
+def contention(facts: SessionFacts) -> Iterator[Advice]:
+    """More tasks wanted to run than there are cores."""
+    cores, watched = facts.record.environment.get("cores", ""), facts.record.monitored
+    cost = watched.cost if watched is not None else None
+    if not cores.isdecimal() or cost is None or cost.wall_ns < _LEAST_MONITORED_NS:
+        return
+    own = next((series.mean for series in _monitored(facts.record, "cpu.process")), None)
+    for series in _monitored(facts.record, "cpu.load"):
+        if series.mean is not None and series.mean > _MOST_LOAD * int(cores):
+            process = f"; this process had {own / 100:.2f} of a core" if own is not None else ""
+            yield Advice(
+                code="contention",
+                where="",
+                evidence=f"a load of {series.mean:.1f} on {cores} cores{process}",
+                says="stop what else runs, and measure again",
+                gain_ms=None,
+                strength="notice",
+            )
+
+
+RULES = (unnamed, compiling, trend, memory, slow_clock, too_slow, contention, monitor_heavy, overhead)
+
+
+def gpu_memory_mib(record: SessionRecord) -> float | None:
+    """All memory of the session's GPU; None where the environment does not tell it."""
+    try:
+        found = float(record.environment[GPU_MEMORY])
+    except (KeyError, ValueError):
+        return None
+    return found if isfinite(found) and found > 0 else None
+
+
+def _monitored(record: SessionRecord, name: str) -> Iterator[SeriesRecord]:
+    yield from (series for series in (record.monitored.series if record.monitored else ()) if series.name == name)

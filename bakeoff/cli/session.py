@@ -1,0 +1,92 @@
+"""Commands for sessions that somebody's own pipeline recorded."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bakeoff.cli.common import Json, app, fail, named, print_json, print_text
+
+sessions = typer.Typer(rich_markup_mode=None, no_args_is_help=True, help="Sessions that your own pipeline recorded.")
+app.add_typer(sessions, name="session")
+
+
+@sessions.command()
+def aggregate(
+    folders: Annotated[
+        list[str],
+        typer.Argument(metavar="DIR...", help="Folder of a run's rank files; several runs are compared by world size."),
+    ],
+    expect: Annotated[
+        int | None, typer.Option(metavar="N", help="How many ranks there should be (default: as the records say).")
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit 1 if a rank is missing or its file cannot be read.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Show the ranks of a run side by side: what differs, who waits for whom, the rate of all together."""
+    from bakeoff.profile.ranks.aggregate import aggregate as aggregated
+    from bakeoff.profile.ranks.scaling import scaling_of
+    from bakeoff.report.text import ranks as page
+
+    reports = [aggregated(Path(named("DIR", folder)), expect) for folder in folders]
+    scaling = scaling_of(reports)
+    if as_json:
+        print_json({"runs": reports, "scaling": scaling})
+    else:
+        print_text("\n\n".join([*map(page.render, reports), *([page.render_scaling(scaling)] if scaling else [])]))
+    broken = [report for report in reports if not report.is_whole]
+    if strict and broken:
+        first = broken[0]
+        lost = len(first.missing) + len(first.torn) + len(first.refused)
+        fail(f"{first.folder}: {lost} of {first.expected} ranks are missing or unreadable", 1, "check-failed")
+
+
+@sessions.command()
+def show(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A session's record, *.session.json.")],
+    html: Annotated[bool, typer.Option("--html", help="Write its page beside the record.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show a session: rates, where units spend their time, ranges, counters, energy, and what could be gained."""
+    from bakeoff.machine.files import write_atomically
+    from bakeoff.profile.files import page_path, read_session
+    from bakeoff.report.html import session as page
+    from bakeoff.report.sessions import report_of
+    from bakeoff.report.text import session as text
+
+    path = Path(named("FILE", file))
+    report = report_of(read_session(path))
+    if html:
+        write_atomically(page_path(path), page.render(report).encode())
+    if as_json:
+        print_json(report)
+    else:
+        print_text("\n\n".join([text.render(report), *([f"wrote {page_path(path)}"] if html else [])]))
+
+
+@sessions.command()
+def overhead(
+    unit_ms: Annotated[float, typer.Option(help="Milliseconds of the unit that recording is held against.")] = 20.0,
+    rounds: Annotated[int, typer.Option(help="Blocks of each way, in random order.")] = 21,
+    units: Annotated[int, typer.Option(help="Units of a block.")] = 12,
+    settings: Annotated[
+        str | None, typer.Option(help="TOML or YAML file of a profiler (default: all monitors, at their intervals).")
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit 1 if recording costs more than overhead_limit.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Measure what recording costs: units without it, with it and with monitors, in turns in one process."""
+    from bakeoff.profile.overhead import measure_overhead
+    from bakeoff.profile.overhead_text import render
+    from bakeoff.profile.settings import Settings
+
+    asked = named("--settings", settings)
+    found = measure_overhead(Settings.load(asked) if asked else Settings(), unit_ms, rounds, units)
+    print_json(found) if as_json else print_text(render(found))
+    above = [finding for finding in found.findings if finding.code == "overhead"]
+    if strict and above:
+        fail(above[0].text, 1, "check-failed")

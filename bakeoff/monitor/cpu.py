@@ -1,0 +1,212 @@
+"""CPU time and memory of a process and all it started, and memory and load of the machine, by /proc and cgroups.
+
+When a process waits for a child, the child's CPU time moves to its own counters (proc(5), cutime and cstime). What is
+added up here are the counters' steps, so processes that start and end between two readings count as well.
+"""
+
+import os
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from bakeoff.machine import cgroups
+from bakeoff.monitor.probe import MIB, ProbeReport, Reading
+from bakeoff.monitor.request import CpuQuantity
+
+ROOT = Path("/")
+_TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_LEAST_SPAN_NS = 4 * _TICK_NS
+"""The kernel tells CPU time in ticks of 10 ms: over less time than this its rate means nothing."""
+_FORGET_EVERY = 20
+"""Readings after which processes outside the tree are looked at again: the kernel gives their numbers to others."""
+
+
+@dataclass(slots=True)
+class _Process:
+    """A line of /proc/[pid]/stat; times in ticks."""
+
+    parent: int
+    started: int
+    own: int
+    waited_for: int
+    """Of children that have ended and were waited for, and of theirs."""
+    pages: int
+
+
+class TreeReading(NamedTuple):
+    """A process tree now."""
+
+    cpu_ns: int
+    """CPU time of all its processes since the first reading."""
+    resident_bytes: int
+    """Sum over its processes: pages that several share count in each."""
+
+
+class ProcessTree:
+    """A process, its children, theirs, and those that lost their parent since the first reading."""
+
+    def __init__(self, pid: int, without: Collection[int] = (), root: Path = ROOT) -> None:
+        """`without` are ids of children that do not count, as the one that reads."""
+        self._pid, self._without, self._proc = pid, frozenset(without), f"{root}/proc"
+        self._members: dict[int, _Process] = {}
+        self._outside: set[int] = set()
+        self._owed: dict[int, int] = {}
+        """Ticks of processes that have ended, by the one that waits for them: they were counted, and will be added to
+        its counters."""
+        self._ticks = 0
+        self._readings = 0
+
+    def read(self) -> TreeReading | None:
+        """None once no process is left, or /proc does not tell."""
+        found = self._scan()
+        members = self._inside(found)
+        if self._readings:
+            self._settle(members)
+            self._ticks += sum(self._spent(pid, process) for pid, process in members.items())
+        self._readings += 1
+        self._members = members
+        self._outside = {pid for pid in (*found, *self._outside) if pid not in members}
+        if not members:
+            return None
+        return TreeReading(self._ticks * _TICK_NS, sum(each.pages for each in members.values()) * _PAGE_BYTES)
+
+    def _scan(self) -> dict[int, _Process]:
+        """All processes but those known to be outside."""
+        try:
+            present = {int(name) for name in os.listdir(self._proc) if name.isdigit()}
+        except OSError:
+            return {}
+        if self._readings % _FORGET_EVERY == 0:
+            self._outside.clear()
+        self._outside &= present
+        found = {}
+        for pid in present - self._outside - self._without:
+            process = self._stat(pid)
+            if process is not None:
+                found[pid] = process
+        return found
+
+    def _stat(self, pid: int) -> _Process | None:
+        with suppress(OSError, ValueError, IndexError):
+            descriptor = os.open(f"{self._proc}/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                columns = os.read(descriptor, 4096).rpartition(b") ")[2].split()
+            finally:
+                os.close(descriptor)
+            user, system, children_user, children_system = (int(column) for column in columns[11:15])
+            return _Process(
+                parent=int(columns[1]),
+                started=int(columns[19]),
+                own=user + system,
+                waited_for=children_user + children_system,
+                pages=max(0, int(columns[21])),
+            )
+        return None
+
+    def _inside(self, found: dict[int, _Process]) -> dict[int, _Process]:
+        children: dict[int, list[int]] = {}
+        for pid, process in found.items():
+            children.setdefault(process.parent, []).append(pid)
+        if self._readings:
+            pending = [pid for pid in self._members if self._same(pid, found)]
+        else:
+            pending = [self._pid] if self._pid in found else []
+        inside: dict[int, _Process] = {}
+        while pending:
+            pid = pending.pop()
+            if pid not in inside:
+                inside[pid] = found[pid]
+                pending += children.get(pid, ())
+        return inside
+
+    def _same(self, pid: int, now: dict[int, _Process]) -> bool:
+        """Whether a member of the last reading is there still, and not another process of its number."""
+        return pid in self._members and pid in now and now[pid].started == self._members[pid].started
+
+    def _settle(self, now: dict[int, _Process]) -> None:
+        """Note what was counted for processes that have ended and will appear in the counters of an ancestor."""
+        ended = {pid: process for pid, process in self._members.items() if not self._same(pid, now)}
+        for pid, process in ended.items():
+            heir = process.parent
+            for _ in ended:
+                heir = ended[heir].parent if heir in ended else heir
+            counted = process.own + process.waited_for + self._owed.pop(pid, 0)
+            if heir in now:
+                self._owed[heir] = self._owed.get(heir, 0) + counted
+
+    def _spent(self, pid: int, now: _Process) -> int:
+        """Ticks that a process and its ended children used since the last reading, as far as they were not counted."""
+        before = self._members[pid] if self._same(pid, {pid: now}) else None
+        own = now.own - (before.own if before else 0)
+        waited_for = now.waited_for - (before.waited_for if before else 0)
+        owed = self._owed.get(pid, 0)
+        settled = min(max(0, waited_for), owed)
+        if owed:
+            self._owed[pid] = owed - settled
+        return max(0, own) + max(0, waited_for - settled)
+
+
+class CpuProbe:
+    """A process tree, and memory and load of the machine."""
+
+    def __init__(
+        self, pid: int, quantities: Collection[CpuQuantity], without: Collection[int] = (), root: Path = ROOT
+    ) -> None:
+        """Reads /proc and cgroups below `root`. `without` as for ProcessTree."""
+        self._quantities, self._root, self._pid = frozenset(quantities), root, pid
+        self._tree = ProcessTree(pid, without, root)
+        self._limit = cgroups.tightest_limit(root) if "memory" in quantities else None
+        self._begun_ns: int | None = None
+        self._before: tuple[int, int] | None = None
+        """Time and CPU time of the last rate."""
+        self._ended_ns: int | None = None
+        self._missing: dict[str, str] = {}
+
+    def sample(self, now_ns: int) -> Iterator[Reading]:
+        begun_ns = self._begun_ns = now_ns if self._begun_ns is None else self._begun_ns
+        if "process" in self._quantities and self._ended_ns is None:
+            yield from self._process(now_ns, begun_ns)
+        if "memory" in self._quantities:
+            used = self._limit.used_bytes() if self._limit is not None else self._machine_bytes()
+            yield from self._told("cpu.memory", None if used is None else used / MIB)
+        if "load" in self._quantities:
+            yield from self._told("cpu.load", self._load())
+
+    def report(self) -> ProbeReport:
+        return ProbeReport(missing=tuple(self._missing.values()))
+
+    def _process(self, now_ns: int, begun_ns: int) -> Iterator[Reading]:
+        tree = self._tree.read()
+        if tree is None:
+            self._ended_ns = now_ns
+            self._missing["cpu.process"] = f"process {self._pid} was not found after {(now_ns - begun_ns) / 1e9:.1f} s"
+            return
+        yield Reading("cpu.process_memory", "process", tree.resident_bytes / MIB)
+        if self._before is None:
+            self._before = now_ns, tree.cpu_ns
+            return
+        before_ns, before_cpu_ns = self._before
+        if now_ns - before_ns >= _LEAST_SPAN_NS:
+            self._before = now_ns, tree.cpu_ns
+            yield Reading("cpu.process", "process", 100 * (tree.cpu_ns - before_cpu_ns) / (now_ns - before_ns))
+
+    def _told(self, name: str, value: float | None) -> Iterator[Reading]:
+        if value is not None:
+            yield Reading(name, "machine", value)
+        else:
+            self._missing[name] = f"{name} was not told by /proc at least once"
+
+    def _machine_bytes(self) -> int | None:
+        with suppress(OSError, ValueError, KeyError):
+            lines = (self._root / "proc/meminfo").read_text().splitlines()
+            kib = {name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines[:5])}
+            return (kib["MemTotal"] - kib["MemAvailable"]) * 1024
+        return None
+
+    def _load(self) -> float | None:
+        with suppress(OSError, ValueError, IndexError):
+            return float((self._root / "proc/loadavg").read_text().split()[0])
+        return None

@@ -1,0 +1,38 @@
+"""What a monitor is asked to watch, and how often."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+GpuQuantity = Literal["memory", "busy", "sm_active", "temperature", "power", "clocks", "throttle"]
+"""`busy`: some kernel ran, as a share of NVML's sample period; it says nothing of how much of the GPU was used."""
+CpuQuantity = Literal["process", "memory", "load", "energy"]
+LEAST_INTERVAL_S, MOST_INTERVAL_S = 0.05, 3600.0
+"""An interval outside is taken for the nearest one inside, and the report says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class MonitorRequest:
+    """Nothing is asked of the machine but the quantities named here."""
+
+    pid: int
+    """Process whose tree is watched: itself and all it started, without the monitor."""
+    devices: tuple[str, ...]
+    """UUIDs of GPUs or MIG instances."""
+    gpu: tuple[GpuQuantity, ...]
+    cpu: tuple[CpuQuantity, ...]
+    gpu_interval_s: float
+    cpu_interval_s: float
+    points: int
+    """Most points of a series, at least 2; neighbours merge beyond them."""
+    raw: str = ""
+    """File that is written anew with every sample, as JSON lines; "": none."""
+
+
+def visible_devices() -> tuple[str, ...]:
+    """UUIDs of the GPUs that CUDA programs started by this process see, in CUDA's order; empty without a driver.
+
+    Where there are several, or CUDA_VISIBLE_DEVICES is set, a short process asks the driver: call it once.
+    """
+    from bakeoff.machine.gpus import read_gpus
+
+    return tuple(str(facts["uuid"]) for facts in read_gpus())

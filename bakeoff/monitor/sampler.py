@@ -1,0 +1,176 @@
+"""Takes samples on an absolute schedule, keeps them in bounded series, and bounds what that costs."""
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from math import isfinite
+
+from bakeoff.monitor.probe import UNITS, Probe, ProbeReport, Reading
+from bakeoff.monitor.raw import RawFile
+from bakeoff.monitor.request import LEAST_INTERVAL_S, MOST_INTERVAL_S
+from bakeoff.monitor.series import Histogram, Series
+from bakeoff.record.monitor import MonitorCost, Monitored, SeriesRecord
+
+MOST_SHARE = 0.005
+"""Of an interval that one sample may take; above it the interval doubles."""
+_JUDGED = 5
+"""Samples whose median cost decides that; an odd number."""
+
+
+class Group:
+    """Probes that are sampled together."""
+
+    def __init__(
+        self, name: str, probes: Sequence[Probe], interval_s: float, cost_clock: Callable[[], int] | None = None
+    ) -> None:
+        """`cost_clock` tells nanoseconds that samples cost; None: the sampler's clock."""
+        self.name, self.asked_s, self.cost_clock = name, interval_s, cost_clock
+        self.probes = list(probes)
+        """Without those that failed."""
+        self.reported = tuple(probes)
+        self.interval_ns = round(min(max(LEAST_INTERVAL_S, interval_s), MOST_INTERVAL_S) * 1e9)
+        self.due_ns = 0
+        self.costs = Histogram()
+        """Nanoseconds of all samples."""
+        self._least_ns = self.interval_ns
+        self._recent: deque[int] = deque(maxlen=_JUDGED)
+        self._doubled_for_ns = 0
+        """Cost of a sample when the interval was doubled last."""
+
+    def took(self, ns: int) -> None:
+        """A sample cost this. Doubles the interval where the last ones took too much of it."""
+        self.costs.add(ns)
+        self._recent.append(ns)
+        middle_ns = sorted(self._recent)[len(self._recent) // 2]
+        if len(self._recent) == _JUDGED and middle_ns > MOST_SHARE * self.interval_ns:
+            self._doubled_for_ns = middle_ns
+            self.interval_ns *= 2
+            self._recent.clear()
+
+    def plan_next(self, origin_ns: int, now_ns: int) -> None:
+        """At the next whole number of intervals from `origin_ns`; times that have passed are left out."""
+        self.due_ns = origin_ns + ((now_ns - origin_ns) // self.interval_ns + 1) * self.interval_ns
+
+    def notes(self) -> list[str]:
+        """Why it did not run as often as asked."""
+        found = []
+        if round(self.asked_s * 1e9 if isfinite(self.asked_s) else 0) != self._least_ns:
+            limits = f"{LEAST_INTERVAL_S:g} to {MOST_INTERVAL_S:g} s"
+            found.append(f"{self.name}: an interval of {self.asked_s:g} s was asked; possible are {limits}")
+        if self._doubled_for_ns:
+            cost = f"{self.name}: one sample took {self._doubled_for_ns / 1e6:.3g} ms"
+            limit = f"which is more than {MOST_SHARE:.1%} of the interval"
+            found.append(f"{cost}, {limit}, so it was lengthened to {self.interval_ns / 1e9:g} s")
+        return found
+
+
+class Sampler:
+    """Samples of all groups. Whoever owns it calls `sample_due` at the times that this says, and `finish` once."""
+
+    def __init__(
+        self,
+        groups: Sequence[Group],
+        points: int,
+        raw: RawFile | None = None,
+        clock: Callable[[], int] = time.monotonic_ns,
+        cpu_clock: Callable[[], int] = time.process_time_ns,
+    ) -> None:
+        """`points` of each series at most. Both clocks tell nanoseconds; `cpu_clock` is of this process."""
+        self._groups, self._points, self._raw = groups, max(2, points), raw
+        self._clock, self._cpu_clock = clock, cpu_clock
+        self._origin_ns = clock()
+        for group in groups:
+            group.due_ns = self._origin_ns
+        self._series: dict[tuple[str, str], Series] = {}
+        self._latest: dict[tuple[str, str], float] = {}
+        self._samples = 0
+        self._missing: dict[str, None] = {}
+
+    def sample_due(self) -> int | None:
+        """Take the samples that are due. Returns nanoseconds until the next one; None where nothing is asked."""
+        for group in self._groups:
+            if self._clock() >= group.due_ns:
+                self._sample(group)
+        if not self._groups:
+            return None
+        return max(0, min(group.due_ns for group in self._groups) - self._clock())
+
+    def latest(self) -> Mapping[str, float]:
+        """Last values: those of the first source by the series' name, others by `name@source`."""
+        found: dict[str, float] = {}
+        for (name, source), value in self._latest.items():
+            found[f"{name}@{source}" if name in found else name] = value
+        return found
+
+    def finish(self) -> Monitored:
+        """Sample once more, and report; times are by the clock that was given."""
+        for group in self._groups:
+            self._sample(group)
+        reports = [self._report(group, probe) for group in self._groups for probe in group.reported]
+        if self._raw is not None:
+            self._raw.close()
+        missing = [*self._missing, *(text for report in reports for text in report.missing)]
+        if self._raw is not None and self._raw.problem:
+            missing.append(self._raw.problem)
+        return Monitored(
+            tuple(
+                SeriesRecord(name, UNITS.get(name, ""), source, series.points())
+                for (name, source), series in self._series.items()
+            ),
+            tuple(energy for report in reports for energy in report.energy),
+            tuple(time for report in reports for time in report.throttled),
+            self._cost(),
+            tuple(missing),
+        )
+
+    def _cost(self) -> MonitorCost:
+        return MonitorCost(
+            wall_ns=self._clock() - self._origin_ns,
+            cpu_ns=self._cpu_clock(),
+            samples=self._samples,
+            asked_s={group.name: group.asked_s for group in self._groups},
+            ran_s={group.name: group.interval_ns / 1e9 for group in self._groups},
+            sample_ns={group.name: round(group.costs.percentile(0.5) or 0) for group in self._groups},
+            note="; ".join(note for group in self._groups for note in group.notes()),
+        )
+
+    def _sample(self, group: Group) -> None:
+        cost_clock = group.cost_clock or self._clock
+        begun_ns, cost_ns = self._clock(), cost_clock()
+        readings = [reading for probe in tuple(group.probes) for reading in self._ask(group, probe, begun_ns)]
+        kept = [reading for reading in readings if self._keep(begun_ns, reading)]
+        if self._raw is not None:
+            self._raw.write(begun_ns, kept)
+        group.took(cost_clock() - cost_ns)
+        group.plan_next(self._origin_ns, self._clock())
+        self._samples += 1
+
+    def _ask(self, group: Group, probe: Probe, now_ns: int) -> list[Reading]:
+        try:
+            return list(probe.sample(now_ns))
+        except Exception as error:  # noqa: BLE001 - an error that a probe does not expect must not end the others
+            group.probes.remove(probe)
+            self._note(group, probe, error)
+            return []
+
+    def _report(self, group: Group, probe: Probe) -> ProbeReport:
+        try:
+            return probe.report()
+        except Exception as error:  # noqa: BLE001 - as for a sample
+            self._note(group, probe, error)
+            return ProbeReport()
+
+    def _note(self, group: Group, probe: Probe, error: Exception) -> None:
+        text = f"{type(probe).__name__} of group {group.name} ended: {type(error).__name__}: {error}"
+        self._missing[text] = None
+
+    def _keep(self, now_ns: int, reading: Reading) -> bool:
+        key = reading.name, reading.source
+        if not isfinite(reading.value):
+            self._missing[f"{reading.name} of {reading.source} had values that are not finite; they are left out"] = (
+                None
+            )
+            return False
+        self._latest[key] = reading.value
+        self._series.setdefault(key, Series(self._points)).add(now_ns, reading.value)
+        return True

@@ -1,0 +1,100 @@
+"""Numbers over time in bounded memory, and distributions of any number of values.
+
+A ring that drops its oldest samples loses peaks and reports the energy of the rest. Here neighbours merge instead, so
+that least, greatest, mean and count are exact whatever the length.
+"""
+
+from bisect import bisect_left
+from math import ceil, log
+
+from bakeoff.record.monitor import Point
+
+MOST_POINTS = 2_000
+_GROWTH = 1.002
+"""Ratio of the borders of a histogram's buckets: a percentile is right to 0.1 %."""
+
+
+class Series:
+    """Samples in the order of time. Not thread-safe."""
+
+    def __init__(self, most: int = MOST_POINTS) -> None:
+        """Keep at most `most` points. Raises ValueError for fewer than 2."""
+        if most < 2:
+            raise ValueError(f"a series of {most} points; give at least 2")
+        self._most = most
+        self._points: list[tuple[int, float, float, float, int]] = []
+        """Time, least, sum, greatest, count."""
+        self._merged = 1
+        """Samples that a full point stands for."""
+
+    def add(self, t_ns: int, value: float) -> None:
+        """A sample at this time. Samples that are not finite are left to the caller to refuse."""
+        if self._points and self._points[-1][4] < self._merged:
+            start, least, total, greatest, count = self._points[-1]
+            self._points[-1] = start, min(least, value), total + value, max(greatest, value), count + 1
+            return
+        if len(self._points) == self._most:
+            self._halve()
+            self.add(t_ns, value)
+            return
+        self._points.append((t_ns, value, value, value, 1))
+
+    def _halve(self) -> None:
+        """Merge each point with the next one."""
+        pairs = zip(self._points[::2], self._points[1::2], strict=False)
+        merged = [
+            (one[0], min(one[1], two[1]), one[2] + two[2], max(one[3], two[3]), one[4] + two[4]) for one, two in pairs
+        ]
+        if len(self._points) % 2:
+            merged.append(self._points[-1])
+        self._points = merged
+        self._merged *= 2
+
+    def points(self) -> tuple[Point, ...]:
+        return tuple(
+            Point(t, least, total / count, greatest, count) for t, least, total, greatest, count in self._points
+        )
+
+    @property
+    def count(self) -> int:
+        return sum(point[4] for point in self._points)
+
+    @property
+    def least(self) -> float | None:
+        """None of an empty series, as `greatest` and `mean`."""
+        return min((point[1] for point in self._points), default=None)
+
+    @property
+    def greatest(self) -> float | None:
+        return max((point[3] for point in self._points), default=None)
+
+    @property
+    def mean(self) -> float | None:
+        count = self.count
+        return sum(point[2] for point in self._points) / count if count else None
+
+
+class Histogram:
+    """How often positive whole numbers of any size were seen, in buckets that grow by 0.2 %. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._buckets: dict[int, int] = {}
+        self.count = 0
+
+    def add(self, value: int) -> None:
+        """Values below 1 count as 1."""
+        place = ceil(log(max(1, value), _GROWTH))
+        self._buckets[place] = self._buckets.get(place, 0) + 1
+        self.count += 1
+
+    def percentile(self, share: float) -> float | None:
+        """The smallest value that at least `share` of all do not exceed, to 0.1 %; None of an empty one."""
+        if not self.count:
+            return None
+        wanted = max(1, ceil(round(share * self.count, 9)))
+        places = sorted(self._buckets)
+        total, totals = 0, []
+        for place in places:
+            total += self._buckets[place]
+            totals.append(total)
+        return float(_GROWTH ** (places[bisect_left(totals, wanted)] - 0.5))

@@ -1,0 +1,235 @@
+"""Decorators for functions, methods, coroutines, generators and asynchronous generators.
+
+A range around a coroutine lasts until the coroutine returns, waiting included. Around a generator only the time inside
+it counts, not that of whoever iterates over it: each time that it is resumed is a range within the one that it was
+resumed in, and all of them together are one call. With `unit`, each item that a generator yields is a unit. Sessions
+and events are of a generator as a whole.
+
+Decorators find the session by `current()`. Outside sessions ranges go to the installed profiler, as those of
+`Profiler.stage`; where none is installed, or it is off, a decorated function is called as it is.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Any, TypeVar
+
+from bakeoff.models.errors import BakeoffError
+from bakeoff.models.types import Scalar
+from bakeoff.profile.plain import error_text
+from bakeoff.profile.profiler import installed, recording_now
+from bakeoff.profile.recording import AskedKind, Recording
+from bakeoff.profile.settings import check_tags
+from bakeoff.profile.wrapping import Args, Kwargs, wrap
+
+F = TypeVar("F", bound=Callable[..., Any])
+Bound = Mapping[str, Any]
+"""Arguments of a call by the names of the parameters, defaults included."""
+_Bind = Callable[[Args, Kwargs], Bound]
+_Open = Callable[[Recording, Args, Kwargs, bool], AbstractContextManager[object]]
+"""Opens a range of a call with these arguments; the last one says whether the call was counted already."""
+
+
+def phase(name: str) -> Callable[[F], F]:
+    """Record calls as phases. Raises BakeoffError where it is applied to what is no function."""
+    check_name("phase", name)
+
+    def decorate(function: F) -> F:
+        check_function("phase", function)
+        return _as_range(function, lambda recording, _args, _kwargs, again: recording.phase(name, again))
+
+    return decorate
+
+
+def stage(name: str) -> Callable[[F], F]:
+    """Record calls as stages. Raises as `phase`."""
+    check_name("stage", name)
+
+    def decorate(function: F) -> F:
+        check_function("stage", function)
+        return _as_range(function, lambda recording, _args, _kwargs, again: recording.stage(name, again))
+
+    return decorate
+
+
+def unit(
+    frames: int | Callable[[Bound], int] = 0,
+    latents: int | Callable[[Bound], int] = 0,
+    kind: AskedKind | Callable[[Bound], AskedKind] = "steady",
+) -> Callable[[F], F]:
+    """Record calls as units; what is a function gets the arguments of the call by name. Raises as `phase`."""
+
+    def decorate(function: F) -> F:
+        bind = _binder("unit", function)
+
+        def opened(recording: Recording, args: Args, kwargs: Kwargs, _again: bool) -> AbstractContextManager[object]:
+            def value(given: Any) -> Any:
+                return _called(recording, "unit", given, bind, args, kwargs) if callable(given) else given
+
+            return recording.unit(value(frames), value(latents), value(kind))
+
+        return _as_range(function, opened)
+
+    return decorate
+
+
+def step(index: str | Callable[[Bound], Any], timestep: str | Callable[[Bound], Any] | None = None) -> Callable[[F], F]:
+    """Record calls as steps: `index` and `timestep` are names of parameters, or functions of the arguments by name.
+
+    A function for `index` may return both, as a tuple. Raises BakeoffError for a name that no parameter has, and as
+    `phase`.
+    """
+
+    def decorate(function: F) -> F:
+        bind = _binder("step", function)
+        at_index, at_timestep = (_argument("step", function, given) for given in (index, timestep))
+
+        def opened(recording: Recording, args: Args, kwargs: Kwargs, again: bool) -> AbstractContextManager[object]:
+            place = _called(recording, "step", at_index, bind, args, kwargs)
+            at = _called(recording, "step", at_timestep, bind, args, kwargs)
+            if isinstance(place, tuple) and len(place) == 2:
+                place, at = place
+            return recording.step(place, at, again)
+
+        return _as_range(function, opened)
+
+    return decorate
+
+
+def session(name: str, tags: Mapping[str, Scalar] | None = None) -> Callable[[F], F]:
+    """Record each call as a session of the installed profiler. Raises BakeoffError for wrong tags, and as `phase`.
+
+    A call within a session of that profiler raises BakeoffError, as `Profiler.session` does.
+    """
+    check_name("session", name)
+    check_tags(tags or {})
+
+    def decorate(function: F) -> F:
+        check_function("session", function)
+        return wrap(function, lambda _args, _kwargs, _again: installed[0].session(name, tags) if installed else None)
+
+    return decorate
+
+
+def event(name: str, data: Mapping[str, Any] | Callable[[Bound], Mapping[str, Any]] | None = None) -> Callable[[F], F]:
+    """Record an event after each call; where the call or `data` raises, one that is marked as failed, with the error.
+
+    Raises as `phase`.
+    """
+    check_name("event", name)
+
+    def decorate(function: F) -> F:
+        bind = _binder("event", function)
+
+        def after(recording: Recording, call: "_Call") -> None:
+            try:
+                if call.error is not None:
+                    raise call.error
+                found = data(bind(call.args, call.kwargs)) if callable(data) else data or {}
+                recording.event(name, dict(found))
+            except BaseException as error:  # noqa: BLE001  # the call's own goes on; that of `data` is told by the event
+                recording.event(name, {"error": error_text(error)}, failed=True)
+
+        return wrap(function, lambda args, kwargs, _again: _Call(after, args, kwargs))
+
+    return decorate
+
+
+def parameters(name: str, kind: str = "") -> Callable[[F], F]:
+    """Record the size of the module, or the number of parameters, that a call returns. Raises as `phase`."""
+    check_name("parameters", name)
+
+    def decorate(function: F) -> F:
+        check_function("parameters", function)
+
+        def after(recording: Recording, call: "_Call") -> None:
+            if call.error is None:
+                recording.parameters(name, call.result, kind)
+
+        return wrap(function, lambda args, kwargs, _again: _Call(after, args, kwargs))
+
+    return decorate
+
+
+class _Call:
+    """A call after which something is recorded."""
+
+    __slots__ = ("_after", "args", "error", "kwargs", "result")
+
+    def __init__(self, after: Callable[[Recording, "_Call"], None], args: Args, kwargs: Kwargs) -> None:
+        self._after, self.args, self.kwargs = after, args, kwargs
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def __enter__(self) -> "_Call":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.error = error
+        recording = recording_now()
+        if recording is not None:
+            self._after(recording, self)
+
+
+def _as_range(function: F, opened: _Open) -> F:
+    """The function with a range around each call, or around each time that a generator runs."""
+
+    def open_now(args: Args, kwargs: Kwargs, again: bool) -> AbstractContextManager[object] | None:
+        recording = recording_now()
+        return opened(recording, args, kwargs, again) if recording is not None else None
+
+    return wrap(function, open_now, each_time=True)
+
+
+def _called(
+    recording: Recording, what: str, given: Callable[[Bound], Any] | None, bind: _Bind, args: Args, kwargs: Kwargs
+) -> Any:
+    """What a caller's function makes of the arguments; None where it raises, which is an event."""
+    if given is None:
+        return None
+    try:
+        return given(bind(args, kwargs))
+    except Exception as error:  # noqa: BLE001  # an error of somebody's function must not end their pipeline
+        recording.event(f"@{what}", {"error": error_text(error)}, failed=True)
+        return None
+
+
+def _binder(what: str, function: Callable[..., Any]) -> _Bind:
+    check_function(what, function)
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # some functions of C have none
+        return lambda args, kwargs: {"args": args, "kwargs": kwargs}
+
+    def bind(args: Args, kwargs: Kwargs) -> Bound:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return bound.arguments
+
+    return bind
+
+
+def _argument(what: str, function: Callable[..., Any], given: object) -> Callable[[Bound], Any] | None:
+    """How a value is had from the arguments of a call. Raises BakeoffError for what is no parameter and no function."""
+    if given is None or callable(given):
+        return given
+    known = list(inspect.signature(function).parameters)
+    if given not in known:
+        text = f"@{what} was given {given!r:.80}, but the parameters are {', '.join(known)}"
+        raise BakeoffError(f"{text}; give one of them, or a function", "bad-option")
+    return lambda bound: bound[str(given)]
+
+
+def check_function(what: str, function: object) -> None:
+    if isinstance(function, classmethod | staticmethod | property):
+        raise BakeoffError(f"@{what} stands above @{type(function).__name__}; put it below", "bad-option")
+    if isinstance(function, type) or not callable(function):
+        raise BakeoffError(f"@{what} is applied to {function!r:.80}; apply it to a function or method", "bad-option")
+
+
+def check_name(what: str, name: object) -> None:
+    if not isinstance(name, str) or not name:
+        raise BakeoffError(f"@{what} has name {name!r:.80}; give text, as in @{what}('name')", "bad-option")

@@ -1,0 +1,207 @@
+"""Files of a session: the record first, then its page and JSON report, which are functions of the record.
+
+Names are made of a session's name, its start in UTC and the record's content hash, so that no name leads out of the
+folder and no session overwrites another. Records of ranks lie in one folder of their group, named by rank.
+"""
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from bakeoff.machine.files import digest, slug, write_atomically
+from bakeoff.machine.terminal import one_line
+from bakeoff.models.errors import BakeoffError
+from bakeoff.profile.saying import say
+from bakeoff.profile.settings import Settings
+from bakeoff.record.session import SESSION_SCHEMA, RankFacts, SessionRecord
+from bakeoff.record.session_check import violation
+
+RECORD, PAGE, REPORT, SAMPLES = ".session.json", ".html", ".report.json", ".samples.jsonl"
+"""Endings of what belongs to one session; the rest of the names is the same."""
+MOST_BYTES = 64 << 20
+"""Of a record that is read; one of 10,000 units has less than 4 MiB."""
+_HASH = 12
+_LARGEST = 2**63
+
+
+def write_session(record: SessionRecord, settings: Settings) -> tuple[Path, ...]:
+    """Write the record, then what `generate_final_report` and `report_format` ask for; returns the paths, record first.
+
+    Ranks write records alone, which `bakeoff session aggregate` reads; `bakeoff session show --html` makes a page of
+    one. What a monitor wrote to
+    `raw_file` is renamed to lie beside the record. A page or report that cannot be made is one sentence on stderr.
+    Raises BakeoffError where the record itself cannot be written.
+    """
+    data = encode(record)
+    folder, stem = _place(record, data, settings)
+    paths = [folder / f"{stem}{RECORD}"]
+    write_atomically(paths[0], data)
+    try:
+        paths.extend(_rename_samples(record, settings, folder / f"{stem}{SAMPLES}"))
+        paths.extend(_write_reports(record, settings, folder, stem))
+    except Exception as error:  # noqa: BLE001  # whatever fails now, the pipeline must go on, and its record is there
+        say(f"{_about(error)}; the record is {paths[0]}")
+    return tuple(paths)
+
+
+def raw_file(name: str, started_wall_ns: int, settings: Settings, rank: RankFacts | None = None) -> Path | None:
+    """Where a monitor writes every sample of this process's session; None where settings do not ask for it.
+
+    `write_session` of a record with the same name and start renames it.
+    """
+    if not settings.save_raw_data:
+        return None
+    return _folder(name, settings, rank) / _raw_name(name, started_wall_ns)
+
+
+def read_session(path: Path) -> SessionRecord:
+    """The record in a file.
+
+    Raises BakeoffError in one sentence, code not-readable or bad-record: for a file that is none, has more than 64 MiB,
+    is no JSON, is of another schema, or states what no session can have.
+    """
+    data = _read(path)
+    try:
+        raw = msgspec.json.decode(data)
+        if not isinstance(raw, dict) or "schema" not in raw:
+            raise BakeoffError(f"{path} is no record of a session; give a file *{RECORD}", "bad-record")
+        if raw["schema"] != SESSION_SCHEMA:
+            text = f"{path} has schema {raw['schema']!r:.40}, but this version reads {SESSION_SCHEMA}; update bakeoff"
+            raise BakeoffError(text, "bad-record")
+        if not all(abs(each) < _LARGEST for each in _numbers(raw)):  # false of NaN
+            raise BakeoffError(f"{path} holds a number that no clock gives; record the session again", "bad-record")
+        record = msgspec.convert(raw, SessionRecord)
+    except (msgspec.MsgspecError, RecursionError, ValueError) as error:
+        text = f"{path} is no record of a session: {one_line(str(error))[:200]}; give a file *{RECORD}"
+        raise BakeoffError(text, "bad-record") from error
+    wrong = violation(record)
+    if wrong is not None:
+        raise BakeoffError(f"{path} contradicts itself: {wrong}; record the session again", "bad-record")
+    return record
+
+
+def page_path(record: Path) -> Path:
+    """Where the page of a record's file lies."""
+    return record.with_name(record.name.removesuffix(RECORD) + PAGE)
+
+
+def encode(record: SessionRecord) -> bytes:
+    """One line of JSON; equal records give equal bytes."""
+    try:
+        return msgspec.json.encode(record) + b"\n"
+    except (UnicodeEncodeError, OverflowError, TypeError):
+        return msgspec.json.encode(_storable(msgspec.to_builtins(record, enc_hook=str))) + b"\n"
+
+
+def _storable(value: Any) -> Any:
+    """Plain values; letters that are no Unicode are replaced, and numbers of more than 64 bits are text."""
+    match value:
+        case dict():
+            return {_storable(key): _storable(each) for key, each in value.items()}
+        case list() | tuple():
+            return [_storable(each) for each in value]
+        case str():
+            return value.encode("utf-8", "replace").decode()
+        case int() if abs(value) >= _LARGEST:
+            return str(value)
+    return value
+
+
+def _place(record: SessionRecord, data: bytes, settings: Settings) -> tuple[Path, str]:
+    """Folder of a session's files, and what their names begin with."""
+    folder = _folder(record.name, settings, record.rank)
+    content = hashlib.sha256(data).hexdigest()[:_HASH]
+    if record.rank is None:
+        return folder, f"{_start(record.name, record.started_wall_ns)}-{content}"
+    stem = f"rank-{record.rank.rank:05d}"
+    taken = (folder / f"{stem}{RECORD}").exists()  # by an earlier session of the same name
+    return folder, f"{stem}-{content}" if taken else stem
+
+
+def _folder(name: str, settings: Settings, rank: RankFacts | None) -> Path:
+    folder = Path(settings.output_dir)
+    if rank is None:
+        return folder
+    group = slug(rank.group)
+    return (
+        folder
+        / f"{_named(name)}-{group if group == rank.group else f'{group}-{digest(ascii(rank.group))[:8]}'.strip('-')}"
+    )
+
+
+def _named(name: str) -> str:
+    return slug(name) or "session"
+
+
+def _start(name: str, started_wall_ns: int) -> str:
+    return f"{_named(name)}-{datetime.fromtimestamp(started_wall_ns // 10**9, UTC):%Y%m%dT%H%M%SZ}"
+
+
+def _raw_name(name: str, started_wall_ns: int) -> str:
+    return f"{_start(name, started_wall_ns)}-{digest((_named(name), started_wall_ns, os.getpid()))[:_HASH]}{SAMPLES}"
+
+
+def _rename_samples(record: SessionRecord, settings: Settings, target: Path) -> list[Path]:
+    found = target.parent / _raw_name(record.name, record.started_wall_ns)
+    if not settings.save_raw_data or not found.exists():
+        return []
+    os.replace(found, target)
+    return [target]
+
+
+def _write_reports(record: SessionRecord, settings: Settings, folder: Path, stem: str) -> Iterator[Path]:
+    if not settings.generate_final_report or record.rank is not None:
+        return
+    from bakeoff.record.codec import encode_json
+    from bakeoff.report.html import session as page
+    from bakeoff.report.sessions import report_of
+
+    report = report_of(record)
+    if settings.report_format in ("json", "both"):
+        path = folder / f"{stem}{REPORT}"
+        write_atomically(path, msgspec.json.format(encode_json(report), indent=1) + b"\n")
+        yield path
+    if settings.report_format in ("html", "both"):
+        path = folder / f"{stem}{PAGE}"
+        write_atomically(path, page.render(report).encode())
+        yield path
+
+
+def _about(error: Exception) -> str:
+    text = one_line(str(error))
+    return text if isinstance(error, BakeoffError) else f"a session has no report: {type(error).__name__}: {text}"
+
+
+def _read(path: Path) -> bytes:
+    try:
+        size = path.stat()
+        if not stat.S_ISREG(size.st_mode):
+            raise BakeoffError(f"{path} is no file; give a file *{RECORD}", "not-readable")
+        if size.st_size > MOST_BYTES:
+            text = f"{path} has {size.st_size:,} bytes, and a record of a session at most {MOST_BYTES:,}; give another"
+            raise BakeoffError(text, "not-readable")
+        with path.open("rb") as file:
+            return file.read(MOST_BYTES)
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        text = f"{path} cannot be read: {reason}; give a file *{RECORD}"
+        raise BakeoffError(one_line(text), "not-readable") from error
+
+
+def _numbers(value: Any) -> Iterator[int | float]:
+    """All numbers within plain JSON."""
+    pending = [value]
+    while pending:
+        each = pending.pop()
+        if isinstance(each, dict):
+            pending += each.values()
+        elif isinstance(each, list):
+            pending += each
+        elif isinstance(each, int | float):
+            yield each

@@ -1,0 +1,84 @@
+"""The record of a session that has ended."""
+
+from dataclasses import fields
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from bakeoff.models.types import Scalar
+from bakeoff.profile.environment import environment
+from bakeoff.profile.recording import Recording
+from bakeoff.profile.settings import Settings
+from bakeoff.profile.stages import MOST_DEPTH, MOST_STAGES
+from bakeoff.record.monitor import Monitored
+from bakeoff.record.session import SESSION_SCHEMA, RangeTotal, RecordingCost, SessionRecord
+
+if TYPE_CHECKING:
+    from bakeoff.profile.session import Session
+
+
+def make_record(session: "Session", status: str, ended_ns: int, monitored: Monitored | None) -> SessionRecord:
+    """Everything that the session recorded, which ended at `ended_ns` of its clock."""
+    recording = session.recording
+    started_ns = recording.root.started_ns
+    _read_device(recording, session.device)
+    with recording.lock:
+        ranges = recording.tree.totals(ended_ns)
+        ns = ended_ns - started_ns
+        _note(recording, ranges)
+    return SessionRecord(
+        schema=SESSION_SCHEMA,
+        name=session.name,
+        status=status,
+        started_at=datetime.fromtimestamp(session.started_wall_ns / 1e9, UTC).isoformat(timespec="milliseconds"),
+        started_wall_ns=session.started_wall_ns,
+        ns=ns,
+        tags=session.tags,
+        settings=_scalars(session.settings),
+        environment=environment(session.device),
+        ranges=ranges,
+        before=session.before,
+        units=recording.units.totals(),
+        spans=recording.units.spans(started_ns),
+        steps=recording.units.steps(),
+        events=recording.events.events(started_ns),
+        events_dropped=recording.events.dropped,
+        parameters=recording.models.models(),
+        series=recording.series(),
+        monitored=monitored,
+        cost=RecordingCost(session.range_ns, recording.count, session.dropped),
+        rank=session.rank,
+        findings=recording.notes.findings(),
+    )
+
+
+def _read_device(recording: Recording, device: str) -> None:
+    """Wait for the device's last events: the session's time is over, so nothing is delayed by it."""
+    clock = recording.device
+    if clock is None:
+        return
+    clock.read(wait=True)
+    if clock.unread:
+        why = clock.error or "a CUDA graph was being captured, or the device was too far behind"
+        recording.notes.add("no-device-times", f"{clock.unread} ranges have no time of {device}: {why}")
+
+
+def _note(recording: Recording, ranges: tuple[RangeTotal, ...]) -> None:
+    """Findings on the ranges as a whole."""
+    still = [each for _, each in recording.tree.root.walk() if each.open]
+    if still:
+        names = ", ".join(dict.fromkeys(f"'{each.name}'" for each in still[:5]))
+        text = f"{sum(each.open for each in still)} ranges had not ended: {names}; their times are those until the end"
+        recording.notes.add("open-ranges", text)
+    if recording.tree.is_full:
+        text = f"ranges of more than {MOST_STAGES} names or {MOST_DEPTH} levels are not told apart; name fewer of them"
+        recording.notes.add("names-left-out", text)
+    over = sum(-each.own_ns for each in ranges if each.own_ns < 0)
+    if over:
+        text = (
+            f"ranges ran at the same time, in threads or coroutines, for {over / 1e6:.1f} ms more than what they are in"
+        )
+        recording.notes.add("overlap", f"{text}; its own time is negative by that")
+
+
+def _scalars(settings: Settings) -> dict[str, Scalar]:
+    return {each.name: getattr(settings, each.name) for each in fields(settings) if each.name != "session_tags"}

@@ -1,0 +1,172 @@
+"""The live display of a session on stderr: drawn over itself on a terminal, a line each interval elsewhere.
+
+A thread refreshes it. Its CPU time is bounded as that of a monitor: where a refresh takes more than 0.5 % of the
+interval, the interval doubles, and the display says so. A pipeline that draws progress bars of its own should do
+without it.
+"""
+
+import os
+import sys
+import threading
+import weakref
+from collections import deque
+from time import thread_time_ns
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
+
+from bakeoff.profile.live_text import lines_of_snapshot
+from bakeoff.profile.settings import Settings
+from bakeoff.record.session import RankFacts
+
+if TYPE_CHECKING:
+    from bakeoff.profile.snapshot import Snapshot
+
+MOST_SHARE = 0.005
+"""Of the interval that a refresh may take of one core."""
+_JUDGED = 3
+"""Refreshes whose cheapest decides that: the first ones also load what they need."""
+_PATIENCE_S = 1.0
+"""With a refresh that is under way at the end, as on a terminal that was halted by Ctrl-S."""
+_running: "weakref.WeakSet[Live]" = weakref.WeakSet()
+_is_registered: list[bool] = []
+
+
+class Shown(Protocol):
+    """The part of a session that is shown."""
+
+    @property
+    def settings(self) -> Settings: ...
+    @property
+    def rank(self) -> RankFacts | None: ...
+    def snapshot(self) -> "Snapshot": ...
+
+
+class Live:
+    """The display of one session, from `start` to `stop`."""
+
+    def __init__(self, session: Shown, settings: Settings | None = None) -> None:
+        """`settings` are those of the session unless others are given."""
+        self._session = session
+        self._asked_s = (settings or session.settings).display_interval
+        self.interval_s = self._asked_s
+        """Longer than was asked where a refresh costs too much."""
+        self._costs: deque[int] = deque(maxlen=_JUDGED)
+        self._ending = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._error: Exception | None = None
+        self._stream: TextIO | None = None
+        self._drawn: Any = None
+        """rich's Live; None where lines are written."""
+        self._replaced: dict[str, tuple[Any, Any]] = {}
+        """`stdout` and `stderr` of `sys`: what each was, and what rich put in its place, so that what is printed
+        appears above the display."""
+
+    def start(self) -> None:
+        """Show it, unless there is no stderr, another rank does, or another session of this process is shown.
+
+        Raises what drawing raises.
+        """
+        rank = self._session.rank
+        self._stream = sys.stderr
+        if self._stream is None or _running or (rank is not None and rank.rank != 0):
+            return
+        if self._stream.isatty():
+            self._draw(self._stream)
+        _running.add(self)
+        self._thread = threading.Thread(target=self._run, name="bakeoff live", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Show the last state, and leave the terminal as it was. Raises the error that ended the display earlier.
+
+        A second call does nothing.
+        """
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        self._ending.set()
+        try:
+            thread.join(_PATIENCE_S)
+            if not thread.is_alive() and self._error is None:
+                self._refresh()
+        finally:
+            self._release(thread.is_alive())
+        if self._error is not None:
+            raise self._error
+
+    def _draw(self, stream: TextIO) -> None:
+        """Begin to draw, where the terminal can move its cursor."""
+        from rich.console import Console
+        from rich.live import Live as Drawn
+
+        console = Console(file=stream, force_jupyter=False)
+        if not console.is_terminal or console.is_dumb_terminal:
+            return
+        if not _is_registered:
+            _is_registered.append(True)
+            os.register_at_fork(after_in_child=_put_all_back)
+        before = {name: getattr(sys, name) for name in ("stdout", "stderr")}
+        self._drawn = Drawn(
+            console=console,
+            auto_refresh=False,
+            redirect_stdout=sys.stdout is not None and sys.stdout.isatty(),
+            redirect_stderr=True,
+        )
+        self._drawn.start()
+        self._replaced = {name: (stream, getattr(sys, name)) for name, stream in before.items()}
+        console.show_cursor(True)  # nothing is to be repaired where the process is killed
+
+    def _run(self) -> None:
+        try:
+            while not self._ending.wait(self.interval_s):
+                began_ns = thread_time_ns()
+                self._refresh()
+                self._took(thread_time_ns() - began_ns)
+        except Exception as error:  # noqa: BLE001  # whatever the terminal or a stream does; `stop` raises it
+            self._error = error
+            self._put_back()
+
+    def _took(self, ns: int) -> None:
+        """Double the interval where the last refreshes took too much of it."""
+        self._costs.append(ns)
+        if len(self._costs) == _JUDGED and min(self._costs) > MOST_SHARE * self.interval_s * 1e9:
+            self.interval_s *= 2
+            self._costs.clear()
+
+    def _refresh(self) -> None:
+        lines = lines_of_snapshot(self._session.snapshot())
+        if self.interval_s > self._asked_s:
+            lines.append(f"shown every {self.interval_s:g} s: more often would cost over {MOST_SHARE:.1%} of a core")
+        if self._drawn is not None:
+            from rich.text import Text
+
+            self._drawn.update(Text("\n".join(lines), no_wrap=True, overflow="ellipsis"), refresh=True)
+        elif self._stream is not None:
+            self._stream.write(f"bakeoff: {'; '.join(lines)}\n")
+            self._stream.flush()
+
+    def _release(self, is_stuck: bool) -> None:
+        """End drawing. A refresh that is stuck holds rich's locks: then only the streams are put back."""
+        _running.discard(self)
+        drawn, self._drawn = self._drawn, None
+        others = {name: getattr(sys, name) for name, (_, ours) in self._replaced.items()}
+        others = {name: stream for name, stream in others.items() if stream is not self._replaced[name][1]}
+        try:
+            if drawn is not None and not is_stuck:
+                drawn.stop()
+        finally:
+            self._put_back()
+            for name, stream in others.items():  # rich puts back its own whatever is there
+                setattr(sys, name, stream)
+
+    def _put_back(self) -> None:
+        """Make `sys.stdout` and `sys.stderr` what they were, where nobody else has replaced them since."""
+        replaced, self._replaced = self._replaced, {}
+        for name, (before, ours) in replaced.items():
+            if getattr(sys, name) is ours:
+                setattr(sys, name, before)
+
+
+def _put_all_back() -> None:
+    """In a forked child, where no thread would release rich's locks."""
+    for live in list(_running):
+        live._put_back()

@@ -1,0 +1,244 @@
+"""Ranges: from `__enter__` to `__exit__` a named part of a session, a unit of it or a step.
+
+`__enter__` and `__exit__` are what recording costs a pipeline, so they are written out instead of divided up.
+"""
+
+from contextlib import ExitStack
+from contextvars import ContextVar
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal
+
+from bakeoff.profile.plain import error_text, plain
+from bakeoff.profile.stages import Stage
+from bakeoff.profile.torch_state import annotate, compiled, is_profiling
+from bakeoff.profile.units import MOST_SPANS, FinishedUnit, SpanTime
+from bakeoff.record.session import RangeKind, UnitKind
+
+if TYPE_CHECKING:
+    from bakeoff.profile.recording import Recording
+
+_CHECK_EVERY = 64
+NEW, OPEN, ENDED = 0, 1, 2
+
+innermost: ContextVar["Range | None"] = ContextVar("bakeoff_range", default=None)
+"""The range that this context was in last; it may have ended."""
+
+
+class Range:
+    """A named range of time. Used once: entering it again records nothing."""
+
+    __slots__ = (
+        "above",
+        "began",
+        "inner_ns",
+        "kind",
+        "line",
+        "marks",
+        "name",
+        "ns",
+        "outer",
+        "recording",
+        "repeats",
+        "stage",
+        "started_ns",
+        "state",
+        "unit",
+    )
+    stage: Stage
+    line: "Range | None"
+    """The range that its time counts for in the account of its unit: of a step the phase it is in; None is itself."""
+    above: "Range"
+    outer: "Range | None"
+
+    def __init__(self, recording: "Recording", kind: RangeKind, name: str, repeats: bool = False) -> None:
+        """A range that `repeats` goes on with one that was counted before: it is no further call."""
+        self.recording, self.kind, self.name, self.repeats = recording, kind, name, repeats
+        self.state: int = NEW
+        self.unit: Unit | None = None
+        self.outer = None
+        self.marks: ExitStack | None = None
+        self.began: Any = None
+        self.inner_ns = self.ns = self.started_ns = 0
+
+    def __enter__(self) -> "Range":
+        recording = self.recording
+        if self.state:
+            recording.notes.add("range-used-twice", f"range '{self.name}' was entered again; make one for each use")
+            return self
+        parent = innermost.get()
+        while parent is not None and parent.state != OPEN:
+            parent = parent.outer
+        self.outer = parent
+        while parent is not None and parent.recording is not recording:
+            parent = parent.outer
+        if parent is None:
+            parent = recording.root
+        above = parent.line or parent
+        unit = parent.unit
+        self.above, self.unit = above, unit
+        self.line = above if self.kind == "step" and above is not unit else None
+        try:
+            stage = parent.stage.children[self.kind, self.name]
+        except (KeyError, TypeError):
+            with recording.lock:
+                stage = recording.tree.child(parent.stage, self.kind, self.name)
+            self.name = stage.name
+        self.stage = stage
+        innermost.set(self)
+        if recording.annotates and (recording.nvtx or is_profiling()):
+            self._annotate()
+        if recording.device is not None:
+            self.began = recording.device.mark()
+        self.state = OPEN
+        self.started_ns = started = recording.now()
+        with recording.lock:
+            stage.open += 1
+            stage.ns -= started
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        recording = self.recording
+        ended = recording.now()
+        if self.state != OPEN:
+            return False
+        self.ns = ns = ended - self.started_ns
+        self.state = ENDED
+        stage, unit = self.stage, self.unit
+        with recording.lock:
+            stage.open -= 1
+            stage.ns += ended
+            if not self.repeats:
+                stage.calls += 1
+            recording.count = count = recording.count + 1
+            if unit is not None and unit.state == OPEN:
+                if len(unit.spans) < MOST_SPANS:
+                    unit.spans.append((stage, self.started_ns, ns))
+                if self.line is None:
+                    self.above.inner_ns += ns
+                    unit.lines[self.name] = unit.lines.get(self.name, 0) + ns - self.inner_ns
+        innermost.set(self.outer)
+        if recording.device is not None:
+            recording.device.took(stage, self.began, recording.device.mark())
+            self.began = None
+        if self.marks is not None:
+            self._end_marks()
+        if not count % _CHECK_EVERY:
+            recording.check()
+        return False
+
+    def _annotate(self) -> None:
+        try:
+            self.marks = annotate(self.name, self.recording.nvtx)
+        except Exception as error:  # noqa: BLE001  # a profiler that fails must not end the pipeline
+            self.recording.notes.add("wrong-value", f"torch could not open a range: {error_text(error)}")
+
+    def _end_marks(self) -> None:
+        try:
+            if self.marks is not None:
+                self.marks.close()
+        except Exception as error:  # noqa: BLE001  # as above
+            self.recording.notes.add("wrong-value", f"torch could not end a range: {error_text(error)}")
+
+
+class Step(Range):
+    """One denoising step."""
+
+    __slots__ = ("index", "timestep")
+
+    def __init__(self, recording: "Recording", index: object, timestep: object, repeats: bool = False) -> None:
+        super().__init__(recording, "step", "step", repeats)
+        self.index, self.timestep = index, timestep
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        was_open = self.state == OPEN
+        Range.__exit__(self, kind, error, trace)
+        if was_open and self.index is not None:
+            self.recording.units.add_step(self.index, self.timestep, self.ns)
+        return False
+
+
+class Unit(Range):
+    """One unit of work, as in a block of frames. Phases within it are its account."""
+
+    __slots__ = ("_compiled", "asked", "frames", "is_unit", "latents", "lines", "spans")
+
+    def __init__(self, recording: "Recording", frames: object, latents: object, kind: object) -> None:
+        super().__init__(recording, "unit", "unit")
+        self.frames, self.latents, self.asked = frames, latents, kind
+        self.spans: list[SpanTime] = []
+        """No ranges: they would be a cycle with the unit, and garbage until the collector comes."""
+        self.lines: dict[str, int] = {}
+        """Time by phase, without the phases within it."""
+        self.is_unit = True
+        """Set False before its end where it turned out to be none."""
+
+    def __enter__(self) -> "Unit":
+        if self.state == NEW:
+            self._compiled = compiled()
+        Range.__enter__(self)
+        if self.unit is not None and self.unit is not self:
+            self.recording.notes.add("unit-in-unit", f"unit within unit '{self.unit.name}'; it counts as a phase")
+        elif self.state == OPEN:
+            self.unit = self
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        is_outermost, was_open = self.unit is self, self.state == OPEN
+        if is_outermost:
+            self.unit = None  # it is no part of its own account
+            self.repeats = not self.is_unit
+        Range.__exit__(self, kind, error, trace)
+        if is_outermost and was_open and self.is_unit:
+            self._finish()
+        return False
+
+    def _finish(self) -> None:
+        recording = self.recording
+        shown, _ = plain(self.asked)
+        asked: UnitKind | None = next((known for known in ("opening", "filling", "steady") if known == shown), None)
+        if asked is None:
+            text = f"a unit's kind is {shown!r:.80}; give opening, filling or steady"
+            recording.notes.add("wrong-value", text)
+        recording.units.add(
+            FinishedUnit(
+                kind="compiling" if compiled() > self._compiled else asked or "steady",
+                frames=recording.units.amount("frames", self.frames),
+                latents=recording.units.amount("latents", self.latents),
+                start_ns=self.started_ns,
+                ns=self.ns,
+                lines=self.lines,
+                spans=self.spans,
+                depth=self.stage.depth,
+            )
+        )
+        if recording.device is not None:
+            recording.device.read()
+
+
+def open_range() -> Range | None:
+    """The innermost range of this context that has not ended."""
+    found = innermost.get()
+    while found is not None and found.state != OPEN:
+        found = found.outer
+    return found
+
+
+class Nothing:
+    """A range of which nothing is recorded; one for all."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> "Nothing":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+
+NOTHING = Nothing()

@@ -1,0 +1,270 @@
+"""The records of a run's ranks, side by side: what is missing, who waits for whom, and rates that are not averaged."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bakeoff.models.errors import BakeoffError
+from bakeoff.profile.ranks.choice import Chosen, choose, ranks_text
+from bakeoff.profile.ranks.devices import energy_of, gpu_energy_mj, memory_of, ranks_on
+from bakeoff.profile.ranks.figures import Figures, figures_of, spreads_of, unit_spreads
+from bakeoff.profile.ranks.parts import Parts, has_device_times, parts_of, tells_units_apart
+from bakeoff.profile.ranks.reading import MOST_RANKS, FolderOfRanks, RankFile, read_folder
+from bakeoff.profile.ranks.straggler import straggler_of, total_waits, waits_of
+from bakeoff.record.ranks import (
+    Clock,
+    Problem,
+    RankRow,
+    RanksConfig,
+    RanksReport,
+    SameFinding,
+)
+from bakeoff.record.schema import Finding
+from bakeoff.record.session import SessionRecord
+
+_OF_PHASES = ("unit", "phase", "collective")
+"""Kinds of ranges without which times by phase are not whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """Which units figures are of: of all ranks the same kinds, or they could not be compared."""
+
+    has_units: bool
+    steady: bool
+    """Steady units alone."""
+    clock: Clock
+    parts_steady: bool
+    """Phases too are of steady units alone."""
+    text: str
+
+
+def aggregate(folder: str | Path, expect: int | None = None) -> RanksReport:
+    """All ranks' records in a folder as one report; files that cannot be read are said, and the others count.
+
+    `expect` is the number of ranks that should be there; None takes what the records state. Raises BakeoffError for a
+    folder that cannot be read or holds no record of a rank, and for an `expect` that cannot be.
+    """
+    if expect is not None and not 1 <= expect <= MOST_RANKS:
+        raise BakeoffError(f"{expect} expected ranks; give a number from 1 to {MOST_RANKS}", "bad-option")
+    held = read_folder(Path(folder))
+    if not held.files:
+        count = len(held.problems)
+        text = f"none of {count} files in {folder} is a readable record of a rank; the first: {held.problems[0].text}"
+        raise BakeoffError(text, "bad-record")
+    return _report(str(folder), held, choose(held, expect))
+
+
+def _report(folder: str, held: FolderOfRanks, chosen: Chosen) -> RanksReport:
+    files = chosen.files
+    counted = _counted([file.record for file in files])
+    parts = {
+        file.facts.rank: _parts(file.record, counted)
+        for file in files
+        if _units(file.record, steady=False)[0] or not counted.has_units
+    }
+    waits = waits_of(parts)
+    waited = total_waits(waits)
+    rows = tuple(
+        _row(file, counted, parts.get(file.facts.rank, Parts()), waited.get(file.facts.rank)) for file in files
+    )
+    starts = _starts(files)
+    figures: dict[int, Figures] = {}
+    for file, row in zip(files, rows, strict=True):
+        of_units: Figures = {}
+        if row.unit_ns is not None:
+            of_units["unit"] = (row.unit_ns / 1e6, "ms")
+        if row.frames_per_s is not None:
+            of_units["frames_per_s"] = (row.frames_per_s, "frames/s")
+        of_parts = parts.get(row.rank, Parts())
+        figures[row.rank] = of_units | figures_of(file, of_parts, row.wait_ns, starts.get(row.rank))
+    straggler, straggler_text = straggler_of(parts)
+    frames_per_s, frames_text = _rate(rows, files)
+    energy = energy_of(files)
+    return RanksReport(
+        folder=folder,
+        group=chosen.group,
+        config=_config(files, rows),
+        world=chosen.world,
+        expected=chosen.expected,
+        rows=rows,
+        missing=chosen.missing,
+        torn=held.torn,
+        refused=held.refused,
+        duplicate=chosen.duplicate,
+        foreign=chosen.foreign,
+        problems=(*held.problems, *chosen.problems, *_differences(files, rows)),
+        counted=counted.text,
+        clock=counted.clock,
+        frames_per_s=frames_per_s,
+        frames_text=frames_text,
+        spreads=spreads_of(figures),
+        units=unit_spreads(files),
+        waits=waits,
+        straggler=straggler,
+        straggler_text=straggler_text,
+        memory=memory_of(files),
+        energy=energy,
+        energy_mj=gpu_energy_mj(files, energy),
+        findings=_findings(files),
+    )
+
+
+def _counted(records: Sequence[SessionRecord]) -> _Counted:
+    having = [record for record in records if _units(record, steady=False)[0]]
+    if not having:
+        clock: Clock = "host"
+        return _Counted(False, False, clock, False, "whole sessions, because no rank recorded units")
+    clock = "device" if all(map(has_device_times, having)) else "host"
+    without = sum(not _units(record, steady=True)[0] for record in having)
+    if without:
+        text = f"all units, because {without} of {len(having)} ranks have no steady one"
+        return _Counted(True, False, clock, False, text)
+    if clock == "device":
+        alone, why = False, "phases by the device's clock, which is kept of all units together"
+    else:
+        alone = all(map(tells_units_apart, having))
+        why = "" if alone else "phases of all units, because not every other unit was kept in full"
+    return _Counted(True, True, clock, alone, f"steady units{'; ' if why else ''}{why}")
+
+
+def _units(record: SessionRecord, steady: bool) -> tuple[int, int, int]:
+    """Count, frames and nanoseconds of a record's units, or of its steady ones."""
+    units = [each for each in record.units if each.kind == "steady" or not steady]
+    return sum(each.count for each in units), sum(each.frames for each in units), sum(each.wall_ns for each in units)
+
+
+def _parts(record: SessionRecord, counted: _Counted) -> Parts:
+    units = _units(record, counted.parts_steady)[0] if counted.has_units else 1
+    return parts_of(record, counted.clock, counted.parts_steady).over(units)
+
+
+def _row(file: RankFile, counted: _Counted, parts: Parts, wait_ns: float | None) -> RankRow:
+    facts, record = file.facts, file.record
+    units, frames, wall_ns = _units(record, counted.steady)
+    return RankRow(
+        rank=facts.rank,
+        file=file.name,
+        status=record.status,
+        host=facts.host,
+        device=facts.device,
+        local_rank=facts.local_rank,
+        pid=facts.pid,
+        ns=record.ns,
+        units=units,
+        frames=frames,
+        units_ns=wall_ns,
+        unit_ns=wall_ns / units if units > 0 else None,
+        frames_per_s=frames * 1e9 / wall_ns if min(units, frames, wall_ns) > 0 else None,
+        work_ns=sum(parts.work.values()),
+        collective_ns=sum(parts.collectives.values()),
+        wait_ns=wait_ns,
+        clock_offset_ns=facts.clock_offset_ns,
+        clock_error_ns=facts.clock_error_ns,
+    )
+
+
+def _rate(rows: Sequence[RankRow], files: Sequence[RankFile]) -> tuple[float | None, str]:
+    """Frames a second of the run, and how they were computed."""
+    kinds = {file.facts.parallelism for file in files}
+    counting = [row for row in rows if row.frames_per_s is not None]
+    timed = [row for row in rows if row.unit_ns]
+    if len(kinds) > 1:
+        return None, "unknown: some ranks say that all make one video, others that each makes its own"
+    if not counting:
+        return None, "unknown: no rank counted frames"
+    if kinds == {"data"}:
+        # Each rank makes videos of its own.
+        rate = sum(row.frames_per_s or 0.0 for row in counting)
+        return rate, f"sum over the {len(counting)} ranks that were read, each with videos of its own"
+    # One video: its unit is done when the slowest rank's is. Some pipelines count frames on one rank alone.
+    slowest = max(timed, key=lambda row: (row.unit_ns or 0.0, -row.rank))
+    frames = max(row.frames / row.units for row in counting)
+    return frames * 1e9 / (
+        slowest.unit_ns or 1.0
+    ), f"one video by all ranks: at the pace of rank {slowest.rank}, the slowest"
+
+
+def _starts(files: Sequence[RankFile]) -> dict[int, int]:
+    """By rank, nanoseconds from rank 0's start of the session to this one's, by rank 0's clock, where it is known."""
+    origin = next((file.record.started_wall_ns for file in files if file.facts.rank == 0), None)
+    if origin is None:
+        return {}
+    return {
+        file.facts.rank: file.record.started_wall_ns + file.facts.clock_offset_ns - origin
+        for file in files
+        if file.facts.clock_offset_ns is not None
+    }
+
+
+def _config(files: Sequence[RankFile], rows: Sequence[RankRow]) -> RanksConfig:
+    first = files[0]
+    frames = [row.frames / row.units for row in rows if row.units > 0 and row.frames > 0]
+    return RanksConfig(
+        name=first.record.name,
+        parallelism=first.facts.parallelism,
+        tags=first.record.tags,
+        frames_per_unit=max(frames, default=None),
+        environment=first.record.environment,
+    )
+
+
+def _differences(files: Sequence[RankFile], rows: Sequence[RankRow]) -> list[Problem]:
+    found = [Problem("failed", f"rank {row.rank} ended {row.status:.200}") for row in rows if row.status != "ok"]
+    for file in files:
+        lost = [kind for kind in (file.record.cost.dropped if file.record.cost else ()) if kind in _OF_PHASES]
+        if lost:
+            text = f"rank {file.facts.rank} left out ranges of kind {', '.join(lost)} to limit the cost of recording"
+            found.append(Problem("dropped", f"{text}; its times by phase are less than it took"))
+    names = {file.record.name for file in files}
+    if len(names) > 1:
+        text = ", ".join(sorted(f"{name:.60}" for name in names)[:5])
+        found.append(Problem("differs", f"the ranks' sessions have different names: {text}"))
+    if len({file.facts.parallelism for file in files}) > 1:
+        found.append(Problem("differs", "some ranks are of parallelism model, others of data"))
+    found += _ragged(files)
+    for device in sorted({file.facts.device for file in files} - {""}):
+        sharing = ranks_on(files, device)
+        if len(sharing) > 1:
+            text = f"ranks {ranks_text(sharing)} share {device:.80}; its memory and energy count once"
+            found.append(Problem("shared-device", text))
+    return [*found, *_apart(files)]
+
+
+def _ragged(files: Sequence[RankFile]) -> list[Problem]:
+    counts = {file.facts.rank: _units(file.record, steady=False)[0] for file in files}
+    usual = Counter(counts.values()).most_common(1)[0][0]
+    odd: dict[int, list[int]] = {}
+    for rank, count in counts.items():
+        if count != usual:
+            odd.setdefault(count, []).append(rank)
+    return [
+        Problem("ragged", f"rank {ranks_text(ranks)}: {count} units, where most ranks have {usual}; compared by index")
+        for count, ranks in odd.items()
+    ]
+
+
+def _apart(files: Sequence[RankFile]) -> list[Problem]:
+    """Sessions that do not overlap: a file left by an earlier run whose group could not be told from this one's."""
+    times = [
+        (start, start + file.record.ns, file.facts.rank)
+        for file in files
+        for start in [file.record.started_wall_ns + (file.facts.clock_offset_ns or 0)]
+        if file.facts.clock_offset_ns is not None or file.facts.host == files[0].facts.host
+    ]
+    if len(times) < 2:
+        return []
+    last, first = max(times), min(times, key=lambda each: each[1])
+    if last[0] <= first[1]:
+        return []
+    text = f"rank {first[2]}'s session was over {(last[0] - first[1]) / 1e9:.1f} s before rank {last[2]}'s began"
+    return [Problem("apart", f"{text}; are they of one run?")]
+
+
+def _findings(files: Sequence[RankFile]) -> tuple[SameFinding, ...]:
+    having: dict[Finding, list[int]] = {}
+    for file in files:
+        for finding in dict.fromkeys(file.record.findings):
+            having.setdefault(finding, []).append(file.facts.rank)
+    return tuple(SameFinding(tuple(ranks), finding) for finding, ranks in having.items())

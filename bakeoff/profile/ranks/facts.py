@@ -1,0 +1,134 @@
+"""Which of several processes this one is, by torch.distributed or by the environment that a launcher sets.
+
+torch is looked at only where the pipeline has imported it. Sources: torchrun's environment variables
+(docs.pytorch.org/docs/stable/elastic/run.html), and the default store of torch.distributed.
+"""
+
+import hashlib
+import os
+import re
+import secrets
+import socket
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from bakeoff.profile.ranks.clock import STORE_ERRORS, Offset, Store, agree, offset_to_rank_0
+from bakeoff.record.session import RankFacts
+
+KEYS = "bakeoff.profile"
+"""Prefix of all keys in the store."""
+_LOCAL_RANK = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK")
+_RUN = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE")
+_RUN_LETTERS = 16
+"""Of the launcher's id of a run; what follows it is different for each session."""
+_opened: Counter[str] = Counter()
+"""Sessions of this process by name: the ranks open sessions of one name in the same order."""
+
+
+def rank_facts(
+    device: str,
+    parallelism: Literal["model", "data"],
+    name: str = "",
+    note: Callable[[str], None] = lambda _text: None,
+) -> RankFacts | None:
+    """Facts about this process as one of several, or None where it is alone. Called by all ranks; does not raise.
+
+    `device` is the UUID of its GPU, "" on a CPU; `name` that of the session. Through the store of an initialised
+    process group it takes until all ranks have called it, at most five seconds. What could not be had goes to `note`,
+    in sentences.
+    """
+    distributed = _distributed()
+    place = _place(distributed, os.environ, note)
+    if place is None:
+        return None
+    rank, world = place
+    _opened[name] += 1
+    key = f"{KEYS}/{_short_hash(name)}/{_opened[name]}"
+    group, offset = _group_and_offset(_store(distributed, note), key, rank, world, note)
+    if offset.text:
+        note(offset.text)
+    return RankFacts(
+        group=group,
+        rank=rank,
+        world=world,
+        local_rank=_local_rank(os.environ),
+        host=socket.gethostname(),
+        device=device,
+        pid=os.getpid(),
+        parallelism=parallelism,
+        clock_offset_ns=offset.ns,
+        clock_error_ns=offset.error_ns,
+    )
+
+
+def _group_and_offset(
+    store: Store | None, key: str, rank: int, world: int, note: Callable[[str], None]
+) -> tuple[str, Offset]:
+    drawn = _named(os.environ, secrets.token_hex(6))
+    if world == 1:
+        return drawn, Offset(0, 0)
+    if store is not None:
+        try:
+            group = agree(store, key, drawn)
+            return group, offset_to_rank_0(store, key, rank, world)
+        except STORE_ERRORS as error:
+            note(f"rank {rank} could not use the process group's store ({error!s:.120}); its clock offset is unknown")
+    if not os.environ.get("MASTER_ADDR") and not os.environ.get("TORCHELASTIC_RUN_ID"):
+        note("neither MASTER_ADDR nor a run id is set, so that two runs of this world size look like one")
+    return _named(os.environ, _short_hash([*(os.environ.get(each, "") for each in _RUN), key])), Offset(None, None)
+
+
+def _named(environment: Mapping[str, str], ending: str) -> str:
+    """The launcher's id of the run, where it has one, and something that tells its sessions apart."""
+    run = re.sub(r"[^A-Za-z0-9]+", "-", environment.get("TORCHELASTIC_RUN_ID", ""))[:_RUN_LETTERS].strip("-")
+    return ending if run in ("", "none") else f"{run}-{ending}"
+
+
+def _short_hash(value: object) -> str:
+    return hashlib.sha256(repr(value).encode()).hexdigest()[:12]
+
+
+def _distributed() -> Any:
+    """torch.distributed where the pipeline has imported and initialised it, else None."""
+    module: Any = sys.modules.get("torch.distributed")
+    try:
+        return module if module is not None and module.is_available() and module.is_initialized() else None
+    except (*STORE_ERRORS, AttributeError):  # torch is being imported, by this thread or another one
+        return None
+
+
+def _store(distributed: Any, note: Callable[[str], None]) -> Store | None:
+    """The store of the default process group. torch has no public function that returns it."""
+    if distributed is None:
+        return None
+    try:
+        return distributed.distributed_c10d._get_default_store()
+    except (*STORE_ERRORS, AttributeError) as error:
+        note(f"this process group shows no store ({error!s:.120}); the clock offset to rank 0 is unknown")
+        return None
+
+
+def _place(distributed: Any, environment: Mapping[str, str], note: Callable[[str], None]) -> tuple[int, int] | None:
+    """Rank and world size; None of a process that is alone."""
+    if distributed is not None:
+        try:
+            return int(distributed.get_rank()), int(distributed.get_world_size())
+        except STORE_ERRORS as error:
+            note(f"torch.distributed does not tell the rank ({error!s:.120}); the environment is read instead")
+    told = [environment.get(key, "").strip() for key in ("RANK", "WORLD_SIZE")]
+    if not any(told):
+        return None
+    if all(text.isdecimal() and len(text) < 10 for text in told) and int(told[0]) < int(told[1]):
+        return int(told[0]), int(told[1])
+    note(f"RANK is {told[0]!r:.40} and WORLD_SIZE {told[1]!r:.40}, which is no rank of a world; recorded as of no rank")
+    return None
+
+
+def _local_rank(environment: Mapping[str, str]) -> int | None:
+    for key in _LOCAL_RANK:
+        text = environment.get(key, "").strip()
+        if text.isdecimal() and len(text) < 10:
+            return int(text)
+    return None

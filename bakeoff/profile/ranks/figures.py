@@ -1,0 +1,105 @@
+"""Every figure of a rank by name, and each figure's spread over ranks."""
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+
+from bakeoff.profile.ranks.parts import Parts
+from bakeoff.profile.ranks.reading import RankFile
+from bakeoff.record.monitor import SeriesRecord
+from bakeoff.record.ranks import Spread, UnitSpread
+from bakeoff.record.session import RangeTotal, SessionRecord
+
+Figures = dict[str, tuple[float, str]]
+"""Value and unit by name."""
+MS = 1e6
+
+
+def spreads_of(figures: Mapping[int, Figures]) -> tuple[Spread, ...]:
+    """One spread for each name that any rank has, in the order in which ranks bring them."""
+    units: dict[str, str] = {}
+    for of_rank in figures.values():
+        for name, (_, unit) in of_rank.items():
+            units.setdefault(name, unit)
+    return tuple(
+        spread(name, unit, {rank: each[name][0] for rank, each in figures.items() if name in each}, figures)
+        for name, unit in units.items()
+    )
+
+
+def spread(name: str, unit: str, values: Mapping[int, float], ranks: Mapping[int, object]) -> Spread:
+    """Least, median and greatest of values by rank, which are not empty, among the ranks that were read."""
+    least = min(values, key=lambda rank: (values[rank], rank))
+    greatest = max(values, key=lambda rank: (values[rank], -rank))
+    middle = median(values.values())
+    return Spread(
+        name=name,
+        unit=unit,
+        least=values[least],
+        median=middle,
+        greatest=values[greatest],
+        least_rank=least,
+        greatest_rank=greatest,
+        count=len(values),
+        skew=(values[greatest] - middle) / middle if middle > 0 else None,
+        lacking=tuple(sorted(set(ranks) - set(values))),
+    )
+
+
+def unit_spreads(files: Sequence[RankFile]) -> tuple[UnitSpread, ...]:
+    """Units of one index side by side, of every index that any rank kept in full; ranks that lack it are named."""
+    times: dict[int, dict[int, float]] = {}
+    for file in files:
+        for unit in file.record.spans:
+            times.setdefault(unit.index, {})[file.facts.rank] = unit.ns / MS
+    ranks = {file.facts.rank: file for file in files}
+    return tuple(UnitSpread(index, spread(f"unit {index}", "ms", times[index], ranks)) for index in sorted(times))
+
+
+def figures_of(file: RankFile, parts: Parts, wait_ns: float | None, start_ns: int | None) -> Figures:
+    """All but those of units, which the caller has: times in milliseconds, shares in percent.
+
+    `start_ns` is the session's start after rank 0's, by rank 0's clock.
+    """
+    record = file.record
+    found: Figures = {"session": (record.ns / MS, "ms")}
+    if start_ns is not None:
+        found["start"] = (start_ns / MS, "ms after rank 0")
+    for name, ns in parts.work.items():
+        found[f"phase.{name}"] = (ns / MS, "ms a unit")
+    for name, ns in parts.collectives.items():
+        found[f"collective.{name}"] = (ns / MS, "ms a unit")
+    if wait_ns is not None:
+        found["wait"] = (wait_ns / MS, "ms a unit")
+    found |= _stages("stage", record.ranges) | _stages("before", record.before)
+    for curve in _own_series(record, file.facts.device):
+        if curve.mean is not None and curve.greatest is not None:
+            found[f"{curve.name}.mean"] = (curve.mean, curve.unit)
+            found[f"{curve.name}.greatest"] = (curve.greatest, curve.unit)
+    for model in record.parameters:
+        found[f"parameters.{model.name}"] = (model.count, "")
+    if record.cost is not None and record.ns > 0:
+        found["recording"] = (100 * record.cost.ns / record.ns, "% of the session")
+    return found
+
+
+def _stages(word: str, ranges: Sequence[RangeTotal]) -> Figures:
+    """Times of ranges outside units."""
+    units = {each.path for each in ranges if each.kind == "unit"}
+    return {
+        f"{word}.{'/'.join(each.path)}": (each.total_ns / MS, "ms")
+        for each in ranges
+        if each.kind == "stage" and not any(each.path[: len(unit)] == unit for unit in units)
+    }
+
+
+def _own_series(record: SessionRecord, device: str) -> list[SeriesRecord]:
+    """Series of the rank's own GPU and of what has no device; other GPUs that it sees are other ranks'.
+
+    Those by unit and by phase are left out, because units and phases are shown themselves.
+    """
+    own = [curve for curve in record.series if curve.name != "unit" and not curve.name.startswith("phase.")]
+    for curve in record.monitored.series if record.monitored else ():
+        is_gpu = curve.name.startswith("gpu.")
+        if not is_gpu or curve.source == device:
+            own.append(curve)
+    return own

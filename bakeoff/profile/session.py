@@ -1,0 +1,379 @@
+"""A session: everything that one run of a pipeline records. And `NO_SESSION`, which has the same methods and records
+nothing."""
+
+import os
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from pathlib import Path
+from time import monotonic_ns, time_ns
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal
+
+from bakeoff.machine.terminal import one_line
+from bakeoff.models.errors import BakeoffError
+from bakeoff.models.types import Scalar
+from bakeoff.profile.cost import Budget
+from bakeoff.profile.device_clock import DeviceClock
+from bakeoff.profile.plain import error_text, text
+from bakeoff.profile.ranges import NOTHING, Nothing, Range, innermost, open_range
+from bakeoff.profile.recording import AskedKind, Recording
+from bakeoff.profile.saying import say
+from bakeoff.profile.snapshot import Snapshot, take_snapshot
+from bakeoff.record.monitor import Monitored
+from bakeoff.record.session import RangeTotal, RankFacts, SessionRecord
+
+if TYPE_CHECKING:
+    from bakeoff.profile.profiler import Profiler
+
+
+class Session:
+    """One session of a profiler, from `__enter__` to `__exit__`. Made by `Profiler.session`; used once.
+
+    Its methods may be called from any thread and any coroutine, and never raise. What cannot be recorded is told by a
+    finding of the record.
+    """
+
+    def __init__(self, profiler: "Profiler", name: str, tags: Mapping[str, Scalar]) -> None:
+        """`tags` are those of the settings and of this session together, checked."""
+        self._profiler = profiler
+        self.name = text(name) or "session"
+        self.tags = {text(key): text(value) if isinstance(value, str) else value for key, value in tags.items()}
+        self.settings = profiler.settings
+        self.record: SessionRecord | None = None
+        """None until the session has ended."""
+        self.files: tuple[Path, ...] = ()
+        """What was written at its end, the record first."""
+        self.recording = Recording(profiler.clock, profiler.settings.max_data_points)
+        self._outer: Session | None = None
+        self._budget: Budget | None = None
+        self._dropped: list[str] = []
+        self._monitor: Any = None
+        self._monotonic_ns = 0
+        """Its start by the clock of the monitor."""
+        self._raw: Path | None = None
+        self._live: Any = None
+        self._before: tuple[RangeTotal, ...] = ()
+        self._rank: RankFacts | None = None
+        self._wall_ns = self._pid = 0
+
+    @property
+    def profiler(self) -> "Profiler":
+        return self._profiler
+
+    @property
+    def is_open(self) -> bool:
+        return self.recording.is_open
+
+    def __enter__(self) -> "Session":
+        """Raises BakeoffError within a session of the same profiler, and where this one was used already."""
+        if self._pid:
+            raise BakeoffError(
+                f"session '{self.name}' was used already; make another with Profiler.session", "bad-option"
+            )
+        outer = current_session.get()
+        if outer is not None and not outer.is_open:  # one that ended in another context
+            outer = outer.open_outer
+        inside = outer
+        while inside is not None:
+            if inside.is_open and inside._profiler is self._profiler:
+                text = f"session '{self.name}' was asked for within session '{inside.name}' of the same profiler"
+                raise BakeoffError(f"{text}; end that one first, or use its stage()", "bad-option")
+            inside = inside._outer
+        self._outer = outer
+        self._pid = os.getpid()
+        self._open()
+        return self
+
+    def _open(self) -> None:
+        recording, profiler, settings = self.recording, self._profiler, self.settings
+        recording.has_units = settings.profile_block_computation
+        recording.has_steps = settings.profile_diffusion_steps
+        recording.has_models = settings.profile_model_parameters
+        range_ns = profiler.range_ns()
+        recording.device = self._device_clock()
+        self._rank = self._find_rank()
+        self._start_monitor()
+        before = profiler.take_before()
+        self._before = before.totals()
+        recording.take(before)
+        recording.heir = lambda: profiler.before
+        recording.root.outer = open_range()
+        started = recording.begin()
+        self._wall_ns, self._monotonic_ns = time_ns(), monotonic_ns()
+        self._budget = Budget(range_ns, settings.overhead_limit, started)
+        recording.check = self._check_cost
+        current_session.set(self)
+        innermost.set(recording.root)
+        profiler.opened(self)
+        self._start_live()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        """Make the record and write its files. An exception of the pipeline goes on."""
+        if self.is_open and os.getpid() == self._pid:  # a forked child leaves the session to its parent
+            self._end(status(error))
+        return False
+
+    def close(self, reason: str) -> None:
+        """End a session that nobody ended, with a status of this text."""
+        if self.is_open and os.getpid() == self._pid:
+            self._end(reason)
+
+    def _end(self, told: str) -> None:
+        recording = self.recording
+        ended = recording.end()
+        current_session.set(self._outer)
+        innermost.set(recording.root.outer)
+        self._profiler.closed(self)
+        monitored: Monitored | None = None
+        try:
+            self._stop_live()
+            monitored = self._stop_monitor()
+            self._keep(told, ended, monitored)
+        except KeyboardInterrupt:  # Ctrl-C, perhaps a second one: the record is written before it goes on
+            self._keep(told, ended, monitored)
+            raise
+
+    def _keep(self, told: str, ended_ns: int, monitored: Monitored | None) -> None:
+        """Make the record, unless it was made, and write its files."""
+        try:
+            from bakeoff.profile.finish import make_record
+
+            if self.record is None:
+                self.record = make_record(self, told, ended_ns, monitored)
+            self.files = self._write(self.record)
+        except Exception as problem:  # noqa: BLE001  # the pipeline goes on whatever happens to its record
+            said = str(problem) if isinstance(problem, BakeoffError) else error_text(problem)
+            say(f"session '{one_line(self.name)}' could not be written: {said}")
+
+    def _write(self, record: SessionRecord) -> tuple[Path, ...]:
+        from bakeoff.profile.files import write_session
+
+        return write_session(record, self.settings)
+
+    def stage(self, name: str) -> Range | Nothing:
+        """Any named part, as in loading or a prompt's encoding."""
+        return self.recording.stage(name)
+
+    def unit(self, frames: int = 0, latents: int = 0, kind: AskedKind = "steady") -> Range | Nothing:
+        """One unit of work, as in a block of frames.
+
+        `kind` says how it differs from those that rates are computed from; where torch compiled within it, it is
+        `compiling` whatever is asked.
+        """
+        return self.recording.unit(frames, latents, kind)
+
+    def phase(self, name: str) -> Range | Nothing:
+        """A part of a unit."""
+        return self.recording.phase(name)
+
+    def step(self, index: int, timestep: float | None = None) -> Range | Nothing:
+        """One denoising step. A timestep on a device is not recorded: reading it would wait for the device."""
+        return self.recording.step(index, timestep)
+
+    def collective(self, name: str) -> Range | Nothing:
+        """A phase that waits for other ranks."""
+        return self.recording.collective(name)
+
+    def event(self, name: str, /, **data: object) -> None:
+        """Something that happened now. Data that are no plain values are kept as their `repr`."""
+        self.recording.event(name, data)
+
+    def parameters(self, name: str, module_or_count: object, kind: str = "") -> None:
+        """Size of a model: a torch module, or the number of its parameters."""
+        self.recording.parameters(name, module_or_count, kind)
+
+    def sample(self, name: str, value: float, unit: str = "") -> None:
+        """A value of a series of the pipeline's own, as in the length of a queue."""
+        self.recording.sample(name, value, unit)
+
+    def snapshot(self) -> Snapshot:
+        """The state of the session now."""
+        return take_snapshot(self.name, self.recording, self._latest())
+
+    @property
+    def open_outer(self) -> "Session | None":
+        """The innermost session around it that is open."""
+        found = self._outer
+        while found is not None and not found.is_open:
+            found = found._outer
+        return found
+
+    @property
+    def before(self) -> tuple[RangeTotal, ...]:
+        return self._before
+
+    @property
+    def rank(self) -> RankFacts | None:
+        return self._rank
+
+    @property
+    def device(self) -> str:
+        return self._profiler.device
+
+    @property
+    def started_wall_ns(self) -> int:
+        return self._wall_ns
+
+    @property
+    def range_ns(self) -> float:
+        return self._budget.range_ns if self._budget is not None else 0.0
+
+    @property
+    def dropped(self) -> tuple[str, ...]:
+        """Kinds of ranges that were left out after recording had cost more than the limit."""
+        return tuple(self._dropped)
+
+    def _check_cost(self) -> None:
+        dropped = self._budget.exceeded(self.recording) if self._budget is not None else None
+        if dropped is not None:
+            self._dropped.append(dropped)
+
+    def _device_clock(self) -> DeviceClock | None:
+        if not self.device.startswith("cuda"):
+            return None
+        try:
+            return DeviceClock(self.device)
+        except Exception as error:  # noqa: BLE001  # without torch or a GPU: host times are recorded still
+            self.recording.notes.add("no-device-times", f"no times of {self.device}: {error_text(error)}")
+            return None
+
+    def _find_rank(self) -> RankFacts | None:
+        def note(said: str) -> None:
+            self.recording.notes.add("rank-unknown", said)
+
+        try:
+            from bakeoff.profile.ranks.facts import rank_facts
+
+            uuid = self.recording.device.uuid() if self.recording.device is not None else ""
+            return rank_facts(uuid, self._profiler.parallelism, self.name, note)
+        except Exception as error:  # noqa: BLE001  # a process group in any state
+            note(f"the rank of this process is unknown: {error_text(error)}")
+            return None
+
+    def _start_monitor(self) -> None:
+        try:
+            from bakeoff.profile.files import raw_file
+            from bakeoff.profile.watching import start_monitor
+
+            self._raw = raw_file(self.name, time_ns(), self.settings, self._rank)
+            self._monitor = start_monitor(self.settings, str(self._raw or ""))
+        except Exception as error:  # noqa: BLE001  # a session without a monitor is better than none
+            self._monitor_failed(error)
+
+    def _stop_monitor(self) -> Monitored | None:
+        if self._monitor is None:
+            return None
+        try:
+            from bakeoff.profile.files import raw_file
+
+            found: Monitored = self._monitor.stop(self._monotonic_ns)
+            if self._raw is not None and self._raw.exists():  # it was named before the session had a start
+                target = raw_file(self.name, self._wall_ns, self.settings, self._rank)
+                self._raw.replace(target or self._raw)
+            return found
+        except Exception as error:  # noqa: BLE001  # as above
+            self._monitor_failed(error)
+            return None
+
+    def _monitor_failed(self, error: Exception) -> None:
+        self.recording.notes.add("monitor-failed", f"the monitor gave nothing: {error_text(error)}")
+
+    def _latest(self) -> Mapping[str, float]:
+        if self._monitor is None:
+            return {}
+        try:
+            return dict(self._monitor.latest())
+        except Exception as error:  # noqa: BLE001  # as above
+            self._monitor_failed(error)
+            return {}
+
+    def _start_live(self) -> None:
+        if not self.settings.real_time_display:
+            return
+        try:
+            from bakeoff.profile.live import Live
+
+            self._live = Live(self)
+            self._live.start()
+        except Exception as error:  # noqa: BLE001  # a display must not end the pipeline
+            self.recording.notes.add("live-failed", f"no live display: {error_text(error)}")
+
+    def _stop_live(self) -> None:
+        try:
+            if self._live is not None:
+                self._live.stop()
+        except Exception as error:  # noqa: BLE001  # as above
+            self.recording.notes.add("live-failed", f"the live display failed: {error_text(error)}")
+
+
+class NoSession:
+    """What `current()` gives outside sessions, and a profiler that is off: the methods of a session, doing nothing."""
+
+    __slots__ = ()
+    name = ""
+    is_open = False
+    record: SessionRecord | None = None
+    files: tuple[Path, ...] = ()
+
+    def __enter__(self) -> "NoSession":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def stage(self, name: str) -> Nothing:  # noqa: ARG002  # here and below: the parameters of a session's methods
+        return NOTHING
+
+    def unit(self, frames: int = 0, latents: int = 0, kind: AskedKind = "steady") -> Nothing:  # noqa: ARG002
+        return NOTHING
+
+    def phase(self, name: str) -> Nothing:  # noqa: ARG002
+        return NOTHING
+
+    def step(self, index: int, timestep: float | None = None) -> Nothing:  # noqa: ARG002
+        return NOTHING
+
+    def collective(self, name: str) -> Nothing:  # noqa: ARG002
+        return NOTHING
+
+    def event(self, name: str, /, **data: object) -> None:  # noqa: ARG002
+        return None
+
+    def parameters(self, name: str, module_or_count: object, kind: str = "") -> None:  # noqa: ARG002
+        return None
+
+    def sample(self, name: str, value: float, unit: str = "") -> None:  # noqa: ARG002
+        return None
+
+    def snapshot(self) -> None:
+        return None
+
+
+NO_SESSION = NoSession()
+current_session: ContextVar[Session | None] = ContextVar("bakeoff_session", default=None)
+fallback: list[Callable[[], Session | None]] = []
+"""Of the installed profiler: its open session, for threads that have no context of their own."""
+
+
+def current() -> Session | NoSession:
+    """The innermost open session of this context.
+
+    A thread starts without one: there it is the open session of the installed profiler, if it has exactly one.
+    """
+    found = current_session.get()
+    if found is not None and not found.is_open:
+        found = found.open_outer
+    if found is None and fallback:
+        found = fallback[0]()
+    return NO_SESSION if found is None else found
+
+
+def status(error: BaseException | None) -> str:
+    """How a session ended: `ok`, `interrupted` or `failed: ValueError: ...`."""
+    if error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
+        return "ok"
+    if isinstance(error, KeyboardInterrupt | GeneratorExit) or type(error).__name__ == "CancelledError":
+        return "interrupted"
+    return f"failed: {error_text(error)}"

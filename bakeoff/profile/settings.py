@@ -1,0 +1,258 @@
+"""Settings of a profiler: a frozen dataclass, and its TOML or YAML file.
+
+Keys are those that users of such profilers know (Inferix, `ProfilingConfig`). Every key does what it says; a key that
+is not here is refused, so that a misspelt one is not ignored.
+"""
+
+import reprlib
+import tomllib
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
+from functools import cache
+from importlib import import_module
+from math import isfinite
+from pathlib import Path
+from typing import Any, Literal, get_args, get_type_hints
+
+from bakeoff.models.errors import BakeoffError
+from bakeoff.models.types import Scalar
+
+ReportFormat = Literal["html", "json", "both"]
+SECTION = "profiling"
+"""The table of a file that holds the keys; a file may also have them at its top."""
+IGNORED = ("profile_inference_steps", "profile_vae_decode", "profile_text_encoding")
+"""Keys of Inferix that nothing there ever read: they are accepted with a warning that they do nothing."""
+LEAST_INTERVAL_S, MOST_INTERVAL_S = 0.05, 3600.0
+MOST_TAGS, MOST_TAG_LETTERS = 64, 1024
+_REPR = reprlib.Repr()
+_REPR.maxlevel = 2
+MOST_BYTES = 1 << 20
+"""Of a settings file."""
+_INT64 = 1 << 63
+"""JSON of a record holds 64-bit integers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What is recorded and shown. The defaults record nothing."""
+
+    enabled: bool = False
+    real_time_display: bool = False
+    """Show the unit, shares of phases, rates and memory while a session runs."""
+    display_interval: float = 5.0
+    """Seconds."""
+    gpu_monitor_interval: float = 0.5
+    """Seconds between samples of a GPU."""
+    cpu_monitor_interval: float = 1.0
+    monitor_gpu_memory: bool = True
+    monitor_gpu_utilization: bool = True
+    """Share of the last sample period in which some kernel ran, and SM activity where the card tells it."""
+    monitor_gpu_temperature: bool = True
+    monitor_gpu_power: bool = True
+    """Power, energy, clocks and reasons for lower clocks."""
+    monitor_cpu_usage: bool = True
+    """Of the process and all it started, the machine's load, and the CPU's energy where RAPL tells it."""
+    monitor_system_memory: bool = True
+    generate_final_report: bool = True
+    """Write the page or JSON at the end of a session; the record is written in any case."""
+    report_format: ReportFormat = "both"
+    save_raw_data: bool = False
+    """Write every sample of the monitors beside the record."""
+    output_dir: str = "profiles"
+    max_data_points: int = 2_000
+    """Of a series; neighbours merge beyond it."""
+    profile_diffusion_steps: bool = True
+    """Record steps, the finest level."""
+    profile_block_computation: bool = True
+    """Record units."""
+    profile_model_parameters: bool = True
+    overhead_limit: float = 0.01
+    """Share of a unit that recording may take; above it the finest level is dropped and said."""
+    session_tags: Mapping[str, Scalar] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Raises BakeoffError, code bad-option, for a value that a key does not take."""
+        for key, kind in _kinds().items():
+            _check(key, kind, getattr(self, key))
+        check_tags(self.session_tags)
+
+    @classmethod
+    def development(cls) -> "Settings":
+        """Everything, often."""
+        return cls(
+            enabled=True,
+            real_time_display=True,
+            display_interval=1.0,
+            gpu_monitor_interval=0.1,
+            cpu_monitor_interval=0.5,
+            save_raw_data=True,
+            output_dir="debug_profiling",
+            session_tags={"mode": "debug", "detailed_analysis": True},
+        )
+
+    @classmethod
+    def production(cls) -> "Settings":
+        """What costs least: memory and use of the GPU once a second, JSON at the end."""
+        return cls(
+            enabled=True,
+            gpu_monitor_interval=1.0,
+            cpu_monitor_interval=2.0,
+            monitor_gpu_temperature=False,
+            monitor_gpu_power=False,
+            monitor_cpu_usage=False,
+            report_format="json",
+            output_dir="production_profiling",
+            max_data_points=5_000,
+            session_tags={"mode": "production", "minimal_overhead": True},
+        )
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Settings":
+        """Settings from a .toml, .yaml or .yml file.
+
+        Raises BakeoffError where the file cannot be read, has an unknown key or a wrong value, or needs PyYAML.
+        """
+        return cls.from_mapping(_read(Path(path)), str(path))
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any], origin: str = "settings") -> "Settings":
+        """Settings from keys at the top of a mapping, or in its table `profiling`.
+
+        Warns once for keys that do nothing (`IGNORED`). Raises BakeoffError as `load`.
+        """
+        found = _keys(values, origin)
+        idle = [key for key in IGNORED if key in found]
+        if idle:
+            found = {key: value for key, value in found.items() if key not in idle}
+            text = f"{origin}: nothing reads {', '.join(idle)}, here or in Inferix; name stages in the code instead"
+            warnings.warn(text, stacklevel=2)
+        _refuse_unknown(found, origin)
+        for key, kind in _kinds().items():
+            value = found.get(key)
+            if kind is float and type(value) is int and abs(value) < _INT64:
+                found[key] = float(value)
+        try:
+            return cls(**found)
+        except BakeoffError as error:
+            raise BakeoffError(f"{origin}: {error}", error.code) from error
+
+    def tagged(self, tags: Mapping[str, Scalar]) -> "Settings":
+        """The same with these tags besides its own. Raises BakeoffError for tags that cannot be kept."""
+        return replace(self, session_tags={**self.session_tags, **tags})
+
+
+@cache
+def _kinds() -> Mapping[str, Any]:
+    return get_type_hints(Settings)
+
+
+def check_tags(tags: Mapping[str, Any]) -> None:
+    """Raises BakeoffError for tags that are too many or too long, or whose values are no plain ones."""
+    if len(tags) > MOST_TAGS:
+        raise BakeoffError(f"{len(tags)} tags; give at most {MOST_TAGS}", "bad-option")
+    for key, value in tags.items():
+        if not isinstance(key, str) or not isinstance(value, str | int | float | bool | None):
+            text = f"tag {_short(key)} is of type {type(value).__name__}; give text, a number, a truth or nothing"
+            raise BakeoffError(text, "bad-option")
+        if isinstance(value, float) and not isfinite(value):
+            raise BakeoffError(f"tag {_short(key)} is {value}; give a finite number", "bad-option")
+        if isinstance(value, int) and not -_INT64 <= value < _INT64:
+            raise BakeoffError(f"tag {_short(key)} is beyond 64 bits; give it as text", "bad-option")
+        if max(len(key), len(str(value))) > MOST_TAG_LETTERS:
+            raise BakeoffError(f"tag {_short(key)} is longer than {MOST_TAG_LETTERS} characters", "bad-option")
+        if not _is_text(key) or not _is_text(str(value)):
+            raise BakeoffError(f"tag {_short(key)} is no text that UTF-8 can hold; give other characters", "bad-option")
+
+
+def _check(key: str, kind: Any, value: object) -> None:
+    if kind is bool and type(value) is not bool:
+        raise _wrong(key, value, "true or false")
+    if kind is str and (not isinstance(value, str) or not value or "\0" in value or not _is_text(value)):
+        raise _wrong(key, value, "text")
+    if kind is ReportFormat and (not isinstance(value, str) or value not in get_args(ReportFormat)):
+        raise _wrong(key, value, "html, json or both")
+    if kind is int and (type(value) is not int or not 2 <= value <= 1_000_000):
+        raise _wrong(key, value, "a whole number from 2 to 1000000")
+    if kind is float:
+        least, most = (0.0, 1.0) if key == "overhead_limit" else (LEAST_INTERVAL_S, MOST_INTERVAL_S)
+        if type(value) is not float or not least <= value <= most:
+            raise _wrong(key, value, f"a number from {least:g} to {most:g}")
+    if key == "session_tags" and not isinstance(value, Mapping):
+        raise _wrong(key, value, "a table of tags")
+
+
+def _is_text(value: str) -> bool:
+    """Whether UTF-8 can hold it: YAML and JSON can spell half of a surrogate pair."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in value)
+
+
+def _short(value: object) -> str:
+    try:
+        return _REPR.repr(value)
+    except ValueError:  # an int of more digits than Python prints
+        return f"a huge {type(value).__name__}"
+
+
+def _wrong(key: str, value: object, wanted: str) -> BakeoffError:
+    return BakeoffError(f"{key} is {_short(value)}; give {wanted}", "bad-option")
+
+
+def _keys(values: Mapping[str, Any], origin: str) -> dict[str, Any]:
+    """The keys, whether at the top or in their table."""
+    found = dict(values)
+    if SECTION not in found:
+        return found
+    inner = found.pop(SECTION)
+    if found or not isinstance(inner, Mapping):
+        stray = ", ".join(map(str, list(found)[:5])) or SECTION
+        text = f"{origin}: {SECTION} must be a table, and all keys must be in it; move {stray}"
+        raise BakeoffError(text, "bad-option")
+    return dict(inner)
+
+
+def _refuse_unknown(found: Mapping[Any, Any], origin: str) -> None:
+    known = sorted(each.name for each in fields(Settings))
+    unknown = [key for key in found if key not in known]
+    if not unknown:
+        return
+    first = unknown[0]
+    near = get_close_matches(first, known, 1) if isinstance(first, str) and len(first) < 100 else []
+    meant = f"; did you mean {near[0]}" if near else ""
+    more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
+    text = f"{origin}: unknown key {_short(first)}{more}{meant}; known: {', '.join(known)}"
+    raise BakeoffError(text, "bad-option")
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+    except (OSError, ValueError) as error:
+        text = f"settings {path} cannot be read: {getattr(error, 'strerror', error)}; give a .toml or .yaml file"
+        raise BakeoffError(text, "not-readable") from error
+    if len(data) > MOST_BYTES:
+        raise BakeoffError(f"settings {path} are larger than {MOST_BYTES >> 20} MiB; give a smaller file", "bad-option")
+    if path.suffix in (".yaml", ".yml"):
+        return _yaml(path, data)
+    try:
+        return tomllib.loads(data.decode())
+    except (ValueError, RecursionError) as error:
+        raise BakeoffError(f"settings {path} are no TOML: {error}", "bad-option") from error
+
+
+def _yaml(path: Path, data: bytes) -> Mapping[str, Any]:
+    try:
+        yaml: Any = import_module("yaml")
+    except ModuleNotFoundError as error:
+        text = f"settings {path} need PyYAML; install it with: pip install pyyaml, or write them as TOML"
+        raise BakeoffError(text, "missing-library") from error
+    try:
+        found = yaml.safe_load(data)
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        lines = str(error).splitlines()
+        raise BakeoffError(f"settings {path} are no YAML: {lines[0] if lines else error}", "bad-option") from error
+    if not isinstance(found, Mapping):
+        raise BakeoffError(f"settings {path} hold no keys; write them as key: value", "bad-option")
+    return found

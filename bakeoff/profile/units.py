@@ -1,0 +1,243 @@
+"""Units and steps of a session in bounded memory: totals by kind, the first and the last units in full, series."""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from threading import RLock
+
+from bakeoff.monitor.series import Histogram, Series
+from bakeoff.profile.notes import Notes
+from bakeoff.profile.plain import number, plain, whole
+from bakeoff.profile.stages import Stage
+from bakeoff.record.monitor import Point, SeriesRecord
+from bakeoff.record.session import Span, StepTotals, UnitKind, UnitSpans, UnitTotals
+
+FIRST_UNITS, LAST_UNITS = 3, 20
+"""Units that are kept in full."""
+MOST_SPANS = 200
+"""Ranges of such a unit."""
+MOST_STEPS = 1_000
+"""Step indices."""
+MOST_PHASE_SERIES = 24
+_MOST_INDEX = 2**63
+_RECENT = 20
+"""Units that rates of the live display are of."""
+_PERCENTILES: Mapping[str, tuple[float, int]] = {
+    "p50": (0.5, 1),
+    "p90": (0.9, 10),
+    "p99": (0.99, 100),
+    "p99.9": (0.999, 1_000),
+}
+"""Share, and the units it needs: of fewer it would be the greatest one."""
+
+
+SpanTime = tuple[Stage, int, int]
+"""A range that has ended: its stage, start and time."""
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedUnit:
+    """A unit as its range gives it; times are those of the recording's clock."""
+
+    kind: UnitKind
+    frames: int
+    latents: int
+    start_ns: int
+    ns: int
+    lines: Mapping[str, int]
+    """Time by phase, without the phases within it."""
+    spans: Sequence[SpanTime]
+    depth: int
+    """Of the unit among the ranges of the session."""
+
+
+@dataclass(slots=True)
+class _Totals:
+    count: int = 0
+    frames: int = 0
+    latents: int = 0
+    wall_ns: int = 0
+    least_ns: int = 0
+    greatest_ns: int = 0
+    times: Histogram = field(default_factory=Histogram)
+
+
+@dataclass(slots=True)
+class _Step:
+    calls: int
+    ns: int
+    least_ns: int
+    greatest_ns: int
+    timestep: float | None
+
+
+class UnitBook:
+    """All units and steps. Thread-safe."""
+
+    def __init__(self, points: int, notes: Notes) -> None:
+        """Series have at most `points` points."""
+        self._lock = RLock()
+        self._points, self._notes = points, notes
+        self._totals: dict[UnitKind, _Totals] = {}
+        self._first: list[tuple[int, FinishedUnit]] = []
+        self._last: deque[tuple[int, FinishedUnit]] = deque(maxlen=LAST_UNITS)
+        self._recent: deque[tuple[int, int]] = deque(maxlen=_RECENT)
+        self._steps: dict[int, _Step] = {}
+        self._series = Series(points)
+        self._phases: dict[str, Series] = {}
+        self.count = 0
+        self.frames = 0
+
+    def amount(self, what: str, value: object) -> int:
+        """Frames or latents that a unit was given; 0 for what is no amount, which is noted."""
+        found = whole(value)
+        if found is None:
+            self._notes.add("wrong-value", f"{what} of a unit is {_shown(value)}; give a whole number from 0")
+        return found or 0
+
+    def add(self, unit: FinishedUnit) -> None:
+        """A unit that has ended."""
+        with self._lock:
+            totals = self._totals.get(unit.kind)
+            if totals is None:
+                totals = self._totals[unit.kind] = _Totals(least_ns=unit.ns)
+            totals.count += 1
+            totals.frames += unit.frames
+            totals.latents += unit.latents
+            totals.wall_ns += unit.ns
+            totals.least_ns = min(totals.least_ns, unit.ns)
+            totals.greatest_ns = max(totals.greatest_ns, unit.ns)
+            totals.times.add(unit.ns)
+            if self.count < FIRST_UNITS:
+                self._first.append((self.count, unit))
+            else:
+                self._last.append((self.count, unit))
+            self._recent.append((unit.ns, unit.frames))
+            self.count += 1
+            self.frames += unit.frames
+            self._series.add(unit.start_ns, unit.ns)
+            for name, ns in unit.lines.items():
+                self._phase(name, unit.start_ns, ns)
+
+    def _phase(self, name: str, start_ns: int, ns: int) -> None:
+        series = self._phases.get(name)
+        if series is None:
+            if len(self._phases) >= MOST_PHASE_SERIES:
+                text = f"times by unit are kept of {MOST_PHASE_SERIES} phases, not of further ones as '{name}'"
+                self._notes.add("series-left-out", text)
+                return
+            series = self._phases[name] = Series(self._points)
+        series.add(start_ns, ns)
+
+    def add_step(self, index: object, timestep: object, ns: int) -> None:
+        """A denoising step that has ended."""
+        place = index if type(index) is int and 0 <= index < _MOST_INDEX else whole(index)
+        if place is None:
+            self._notes.add("wrong-value", f"index of a step is {_shown(index)}; give a whole number from 0")
+            return
+        at = timestep if timestep is None else number(timestep)
+        if at is None and timestep is not None:
+            text = (
+                "a timestep is no number, or on a device, where reading it would wait; give one of timesteps.tolist()"
+            )
+            self._notes.add("timestep-on-device", text)
+        with self._lock:
+            found = self._steps.get(place)
+            if found is None:
+                if len(self._steps) >= MOST_STEPS:
+                    self._notes.add(
+                        "steps-left-out", f"{MOST_STEPS} step indices are kept, not further ones as {place}"
+                    )
+                    return
+                found = self._steps[place] = _Step(0, 0, ns, ns, None)
+            found.calls += 1
+            found.ns += ns
+            if ns < found.least_ns:  # min and max would cost a tenth of a range
+                found.least_ns = ns
+            elif ns > found.greatest_ns:
+                found.greatest_ns = ns
+            if at is not None:
+                found.timestep = at
+
+    def recent(self) -> tuple[float | None, float | None]:
+        """Frames and units a second of the last units; None where unknown."""
+        with self._lock:
+            wall_ns, frames, count = (
+                sum(ns for ns, _ in self._recent),
+                sum(n for _, n in self._recent),
+                len(self._recent),
+            )
+        if not wall_ns:
+            return None, None
+        return (frames * 1e9 / wall_ns if frames else None), count * 1e9 / wall_ns
+
+    def totals(self) -> tuple[UnitTotals, ...]:
+        """In the order in which kinds were met."""
+        with self._lock:
+            return tuple(
+                UnitTotals(
+                    kind=kind,
+                    count=each.count,
+                    frames=each.frames,
+                    latents=each.latents,
+                    wall_ns=each.wall_ns,
+                    least_ns=each.least_ns,
+                    greatest_ns=each.greatest_ns,
+                    percentiles_ns=_percentiles(each),
+                )
+                for kind, each in self._totals.items()
+            )
+
+    def steps(self) -> tuple[StepTotals, ...]:
+        with self._lock:
+            return tuple(
+                StepTotals(index, each.timestep, each.calls, each.ns, each.least_ns, each.greatest_ns)
+                for index, each in sorted(self._steps.items())
+            )
+
+    def spans(self, session_ns: int) -> tuple[UnitSpans, ...]:
+        """Units that were kept in full, with times from the session's start, which was at `session_ns`."""
+        with self._lock:
+            return tuple(_unit_spans(index, unit, session_ns) for index, unit in (*self._first, *self._last))
+
+    def series(self, session_ns: int) -> tuple[SeriesRecord, ...]:
+        """Times of units and of their phases over the session, in nanoseconds."""
+        with self._lock:
+            if not self.count:
+                return ()
+            found = {"unit": self._series, **{f"phase.{name}": series for name, series in self._phases.items()}}
+            return tuple(
+                SeriesRecord(name, "ns", "process", shifted(series, session_ns)) for name, series in found.items()
+            )
+
+
+def shifted(series: Series, session_ns: int) -> tuple[Point, ...]:
+    """Points of a series whose times are of the recording's clock, with times from the session's start."""
+    return tuple(replace(point, t_ns=point.t_ns - session_ns) for point in series.points())
+
+
+def _percentiles(totals: _Totals) -> dict[str, float]:
+    found = {
+        name: totals.times.percentile(share) for name, (share, least) in _PERCENTILES.items() if totals.count >= least
+    }
+    return {name: min(max(ns, totals.least_ns), totals.greatest_ns) for name, ns in found.items() if ns is not None}
+
+
+def _unit_spans(index: int, unit: FinishedUnit, session_ns: int) -> UnitSpans:
+    ordered = sorted(unit.spans, key=lambda span: (span[1], span[0].depth))
+    return UnitSpans(
+        index=index,
+        kind=unit.kind,
+        frames=unit.frames,
+        start_ns=unit.start_ns - session_ns,
+        ns=unit.ns,
+        spans=tuple(
+            Span(stage.name, stage.kind, max(1, stage.depth - unit.depth), start_ns - session_ns, ns)
+            for stage, start_ns, ns in ordered
+        ),
+    )
+
+
+def _shown(value: object) -> str:
+    found, _ = plain(value)
+    return f"{found!r:.80}"

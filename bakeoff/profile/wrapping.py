@@ -1,0 +1,139 @@
+"""Functions of every kind with a context around each call."""
+
+import functools
+import inspect
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar, cast
+
+from bakeoff.profile.profiler import installed
+from bakeoff.profile.ranges import NOTHING, Unit
+from bakeoff.profile.session import current_session
+
+F = TypeVar("F", bound=Callable[..., Any])
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+Opened = Callable[[Args, Kwargs, bool], AbstractContextManager[object] | None]
+"""The context of a call with these arguments, or None for none; the last argument says whether the call had one before,
+which happens to generators."""
+
+
+def wrap(function: F, opened: Opened, each_time: bool = False, always: bool = False) -> F:
+    """The function with a context around each call, of the same kind: a coroutine function stays one.
+
+    With `each_time` a generator has one around each time that it runs, else one around it all. A context with an
+    attribute `result` is given what the call returns.
+
+    Where no profiler is installed and no session is open, a function is called as it is, unless `opened` is `always`
+    asked.
+    """
+    if inspect.isasyncgenfunction(function):
+        return cast(F, _async_generator(function, opened, each_time))
+    if inspect.isgeneratorfunction(function):
+        return cast(F, _generator(function, opened, each_time))
+    if inspect.iscoroutinefunction(function):
+        return cast(F, _coroutine(function, opened))
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        if not (always or installed) and current_session.get() is None:
+            return function(*args, **kwargs)
+        context = opened(args, kwargs, False)
+        if context is None:
+            return function(*args, **kwargs)
+        with context as entered:
+            return _returned(entered, function(*args, **kwargs))
+
+    return cast(F, wrapped)
+
+
+def _coroutine(function: Callable[..., Any], opened: Opened) -> Callable[..., Any]:
+    @functools.wraps(function)
+    async def wrapped(*args: Any, **kwargs: Any) -> Any:
+        context = opened(args, kwargs, False)
+        if context is None:
+            return await function(*args, **kwargs)
+        with context as entered:
+            return _returned(entered, await function(*args, **kwargs))
+
+    return wrapped
+
+
+def _generator(function: Callable[..., Any], opened: Opened, each_time: bool) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def whole(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+        with opened(args, kwargs, False) or NOTHING as entered:
+            return _returned(entered, (yield from function(*args, **kwargs)))
+
+    @functools.wraps(function)
+    def resumed(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+        inner: Generator[Any, Any, Any] = function(*args, **kwargs)
+        sent: Any = None
+        thrown: BaseException | None = None
+        again = False
+        while True:
+            with opened(args, kwargs, again) or NOTHING as within:
+                try:
+                    item = inner.send(sent) if thrown is None else inner.throw(thrown)
+                except StopIteration as stop:
+                    _made_nothing(within)
+                    return stop.value
+                except BaseException:
+                    _made_nothing(within)
+                    raise
+            again, sent, thrown = True, None, None
+            try:
+                sent = yield item
+            except GeneratorExit:
+                with opened(args, kwargs, again) or NOTHING as within:
+                    _made_nothing(within)
+                    inner.close()
+                raise
+            except BaseException as error:  # noqa: BLE001  # it is thrown into the generator, which may handle it
+                thrown = error
+
+    return resumed if each_time else whole
+
+
+def _async_generator(function: Callable[..., Any], opened: Opened, each_time: bool) -> Callable[..., Any]:
+    @functools.wraps(function)
+    async def wrapped(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
+        with (None if each_time else opened(args, kwargs, False)) or NOTHING:
+            inner: AsyncGenerator[Any, Any] = function(*args, **kwargs)
+            sent: Any = None
+            thrown: BaseException | None = None
+            again = False
+            while True:
+                with (opened(args, kwargs, again) if each_time else None) or NOTHING as within:
+                    try:
+                        item = await (inner.asend(sent) if thrown is None else inner.athrow(thrown))
+                    except StopAsyncIteration:
+                        _made_nothing(within)
+                        return
+                    except BaseException:
+                        _made_nothing(within)
+                        raise
+                again, sent, thrown = True, None, None
+                try:
+                    sent = yield item
+                except GeneratorExit:
+                    with (opened(args, kwargs, again) if each_time else None) or NOTHING as within:
+                        _made_nothing(within)
+                        await inner.aclose()
+                    raise
+                except BaseException as error:  # noqa: BLE001  # as above
+                    thrown = error
+
+    return wrapped
+
+
+def _returned(entered: object, result: Any) -> Any:
+    if hasattr(entered, "result"):
+        entered.result = result
+    return result
+
+
+def _made_nothing(within: object) -> None:
+    """A generator that ends has made no further item, and so no unit."""
+    if isinstance(within, Unit):
+        within.is_unit = False

@@ -1,0 +1,189 @@
+"""What a session of somebody's own pipeline recorded: ranges, units, steps, events and series, in bounded size.
+
+Times are monotonic nanoseconds from the session's start, unless a field says otherwise. Rates, shares and advice are
+computed from a record, never stored.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from bakeoff.models.types import Scalar
+from bakeoff.record.finding import Finding
+from bakeoff.record.monitor import Monitored, SeriesRecord
+
+SESSION_SCHEMA = 1
+GPU_MEMORY = "gpu_memory_mib"
+"""The key of a record's environment that tells the memory of its GPU."""
+RangeKind = Literal["session", "stage", "unit", "phase", "step", "collective"]
+"""`collective` is a phase that waits for other ranks."""
+UnitKind = Literal["opening", "filling", "compiling", "steady"]
+"""`opening` units differ in shape, `filling` ones run while a window fills; in `compiling` ones a compiler's counter
+moved. Rates are of `steady` ones, where there are any."""
+
+
+@dataclass(frozen=True, slots=True)
+class RangeTotal:
+    """All ranges of one path."""
+
+    path: tuple[str, ...]
+    """Names from the outermost range in; empty for the session itself."""
+    kind: RangeKind
+    calls: int
+    total_ns: int
+    """Host time, ranges within them included."""
+    own_ns: int
+    """Without the ranges within them. The own times of a whole session add up to its `ns` exactly."""
+    device_ns: int | None = None
+    """Between CUDA events at the borders; None without a CUDA device, and where none was read."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnitTotals:
+    """All units of one kind."""
+
+    kind: UnitKind
+    count: int
+    frames: int
+    latents: int
+    wall_ns: int
+    """Sum of their times, from start to end each."""
+    least_ns: int
+    greatest_ns: int
+    percentiles_ns: Mapping[str, float] = field(default_factory=dict)
+    """`p50`, `p90`, `p99`, `p99.9`, right to 0.1 %; a percentile that needs more units is absent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One range within a unit that was kept in full."""
+
+    name: str
+    kind: RangeKind
+    depth: int
+    """1 for a phase of the unit."""
+    start_ns: int
+    """From the start of the session."""
+    ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnitSpans:
+    """A unit that was kept in full: of a long session the first and the last ones."""
+
+    index: int
+    """From 0, over all units of the session."""
+    kind: UnitKind
+    frames: int
+    start_ns: int
+    ns: int
+    spans: tuple[Span, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StepTotals:
+    """All denoising steps of one index."""
+
+    index: int
+    timestep: float | None
+    """Of the last one."""
+    calls: int
+    ns: int
+    least_ns: int
+    greatest_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEvent:
+    """Something that happened at one time."""
+
+    t_ns: int
+    name: str
+    data: Mapping[str, Scalar] = field(default_factory=dict)
+    failed: bool = False
+    """Its data could not be had; `data` has the error."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelParameters:
+    """Size of a model that the pipeline uses, once for each name."""
+
+    name: str
+    count: int
+    bytes: int | None
+    """None where a number alone was given."""
+    dtype: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingCost:
+    """What recording cost, by its own account."""
+
+    range_ns: float
+    """One empty range on this machine: median of several thousand."""
+    ranges: int
+    dropped: tuple[str, ...] = ()
+    """Kinds of ranges that were left out after recording had cost more than the limit."""
+    note: str = ""
+
+    @property
+    def ns(self) -> float:
+        return self.range_ns * self.ranges
+
+
+@dataclass(frozen=True, slots=True)
+class RankFacts:
+    """Which of several processes made this record."""
+
+    group: str
+    """The same in all ranks of one run."""
+    rank: int
+    world: int
+    local_rank: int | None
+    """Among the ranks of its host; None where no launcher told it."""
+    host: str
+    device: str
+    """UUID of the GPU; "" on a CPU."""
+    pid: int
+    parallelism: Literal["model", "data"]
+    """`model`: one video by all ranks; `data`: each rank makes its own."""
+    clock_offset_ns: int | None
+    """To be added to this rank's wall clock for rank 0's; None where it was not measured."""
+    clock_error_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRecord:
+    """A whole session."""
+
+    schema: int
+    name: str
+    status: str
+    """`ok`, `failed: ValueError: ...` or `interrupted`."""
+    started_at: str
+    """UTC, ISO 8601."""
+    started_wall_ns: int
+    """The same as nanoseconds of the Unix epoch, by this rank's clock."""
+    ns: int
+    tags: Mapping[str, Scalar]
+    settings: Mapping[str, Scalar]
+    environment: Mapping[str, str]
+    """Machine, devices, versions."""
+    ranges: tuple[RangeTotal, ...]
+    """Of the session, parents before what is within them."""
+    before: tuple[RangeTotal, ...] = ()
+    """Ranges of this process that ended before its first session."""
+    units: tuple[UnitTotals, ...] = ()
+    spans: tuple[UnitSpans, ...] = ()
+    steps: tuple[StepTotals, ...] = ()
+    events: tuple[SessionEvent, ...] = ()
+    events_dropped: int = 0
+    parameters: tuple[ModelParameters, ...] = ()
+    series: tuple[SeriesRecord, ...] = ()
+    """Unit times (`unit`), times of phases by unit (`phase.NAME`), and the user's own; those of a monitor are in
+    `monitored`."""
+    monitored: Monitored | None = None
+    cost: RecordingCost | None = None
+    rank: RankFacts | None = None
+    findings: tuple[Finding, ...] = ()

@@ -1,0 +1,174 @@
+"""Busy and idle time of a device by line of the account, and which kernels and operators it went to.
+
+A kernel belongs to the line that launched it, whenever it ran. Idle time before a kernel is split as Holistic Trace
+Analysis does (hta/analyzers/breakdown_analysis.py): the host had not launched it yet; it followed at once in the queue;
+or anything else. Idle time belongs to the line of the kernel that ends it.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from bakeoff.record.profile import LineTrace, NamedTime, Ranking
+from bakeoff.record.units import LineKind
+from bakeoff.trace.intervals import Interval, covered_ns
+from bakeoff.trace.timeline import Kernel, Operator, Timeline, Window
+
+QUEUE_GAP_NS = 5_000
+"""Longest pause before a kernel that was in the queue in time which is the device's own launch of it; measured ones are
+1 to 2 us (backends/tracing.py)."""
+
+
+@dataclass(frozen=True, slots=True)
+class LineName:
+    """The line that a segment of the account belongs to."""
+
+    name: str
+    kind: LineKind
+    slot: str
+
+
+@dataclass(slots=True)
+class _Sums:
+    busy: list[Interval] = field(default_factory=list)
+    host_wait_ns: int = 0
+    gap_ns: int = 0
+    other_ns: int = 0
+    launches: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """All lines of the traced units."""
+
+    lines: tuple[LineTrace, ...]
+    busy_ns: int
+    """Union over all lines."""
+    kernels: Ranking | None
+    operators: Ranking
+    synchronisations: tuple[NamedTime, ...]
+
+
+def account(timeline: Timeline, segments: Sequence[LineName], device: str, top: int) -> Account:
+    """Who kept the device busy. `segments` names the line of each segment, number 0 first; `top` kernels and operators
+    are listed."""
+    found = _Lines(timeline.windows, segments)
+    sums: dict[LineName, _Sums] = {line: _Sums() for line in segments}
+    if device == "cuda":
+        ran: Sequence[Kernel | Operator] = timeline.kernels
+        for kernel in timeline.kernels:
+            line = sums[found.of_kernel(kernel)]
+            line.busy.append((kernel.start_ns, kernel.end_ns))
+            line.launches += 1
+        _split_idle(timeline, found, sums)
+    else:
+        ran = timeline.operators
+        for operator in timeline.operators:
+            line = sums[found.at(operator.start_ns)]
+            line.busy.append((operator.start_ns, operator.end_ns))
+            line.launches += 1
+    spans: dict[LineName, int] = dict.fromkeys(segments, 0)
+    for window in timeline.windows:
+        spans[segments[window.segment]] += window.end_ns - window.start_ns
+    lines = tuple(
+        LineTrace(
+            name=line.name,
+            kind=line.kind,
+            slot=line.slot,
+            span_ns=spans[line],
+            busy_ns=covered_ns(held.busy),
+            host_wait_ns=held.host_wait_ns,
+            gap_ns=held.gap_ns,
+            other_ns=held.other_ns,
+            launches=held.launches,
+        )
+        for line, held in sums.items()
+        if spans[line] or held.launches or line.kind != "phase"
+    )
+    return Account(
+        lines=lines,
+        busy_ns=covered_ns((one.start_ns, one.end_ns) for one in ran),
+        kernels=_ranking(
+            (
+                (kernel.name, found.of_kernel(kernel).name, kernel.end_ns - kernel.start_ns)
+                for kernel in timeline.kernels
+            ),
+            top,
+        )
+        if device == "cuda"
+        else None,
+        operators=_ranking(
+            ((one.name, found.at(one.start_ns).name, one.own_ns) for one in timeline.operators),
+            top,
+        ),
+        synchronisations=_ranking(
+            ((one.name, found.at(one.start_ns).name, one.own_ns) for one in timeline.waits), top
+        ).top,
+    )
+
+
+class _Lines:
+    """Which line a time on the host belongs to."""
+
+    def __init__(self, windows: Sequence[Window], segments: Sequence[LineName]) -> None:
+        self._windows, self._segments = windows, segments
+        self._starts = [window.start_ns for window in windows]
+
+    def at(self, ns: int) -> LineName:
+        place = bisect_right(self._starts, ns) - 1
+        if place >= 0 and ns < self._windows[place].end_ns:
+            return self._segments[self._windows[place].segment]
+        return self._segments[0]
+
+    def of_kernel(self, kernel: Kernel) -> LineName:
+        """The line that launched it; of a kernel without a launch, no line with a name."""
+        return self._segments[0] if kernel.launched_ns is None else self.at(kernel.launched_ns)
+
+
+def _split_idle(timeline: Timeline, found: _Lines, sums: Mapping[LineName, _Sums]) -> None:
+    """Split the idle time of each unit, from its start to its end. Kernels are in the order of their starts."""
+    of_unit = _by_unit(timeline)
+    for start_ns, end_ns, kernels in of_unit:
+        idle_since = start_ns
+        for kernel in kernels:
+            idle = min(kernel.start_ns, end_ns) - idle_since
+            if idle > 0:
+                line = sums[found.of_kernel(kernel)]
+                if kernel.launched_ns is None:
+                    line.other_ns += idle
+                elif kernel.launched_ns >= idle_since:
+                    line.host_wait_ns += idle
+                elif idle <= QUEUE_GAP_NS:
+                    line.gap_ns += idle
+                else:
+                    line.other_ns += idle
+            idle_since = max(idle_since, kernel.end_ns)
+        if idle_since < end_ns:
+            sums[found.at(-1)].host_wait_ns += end_ns - idle_since  # nothing was launched any more
+
+
+def _by_unit(timeline: Timeline) -> list[tuple[int, int, list[Kernel]]]:
+    """Start and end of each unit and the kernels that were launched in it, or ran in it without a launch."""
+    units: dict[int, list[Window]] = {}
+    for window in timeline.windows:
+        units.setdefault(window.unit, []).append(window)
+    borders = [(windows[0].start_ns, windows[-1].end_ns) for windows in units.values()]
+    starts = [start for start, _ in borders]
+    held: list[list[Kernel]] = [[] for _ in borders]
+    for kernel in timeline.kernels:
+        place = bisect_right(starts, kernel.start_ns if kernel.launched_ns is None else kernel.launched_ns) - 1
+        held[place].append(kernel)
+    return [(start, end, kernels) for (start, end), kernels in zip(borders, held, strict=True)]
+
+
+def _ranking(ran: Iterable[tuple[str, str, int]], top: int) -> Ranking:
+    sums: dict[tuple[str, str], tuple[int, int]] = {}
+    for name, line, ns in ran:
+        calls, total = sums.get((name, line), (0, 0))
+        sums[name, line] = calls + 1, total + ns
+    order = sorted(sums.items(), key=lambda item: (-item[1][1], item[0]))
+    return Ranking(
+        top=tuple(NamedTime(name, line, calls, ns) for (name, line), (calls, ns) in order[:top]),
+        total_ns=sum(ns for _, ns in sums.values()),
+        names=len(sums),
+    )

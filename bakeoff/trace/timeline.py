@@ -1,0 +1,217 @@
+"""From the events of a trace: windows of the account, operators with their own time, and kernels with their launches.
+
+Ranges that people or the profiler wrote (`user_annotation`, and their copies on the device) are no operators and no
+kernels: they enclose both, and a sum with them counts time twice (pytorch#130730).
+"""
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from typing import Any
+
+from bakeoff.trace.chrome import TraceEvent
+from bakeoff.trace.marks import BEGIN, END, marked_segment, named_part
+
+_DEVICE = {"kernel", "gpu_memcpy", "gpu_memset"}
+_LAUNCHES = {"cuda_runtime", "cuda_driver"}
+_TRANSFERS = {"gpu_memcpy", "gpu_memset"}
+_SYNCHRONISES = re.compile(r"Synchronize|^aten::(item|_local_scalar_dense|is_nonzero)$")
+_COMPILES = re.compile(
+    r"\(dynamo_timed\)|compile_inner|compile_fx|async_compile|^inductor[_ ]codegen|convert_frame"
+    r"|cudaGraphInstantiate|cudaStreamBeginCapture|cuModuleLoad|cuLibraryLoad",
+)
+"""Events of dynamo and inductor compiling (torch/_dynamo/utils.py names them `... (dynamo_timed)`), of CUDA graphs
+being made, and of code being loaded onto the device."""
+_WRAPPERS = ("Torch-Compiled Region", "## Call", "TorchDynamo Cache Lookup", "CompiledFxGraph", "Pregraph bytecode")
+"""Operator events that only enclose what a compiled region runs; their own time is the host's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A piece of a traced unit between two stamps."""
+
+    unit: int
+    """From 0."""
+    segment: int
+    start_ns: int
+    end_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One run of an operator on the host."""
+
+    name: str
+    start_ns: int
+    end_ns: int
+    own_ns: int
+    """Without the operators that it calls."""
+    thread: tuple[int | str, int | str]
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One kernel, copy or fill on a device."""
+
+    name: str
+    start_ns: int
+    end_ns: int
+    launched_ns: int | None
+    """When its launch began on the host; None where the trace lacks it."""
+    transfer: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PartRange:
+    """One run of a part of a network."""
+
+    part: int
+    start_ns: int
+    end_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """Allocated bytes after an allocation or a release."""
+
+    t_ns: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """The events of a trace that lie in traced units, in the order of time."""
+
+    windows: tuple[Window, ...]
+    operators: tuple[Operator, ...]
+    kernels: tuple[Kernel, ...]
+    waits: tuple[Operator, ...]
+    """Calls that make the host wait for the device."""
+    parts: tuple[PartRange, ...]
+    allocations: tuple[Allocation, ...]
+    compiled: tuple[str, ...]
+    """Names of events of a compiler, each once."""
+
+
+def read_timeline(events: Iterable[TraceEvent], device: str) -> Timeline:
+    """The timeline of the traced units of one process; `device` is whose allocations are read: cpu or cuda.
+
+    Raises ValueError where stamps do not nest as units do, which a complete trace cannot have.
+    """
+    every = list(events)
+    ranges = [event for event in every if event.ph == "X"]
+    windows = _windows(ranges)
+    spans = _spans(windows)
+
+    def inside(start_ns: int) -> bool:
+        place = bisect_right(spans, (start_ns, float("inf"))) - 1
+        return place >= 0 and start_ns < spans[place][1]
+
+    launched = {
+        _correlation(event): event.start_ns for event in ranges if event.cat in _LAUNCHES and _correlation(event)
+    }
+    kernels = [
+        Kernel(event.name, event.start_ns, event.end_ns, launched.get(_correlation(event)), event.cat in _TRANSFERS)
+        for event in ranges
+        if event.cat in _DEVICE
+    ]
+    host = [event for event in ranges if inside(event.start_ns) and event.cat not in _DEVICE]
+    operators = _operators(event for event in host if event.cat == "cpu_op")
+    waits = [
+        Operator(event.name, event.start_ns, event.end_ns, event.end_ns - event.start_ns, (event.pid, event.tid))
+        for event in host
+        if event.cat in _LAUNCHES and _SYNCHRONISES.search(event.name)
+    ]
+    return Timeline(
+        windows=windows,
+        operators=tuple(one for one in operators if not one.name.startswith(_WRAPPERS)),
+        kernels=tuple(
+            sorted(
+                (one for one in kernels if inside(one.start_ns if one.launched_ns is None else one.launched_ns)),
+                key=lambda one: (one.start_ns, one.end_ns),
+            )
+        ),
+        waits=tuple(sorted(waits, key=lambda one: one.start_ns)),
+        parts=tuple(
+            PartRange(part, event.start_ns, event.end_ns)
+            for event in host
+            if event.cat == "user_annotation" and (part := named_part(event.name)) is not None
+        ),
+        allocations=tuple(_allocations(every, device, inside)),
+        compiled=tuple(dict.fromkeys(event.name for event in host if _COMPILES.search(event.name))),
+    )
+
+
+def _windows(ranges: Sequence[TraceEvent]) -> tuple[Window, ...]:
+    stamps = sorted(
+        (
+            (event.start_ns, event.name)
+            for event in ranges
+            if event.cat == "user_annotation" and (event.name in (BEGIN, END) or marked_segment(event.name) is not None)
+        ),
+        key=lambda stamp: (stamp[0], stamp[1] == END),
+    )
+    found: list[Window] = []
+    unit, is_open = -1, False
+    for (start_ns, before), (end_ns, name) in pairwise(stamps):
+        if before == BEGIN:
+            unit, is_open = unit + 1, True
+        elif before == END:
+            is_open = False
+        segment = marked_segment(name)
+        if not is_open:
+            if name != BEGIN:
+                raise ValueError(f"stamp {name!r} outside of a unit")
+        elif segment is not None:
+            found.append(Window(unit, segment, start_ns, end_ns))
+        elif name != END:
+            raise ValueError(f"a unit begins within unit {unit}")
+        else:
+            found.append(Window(unit, 0, start_ns, end_ns))  # waiting for the device at the end has no name
+    return tuple(found)
+
+
+def _spans(windows: Sequence[Window]) -> list[tuple[int, int]]:
+    """Start and end of each unit."""
+    units = [list(pieces) for _, pieces in groupby(windows, key=lambda window: window.unit)]
+    return [(pieces[0].start_ns, pieces[-1].end_ns) for pieces in units]
+
+
+def _correlation(event: TraceEvent) -> Any:
+    return (event.args or {}).get("correlation")
+
+
+def _operators(events: Iterable[TraceEvent]) -> list[Operator]:
+    """Operators with their own time: on one thread, an operator that begins within another one is called by it."""
+    found: list[Operator] = []
+    by_thread: dict[tuple[str, str], list[TraceEvent]] = {}
+    for event in events:
+        by_thread.setdefault((str(event.pid), str(event.tid)), []).append(event)
+    for thread, ran in by_thread.items():
+        own: list[int] = []
+        order = sorted(ran, key=lambda event: (event.start_ns, -event.end_ns))
+        stack: list[int] = []
+        for place, event in enumerate(order):
+            own.append(event.end_ns - event.start_ns)
+            while stack and order[stack[-1]].end_ns <= event.start_ns:
+                stack.pop()
+            if stack:
+                own[stack[-1]] -= max(0, min(event.end_ns, order[stack[-1]].end_ns) - event.start_ns)
+            stack.append(place)
+        found += [
+            Operator(event.name, event.start_ns, event.end_ns, max(0, ns), thread)
+            for event, ns in zip(order, own, strict=True)
+        ]
+    return sorted(found, key=lambda one: (one.start_ns, -one.end_ns))
+
+
+def _allocations(events: Iterable[TraceEvent], device: str, inside: Any) -> Iterable[Allocation]:
+    """kineto's `[memory]` instants; device type 0 is the CPU, 1 is CUDA (c10/core/DeviceType.h)."""
+    wanted = 1 if device == "cuda" else 0
+    for event in sorted((one for one in events if one.name == "[memory]"), key=lambda one: one.ts):
+        held = event.args or {}
+        total = held.get("Total Allocated")
+        if held.get("Device Type") == wanted and isinstance(total, int) and inside(event.start_ns):
+            yield Allocation(event.start_ns, total)

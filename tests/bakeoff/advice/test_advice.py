@@ -1,0 +1,151 @@
+"""Each rule fires on its numbers and on nothing else."""
+
+from dataclasses import replace
+
+import pytest
+from profile_records import NO_RECORDS, on_cpu, on_gpu, profiled, stored
+
+from bakeoff.advice import RULES, advise
+from bakeoff.advice.evidence import Advice, Evidence, FloorFact, OperationFact, PhaseFact, RivalFact
+from bakeoff.advice.facts import evidence_of
+
+CALM = Evidence(
+    unit="frame",
+    unit_ms=100.0,
+    frames=1,
+    frame_rate=0.0,
+    phases=(
+        PhaseFact("denoise", "wm", 4, 60.0, 59.0, 1.0, 400.0),
+        PhaseFact("context", "wm", 1, 14.0, 13.0, 0.5, 100.0),
+        PhaseFact("audio", "audio", 1, 9.0, 9.0, 0.0, 10.0),
+    ),
+    glue_ms=3.0,
+    copies_ms=2.0,
+    unattributed_ms=1.0,
+    copied_mib=4.0,
+    busy_ms=95.0,
+)
+"""A unit of which nothing is worth a word."""
+
+
+def only(facts: Evidence) -> Advice:
+    (found,) = advise(facts)
+    return found
+
+
+def phase(name: str, **changes: object) -> tuple[PhaseFact, ...]:
+    return tuple(replace(one, **changes) if one.name == name else one for one in CALM.phases)  # type: ignore[arg-type]
+
+
+def test_a_calm_unit_has_no_advice() -> None:
+    assert advise(CALM) == ()
+
+
+CASES = {
+    "launch-bound": (replace(CALM, phases=phase("denoise", busy_ms=20.0, host_wait_ms=38.0)), 38.0),
+    "slow-kernel": (replace(CALM, kernels=(OperationFact("vol2col_kernel<half>", "denoise", 8, 30.0),)), 30.0),
+    "better-variant": (
+        replace(CALM, rivals=(RivalFact("wm", "eager/fp32", "aoti/fp32", 60.0, 24.0, ("a",)),)),
+        36.0,
+    ),
+    "far-from-floor": (replace(CALM, floors=(FloorFact("wm.step", 60.0, 12.0, "traffic", "a"),)), 48.0),
+    "copies": (replace(CALM, kernels=(OperationFact("Memcpy DtoD", "copies", 8, 15.0),)), 15.0),
+    "sync-inside": (replace(CALM, waits=(OperationFact("cudaStreamSynchronize", "denoise", 3, 9.0),)), 9.0),
+    "glue": (replace(CALM, glue_ms=14.0), 15.0),
+    "audio-window": (replace(CALM, phases=phase("audio", ms=30.0), sizes=(("audio window", 30),)), 29.0),
+    "context-head": (replace(CALM, phases=phase("context", ms=20.0), layers=(("wm", 4),)), 5.0),
+    "steps": (replace(CALM, sizes=(("steps", 4),), what_if_steps=1), 45.0),
+    "compiling": (replace(CALM, compiled=("cudaGraphInstantiate",)), None),
+    "trend": (replace(CALM, slope_ms=(1.0, 0.8, 1.2), steady_units=20), None),
+    "too-slow": (replace(CALM, frame_rate=25.0), None),
+    "response": (replace(CALM, unit_ms=130.0, unit="block"), None),
+    "vram": (replace(CALM, memory_share=0.95), None),
+    "throttled": (replace(CALM, device_findings=(("throttled", "1,200 of 1,980 MHz for 30 %"),)), None),
+    "contention": (replace(CALM, device_findings=(("contention", "20 % of the CPU"),)), None),
+}
+
+
+@pytest.mark.parametrize("code", CASES)
+def test_a_rule_fires_on_its_numbers_with_the_most_it_can_gain(code: str) -> None:
+    facts, gain = CASES[code]
+    found = only(facts)
+    assert found.code == code
+    assert found.gain_ms == (None if gain is None else pytest.approx(gain))
+    assert any(map(str.isdigit, found.evidence)), "nothing fires without a number"
+    assert found.says
+
+
+def test_every_rule_has_a_case() -> None:
+    fired = {one.code for facts, _ in CASES.values() for one in advise(facts)}
+    assert len(RULES) == len(fired) == len(CASES)
+
+
+NEAR = {
+    "launch-bound": replace(CALM, phases=phase("denoise", host_wait_ms=10.0)),
+    "slow-kernel": replace(CALM, kernels=(OperationFact("vol2col", "denoise", 8, 4.7),)),
+    "better-variant": replace(CALM, rivals=(RivalFact("wm", "eager/fp32", "aoti/fp32", 60.0, 56.0, ()),)),
+    "far-from-floor": replace(CALM, floors=(FloorFact("wm.step", 60.0, 18.0, "traffic", "a"),)),
+    "copies": replace(CALM, kernels=(OperationFact("Memcpy DtoD", "copies", 8, 9.5),)),
+    "sync-inside": replace(CALM, waits=(OperationFact("cudaDeviceSynchronize", "unattributed", 1, 90.0),)),
+    "glue": replace(CALM, glue_ms=9.0),
+    "audio-window": replace(CALM, phases=phase("audio", ms=30.0), sizes=(("audio window", 1),)),
+    "context-head": replace(CALM, phases=phase("context", ms=14.9), layers=(("wm", 1),)),
+    "steps": replace(CALM, sizes=(("steps", 4),)),
+    "trend": replace(CALM, slope_ms=(1.0, -0.1, 2.0), steady_units=20),
+    "too-slow": replace(CALM, frame_rate=10.0),
+    "response": replace(CALM, unit_ms=124.0),
+    "vram": replace(CALM, memory_share=0.9),
+}
+
+
+@pytest.mark.parametrize("code", NEAR)
+def test_no_rule_fires_just_below_its_limit(code: str) -> None:
+    assert code not in {one.code for one in advise(NEAR[code])}
+
+
+def test_a_unit_that_is_too_slow_is_compared_with_a_faster_mix_only() -> None:
+    slow = replace(CALM, frame_rate=25.0)
+    slower, faster = (replace(slow, best_mix=("owl/wm=eager/fp32", ms, "a1")) for ms in (101.0, 60.0))
+    assert only(slow).says.endswith("; no mix in the records is faster")
+    assert only(slower).says == only(slow).says
+    assert only(faster).says.endswith("; the fastest in the records takes 60.0 ms: owl/wm=eager/fp32 (a1)")
+
+
+def test_the_largest_gain_comes_first_and_what_has_none_last() -> None:
+    facts = replace(
+        CALM,
+        phases=phase("denoise", host_wait_ms=20.0),
+        glue_ms=29.0,
+        memory_share=0.99,
+        rivals=(RivalFact("wm", "eager/fp32", "aoti/fp32", 60.0, 35.0, ("a",)),),
+    )
+    assert [one.code for one in advise(facts)] == ["glue", "better-variant", "launch-bound", "vram"]
+    assert [one.strength for one in advise(facts)] == ["strong"] * 4
+
+
+def test_no_rule_says_to_change_the_model_or_to_buy_another_gpu() -> None:
+    said = " ".join(f"{one.says} {one.evidence}".lower() for facts, _ in CASES.values() for one in advise(facts))
+    for word in ("fewer layers", "batch", "checkpointing", "more gpus", "multi-gpu"):
+        assert word not in said
+
+
+def test_evidence_of_a_record_is_what_its_table_says() -> None:
+    facts = evidence_of(stored(profiled(on_gpu())), NO_RECORDS)
+    assert facts is not None
+    by_name = {one.name: one for one in facts.phases}
+    assert by_name["denoise"].busy_ms == pytest.approx(20.0)
+    assert by_name["denoise"].host_wait_ms == pytest.approx((by_name["denoise"].ms - 20.0) * 70 / 80)
+    assert by_name["denoise"].launches == 10
+    assert (facts.size("steps"), facts.frames, facts.steady_units) == (4, 1, 20)
+    assert facts.slope_ms is not None
+    assert facts.slope_ms[0] == pytest.approx(0.1)
+    codes = [one.code for one in advise(facts)]
+    assert codes[:2] == ["launch-bound", "slow-kernel"]
+    assert "sync-inside" in codes
+
+
+def test_on_a_cpu_no_one_waits_for_launches() -> None:
+    facts = evidence_of(stored(profiled(on_cpu())), NO_RECORDS)
+    assert facts is not None
+    assert facts.kernels == ()
+    assert "launch-bound" not in {one.code for one in advise(facts)}

@@ -1,0 +1,214 @@
+"""Each rule for sessions fires on its numbers and on nothing else."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from sessions import GPU, MS, NAMELESS, UNIT, monitored, session_record, wave
+
+from bakeoff.advice import DEADBAND
+from bakeoff.advice.evidence import Advice
+from bakeoff.advice.session import RULES, advise_session
+from bakeoff.record.monitor import MonitorCost, Point, SeriesRecord, ThrottleTime
+from bakeoff.record.session import RecordingCost, SessionRecord, Span
+
+CALM = session_record()
+NS = CALM.ns
+
+
+def with_monitor(**changes: Any) -> SessionRecord:
+    return replace(CALM, monitored=monitored(NS, **changes))
+
+
+def cost(share: float, ran_s: float = 0.5, wall_ns: int = 60_000 * MS) -> MonitorCost:
+    return MonitorCost(wall_ns, round(share * wall_ns), 90, {"gpu": 0.5}, {"gpu": ran_s}, {"gpu": 300_000})
+
+
+def memory(peak: float) -> SessionRecord:
+    used = SeriesRecord("gpu.memory", "MiB", GPU, (Point(0, peak / 2, peak / 2, peak, 5),))
+    return with_monitor(series=(used,))
+
+
+def units_of(time_ns: Callable[[int], float]) -> SessionRecord:
+    points = tuple(Point(place * UNIT, *(3 * [time_ns(place)]), 1) for place in range(60))
+    return replace(CALM, series=(SeriesRecord("unit", "ns", "process", points),))
+
+
+def without_context(record: SessionRecord, but: str = "context") -> SessionRecord:
+    """As if nobody had named the phase."""
+
+    def kept(spans: tuple[Span, ...]) -> tuple[Span, ...]:
+        return tuple(span for span in spans if span.name != but)
+
+    return replace(record, spans=tuple(replace(unit, spans=kept(unit.spans)) for unit in record.spans))
+
+
+def context_of(ns: int) -> SessionRecord:
+    """With a phase that ends early, so that the rest of its time has no name."""
+
+    def cut(spans: tuple[Span, ...]) -> tuple[Span, ...]:
+        return tuple(replace(span, ns=ns) if span.name == "context" else span for span in spans)
+
+    return replace(CALM, spans=tuple(replace(unit, spans=cut(unit.spans)) for unit in CALM.spans))
+
+
+def crowded(load: float, wall_ns: int = 60_000 * MS) -> SessionRecord:
+    """With this load average on 2 cores."""
+    series = tuple(
+        SeriesRecord(name, unit, "machine", (Point(0, value, value, value, 5),))
+        for name, unit, value in (("cpu.load", "", load), ("cpu.process", "%", 33.0))
+    )
+    record = with_monitor(series=series, cost=cost(0.001, wall_ns=wall_ns))
+    return replace(record, environment={"cores": "2"})
+
+
+FIRES = {
+    "glue": (without_context(CALM), 17.0),
+    "compiling": (session_record(compiling=(1, 12)), None),
+    "trend": (units_of(lambda place: UNIT + place * 0.5 * MS + place % 3), None),
+    "vram": (memory(0.95 * 81_920), None),
+    "throttled": (with_monitor(throttled=(ThrottleTime(GPU, "hardware thermal slowdown", 0.3),)), None),
+    "power-cap": (with_monitor(throttled=(ThrottleTime(GPU, "power cap", 0.02),)), None),
+    "too-slow": (replace(CALM, tags={"target_fps": 130}), None),
+    "contention": (crowded(12.0), None),
+    "monitor-heavy": (with_monitor(cost=cost(0.02)), None),
+    "overhead": (replace(CALM, cost=RecordingCost(800.0, round(0.02 * NS / 800))), None),
+}
+RESTS = {
+    "glue": context_of(8 * MS),
+    "compiling": session_record(compiling=(0,)),
+    "trend": units_of(lambda place: UNIT + (place * 7919 % 13) * MS),
+    "vram": memory(0.89 * 81_920),
+    "throttled": with_monitor(throttled=(ThrottleTime(GPU, "hardware thermal slowdown", 0.01),)),
+    "power-cap": with_monitor(throttled=(ThrottleTime(GPU, "power cap", 0.009),)),
+    "too-slow": replace(CALM, tags={"target_fps": 100}),
+    "contention": crowded(2.5),
+    "monitor-heavy": with_monitor(cost=cost(0.02, wall_ns=10_000 * MS)),
+    "overhead": replace(CALM, cost=RecordingCost(800.0, round(0.009 * NS / 800))),
+}
+
+
+def only(record: SessionRecord) -> Advice:
+    (found,) = advise_session(record)
+    return found
+
+
+def test_a_calm_session_has_no_advice() -> None:
+    assert advise_session(CALM) == ()
+    assert advise_session(session_record(0)) == ()
+
+
+@pytest.mark.parametrize("code", FIRES)
+def test_a_rule_fires_on_its_numbers(code: str) -> None:
+    record, gain = FIRES[code]
+    found = only(record)
+    assert found.code == code
+    assert found.gain_ms == (None if gain is None else pytest.approx(gain))
+    assert any(map(str.isdigit, found.evidence)), "nothing fires without a number"
+    assert found.says
+
+
+@pytest.mark.parametrize("code", RESTS)
+def test_a_rule_rests_short_of_them(code: str) -> None:
+    assert code not in [one.code for one in advise_session(RESTS[code])]
+
+
+def test_every_rule_has_its_cases() -> None:
+    assert set(FIRES) == set(RESTS)
+    assert len(RULES) == len(FIRES) - 1  # one rule has two codes
+
+
+def test_a_load_says_nothing_of_a_short_session() -> None:
+    assert advise_session(crowded(12.0, wall_ns=10_000 * MS)) == ()
+    assert only(crowded(12.0)).evidence == "a load of 12.0 on 2 cores; this process had 0.33 of a core"
+
+
+def test_advice_never_says_to_compute_something_else() -> None:
+    said = " ".join(f"{only(record).says} {only(record).evidence}".lower() for record, _ in FIRES.values())
+    for word in ("batch", "layer", "checkpointing", "more gpu", "fewer step", "resolution"):
+        assert word not in said
+
+
+def test_a_long_phase_is_no_advice_by_itself() -> None:
+    longest = CALM.spans[1].spans[0]
+    assert longest.ns >= 0.5 * UNIT
+    assert advise_session(CALM) == ()
+
+
+class TestGlue:
+    def test_it_can_gain_no_more_than_what_has_no_name(self) -> None:
+        found = only(without_context(CALM))
+        assert found.gain_ms == pytest.approx((NAMELESS + 14 * MS) / MS)
+        assert found.strength == "notice"
+
+    def test_a_session_that_names_no_phase_is_not_told(self) -> None:
+        spans = tuple(replace(unit, spans=()) for unit in CALM.spans)
+        assert advise_session(replace(CALM, spans=spans)) == ()
+
+    def test_phases_that_were_left_out_are_not_missed(self) -> None:
+        record = replace(without_context(CALM), cost=RecordingCost(800.0, 10, ("step", "phase")))
+        assert [one.code for one in advise_session(record)] == ["overhead"]
+
+    def test_what_could_gain_less_than_a_twentieth_is_left_out(self) -> None:
+        for one in advise_session(without_context(CALM)):
+            assert one.gain_ms is None or one.gain_ms >= DEADBAND * UNIT / MS
+
+
+class TestCompiling:
+    def test_the_first_unit_may_compile(self) -> None:
+        assert only(session_record(compiling=(0, 5))).evidence.startswith("1 of 40 units")
+
+    def test_units_that_were_not_kept_count(self) -> None:
+        found = only(session_record(100, compiling=range(30, 50)))
+        assert found.evidence.startswith("20 of 100 units")
+
+
+class TestTrend:
+    def test_slow_first_units_are_none(self) -> None:
+        """Those that were compiling are left out."""
+        record = session_record(60, compiling=(0, 1, 2))
+        assert "trend" not in [one.code for one in advise_session(record)]
+
+    def test_units_that_become_faster_are_still_settling(self) -> None:
+        assert "settling" in only(units_of(lambda place: UNIT - place * MS + place % 3)).says
+
+    def test_a_users_series_of_that_name_is_not_it(self) -> None:
+        grown = FIRES["trend"][0].series[0]
+        assert advise_session(replace(CALM, series=(replace(grown, source="user"),))) == ()
+
+
+class TestMemory:
+    def test_the_largest_model_is_named(self) -> None:
+        assert "the largest model, wm, has 2,480" in only(memory(0.95 * 81_920)).evidence
+
+    @pytest.mark.parametrize("total", ["", "nan", "inf", "-1", "0", "much"])
+    def test_without_the_devices_memory_nothing_is_said(self, total: str) -> None:
+        record = replace(memory(90_000.0), environment={"gpu_memory_mib": total})
+        assert advise_session(record) == ()
+        assert advise_session(replace(record, environment={})) == ()
+
+
+def test_an_interval_that_was_lengthened_is_said_however_short_the_session() -> None:
+    found = only(with_monitor(cost=cost(0.001, ran_s=2.0, wall_ns=MS)))
+    assert "gpu every 2 s instead of 0.5" in found.evidence
+
+
+def test_levels_that_were_dropped_are_said() -> None:
+    assert "step" in only(replace(CALM, cost=RecordingCost(800.0, 10, ("step",)))).evidence
+
+
+@pytest.mark.parametrize("target", [True, "fast", None, 0, -5, float("nan")])
+def test_a_target_that_is_none_is_ignored(target: Any) -> None:
+    assert advise_session(replace(CALM, tags={"target_fps": target})) == ()
+
+
+def test_the_largest_gain_is_first() -> None:
+    record = replace(without_context(CALM), tags={"target_fps": 1_000})
+    assert [one.code for one in advise_session(record)] == ["glue", "too-slow"]
+
+
+def test_the_clock_is_part_of_the_evidence() -> None:
+    clock = wave("gpu.clock", "MHz", GPU, NS, 1_200.0, 0.0)
+    found = only(with_monitor(series=(clock,), throttled=(ThrottleTime(GPU, "software thermal slowdown", 0.5),)))
+    assert "1,200 MHz" in found.evidence

@@ -1,0 +1,97 @@
+"""The command `bakeoff session aggregate`: what it prints, its JSON, and its exit codes."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from rank_records import curve, lockstep, on, record, watched, write
+from typer.testing import CliRunner, Result
+
+from bakeoff.cli import app
+from bakeoff.models.errors import BakeoffError
+
+SLOW_2 = (5, 5, 25, 5)
+
+
+def called(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, ["session", "aggregate", *map(str, arguments)])
+
+
+def test_ranks_and_the_straggler_are_shown(tmp_path: Path) -> None:
+    ranks = [on(made, device="GPU-a") for made in lockstep(SLOW_2)]
+    ranks = [replace(made, monitored=watched("GPU-a", 8192, 40)) for made in ranks]
+    done = called(write(tmp_path, ranks))
+    assert done.exit_code == 0, done.output
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("toy, run run-1, parallelism model: 4 of 4 ranks read from ")
+    rows = [line.split() for line in lines if line.strip()[:1].isdigit()]
+    assert [row[0] for row in rows] == ["0", "1", "2", "3"]
+    (denoise,) = [line.split() for line in lines if line.startswith("phase.denoise")]
+    assert " ".join(denoise) == "phase.denoise ms a unit 5.000 5.000 25.000 0 2 400.0%"
+    assert "frames/s of the run: 400.000, one video by all ranks: at the pace of rank 0, the slowest" in done.stdout
+    assert "rank 2 is the straggler: it waits 20.000 ms a unit less in collectives than the median rank" in done.stdout
+    assert "memory of GPU-a: at most 8192 MiB, ranks 0, 1, 2, 3" in done.stdout
+    assert "energy of all GPUs that ranks run on: 40.0 J" in done.stdout
+
+
+def test_json_is_nothing_but_the_reports(tmp_path: Path) -> None:
+    done = called(write(tmp_path, lockstep(SLOW_2)), "--json")
+    held = json.loads(done.stdout)
+    (run,) = held["runs"]
+    assert (run["straggler"]["rank"], run["straggler"]["cause"], held["scaling"]) == (2, "denoise", None)
+    assert [spread["skew"] for spread in run["spreads"] if spread["name"] == "phase.denoise"] == [4.0]
+
+
+def test_strict_fails_where_a_rank_is_missing(tmp_path: Path) -> None:
+    write(tmp_path, lockstep(SLOW_2), leave_out=[1])
+    relaxed, strict = called(tmp_path), called(tmp_path, "--strict")
+    assert (relaxed.exit_code, strict.exit_code) == (0, 1)
+    assert "missing: rank 1 of 4 has no file" in relaxed.stdout
+    assert "1 of 4 ranks are missing or unreadable [check-failed]" in strict.stderr
+    assert called(write(tmp_path / "whole", lockstep(SLOW_2)), "--strict").exit_code == 0
+    assert called(tmp_path / "whole", "--strict", "--expect", "5").exit_code == 1
+
+
+def test_strict_fails_where_a_file_is_torn(tmp_path: Path) -> None:
+    write(tmp_path, lockstep(SLOW_2))
+    (tmp_path / "rank-00003.session.json").write_text("{")
+    assert called(tmp_path, "--strict").exit_code == 1
+
+
+def test_several_runs_are_compared_by_world_size(tmp_path: Path) -> None:
+    folders = [
+        write(tmp_path / str(world), [record(rank, ms, world=world) for rank in range(world)])
+        for world, ms in ((1, 95), (2, 55))
+    ]
+    done = called(*folders)
+    assert done.exit_code == 0, done.output
+    scaling = done.stdout.split("serial share")[1]
+    (line,) = [each.split() for each in scaling.splitlines() if each.split()[:1] == ["2"]]
+    assert line[:5] == ["2", "200.000", "1.667", "83.3%", "0.200"]
+
+
+def test_names_from_files_do_not_reach_the_terminal_as_they_are(tmp_path: Path) -> None:
+    hostile = "\x1b[2J<script>\n"
+    series = (curve(hostile, "user", 1, unit=hostile),)
+    ranks = [
+        on(replace(made, name=hostile, status=hostile, series=series), host=hostile, group=hostile)
+        for made in lockstep((5, 5))
+    ]
+    done = called(write(tmp_path, ranks))
+    assert done.exit_code == 0, done.output
+    assert "\x1b" not in done.stdout
+    assert len([line for line in done.stdout.splitlines() if line.split()[:1] in (["0"], ["1"])]) == 2
+
+
+def test_a_folder_without_ranks_is_bad_input(tmp_path: Path) -> None:
+    done = called(tmp_path)
+    assert isinstance(done.exception, BakeoffError)
+    assert done.exception.code == "no-record"
+    empty = called("")
+    assert isinstance(empty.exception, BakeoffError)
+    assert str(empty.exception).startswith("DIR is empty")
+
+
+def test_of_many_ranks_the_shortest_and_the_longest_wait_are_shown(tmp_path: Path) -> None:
+    done = called(write(tmp_path, lockstep([5] * 19 + [25])))
+    assert "wait in all_reduce, ms a unit: rank 19 0.000, rank 0 20.000 (over" in done.stdout

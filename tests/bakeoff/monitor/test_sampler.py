@@ -1,0 +1,262 @@
+"""When samples are taken, what they may cost, and where they are kept."""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from disk import largest_file
+from fake_nvml import FakeNvml, whole_gpu
+from monitors import SECOND, Clock, run, series_of
+
+from bakeoff.monitor.nvml import GpuProbe
+from bakeoff.monitor.probe import Probe, ProbeReport, Reading
+from bakeoff.monitor.raw import RawFile
+from bakeoff.monitor.sampler import Group, Sampler
+from bakeoff.record.monitor import Monitored
+
+
+@dataclass
+class Counting:
+    """A probe whose values are 1, 2, 3, and whose samples take some time."""
+
+    clock: Clock
+    cost_s: float = 0.0
+    times_ns: list[int] = field(default_factory=list)
+
+    def sample(self, now_ns: int) -> Iterator[Reading]:
+        self.times_ns.append(now_ns)
+        self.clock.pass_s(self.cost_s)
+        yield Reading("cpu.load", "machine", float(len(self.times_ns)))
+
+    def report(self) -> ProbeReport:
+        return ProbeReport()
+
+
+@dataclass
+class Failing:
+    """A probe that fails in a way that nobody foresaw, from one sample on."""
+
+    good: int
+    in_report: bool = False
+
+    def sample(self, _now_ns: int) -> Iterable[Reading]:
+        self.good -= 1
+        if self.good < 0:
+            raise LookupError("what now")
+        return [Reading("cpu.memory", "machine", 5.0)]
+
+    def report(self) -> ProbeReport:
+        if self.in_report:
+            raise ArithmeticError("nor this")
+        return ProbeReport()
+
+
+def sampler_of(clock: Clock, *probes: Probe, interval_s: float = 1.0, raw: RawFile | None = None) -> Sampler:
+    return Sampler([Group("cpu", probes, interval_s)], 2_000, raw, clock, cpu_clock=lambda: 5_000)
+
+
+def test_samples_do_not_drift_however_late_each_is() -> None:
+    """Samples of 1 ms that begin 3 ms late, a thousand times."""
+    clock = Clock()
+    probe = Counting(clock, cost_s=0.001)
+    report = run(sampler_of(clock, probe), clock, 1000, late_s=0.003)
+    first_ns = probe.times_ns[0]
+    assert len(probe.times_ns) == 1001
+    for place, t_ns in enumerate(probe.times_ns[1:-1], start=1):
+        assert t_ns - first_ns == place * SECOND + 3_000_000
+    assert report.cost is not None
+    assert report.cost.samples == 1001
+    assert report.cost.wall_ns == pytest.approx(1000 * SECOND, rel=1e-4)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.01, 0.7, 1.0, 7.3])
+def test_there_is_a_sample_at_the_start_and_one_at_the_end(seconds: float) -> None:
+    clock = Clock()
+    started_ns = clock.now_ns
+    probe = Counting(clock)
+    sampler = sampler_of(clock, probe)
+    sampler.sample_due()
+    report = run(sampler, clock, seconds)
+    assert (probe.times_ns[0], probe.times_ns[-1]) == (started_ns, started_ns + round(seconds * SECOND))
+    series = series_of(report, "cpu.load")
+    assert (series.points[0].t_ns, series.points[-1].t_ns) == (probe.times_ns[0], probe.times_ns[-1])
+    assert (series.unit, series.source) == ("", "machine")
+
+
+def test_times_that_were_missed_are_left_out() -> None:
+    """One sample blocks for five intervals: the next one comes at its own time, and no burst follows."""
+    clock = Clock(0)
+    probe = Counting(clock)
+    sampler = sampler_of(clock, probe)
+    run_ns = []
+    for block_s in (0.0, 5.4, 0.0, 0.0):
+        probe.cost_s = block_s
+        wait_ns = sampler.sample_due()
+        assert wait_ns is not None
+        run_ns.append(probe.times_ns[-1])
+        clock.now_ns += wait_ns
+    assert run_ns == [0, 1 * SECOND, 7 * SECOND, 8 * SECOND]
+
+
+def test_a_query_of_5_ms_is_asked_less_often_than_every_100_ms() -> None:
+    """Half a percent of the interval is what it may take: that is so at 1.6 s, and the report says so."""
+    clock = Clock()
+
+    def slow_power() -> int:
+        clock.pass_s(0.005)
+        return 100_000
+
+    gpu = whole_gpu("11111111-0000-0000-0000-000000000000", PowerUsage=slow_power)
+    probe = GpuProbe(FakeNvml([gpu]), [gpu.uuid], ["power"])
+    report = run(Sampler([Group("gpu", [probe], 0.1)], 2_000, clock=clock), clock, 60)
+    assert report.cost is not None
+    assert report.cost.asked_s == {"gpu": 0.1}
+    assert report.cost.ran_s == {"gpu": 1.6}
+    assert report.cost.sample_ns["gpu"] == pytest.approx(5_000_000, rel=0.01)
+    assert report.cost.note == (
+        "gpu: one sample took 5 ms, which is more than 0.5% of the interval, so it was lengthened to 1.6 s"
+    )
+    assert report.cost.samples == 20 + 33 + 1, "four times five, then one in 1.6 s, and one at the end"
+    assert series_of(report, "gpu.power").mean == 100
+
+
+def test_a_cheap_query_and_a_single_slow_one_keep_the_interval() -> None:
+    clock = Clock()
+    probe = Counting(clock, cost_s=0.0004)
+    sampler = sampler_of(clock, probe, interval_s=0.1)
+    for place in range(100):
+        probe.cost_s = 0.03 if place % 10 == 0 else 0.0004
+        wait_ns = sampler.sample_due()
+        assert wait_ns is not None
+        clock.now_ns += wait_ns
+    report = sampler.finish()
+    assert report.cost is not None
+    assert (report.cost.ran_s, report.cost.note) == ({"cpu": 0.1}, "")
+
+
+def test_one_groups_cost_does_not_slow_the_other() -> None:
+    clock = Clock()
+    dear, cheap = Counting(clock, cost_s=0.019), Counting(clock)
+    groups = [Group("gpu", [dear], 0.5), Group("cpu", [cheap], 1.0)]
+    report = run(Sampler(groups, 2_000, clock=clock), clock, 100)
+    assert report.cost is not None
+    assert report.cost.ran_s == {"gpu": 4.0, "cpu": 1.0}
+    assert len(cheap.times_ns) == pytest.approx(101, abs=2)
+
+
+def test_waiting_for_a_cpu_is_no_cost_where_cpu_time_is_what_counts() -> None:
+    """Each sample takes 20 ms by the wall, of which it runs 1 ms."""
+    clock = Clock()
+    probe = Counting(clock, cost_s=0.02)
+    group = Group("cpu", [probe], 1.0, cost_clock=lambda: len(probe.times_ns) * 1_000_000)
+    report = run(Sampler([group], 2_000, clock=clock), clock, 30)
+    assert report.cost is not None
+    assert (report.cost.ran_s, report.cost.note) == ({"cpu": 1.0}, "")
+    assert report.cost.sample_ns["cpu"] == pytest.approx(1_000_000, rel=0.01)
+    assert len(probe.times_ns) == 31
+
+
+@pytest.mark.parametrize(("asked_s", "ran_s"), [(0.001, 0.05), (0.0, 0.05), (-1.0, 0.05), (0.05, 0.05), (9e9, 3600.0)])
+def test_an_interval_has_limits(asked_s: float, ran_s: float) -> None:
+    clock = Clock()
+    report = run(sampler_of(clock, Counting(clock), interval_s=asked_s), clock, 0.2)
+    assert report.cost is not None
+    assert report.cost.ran_s == {"cpu": ran_s}
+    assert ("0.05 to 3600 s" in report.cost.note) == (asked_s != ran_s)
+
+
+def test_the_cost_is_the_monitors_own_cpu_time() -> None:
+    clock = Clock()
+    report = run(sampler_of(clock, Counting(clock)), clock, 3)
+    assert report.cost is not None
+    assert report.cost.cpu_ns == 5_000
+
+
+def test_long_runs_keep_their_extremes_in_few_points() -> None:
+    clock = Clock()
+    probe = Counting(clock)
+    report = run(Sampler([Group("cpu", [probe], 0.05)], 100, clock=clock), clock, 500)
+    series = series_of(report, "cpu.load")
+    assert len(series.points) <= 100
+    assert (series.count, series.least, series.greatest) == (10_001, 1.0, 10_001.0)
+    assert series.mean == pytest.approx(5_001)
+
+
+def test_the_latest_values_are_those_of_the_first_device() -> None:
+    clock = Clock()
+    uuids = [f"GPU-{digit * 8}-0000-0000-0000-000000000000" for digit in "12"]
+    library = FakeNvml([whole_gpu(uuid[4:], Temperature=40 + place) for place, uuid in enumerate(uuids)])
+    sampler = Sampler([Group("gpu", [GpuProbe(library, uuids, ["temperature"])], 0.5)], 2_000, clock=clock)
+    assert sampler.latest() == {}
+    sampler.sample_due()
+    assert sampler.latest() == {"gpu.temperature": 40, f"gpu.temperature@{uuids[1]}": 41}
+
+
+def test_a_probe_that_fails_ends_alone() -> None:
+    clock = Clock()
+    probe = Counting(clock)
+    report = run(sampler_of(clock, Failing(3), probe), clock, 10)
+    assert series_of(report, "cpu.memory").count == 3
+    assert series_of(report, "cpu.load").count == 11
+    assert report.missing == ("Failing of group cpu ended: LookupError: what now",)
+    assert report.cost is not None
+
+
+def test_a_probe_that_cannot_report_costs_its_own_report_alone() -> None:
+    clock = Clock()
+    report = run(sampler_of(clock, Failing(99, in_report=True)), clock, 2)
+    assert series_of(report, "cpu.memory").count == 3
+    assert report.missing == ("Failing of group cpu ended: ArithmeticError: nor this",)
+
+
+def test_values_that_are_not_finite_are_left_out() -> None:
+    clock = Clock()
+    gpu = whole_gpu("11111111-0000-0000-0000-000000000000", GpmSmUtil=[1.0, 20.0, float("nan"), 30.0])
+    probe = GpuProbe(FakeNvml([gpu]), [gpu.uuid], ["sm_active"])
+    report = run(Sampler([Group("gpu", [probe], 0.5)], 2_000, clock=clock), clock, 1.5)
+    assert series_of(report, "gpu.sm_active").mean == 25
+    (missing,) = report.missing
+    assert "not finite" in missing
+
+
+def test_nothing_asked_is_nothing_sampled() -> None:
+    sampler = Sampler([], 2_000)
+    assert sampler.sample_due() is None
+    report = sampler.finish()
+    assert (report.series, report.missing) == ((), ())
+
+
+def watched_with(path: Path) -> Monitored:
+    clock = Clock()
+    return run(sampler_of(clock, Counting(clock), raw=RawFile(str(path))), clock, 99)
+
+
+def test_a_raw_file_has_every_sample(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "raw.jsonl"
+    report = watched_with(path)
+    head, *lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert set(head) == {"monotonic_ns", "wall_ns"}
+    assert [line["value"] for line in lines] == list(range(1, 101))
+    assert lines[1] == {"t_ns": 37_000_000 + SECOND, "name": "cpu.load", "source": "machine", "value": 2.0}
+    assert report.missing == ()
+
+
+def test_a_full_disk_costs_the_raw_file_and_not_the_samples(tmp_path: Path) -> None:
+    path = tmp_path / "raw.jsonl"
+    with largest_file(1500):
+        report = watched_with(path)
+    assert series_of(report, "cpu.load").count == 100
+    (missing,) = report.missing
+    assert str(path) in missing
+    assert "File too large" in missing
+    whole = [json.loads(line) for line in path.read_text().splitlines()]
+    assert 5 < len(whole) < 30, "whole lines, up to the limit"
+
+
+def test_a_raw_file_that_cannot_be_opened_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    report = watched_with(tmp_path / "file" / "raw.jsonl")
+    assert series_of(report, "cpu.load").count == 100
+    assert len(report.missing) == 1

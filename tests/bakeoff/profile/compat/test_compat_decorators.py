@@ -1,0 +1,367 @@
+"""Decorators with Inferix' names: where they find a profiler, what they wrap, and what becomes of errors."""
+
+import asyncio
+import time
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from compat_runs import events, paths, profiler_in, record_of
+
+from bakeoff.models.errors import BakeoffError
+from bakeoff.profile.compat import (
+    InferixProfiler,
+    add_profiling_event,
+    profile_block_computation,
+    profile_diffusion_step,
+    profile_layer,
+    profile_method,
+    profile_model_parameters,
+    profile_session,
+    profile_streaming,
+)
+from bakeoff.profile.session import Session, current
+
+
+@pytest.fixture
+def profiler(tmp_path: Path) -> Iterator[InferixProfiler]:
+    made = profiler_in(tmp_path)
+    yield made
+    made.profiler.uninstall()
+
+
+class Pipeline:
+    def __init__(self, **attributes: Any) -> None:
+        self.__dict__.update(attributes)
+
+    @profile_session("run", {"mode": "t2v"})
+    def run(self, blocks: int = 1) -> int:
+        for _ in range(blocks):
+            self.decode()
+        return blocks
+
+    @profile_method()
+    def decode(self) -> bool:
+        return current().is_open
+
+
+@pytest.mark.parametrize("name", ["profiler", "_profiler"])
+def test_the_profiler_of_self_is_found(name: str, profiler: InferixProfiler) -> None:
+    assert Pipeline(**{name: profiler}).run(2) == 2
+    (decoded,) = [each for each in record_of(profiler).ranges if each.path == ("decode",)]
+    assert decoded.calls == 2
+
+
+def test_a_profiler_of_ours_on_self_is_found_too(profiler: InferixProfiler) -> None:
+    Pipeline(profiler=profiler.profiler).run()
+    assert record_of(profiler).name == "run"
+
+
+def test_a_pipeline_that_is_disabled_records_nothing(profiler: InferixProfiler) -> None:
+    profiler.install()
+    assert Pipeline(_profiler=profiler, _profiling_enabled=False).run() == 1
+    assert profiler.last_session is None
+
+
+def test_some_other_profiler_on_self_is_left_alone(profiler: InferixProfiler) -> None:
+    profiler.install()
+    Pipeline(profiler=SimpleNamespace(stage=None)).run()
+    assert record_of(profiler).name == "run"
+
+
+def test_a_property_that_raises_does_not_reach_the_pipeline(profiler: InferixProfiler) -> None:
+    class Odd(Pipeline):
+        @property
+        def profiler(self) -> None:
+            raise RuntimeError("not made yet")
+
+    profiler.install()
+    assert Odd().run() == 1
+    assert record_of(profiler).name == "run"
+
+
+def test_an_open_session_is_enough(profiler: InferixProfiler) -> None:
+    with profiler.session("outer"):
+        Pipeline().decode()
+    assert ("decode",) in paths(profiler)
+
+
+def test_a_session_that_fails_is_marked_and_raises(profiler: InferixProfiler) -> None:
+    class Failing:
+        _profiler = profiler
+
+        @profile_session("failing")
+        @add_profiling_event("done")
+        def run(self) -> None:
+            raise ValueError("no prompt")
+
+    with pytest.raises(ValueError, match="no prompt"):
+        Failing().run()
+    assert record_of(profiler).status == "failed: ValueError: no prompt"
+    (done,) = events(profiler, "done")
+    assert (done.failed, done.data) == (True, {"error": "ValueError: no prompt"})
+
+
+def test_sessions_of_methods_that_call_each_other_are_one(profiler: InferixProfiler) -> None:
+    class Nested(Pipeline):
+        @profile_session("outer")
+        def outer(self) -> int:
+            return self.run()
+
+    Nested(profiler=profiler).outer()
+    assert record_of(profiler).name == "outer"
+    assert ("run", "decode") in paths(profiler)
+
+
+def test_coroutines_are_recorded_until_they_return(profiler: InferixProfiler) -> None:
+    @profile_session("asynchronous")
+    @add_profiling_event("done", lambda result: {"result": result})
+    async def run() -> int:
+        return await part()
+
+    @profile_method("part")
+    async def part() -> int:
+        await asyncio.sleep(0.01)
+        return 3
+
+    profiler.install()
+    assert asyncio.run(run()) == 3
+    (found,) = [each for each in record_of(profiler).ranges if each.path == ("part",)]
+    assert found.total_ns >= 9_000_000
+    assert events(profiler, "done")[0].data == {"result": 3}
+
+
+def test_generators_count_the_time_within_them(profiler: InferixProfiler) -> None:
+    @profile_method("frames")
+    def frames() -> Generator[int, None, str]:
+        yield 1
+        yield 2
+        return "end"
+
+    profiler.install()
+    with profiler.session("generator"):
+        made = frames()
+        assert [next(made), next(made)] == [1, 2]
+        time.sleep(0.02)
+        with pytest.raises(StopIteration, match="end"):
+            next(made)
+    (found,) = [each for each in record_of(profiler).ranges if each.path == ("frames",)]
+    assert found.calls == 1
+    assert found.total_ns < 10_000_000
+
+
+def test_a_callback_that_raises_becomes_an_event(profiler: InferixProfiler) -> None:
+    class Wrong:
+        _profiler = profiler
+
+        @add_profiling_event("event", lambda result: {"shape": result.shape})
+        def method(self) -> int:
+            return 1
+
+        @profile_diffusion_step(lambda args, _kwargs: {"step": args[0]})
+        def step(self, step: int) -> int:
+            return step
+
+        @profile_diffusion_step(lambda _args, _kwargs: {"timestep": 3})
+        def without(self) -> int:
+            return 2
+
+        @profile_block_computation(lambda args, _kwargs: {"block_index": args[5]})
+        def block(self) -> int:
+            return 3
+
+        @profile_model_parameters()
+        def model(self) -> int:
+            return 4
+
+    wrong = Wrong()
+    with profiler.session("wrong"):
+        assert [wrong.method(), wrong.step(step=7), wrong.without(), wrong.block(), wrong.model()] == [1, 7, 2, 3, 4]
+    assert all(event.failed for event in record_of(profiler).events)
+    assert "AttributeError" in str(events(profiler, "event")[0].data["error"])
+    assert ["IndexError" in str(event.data["error"]) for event in events(profiler, "diffusion_step")] == [True, False]
+    assert "'step'" in str(events(profiler, "diffusion_step")[1].data["error"])
+    assert "IndexError" in str(events(profiler, "block_computation")[0].data["error"])
+    assert "'parameters_count'" in str(events(profiler, "model_parameters")[0].data["error"])
+    assert {("step",), ("without",), ("block",)} <= paths(profiler)
+
+
+def test_steps_are_measured(profiler: InferixProfiler) -> None:
+    @profile_diffusion_step(
+        lambda args, _kwargs: {"step": args[0], "timestep": 500, "block_size": 3, "guidance_scale": 6}
+    )
+    def step(_index: int) -> None:
+        time.sleep(0.005)
+
+    profiler.install()
+    with profiler.session("steps"):
+        for _ in range(2):
+            for index in range(3):
+                step(index)
+    record = record_of(profiler)
+    assert [(each.index, each.timestep, each.calls) for each in record.steps] == [(0, 500, 2), (1, 500, 2), (2, 500, 2)]
+    assert sum(each.ns for each in record.steps) >= 6 * 4_900_000
+    (told,) = events(profiler, "diffusion_analysis")
+    assert (told.data["total_steps"], told.data["total_blocks"], told.data["total_latent_frames"]) == (6, 2, 6)
+    assert told.data["total_computation_time_ms"] == pytest.approx(sum(each.ns for each in record.steps) / 1e6)
+    assert [each.greatest for each in record.series if each.name == "guidance_scale"] == [6]
+
+
+class FakeDevice:
+    """A clock of a device whose times are read at the end."""
+
+    error, unread = "", 0
+
+    def mark(self) -> object:
+        return object()
+
+    def took(self, stage: Any, begin: object, end: object) -> None:
+        del begin, end
+        stage.device_ns = (stage.device_ns or 0) + 7
+
+    def read(self, wait: bool = False) -> None:
+        del wait
+
+
+def test_launch_times_are_not_given_as_times_of_a_device(
+    profiler: InferixProfiler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Session, "_device_clock", lambda _self: FakeDevice())
+
+    @profile_diffusion_step(lambda args, _kwargs: {"step": args[0], "block_size": 3})
+    def step(_index: int) -> None:
+        return None
+
+    profiler.install()
+    with profiler.session("device"):
+        step(0)
+        step(1)
+    (told,) = events(profiler, "diffusion_analysis")
+    assert (told.data["total_steps"], told.data["total_computation_time_ms"], told.data["rate"]) == (2, None, None)
+    (found,) = [each for each in record_of(profiler).ranges if each.kind == "step"]
+    assert (found.calls, found.device_ns) == (2, 14)
+
+
+def test_a_block_without_a_time_of_the_caller_is_measured(tmp_path: Path) -> None:
+    profiler = profiler_in(tmp_path, frames_per_block=12)
+
+    class Blocks:
+        _profiler = profiler
+
+        @profile_block_computation(lambda args, _kwargs: {"block_index": args[0], "block_size": 3})
+        def block(self, _index: int) -> None:
+            time.sleep(0.005)
+
+    with profiler.session("blocks"):
+        for index in range(4):
+            Blocks().block(index)
+    (units,) = record_of(profiler).units
+    assert (units.count, units.frames, units.latents) == (4, 48, 12)
+    assert units.least_ns >= 4_900_000
+    found = profiler.diffusion_analyzer.get_block_analysis()
+    assert found is not None
+    assert found["total_computation_time_ms"] == pytest.approx(units.wall_ns / 1e6)
+    assert found["total_frames"] == 48
+
+
+def test_a_time_that_is_known_after_the_call_is_the_one_that_counts(profiler: InferixProfiler) -> None:
+    class Blocks:
+        _profiler = profiler
+
+        @profile_block_computation(
+            lambda args, _kwargs: {"block_index": 0, "block_size": 3, "computation_time_ms": args[0]["ms"]}
+        )
+        def block(self, measured: dict[str, float]) -> None:
+            measured["ms"] = 25.0
+
+    with profiler.session("blocks"):
+        Blocks().block({"ms": 0.0})
+        Blocks().block({})
+    (units,) = record_of(profiler).units
+    assert (units.count, units.wall_ns) == (2, 50_000_000)
+
+
+def test_arguments_reach_a_callback_by_position_or_by_name(profiler: InferixProfiler) -> None:
+    class Loads:
+        _profiler = profiler
+
+        @add_profiling_event("by position", lambda _result, path: {"path": path})
+        def one(self, path: str) -> None: ...
+
+        @add_profiling_event("by name", lambda _result, **named: {"path": named["path"], "strict": named["strict"]})
+        def two(self, path: str, *, strict: bool) -> None: ...
+
+    with profiler.session("loads"):
+        Loads().one("a.pt")
+        Loads().two("b.pt", strict=True)
+    assert events(profiler, "by position")[0].data == {"path": "a.pt"}
+    assert events(profiler, "by name")[0].data == {"path": "b.pt", "strict": True}
+
+
+def test_a_profiler_that_is_off_costs_no_session(tmp_path: Path) -> None:
+    profiler = profiler_in(tmp_path, enabled=False)
+    assert Pipeline(_profiler=profiler).run(3) == 3
+    assert not Pipeline(_profiler=profiler).decode()
+    assert profiler.last_session is None
+
+
+def frames() -> Iterator[int]:
+    yield 1
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: profile_method(frames),  # type: ignore[arg-type]
+        lambda: profile_session(""),
+        lambda: add_profiling_event("event", {"not": "callable"}),  # type: ignore[arg-type]
+        lambda: profile_diffusion_step("step"),  # type: ignore[arg-type]
+        lambda: profile_method("name")(3),  # type: ignore[type-var]
+        lambda: profile_session("name")(property(frames)),  # type: ignore[type-var]
+        lambda: profile_diffusion_step()(frames),
+        lambda: profile_block_computation()(frames),
+    ],
+)
+def test_wrong_use_is_refused_where_a_decorator_is_applied(wrong: Any) -> None:
+    with pytest.raises(BakeoffError) as found:
+        wrong()
+    assert found.value.code == "bad-option"
+
+
+def test_layers_are_stages_with_a_size(profiler: InferixProfiler) -> None:
+    class Layers:
+        _profiler = profiler
+
+        @profile_layer("attention", parameters_count=1_000_000)
+        def compute(self, value: int) -> int:
+            return value
+
+    with profiler.session("layers"):
+        assert [Layers().compute(place) for place in range(3)] == [0, 1, 2]
+    (found,) = [each for each in record_of(profiler).ranges if each.path == ("attention",)]
+    assert found.calls == 3
+    assert [(model.name, model.count) for model in record_of(profiler).parameters] == [("attention", 1_000_000)]
+
+
+def test_streaming_counts_the_frames_that_a_callback_gives(profiler: InferixProfiler) -> None:
+    class Streams:
+        _profiler = profiler
+
+        @profile_streaming(lambda args, _kwargs: len(args[0]))
+        def stream(self, frames: list[int]) -> int:
+            return len(frames)
+
+        @profile_streaming()
+        def one(self) -> None: ...
+
+    with profiler.session("streams"):
+        assert Streams().stream([1, 2, 3]) == 3
+        Streams().one()
+        Streams().stream(frames=[1])
+    (told,) = events(profiler, "streaming_analysis")
+    assert (told.data["batches"], told.data["frames"]) == (2, 4)
+    (failed,) = events(profiler, "streaming_event")
+    assert failed.failed
+    assert {("stream",), ("one",)} <= paths(profiler)

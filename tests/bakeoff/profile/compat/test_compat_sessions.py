@@ -1,0 +1,449 @@
+"""`InferixProfiler`: each fault of Inferix' own profiler, and what is right instead."""
+
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import msgspec
+import pytest
+from compat_runs import config_in, events, paths, profiler_in, record_of
+
+from bakeoff.models.errors import BakeoffError
+from bakeoff.profile.compat import InferixProfiler
+from bakeoff.profile.profiler import Profiler
+from bakeoff.profile.session import NO_SESSION, Session
+from bakeoff.record.session import SessionRecord
+
+
+@pytest.fixture
+def profiler(tmp_path: Path) -> Iterator[InferixProfiler]:
+    made = profiler_in(tmp_path)
+    yield made
+    made.profiler.uninstall()
+
+
+def test_a_second_session_holds_nothing_of_the_first(profiler: InferixProfiler) -> None:
+    for place in range(2):
+        with profiler.session(f"prompt {place}"):
+            profiler.record_diffusion_step(place, 1000, 3, 5)
+            profiler.record_block_computation(place, 3, 25, 100 + place)
+            profiler.record_cache_event("hits", 1)
+            profiler.record_dropped_frames(1)
+            profiler.add_event(f"event {place}")
+            with profiler.stage(f"stage {place}"):
+                pass
+    record = record_of(profiler)
+    assert (record.name, [step.index for step in record.steps]) == ("prompt 1", [1])
+    assert sum(units.count for units in record.units) == 1
+    assert paths(profiler) == {(), ("stage 1",)}
+    assert not events(profiler, "event 0")
+    assert events(profiler, "cache_analysis")[0].data["hits"] == 1
+    assert events(profiler, "streaming_analysis")[0].data["dropped_frames"] == 1
+    assert [series.count for series in record.series if series.name == "block.memory"] == [1]
+
+
+def test_a_session_that_was_not_ended_is_ended_by_the_next(profiler: InferixProfiler, tmp_path: Path) -> None:
+    profiler.start_session("first")
+    profiler.record_diffusion_step(0, 1000, 3, 5)
+    with pytest.warns(UserWarning, match="'first' had not ended when 'second' started"):
+        profiler.start_session("second")
+    assert profiler.end_session() == "second"
+    assert profiler.end_session() is None
+    records = [
+        msgspec.json.decode(path.read_bytes(), type=SessionRecord)
+        for path in (tmp_path / "reports").glob("*.session.json")
+    ]
+    assert {record.name: len(record.steps) for record in records} == {"first": 1, "second": 0}
+
+
+def test_a_session_within_a_session_is_a_stage_of_it(profiler: InferixProfiler) -> None:
+    with profiler.session("outer"), profiler.session("inner", {"mode": "i2v"}) as session:
+        profiler.add_event("within")
+        assert isinstance(session, Session)
+        assert session.name == "outer"
+    assert record_of(profiler).name == "outer"
+    assert ("inner",) in paths(profiler)
+    assert events(profiler, "session_in_session")[0].data == {"session": "inner", "mode": "i2v"}
+    assert events(profiler, "within")
+
+
+def fail() -> None:
+    raise ValueError("no prompt")
+
+
+def test_a_session_that_fails_says_so(profiler: InferixProfiler) -> None:
+    with pytest.raises(ValueError, match="no prompt"), profiler.session("with"):
+        fail()
+    assert record_of(profiler).status == "failed: ValueError: no prompt"
+
+
+def test_a_session_that_ends_in_a_finally_says_so_too(profiler: InferixProfiler) -> None:
+    def generate() -> None:
+        profiler.start_session("finally")
+        try:
+            fail()
+        finally:
+            profiler.end_session()
+
+    with pytest.raises(ValueError, match="no prompt"):
+        generate()
+    assert record_of(profiler).status == "failed: ValueError: no prompt"
+
+
+def test_a_profiler_that_is_left_with_an_exception_says_so_too(profiler: InferixProfiler) -> None:
+    def generate() -> None:
+        with profiler:
+            profiler.start_session("left")
+            fail()
+
+    with pytest.raises(ValueError, match="no prompt"):
+        generate()
+    assert record_of(profiler).status == "failed: ValueError: no prompt"
+    assert profiler.current_session is None
+
+
+def test_an_exception_from_before_a_session_is_not_its_failure(profiler: InferixProfiler) -> None:
+    try:
+        fail()
+    except ValueError:
+        profiler.start_session("again")
+        profiler.end_session()
+    assert record_of(profiler).status == "ok"
+
+
+@pytest.mark.parametrize("name", ["../x", "/tmp/x", "a/b", "..", "<img onerror=1>", "a\0b", "é" * 300])
+def test_a_name_cannot_lead_out_of_the_folder(name: str, profiler: InferixProfiler, tmp_path: Path) -> None:
+    with profiler.session(name):
+        pass
+    assert profiler.last_session is not None
+    assert profiler.last_session.files
+    for file in profiler.last_session.files:
+        assert file.resolve().parent == tmp_path / "reports"
+    assert [path.name for path in tmp_path.iterdir()] == ["reports"]
+
+
+def test_two_sessions_in_one_second_are_two_files(profiler: InferixProfiler, tmp_path: Path) -> None:
+    for _ in range(2):
+        with profiler.session("same"):
+            pass
+    assert len(list((tmp_path / "reports").glob("*.session.json"))) == 2
+
+
+def test_nested_stages_add_up_to_the_session(profiler: InferixProfiler) -> None:
+    """Inferix adds the inner ones to the outer one: 0.181 s of stages in a session of 0.144 s."""
+    with profiler.session("nested"), profiler.stage("parent"):
+        with profiler.stage("one"):
+            time.sleep(0.01)
+        with profiler.stage("two"):
+            time.sleep(0.005)
+    record = record_of(profiler)
+    assert sum(each.own_ns for each in record.ranges) == record.ns
+    own = {each.path: each.own_ns for each in record.ranges}
+    assert own[("parent",)] < own[("parent", "two")] < own[("parent", "one")]
+
+
+def test_what_comes_before_a_session_is_part_of_it(profiler: InferixProfiler) -> None:
+    with profiler.stage("load_checkpoint", {"path": "a.pt"}):
+        profiler.add_event("checkpoint_loaded", {"bytes": 5})
+    profiler.record_model_parameters("wm", 7, "diffusion")
+    with profiler.session("later"):
+        pass
+    record = record_of(profiler)
+    assert ("load_checkpoint",) in {each.path for each in record.before}
+    assert events(profiler, "checkpoint_loaded")[0].data == {"bytes": 5}
+    assert events(profiler, "stage_metadata")[0].data == {"stage": "load_checkpoint", "path": "a.pt"}
+    assert [model.count for model in record.parameters] == [7]
+
+
+def test_the_count_of_steps_outside_sessions_is_told_by_the_next(profiler: InferixProfiler) -> None:
+    for step in range(4):
+        profiler.record_diffusion_step(step, 1000, 3, 5)
+    profiler.record_dropped_frames(2)
+    with profiler.session("next"):
+        pass
+    (told,) = events(profiler, "recorded_outside_sessions")
+    assert told.data == {"steps": 4, "dropped_frames": 2}
+    assert record_of(profiler).steps == ()
+    with profiler.session("one after"):
+        pass
+    assert not events(profiler, "recorded_outside_sessions")
+
+
+def test_parameters_do_not_add_up_over_prompts(profiler: InferixProfiler) -> None:
+    """Inferix: three prompts, three times the parameters."""
+    for _ in range(3):
+        with profiler.session("prompt"):
+            profiler.record_model_parameters("wm", 1_300_000_000, "diffusion")
+    with profiler.session("last"):
+        pass
+    assert [(model.name, model.count) for model in record_of(profiler).parameters] == [("wm", 1_300_000_000)]
+    found = profiler.diffusion_analyzer.get_model_analysis()
+    assert found is not None
+    assert found["total_parameters"] == 1_300_000_000
+
+
+def test_a_hit_rate_is_of_hits_and_misses(profiler: InferixProfiler) -> None:
+    """Inferix divides by evictions too: 0.45 instead of 0.9."""
+    with profiler.session("cache"):
+        for kind, count in (("hits", 9), ("misses", 1), ("evictions", 10)):
+            for _ in range(count):
+                profiler.record_cache_event(kind, 100, requested_size=2, evicted_size=1)
+    assert events(profiler, "cache_analysis")[0].data == {
+        "hits": 9,
+        "misses": 1,
+        "evictions": 10,
+        "hit_rate": 0.9,
+        "requested_size": 40.0,
+        "evicted_size": 20.0,
+    }
+
+
+@pytest.mark.parametrize("batches", [2, 10])
+def test_a_stream_of_24_frames_a_second_is_one(batches: int, tmp_path: Path) -> None:
+    """Inferix counts N batches over N - 1 gaps: 48 with two, 26.7 with ten."""
+    inner = Profiler(config_in(tmp_path).settings())
+    now = [10**9]
+    inner.clock = lambda: now[0]
+    profiler = InferixProfiler(profiler=inner)
+    with profiler.session("stream"):
+        for _ in range(batches):
+            now[0] += round(1e9 / 24)
+            profiler.record_streaming_event(1, 3.0, 20.0, 50.0)
+        profiler.record_dropped_frames(batches)
+    (told,) = events(profiler, "streaming_analysis")
+    assert told.data["fps"] == pytest.approx(24, rel=1e-6)
+    assert (told.data["frames"], told.data["drop_share"]) == (batches, 0.5)
+    assert {(each.name, each.unit, each.count) for each in record_of(profiler).series} == {
+        ("stream.encoding", "ms", batches),
+        ("stream.network", "ms", batches),
+        ("stream.buffer", "%", batches),
+    }
+
+
+def test_a_latency_that_is_not_given_is_not_zero(profiler: InferixProfiler) -> None:
+    with profiler.session("stream"):
+        profiler.record_streaming_event(1, 3.0)
+    assert {each.name for each in record_of(profiler).series} == {"stream.encoding"}
+
+
+def test_freed_bytes_are_not_allocated_ones(profiler: InferixProfiler) -> None:
+    with profiler.session("memory"):
+        profiler.record_memory_event("alloc", 8 << 20, "torch")
+        profiler.record_memory_event("dealloc", 8 << 20, "torch")
+        profiler.record_memory_event("alloc", 512, "torch")
+    (told,) = events(profiler, "memory_analysis")
+    assert told.data == {
+        "allocator": "torch",
+        "allocations": 2,
+        "allocated_bytes": (8 << 20) + 512,
+        "freed_bytes": 8 << 20,
+        "live_bytes": 512,
+        "peak_bytes": 8 << 20,
+        "small_share": 0.5,
+    }
+    assert not any("fragment" in key for event in record_of(profiler).events for key in event.data)
+
+
+def test_a_peak_is_not_lost_among_many_samples(tmp_path: Path) -> None:
+    """Inferix drops the oldest samples: a peak of 9,000 becomes 1,000."""
+    profiler = profiler_in(tmp_path, max_data_points=5)
+    with profiler.session("peak"):
+        for place in range(5_000):
+            profiler.record_block_computation(place, 3, 25, 9_000 if place == 2 else 1_000)
+    (series,) = [each for each in record_of(profiler).series if each.name == "block.memory"]
+    assert (series.greatest, series.least, series.count) == (9_000, 1_000, 5_000)
+    assert len(series.points) <= 5
+    found = profiler.diffusion_analyzer.get_block_analysis()
+    assert found is not None
+    assert found["peak_memory_usage_mb"] == 9_000
+
+
+@pytest.mark.parametrize(
+    ("name", "call", "said"),
+    [
+        ("diffusion_step", lambda it: it.record_diffusion_step(-1, 1000, 3, 5), "step is -1"),
+        ("diffusion_step", lambda it: it.record_diffusion_step(0, 1000, 3, None), "computation_time_ms is None"),
+        (
+            "block_computation",
+            lambda it: it.record_block_computation(0, 3, float("nan"), 1),
+            "computation_time_ms is nan",
+        ),
+        ("block_computation", lambda it: it.record_block_computation(0, 3, 25, "much"), "memory_usage_mb is much"),
+        ("block_computation", lambda it: it.record_block_computation(0, 3, 1e18, 1), "computation_time_ms is 1e+18"),
+        (
+            "block_computation",
+            lambda it: it.record_block_computation(0, 10**18, 25, 1),
+            "block_size is 1000000000000000000",
+        ),
+        ("model_parameters", lambda it: it.record_model_parameters("wm", -5, ""), "parameters_count is -5"),
+        ("streaming_event", lambda it: it.record_streaming_event(None, 1), "batch_size is None"),
+        ("dropped_frames", lambda it: it.record_dropped_frames(-1), "count is -1"),
+        ("cache_event", lambda it: it.record_cache_event("hitz", 1), "event_type is hitz"),
+        ("memory_event", lambda it: it.record_memory_event("alloc", -1), "size_bytes is -1"),
+        ("memory_event", lambda it: it.record_memory_event("moved", 1, context="kv"), "event_type is moved (kv)"),
+    ],
+)
+def test_a_wrong_value_is_an_event_and_raises_nothing(
+    name: str, call: Any, said: str, profiler: InferixProfiler
+) -> None:
+    with profiler.session("wrong"):
+        call(profiler)
+    (told,) = events(profiler, name)
+    assert told.failed
+    assert said in str(told.data["error"])
+
+
+class OnDevice:
+    """A timestep on a GPU: reading it would wait for the device."""
+
+    device = "cuda:0"
+    shape = ()
+    dtype = "torch.int64"
+
+    def __float__(self) -> float:
+        raise AssertionError("the device was waited for")
+
+    __index__ = __float__
+
+
+def test_a_timestep_on_a_device_is_not_waited_for(profiler: InferixProfiler) -> None:
+    timestep: Any = OnDevice()
+    with profiler.session("device"):
+        profiler.record_diffusion_step(0, timestep, 3, 5)
+    record = record_of(profiler)
+    assert [(step.index, step.timestep, step.calls) for step in record.steps] == [(0, None, 1)]
+    assert "timestep-on-device" in {finding.code for finding in record.findings}
+
+
+@pytest.mark.parametrize(
+    ("key", "kept"),
+    [
+        ("profile_diffusion_steps", (0, 1, 1)),
+        ("profile_block_computation", (1, 0, 1)),
+        ("profile_model_parameters", (1, 1, 0)),
+    ],
+)
+def test_each_key_leaves_out_its_own(key: str, kept: tuple[int, int, int], tmp_path: Path) -> None:
+    profiler = profiler_in(tmp_path, **{key: False})
+    with profiler.session("keys"):
+        profiler.record_diffusion_step(0, 1000, 3, 5)
+        profiler.record_block_computation(0, 3, 25, 100)
+        profiler.record_model_parameters("wm", 7, "diffusion")
+    record = record_of(profiler)
+    assert (len(record.steps), len(record.units), len(record.parameters)) == kept
+
+
+def test_a_profiler_that_is_off_records_nothing(tmp_path: Path) -> None:
+    profiler = InferixProfiler()
+    assert profiler.start_session("off") == "off"
+    with profiler.stage("stage", {"a": 1}):
+        profiler.add_event("event")
+        profiler.record_diffusion_step(0, 1000, 3, 5)
+        profiler.record_streaming_event(1, 1)
+    assert profiler.get_current_metrics() == {}
+    profiler.end_session()
+    with profiler.session("off") as session:
+        assert session is NO_SESSION
+    assert profiler.last_session is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_config_that_is_changed_counts_from_the_next_session(tmp_path: Path) -> None:
+    config = config_in(tmp_path)
+    profiler = InferixProfiler(config, device="")
+    config.profile_diffusion_steps = False
+    config.session_tags = {"experiment": "two"}
+    with profiler.session("changed", {"seed": 3, "size": [480, 832]}):
+        profiler.record_diffusion_step(0, 1000, 3, 5)
+    record = record_of(profiler)
+    assert record.steps == ()
+    assert record.tags == {"experiment": "two", "seed": 3, "size": "[480, 832]"}
+
+
+def test_metadata_is_told_when_it_changes(profiler: InferixProfiler) -> None:
+    with profiler.session("metadata"):
+        for size in (1, 1, 1, 2):
+            with profiler.stage("decode", {"batch_size": size}):
+                pass
+    assert [event.data["batch_size"] for event in events(profiler, "stage_metadata")] == [1, 2]
+
+
+def test_functions_are_profiled_in_both_forms(profiler: InferixProfiler) -> None:
+    @profiler.profile_function("named")
+    def one() -> int:
+        return 1
+
+    def two() -> int:
+        return 2
+
+    with profiler.session("functions"):
+        assert (one(), profiler.profile_function(two)()) == (1, 2)
+    assert {("named",), ("two",)} <= paths(profiler)
+
+
+def test_metrics_are_those_of_the_monitor(profiler: InferixProfiler, monkeypatch: pytest.MonkeyPatch) -> None:
+    latest = {"gpu.memory": 8_420.0, "gpu.busy": 85.0, "gpu.memory@GPU-2": 100.0, "cpu.load": 1.5}
+    monkeypatch.setattr(Session, "_latest", lambda _self: latest)
+    with profiler.session("metrics"):
+        profiler.record_block_computation(0, 3, 25, None)
+        found = profiler.get_current_metrics()
+    assert found.pop("timestamp") == pytest.approx(time.time(), abs=60)
+    assert found == {
+        "gpu": {"memory_used_mb": 8_420.0, "utilization_percent": 85.0},
+        "gpus": {"GPU-2": {"memory_used_mb": 100.0}},
+        "cpu": {"load_average_1min": 1.5},
+        "rates": {"bps": 40.0},
+    }
+
+
+def test_a_profiler_has_one_counterpart(profiler: InferixProfiler) -> None:
+    assert InferixProfiler.around(profiler.profiler) is profiler
+    other = Profiler()
+    assert InferixProfiler.around(other) is InferixProfiler.around(other)
+
+
+def test_sessions_of_the_profiler_itself_are_counted_apart_too(profiler: InferixProfiler) -> None:
+    for place in range(2):
+        with profiler.profiler.session(f"own {place}"):
+            profiler.record_block_computation(0, 3, 25, 1)
+            found = profiler.diffusion_analyzer.get_block_analysis()
+            assert found is not None
+            assert found["total_blocks"] == 1
+
+
+@pytest.mark.parametrize("frames", [-1, 1.5, "twelve"])
+def test_frames_of_a_block_are_a_whole_number(frames: Any, tmp_path: Path) -> None:
+    with pytest.raises(BakeoffError) as found:
+        InferixProfiler(config_in(tmp_path), frames_per_block=frames)
+    assert found.value.code == "bad-option"
+
+
+def test_no_warning_comes_from_ordinary_use(profiler: InferixProfiler) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        profiler.start_session("one")
+        profiler.end_session()
+        profiler.start_session("two")
+        profiler.cleanup()
+    assert record_of(profiler).name == "two"
+
+
+def test_threads_lose_no_count(profiler: InferixProfiler) -> None:
+    def record() -> None:
+        for place in range(500):
+            profiler.record_cache_event("hits", place)
+            profiler.record_block_computation(place, 3, 25, 100)
+
+    profiler.install()
+    with profiler.session("threads"):
+        threads = [Thread(target=record) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert events(profiler, "cache_analysis")[0].data["hits"] == 2_000
+    assert sum(units.count for units in record_of(profiler).units) == 2_000
+    assert events(profiler, "block_analysis")[0].data["total_blocks"] == 2_000

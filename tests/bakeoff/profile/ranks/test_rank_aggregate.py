@@ -1,0 +1,356 @@
+"""Ranks side by side, by records made by hand: rates, spreads, waits, the straggler and its cause, devices."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rank_records import DECODE, MS, curve, lockstep, on, parallel, record, span, total, watched, with_opening, write
+
+from bakeoff.profile.ranks.aggregate import aggregate
+from bakeoff.record.monitor import Monitored
+from bakeoff.record.ranks import RanksReport, Spread
+from bakeoff.record.schema import Finding
+from bakeoff.record.session import ModelParameters, RecordingCost, SessionRecord, UnitSpans, UnitTotals
+
+SLOW_2 = (5, 5, 25, 5)
+
+
+def spread(report: RanksReport, name: str) -> Spread:
+    (found,) = [each for each in report.spreads if each.name == name]
+    return found
+
+
+def codes(report: RanksReport) -> list[str]:
+    return [problem.code for problem in report.problems]
+
+
+def of(folder: Path, *records: SessionRecord, expect: int | None = None) -> RanksReport:
+    return aggregate(write(folder, records), expect)
+
+
+def test_the_rank_that_waits_least_is_the_straggler_and_its_phase_the_cause(tmp_path: Path) -> None:
+    report = of(tmp_path, *lockstep(SLOW_2))
+    found = report.straggler
+    assert found is not None
+    assert (found.rank, found.found_by, found.cause) == (2, "least wait in collectives", "denoise")
+    assert (found.margin_ns, found.excess_ns, found.share) == (20 * MS, 20 * MS, pytest.approx(1.0))
+    assert "rank 2 is the straggler" in report.straggler_text
+    assert "denoise explains 100%" in report.straggler_text
+    assert [row.wait_ns for row in report.rows] == [20 * MS, 20 * MS, 0, 20 * MS]
+    (wait,) = report.waits
+    assert (wait.name, wait.least_ns) == ("all_reduce", 1 * MS)
+    assert (report.problems, report.is_whole) == ((), True)
+
+
+def test_a_collective_inside_a_phase_is_not_taken_for_its_work(tmp_path: Path) -> None:
+    moved = []
+    for made in lockstep(SLOW_2):
+        inside = next(each for each in made.ranges if each.kind == "collective")
+        ranges = [each for each in made.ranges if each.kind != "collective"]
+        denoise = next(index for index, each in enumerate(ranges) if each.path == ("unit", "denoise"))
+        ranges[denoise] = replace(ranges[denoise], total_ns=ranges[denoise].total_ns + inside.total_ns)
+        moved.append(replace(made, ranges=(*ranges, replace(inside, path=("unit", "denoise", "all_reduce")))))
+    report = of(tmp_path, *moved)
+    assert report.straggler is not None
+    assert (report.straggler.rank, report.straggler.cause) == (2, "denoise")
+    assert report.waits[0].name == "denoise/all_reduce"
+    assert (spread(report, "phase.denoise").least, spread(report, "phase.denoise").greatest) == (5.0, 25.0)
+
+
+def test_without_collectives_the_slowest_by_its_own_phases_is_the_straggler(tmp_path: Path) -> None:
+    alone = [
+        replace(made, ranges=tuple(each for each in made.ranges if each.kind != "collective"))
+        for made in (record(rank, 25 if rank == 1 else 5, 0) for rank in range(4))
+    ]
+    report = of(tmp_path, *alone)
+    assert report.straggler is not None
+    assert (report.straggler.rank, report.straggler.found_by) == (1, "own time of phases")
+    assert report.straggler.cause == "denoise"
+    assert report.waits == ()
+
+
+def test_no_cause_is_named_where_two_phases_share_the_excess(tmp_path: Path) -> None:
+    others = [record(rank, 5, wait_ms=16) for rank in (0, 1, 3)]
+    report = of(tmp_path, *others, record(2, 15, decode_ms=DECODE + 6))
+    assert report.straggler is not None
+    assert (report.straggler.rank, report.straggler.cause, report.straggler.largest) == (2, "", "denoise")
+    assert report.straggler.share == pytest.approx(10 / 16)
+    assert "no one phase is the cause" in report.straggler_text
+
+
+def test_ranks_of_equal_speed_have_no_straggler(tmp_path: Path) -> None:
+    report = of(tmp_path / "equal", *lockstep((500, 501, 502, 500)))
+    assert report.straggler is None
+    assert "less than 5%" in report.straggler_text
+    alone = of(tmp_path / "alone", *lockstep((500,)))
+    assert alone.straggler is None
+    assert "one rank alone" in alone.straggler_text
+
+
+def test_a_phase_that_one_rank_alone_has_is_its_cause(tmp_path: Path) -> None:
+    ranks = lockstep((5, 5, 5))
+    ranges = tuple(
+        replace(each, total_ns=each.total_ns + (0 if each.kind in ("phase", "step", "collective") else 100 * MS))
+        for each in ranks[0].ranges
+    )
+    ranks[0] = replace(ranks[0], ranges=(*ranges, total(["unit", "encode"], "phase", 10, 100)))
+    for rank in (1, 2):
+        waited = tuple(
+            replace(each, total_ns=each.total_ns + 100 * MS) if each.kind != "phase" and each.kind != "step" else each
+            for each in ranks[rank].ranges
+        )
+        ranks[rank] = replace(ranks[rank], ranges=waited)
+    report = of(tmp_path, *ranks)
+    assert report.straggler is not None
+    assert (report.straggler.rank, report.straggler.cause) == (0, "encode")
+    assert spread(report, "phase.encode").lacking == (1, 2)
+
+
+def test_one_video_by_all_ranks_has_the_rate_of_the_slowest(tmp_path: Path) -> None:
+    uneven = [record(0, 5), record(1, 5), record(2, 25), record(3, 5)]
+    report = of(tmp_path, *uneven)
+    assert report.frames_per_s == pytest.approx(12 / 0.030)
+    assert "rank 2, the slowest" in report.frames_text
+
+
+def test_the_rate_of_one_video_is_known_where_one_rank_alone_counts_frames(tmp_path: Path) -> None:
+    ranks = [record(rank, 5 if rank else 15, frames=12 if rank == 1 else 0, world=2) for rank in range(2)]
+    assert of(tmp_path, *ranks).frames_per_s == pytest.approx(12 / 0.020)
+
+
+def test_videos_of_each_rank_add_up(tmp_path: Path) -> None:
+    ranks = parallel("data", [record(0, 5), record(1, 5), record(2, 25), record(3, 5)])
+    report = of(tmp_path, *ranks)
+    assert report.frames_per_s == pytest.approx(3 * 12 / 0.010 + 12 / 0.030)
+    assert "sum over the 4 ranks" in report.frames_text
+
+
+def test_a_rate_is_unknown_and_not_zero_where_nobody_counts_frames(tmp_path: Path) -> None:
+    report = of(tmp_path, *lockstep((5, 5), frames=0))
+    assert report.frames_per_s is None
+    assert report.frames_text == "unknown: no rank counted frames"
+
+
+def test_ranks_that_disagree_about_parallelism_have_no_rate(tmp_path: Path) -> None:
+    ranks = lockstep((5, 5))
+    report = of(tmp_path, ranks[0], *parallel("data", ranks[1:]))
+    assert report.frames_per_s is None
+    assert "differs" in codes(report)
+
+
+def test_least_and_greatest_say_which_rank(tmp_path: Path) -> None:
+    report = of(tmp_path, *lockstep((5, 7, 25, 6)))
+    found = spread(report, "phase.denoise")
+    assert (found.least, found.least_rank, found.median, found.greatest, found.greatest_rank) == (5, 0, 6.5, 25, 2)
+    assert found.skew == pytest.approx((25 - 6.5) / 6.5)
+    assert (found.count, found.lacking) == (4, ())
+
+
+def test_figures_are_the_union_over_ranks(tmp_path: Path) -> None:
+    ranks = lockstep((5, 5, 5))
+    ranks[1] = replace(
+        ranks[1],
+        series=(curve("queue", "user", 1, 3, unit="frames"), curve("unit", "user", 9)),
+        parameters=(ModelParameters("vae", 50, 100, "bf16", "decoder"),),
+        ranges=(*ranks[1].ranges, total(["load"], "stage", 1, 2000)),
+        before=(total(["import"], "stage", 1, 900),),
+    )
+    report = of(tmp_path, *ranks)
+    for name, value in (("queue.mean", 2), ("queue.greatest", 3), ("parameters.vae", 50), ("stage.load", 2000),
+                        ("before.import", 900)):  # fmt: skip
+        found = spread(report, name)
+        assert (found.greatest, found.count, found.lacking) == (value, 1, (0, 2)), name
+    assert not [each.name for each in report.spreads if each.name.startswith("unit.")]
+
+
+def test_units_are_aligned_by_their_index(tmp_path: Path) -> None:
+    ranks = [record(0, 5, units=10, world=3), record(1, 6, units=8, world=3), record(2, 7, units=10, world=3)]
+    ranks[2] = replace(ranks[2], spans=ranks[2].spans[3:])  # kept from the fourth on
+    report = of(tmp_path, *ranks)
+    assert [unit.index for unit in report.units] == list(range(10))
+    assert [unit.ms.lacking for unit in report.units] == [(2,)] * 3 + [()] * 5 + [(1,)] * 2
+    assert (report.units[5].ms.least, report.units[5].ms.greatest, report.units[5].ms.greatest_rank) == (10, 12, 2)
+    (ragged,) = [problem for problem in report.problems if problem.code == "ragged"]
+    assert ragged.text.startswith("rank 1: 8 units, where most ranks have 10")
+    assert spread(report, "phase.denoise").median == 6, "a unit, not in sum"
+
+
+def test_a_long_opening_unit_is_not_compared_with_steady_ones(tmp_path: Path) -> None:
+    ranks = [with_opening(made, 9000 if made.rank and made.rank.rank == 1 else 5) for made in lockstep(SLOW_2)]
+    report = of(tmp_path, *ranks)
+    assert report.counted == "steady units"
+    assert (spread(report, "phase.denoise").greatest, spread(report, "phase.denoise").greatest_rank) == (25, 2)
+    assert report.straggler is not None
+    assert report.straggler.rank == 2
+    assert report.frames_per_s == pytest.approx(12 / 0.030)
+
+
+def test_where_an_opening_unit_was_not_kept_the_report_says_that_phases_hold_it(tmp_path: Path) -> None:
+    ranks = [with_opening(made, 5) for made in lockstep((5, 5))]
+    ranks[1] = replace(ranks[1], spans=ranks[1].spans[1:])
+    report = of(tmp_path, *ranks)
+    assert "phases of all units" in report.counted
+    assert sum(row.units for row in report.rows) == 20
+
+
+def test_a_rank_without_steady_units_makes_all_count_all(tmp_path: Path) -> None:
+    first, second = lockstep((5, 5))
+    opening = replace(second.units[0], kind="opening")
+    report = of(tmp_path, first, replace(second, units=(opening,)))
+    assert report.counted == "all units, because 1 of 2 ranks have no steady one"
+    assert [row.units for row in report.rows] == [10, 10]
+
+
+def test_ranks_without_units_are_compared_by_whole_sessions(tmp_path: Path) -> None:
+    ranks = [
+        replace(
+            record(rank, world=2),
+            units=(),
+            spans=(),
+            ranges=(
+                total((), "session", 1, 60 + took),
+                total(["run"], "stage", 1, 50 + took),
+            ),
+        )
+        for rank, took in enumerate((0, 100))
+    ]
+    report = of(tmp_path, *ranks)
+    assert report.counted.startswith("whole sessions")
+    assert report.straggler is not None
+    assert (report.straggler.rank, report.straggler.cause) == (1, "run")
+    assert [row.unit_ns for row in report.rows] == [None, None]
+
+
+def test_phases_are_by_the_devices_clock_where_all_ranks_have_it(tmp_path: Path) -> None:
+    def on_device(made: SessionRecord, denoise_ms: int) -> SessionRecord:
+        times = {"denoise": denoise_ms, "all_reduce": 26 - denoise_ms, "decode": 3}
+        ranges = tuple(
+            replace(each, device_ns=10 * times[each.path[-1]] * MS) if each.path and each.path[-1] in times else each
+            for each in made.ranges
+        )
+        return replace(made, ranges=ranges)
+
+    # The host launches at once on all ranks and waits in decode; only the device shows who is slow.
+    ranks = [on_device(record(rank, 5), 25 if rank == 2 else 5) for rank in range(4)]
+    report = of(tmp_path / "all", *ranks)
+    assert report.clock == "device"
+    assert report.straggler is not None
+    assert (report.straggler.rank, report.straggler.cause) == (2, "denoise")
+    assert of(tmp_path / "some", *ranks[:3], record(3, 5)).clock == "host"
+
+
+def test_memory_of_a_gpu_is_not_added_up_over_its_ranks(tmp_path: Path) -> None:
+    ranks = [on(made, device="GPU-a" if index < 2 else "GPU-b") for index, made in enumerate(lockstep((5, 5, 5)))]
+    ranks = [
+        replace(made, monitored=watched(made.rank.device, mib, joules))
+        for made, mib, joules in zip(ranks, (8000, 8200, 4000), (300, 310, 100), strict=True)
+        if made.rank
+    ]
+    report = of(tmp_path, *ranks)
+    assert [(each.device, each.mib, each.seen_by, each.ranks) for each in report.memory] == [
+        ("GPU-a", 8200, 1, (0, 1)),
+        ("GPU-b", 4000, 2, (2,)),
+    ]
+    assert [(each.device, each.mj) for each in report.energy] == [("GPU-a", 310_000), ("GPU-b", 100_000)]
+    assert report.energy_mj == 410_000
+    (shared,) = [problem for problem in report.problems if problem.code == "shared-device"]
+    assert shared.text.startswith("ranks 0-1 share GPU-a")
+    assert spread(report, "gpu.memory.greatest").greatest == 8200
+
+
+def test_energy_of_all_gpus_is_unknown_where_that_of_one_is(tmp_path: Path) -> None:
+    ranks = [on(made, device=f"GPU-{index}") for index, made in enumerate(lockstep((5, 5)))]
+    ranks[0] = replace(ranks[0], monitored=watched("GPU-0", 100, 50))
+    report = of(tmp_path, *ranks)
+    assert report.energy_mj is None
+    assert [each.device for each in report.energy] == ["GPU-0"]
+
+
+def test_a_gpu_that_a_rank_only_sees_is_not_its_own(tmp_path: Path) -> None:
+    first, second = (on(made, device=f"GPU-{index}") for index, made in enumerate(lockstep((5, 5))))
+    both = Monitored(
+        series=(*watched("GPU-0", 10, 1).series, *watched("GPU-1", 900, 1).series),
+        energy=(*watched("GPU-0", 10, 1).energy, *watched("GPU-1", 900, 9).energy, *watched("GPU-2", 1, 5).energy),
+    )
+    report = of(tmp_path, replace(first, monitored=both), replace(second, monitored=watched("GPU-1", 900, 9)))
+    assert (spread(report, "gpu.memory.greatest").least, spread(report, "gpu.memory.greatest").greatest) == (10, 900)
+    assert report.energy_mj == 10_000, "the third GPU is watched, but no rank runs on it"
+
+
+def test_a_cpu_package_counts_once_for_each_host(tmp_path: Path) -> None:
+    ranks = [
+        replace(on(made, host=f"host-{index // 2}"), monitored=Monitored(energy=watched("package-0", 1, 7).energy))
+        for index, made in enumerate(lockstep((5, 5, 5, 5)))
+    ]
+    report = of(tmp_path, *ranks)
+    assert [(each.device, each.host, each.mj) for each in report.energy] == [
+        ("package-0", "host-0", 7000),
+        ("package-0", "host-1", 7000),
+    ]
+
+
+def test_starts_are_by_the_clock_of_rank_0(tmp_path: Path) -> None:
+    first, second = lockstep((5, 5))
+    late = on(
+        replace(second, started_wall_ns=second.started_wall_ns - 3_000_000_000 + 40 * MS), clock_offset_ns=3 * 10**9
+    )
+    report = of(tmp_path, first, late)
+    assert (spread(report, "start").greatest, spread(report, "start").greatest_rank) == (40, 1)
+    assert codes(report) == []
+
+
+def test_sessions_that_do_not_overlap_are_asked_about(tmp_path: Path) -> None:
+    first, second = lockstep((5, 5))
+    report = of(tmp_path, first, replace(second, started_wall_ns=second.started_wall_ns + 3600 * 10**9))
+    assert codes(report) == ["apart"]
+    assert "rank 0's session was over 3599.9 s before rank 1's began" in report.problems[0].text
+
+
+def test_a_rank_that_failed_is_said(tmp_path: Path) -> None:
+    first, second = lockstep((5, 5))
+    report = of(tmp_path, first, replace(second, status="failed: ValueError: no"))
+    assert codes(report) == ["failed"]
+    assert report.rows[1].status == "failed: ValueError: no"
+
+
+def test_a_rank_that_left_out_phases_is_said(tmp_path: Path) -> None:
+    first, second, third = lockstep((5, 5, 5))
+    second = replace(second, cost=RecordingCost(400.0, 60, ("step",)))
+    third = replace(third, cost=RecordingCost(400.0, 60, ("step", "phase")))
+    (problem,) = of(tmp_path, first, second, third).problems
+    assert (problem.code, problem.text[:36]) == ("dropped", "rank 2 left out ranges of kind phase")
+
+
+def test_findings_of_records_are_kept_with_their_ranks(tmp_path: Path) -> None:
+    ranks = [replace(made, findings=(Finding("overhead", "too much"),)) for made in lockstep((5, 5, 5))]
+    ranks[1] = replace(ranks[1], findings=())
+    (found,) = of(tmp_path, *ranks).findings
+    assert (found.ranks, found.finding.code) == ((0, 2), "overhead")
+
+
+def test_a_compiling_unit_that_overlaps_nothing_is_subtracted_with_its_collectives(tmp_path: Path) -> None:
+    made = record(0, 5, world=1)
+    kept = UnitSpans(
+        10,
+        "compiling",
+        12,
+        0,
+        110 * MS,
+        # Inner ranges end, and are kept, before outer ones.
+        (
+            span("step", "step", 2, 0, 60),
+            span("denoise", "phase", 1, 0, 60),
+            span("all_reduce", "collective", 1, 60, 40),
+            span("decode", "phase", 1, 100, 10),
+        ),
+    )
+    more = {(): 110, ("unit",): 110, ("unit", "denoise"): 60, ("unit", "denoise", "step"): 60,
+            ("unit", "all_reduce"): 40, ("unit", "decode"): 10}  # fmt: skip
+    compiled = replace(
+        made,
+        units=(*made.units, UnitTotals("compiling", 1, 12, 0, 110 * MS, 110 * MS, 110 * MS)),
+        spans=(*made.spans, kept),
+        ranges=tuple(replace(each, total_ns=each.total_ns + more[each.path] * MS) for each in made.ranges),
+    )
+    (row,) = of(tmp_path, compiled).rows
+    assert (row.work_ns, row.collective_ns) == (9 * MS, 1 * MS)

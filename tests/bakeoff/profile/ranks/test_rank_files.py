@@ -1,0 +1,183 @@
+"""Files of ranks that are missing, torn, foreign, duplicate or hostile: each is said, and the others count."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rank_records import STARTED, encoded, lockstep, on, record, write
+
+from bakeoff.models.errors import BakeoffError
+from bakeoff.profile.ranks.aggregate import aggregate
+from bakeoff.record.ranks import Problem, RanksReport
+
+SLOW_2 = (5, 5, 25, 5)
+
+
+def of(report: RanksReport, code: str) -> list[Problem]:
+    return [problem for problem in report.problems if problem.code == code]
+
+
+def test_a_missing_rank_and_a_torn_file_are_named_and_the_rest_counts(tmp_path: Path) -> None:
+    write(tmp_path, lockstep(SLOW_2), leave_out=[1])
+    torn = tmp_path / "rank-00003.session.json"
+    torn.write_bytes(torn.read_bytes()[:-100])
+    report = aggregate(tmp_path)
+    assert (report.missing, report.torn, report.is_whole) == ((1,), ("rank-00003.session.json",), False)
+    assert of(report, "missing")[0].text.startswith("rank 1 of 4 has no file")
+    assert of(report, "torn")[0].text.startswith("rank-00003.session.json is no ")
+    assert [row.rank for row in report.rows] == [0, 2]
+    assert report.straggler is not None
+    assert (report.straggler.rank, report.straggler.cause) == (2, "denoise")
+
+
+def test_many_missing_ranks_are_one_sentence(tmp_path: Path) -> None:
+    report = aggregate(write(tmp_path, [record(2, world=9), record(6, world=9)]))
+    assert report.missing == (0, 1, 3, 4, 5, 7, 8)
+    (missing,) = of(report, "missing")
+    assert missing.text.startswith("ranks 0-1, 3-5, 7-8 of 9 have no file")
+
+
+def test_ranks_that_were_expected_are_missing(tmp_path: Path) -> None:
+    write(tmp_path, lockstep((5, 5)))
+    report = aggregate(tmp_path, expect=3)
+    assert report.missing == (2,)
+    assert "3 ranks were expected, but the records state a world of 2" in of(report, "differs")[0].text
+    assert aggregate(tmp_path, expect=2).problems == ()
+
+
+@pytest.mark.parametrize("expect", [0, -1, 65_537, 10**18])
+def test_an_expectation_that_cannot_be_is_refused(tmp_path: Path, expect: int) -> None:
+    with pytest.raises(BakeoffError) as refused:
+        aggregate(write(tmp_path, lockstep((5, 5))), expect)
+    assert refused.value.code == "bad-option"
+
+
+def test_files_of_another_run_are_foreign(tmp_path: Path) -> None:
+    write(tmp_path, lockstep(SLOW_2))
+    other = on(record(4, world=8), group="another")
+    (tmp_path / "rank-00004.session.json").write_bytes(encoded(other))
+    report = aggregate(tmp_path)
+    assert (report.group, report.foreign, len(report.rows)) == ("run-1", ("rank-00004.session.json",), 4)
+    assert "of run another, not of run-1" in of(report, "foreign")[0].text
+    assert report.is_whole
+
+
+def test_of_two_runs_with_as_many_ranks_the_later_one_counts(tmp_path: Path) -> None:
+    write(tmp_path, [replace(record(0, world=1), started_wall_ns=STARTED)])
+    later = on(replace(record(0, world=1), started_wall_ns=STARTED + 1), group="later")
+    (tmp_path / "rank-00000-again.session.json").write_bytes(encoded(later))
+    report = aggregate(tmp_path)
+    assert (report.group, report.foreign) == ("later", ("rank-00000.session.json",))
+
+
+def test_of_two_files_of_one_rank_the_one_named_after_it_counts(tmp_path: Path) -> None:
+    write(tmp_path, lockstep(SLOW_2))
+    stray = replace(record(2, 5), started_wall_ns=STARTED + 10**9)
+    (tmp_path / "rank-00007.session.json").write_bytes(encoded(stray))
+    report = aggregate(tmp_path)
+    assert report.duplicate == ("rank-00007.session.json",)
+    assert of(report, "duplicate")[0].text == (
+        "rank-00007.session.json is a second file of rank 2; rank-00002.session.json counts"
+    )
+    assert [row.file for row in report.rows if row.rank == 2] == ["rank-00002.session.json"]
+
+
+def test_the_record_of_a_process_that_was_alone_is_foreign(tmp_path: Path) -> None:
+    write(tmp_path, lockstep((5, 5)))
+    (tmp_path / "toy.session.json").write_bytes(encoded(replace(record(), rank=None)))
+    report = aggregate(tmp_path)
+    assert report.foreign == ("toy.session.json",)
+    assert report.is_whole
+
+
+HOSTILE = {
+    "nothing": b"",
+    "no JSON": b"<html>",
+    "NaN": encoded(record(3)).replace(b'"ns":', b'"ns":NaN,"old":', 1),
+    "infinite": encoded(record(3)).replace(b'"ns":', b'"ns":1e999,"old":', 1),
+    "nested": b"[" * 200_000 + b"]" * 200_000,
+    "nested tags": encoded(record(3)).replace(b'"tags":{}', b'"tags":{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}"),
+    "a list": b"[]",
+    "a huge number": encoded(record(3)).replace(b'"ns":', b'"ns":' + b"9" * 400 + b',"old":', 1),
+    "beyond 64 bits": encoded(record(3)).replace(b'"ns":', b'"ns":99999999999999999999,"old":', 1),
+    "below zero": encoded(record(3)).replace(b'"ns":', b'"ns":-1,"old":', 1),
+    "another schema": encoded(replace(record(3), schema=99)),
+    "a huge world": encoded(on(record(3), world=10**15)),
+    "a rank outside": encoded(on(record(3), rank=4)),
+    "a negative rank": encoded(on(record(3), rank=-1)),
+    "letters that are none": encoded(record(3)).replace(b'"toy"', b'"\xff"'),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_file_is_one_sentence_and_the_others_count(tmp_path: Path, name: str) -> None:
+    write(tmp_path, lockstep(SLOW_2), leave_out=[3])
+    (tmp_path / "rank-00003.session.json").write_bytes(HOSTILE[name])
+    report = aggregate(tmp_path)
+    assert report.torn + report.refused == ("rank-00003.session.json",)
+    assert (report.missing, [row.rank for row in report.rows]) == ((), [0, 1, 2])
+    (problem,) = report.problems
+    assert problem.text.startswith("rank-00003.session.json ")
+    assert "\n" not in problem.text
+    assert len(problem.text) < 400
+    assert report.straggler is not None
+
+
+def test_a_file_that_claims_ten_gigabytes_is_not_read(tmp_path: Path) -> None:
+    write(tmp_path, lockstep((5, 5)))
+    with (tmp_path / "rank-00002.session.json").open("wb") as file:
+        file.truncate(10 << 30)  # sparse
+    report = aggregate(tmp_path)
+    assert report.refused == ("rank-00002.session.json",)
+    assert "10,737,418,240 bytes" in of(report, "refused")[0].text
+
+
+def test_links_pipes_and_folders_are_not_read(tmp_path: Path) -> None:
+    write(tmp_path, lockstep((5, 5)))
+    (tmp_path / "rank-00002.session.json").symlink_to("rank-00001.session.json")
+    os.mkfifo(tmp_path / "rank-00003.session.json")
+    (tmp_path / "rank-00004.session.json").mkdir()
+    report = aggregate(tmp_path)
+    assert len(report.refused) == 3
+    assert [problem.text.split(" ", 1)[1] for problem in of(report, "refused")] == [
+        "is a link, which is not followed; left out",
+        "is no file; left out",
+        "is no file; left out",
+    ]
+
+
+def test_the_name_of_a_file_cannot_change_a_terminal(tmp_path: Path) -> None:
+    write(tmp_path, lockstep((5, 5)))
+    (tmp_path / "rank-00002\x1b[2J\n.session.json").write_bytes(b"{}")
+    (problem,) = aggregate(tmp_path).problems
+    assert problem.text.isprintable()
+
+
+def test_other_files_beside_them_are_left_alone(tmp_path: Path) -> None:
+    write(tmp_path, lockstep((5, 5)))
+    for name in ("page.html", "rank-00000.report.json", ".x.tmp", "notes.json", "rank-00000.samples.jsonl"):
+        (tmp_path / name).write_text("?")
+    assert aggregate(tmp_path).problems == ()
+
+
+def test_a_folder_without_ranks_says_where_there_are_some(tmp_path: Path) -> None:
+    write(tmp_path / "toy-run-1", lockstep((5, 5)))
+    with pytest.raises(BakeoffError, match=r"there are some in toy-run-1") as refused:
+        aggregate(tmp_path)
+    assert refused.value.code == "no-record"
+
+
+@pytest.mark.parametrize("name", ["nowhere", "a\0b", "file"])
+def test_a_folder_that_is_none_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BakeoffError) as refused:
+        aggregate(tmp_path / name)
+    assert refused.value.code == "not-readable"
+
+
+def test_a_folder_of_which_nothing_can_be_read_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "rank-00000.session.json").write_text("{")
+    with pytest.raises(BakeoffError, match="none of 1 files") as refused:
+        aggregate(tmp_path)
+    assert refused.value.code == "bad-record"

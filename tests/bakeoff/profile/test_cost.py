@@ -1,0 +1,177 @@
+"""What recording costs, by its own account and by the clock, and what happens when it costs too much."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from recording import MS, Clock, codes, make_profiler, opened, own_times, range_at, record_of
+
+from bakeoff.profile import NO_SESSION, Profiler, current, phase
+from bakeoff.profile.cost import LEAST_NS, Budget, range_cost
+from bakeoff.profile.ranges import Range
+from bakeoff.profile.recording import Recording
+
+
+def slow_down(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Let every range take this much longer to open."""
+    enter = Range.__enter__
+
+    def slow(self: Range) -> Range:
+        time.sleep(seconds)
+        return enter(self)
+
+    monkeypatch.setattr(Range, "__enter__", slow)
+
+
+def test_ranges_that_cost_a_millisecond_are_found_and_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow_down(monkeypatch, 0.001)
+    with opened(make_profiler(tmp_path)) as session:
+        for _ in range(100):
+            with session.unit(frames=3), session.phase("denoise"):
+                for index in range(4):
+                    with session.step(index):
+                        time.sleep(0.0005)
+    record = record_of(session)
+    assert record.cost is not None
+    assert record.cost.range_ns > MS
+    assert record.cost.ns == record.cost.range_ns * record.cost.ranges > record.ns * 0.01
+    assert record.cost.dropped == ("step", "phase")
+    assert codes(record) == ["level-dropped"]
+    assert "ranges of kind step are left out" in record.findings[0].text
+    assert "ranges of kind phase are left out" in record.findings[1].text
+    assert record.units[0].count == 100  # units are never left out
+    assert 0 < range_at(record, "unit", "denoise", "step").calls < 400
+    assert sum(own_times(record).values()) == record.ns
+
+
+def test_cheap_ranges_are_all_kept(tmp_path: Path) -> None:
+    clock = Clock()
+    with opened(make_profiler(tmp_path, clock)) as session:
+        for _ in range(500):
+            with session.unit(frames=3), session.phase("denoise"), session.step(0):
+                clock.ms(20)
+    record = record_of(session)
+    assert record.cost is not None
+    assert (record.cost.dropped, record.cost.ranges) == ((), 1_500)
+    assert codes(record) == []
+
+
+def recorded(ranges: int, elapsed_ns: int) -> Recording:
+    """A recording that took this long and had so many ranges."""
+    clock = Clock()
+    made = Recording(clock)
+    made.begin()
+    made.count = ranges
+    clock.ns += elapsed_ns
+    return made
+
+
+@pytest.mark.parametrize(
+    ("ranges", "elapsed_ms", "dropped"),
+    [
+        (100, 10_000, None),  # 1 %, which is the limit
+        (101, 10_000, "step"),
+        (9, 10, None),  # 90 %, but less than 10 ms
+        (1_000, 1_000_000, None),
+    ],
+)
+def test_the_limit_is_a_share_of_the_session(ranges: int, elapsed_ms: int, dropped: str | None) -> None:
+    recording = recorded(ranges, elapsed_ms * MS)
+    budget = Budget(range_ns=MS, limit=0.01, from_ns=recording.root.started_ns)
+    assert budget.exceeded(recording) == dropped
+    assert recording.has_steps == (dropped is None)
+    assert recording.has_phases
+
+
+def test_after_a_level_was_dropped_the_rest_is_judged_by_itself() -> None:
+    recording = recorded(1_000, 100 * MS)
+    budget = Budget(range_ns=MS, limit=0.01, from_ns=recording.root.started_ns)
+    assert budget.exceeded(recording) == "step"
+    assert budget.exceeded(recording) is None
+    recording.count += LEAST_NS // MS
+    assert budget.exceeded(recording) == "phase"
+    recording.count += 10_000
+    assert budget.exceeded(recording) is None
+    assert [finding.code for finding in recording.notes.findings()] == ["level-dropped"] * 2
+
+
+@pytest.fixture
+def unlimited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Profiler:
+    """One that leaves out nothing: ranges with nothing in them are above any limit."""
+    made = make_profiler(tmp_path)
+    monkeypatch.setattr(made, "range_ns", lambda: 1.0)
+    return made
+
+
+def test_a_range_costs_what_it_is_said_to_cost(unlimited: Profiler) -> None:
+    told = range_cost()
+    with opened(unlimited) as session:
+        started = time.perf_counter_ns()
+        for _ in range(500):
+            with session.unit(1), session.phase("a"):
+                for index in range(6):
+                    with session.step(index):
+                        pass
+        seen = (time.perf_counter_ns() - started) / 4_000
+    assert 0.2 < told / seen < 5
+
+
+def test_the_cost_is_measured_again_after_a_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from bakeoff.profile import profiler as module
+
+    now, measured = [100.0], []
+    monkeypatch.setattr(module, "monotonic", lambda: now[0])
+    monkeypatch.setattr(module, "range_cost", lambda *_: measured.append(now[0]) or 5.0)
+    made = make_profiler(tmp_path)
+    for seconds in (100.0, 130.0, 161.0):
+        now[0] = seconds
+        assert made.range_ns() == 5.0
+    assert measured == [100.0, 161.0]
+
+
+def ns_each(work: Callable[[], Any], calls: int = 500, rounds: int = 100) -> float:
+    """Least time of one call over rounds: what else the machine does only adds to it."""
+    samples = []
+    for _ in range(rounds):
+        started = time.perf_counter_ns()
+        for _ in range(calls):
+            work()
+        samples.append((time.perf_counter_ns() - started) / calls)
+    return min(samples)
+
+
+def nothing() -> None:
+    return None
+
+
+@pytest.mark.alone
+def test_off_a_range_costs_less_than_300_ns() -> None:
+    def off() -> None:
+        with NO_SESSION.phase("denoise"):
+            pass
+
+    def found() -> None:
+        current()
+
+    assert ns_each(off) - ns_each(nothing) < 300
+    assert ns_each(found) - ns_each(nothing) < 300
+
+
+@pytest.mark.alone
+def test_off_a_decorated_function_costs_less_than_300_ns_more() -> None:
+    assert ns_each(phase("a")(nothing)) - ns_each(nothing) < 300
+
+
+@pytest.mark.alone
+def test_on_a_range_costs_a_few_microseconds(unlimited: Profiler) -> None:
+    with opened(unlimited) as session, session.unit():
+
+        def on() -> None:
+            with session.phase("denoise"):
+                pass
+
+        cost = ns_each(on)
+    assert session.dropped == ()
+    assert cost < 4_000

@@ -1,0 +1,421 @@
+"""Decorators on functions of every kind: what they record, what they refuse, and that nothing else changes."""
+
+import asyncio
+import inspect
+import threading
+from collections.abc import AsyncGenerator, Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from recording import Clock, codes, make_profiler, opened, own_times, range_at, record_of
+
+from bakeoff.models.errors import BakeoffError
+from bakeoff.profile import Profiler, current, event, parameters, phase, session, stage, step, unit
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def profiler(tmp_path: Path, clock: Clock) -> Iterator[Profiler]:
+    """Installed."""
+    made = make_profiler(tmp_path, clock).install()
+    yield made
+    made.uninstall()
+
+
+def test_methods_are_recorded_where_they_are_called(profiler: Profiler, clock: Clock) -> None:
+    class Pipeline:
+        @unit(frames=lambda bound: bound["frames"], latents=3, kind=lambda bound: bound["kind"])
+        def block(self, frames: int, kind: str = "steady") -> str:
+            self.denoise(2)
+            self.decode()
+            return f"{frames} {kind}"
+
+        @phase("denoise")
+        def denoise(self, steps: int) -> None:
+            for index in range(steps):
+                self.one(index, t=100.0 * index)
+
+        @step("index", "t")
+        def one(self, index: int, *, t: float) -> float:
+            clock.ns += 10
+            return index * t
+
+        @staticmethod
+        @stage("decode")
+        def decode() -> None:
+            clock.ns += 3
+
+    with opened(profiler) as made:
+        assert Pipeline().block(9, kind="opening") == "9 opening"
+        assert Pipeline().block(frames=12) == "12 steady"
+    record = record_of(made)
+    assert [(each.kind, each.frames, each.latents, each.wall_ns) for each in record.units] == [
+        ("opening", 9, 3, 23),
+        ("steady", 12, 3, 23),
+    ]
+    assert own_times(record) == {
+        (): 0,
+        ("unit",): 0,
+        ("unit", "denoise"): 0,
+        ("unit", "denoise", "step"): 40,
+        ("unit", "decode"): 6,
+    }
+    assert [(each.index, each.timestep, each.calls) for each in record.steps] == [(0, 0.0, 2), (1, 100.0, 2)]
+
+
+def test_a_step_may_tell_index_and_timestep_together(profiler: Profiler) -> None:
+    @step(lambda bound: (bound["at"]["i"], bound["at"]["t"]))
+    def one(at: dict[str, float]) -> None:
+        del at
+
+    with opened(profiler) as made:
+        one({"i": 3, "t": 0.5})
+    assert [(each.index, each.timestep) for each in record_of(made).steps] == [(3, 0.5)]
+
+
+def test_a_coroutine_counts_until_it_returns(profiler: Profiler, clock: Clock) -> None:
+    @phase("encode")
+    async def encode(ns: int) -> int:
+        clock.ns += ns
+        await asyncio.sleep(0)
+        await inner()
+        return ns
+
+    @phase("inner")
+    async def inner() -> None:
+        clock.ns += 1
+
+    assert inspect.iscoroutinefunction(encode)
+    with opened(profiler) as made:
+        assert asyncio.run(encode(5)) == 5
+    assert own_times(record_of(made)) == {(): 0, ("encode",): 5, ("encode", "inner"): 1}
+
+
+def test_coroutines_that_run_in_turns_keep_to_their_own_parents(profiler: Profiler, clock: Clock) -> None:
+    @phase("inner")
+    async def inner() -> None:
+        clock.ns += 1
+        await asyncio.sleep(0)
+
+    @phase("a")
+    async def a() -> None:
+        await asyncio.sleep(0)
+        await inner()
+
+    @phase("b")
+    async def b() -> None:
+        await asyncio.sleep(0)
+        await inner()
+
+    async def both() -> None:
+        await asyncio.gather(a(), b())
+
+    with opened(profiler) as made:
+        asyncio.run(both())
+    record = record_of(made)
+    assert set(own_times(record)) == {(), ("a",), ("b",), ("a", "inner"), ("b", "inner")}
+    assert sum(own_times(record).values()) == record.ns
+
+
+def test_of_a_generator_only_the_time_inside_counts(profiler: Profiler, clock: Clock) -> None:
+    @phase("produce")
+    def produce() -> Generator[int, str, str]:
+        clock.ns += 10
+        got = yield 1
+        clock.ns += 20
+        got += yield 2
+        clock.ns += 40
+        return got
+
+    assert inspect.isgeneratorfunction(produce)
+    with opened(profiler) as made:
+        items = produce()
+        assert next(items) == 1
+        clock.ns += 1_000
+        with made.phase("consume"):
+            clock.ns += 1
+            assert items.send("a") == 2
+        with pytest.raises(StopIteration) as end:
+            items.send("b")
+        assert end.value.value == "ab"
+    record = record_of(made)
+    assert own_times(record) == {(): 1_000, ("produce",): 50, ("consume",): 1, ("consume", "produce"): 20}
+    assert range_at(record, "produce").calls == 1
+    assert range_at(record, "consume", "produce").calls == 0
+
+
+def test_what_is_thrown_into_a_generator_reaches_it(profiler: Profiler, clock: Clock) -> None:
+    closed = []
+
+    @phase("produce")
+    def produce() -> Generator[str, None, None]:
+        try:
+            yield "first"
+        except KeyError as error:
+            yield f"caught {error}"
+        finally:
+            closed.append(True)
+            clock.ns += 7
+
+    with opened(profiler) as made:
+        items = produce()
+        next(items)
+        assert items.throw(KeyError("x")) == "caught 'x'"
+        items.close()
+    assert closed == [True]
+    assert own_times(record_of(made)) == {(): 0, ("produce",): 7}
+
+
+def test_each_item_of_a_generator_is_a_unit(profiler: Profiler, clock: Clock) -> None:
+    @unit(frames=3)
+    def blocks(count: int) -> Iterator[int]:
+        for index in range(count):
+            clock.ns += 10
+            yield index
+        clock.ns += 5
+
+    with opened(profiler) as made:
+        assert list(blocks(4)) == [0, 1, 2, 3]
+    record = record_of(made)
+    assert [(each.count, each.frames, each.wall_ns) for each in record.units] == [(4, 12, 40)]
+    assert own_times(record) == {(): 0, ("unit",): 45}
+    assert range_at(record, "unit").calls == 4
+
+
+def test_asynchronous_generators_count_as_generators_do(profiler: Profiler, clock: Clock) -> None:
+    seen: list[str] = []
+
+    @unit(frames=3)
+    @event("streamed")
+    async def blocks() -> AsyncGenerator[int, str]:
+        clock.ns += 10
+        try:
+            seen.append((yield 1))
+            clock.ns += 20
+            yield 2
+        except KeyError:
+            seen.append("caught")
+            yield 3
+
+    async def consume() -> list[int]:
+        items = blocks()
+        found = [await anext(items)]
+        clock.ns += 1_000
+        found.append(await items.asend("sent"))
+        found.append(await items.athrow(KeyError()))
+        found += [item async for item in items]
+        return found
+
+    assert inspect.isasyncgenfunction(blocks)
+    with opened(profiler) as made:
+        assert asyncio.run(consume()) == [1, 2, 3]
+    record = record_of(made)
+    assert seen == ["sent", "caught"]
+    assert [(each.count, each.frames, each.wall_ns) for each in record.units] == [(3, 9, 30)]
+    assert own_times(record)[()] == 1_000
+    assert [each.name for each in record.events] == ["streamed"]
+
+
+@pytest.mark.usefixtures("profiler")
+def test_each_call_is_a_session(tmp_path: Path, clock: Clock) -> None:
+    @session("t2v", tags={"mode": "t2v"})
+    def generate(count: int) -> int:
+        with current().unit(frames=count):
+            clock.ns += 5
+        return count
+
+    assert (generate(3), generate(4)) == (3, 4)
+    assert len(list(tmp_path.glob("t2v-*.session.json"))) == 2
+    assert current().record is None
+
+
+@pytest.mark.parametrize("kind", ["coroutine", "generator", "asynchronous generator"])
+def test_functions_of_every_kind_are_sessions(kind: str, profiler: Profiler, tmp_path: Path) -> None:
+    names: list[str] = []
+
+    @session("coroutine")
+    async def coroutine() -> None:
+        await asyncio.sleep(0)
+        names.append(current().name)
+
+    @session("generator")
+    def generator() -> Iterator[int]:
+        names.append(current().name)
+        yield 1
+
+    @session("asynchronous generator")
+    async def asynchronous() -> AsyncGenerator[int, None]:
+        names.append(current().name)
+        yield 1
+
+    async def consume() -> list[int]:
+        return [item async for item in asynchronous()]
+
+    run = {"coroutine": lambda: asyncio.run(coroutine()), "generator": lambda: list(generator())}
+    run.get(kind, lambda: asyncio.run(consume()))()  # type: ignore[no-untyped-call]
+    assert names == [kind]
+    assert len(list(tmp_path.glob("*.session.json"))) == 1
+    assert profiler.only_session() is None
+
+
+@pytest.mark.usefixtures("profiler")
+def test_a_session_that_fails_is_recorded_and_raises(tmp_path: Path) -> None:
+    @session("t2v")
+    def generate() -> None:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        generate()
+    (path,) = tmp_path.glob("*.session.json")
+    assert '"status":"failed: ValueError: no"' in path.read_text()
+
+
+def test_a_session_within_a_session_is_refused(profiler: Profiler) -> None:
+    @session("inner")
+    def inner() -> None: ...
+
+    with opened(profiler, "outer"), pytest.raises(BakeoffError, match="within session 'outer'"):
+        inner()
+
+
+def test_outside_sessions_ranges_go_to_the_next_one(profiler: Profiler, clock: Clock) -> None:
+    @stage("load")
+    @event("loaded", {"path": "a"})
+    @parameters("wm", kind="diffusion")
+    def load() -> int:
+        clock.ns += 6
+        return 1_000
+
+    load()
+    clock.ns += 1
+    with opened(profiler) as made:
+        clock.ns += 2
+        made.parameters("vae", 5)
+    record = record_of(made)
+    assert [(each.path, each.calls, each.total_ns) for each in record.before] == [(("load",), 1, 6)]
+    assert [(each.name, each.t_ns) for each in record.events] == [("loaded", -1)]
+    assert [(each.name, each.count) for each in record.parameters] == [("wm", 1_000), ("vae", 5)]
+
+
+def test_a_thread_without_a_context_finds_the_only_session(profiler: Profiler, clock: Clock) -> None:
+    @phase("work")
+    def work() -> None:
+        clock.ns += 4
+
+    def run() -> None:
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+
+    with opened(profiler) as made:
+        run()
+    run()
+    assert own_times(record_of(made)) == {(): 0, ("work",): 4}
+    assert [each.path for each in profiler.before.totals()] == [("work",)]
+
+
+def test_events_tell_of_errors(profiler: Profiler, clock: Clock) -> None:
+    @event("done", lambda bound: {"path": bound["path"], "n": bound["n"]})
+    def load(path: str, n: int = 3) -> int:
+        clock.ns += 2
+        if path == "bad":
+            raise OSError("no such file")
+        return n
+
+    @event("callback", lambda bound: {"x": bound["missing"]})
+    def other() -> str:
+        return "fine"
+
+    with opened(profiler) as made:
+        assert load("good") == 3
+        with pytest.raises(OSError, match="no such file"):
+            load("bad")
+        assert other() == "fine"
+    events = record_of(made).events
+    assert [(each.name, each.t_ns, each.failed, each.data) for each in events] == [
+        ("done", 2, False, {"path": "good", "n": 3}),
+        ("done", 4, True, {"error": "OSError: no such file"}),
+        ("callback", 4, True, {"error": "KeyError: 'missing'"}),
+    ]
+
+
+def test_an_error_in_a_function_of_the_arguments_is_an_event(profiler: Profiler) -> None:
+    @unit(frames=lambda bound: bound["missing"])
+    def block() -> str:
+        return "fine"
+
+    with opened(profiler) as made:
+        assert block() == "fine"
+    record = record_of(made)
+    assert [(each.name, each.failed) for each in record.events] == [("@unit", True)]
+    assert record.units[0].count == 1
+    assert codes(record) == ["wrong-value"]
+
+
+def test_parameters_are_of_what_a_call_returns(profiler: Profiler) -> None:
+    @parameters("wm", kind="diffusion")
+    async def build() -> int:
+        return 12
+
+    @parameters("none")
+    def fail() -> int:
+        raise ValueError
+
+    with opened(profiler) as made:
+        assert asyncio.run(build()) == 12
+        with pytest.raises(ValueError):  # noqa: PT011  # it has no text
+            fail()
+    assert [(each.name, each.count, each.kind) for each in record_of(made).parameters] == [("wm", 12, "diffusion")]
+
+
+def test_without_a_profiler_a_function_is_called_as_it_is() -> None:
+    calls: list[str] = []
+
+    @session("s")
+    @unit(frames=lambda _bound: calls.append("asked"))  # type: ignore[func-returns-value, arg-type, return-value]
+    @phase("p")
+    @step("index")
+    @event("e", lambda _bound: calls.append("told"))  # type: ignore[func-returns-value, arg-type, return-value]
+    def work(index: int) -> int:
+        return index + 1
+
+    assert work(4) == 5
+    assert calls == []
+
+
+@pytest.mark.parametrize(
+    ("apply", "text"),
+    [
+        (lambda: phase(""), "has name ''"),
+        (lambda: phase(len), "has name <built-in"),  # type: ignore[arg-type]
+        (lambda: phase("a")(5), "applied to 5"),  # type: ignore[type-var]
+        (lambda: stage("a")(dict), "apply it to a function"),
+        (lambda: phase("a")(staticmethod(len)), "put it below"),
+        (lambda: phase("a")(classmethod(len)), "put it below"),  # type: ignore[type-var, arg-type]
+        (lambda: unit(frames=3)(None), "applied to None"),  # type: ignore[type-var]
+        (lambda: step("missing")(lambda index: index), "parameters are index"),
+        (lambda: step(5)(lambda index: index), "parameters are index"),  # type: ignore[arg-type]
+        (lambda: session("a", tags={"x": [1]}), "tag"),  # type: ignore[dict-item]
+        (lambda: event("a")(7), "applied to 7"),  # type: ignore[type-var]
+        (lambda: parameters(3), "has name 3"),  # type: ignore[arg-type]
+    ],
+)
+def test_wrong_use_is_told_where_a_decorator_is_applied(apply: Any, text: str) -> None:
+    with pytest.raises(BakeoffError, match=text) as refused:
+        apply()
+    assert refused.value.code == "bad-option"
+
+
+def test_a_decorated_function_keeps_its_name_and_signature() -> None:
+    @phase("a")
+    def work(index: int, *, t: float = 1.0) -> str:
+        """What it does."""
+        return f"{index} {t}"
+
+    assert (work.__name__, work.__doc__) == ("work", "What it does.")
+    assert str(inspect.signature(work)) == "(index: int, *, t: float = 1.0) -> str"

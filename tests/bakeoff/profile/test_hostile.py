@@ -1,0 +1,639 @@
+"""Whatever a pipeline gives: it is refused with one sentence or kept, files are whole, JSON is valid, nothing runs."""
+
+import errno
+import json
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import msgspec
+import numpy as np
+import pytest
+from disk import files as files_of
+from disk import largest_file
+
+from bakeoff.models.errors import BakeoffError
+from bakeoff.profile import Profiler, Session, Settings
+from bakeoff.record.session import SessionRecord
+
+LETTERS = {
+    "empty": "",
+    "blank": "  ",
+    "dot": ".",
+    "parent": "..",
+    "climbing": "../../../../tmp/climbed",
+    "absolute": "/tmp/absolute",
+    "slashes": "a/b\\c",
+    "nothing": "a\0b",
+    "lines": "one\ntwo\r\nthree",
+    "escape": "\x1b[2J\x1b]0;owned\x07",
+    "half a pair": "half \ud83d of a pair",
+    "bytes": "not \udcff UTF-8",
+    "right to left": "abc\u202egnp.exe",
+    "emoji": "vidéo 🎬",
+    "long": "x" * 100_000,
+    "script": "<script>alert(1)</script>",
+    "image": '"><img src=x onerror=alert(1)>',
+    "template": "{{ 7 * 7 }}{% raw %}",
+    "json": '"}],"x":NaN,"',
+    "option": "-rf",
+    "reserved": "session",
+}
+"""Text that is a name or a value; lone surrogates are what Python makes of file names that are no UTF-8."""
+
+
+class Failure(Exception):
+    """Of the pipeline."""
+
+
+class Hostile:
+    """An object that answers every question with an exception."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no repr")
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+    def __float__(self) -> float:
+        raise RuntimeError("no number")
+
+    def __index__(self) -> int:
+        raise RuntimeError("no whole number")
+
+    def __bool__(self) -> bool:
+        raise RuntimeError("no truth")
+
+    def __iter__(self) -> NoReturn:
+        raise RuntimeError("no items")
+
+    def parameters(self) -> NoReturn:
+        raise RuntimeError("no parameters")
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _circle() -> list[Any]:
+    made: list[Any] = []
+    made.append(made)
+    return made
+
+
+VALUES: dict[str, Any] = {
+    "NaN": math.nan,
+    "infinity": math.inf,
+    "more than 64 bits": 2**70,
+    "more than a float": 10**400,
+    "list": [1, 2],
+    "circle": _circle(),
+    "nested": {"a": {"b": {}}},
+    "bytes": b"\xff\x00",
+    "object": object(),
+    "hostile object": Hostile(),
+    "function": len,
+    "nothing": None,
+    "complex": 1j,
+    "array": np.zeros(3),
+    "array of text": np.array(["steady", "opening"]),
+}
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    """Everything that writes files, and no monitor."""
+    return Settings(
+        enabled=True,
+        output_dir=str(tmp_path / "out"),
+        monitor_gpu_memory=False,
+        monitor_gpu_utilization=False,
+        monitor_gpu_temperature=False,
+        monitor_gpu_power=False,
+        monitor_cpu_usage=False,
+        monitor_system_memory=False,
+    )
+
+
+def valid_json(data: bytes) -> Any:
+    """JSON of RFC 8259: Python's own reader also takes NaN."""
+
+    def refuse(constant: str) -> NoReturn:
+        raise AssertionError(f"{constant} is no JSON")
+
+    return json.loads(data, parse_constant=refuse)
+
+
+def is_one_sentence(error: BakeoffError) -> bool:
+    text = str(error)
+    return bool(text) and len(text) < 720 and text.isprintable() and bool(error.code)
+
+
+def refusal(action: Callable[[], object]) -> str:
+    """The code of the error by which an action is refused, which must be one sentence; "" where it is not refused."""
+    try:
+        action()
+    except BakeoffError as error:
+        refused = error
+    else:
+        return ""
+    assert is_one_sentence(refused), str(refused)[:200]
+    return refused.code
+
+
+def check_files(folder: Path, record: SessionRecord) -> dict[str, str]:
+    """All files are where they belong, whole and inert; the text of each by its suffix."""
+    found = {path.name: path for path in folder.rglob("*") if path.is_file()}
+    texts = {}
+    for name, path in found.items():
+        assert re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}", name), name
+        data = path.read_bytes()
+        if name.endswith(".json"):
+            valid_json(data)
+        else:
+            assert name.endswith(".html"), name
+            bare = re.sub(rb"<script>.*?</script>|<style>.*?</style>", b"", data, count=2, flags=re.DOTALL)
+            assert b"<script>alert" not in data
+            assert b"<img src=x" not in bare
+            assert b"\x1b" not in data
+            assert b">49<" not in bare
+        texts[name.partition(".")[2]] = data.decode()
+    assert set(texts) == {"session.json", "html", "report.json"}, sorted(found)
+    stored = msgspec.json.decode(texts["session.json"])
+    assert stored["ns"] == record.ns
+    assert sum(each.own_ns for each in record.ranges) == record.ns
+    return texts
+
+
+class TestText:
+    """The same text as the name of a session, of ranges, of everything else, and as values."""
+
+    @pytest.mark.parametrize("text", LETTERS.values(), ids=LETTERS)
+    def test_as_the_name_of_a_session(self, text: str, settings: Settings, tmp_path: Path) -> None:
+        if not text:
+            assert refusal(lambda: Profiler(settings).session(text)) == "bad-option"
+            return
+        with Profiler(settings).session(text) as session, session.unit(frames=1):
+            pass
+        check_files(tmp_path / "out", session.record)
+        assert {path.name for path in tmp_path.iterdir()} <= {"out", "cache", "runs", "locks"}
+
+    @pytest.mark.parametrize("text", LETTERS.values(), ids=LETTERS)
+    def test_as_the_name_of_everything_within(self, text: str, settings: Settings, tmp_path: Path) -> None:
+        """Nothing raises into the pipeline, whatever a range is called."""
+        with Profiler(settings).session("names") as session:
+            with session.unit(frames=1), session.phase(text), session.step(index=0, timestep=1.0), session.stage(text):
+                pass
+            with session.stage(text), session.collective(text):
+                pass
+            session.event(text, **{"key": text, text: 1})
+            session.sample(text, 1.0, unit=text)
+            session.parameters(text, 10, kind=text)
+        assert session.record.status == "ok"
+        check_files(tmp_path / "out", session.record)
+
+    @pytest.mark.parametrize("kind", LETTERS)
+    def test_as_a_tag(self, kind: str, settings: Settings, tmp_path: Path) -> None:
+        tags = {LETTERS[kind]: LETTERS[kind]}
+        if kind in ("long", "half a pair", "bytes"):
+            assert refusal(lambda: Profiler(settings).session("tags", tags=tags)) == "bad-option"
+            return
+        with Profiler(settings).session("tags", tags=tags) as session:
+            pass
+        assert session.record.tags == tags
+        check_files(tmp_path / "out", session.record)
+
+    @pytest.mark.parametrize("text", LETTERS.values(), ids=LETTERS)
+    def test_as_the_message_of_an_exception(self, text: str, settings: Settings, tmp_path: Path) -> None:
+        session: Any = None
+
+        def fail() -> None:
+            nonlocal session
+            with Profiler(settings).session("fails") as session, session.unit(frames=1):
+                raise Failure(text)
+
+        with pytest.raises(Failure) as raised:
+            fail()
+        assert raised.value.args == (text,)
+        assert session.record.status.startswith("failed: Failure")
+        assert len(session.record.status) < 2000
+        check_files(tmp_path / "out", session.record)
+
+
+class TestValues:
+    @pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
+    def test_as_a_tag(self, value: Any, settings: Settings, tmp_path: Path) -> None:
+        if value is not None:
+            assert refusal(lambda: Profiler(settings).session("tags", tags={"key": value})) == "bad-option"
+            return
+        with Profiler(settings).session("tags", tags={"key": value}) as session:
+            pass
+        assert session.record.tags == {"key": value}
+        check_files(tmp_path / "out", session.record)
+
+    @pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
+    def test_within_a_session_nothing_raises(self, value: Any, settings: Settings, tmp_path: Path) -> None:
+        """A value that cannot be kept is said in the record; it neither stops the pipeline nor spoils the JSON."""
+        with Profiler(settings).session("values") as session:
+            with session.unit(frames=value, latents=value, kind=value):
+                with session.step(index=value, timestep=value):
+                    pass
+                with session.phase(value), session.stage(value):
+                    pass
+            session.event("event", value=value)
+            session.event(value)
+            session.sample("sample", value)
+            session.sample("unit", 1.0, unit=value)
+            session.sample(value, 1.0)
+            session.parameters("parameters", value)
+            session.parameters(value, 1, kind=value)
+        assert session.record.status == "ok"
+        check_files(tmp_path / "out", session.record)
+
+    def test_a_value_that_was_left_out_is_said(self, settings: Settings) -> None:
+        with Profiler(settings).session("said") as session:
+            session.event("event", value=Hostile())
+            session.sample("sample", math.nan)
+        record = session.record
+        assert any(event.failed for event in record.events) or record.findings
+        assert not any(math.isnan(point.mean) for series in record.series for point in series.points)
+
+    @pytest.mark.parametrize("tags", [5, "text", [("a", 1)], {1: 2}, {str(place): 0 for place in range(10_000)}])
+    def test_tags_that_are_none(self, tags: Any, settings: Settings) -> None:
+        assert refusal(lambda: Profiler(settings).session("tags", tags=tags)) == "bad-option"
+
+
+class TestAmounts:
+    """Names, events and series without end: memory and record stay bounded, and what was left out is counted."""
+
+    def test_names_events_and_series_without_end(self, settings: Settings, tmp_path: Path) -> None:
+        count = 20_000
+        with Profiler(settings).session("many") as session:
+            for place in range(count):
+                with session.stage(f"stage {place}"):
+                    session.event(f"event {place}", text="x" * 1000)
+                session.sample(f"series {place % 2000}", place)
+                if place % 20 == 0:
+                    session.parameters(f"model {place}", place)
+        record = session.record
+        assert len(record.events) + record.events_dropped == count
+        assert record.events_dropped > 0
+        assert sum(each.calls for each in record.ranges if each.path) == count
+        check_files(tmp_path / "out", record)
+        (path,) = (tmp_path / "out").glob("*.session.json")
+        assert path.stat().st_size < 4 * 2**20
+
+    def test_deep_nesting(self, settings: Settings, tmp_path: Path) -> None:
+        """Ranges within ranges, as many as Python lets a function call itself."""
+
+        def nest(depth: int) -> None:
+            if depth:
+                with session.stage(f"level {depth}"):
+                    nest(depth - 1)
+
+        with Profiler(settings).session("deep") as session:
+            nest(400)
+        assert session.record.status == "ok"
+        check_files(tmp_path / "out", session.record)
+
+    def test_ranges_that_are_closed_in_the_wrong_order(self, settings: Settings, tmp_path: Path) -> None:
+        with Profiler(settings).session("order") as session:
+            one, two = session.stage("one"), session.stage("two")
+            one.__enter__()
+            two.__enter__()
+            one.__exit__(None, None, None)
+            two.__exit__(None, None, None)
+            session.stage("never closed").__enter__()
+            session.unit(frames=1).__enter__()
+        assert session.record.status == "ok"
+        check_files(tmp_path / "out", session.record)
+        assert min(each.own_ns for each in session.record.ranges) >= 0
+
+
+SETTINGS = {
+    "binary": bytes(range(256)),
+    "deep": b"x = " + b"[" * 100_000,
+    "a huge number": b"display_interval = " + b"9" * 400,
+    "more digits than Python reads": b"max_data_points = " + b"9" * 5000,
+    "infinite": b"gpu_monitor_interval = inf",
+    "not a number": b"overhead_limit = nan",
+    "negative": b"display_interval = -1",
+    "a date": b"[session_tags]\nwhen = 2026-01-01",
+    "a list of tags": b"session_tags = [1, 2]",
+    "twice": b"enabled = true\nenabled = false",
+    "dotted": b"profiling.enabled.x = true",
+    "NUL": b'output_dir = "a\\u0000b"',
+    "unknown with escape": b'"\\u001b[2J" = 1',
+    "long": b'output_dir = "' + b"x" * 2_000_000 + b'"',
+}
+
+
+@pytest.mark.parametrize("data", SETTINGS.values(), ids=SETTINGS)
+def test_settings_files(data: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "profile.toml"
+    path.write_bytes(data)
+    assert refusal(lambda: Settings.load(path)) == "bad-option"
+    with pytest.raises(BakeoffError, match=r"profile\.toml"):
+        Settings.load(path)
+
+
+def test_settings_that_are_a_folder(tmp_path: Path) -> None:
+    assert refusal(lambda: Settings.load(tmp_path)) == "not-readable"
+
+
+YAML = {
+    "doubling": b"a: &a [x]\n" + b"".join(b"%c: &%c [*%c, *%c]\n" % (i + 1, i + 1, i, i) for i in range(97, 120)),
+    "code": b"enabled: !!python/object/apply:os.system ['touch owned']",
+    "keys of other types": b"1: 2\n? [a]\n: 3",
+    "a date": b"session_tags: {when: 2026-01-01}",
+    "binary": bytes(range(128, 256)),
+}
+
+
+@pytest.mark.parametrize("data", YAML.values(), ids=YAML)
+def test_settings_in_yaml(data: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("yaml")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "profile.yaml").write_bytes(data)
+    assert refusal(lambda: Settings.load("profile.yaml")) == "bad-option"
+    assert not (tmp_path / "owned").exists()
+
+
+def record_a_session(settings: Settings) -> Any:
+    """A session with a unit; returns it after its end."""
+    with Profiler(settings).session("kept") as session, session.unit(frames=12), session.phase("decode"):
+        pass
+    return session
+
+
+def _in_a_file(folder: Path) -> str:
+    (folder / "file").write_text("mine")
+    return str(folder / "file")
+
+
+def _below_a_file(folder: Path) -> str:
+    return _in_a_file(folder) + "/below"
+
+
+def _in_proc(_folder: Path) -> str:
+    return "/proc/self/bakeoff"
+
+
+def _a_long_name(folder: Path) -> str:
+    return str(folder / ("x" * 300))
+
+
+PLACES: dict[str, Callable[[Path], str]] = {
+    "a file": _in_a_file,
+    "below a file": _below_a_file,
+    "where nobody writes": _in_proc,
+    "a name too long": _a_long_name,
+}
+
+
+@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
+def test_a_folder_that_cannot_be_written(
+    place: Callable[[Path], str], settings: Settings, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It is said in one sentence, with the record kept in memory; the pipeline is not stopped."""
+    session = record_a_session(replace(settings, output_dir=place(tmp_path)))
+    assert session.record.units[0].frames == 12
+    assert session.files == ()
+    (line,) = capfd.readouterr().err.splitlines()
+    assert "cannot be written" in line
+    assert not (tmp_path / "file").exists() or (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_folder_above_is_one_that_was_asked_for(settings: Settings, tmp_path: Path) -> None:
+    asked = tmp_path / "out" / ".." / "beside"
+    session = record_a_session(replace(settings, output_dir=str(asked)))
+    assert {path.resolve().parent for path in session.files} == {tmp_path / "beside"}
+
+
+def test_a_disk_that_takes_nothing(settings: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As of a full disk: no part of a file stays, one sentence is said, and the record is in memory."""
+    with largest_file(100):
+        session = record_a_session(settings)
+    assert session.record.units[0].frames == 12
+    assert session.files == ()
+    assert files_of(tmp_path / "out") == []
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "cannot be written" in line
+    assert "File too large" in line
+
+
+@pytest.mark.parametrize("size", [0, 3500], ids=["record", "page"])
+def test_a_disk_that_takes_no_log_either(size: int, settings: Settings, tmp_path: Path) -> None:
+    """stderr is a file on the same disk: what cannot be said does not stop the pipeline."""
+    (tmp_path / "log").write_text("x" * size)
+    with (tmp_path / "log").open("a", buffering=1) as log, pytest.MonkeyPatch.context() as patch, largest_file(size):
+        patch.setattr(sys, "stderr", log)
+        session = record_a_session(settings)
+    assert session.record.units[0].frames == 12
+    assert not [name for name in files_of(tmp_path / "out") if name.endswith((".tmp", ".html"))]
+
+
+def test_a_process_without_stderr(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of some services."""
+    (tmp_path / "out").write_text("mine")
+    monkeypatch.setattr(sys, "stderr", None)
+    assert record_a_session(settings).record.units[0].frames == 12
+
+
+def test_a_disk_that_takes_the_record_alone(
+    settings: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The page does not fit: the record is kept and named, and what does not fit is said."""
+    size = max(path.stat().st_size for path in record_a_session(settings).files if path.name.endswith(".session.json"))
+    for path in (tmp_path / "out").iterdir():
+        path.unlink()
+    with largest_file(size + 1000):
+        session = record_a_session(settings)
+    kept = files_of(tmp_path / "out")
+    assert [name for name in kept if name.endswith(".html")] == []
+    assert [name for name in kept if name.endswith(".session.json")]
+    assert {path.name for path in session.files} == set(kept)
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_a_small_tmpfs(settings: Settings, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A disk that is really full, where one can be mounted."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=16k", "none", str(folder)], capture_output=True, text=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"no tmpfs can be mounted here: {mounted.stderr.strip()}")
+    try:
+        (folder / "filler").write_bytes(b"x" * 12_000)
+        session = record_a_session(replace(settings, output_dir=str(folder)))
+        for name in files_of(folder):
+            if name.endswith(".json"):
+                valid_json((folder / name).read_bytes())
+        assert not [name for name in files_of(folder) if name.endswith((".tmp", ".html"))]
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+    assert session.record.units[0].frames == 12
+    assert "No space left on device" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("failing", range(1, 7))
+@pytest.mark.parametrize(
+    "error", [OSError(errno.EIO, os.strerror(errno.EIO)), KeyboardInterrupt()], ids=["disk", "Ctrl-C"]
+)
+def test_an_interrupted_write_leaves_no_part_of_a_file(
+    failing: int, error: BaseException, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files are written one after the other; whichever is interrupted, those before it stay, and Ctrl-C goes on."""
+    real, calls = os.fsync, iter(range(1, 1000))
+
+    def fsync(descriptor: int) -> None:
+        if next(calls) == failing:
+            raise error
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    interrupted = False
+    try:
+        record_a_session(settings)
+    except KeyboardInterrupt:
+        interrupted = True
+    stopped = next(calls) > failing
+    assert interrupted == (stopped and isinstance(error, KeyboardInterrupt))
+    kept = files_of(tmp_path / "out")
+    assert not [name for name in kept if name.endswith(".tmp")]
+    for name in kept:
+        data = (tmp_path / "out" / name).read_bytes()
+        assert valid_json(data) if name.endswith(".json") else data.rstrip().endswith(b"</html>")
+
+
+@pytest.mark.parametrize("part", ["_stop_live", "_stop_monitor", "_write"])
+def test_impatience_loses_no_record(
+    part: str, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second Ctrl-C while the session ends: the record is written all the same, and the interrupt goes on."""
+    real, calls = getattr(Session, part), []
+
+    def interrupted(self: Session, *arguments: Any) -> Any:
+        calls.append(part)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        return real(self, *arguments)
+
+    monkeypatch.setattr(Session, part, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        record_a_session(settings)
+    (name,) = [name for name in files_of(tmp_path / "out") if name.endswith(".session.json")]
+    assert valid_json((tmp_path / "out" / name).read_bytes())["units"][0]["frames"] == 12
+
+
+PIPELINE = """
+import sys, time
+from bakeoff.profile import Profiler, Settings
+settings = Settings(enabled=True, output_dir=sys.argv[1], cpu_monitor_interval=0.05)
+with Profiler(settings).session("stopped") as session:
+    while True:
+        with session.unit(frames=12), session.phase("denoise"):
+            time.sleep(0.01)
+        print("unit", flush=True)
+"""
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "")])
+def test_a_pipeline_that_is_stopped(number: signal.Signals, status: str, tmp_path: Path) -> None:
+    """Ctrl-C keeps what was recorded. SIGTERM ends Python at once: what is on the disk then is whole or not there."""
+    running = subprocess.Popen(
+        [sys.executable, "-c", PIPELINE, str(tmp_path / "out")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with running:
+        assert running.stdout is not None
+        for _ in range(10):
+            assert running.stdout.readline() == "unit\n"
+        running.send_signal(number)
+        _, said = running.communicate(timeout=60)
+    kept = files_of(tmp_path / "out") if (tmp_path / "out").exists() else []
+    assert not [name for name in kept if name.endswith(".tmp")]
+    stored = [valid_json((tmp_path / "out" / name).read_bytes()) for name in kept if name.endswith(".session.json")]
+    assert [each["status"] for each in stored] == ([status] if status else [])
+    if status:
+        assert stored[0]["units"][0]["count"] >= 9
+        assert said.splitlines()[-1].startswith("KeyboardInterrupt")
+
+
+RECORDS: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda _data: b"",
+    "torn": lambda data: data[: len(data) // 2],
+    "binary": lambda _data: bytes(range(256)) * 10,
+    "a list": lambda _data: b"[]",
+    "another object": lambda _data: b"{}",
+    "deep": lambda _data: b"[" * 100_000,
+    "of another schema": lambda data: data.replace(b'"schema":1', b'"schema":99', 1),
+    "NaN": lambda data: re.sub(rb'"ns":\d+', b'"ns":NaN', data, count=1),
+    "a negative time": lambda data: re.sub(rb'"total_ns":\d+', b'"total_ns":-5', data, count=1),
+    "a huge number": lambda data: re.sub(rb'"ns":\d+', b'"ns":' + b"9" * 400, data, count=1),
+    "no ranges": lambda data: re.sub(rb'"ranges":\[.*?\]', b'"ranges":[]', data, count=1),
+}
+
+
+@pytest.fixture
+def stored(settings: Settings, tmp_path: Path) -> Path:
+    (path,) = (each for each in record_a_session(settings).files if each.name.endswith(".session.json"))
+    assert path.is_relative_to(tmp_path)
+    return path
+
+
+def show(path: Path | str, *options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "bakeoff", "session", "show", str(path), *options],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+class TestRecordFiles:
+    def test_a_whole_one_is_shown(self, stored: Path) -> None:
+        done = show(stored)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "decode" in done.stdout
+
+    @pytest.mark.parametrize("change", RECORDS.values(), ids=RECORDS)
+    def test_one_that_is_not_is_refused(self, change: Callable[[bytes], bytes], stored: Path) -> None:
+        data = stored.read_bytes()
+        changed = change(data)
+        assert changed != data
+        stored.write_bytes(changed)
+        done = show(stored)
+        assert done.returncode == 2
+        assert done.stdout == ""
+        (line,) = done.stderr.splitlines()
+        assert stored.name[:20] in line
+        assert line.endswith("[bad-record]")
+
+    def test_what_is_no_file_is_refused(self, tmp_path: Path) -> None:
+        for path in (tmp_path, tmp_path / "none.session.json", "/dev/null"):
+            done = show(path)
+            assert done.returncode == 2, path
+            assert len(done.stderr.splitlines()) == 1
+
+    def test_a_terminal_does_not_obey_what_a_pipeline_wrote(self, settings: Settings) -> None:
+        with Profiler(settings).session(LETTERS["escape"], tags={"tag": LETTERS["escape"]}) as session:
+            with session.unit(frames=1), session.phase(LETTERS["escape"]):
+                pass
+            session.event(LETTERS["escape"], text=LETTERS["escape"])
+        (path,) = (each for each in session.files if each.name.endswith(".session.json"))
+        for options in ((), ("--json",)):
+            done = show(path, *options)
+            assert done.returncode == 0, done.stderr
+            assert "\x1b" not in done.stdout
+            assert "\x07" not in done.stdout

@@ -1,0 +1,142 @@
+"""Settings of a profiler: files, presets of keys, and what is refused."""
+
+import dataclasses
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bakeoff.models.errors import BakeoffError
+from bakeoff.profile.settings import IGNORED, MOST_BYTES, MOST_TAGS, Settings
+
+KEYS = {each.name for each in dataclasses.fields(Settings)}
+
+
+def refused(values: dict[str, Any]) -> str:
+    with pytest.raises(BakeoffError) as found:
+        Settings.from_mapping(values, "profile.toml")
+    assert found.value.code == "bad-option"
+    assert "\n" not in str(found.value)
+    return str(found.value)
+
+
+def test_the_defaults_are_off() -> None:
+    assert not Settings().enabled
+    assert Settings.from_mapping({}) == Settings()
+
+
+def test_keys_at_the_top_and_in_their_table() -> None:
+    values = {"enabled": True, "display_interval": 3, "session_tags": {"model": "self_forcing"}}
+    found = Settings.from_mapping(values)
+    assert found == Settings.from_mapping({"profiling": values})
+    assert (found.display_interval, found.session_tags) == (3.0, {"model": "self_forcing"})
+
+
+def test_toml_and_yaml_say_the_same(tmp_path: Path) -> None:
+    toml, yaml = tmp_path / "a.toml", tmp_path / "a.yaml"
+    toml.write_text('[profiling]\nenabled = true\nreport_format = "json"\ngpu_monitor_interval = 1\n')
+    yaml.write_text('profiling:\n  enabled: true   # on\n  report_format: "json"\n  gpu_monitor_interval: 1\n')
+    found = Settings.load(toml)
+    assert (found.enabled, found.report_format, found.gpu_monitor_interval) == (True, "json", 1.0)
+    pytest.importorskip("yaml")
+    assert Settings.load(yaml) == found
+
+
+def test_the_sets_for_development_and_production_differ_in_cost() -> None:
+    development, production = Settings.development(), Settings.production()
+    assert development.enabled
+    assert production.enabled
+    assert development.gpu_monitor_interval < production.gpu_monitor_interval
+    assert production.report_format == "json"
+    assert not production.monitor_gpu_power
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"enabeld": True}, "unknown key 'enabeld'; did you mean enabled"),
+        ({"enabled": True, "a\nb": 1, "c": 2}, "and 1 more"),
+        ({3: 1}, "unknown key 3"),
+        ({"enabled": "yes"}, "enabled is 'yes'"),
+        ({"enabled": 1}, "enabled is 1"),
+        ({"report_format": "pdf"}, "html, json or both"),
+        ({"gpu_monitor_interval": 0.001}, "gpu_monitor_interval is 0.001"),
+        ({"gpu_monitor_interval": float("nan")}, "gpu_monitor_interval is nan"),
+        ({"display_interval": True}, "display_interval is True"),
+        ({"max_data_points": 1}, "max_data_points is 1"),
+        ({"max_data_points": 10**9}, "max_data_points"),
+        ({"overhead_limit": 2.0}, "overhead_limit is 2.0"),
+        ({"output_dir": ""}, "output_dir is ''"),
+        ({"output_dir": "a\0b"}, "output_dir"),
+        ({"session_tags": [1]}, "session_tags"),
+        ({"session_tags": {"a": [1]}}, "tag 'a' is of type list"),
+        ({"session_tags": {"a": float("inf")}}, "finite"),
+        ({"session_tags": {"a": 2**64}}, "beyond 64 bits"),
+        ({"session_tags": {"a": "\ud800"}}, "UTF-8"),
+        ({"output_dir": "\ud800"}, "output_dir"),
+        ({"display_interval": 16**9999}, "display_interval is a huge int"),
+        ({"session_tags": {"a": "x" * 2000}}, "longer than"),
+        ({"session_tags": {str(place): 1 for place in range(MOST_TAGS + 1)}}, "at most"),
+        ({"profiling": 3}, "must be a table"),
+        ({"profiling": {}, "enabled": True}, "move enabled"),
+    ],
+)
+def test_what_is_wrong_is_refused_in_one_sentence(values: dict[str, Any], said: str) -> None:
+    assert said in refused(values)
+
+
+WRONG = [("a.toml", b"x ="), ("a.toml", b"\xff"), ("a.yaml", b"- 1"), ("a.yaml", b"a: [")]
+
+
+@pytest.mark.parametrize(("name", "data"), WRONG)
+def test_files_that_are_no_settings_are_refused(tmp_path: Path, name: str, data: bytes) -> None:
+    if name.endswith("yaml"):
+        pytest.importorskip("yaml")
+    path = tmp_path / name
+    path.write_bytes(data)
+    with pytest.raises(BakeoffError) as found:
+        Settings.load(path)
+    assert found.value.code == "bad-option"
+    assert str(path) in str(found.value)
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BakeoffError) as found:
+        Settings.load(tmp_path / "none.toml")
+    assert found.value.code == "not-readable"
+
+
+def test_keys_that_nothing_ever_read_warn_once_and_do_nothing() -> None:
+    values = {"profiling": {"enabled": True, **dict.fromkeys(IGNORED, False)}}
+    with pytest.warns(UserWarning, match="nothing reads") as said:
+        assert Settings.from_mapping(values, "profile.yaml") == Settings(enabled=True)
+    assert len(said) == 1
+    assert all(key in str(said[0].message) for key in (*IGNORED, "profile.yaml"))
+    assert not KEYS & set(IGNORED)
+
+
+def test_keys_that_do_something_do_not_warn() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Settings.from_mapping(dataclasses.asdict(Settings.development()))
+
+
+def test_a_value_that_would_print_without_end_is_refused_at_once() -> None:
+    value: Any = "x"
+    for _ in range(30):
+        value = [value] * 9
+    assert len(refused({"enabled": value})) < 1_000
+    assert len(refused({"session_tags": {"a": value}})) < 1_000
+
+
+def test_a_file_without_end_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.toml"
+    path.write_bytes(b"#" * (MOST_BYTES + 1))
+    with pytest.raises(BakeoffError) as found:
+        Settings.load(path)
+    assert found.value.code == "bad-option"
+
+
+def test_tags_add_up() -> None:
+    assert Settings(session_tags={"a": 1}).tagged({"b": "x"}).session_tags == {"a": 1, "b": "x"}

@@ -1,0 +1,86 @@
+"""What a real torch tells: units in which it compiled, and ranges in its own profiler."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from recording import make_profiler, opened, range_at, record_of
+
+torch: Any = pytest.importorskip("torch")
+
+
+@pytest.mark.parametrize("fullgraph", [False, True])
+def test_units_in_which_torch_compiles_are_apart(fullgraph: bool, tmp_path: Path) -> None:
+    torch._dynamo.reset()
+
+    def double(value: Any) -> Any:
+        return value * 2
+
+    compiled = torch.compile(double, backend="eager", fullgraph=fullgraph, dynamic=False)
+    with opened(make_profiler(tmp_path)) as session:
+        for size in (3, 3, 3, 4, 4, 3):
+            with session.unit(frames=1):
+                compiled(torch.ones(size))
+    kinds = [unit.kind for unit in record_of(session).spans]
+    assert kinds == ["compiling", "steady", "steady", "compiling", "steady", "steady"]
+
+
+def test_ranges_are_in_torchs_profiler_while_it_records(tmp_path: Path) -> None:
+    with opened(make_profiler(tmp_path)) as session:
+        with session.phase("before"):
+            torch.ones(3)
+        with torch.profiler.profile() as traced:
+            for _ in range(2):
+                with session.unit(), session.phase("denoise"):
+                    torch.ones(3)
+        with session.phase("after"):
+            torch.ones(3)
+    seen = {entry.key: entry.count for entry in traced.key_averages()}
+    assert (seen["unit"], seen["denoise"]) == (2, 2)
+    assert not {"before", "after"} & set(seen)
+
+
+def test_no_range_enters_torchs_profiler_while_it_is_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(name: str) -> None:
+        raise AssertionError(name)
+
+    monkeypatch.setattr(torch.autograd.profiler, "record_function", fail)
+    with opened(make_profiler(tmp_path)) as session, session.phase("denoise"):
+        pass
+    assert record_of(session).findings == ()
+
+
+def test_calibrating_a_session_does_not_fill_a_trace(tmp_path: Path) -> None:
+    with torch.profiler.profile() as traced, opened(make_profiler(tmp_path)) as session, session.phase("a"):
+        pass
+    assert {entry.key: entry.count for entry in traced.key_averages()}["a"] == 1
+    assert sum(entry.count for entry in traced.key_averages()) < 10
+    assert range_at(record_of(session), "a").calls == 1
+
+
+def test_a_profiler_of_torch_that_fails_does_not_end_the_pipeline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(name: str) -> None:
+        raise RuntimeError(f"no {name}")
+
+    with torch.profiler.profile():
+        monkeypatch.setattr(torch.autograd.profiler, "record_function", fail)
+        with opened(make_profiler(tmp_path)) as session, session.phase("a"):
+            pass
+    record = record_of(session)
+    assert range_at(record, "a").calls == 1
+    assert [finding.text for finding in record.findings] == ["torch could not open a range: RuntimeError: no a"]
+
+
+def test_nvtx_ranges_are_opened_if_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda.nvtx, "range_push", calls.append)
+    monkeypatch.setattr(torch.cuda.nvtx, "range_pop", lambda: calls.append("pop"))
+    for asked, expected in (("0", []), ("1", ["a", "b", "pop", "pop"])):
+        monkeypatch.setenv("BAKEOFF_NVTX", asked)
+        with opened(make_profiler(tmp_path)) as session, session.phase("a"), session.phase("b"):
+            pass
+        assert record_of(session).status == "ok"
+        assert calls == expected

@@ -1,0 +1,275 @@
+"""Units and steps of a session: rates, kinds, what is kept in full, and that memory stays flat."""
+
+import gc
+import random
+import sys
+import tracemalloc
+from collections import Counter
+from fractions import Fraction
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+from recording import MS, Clock, codes, make_profiler, opened, own_times, range_at, record_of
+
+from bakeoff.profile.units import FIRST_UNITS, LAST_UNITS, MOST_PHASE_SERIES, MOST_SPANS, MOST_STEPS
+from bakeoff.record.session_rates import rates
+
+
+def test_rates_are_frames_and_blocks_over_wall_time(tmp_path: Path) -> None:
+    clock = Clock()
+    with opened(make_profiler(tmp_path, clock)) as session:
+        for _ in range(10):
+            with session.unit(frames=3), session.phase("denoise"):
+                for index in range(4):
+                    with session.step(index, timestep=1000.0 - 250 * index):
+                        clock.ms(50)
+            clock.ms(7)  # between units
+    record = record_of(session)
+    found = rates(record)
+    assert (found.fps, found.bps, found.of) == (15.0, 5.0, "steady")
+    assert [(step.index, step.timestep, step.calls, step.ns) for step in record.steps] == [
+        (index, 1000.0 - 250 * index, 10, 500 * MS) for index in range(4)
+    ]
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 7, 40])
+def test_matrix_delivers_12_frames_a_block_but_9_with_the_first(blocks: int, tmp_path: Path) -> None:
+    clock = Clock()
+    with opened(make_profiler(tmp_path, clock)) as session:
+        for block in range(blocks):
+            with session.unit(frames=12 if block else 9, latents=3, kind="steady" if block else "opening"):
+                clock.ms(100)
+    units = record_of(session).units
+    assert sum(each.frames for each in units) == 12 * blocks - 3
+    assert sum(each.latents for each in units) == 3 * blocks
+    assert rates(record_of(session)).of == ("steady" if blocks > 1 else "all")
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_rates_are_exact_for_any_blocks_and_steps(seed: int, tmp_path: Path) -> None:
+    chance, clock = random.Random(seed), Clock()
+    steps, opening, frames = chance.randrange(1, 9), chance.randrange(0, 20), chance.randrange(1, 20)
+    blocks, steady_ns = chance.randrange(2, 40), 0
+    with opened(make_profiler(tmp_path, clock)) as session:
+        for block in range(blocks):
+            started = clock.ns
+            with session.unit(frames=frames if block else opening, kind="steady" if block else "opening"):
+                for index in range(steps):
+                    with session.phase("denoise"), session.step(index):
+                        clock.ns += chance.randrange(1, 10**8)
+            steady_ns += clock.ns - started if block else 0
+            clock.ns += chance.randrange(10**7)
+    found = rates(record_of(session))
+    assert found.fps == pytest.approx(float(Fraction((blocks - 1) * frames * 10**9, steady_ns)), rel=1e-15)
+    assert found.bps == pytest.approx(float(Fraction((blocks - 1) * 10**9, steady_ns)), rel=1e-15)
+
+
+def test_a_unit_that_torch_compiled_in_is_compiling_whatever_it_was_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frames: Counter[str] = Counter()
+    utils = SimpleNamespace(counters={"frames": frames})
+    monkeypatch.delitem(sys.modules, "torch._dynamo.utils", raising=False)
+    clock = Clock()
+    with opened(make_profiler(tmp_path, clock)) as session:
+        for index in range(6):
+            with session.unit(frames=1):
+                clock.ms(10)
+                if index == 0:  # torch.compile imports it when it is first used
+                    monkeypatch.setitem(sys.modules, "torch._dynamo.utils", utils)
+                if index in (0, 3):
+                    frames["total"] += 1
+                    clock.ms(1_000)
+    record = record_of(session)
+    assert {(each.kind, each.count) for each in record.units} == {("compiling", 2), ("steady", 4)}
+    assert [unit.kind for unit in record.spans] == ["compiling", "steady", "steady", "compiling", "steady", "steady"]
+    assert rates(record).fps == 100.0
+
+
+def test_phases_by_unit_hold_their_steps_and_not_the_phases_within(tmp_path: Path) -> None:
+    clock = Clock()
+    with opened(make_profiler(tmp_path, clock)) as session, session.unit():
+        clock.ns += 1
+        with session.phase("denoise"):
+            clock.ns += 10
+            with session.step(0):
+                clock.ns += 20
+                with session.phase("wm"):
+                    clock.ns += 40
+            with session.collective("all_reduce"):
+                clock.ns += 80
+        with session.step(1):
+            clock.ns += 160
+    series = {each.name: [point.mean for point in each.points] for each in record_of(session).series}
+    assert series == {
+        "unit": [311],
+        "phase.denoise": [30],
+        "phase.wm": [40],
+        "phase.all_reduce": [80],
+        "phase.step": [160],
+    }
+
+
+def test_the_first_and_the_last_units_are_kept_in_full(tmp_path: Path) -> None:
+    clock = Clock()
+    with opened(make_profiler(tmp_path, clock)) as session:
+        clock.ns += 1_000
+        for _ in range(100):
+            with session.unit(frames=2):
+                clock.ns += 1
+                with session.phase("a"), session.step(0):
+                    clock.ns += 8
+                clock.ns += 1
+    spans = record_of(session).spans
+    assert [unit.index for unit in spans] == [*range(FIRST_UNITS), *range(100 - LAST_UNITS, 100)]
+    last = spans[-1]
+    assert (last.start_ns, last.ns, last.frames) == (1_000 + 99 * 10, 10, 2)
+    assert [(each.name, each.kind, each.depth, each.start_ns - last.start_ns, each.ns) for each in last.spans] == [
+        ("a", "phase", 1, 1, 8),
+        ("step", "step", 2, 1, 8),
+    ]
+
+
+def test_of_a_unit_a_bounded_number_of_ranges_is_kept(tmp_path: Path) -> None:
+    with opened(make_profiler(tmp_path, Clock())) as session, session.unit():
+        for _ in range(1_000):
+            with session.phase("a"):
+                pass
+    (unit,) = record_of(session).spans
+    assert len(unit.spans) == MOST_SPANS
+    assert range_at(record_of(session), "unit", "a").calls == 1_000
+
+
+def test_percentiles_that_need_more_units_are_absent(tmp_path: Path) -> None:
+    for count, names in ((9, ["p50"]), (99, ["p50", "p90"]), (999, ["p50", "p90", "p99"])):
+        clock = Clock()
+        with opened(make_profiler(tmp_path, clock)) as session:
+            for index in range(count):
+                with session.unit():
+                    clock.ms(index + 1)
+        (totals,) = record_of(session).units
+        assert list(totals.percentiles_ns) == names
+        assert totals.percentiles_ns["p50"] == pytest.approx((count + 1) // 2 * MS, rel=1e-3)
+        assert (totals.least_ns, totals.greatest_ns) == (MS, count * MS)
+
+
+def test_a_unit_within_a_unit_counts_once(tmp_path: Path) -> None:
+    clock = Clock()
+    with opened(make_profiler(tmp_path, clock)) as session:
+        for _ in range(2):
+            with session.unit(frames=3):
+                clock.ns += 1
+                with session.unit(frames=100), session.phase("a"):
+                    clock.ns += 10
+    record = record_of(session)
+    (totals,) = record.units
+    assert (totals.count, totals.frames, totals.wall_ns) == (2, 6, 22)
+    assert own_times(record) == {(): 0, ("unit",): 2, ("unit", "unit"): 0, ("unit", "unit", "a"): 20}
+    assert codes(record) == ["unit-in-unit"]
+
+
+@pytest.mark.parametrize("wrong", [-1, 1.5, float("nan"), "three", None, [3], 10**30])
+def test_frames_that_are_no_amount_count_as_none_and_are_told(wrong: Any, tmp_path: Path) -> None:
+    with opened(make_profiler(tmp_path, Clock())) as session, session.unit(frames=wrong):
+        pass
+    record = record_of(session)
+    assert (record.units[0].count, record.units[0].frames) == (1, 0)
+    assert codes(record) == ["wrong-value"]
+    assert "frames" in record.findings[0].text
+
+
+def test_a_kind_that_does_not_exist_is_told(tmp_path: Path) -> None:
+    with opened(make_profiler(tmp_path, Clock())) as session, session.unit(kind="warm"):  # type: ignore[arg-type]
+        pass
+    record = record_of(session)
+    assert [each.kind for each in record.units] == ["steady"]
+    assert codes(record) == ["wrong-value"]
+
+
+def test_a_timestep_on_a_device_is_not_waited_for(tmp_path: Path) -> None:
+    class OnDevice:
+        device = "cuda:0"
+
+        def __float__(self) -> float:
+            raise AssertionError("read from the device")
+
+    class OnHost(OnDevice):
+        device = "cpu"
+
+        def __float__(self) -> float:
+            return 500.0
+
+    with opened(make_profiler(tmp_path, Clock())) as session:
+        for index, timestep in enumerate((OnDevice(), OnHost(), 250)):
+            with session.step(index, timestep):  # type: ignore[arg-type]
+                pass
+    record = record_of(session)
+    assert [step.timestep for step in record.steps] == [None, 500.0, 250.0]
+    assert codes(record) == ["timestep-on-device"]
+
+
+def test_steps_and_series_without_end_do_not_fill_memory(tmp_path: Path) -> None:
+    with opened(make_profiler(tmp_path, Clock())) as session, session.unit():
+        for index in range(MOST_STEPS + 5):
+            with session.step(index):
+                pass
+        for index in range(MOST_PHASE_SERIES + 5):
+            with session.phase(f"p{index}"):
+                pass
+    record = record_of(session)
+    assert len(record.steps) == MOST_STEPS
+    assert len(record.series) == 1 + MOST_PHASE_SERIES
+    assert codes(record) == ["steps-left-out", "series-left-out"]
+
+
+def test_units_and_steps_are_left_out_where_settings_say_so(tmp_path: Path) -> None:
+    profiler = make_profiler(tmp_path, Clock(), profile_diffusion_steps=False, profile_block_computation=False)
+    with opened(profiler) as session, session.unit(frames=3), session.phase("denoise"), session.step(0):
+        pass
+    record = record_of(session)
+    assert set(own_times(record)) == {(), ("denoise",)}
+    assert (record.units, record.steps) == ((), ())
+
+
+def test_10000_units_take_no_more_memory_than_1000(tmp_path: Path) -> None:
+    clock = Clock()
+    chance = random.Random(0)
+    held = {}
+    with opened(make_profiler(tmp_path, clock, max_data_points=1_000)) as session:
+        tracemalloc.start()
+        try:
+            for unit in range(10_000):
+                with session.unit(frames=3, latents=1):
+                    with session.phase("denoise"):
+                        for index in range(4):
+                            with session.step(index, timestep=1000.0 - index):
+                                clock.ns += chance.randrange(10**6, 2 * 10**6)
+                    with session.phase("decode"):
+                        clock.ns += chance.randrange(10**6, 2 * 10**6)
+                session.sample("queue", unit % 7)
+                if unit in (1_999, 9_999):
+                    gc.collect()
+                    held[unit] = tracemalloc.get_traced_memory()[0]
+        finally:
+            tracemalloc.stop()
+    record = record_of(session)
+    assert held[9_999] - held[1_999] < 200_000
+    assert record.units[0].count == 10_000
+    assert sum(own_times(record).values()) == record.ns
+    names = ["unit", "phase.denoise", "phase.decode", "queue"]
+    assert [(each.name, each.count) for each in record.series] == [(name, 10_000) for name in names]
+
+
+def test_the_record_of_10000_units_has_less_than_4_mib(tmp_path: Path) -> None:
+    clock = Clock()
+    with opened(make_profiler(tmp_path, clock)) as session:
+        for _ in range(10_000):
+            with session.unit(frames=3):
+                for place in range(6):
+                    with session.phase(f"phase_{place}"), session.step(place):
+                        clock.ns += 1_234_567
+    assert len(msgspec.json.encode(record_of(session))) < 4 << 20
+    assert session.files[0].stat().st_size < 4 << 20

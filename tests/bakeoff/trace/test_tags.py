@@ -1,0 +1,62 @@
+"""The tags of traces: a closed list that names every phase and part of what the project has."""
+
+import importlib
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from bakeoff.models import component_names, resolve_component
+from bakeoff.models.pipelines import pipeline_names, resolve_pipeline
+from bakeoff.trace.tags import LEVELS, TAGS, index_in, tag_of_line, tag_of_path
+
+NETWORKS = ("wm", "image", "audio", "matrix-vae", "matrix-wm")
+
+
+def paths(component: str) -> Iterator[str]:
+    spec = resolve_component(component)
+    config = spec.preset("tiny").config
+    for workload in spec.workload_names(config):
+        with torch.device("meta"):
+            network = importlib.import_module(spec.network).build(config, workload, 1)
+        yield from (path for path, _ in network.named_modules())
+
+
+def test_the_list_is_short_and_each_name_stands_for_one_level() -> None:
+    assert len({tag.name for tag in TAGS}) == len(TAGS) <= 32
+    assert {tag.level for tag in TAGS} == set(LEVELS)
+    assert all(tag.meaning and "{" not in tag.name and not any(map(str.isdigit, tag.name)) for tag in TAGS)
+
+
+@pytest.mark.parametrize("name", [name for name in pipeline_names() if name != "toy"])
+def test_every_phase_of_a_pipeline_has_a_tag_of_its_own(name: str) -> None:
+    pipeline = resolve_pipeline(name)
+    loop = pipeline.loop(pipeline.preset("tiny"), pipeline.options())
+    assert [tag_of_line(phase) for phase in loop.phases()] == list(loop.phases())
+
+
+def test_a_phase_that_is_not_in_the_list_is_a_phase() -> None:
+    assert tag_of_line("encode_the_universe") == "phase"
+    assert tag_of_line("block") == "phase"
+
+
+@pytest.mark.parametrize("component", NETWORKS)
+def test_each_network_has_parts_at_both_levels(component: str) -> None:
+    tags = {path: tag for path in paths(component) if (tag := tag_of_path(component, path)) is not None}
+    assert {tag.level for tag in tags.values()} == {4, 5}
+    for path, tag in tags.items():
+        above = [other for other in tags if path.startswith(f"{other}.")]
+        assert all(tags[other].level < tag.level for other in above), path
+
+
+def test_components_of_users_have_their_modules_named() -> None:
+    found = [tag_of_path("mine", path) for path in ("", "encoder", "encoder.0", "encoder.0.proj")]
+    assert [tag.name if tag else None for tag in found] == [None, "module", "submodule", None]
+
+
+def test_the_index_is_an_argument() -> None:
+    assert (index_in("blocks.12"), index_in("head")) == (12, None)
+
+
+def test_every_component_of_the_project_is_covered() -> None:
+    assert set(component_names()) - {"toy"} == set(NETWORKS)

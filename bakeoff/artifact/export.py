@@ -20,8 +20,8 @@ from bakeoff.plan.rows import Row
 from bakeoff.process.environment import worker_environment
 from bakeoff.process.jobs import Job, SampleJob, SampleResult, VerifyJob, VerifyResult, WriteJob, WriteResult
 from bakeoff.process.supervisor import Deadlines, Launch, run_job
-from bakeoff.sweep.progress import Progress
-from bakeoff.sweep.row import measure_job, open_cache
+from bakeoff.sweeps.progress import Progress
+from bakeoff.sweeps.row import measure_job, open_cache
 
 FRAMES = 10
 """Of a stream in the sample."""

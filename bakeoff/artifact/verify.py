@@ -10,7 +10,7 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.process.environment import worker_environment
 from bakeoff.process.jobs import VerifyJob, VerifyResult
 from bakeoff.process.supervisor import Deadlines, Launch, Outcome, run_job
-from bakeoff.sweep.progress import Progress
+from bakeoff.sweeps.progress import Progress
 
 
 def verify(

@@ -37,7 +37,7 @@ def export(
     from bakeoff.artifact.plan import default_folder, plan_export
     from bakeoff.plan.request import Request, request_of
     from bakeoff.report.text import artifact
-    from bakeoff.sweep.progress import TerminalProgress
+    from bakeoff.sweeps.progress import TerminalProgress
     from bakeoff.variant import parse_variant
 
     options = {"--backend": backend, "--preset": preset, "--workload": workload, "--dtype": dtype, "--device": device}
@@ -105,7 +105,7 @@ def verify(
     from bakeoff.artifact.verify import verify as verify_artifact
     from bakeoff.export import read_manifest
     from bakeoff.report.text import artifact
-    from bakeoff.sweep.progress import TerminalProgress
+    from bakeoff.sweeps.progress import TerminalProgress
 
     if not 0 < seconds <= 86400:
         raise BakeoffError(f"--seconds {seconds:g}: give more than 0 and at most 86400", "bad-option")

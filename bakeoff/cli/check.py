@@ -21,7 +21,7 @@ def selftest(
     from bakeoff.machine import host
     from bakeoff.report.text import selftest
     from bakeoff.selftest.run import run
-    from bakeoff.sweep.progress import TerminalProgress
+    from bakeoff.sweeps.progress import TerminalProgress
 
     asked = host.usable_device(named("--device", device))
     with TerminalProgress(Console(stderr=True)) as progress:
@@ -51,8 +51,8 @@ def ceilings(
     from bakeoff.machine.locks import device_lock
     from bakeoff.record.store import prepare_folder
     from bakeoff.report.text import selftest
-    from bakeoff.sweep.ceilings import known_ceilings
-    from bakeoff.sweep.progress import TerminalProgress
+    from bakeoff.sweeps.ceilings import known_ceilings
+    from bakeoff.sweeps.progress import TerminalProgress
 
     asked = host.usable_device(named("--device", device))
     if not 0 <= threads <= 1024:

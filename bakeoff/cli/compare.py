@@ -75,9 +75,9 @@ def _compare_variants(
     from bakeoff.cli.pages import update_pages
     from bakeoff.record.verdict import decide
     from bakeoff.report.text import comparison
-    from bakeoff.sweep.compare import compare as compare_now
-    from bakeoff.sweep.compare import plan_of_two
-    from bakeoff.sweep.progress import TerminalProgress
+    from bakeoff.sweeps.compare import compare as compare_now
+    from bakeoff.sweeps.compare import plan_of_two
+    from bakeoff.sweeps.progress import TerminalProgress
 
     plan = plan_of_two(a, b, lambda request: replace(request, threads=threads, final_s=seconds))
     with TerminalProgress(Console(stderr=True)) as progress:

@@ -70,7 +70,7 @@ def run_mixes(
     from bakeoff.pipeline.run import continue_run, run_pipeline
     from bakeoff.record.store import load_all
     from bakeoff.report.text import pipeline_plan
-    from bakeoff.sweep.progress import TerminalProgress
+    from bakeoff.sweeps.progress import TerminalProgress
 
     plan = make_pipeline_plan(request, folder)
     warn(load_all(folder).problems)

@@ -23,7 +23,7 @@ from bakeoff.cli.common import (
 from bakeoff.models.errors import BakeoffError
 
 if TYPE_CHECKING:
-    from bakeoff.sweep.run import Done
+    from bakeoff.sweeps.run import Done
 
 
 @app.command()
@@ -69,9 +69,9 @@ def sweep(
     from bakeoff.report.groups import newest
     from bakeoff.report.text import plan as plan_page
     from bakeoff.report.text import table
-    from bakeoff.sweep.progress import TerminalProgress
-    from bakeoff.sweep.resume import continue_unfinished
-    from bakeoff.sweep.run import run_sweep
+    from bakeoff.sweeps.progress import TerminalProgress
+    from bakeoff.sweeps.resume import continue_unfinished
+    from bakeoff.sweeps.run import run_sweep
 
     short("--note", note)
     if suite not in ("default", "full"):

@@ -19,8 +19,8 @@ from bakeoff.record.schema import SCHEMA, Finding, Source, new_finding
 from bakeoff.record.selftest_stamp import read_stamp
 from bakeoff.record.source import backend_source, code_hash, component_hash, instrument_hash, loop_hash
 from bakeoff.record.store import now
-from bakeoff.sweep.assemble import ended_status, ending
-from bakeoff.sweep.watch import NOT_WATCHED, Watched
+from bakeoff.sweeps.assemble import ended_status, ending
+from bakeoff.sweeps.watch import NOT_WATCHED, Watched
 
 How = Literal["alone", "interleaved", "in turn"]
 

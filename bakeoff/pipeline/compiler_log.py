@@ -16,7 +16,7 @@ from bakeoff.pipeline.session import PipelineSession
 from bakeoff.process.jobs import TraceJob, TraceResult
 from bakeoff.process.supervisor import Event, run_job
 from bakeoff.record.pipeline import PipelineMeasurement
-from bakeoff.sweep.row import measure_job
+from bakeoff.sweeps.row import measure_job
 
 _OUTPUT, _SECONDS = "tl_out", 300
 HOW = "pip install tlparse and profile again, or read the log elsewhere: tlparse LOG -o tl_out --no-browser"

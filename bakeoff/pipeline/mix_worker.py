@@ -13,9 +13,9 @@ from bakeoff.process.supervisor import Event, LiveWorker, Outcome
 from bakeoff.record.pipeline import PipelineMeasurement
 from bakeoff.record.schema import MEASURED
 from bakeoff.record.store import now
-from bakeoff.sweep.references import References
-from bakeoff.sweep.row import measure_job
-from bakeoff.sweep.watch import Watched, WorkerWatch
+from bakeoff.sweeps.references import References
+from bakeoff.sweeps.row import measure_job
+from bakeoff.sweeps.watch import Watched, WorkerWatch
 
 UNIT: Phase = "unit"
 """The command that asks for one unit of the loop."""

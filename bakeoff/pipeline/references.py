@@ -15,8 +15,8 @@ from bakeoff.pipeline.plan import PipelinePlan
 from bakeoff.process.jobs import LoopReferenceJob, ReferenceResult
 from bakeoff.process.supervisor import Launch, Outcome, run_job
 from bakeoff.record.source import component_hash, loop_hash
-from bakeoff.sweep.references import References
-from bakeoff.sweep.seal import changed_files, discard, read_seal, seal_folder
+from bakeoff.sweeps.references import References
+from bakeoff.sweeps.seal import changed_files, discard, read_seal, seal_folder
 
 _VERSION = 1
 """Of the files' format: another one makes them anew."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from bakeoff.pipeline.mix_worker import MixWorker
 from bakeoff.process.supervisor import Event
 from bakeoff.record.schema import Finding, new_finding
-from bakeoff.sweep.progress import Progress
+from bakeoff.sweeps.progress import Progress
 
 _IDLE = 0.05
 """Of a core: a mix that takes more while another one runs is not idle."""

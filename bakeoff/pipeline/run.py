@@ -25,10 +25,10 @@ from bakeoff.process.supervisor import Outcome
 from bakeoff.record.pipeline import PipelineMeasurement, PipelineRecord
 from bakeoff.record.schema import Finding, new_finding
 from bakeoff.record.store import StoredPipeline, load_all, prepare_folder, save
-from bakeoff.sweep.progress import Progress
-from bakeoff.sweep.references import References, make_reference
-from bakeoff.sweep.resume import SweepState, begin_run, find_unfinished, mark_finished
-from bakeoff.sweep.row import launch_of
+from bakeoff.sweeps.progress import Progress
+from bakeoff.sweeps.references import References, make_reference
+from bakeoff.sweeps.resume import SweepState, begin_run, find_unfinished, mark_finished
+from bakeoff.sweeps.row import launch_of
 
 _LARGEST_OFFSET = 2**20
 """Bytes, as between the sides of a comparison: memory layout varies from process to process."""

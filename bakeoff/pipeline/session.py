@@ -10,8 +10,8 @@ from bakeoff.pipeline.plan import PipelinePlan
 from bakeoff.process.jobs import ProfileRequest
 from bakeoff.process.phases import PHASES, DeadlineClass
 from bakeoff.process.supervisor import Deadlines, Launch
-from bakeoff.sweep.progress import Progress
-from bakeoff.sweep.session import Session, open_session
+from bakeoff.sweeps.progress import Progress
+from bakeoff.sweeps.session import Session, open_session
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from bakeoff.process.supervisor import Event, run_job
 from bakeoff.record.pipeline import PipelineMeasurement
 from bakeoff.record.profile import ProgramSight
 from bakeoff.record.schema import TraceRecord
-from bakeoff.sweep.row import measure_job
+from bakeoff.sweeps.row import measure_job
 
 _TRACER = "torch.profiler"
 

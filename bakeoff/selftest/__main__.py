@@ -14,7 +14,7 @@ from bakeoff.process import guard
 from bakeoff.process.supervisor import Event
 from bakeoff.record.codec import encode_json
 from bakeoff.selftest.expected import lane_named
-from bakeoff.sweep.run import run_sweep
+from bakeoff.sweeps.run import run_sweep
 
 
 class _Lines:

@@ -29,7 +29,7 @@ from bakeoff.record.selftest_stamp import write_stamp
 from bakeoff.record.source import code_hash
 from bakeoff.record.store import load_all, now
 from bakeoff.selftest.expected import Expectation, Lane, lanes
-from bakeoff.sweep.progress import Progress
+from bakeoff.sweeps.progress import Progress
 from bakeoff.variant import options_of, parse_use, parse_variant, split_outside_brackets, use_of
 
 MARKER = "BAKEOFF_SELFTEST"

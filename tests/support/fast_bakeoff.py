@@ -7,7 +7,7 @@ from lab import FAST
 
 from bakeoff import cli
 from bakeoff.plan import request
-from bakeoff.sweep import session
+from bakeoff.sweeps import session
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # SIGINT is ignored in a process started in the background

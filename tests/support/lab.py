@@ -19,7 +19,7 @@ from bakeoff.process.supervisor import Event
 from bakeoff.record.policy import Policy
 from bakeoff.record.schema import Record
 from bakeoff.record.store import load_all
-from bakeoff.sweep.run import Done, run_sweep
+from bakeoff.sweeps.run import Done, run_sweep
 
 FAST = Policy(
     warmup_s=0.05,

@@ -39,7 +39,7 @@ class StandIn:
 
 @dataclass
 class Factory:
-    """Takes the place of `bakeoff.sweep.watch.start_monitor`."""
+    """Takes the place of `bakeoff.sweeps.watch.start_monitor`."""
 
     sees: bool = True
     made: list[StandIn] = field(default_factory=list)

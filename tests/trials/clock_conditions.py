@@ -35,7 +35,7 @@ def _measure(variant: str, rounds: int, calls: int, seed: int) -> tuple[Samples,
     from bakeoff.plan.plan import make_plan
     from bakeoff.plan.request import request_of
     from bakeoff.record.policy import Policy
-    from bakeoff.sweep.row import measure_job
+    from bakeoff.sweeps.row import measure_job
     from bakeoff.variant import parse_variant
     from bakeoff.worker.build import build_engine
     from bakeoff.worker.clocks.clock import now_ns

@@ -26,7 +26,7 @@ from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.request import Request
 from bakeoff.record.policy import Policy
 from bakeoff.record.verdict import Verdict, decide
-from bakeoff.sweep.compare import compare
+from bakeoff.sweeps.compare import compare
 
 PLAIN_EAGER = "bakeoff.selftest.faulty:PLAIN_EAGER"
 REPEATS = "bakeoff.selftest.faulty:REPEATS"

@@ -25,8 +25,8 @@ from bakeoff.plan.request import Request
 from bakeoff.record.policy import Policy
 from bakeoff.record.schema import Record
 from bakeoff.record.store import load_all, save
-from bakeoff.sweep.progress import TerminalProgress
-from bakeoff.sweep.run import run_sweep
+from bakeoff.sweeps.progress import TerminalProgress
+from bakeoff.sweeps.run import run_sweep
 
 SHORT = Policy(warmup_s=0.3, warmup_cap_s=3.0, min_s=1.5, cap_s=3.0, throughput_s=0.5, trace=False)
 COMPILERS = ("inductor", "aoti", "onnxruntime", "openvino")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bakeoff.plan.plan import make_plan
 from bakeoff.process.supervisor import Event
-from bakeoff.sweep.run import run_sweep
+from bakeoff.sweeps.run import run_sweep
 from gpu_evidence.plans import request_of
 from gpu_evidence.steps import Step
 

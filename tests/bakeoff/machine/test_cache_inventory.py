@@ -22,7 +22,7 @@ from bakeoff.plan.request import Request
 from bakeoff.process import supervisor
 from bakeoff.report.format import MIB
 from bakeoff.report.text import cache
-from bakeoff.sweep.run import run_sweep
+from bakeoff.sweeps.run import run_sweep
 
 DAY_S = 86_400
 NOW_S = 1_700_000_000.0

@@ -17,7 +17,7 @@ from bakeoff.pipeline.run import Done, continue_run, run_pipeline
 from bakeoff.process import supervisor
 from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.store import find_pipeline, load_all
-from bakeoff.sweep.resume import begin_run
+from bakeoff.sweeps.resume import begin_run
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -12,7 +12,7 @@ from fake_nvml import FakeGpu, FakeNvml, NVMLError_GpuIsLost, whole_gpu
 
 from bakeoff.process.gpu_memory import OF_DEVICE, OF_PROCESS, GpuMeter
 from bakeoff.record.schema import Memory
-from bakeoff.sweep.assemble import with_gpu_peaks
+from bakeoff.sweeps.assemble import with_gpu_peaks
 
 UUID = "11111111-0000-0000-0000-000000000000"
 MIB = 1 << 20

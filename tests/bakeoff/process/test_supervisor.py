@@ -23,7 +23,7 @@ from bakeoff.process.jobs import GoldenJob, GoldenResult
 from bakeoff.process.supervisor import Deadlines, Event, Launch, LiveWorker
 from bakeoff.record.codec import decode
 from bakeoff.record.schema import Record
-from bakeoff.sweep.run import run_sweep
+from bakeoff.sweeps.run import run_sweep
 
 SLEEPER = "canaries:SLEEPER"
 SETTLED = "canaries:BF16_ONLY"

@@ -41,7 +41,7 @@ from bakeoff.report.speedups import speedup
 from bakeoff.report.spread import BUILDS_LEGEND, spread_text, spreads
 from bakeoff.report.text import doctor, listing, table
 from bakeoff.report.text import record as one
-from bakeoff.sweep.trace import with_trace
+from bakeoff.sweeps.trace import with_trace
 
 PAGES = Path(__file__).parents[2] / "golden" / "pages"
 TEN = [10 + 0.1 * index for index in range(20)]  # median 10.95, interval [10.5, 11.4]

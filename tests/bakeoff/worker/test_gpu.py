@@ -15,8 +15,8 @@ from bakeoff.machine.floors import peak_bandwidth, peak_flops
 from bakeoff.plan.plan import make_plan
 from bakeoff.plan.request import Request
 from bakeoff.record.schema import Measurement
-from bakeoff.sweep.ceilings import known_ceilings
-from bakeoff.sweep.compare import compare
+from bakeoff.sweeps.ceilings import known_ceilings
+from bakeoff.sweeps.compare import compare
 
 pytestmark = [
     pytest.mark.gpu,

@@ -22,11 +22,11 @@ from bakeoff.process.supervisor import Event
 from bakeoff.record.schema import MEASURED, SCHEMA, Comparison, Finding, Record, Round, Samples, new_finding
 from bakeoff.record.store import StoredComparison, now, prepare_folder, save
 from bakeoff.record.verdict import AGREEING_PAIRS, LEAST_ROUNDS, MOST_PAIRS, is_decided
-from bakeoff.sweep.compare_worker import CompareWorker
-from bakeoff.sweep.progress import Progress
-from bakeoff.sweep.references import References, make_reference
-from bakeoff.sweep.row import launch_of
-from bakeoff.sweep.session import Session, open_session
+from bakeoff.sweeps.compare_worker import CompareWorker
+from bakeoff.sweeps.progress import Progress
+from bakeoff.sweeps.references import References, make_reference
+from bakeoff.sweeps.row import launch_of
+from bakeoff.sweeps.session import Session, open_session
 from bakeoff.variant import parse_variant
 
 _LEAST = LEAST_ROUNDS + 1

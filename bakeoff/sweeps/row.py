@@ -11,11 +11,11 @@ from bakeoff.process.supervisor import Deadlines, Event, Launch, Outcome, run_jo
 from bakeoff.record.policy import Policy
 from bakeoff.record.schema import MEASURED, Measurement, Record, new_finding
 from bakeoff.record.store import now
-from bakeoff.sweep.assemble import make_record
-from bakeoff.sweep.references import References, make_reference
-from bakeoff.sweep.session import Session
-from bakeoff.sweep.trace import with_trace
-from bakeoff.sweep.watch import NOT_WATCHED, Watched, WorkerWatch
+from bakeoff.sweeps.assemble import make_record
+from bakeoff.sweeps.references import References, make_reference
+from bakeoff.sweeps.session import Session
+from bakeoff.sweeps.trace import with_trace
+from bakeoff.sweeps.watch import NOT_WATCHED, Watched, WorkerWatch
 
 
 def run_row(session: Session, row: Row) -> Record:

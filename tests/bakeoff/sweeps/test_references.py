@@ -7,7 +7,7 @@ import pytest
 from lab import FAST, Swept, sweep
 
 from bakeoff.plan.request import Request
-from bakeoff.sweep.seal import changed_files, read_seal, seal_folder
+from bakeoff.sweeps.seal import changed_files, read_seal, seal_folder
 
 REWRITES, HALF = "bakeoff.selftest.tampering:REWRITES_LIMITS", "bakeoff.selftest.faulty:HALF_PRECISION"
 EAGER = "eager"

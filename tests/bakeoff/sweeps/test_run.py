@@ -18,8 +18,8 @@ from bakeoff.process import supervisor
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Stored, load_all
 from bakeoff.report.groups import newest
-from bakeoff.sweep.run import Done, run_sweep
-from bakeoff.sweep.session import shuffled
+from bakeoff.sweeps.run import Done, run_sweep
+from bakeoff.sweeps.session import shuffled
 
 EAGER = "eager"
 NEAR = 0.02

@@ -20,11 +20,11 @@ from bakeoff.report.comparisons import final_of, sentence
 from bakeoff.report.format import milliseconds
 from bakeoff.report.recommendation import recommendation
 from bakeoff.report.text.comparison import render, render_apart
-from bakeoff.sweep import compare as comparing
-from bakeoff.sweep.compare import compare, plan_of_two, race
-from bakeoff.sweep.final import _baseline
-from bakeoff.sweep.run import run_sweep
-from bakeoff.sweep.session import open_session
+from bakeoff.sweeps import compare as comparing
+from bakeoff.sweeps.compare import compare, plan_of_two, race
+from bakeoff.sweeps.final import _baseline
+from bakeoff.sweeps.run import run_sweep
+from bakeoff.sweeps.session import open_session
 
 pytestmark = pytest.mark.timeout(600)
 

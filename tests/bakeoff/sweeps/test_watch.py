@@ -21,8 +21,8 @@ from bakeoff.process.supervisor import Deadlines, Event, Launch
 from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.schema import Record
 from bakeoff.record.store import load_all
-from bakeoff.sweep import watch
-from bakeoff.sweep.watch import NOT_WATCHED, WorkerWatch, find_guard
+from bakeoff.sweeps import watch
+from bakeoff.sweeps.watch import NOT_WATCHED, WorkerWatch, find_guard
 
 pytestmark = pytest.mark.timeout(120)
 

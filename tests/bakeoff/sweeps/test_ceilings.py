@@ -13,8 +13,8 @@ from bakeoff.machine.floors import Ceiling
 from bakeoff.process.jobs import CeilingsResult
 from bakeoff.process.supervisor import Outcome
 from bakeoff.record.store import load_all
-from bakeoff.sweep import ceilings as measuring
-from bakeoff.sweep.ceilings import known_ceilings
+from bakeoff.sweeps import ceilings as measuring
+from bakeoff.sweeps.ceilings import known_ceilings
 
 TWICE = tuple(replace(entry, best=2 * entry.best) for entry in CEILINGS)
 HALF = tuple(replace(entry, best=entry.best / 2) for entry in CEILINGS)

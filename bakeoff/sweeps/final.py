@@ -12,9 +12,9 @@ from bakeoff.plan.rows import Row
 from bakeoff.record.finalists import finalists
 from bakeoff.record.representative import representative
 from bakeoff.record.store import Stored, StoredComparison, load_all, save
-from bakeoff.sweep.compare import race
-from bakeoff.sweep.resume import Key, key_of
-from bakeoff.sweep.session import Session
+from bakeoff.sweeps.compare import race
+from bakeoff.sweeps.resume import Key, key_of
+from bakeoff.sweeps.session import Session
 
 
 def run_finals(session: Session, stored: Mapping[Key, Stored], runs: Path) -> Iterator[StoredComparison]:

@@ -4,7 +4,7 @@ import pytest
 from records import measurement
 
 from bakeoff.record.schema import OutputParity, Parity
-from bakeoff.sweep.assemble import insensitive
+from bakeoff.sweeps.assemble import insensitive
 
 
 def parity(*outputs: OutputParity) -> Parity:

@@ -15,9 +15,9 @@ from bakeoff.record.redact import recorded_environment, without_folders
 from bakeoff.record.schema import SCHEMA, Finding, Measurement, Memory, Record, Source, Status, new_finding
 from bakeoff.record.source import backend_source, code_hash, component_hash, instrument_hash
 from bakeoff.record.store import now
-from bakeoff.sweep.clock_span import clock_span
-from bakeoff.sweep.session import Session
-from bakeoff.sweep.watch import NOT_WATCHED, Watched
+from bakeoff.sweeps.clock_span import clock_span
+from bakeoff.sweeps.session import Session
+from bakeoff.sweeps.watch import NOT_WATCHED, Watched
 
 _STATUS: dict[str, Status] = {"timeout": "timeout", "oom": "oom", "crashed": "crashed"}
 """By how a worker ended without a result."""

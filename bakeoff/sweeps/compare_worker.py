@@ -8,10 +8,10 @@ from bakeoff.process.jobs import CompareJob
 from bakeoff.process.phases import Block, Phase
 from bakeoff.process.supervisor import Event, LiveWorker
 from bakeoff.record.schema import Measurement, Record
-from bakeoff.sweep.assemble import make_record
-from bakeoff.sweep.references import References
-from bakeoff.sweep.row import launch_of, measure_job, open_cache
-from bakeoff.sweep.session import Session
+from bakeoff.sweeps.assemble import make_record
+from bakeoff.sweeps.references import References
+from bakeoff.sweeps.row import launch_of, measure_job, open_cache
+from bakeoff.sweeps.session import Session
 
 BLOCK_S = 0.06
 _LONGEST_BLOCK = 200

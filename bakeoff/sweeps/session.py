@@ -13,9 +13,9 @@ from bakeoff.plan.rows import Row
 from bakeoff.process.supervisor import Outcome
 from bakeoff.record.schema import SelftestStamp
 from bakeoff.record.selftest_stamp import read_stamp
-from bakeoff.sweep.ceilings import known_ceilings
-from bakeoff.sweep.progress import Progress
-from bakeoff.sweep.seal import Seal
+from bakeoff.sweeps.ceilings import known_ceilings
+from bakeoff.sweeps.progress import Progress
+from bakeoff.sweeps.seal import Seal
 
 
 @dataclass(frozen=True, slots=True)

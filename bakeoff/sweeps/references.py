@@ -9,8 +9,8 @@ from bakeoff.plan.reference import reference_folder
 from bakeoff.plan.rows import Row
 from bakeoff.process.jobs import ReferenceJob, ReferenceResult
 from bakeoff.process.supervisor import Launch, Outcome, run_job
-from bakeoff.sweep.seal import Seal, changed_files, discard, hashes, read_seal, seal_folder
-from bakeoff.sweep.session import Session
+from bakeoff.sweeps.seal import Seal, changed_files, discard, hashes, read_seal, seal_folder
+from bakeoff.sweeps.session import Session
 
 
 @dataclass(frozen=True, slots=True)

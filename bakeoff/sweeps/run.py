@@ -8,11 +8,11 @@ from bakeoff.machine.locks import device_lock
 from bakeoff.plan.plan import Plan
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Stored, StoredComparison, prepare_folder, save
-from bakeoff.sweep.final import keep_best_builds, run_finals
-from bakeoff.sweep.progress import Progress
-from bakeoff.sweep.resume import Key, begin, continue_unfinished, mark_finished
-from bakeoff.sweep.row import run_row
-from bakeoff.sweep.session import Session, open_session
+from bakeoff.sweeps.final import keep_best_builds, run_finals
+from bakeoff.sweeps.progress import Progress
+from bakeoff.sweeps.resume import Key, begin, continue_unfinished, mark_finished
+from bakeoff.sweeps.row import run_row
+from bakeoff.sweeps.session import Session, open_session
 
 
 @dataclass(frozen=True, slots=True)

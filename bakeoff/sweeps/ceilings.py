@@ -12,7 +12,7 @@ from bakeoff.process.supervisor import Deadlines, Launch, run_job
 from bakeoff.record.ceilings import LARGEST_OTHER_SHARE, best_ceilings
 from bakeoff.record.schema import SCHEMA, CeilingsRecord
 from bakeoff.record.store import Records, StoredCeilings, load_all, now, save
-from bakeoff.sweep.progress import Progress
+from bakeoff.sweeps.progress import Progress
 
 _DEADLINE_S = 600.0
 

@@ -1,3 +1,14 @@
 """Compiler-backend comparison lab for real-time world models."""
 
+from importlib import import_module
+from typing import Any
+
 __version__ = "0.1.0"
+_PUBLIC = {"Model": "bakeoff.models.brought.model", "sweep": "bakeoff.bring.api", "apply": "bakeoff.tuned.apply"}
+"""Public names to their modules, which are imported when they are first asked for."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'bakeoff' has no attribute '{name}'")
+    return getattr(import_module(_PUBLIC[name]), name)

@@ -31,6 +31,9 @@ ORDER = (
     "selftest",
     "report",
     "profile",
+    "bring",
+    "inspection",
+    "tuned",
     "cli",
     "__main__",
 )

@@ -1,0 +1,1 @@
+"""Models that users bring: a factory in a Python file, a torch.export archive, or a live module."""

@@ -1,0 +1,99 @@
+"""The description of a brought model: what a worker found out by running it, as a file in its folder.
+
+A described folder holds `about.json` and `given.safetensors`, the tensors of every recorded call as `SET/CALL/NAME`; a
+live module's folder holds its module beside them.
+"""
+
+import hashlib
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from bakeoff.models.component import Layer, TensorSpec, Work
+from bakeoff.models.errors import BakeoffError
+from bakeoff.models.signature import Node, Signature
+
+ABOUT, GIVEN = "about.json", "given.safetensors"
+SCHEMA = 1
+
+
+class Source(msgspec.Struct, frozen=True):
+    """Where workers get the module from."""
+
+    kind: Literal["function", "archive", "live"]
+    path: str
+    """Absolute path of the Python file, of the .pt2 file, or of a live module's folder."""
+    function: str = ""
+    """Name in the Python file."""
+    hash: str = ""
+    """Of the content: the file and what it imports of its own folder, the archive, or the live module's files."""
+
+
+class InputSet(msgspec.Struct, frozen=True):
+    """One way to call the model; it becomes a workload."""
+
+    name: str
+    call: Signature
+    result: Node
+    """What a call returns; parts that are no tensors are constants."""
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    work: Work
+    calls: int
+    """How many calls were given or recorded."""
+    held: tuple[str, ...] = ()
+    """Inputs that have the given values in every set."""
+
+
+class About(msgspec.Struct, frozen=True):
+    """All that is known of a brought model."""
+
+    name: str
+    preset: str
+    summary: str
+    source: Source
+    weights: str
+    """Fingerprint of the parameters and buffers; a worker that finds others refuses to measure."""
+    given: str
+    """Hash of the given inputs' values."""
+    parameters: int
+    layers: tuple[Layer, ...]
+    tolerance_fp32: float
+    sets: tuple[InputSet, ...]
+    state: dict[str, str]
+    notes: tuple[str, ...] = ()
+    """What could not be derived, each in one sentence."""
+    schema: int = SCHEMA
+
+    @property
+    def hash(self) -> str:
+        """Of what decides the outputs: code, weights, inputs and how they are called; not of where files lie."""
+        facts = [
+            self.name,
+            self.source.kind,
+            self.source.function,
+            self.source.hash,
+            self.weights,
+            self.sets,
+            self.state,
+        ]
+        return hashlib.sha256(msgspec.json.encode(facts, order="sorted")).hexdigest()[:12]
+
+    def input_set(self, name: str) -> InputSet:
+        """The set of this name. Raises BakeoffError if there is none."""
+        for one in self.sets:
+            if one.name == name:
+                return one
+        known = ", ".join(one.name for one in self.sets)
+        raise BakeoffError(f"{self.name} has no input set '{name}'; it has {known}", code="unknown-name")
+
+
+def read_about(folder: Path) -> About:
+    """The description in a folder. Raises BakeoffError where there is none, or it is not one of this version's."""
+    try:
+        return msgspec.json.decode((folder / ABOUT).read_bytes(), type=About)
+    except OSError as error:
+        raise BakeoffError(f"{folder / ABOUT}: {error.strerror}; sweep the model anew", "not-readable") from error
+    except msgspec.MsgspecError as error:
+        raise BakeoffError(f"{folder / ABOUT}: {error}; sweep the model anew", "not-readable") from error

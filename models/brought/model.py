@@ -1,0 +1,26 @@
+"""What a factory returns when it has more to say than a module and its inputs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A module with its inputs, and what cannot be found out by running it."""
+
+    module: Any
+    """A torch.nn.Module in the state that is to be measured: weights loaded, `eval()` called."""
+    inputs: Any = None
+    """A dict (keyword arguments), a tuple or list (positional ones), or one tensor. None where `sets` are given."""
+    sets: Mapping[str, Any] = field(default_factory=dict)
+    """Several named sets of inputs, each as `inputs` is; each becomes a workload."""
+    state: Mapping[str, str] = field(default_factory=dict)
+    """Output name to the name of the input that it becomes in the next call."""
+    keep_fp32: tuple[str, ...] = ()
+    """Inputs that half-precision variants get in fp32, such as a timestep that is the argument of a sine."""
+    hold: tuple[str, ...] = ()
+    """Inputs whose values no other set may change, such as positions or offsets. Those of other inputs are drawn again
+    from the values that were given."""
+    tolerance_fp32: float | None = None
+    """Relative L2 that an fp32 implementation may have; None: derived from eager's own error."""

@@ -94,7 +94,7 @@ def test_decorated_functions_are_recorded(folder: Path) -> None:
     assert sum(kind["count"] for kind in record["units"]) == 5
     assert [step["calls"] for step in record["steps"]] == [5, 5]
     assert [tuple(each["path"])[-1] for each in record["before"] if each["path"]] == ["load"]
-    assert {event["name"]: event["data"] for event in record["events"]}["finished"] == {"blocks": 5}
+    assert {event["name"]: event["data"] for event in record["events"]}["finished"] == {"blocks": 5, "frames": 20}
     assert [series["name"] for series in record["series"] if series["source"] == "user"] == ["frames"]
 
 

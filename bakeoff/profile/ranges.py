@@ -148,13 +148,11 @@ class Range:
 
 
 class Step(Range):
-    """One denoising step."""
+    """One denoising step; whoever makes it sets its index and timestep, which a constructor would do more slowly."""
 
     __slots__ = ("index", "timestep")
-
-    def __init__(self, recording: "Recording", index: object, timestep: object, repeats: bool = False) -> None:
-        super().__init__(recording, "step", "step", repeats)
-        self.index, self.timestep = index, timestep
+    index: object
+    timestep: object
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -178,8 +176,8 @@ class CountedStep(Step):
         Range.__enter__(self)
         with self.recording.lock:
             count = getattr(self.above, "steps", 0)
-            self.index = max(0, count - 1) if self.repeats else count
-            self.above.steps = self.index + 1
+            self.index = place = max(0, count - 1) if self.repeats else count
+            self.above.steps = place + 1
         return self
 
 

@@ -89,8 +89,9 @@ class Recording:
     def step(self, index: object = None, timestep: object = None, repeats: bool = False) -> Range | Nothing:
         if not self.has_steps:
             return self._later("step", "step", repeats)
-        made = Step if index is not None else CountedStep
-        return made(self, index, timestep, repeats)
+        made = (Step if index is not None else CountedStep)(self, "step", "step", repeats)
+        made.index, made.timestep = index, timestep
+        return made
 
     def unit(self, frames: object = 0, latents: object = 0, kind: object = "steady") -> Range | Nothing:
         return Unit(self, frames, latents, kind) if self.has_units else self._later("unit", "unit", False)

@@ -206,6 +206,15 @@ class TestReports:
         assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
         assert {name.partition(".")[2] for name in names(tmp_path)} == {"session.json", "report.json", "html"}
 
+    def test_a_session_that_nobody_ends_has_them_too(self, tmp_path: Path) -> None:
+        script = (
+            "import sys; from bakeoff.profile import Profiler, Settings; "
+            f"settings = Settings(enabled=True, output_dir=sys.argv[1], **{SILENT}); "
+            "session = Profiler(settings).session('forgotten').__enter__()"
+        )
+        subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True, timeout=120)
+        assert {name.partition(".")[2] for name in names(tmp_path)} == {"session.json", "report.json", "html"}
+
     def test_what_fails_is_one_sentence(self, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
         asked = [file.parent / "report.json", file.parent / "none" / "file" / "page.html"]
         (file.parent / "none").write_text("a file")

@@ -26,7 +26,7 @@ def swept(name: str, folder: Path, *backends: str, dtype: str = "fp32") -> Swept
 
 
 def test_integers_masks_and_dictionaries_pass_through_every_exporter(tmp_path: Path) -> None:
-    records = swept("language", tmp_path, "eager", "torch.export", "onnxruntime", "openvino", "aoti").records()
+    records = swept("language", tmp_path, "eager", "torch.export", "onnxruntime", "openvino").records()
     assert {name: record.status for name, record in records.items()} == dict.fromkeys(records, "ok")
     for record in records.values():
         assert str(record.variant).startswith("language:brought_models.call/")
@@ -37,8 +37,9 @@ def test_integers_masks_and_dictionaries_pass_through_every_exporter(tmp_path: P
 
 
 def test_lies_about_a_brought_model_are_caught(tmp_path: Path) -> None:
-    records = swept("structured", tmp_path, "eager", "bakeoff.selftest.faulty:ZEROS").records()
-    assert [record.status for record in records.values()] == ["ok", "parity_failed"]
+    lies = [f"bakeoff.selftest.faulty:{name}" for name in ("NAN", "HALF_PRECISION", "WRONG_SHAPE")]
+    records = swept("structured", tmp_path, "eager", *lies).records()
+    assert [record.status for record in records.values()] == ["ok", *["parity_failed"] * 3]
 
 
 def test_control_flow_that_no_graph_holds_ends_in_a_row_with_the_reason(tmp_path: Path) -> None:

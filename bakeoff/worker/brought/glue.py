@@ -8,14 +8,15 @@ from torch import Tensor
 from bakeoff.worker.brought.network import Network, open_network
 
 
-def given(
-    session: int, unit: int, _draw: Callable[..., Tensor], folder: str, workload: str, name: str, seed: int = 0
-) -> Tensor:
-    """Input `name` of the workload: as it was given in the first session, and others like it in later ones."""
+def given(_session: int, _unit: int, draw: Callable[..., Tensor], folder: str, workload: str, name: str) -> Tensor:
+    """Input `name` of the workload: one of the recorded calls, or where there is one alone, values like it."""
     network = _network(folder)
     config = network.component.presets[0].config
     inputs = network.inputs(network.component.workload(config, workload, 1))
-    return inputs.judged(seed, max(session, 0) + max(unit, 0))[name]
+    number = int(
+        draw("inputs", (1,), "uniform").item() * 2**24
+    )  # by the loop's seed and session; the same for all names
+    return inputs.judged(number, number % inputs.judged_calls if inputs.judged_calls > 1 else 1)[name]
 
 
 @lru_cache(maxsize=4)

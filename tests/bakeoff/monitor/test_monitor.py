@@ -269,8 +269,8 @@ def test_ctrl_c_ends_neither_it_nor_its_report() -> None:
     """The whole foreground group gets the signal; the pipeline catches it and stops the monitor."""
     script = """
 monitor = Monitor.start(request, ready_s=30)
-print(monitor.pid, flush=True)
 try:
+    print(monitor.pid, flush=True)  # the signal may come before this returns
     time.sleep(60)
 except KeyboardInterrupt:
     time.sleep(0.3)

@@ -147,6 +147,7 @@ class _Compiled(Engine):
         return self.proof
 
     def trace(self, call: Call) -> Trace:
+        """Times of all nodes that ran. The means are in whole microseconds, so one that takes a few may have 0 ns."""
         call()
         before, earlier = self._node_ns(), len(self.requests)
         started = time.perf_counter_ns()
@@ -154,9 +155,9 @@ class _Compiled(Engine):
             call()
         wall_ns = (time.perf_counter_ns() - started) // TRACED_CALLS
         after, calls = self._node_ns(), len(self.requests)
-        own = {name: (ns * calls - before.get(name, 0) * earlier) // TRACED_CALLS for name, ns in after.items()}
-        kernels = (Kernel(name, 1.0, ns, True) for name, ns in Counter(own).most_common() if ns > 0)
-        return Trace(tuple(kernels), wall_ns)
+        sums = {name: ns * calls - before[name] * earlier for name, ns in after.items() if ns or before[name]}
+        own = Counter({name: max(0, ns) // TRACED_CALLS for name, ns in sums.items()})
+        return Trace(tuple(Kernel(name, 1.0, ns, True) for name, ns in own.most_common()), wall_ns)
 
     def _node_ns(self) -> dict[str, int]:
         """Mean time of each node in ns over all calls so far; node names are unique in a compiled model."""

@@ -170,7 +170,7 @@ def _open_file(folder: int, name: str) -> int:
     A file is opened before it is created: in a folder with the sticky bit Linux refuses O_CREAT for an existing file of
     another user (fs.protected_regular, proc(5)).
     """
-    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK
+    flags = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
     for _ in range(3):  # another process may create or delete it meanwhile
         with suppress(FileNotFoundError):
             descriptor = os.open(name, flags, dir_fd=folder)
@@ -186,12 +186,18 @@ def _open_file(folder: int, name: str) -> int:
 
 
 def _write_holder(descriptor: int, holder: Holder, shared: bool) -> None:
-    """Write who holds the lock; a lock that is shared has a line for each holder."""
+    """Write who holds the lock; a lock that is shared has a line for each holder.
+
+    The file is open for appending: of two that share it and write at once, none overwrites the other's line.
+    """
+    holders = [holder]
     with suppress(OSError):  # a full disk costs the name, not the lock
-        if not shared or os.fstat(descriptor).st_size > _LONGEST_LIST:
+        if not shared:
             os.ftruncate(descriptor, 0)
-        os.lseek(descriptor, 0, os.SEEK_END)
-        os.write(descriptor, msgspec.json.encode(holder) + b"\n")
+        elif os.fstat(descriptor).st_size > _LONGEST_LIST // 2:
+            holders = [*_read_holders(descriptor), holder]
+            os.ftruncate(descriptor, 0)
+        os.write(descriptor, b"".join(msgspec.json.encode(each) + b"\n" for each in holders))
 
 
 def _read_holders(descriptor: int) -> list[Holder]:

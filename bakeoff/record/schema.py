@@ -112,6 +112,7 @@ class Clock:
     samples_ns: Samples
     warmup_ns: Samples = field(default_factory=Samples)
     calls_per_sample: int = 1
+    """A sample is of fewer calls where they became so slow that its block was ended early; `calls` counts them all."""
     stopped: str = ""
     """Why sampling ended: `narrow` (the interval), `cap` (the time) or `samples` (the maximum of 2,000)."""
     after_pause_ns: Samples = field(default_factory=Samples)

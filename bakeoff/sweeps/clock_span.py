@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from bakeoff.process.phases import TIMED
-from bakeoff.record.schema import Measurement
+from bakeoff.record.schema import Clock, Measurement
 
 _SLOWEST, _FASTEST = 0.5, 1.1
 """Seconds of the worker's clock in a second of this process's."""
@@ -44,6 +44,18 @@ def _sampled_s(measurement: Measurement) -> float:
     total = 0.0
     for clock in (measurement.latency, measurement.throughput):
         if clock is not None and clock.samples_ns:
-            made = max(clock.calls, len(clock.samples_ns) * clock.calls_per_sample)
-            total += sum(clock.samples_ns) / len(clock.samples_ns) * made / 1e9
+            total += _sampled_ns(clock) / 1e9
+    return total
+
+
+def _sampled_ns(clock: Clock) -> float:
+    """Of one clock. Where blocks were ended early, which ones is not recorded: the least time that all calls took."""
+    most = clock.calls_per_sample
+    all_calls = len(clock.samples_ns) * most
+    if not 0 < clock.calls < all_calls:
+        return sum(clock.samples_ns) / len(clock.samples_ns) * max(clock.calls, all_calls)
+    total, left = 0, clock.calls
+    for sample in sorted(clock.samples_ns):
+        total += sample * min(left, most)
+        left -= min(left, most)
     return total

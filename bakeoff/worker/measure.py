@@ -1,8 +1,10 @@
 """One variant from build to numbers: build, prove, check, time, meter memory, call with fresh inputs."""
 
 import secrets
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from bakeoff.backends.backend import Call, Engine, Outputs
 from bakeoff.backends.torch_internals import snapshot
@@ -12,7 +14,7 @@ from bakeoff.worker.checked_variant import CheckedVariant, build_and_check, with
 from bakeoff.worker.checks import memory
 from bakeoff.worker.checks.changed_inputs import ChangeableInputs, changed_values, find_changeable
 from bakeoff.worker.checks.dispatch import Dispatched, dispatched
-from bakeoff.worker.checks.drift import confirmed_drift
+from bakeoff.worker.checks.drift import LEAST_REPEATED, LONGEST_REPEAT_S, confirmed_drift
 from bakeoff.worker.checks.fresh_inputs import FreshInputsResult, call_with_fresh_inputs, changed_input
 from bakeoff.worker.checks.leaks import confirmed_leak
 from bakeoff.worker.checks.window import WindowChecker
@@ -147,7 +149,9 @@ def _time(job: MeasureJob, checked: CheckedVariant, watch: GpuWatch, report: Rep
     last = [reference.differences(index, outputs, "after timing") for index, outputs in enumerate(timing.outputs)]
 
     def time_again(count: int) -> list[int]:
-        return call_stage(lambda: [time_call(calls[index % len(calls)], config)[0] for index in range(count)])
+        end = time.monotonic() + LONGEST_REPEAT_S
+        numbers = takewhile(lambda number: number < LEAST_REPEATED or time.monotonic() < end, range(count))
+        return call_stage(lambda: [time_call(calls[number % len(calls)], config)[0] for number in numbers])
 
     slowdown = confirmed_drift(timing.latency.samples_ns, timing.host_slowdown, time_again)
     differences = [*checks.differences, *last]

@@ -2,7 +2,7 @@
 
 A build that finds nothing in its cache folder draws how slow its code is, and leaves that there, as compilers differ
 from build to build. BAKEOFF_TEST_SURE=1 keeps workers from dying by chance; one whose cache folder's name ends with
-BAKEOFF_TEST_UNSTABLE is unstable.
+BAKEOFF_TEST_UNSTABLE is unstable. With BAKEOFF_TEST_HOLDS=N a row that runs after N records is never done.
 
 Standard library only. What it is asked is counted in the file that BAKEOFF_TEST_WINDOWS names, a line for each job:
 who asked (BAKEOFF_TEST_WHO), the kind, and from when to when on the monotonic clock.
@@ -49,6 +49,10 @@ def reference(job: dict[str, Any]) -> dict[str, Any]:
 def measure(job: dict[str, Any]) -> dict[str, Any]:
     """Usually ok; sometimes it dies, or leaves a process that its guard must find."""
     work("import", "weights", "build")
+    if os.environ.get("BAKEOFF_TEST_HOLDS"):
+        records = Path(os.environ["BAKEOFF_RUNS"]).glob("*/records/*.json")
+        if sum("_ceilings_" not in path.name for path in records) >= int(os.environ["BAKEOFF_TEST_HOLDS"]):
+            time.sleep(3600)
     chance = 1.0 if os.environ.get("BAKEOFF_TEST_SURE") else random.random()
     if chance < 0.3:
         subprocess.Popen(["sleep", "600"], start_new_session=True, stdout=subprocess.DEVNULL)

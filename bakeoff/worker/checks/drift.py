@@ -7,9 +7,12 @@ import numpy as np
 
 LEAST_GROWTH = 1.10
 """A smaller slowdown over a whole window is not reported as a drift."""
+LEAST_REPEATED = 4
 _SEGMENTS = 10
 _FEW = 100
 """Samples below which a higher rank correlation is asked for."""
+LONGEST_REPEAT_S = 10.0
+"""Ends the repeated calls where they have become far slower than they were: those made by then tell enough."""
 _REPEAT_S = 1.0
 """How long a suspected drift is measured again: slow moments of a virtual machine last for tens of milliseconds."""
 
@@ -34,13 +37,14 @@ def confirmed_drift(samples: Sequence[int], host_slowdown: float, time_again: Ca
     """How much longer calls took at the end of the window than at its start, if they still do; else 1.0.
 
     `samples` are nanoseconds in order; `host_slowdown` is what a fixed piece of work slowed down by meanwhile.
-    `time_again(count)` times that many calls now: calls that are as fast as at the start did not drift.
+    `time_again(count)` times that many calls now, or as many as `LONGEST_REPEAT_S` allows: calls that are as fast as at
+    the start did not drift.
     """
     grown = climb(samples) / max(1.0, host_slowdown)
     if grown <= LEAST_GROWTH:
         return 1.0
     first = _lower_quartile(samples[: max(2, len(samples) // 10)])
-    later = time_again(max(4, round(_REPEAT_S * 1e9 / first)))
+    later = time_again(max(LEAST_REPEATED, round(_REPEAT_S * 1e9 / first)))
     return grown if _lower_quartile(later) / first > (1 + grown) / 2 else 1.0
 
 

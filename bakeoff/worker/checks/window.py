@@ -13,7 +13,7 @@ from bakeoff.record.policy import Policy
 from bakeoff.record.schema import WindowChecks
 from bakeoff.worker.checks.changed_inputs import ChangeableInputs
 from bakeoff.worker.checks.outputs import copied, overwrite, same
-from bakeoff.worker.clocks.clock import TimingConfig, time_call
+from bakeoff.worker.clocks.clock import LONGEST_BLOCK_S, TimingConfig, time_call
 from bakeoff.worker.reference.error import Difference
 from bakeoff.worker.reference.load import Reference
 
@@ -106,21 +106,23 @@ class WindowChecker:
         return made
 
     def check_block(self, calls: Sequence[Call], count: int, config: TimingConfig) -> int:
-        """Check the last outputs of `count` calls without a check between them; returns how many calls it made."""
+        """Check the last outputs of `count` calls without a check between them; returns how many calls it made.
+
+        As a timed block it ends early where calls have become slow.
+        """
         started = time.monotonic()
         if self._inputs and self._random.random() < _CHANGED_SHARE:
             entry = self._random.choice(self._inputs)
             with entry.changed_values() as call:
-                _call_others(calls, entry.index, count - 1)
+                made = _call_others(calls, entry.index, count - 1)
                 self._compare_changed(entry, time_call(call, config)[1], config)
-            _call_others(calls, entry.index, count - 1)
+            made += _call_others(calls, entry.index, count - 1)
             self._compare(entry.index, time_call(entry.call, config)[1], config)
-            made = 2 * count
+            made += 2
         else:
             index = self._random.randrange(len(calls))
-            _call_others(calls, index, count - 1)
+            made = _call_others(calls, index, count - 1) + 1
             self._compare(index, time_call(calls[index], config)[1], config)
-            made = count
         self._seconds += time.monotonic() - started
         return made
 
@@ -162,6 +164,11 @@ def _turns(sets: int, index: int, count: int) -> list[int]:
     return [others[step % len(others)] for step in range(-count, 0)]
 
 
-def _call_others(calls: Sequence[Call], index: int, count: int) -> None:
-    for other in _turns(len(calls), index, count):
+def _call_others(calls: Sequence[Call], index: int, count: int) -> int:
+    """Make `count` calls in turn, fewer if they take longer than a block may; returns how many."""
+    end = time.monotonic() + LONGEST_BLOCK_S
+    for made, other in enumerate(_turns(len(calls), index, count), 1):
         calls[other]()
+        if time.monotonic() > end:
+            return made
+    return count

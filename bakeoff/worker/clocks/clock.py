@@ -17,6 +17,10 @@ from bakeoff.worker.subject import synchronise
 now_ns = time.perf_counter_ns
 """Bound when this file is imported, so that a backend that replaces `time.perf_counter_ns` does not change it."""
 
+LONGEST_BLOCK_S = 1.0
+"""A block of many calls ends after this time; it was to take a twentieth of it, before the host became busy."""
+_PARTS = 16
+"""Parts of a block after which the clock is read, so that reading it costs nothing."""
 _OVERHEAD_CALLS = 2000
 _OVERHEAD_BLOCK = 200
 _OVERHEAD_BLOCKS = 15
@@ -62,32 +66,49 @@ def time_checked_call(calls: Sequence[Call], number: int, config: TimingConfig) 
     return elapsed_ns
 
 
-def time_block(calls: Sequence[Call], config: TimingConfig) -> tuple[int, Outputs]:
-    """One sample of the throughput clock, nanoseconds a call, and the outputs of the last call.
+def time_block(calls: Sequence[Call], config: TimingConfig) -> tuple[int, Outputs, int]:
+    """One sample of the throughput clock: nanoseconds a call, the outputs of the last call, and how many were made.
 
     Outputs of earlier calls are dropped at once: engines may reuse their memory. Where caches are flushed, CUDA events
     bracket each call in a full queue; a CPU has no queue, so each call is timed alone and the flush is left out.
+    On a CPU a block ends early after `LONGEST_BLOCK_S`, but not before two calls: where threads wait for each other and
+    another process has the CPU of one, a call was seen to take a thousand times as long as before.
     """
     return (_time_cuda_block if config.device == "cuda" else _time_cpu_block)(calls, config)
 
 
-def _time_cpu_block(calls: Sequence[Call], config: TimingConfig) -> tuple[int, Outputs]:
+def _time_cpu_block(calls: Sequence[Call], config: TimingConfig) -> tuple[int, Outputs, int]:
     outputs: Outputs = ()
+    longest_ns = round(LONGEST_BLOCK_S * 1e9)
     if config.flush is not None:
-        total = 0
+        total = made = 0
         for call in calls:
             elapsed_ns, outputs = time_call(call, config)
-            total += elapsed_ns
-        return total // len(calls), outputs
-    *others, last = calls
+            total, made = total + elapsed_ns, made + 1
+            if total > longest_ns and made >= 2:
+                break
+        return total // made, outputs, made
+    parts = [(part[:-1], part[-1]) for part in _parts(calls)]
+    made = elapsed_ns = 0
     started = now_ns()
-    for call in others:
-        call()
-    outputs = last()
-    return (now_ns() - started) // len(calls), outputs
+    for others, last in parts:
+        outputs = ()
+        for call in others:
+            call()
+        outputs = last()
+        made += len(others) + 1
+        elapsed_ns = now_ns() - started
+        if elapsed_ns > longest_ns and made >= 2:
+            break
+    return elapsed_ns // made, outputs, made
 
 
-def _time_cuda_block(calls: Sequence[Call], config: TimingConfig) -> tuple[int, Outputs]:
+def _parts(calls: Sequence[Call]) -> list[Sequence[Call]]:
+    size = -(-len(calls) // _PARTS)
+    return [calls[begin : begin + size] for begin in range(0, len(calls), size)]
+
+
+def _time_cuda_block(calls: Sequence[Call], config: TimingConfig) -> tuple[int, Outputs, int]:
     groups = [[call] for call in calls] if config.flush is not None else [list(calls)]
     outputs: Outputs = ()
     calls[0]()  # so that the queue is not empty when the device reaches the first event
@@ -106,7 +127,7 @@ def _time_cuda_block(calls: Sequence[Call], config: TimingConfig) -> tuple[int, 
             outputs = ()
         brackets.append((begin, end))
     torch.cuda.synchronize()
-    return round(sum(begin.elapsed_time(end) for begin, end in brackets) * 1e6 / len(calls)), outputs
+    return round(sum(begin.elapsed_time(end) for begin, end in brackets) * 1e6 / len(calls)), outputs, len(calls)
 
 
 def measure_overhead(outputs: Outputs, config: TimingConfig) -> Overhead:

@@ -61,16 +61,15 @@ def time_calls(
     moved = _moved(before, activity())
     config.report("check")
     last_ns, outputs = _last_calls(calls, config)
-    block_calls = window.block_calls
     return Timing(
         latency=Clock(
             Samples(window.latency_ns), Samples(warmup_ns), 1, window.stopped, Samples(last_ns), window.latency_calls
         ),
         throughput=Clock(
             Samples(window.throughput_ns),
-            calls_per_sample=block_calls,
+            calls_per_sample=window.block_calls,
             stopped="window",
-            calls=block_calls * len(window.throughput_ns),
+            calls=window.throughput_calls,
         ),
         outputs=outputs,
         moved_counters=tuple(sorted(moved)),

@@ -42,6 +42,7 @@ class Window:
     """Why it ended: "narrow", "cap" or "samples"; empty while it goes on."""
     latency_calls: int = 0
     """Calls that the latency clock timed, those whose samples were not kept included."""
+    throughput_calls: int = 0
     made: int = 0
     """All calls, untimed ones included; decides whose turn it is."""
     held_bytes: list[int] = field(default_factory=list)
@@ -62,7 +63,7 @@ class Window:
 
     @property
     def block_calls(self) -> int:
-        """Calls of one throughput sample, about 50 ms; two at least."""
+        """Calls of one throughput sample, about 50 ms; two at least, and fewer in one that `time_block` ends early."""
         return max(2, round(_BLOCK_S * 1e9 / self.expected_ns))
 
     def run(self) -> None:
@@ -130,8 +131,9 @@ class Window:
             self._disturbed = False
         started = time.monotonic()
         block = [self.calls[(self.made + index) % sets] for index in range(count)]
-        elapsed_ns, outputs = time_block(block, self.config)
-        self.made += count
+        elapsed_ns, outputs, made = time_block(block, self.config)
+        self.made += made
+        self.throughput_calls += made
         self.config.check_outputs((self.made - 1) % sets, outputs)
         self._throughput_s += time.monotonic() - started
         self.throughput_ns.append(elapsed_ns)

@@ -1,11 +1,15 @@
 """Who excludes whom: by CPU and by GPU, between processes with other caches, homes and CPUs."""
 
+import json
 import os
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -122,6 +126,41 @@ def test_a_waiting_process_names_all_who_share(start: Start) -> None:
         assert each.line() == "held False"
     line = start().line()
     assert all(f"pid {each.process.pid}:" in line for each in sharing)
+
+
+def test_all_who_share_are_named_whenever_they_came(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many take the locks at once; each has a line of its own."""
+    monkeypatch.setattr(locks.host, "read_host", lambda: SimpleNamespace(gpus=()))
+    for number in range(20):
+        monkeypatch.setenv(locks.VARIABLE, str(tmp_path / f"locks{number}"))
+        together = threading.Barrier(8)
+
+        def share(name: str, together: threading.Barrier) -> None:
+            together.wait(60)
+            with device_lock("cuda", name, pytest.fail):
+                together.wait(60)
+
+        names = [f"sweep toy{number}" for number in range(8)]
+        with ThreadPoolExecutor(8) as pool:
+            for done in [pool.submit(share, name, together) for name in names]:
+                done.result()
+        for file in (tmp_path / f"locks{number}").iterdir():
+            assert sorted(json.loads(line)["command"] for line in file.read_text().splitlines()) == names
+
+
+def test_a_long_list_keeps_those_who_still_run(start: Start, tmp_path: Path) -> None:
+    first = start("cuda")
+    assert first.line() == "held False"
+    ended = b'{"pid":999999999,"command":"sweep toy","since_s":1e9}\n'
+    for file in (tmp_path / "locks").glob("cpu*.lock"):
+        file.write_bytes(file.read_bytes() + ended * 1000)
+    second = start("cuda", gpu="GPU-2")
+    assert second.line() == "held False"
+    for file in (tmp_path / "locks").glob("cpu*.lock"):
+        assert [json.loads(line)["pid"] for line in file.read_text().splitlines()] == [
+            first.process.pid,
+            second.process.pid,
+        ]
 
 
 def test_a_killed_process_holds_nothing(start: Start) -> None:

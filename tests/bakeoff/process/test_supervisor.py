@@ -54,7 +54,7 @@ class Nest:
         (self.folder / "awake").touch()
 
     def wait_until_empty(self) -> None:
-        wait_until(lambda: not processes_with(self.marker), "the last process to end", 20)
+        wait_until(lambda: not processes_with(self.marker), "the last process to end", 45)
 
     def records(self) -> dict[str, Record]:
         """By backend; every file in the folder must be a whole record."""
@@ -303,7 +303,7 @@ class Guarded:
     log: Path
 
     def report(self) -> dict[str, object]:
-        assert self.process.wait(20) == 0
+        assert self.process.wait(45) == 0
         found: dict[str, object] = json.loads(os.read(self.status, 4096))
         return found
 
@@ -379,7 +379,7 @@ def test_a_killed_guard_takes_its_command_along(guarded: GuardStarter) -> None:
     started = guarded("echo ready; exec sleep 600")
     wait_until(lambda: started.log.exists() and started.log.read_bytes() == b"ready\n", "the command to start")
     started.process.kill()
-    wait_until(lambda: not processes_with(guarded.marker), "the command to end", 10)
+    wait_until(lambda: not processes_with(guarded.marker), "the command to end", 45)
 
 
 def test_a_log_keeps_its_head_and_its_newest_end(guarded: GuardStarter) -> None:

@@ -237,16 +237,16 @@ def test_a_stuck_terminal_does_not_keep_the_pipeline(monkeypatch: pytest.MonkeyP
     def write(_text: str) -> int:
         if threading.current_thread() is not threading.main_thread():
             stuck.set()
-            release.wait(20)
+            release.wait(60)
         return 0
 
     shown = Live(StandIn())
     shown.start()
     monkeypatch.setattr(terminal, "write", write)
-    assert stuck.wait(20)
+    assert stuck.wait(60)
     began = time.monotonic()
     shown.stop()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     assert sys.stderr is terminal
     release.set()
 
@@ -336,7 +336,7 @@ def on_terminal(script: str, folder: Path) -> tuple[list[str], int]:
             break
         data += found
     os.close(ours)
-    return drawn(data.decode()), process.wait(10)
+    return drawn(data.decode()), process.wait(120)
 
 
 def drawn(text: str) -> list[str]:

@@ -53,6 +53,15 @@ def test_long_calls_that_fill_a_small_share_of_the_time_are_found_unless_checks_
     assert clock_span(replace(found, window_checks=WindowChecks(9, 9, 1, 1.0)), PHASES, PHASES) is None
 
 
+def test_blocks_that_were_ended_early_count_by_the_least_time_of_their_calls() -> None:
+    """30 blocks of 1000 calls, and one that ended after 40 calls of 25 ms, when the host became busy."""
+    samples = Samples([50_000] * 30 + [25_000_000])
+    throughput = Clock(samples, calls_per_sample=1000, calls=30_040)
+    found = replace(measured(0.05, 4.8, 0.1), throughput=throughput)
+    assert clock_span(found, PHASES, PHASES) is None
+    assert clock_span(replace(found, throughput=replace(throughput, calls=31_000)), PHASES, PHASES) is not None
+
+
 def test_an_event_read_late_is_no_contradiction() -> None:
     for seconds in (0.3, 0.8):
         late = {"latency": seconds}

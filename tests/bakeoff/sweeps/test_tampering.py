@@ -1,5 +1,7 @@
 """What a backend can change within its own process is bounded by what the parent sees itself."""
 
+from dataclasses import replace
+
 import pytest
 from lab import FAST, Swept, sweep
 
@@ -13,11 +15,13 @@ EXPECTED: dict[str, tuple[Status, str]] = {
     f"{_PACKAGE}:SEALS_ITSELF": ("crashed", ""),
     "eager": ("ok", ""),
 }
+POLICY = replace(FAST, min_s=1.0, throughput_s=1.0, cap_s=30.0, narrow_ratio=1e9)
+"""Stops after the least times, and not at the cap before them, however busy the host is."""
 
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> Swept:
-    request = Request("toy", backends=tuple(EXPECTED), dtypes=("fp32",), device="cpu", policy=FAST)
+    request = Request("toy", backends=tuple(EXPECTED), dtypes=("fp32",), device="cpu", policy=POLICY)
     return sweep(request, tmp_path_factory.mktemp("tampering"))
 
 
@@ -33,6 +37,7 @@ def test_a_row_that_changes_what_it_is_judged_by_is_not_ranked(swept: Swept, bac
 def test_a_record_states_how_long_each_phase_took(swept: Swept) -> None:
     record = swept.records()["eager"]
     assert list(record.phase_s)[:4] == ["start", "import", "weights", "build"]
-    assert record.phase_s["latency"] >= FAST.min_s * 0.9
-    assert record.phase_s["throughput"] >= FAST.throughput_s * 0.9
+    late_s = 0.5  # this process reads an event late on a busy host
+    assert record.phase_s["latency"] >= POLICY.min_s - late_s
+    assert record.phase_s["throughput"] >= POLICY.throughput_s - late_s
     assert sum(record.phase_s.values()) == pytest.approx(record.wall_s, abs=0.5)

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from bakeoff.backends.backend import Call, Outputs
 from bakeoff.record.policy import Policy
-from bakeoff.worker.clocks.clock import TimingConfig
+from bakeoff.worker.clocks import clock
+from bakeoff.worker.clocks.clock import TimingConfig, time_block
 from bakeoff.worker.clocks.timing import Timing, time_calls
 
 MILLISECOND = 1_000_000
@@ -145,9 +146,9 @@ def test_both_clocks_see_the_same_moments(fast: Policy) -> None:
 
     policy = replace(fast, min_s=0.6, throughput_s=0.6, cap_s=0.6, narrow_ratio=0.0)
     timing = timed(policy, call, call, report=report)
-    for clock in (timing.latency, timing.throughput):
-        slow = sum(sample > 3.2 * MILLISECOND for sample in clock.samples_ns) / len(clock.samples_ns)
-        assert 0.2 < slow < 0.8, clock
+    for taken in (timing.latency, timing.throughput):
+        slow = sum(sample > 3.2 * MILLISECOND for sample in taken.samples_ns) / len(taken.samples_ns)
+        assert 0.2 < slow < 0.8, taken
 
 
 def test_a_drifting_interval_runs_into_the_cap(fast: Policy) -> None:
@@ -279,8 +280,8 @@ def test_cache_inventory_are_flushed_before_each_call_and_outside_the_clock(fast
 
     timing = timed(fast, call, call, flush=flush)
     assert happened == ["flush", "call"] * (len(happened) // 2)
-    for clock in (timing.latency, timing.throughput):
-        assert median(clock.samples_ns) < 20 * MILLISECOND
+    for taken in (timing.latency, timing.throughput):
+        assert median(taken.samples_ns) < 20 * MILLISECOND
 
 
 def test_throughput_takes_calls_in_blocks(fast: Policy) -> None:
@@ -290,6 +291,40 @@ def test_throughput_takes_calls_in_blocks(fast: Policy) -> None:
     assert len(slow.samples_ns) >= 3
     assert min(quick.samples_ns) >= 1 * MILLISECOND, "a sample is of one call"
     assert median(slow.samples_ns) < 80 * MILLISECOND
+
+
+def test_a_block_ends_early_where_calls_are_far_slower_than_in_warm_up(
+    fast: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So no load of the host lets the window last for minutes."""
+    monkeypatch.setattr(clock, "LONGEST_BLOCK_S", 0.1)
+    warm = [True]
+
+    def report(phase: str, _detail: str = "") -> None:
+        warm[0] = phase == "warm-up"
+
+    made = itertools.count()
+
+    def call() -> Outputs:
+        next(made)
+        return busy(0.05)() if warm[0] else idle(5)()
+
+    timing = timed(fast, call, call, report=report)
+    throughput = timing.throughput
+    assert 3 * 2 <= throughput.calls < len(throughput.samples_ns) * throughput.calls_per_sample
+    assert min(throughput.samples_ns) >= 5 * MILLISECOND, "a sample is of the calls that were made"
+    assert next(made) == len(timing.latency.warmup_ns) + timing.calls + 4
+
+
+@pytest.mark.parametrize("flush", [None, lambda: None])
+def test_no_block_is_of_a_single_call(
+    fast: Policy, monkeypatch: pytest.MonkeyPatch, flush: Callable[[], None] | None
+) -> None:
+    monkeypatch.setattr(clock, "LONGEST_BLOCK_S", 0.0)
+    config = TimingConfig("cpu", fast, lambda _index, _outputs: None, flush)
+    assert time_block([idle(1)] * 9, config)[2] == 2
+    monkeypatch.setattr(clock, "LONGEST_BLOCK_S", EVER)
+    assert time_block([idle(1)] * 99, config)[2] == 99
 
 
 def test_the_phases_are_reported_in_order(fast: Policy) -> None:

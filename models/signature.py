@@ -82,7 +82,7 @@ def describe(value: Any, name: str, is_tensor: Callable[[Any], bool]) -> Node:
         return TensorLeaf(name)
     if value is None or isinstance(value, str | int | float | bool):
         return Constant(value)
-    fields = _fields(value)
+    fields = fields_of(value)
     if fields is not None:
         return Fields(
             _path_of(type(value), name),
@@ -148,17 +148,18 @@ def flatten(node: Node, value: Any, found: dict[str, Any]) -> None:
             for key, part in entries.items():
                 flatten(part, value[key], found)
         case Fields(path, entries):
-            fields = _fields(value)
+            fields = fields_of(value)
             if fields is None or fields.keys() != entries.keys():
                 raise _unlike(value, f"{path} with {', '.join(entries)}")
             for key, part in entries.items():
                 flatten(part, fields[key], found)
 
 
-def rebuild(node: Node, tensors: Mapping[str, Any]) -> Any:
-    """The value of a tree with these tensors. Imports the classes of its `Fields`: only for trees that are trusted.
+def rebuild(node: Node, tensors: Mapping[str, Any], class_of: Callable[[str], Any] | None = None) -> Any:
+    """The value of a tree with these tensors. `class_of` gives the class for the path that a `Fields` names.
 
-    Raises BakeoffError (`bad-user-code`) where a class is gone or does not take the fields.
+    Without it classes are imported: only for trees that are trusted. Raises BakeoffError (`bad-user-code`) where a
+    class is gone or does not take the fields.
     """
     match node:
         case TensorLeaf(name):
@@ -166,14 +167,14 @@ def rebuild(node: Node, tensors: Mapping[str, Any]) -> Any:
         case Constant(value):
             return value
         case Items(kind, items):
-            parts = [rebuild(part, tensors) for part in items]
+            parts = [rebuild(part, tensors, class_of) for part in items]
             return parts if kind == "list" else tuple(parts)
         case Entries(entries):
-            return {key: rebuild(part, tensors) for key, part in entries.items()}
+            return {key: rebuild(part, tensors, class_of) for key, part in entries.items()}
         case Fields(path, entries):
-            made = class_at(path)
+            made = (class_of or class_at)(path)
             try:
-                return made(**{key: rebuild(part, tensors) for key, part in entries.items()})
+                return made(**{key: rebuild(part, tensors, class_of) for key, part in entries.items()})
             except TypeError as error:
                 raise BakeoffError(f"{path} cannot be made again: {error}", "bad-user-code") from error
 
@@ -199,7 +200,7 @@ def _parts(node: Node) -> Sequence[Node]:
     return ()
 
 
-def _fields(value: Any) -> dict[str, Any] | None:
+def fields_of(value: Any) -> dict[str, Any] | None:
     """The named parts of a dataclass, a named tuple, or a mapping of a class of its own; None for other values.
 
     Fields of a mapping that are None are left out by it (transformers.utils.ModelOutput), and so here.

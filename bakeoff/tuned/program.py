@@ -12,6 +12,7 @@ from bakeoff.export.manifest import FLOATS, Manifest
 from bakeoff.export.manifest import Program as About
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.signature import (
+    Constant,
     Entries,
     Fields,
     Items,
@@ -21,7 +22,6 @@ from bakeoff.models.signature import (
     fields_of,
     flatten,
     flatten_call,
-    rebuild,
 )
 from bakeoff.tuned.arguments import Arguments, Unfit
 
@@ -38,8 +38,8 @@ Kind = tuple[torch.dtype | None, ...]
 class Judged:
     """What the original returned for a call that the program computed too."""
 
-    classes: Mapping[str, type]
-    """Of the returned objects, by their paths in the manifest. Classes are taken from here: none is imported."""
+    make: Callable[[Mapping[str, Tensor]], Any]
+    """From outputs by name to what the original returns, of the classes that it returned."""
     dtypes: Mapping[str, torch.dtype]
     errors: Mapping[str, float]
     """Relative L2 of the program's outputs against the original's."""
@@ -106,7 +106,7 @@ class TunedProgram:
         """What the original would return, computed by the program."""
         outputs = self._outputs(tensors)
         cast = {name: tensor.to(judged.dtypes[name]) for name, tensor in outputs.items()}
-        return rebuild(self.result, cast, judged.classes.__getitem__)
+        return judged.make(cast)
 
     def _outputs(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         with torch.no_grad():
@@ -128,7 +128,7 @@ class TunedProgram:
         outputs = self._outputs(tensors)
         before = {name: tensor.detach().clone() for name, tensor in tensors.items()}
         result = original()
-        nothing = Judged({}, {}, {}, 0.0)
+        nothing = Judged(dict, {}, {}, 0.0)
         try:
             after = self.fit(args, kwargs)
             kept = all(after[name] is tensor and torch.equal(before[name], tensor) for name, tensor in tensors.items())
@@ -148,19 +148,19 @@ class TunedProgram:
             flatten(self.result, result, wanted)
         except BakeoffError:
             raise Unfit("the original returns another structure than the recorded one") from None
-        classes: dict[str, type] = {}
         for path, kind in _classes(self.result, result):
-            if not _is_named(kind, path) or classes.setdefault(path, kind) is not kind:
+            if not _is_named(kind, path):
                 raise Unfit(f"the original returns a {kind.__qualname__} where {path} was recorded")
         errors = {name: _error(name, outputs[name], value) for name, value in wanted.items()}
         dtypes = {name: value.dtype for name, value in wanted.items()}
+        make = maker(self.result, result)
         try:
-            rebuild(self.result, wanted, classes.__getitem__)
-        except BakeoffError as error:
-            raise Unfit(str(error)) from None
+            make(wanted)
+        except TypeError as error:
+            raise Unfit(f"what the original returns cannot be made again: {error}") from None
         limits = {name: max(_LIMITS_APART * self.limits[name], _ROUNDINGS * roundings) for name in errors}
         worst = max(errors, key=lambda name: errors[name] / limits[name])
-        judged = Judged(classes, dtypes, errors, limits[worst])
+        judged = Judged(make, dtypes, errors, limits[worst])
         if errors[worst] <= limits[worst]:
             return judged
         differs = f"{worst} differs from the original's by {errors[worst]:.2e} relative L2, over {limits[worst]:.2e}"
@@ -175,6 +175,28 @@ def call_of(about: About) -> tuple[Signature, Node]:
 
 def limits_in(manifest: Manifest, about: About) -> dict[str, float]:
     return {port.name: manifest.sample.limits[f"{about.name}/{port.name}"] for port in about.outputs}
+
+
+def maker(node: Node, like: Any) -> Callable[[Mapping[str, Tensor]], Any]:
+    """A function from the tensors of a tree to a value of the classes of `like`, a value that is such a tree.
+
+    Nothing that the tree names is imported. What it makes raises TypeError where a class does not take its parts.
+    """
+    kind = type(like)
+    match node:
+        case TensorLeaf(name):
+            return lambda tensors: tensors[name]
+        case Constant():
+            return lambda _tensors: like
+        case Items(_, items):
+            parts = [maker(part, inner) for part, inner in zip(items, like, strict=True)]
+            return lambda tensors: kind(make(tensors) for make in parts)
+        case Entries(entries):
+            held = {key: maker(entries[key], inner) for key, inner in like.items()}
+            return lambda tensors: kind({key: make(tensors) for key, make in held.items()})
+        case Fields(_, entries):
+            named = {key: maker(entries[key], inner) for key, inner in (fields_of(like) or {}).items()}
+            return lambda tensors: kind(**{key: make(tensors) for key, make in named.items()})
 
 
 def _classes(node: Node, value: Any) -> Iterator[tuple[str, type]]:

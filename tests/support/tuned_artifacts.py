@@ -1,10 +1,11 @@
 """Artifacts of small modules, written in the test's own process, and modules to put them into."""
 
 import copy
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import torch
@@ -69,6 +70,34 @@ class Coder(nn.Module):
     def decode(self, z: Tensor, gain: float = 1.0) -> dict[str, Any]:
         made = torch.tanh(self.layer(z) * gain)
         return {"picture": made, "scale": gain, "parts": [made[:, :2], (made.mean(-1),)]}
+
+
+class Pair(NamedTuple):
+    first: Tensor
+    second: Tensor
+
+
+@dataclass
+class Output(OrderedDict[str, Any]):
+    """Like the outputs of transformers: a dataclass that is a mapping of its fields that are not None."""
+
+    logits: Tensor | None = None
+    loss: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        self.update({name: value for name, value in vars(self).items() if value is not None})
+
+
+class Mixed(nn.Module):
+    """Returns mappings of classes of their own, and a named tuple."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> OrderedDict[str, Any]:
+        made = self.layer(x)
+        return OrderedDict(out=Output(logits=made), pair=Pair(made + 1, made - 1))
 
 
 class Method(nn.Module):

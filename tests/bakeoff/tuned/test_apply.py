@@ -6,6 +6,7 @@ import io
 import pickle
 import shutil
 import sys
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,19 @@ import msgspec
 import torch
 from artifacts import manifest_of, rewrite
 from toys import LIBRARY_WARNINGS
-from tuned_artifacts import Attending, Cache, Coder, Denoiser, Out, change_program, seeded, write_artifact
+from tuned_artifacts import (
+    Attending,
+    Cache,
+    Coder,
+    Denoiser,
+    Mixed,
+    Out,
+    Output,
+    Pair,
+    change_program,
+    seeded,
+    write_artifact,
+)
 
 import bakeoff
 from bakeoff.backends.format import HostRequirement
@@ -105,6 +118,18 @@ class TestCalls:
         assert applied.report().places[0].tuned == 2
         pipe.vae(X)  # its forward calls decode, with another gain
         assert applied.report().places[0].original == 2
+
+    def test_mappings_of_their_own_classes_and_named_tuples(self, tmp_path: Path) -> None:
+        module = seeded(Mixed)
+        write_artifact(module, tmp_path / "a", (X,), names=("x",))
+        wanted = module(X)
+        applied = bakeoff.apply(module, tmp_path / "a")
+        _, found = module(X), module(X)
+        assert applied.report().places[0].tuned == 1
+        assert [type(one) for one in (found, found["out"], found["pair"])] == [OrderedDict, Output, Pair]
+        assert (list(found), list(found["out"]), found["out"].loss) == (["out", "pair"], ["logits"], None)
+        torch.testing.assert_close(found["out"].logits, wanted["out"].logits)
+        torch.testing.assert_close(found["pair"].second, wanted["pair"].second)
 
     @pytest.mark.parametrize(
         ("change", "reason"),

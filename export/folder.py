@@ -14,11 +14,22 @@ from bakeoff.backends.format import ArtifactFormat, BadArtifact
 from bakeoff.export.manifest import LARGEST_MANIFEST, MANIFEST, File, Manifest, Port, Program, unseal
 from bakeoff.models.component import Stream
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.signature import leaves
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.=-]{0,120}")
 """A valid file name: a single path component, so that no path leads out of the folder."""
 _CHUNK = 4 << 20
-_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+_BYTES = {
+    "int64": 8,
+    "float32": 4,
+    "int32": 4,
+    "bfloat16": 2,
+    "float16": 2,
+    "int16": 2,
+    "int8": 1,
+    "uint8": 1,
+    "bool": 1,
+}
 _EXPORT_AGAIN = "do not open it; export the artifact again"
 
 
@@ -82,6 +93,7 @@ def _check_consistency(manifest: Manifest) -> None:
         for ports in (program.inputs, program.outputs):
             if not ports or len({port.name for port in ports}) != len(ports):
                 raise _inconsistent(f"lists no inputs or outputs of {program.name}, or one of them twice")
+        _check_call(program)
         needed, free = sum(map(port_bytes, program.inputs + program.outputs)), _memory_bytes()
         if needed > free:
             raise _inconsistent(f"lists {needed} bytes of inputs and outputs of {program.name}; this host has {free}")
@@ -94,6 +106,16 @@ def _check_consistency(manifest: Manifest) -> None:
         raise _inconsistent(f"has {problem}")
     if manifest.stream is not None:
         _check_stream(manifest.stream, programs)
+
+
+def _check_call(program: Program) -> None:
+    """Raise BadArtifact if the tensors of a program's call or result are not its inputs or outputs, each once."""
+    for what, names, ports in (
+        ("call", program.call.names if program.call else None, program.inputs),
+        ("result", tuple(leaves(program.result)) if program.result else None, program.outputs),
+    ):
+        if names is not None and sorted(names) != sorted(port.name for port in ports):
+            raise _inconsistent(f"has a {what} of {program.name} with other tensors than its programs")
 
 
 def _check_stream(stream: Stream, programs: Mapping[str, Program]) -> None:

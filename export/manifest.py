@@ -9,6 +9,7 @@ import msgspec
 
 from bakeoff.backends.format import BadArtifact, HostRequirement
 from bakeoff.models.component import Quantisation, Stream
+from bakeoff.models.signature import Node, Signature
 from bakeoff.models.types import Device, Dtype, Scalar
 
 SCHEMA = 2
@@ -17,6 +18,8 @@ SCHEMA = 2
 MANIFEST = "manifest.json"
 SAMPLE = "sample.safetensors"
 LARGEST_MANIFEST = 8 << 20
+FLOATS = ("float32", "bfloat16", "float16")
+"""Dtypes between which values are cast; the others are taken as they are."""
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 48)]
 Shape = Annotated[tuple[Count, ...], msgspec.Meta(max_length=16)]
 Limit = Annotated[float, msgspec.Meta(gt=0, le=1)]
@@ -28,7 +31,7 @@ class Port:
     """One input or output of a program; shapes are static."""
 
     name: str
-    dtype: Literal["float32", "bfloat16", "float16"]
+    dtype: Literal["float32", "bfloat16", "float16", "int64", "int32", "int16", "int8", "uint8", "bool"]
     shape: Shape
     values: str
     """For an input, how its values were drawn for the parity check; for an output, its range in the sample."""
@@ -51,6 +54,11 @@ class Program:
     outputs: tuple[Port, ...]
     frames_per_call: int
     facts: dict[str, Scalar] = field(default_factory=dict)
+    call: Signature | msgspec.UnsetType = msgspec.UNSET
+    """The arguments of the module's own call; its tensors are the inputs, by name. Absent where the module takes the
+    inputs as positional arguments, in their order."""
+    result: Node | msgspec.UnsetType = msgspec.UNSET
+    """What that call returns; its tensors are the outputs, by name. Absent where it is a tuple of the outputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +107,8 @@ class Checked:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """sample.safetensors: `FRAME/PROGRAM/in/NAME` and `FRAME/PROGRAM/out/NAME`, all fp32.
+    """sample.safetensors: `FRAME/PROGRAM/in/NAME` and `FRAME/PROGRAM/out/NAME`, all fp32 but whole numbers and truths,
+    which have the dtype of their input or output.
 
     An input with more elements than its stored tensor is that tensor repeated, as by `numpy.resize`. Of an output,
     every k-th element of the flattened tensor is stored, beginning with the first, where k is its entry in `every`.
@@ -159,6 +168,9 @@ class Manifest:
     flags: dict[str, Scalar] | msgspec.UnsetType = msgspec.UNSET
     """torch's global flags that the programs were verified under and that decide their precision, by their names in a
     record's settings (bakeoff.export.torch_flags). Manifests written before they were stored lack them."""
+    place: str | msgspec.UnsetType = msgspec.UNSET
+    """Path of the module in the object of its user, such as `unet`, or of its method, such as `vae.decode`; absent
+    where it is not known."""
     digest: str = ""
     """Hash of this manifest with an empty `digest`; shows whether the manifest was edited."""
 
@@ -192,11 +204,12 @@ def unseal(data: bytes) -> Manifest:
         present = _formatted(_with_opening(content) if head.schema == 1 else content)
         manifest = msgspec.json.decode(present, type=Manifest)
         edited = (_formatted(content), encode(manifest), _digest(content)) != (data, present, manifest.digest)
+        printable = all(text.isprintable() for text in _texts(msgspec.to_builtins(manifest)))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError) as error:
         raise BadArtifact(f"{MANIFEST} cannot be read: {error}; copy or export the artifact again") from error
     if edited:
         raise BadArtifact(f"{MANIFEST} was edited: its digest does not match; copy or export the artifact again")
-    if not all(text.isprintable() for text in _texts(msgspec.to_builtins(manifest))):
+    if not printable:
         raise BadArtifact(
             f"{MANIFEST} has characters that cannot be printed, which export never writes; export the artifact again"
         )

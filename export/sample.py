@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bakeoff.backends.format import BadArtifact
-from bakeoff.export.manifest import SAMPLE, Manifest, Port
+from bakeoff.export.manifest import FLOATS, SAMPLE, Manifest, Port
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -84,7 +84,7 @@ class Reader:
         }
 
     def outputs(self, frame: int, program: str) -> "dict[str, Tensor]":
-        """The reference outputs in fp32; of large ones every k-th element (`Sample.every`)."""
+        """The reference outputs, floats in fp32; of large ones every k-th element (`Sample.every`)."""
         ports = self._manifest.program(program).outputs
         return {port.name: self._tensor(frame, program, "out", port) for port in ports}
 
@@ -102,8 +102,11 @@ class Reader:
                 f"export the artifact again"
             )
         tensor: Tensor = self._file.get_tensor(name)
-        if not tensor.is_floating_point():
-            raise BadArtifact(f"{SAMPLE} has {name} as {tensor.dtype}, not fp32; export the artifact again")
+        dtype, is_float = str(tensor.dtype).removeprefix("torch."), tensor.is_floating_point()
+        if dtype != port.dtype and not (is_float and port.dtype in FLOATS):
+            raise BadArtifact(
+                f"{SAMPLE} has {name} as {dtype}, which does not fit {port.dtype}; export the artifact again"
+            )
         return tensor
 
 

@@ -82,7 +82,7 @@ def describe(value: Any, name: str, is_tensor: Callable[[Any], bool]) -> Node:
         return TensorLeaf(name)
     if value is None or isinstance(value, str | int | float | bool):
         return Constant(value)
-    fields = _fields(value)
+    fields = fields_of(value)
     if fields is not None:
         return Fields(
             _path_of(type(value), name),
@@ -104,7 +104,7 @@ def describe(value: Any, name: str, is_tensor: Callable[[Any], bool]) -> Node:
 
 def describe_output(value: Any, is_tensor: Callable[[Any], bool]) -> Node:
     """The tree of what a call returned. Its tensors are called `output`, `output.0`, or by the names of its fields."""
-    fields = _fields(value)
+    fields = fields_of(value)
     plain = fields is None and isinstance(value, Mapping)
     if fields is None and not plain:
         return describe(value, "output", is_tensor)
@@ -158,7 +158,7 @@ def flatten(node: Node, value: Any, found: dict[str, Any]) -> None:
             for key, part in entries.items():
                 flatten(part, value[key], found)
         case Fields(path, entries):
-            fields = _fields(value)
+            fields = fields_of(value)
             if fields is None or fields.keys() != entries.keys():
                 raise _unlike(value, f"{path} with {', '.join(entries)}")
             for key, part in entries.items():
@@ -209,7 +209,7 @@ def _parts(node: Node) -> Sequence[Node]:
     return ()
 
 
-def _fields(value: Any) -> dict[str, Any] | None:
+def fields_of(value: Any) -> dict[str, Any] | None:
     """The named parts of a dataclass or a named tuple; None for other values.
 
     transformers' ModelOutput is a mapping too, which leaves out fields that are None, and so they are here.

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from bakeoff.backends import resolve_backend
@@ -12,6 +13,8 @@ from bakeoff.export.manifest import MANIFEST, SCHEMA, Manifest, Measured, Progra
 from bakeoff.export.torch_flags import verified_flags
 from bakeoff.machine import host, paths
 from bakeoff.machine.identity import this_machine
+from bakeoff.models.brought.about import read_about
+from bakeoff.models.component import Component
 from bakeoff.plan.plan import Plan
 from bakeoff.plan.rows import Row
 from bakeoff.process.jobs import SampleResult, WriteResult
@@ -60,7 +63,15 @@ def make_manifest(plan: Plan, part: Path, sampled: SampleResult, written: list[W
         parity=(),
         flags=verified_flags(variant.device, variant.dtype) if last.artifact.runs_torch else {},
         export_peak_bytes=max(sampled.peak_bytes, *(result.peak_bytes for result in written)),
+        place=_place(plan.component),
     )
+
+
+def _place(component: Component) -> str | msgspec.UnsetType:
+    """Where a brought model's user has it."""
+    if not component.folder:
+        return msgspec.UNSET
+    return read_about(Path(component.folder)).place or msgspec.UNSET
 
 
 def _with_files(program: Program, result: WriteResult) -> Program:

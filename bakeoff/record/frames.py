@@ -3,15 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import Literal
 
+from bakeoff.record.pairs import FEWEST_FOR_INTERVAL, Word, pair_ratio
 from bakeoff.record.pipeline import PipelineRecord
-from bakeoff.record.statistics import interval_ranks, summarise_ns
+from bakeoff.record.statistics import summarise_ns
 from bakeoff.record.units import LineKind, Units
-from bakeoff.record.verdict import LEAST_DIFFERENCE
 
-FEWEST_FOR_INTERVAL = 6
-"""Units: the range of five holds the median with less than 95 %."""
 FEWEST_FOR_P99 = 100
 """Units: of fewer, the 99th percentile by nearest rank is the largest one."""
 _BETWEEN: Mapping[LineKind, int] = {"phase": 0, "glue": 1, "copies": 2, "unattributed": 3}
@@ -67,9 +64,6 @@ class LineDifference:
     name: str
     before_ms: float
     after_ms: float
-
-
-Word = Literal["faster", "slower", "no difference shown", "too few units"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,17 +194,14 @@ def before_after(before: PipelineRecord, after: PipelineRecord) -> BeforeAfter |
     pairs = sorted(set(steady(a)) & set(steady(b)))
     if not pairs:
         return None
-    ratios = sorted(a.wall_ns[place] / b.wall_ns[place] for place in pairs)
-    middle = (ratios[(len(ratios) - 1) // 2] + ratios[len(ratios) // 2]) / 2
-    low, high = (ratios[rank] for rank in interval_ranks(len(ratios)))
-    enough = len(pairs) >= FEWEST_FOR_INTERVAL
+    found = pair_ratio([a.wall_ns[place] for place in pairs], [b.wall_ns[place] for place in pairs])
     before_rows, after_rows = ({row.name: row for row in phases(record)} for record in (before, after))
     names = sorted({**before_rows, **after_rows}, key=lambda name: _place(name, before_rows, after_rows))
     return BeforeAfter(
-        word=_word(middle, low, high) if enough else "too few units",
-        ratio=middle,
-        interval=(low, high) if enough else None,
-        pairs=len(pairs),
+        word=found.word,
+        ratio=found.ratio,
+        interval=found.interval,
+        pairs=found.pairs,
         lines=tuple(LineDifference(name, _ms(before_rows.get(name)), _ms(after_rows.get(name))) for name in names),
     )
 
@@ -222,9 +213,3 @@ def _place(name: str, *rows: Mapping[str, PhaseRow]) -> int:
 
 def _ms(row: PhaseRow | None) -> float:
     return row.ms if row is not None else 0.0
-
-
-def _word(ratio: float, low: float, high: float) -> Word:
-    if low > 1 and ratio > 1 + LEAST_DIFFERENCE:
-        return "faster"
-    return "slower" if high < 1 and ratio < 1 / (1 + LEAST_DIFFERENCE) else "no difference shown"

@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-from bakeoff.record.frames import FEWEST_FOR_INTERVAL, FEWEST_FOR_P99, BeforeAfter, FrameFigures, figures, phases
+from bakeoff.record.frames import FEWEST_FOR_P99, BeforeAfter, FrameFigures, figures, phases
+from bakeoff.record.pairs import FEWEST_FOR_INTERVAL
 from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.prediction import Prediction, memory_sum, prediction, sweep_command, weights_held
 from bakeoff.report.format import MIB, milliseconds, shorten

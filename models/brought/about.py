@@ -72,6 +72,8 @@ class About(msgspec.Struct, frozen=True):
     state: dict[str, str]
     notes: tuple[str, ...] = ()
     """What could not be derived, each in one sentence."""
+    place: str = ""
+    """Path of the module in its user's pipeline, such as `unet`, or of a method, such as `vae.decode`; "": unknown."""
     schema: int = SCHEMA
 
     @property

@@ -25,5 +25,8 @@ class Model:
     hold: tuple[str, ...] = ()
     """Inputs whose values no other set may change, such as positions or offsets. Those of other inputs are drawn again
     from the values that were given."""
+    place: str = ""
+    """Path of the module in your pipeline, such as `unet`, or of its method, such as `vae.decode`: `bakeoff.apply` puts
+    an exported variant there."""
     tolerance_fp32: float | None = None
     """Relative L2 that an fp32 implementation may have; None: derived from eager's own error."""

@@ -43,6 +43,7 @@ ALLOWED["backends"] -= {"machine"}
 ALLOWED["worker"] = set(ORDER[: ORDER.index("plan")]) | {"worker"}
 """Another process: what it shares with the parent is below `plan`."""
 FILES = sorted(file.relative_to(ROOT) for folder in FOLDERS for file in (ROOT / folder).rglob("*.py"))
+TORCH_TUNED = {"module.py", "places.py", "program.py"}
 TORCH_MODELS = {"weights.py", "checkpoint.py", "tables.py", "golden.py"}
 
 
@@ -72,10 +73,12 @@ def belongs(name: str, package: str) -> bool:
 
 
 def may_import_torch(file: Path) -> bool:
-    """Workers, and the files of models/ that build, load or replay networks."""
+    """Workers, the files of models/ that build, load or replay networks, and those of `tuned`, which stand in for
+    functions of modules in a user's process, where torch is loaded: that folder's entry, which `bakeoff.apply` imports,
+    imports none before it is called."""
     folder = file.parts[0]
     if folder == "bakeoff":
-        return file.parts[1] == "worker"
+        return file.parts[1] == "worker" or (file.parts[1] == "tuned" and file.name in TORCH_TUNED)
     return folder == "models" and (file.name in TORCH_MODELS if len(file.parts) == 2 else file.name != "spec.py")
 
 

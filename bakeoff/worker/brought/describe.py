@@ -129,6 +129,7 @@ def describe_model(job: DescribeJob, report: Report) -> DescribeResult:
         sets=tuple(one.described for one in sets),
         state=dict(said.state),
         notes=tuple(notes),
+        place=said.place,
     )
     folder = Path(job.folder)
     folder.mkdir(parents=True, exist_ok=True)

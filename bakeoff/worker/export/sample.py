@@ -7,6 +7,8 @@ from its folder alone.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -15,6 +17,7 @@ from torch import Tensor
 from bakeoff.export.manifest import SAMPLE, Port, Program, Sample
 from bakeoff.export.sample import BLOCK, MOST, every, key, repeated, thinned
 from bakeoff.export.state import State, carry
+from bakeoff.models.brought.about import read_about
 from bakeoff.models.component import Stream, TensorSpec
 from bakeoff.models.errors import BakeoffError
 from bakeoff.process.jobs import SampleJob, SampleResult
@@ -52,7 +55,13 @@ def make_sample(job: SampleJob, report: Report) -> SampleResult:
     tensors = {
         key(frame, name, "in", port): tensor for (frame, name), given in drawn.items() for port, tensor in given.items()
     }
-    tensors |= {name: tensor.float().contiguous() for name, tensor in wanted.items()}
+    kept = {
+        f"{name}/out/{spec.name}": spec.dtype or "float32"
+        for name, loaded in loaded_subjects.items()
+        for spec in loaded.workload.outputs
+    }
+    for name, tensor in wanted.items():
+        tensors[name] = tensor.to(getattr(torch, kept[name.partition("/")[2]])).contiguous()
     save_file(tensors, job.file)
     sample = Sample(
         file=SAMPLE,
@@ -196,7 +205,16 @@ def _about(loaded: LoadedSubject, dtype: str, wanted: Mapping[str, Tensor]) -> P
         inputs=ports(workload.inputs, {spec.name: _values(spec) for spec in workload.inputs}),
         outputs=ports(workload.outputs, ranges),
         frames_per_call=workload.frames_per_call,
+        **_called(loaded),
     )
+
+
+def _called(loaded: LoadedSubject) -> dict[str, Any]:
+    """How a brought model is called and what it returns; components of this lab take and return plain tensors."""
+    if not loaded.component.folder:
+        return {}
+    described = read_about(Path(loaded.component.folder)).input_set(loaded.workload.name)
+    return {"call": described.call, "result": described.result}
 
 
 def _values(spec: TensorSpec) -> str:

@@ -56,7 +56,9 @@ inline std::vector<int64_t> numbers(const std::string& text) {
 
 inline Manifest read_manifest(const std::string& text) {
   static const std::map<std::string, at::ScalarType> kinds{
-      {"float32", at::kFloat}, {"bfloat16", at::kBFloat16}, {"float16", at::kHalf}};
+      {"float32", at::kFloat}, {"bfloat16", at::kBFloat16}, {"float16", at::kHalf}, {"int64", at::kLong},
+      {"int32", at::kInt},     {"int16", at::kShort},       {"int8", at::kChar},    {"uint8", at::kByte},
+      {"bool", at::kBool}};
   Manifest found;
   Program* program = nullptr;
   bool in_outputs = false;
@@ -92,7 +94,9 @@ inline Manifest read_manifest(const std::string& text) {
 // point into `data`, which must outlive them.
 inline Tensors read_tensors(const std::string& data) {
   static const std::map<std::string, at::ScalarType> kinds{
-      {"F32", at::kFloat}, {"BF16", at::kBFloat16}, {"F16", at::kHalf}};
+      {"F32", at::kFloat}, {"BF16", at::kBFloat16}, {"F16", at::kHalf}, {"I64", at::kLong},
+      {"I32", at::kInt},   {"I16", at::kShort},     {"I8", at::kChar},  {"U8", at::kByte},
+      {"BOOL", at::kBool}};
   const uint64_t length = *reinterpret_cast<const uint64_t*>(data.data());
   const std::string header = data.substr(8, length);
   Tensors found;

@@ -1,0 +1,211 @@
+"""`bakeoff.apply`: puts exported programs into a live object, and takes them out again."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bakeoff.export import Artifact, load, read_manifest
+from bakeoff.export.manifest import MANIFEST, Manifest
+from bakeoff.models.errors import BakeoffError
+from bakeoff.tuned.report import PlaceReport, Report
+
+if TYPE_CHECKING:
+    from bakeoff.tuned.compare import EndToEnd
+    from bakeoff.tuned.module import Tuned
+    from bakeoff.tuned.places import Place
+    from bakeoff.tuned.program import TunedProgram
+
+_ABSENT = object()
+
+
+def apply(
+    pipe: object,
+    folder: str | Path,
+    where: Mapping[str, str | None] | None = None,
+    *,
+    strict: bool = False,
+    any_weights: bool = False,
+) -> "Applied":
+    """Put the artifacts of a folder into a live object, such as a pipeline or one module; all of them or none.
+
+    `folder` is one artifact's, or holds several. `where` maps the name of an artifact's folder to the path of its
+    module or method in `pipe` (`{"unet-aoti-bf16": "unet"}`), or to None to leave it out. Without it the place is the
+    one that the artifact names, or else the only module with its weights. The module must have the weights that were
+    exported; `any_weights` is for those that differ by rounding. Calls that do not fit what was exported run the
+    original and are counted; with `strict` they raise.
+
+    Raises BakeoffError where the folder holds no artifact, one is not sound or was made for another host, or belongs
+    nowhere in `pipe`.
+    """
+    from bakeoff.tuned.module import Tuned
+    from bakeoff.tuned.places import Finder
+
+    found = {path.name: (path, read_manifest(path)) for path in _artifacts(Path(folder))}
+    asked = dict(where or {})
+    unknown = sorted(asked.keys() - found.keys())
+    if unknown:
+        raise BakeoffError(
+            f"where= names '{unknown[0]}', which is no artifact in {folder}; it has {', '.join(found)}", "unknown-name"
+        )
+    finder = Finder(pipe)
+    wanted: dict[tuple[int, str], tuple[Place, dict[str, Manifest]]] = {}
+    for name, (_, manifest) in found.items():
+        if name in asked and asked[name] is None:
+            continue
+        place = finder.place(name, manifest, asked.get(name), any_weights)
+        wanted.setdefault((id(place.owner), place.name), (place, {}))[1][name] = manifest
+    for place, manifests in wanted.values():
+        _refuse_doubles(place, manifests)
+    placed = []
+    for place, manifests in wanted.values():
+        programs = [one for name in manifests for one in _programs(place, load(found[name][0], threads=_threads()))]
+        original = getattr(place.owner, place.name)
+        tuned = Tuned(original, place.module, programs, strict)
+        placed.append(_Placed(place, tuple(manifests), tuned, vars(place.owner).get(place.name, _ABSENT)))
+    applied = Applied(placed)
+    applied.install()
+    return applied
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    place: "Place"
+    artifacts: tuple[str, ...]
+    tuned: "Tuned"
+    before: object
+    """What the module itself had under the function's name; absent where the function is its class's."""
+
+    @property
+    def current(self) -> object:
+        return vars(self.place.owner).get(self.place.name, _ABSENT)
+
+    def put(self, value: object) -> None:
+        """Past the module's own `__setattr__`, which may do more than set an attribute."""
+        if value is _ABSENT:
+            vars(self.place.owner).pop(self.place.name, None)
+        else:
+            vars(self.place.owner)[self.place.name] = value
+
+
+class Applied:
+    """Programs in a live object, until `undo`; as a context manager until its end."""
+
+    def __init__(self, placed: list[_Placed]) -> None:
+        self._placed = placed
+        self._undone = False
+
+    def __enter__(self) -> "Applied":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.undo()
+
+    def install(self) -> None:
+        """Let calls go to the programs; after `apply` they do."""
+        self._refuse_undone("install")
+        for one in self._placed:
+            one.put(one.tuned)
+
+    def suspend(self) -> None:
+        """Let calls go to the originals until `install`."""
+        for one in self._placed:
+            if one.current is one.tuned:
+                one.put(one.before)
+
+    def undo(self) -> None:
+        """Restore every function and release the programs; does nothing the second time.
+
+        Raises BakeoffError where something else replaced a function meanwhile. That is left as it is, all else is
+        restored, and whoever still holds the function gets the original.
+        """
+        if self._undone:
+            return
+        self._undone = True
+        lost = [one for one in self._placed if one.current is not one.tuned and one.current is not one.before]
+        self.suspend()
+        for one in self._placed:
+            one.tuned.programs = ()
+        if lost:
+            function = f"{lost[0].place}.{lost[0].place.name}"
+            raise BakeoffError(
+                f"{function} was replaced after apply(), so it is left as it is; it calls the original from now on",
+                "unsupported",
+            )
+
+    def report(self) -> Report:
+        """Which calls programs computed, and which ran the original, with the reasons."""
+        return Report(tuple(PlaceReport.of(str(one.place), one.artifacts, one.tuned) for one in self._placed))
+
+    def compare(self, run: Callable[[], Any], rounds: int = 20, seed: Callable[[], object] | None = None) -> "EndToEnd":
+        """Time passes of `run` with the originals and with the programs, interleaved, and compare what it returns.
+
+        `run` is one pass of your pipeline and returns its output: tensors, arrays, numbers, or any tree of them. `seed`
+        is called before each pass, as in `lambda: torch.manual_seed(0)`. Raises BakeoffError after `undo`, for fewer
+        rounds than one, or where `run` returns nothing that can be compared.
+        """
+        from bakeoff.tuned.compare import compare
+
+        self._refuse_undone("compare")
+        return compare(self, run, rounds, seed)
+
+    def _refuse_undone(self, what: str) -> None:
+        if self._undone:
+            raise BakeoffError(f"{what}() after undo(): nothing is applied; call bakeoff.apply again", "bad-option")
+
+
+def _artifacts(folder: Path) -> list[Path]:
+    """The folder itself, or the artifacts in it. Raises BakeoffError where there is none."""
+    folder = folder.absolute()
+    if not folder.is_dir():
+        raise BakeoffError(
+            f"{folder}: no such folder; give an artifact's folder, or one that holds several", "bad-artifact"
+        )
+    if (folder / MANIFEST).exists():
+        return [folder]
+    found = sorted(path.parent for path in folder.glob(f"*/{MANIFEST}") if not path.parent.name.startswith("."))
+    if not found:
+        raise BakeoffError(f"{folder} holds no artifact; make one with: bakeoff export", "bad-artifact")
+    return found
+
+
+def _refuse_doubles(place: "Place", manifests: Mapping[str, Manifest]) -> None:
+    """Raise BakeoffError where two artifacts of one place are for the same calls."""
+    from bakeoff.tuned.program import call_of
+
+    met: dict[str, str] = {}
+    for name, manifest in manifests.items():
+        for program in manifest.programs:
+            call = str((call_of(program)[0], [(port.name, port.shape) for port in program.inputs]))
+            other = met.setdefault(call, name)
+            if other != name:
+                text = f"{other} and {name} are both for {place}, and for the same calls; leave one out"
+                raise BakeoffError(f'{text}, as in where={{"{name}": None}}', "bad-option")
+
+
+def _programs(place: "Place", artifact: Artifact) -> "list[TunedProgram]":
+    from bakeoff.tuned.arguments import arguments_of
+    from bakeoff.tuned.program import TunedProgram, call_of, limits_in
+
+    made = []
+    for about in artifact.manifest.programs:
+        call, result = call_of(about)
+        function = getattr(place.module, place.name)
+        made.append(
+            TunedProgram(
+                folder=artifact.folder.name,
+                program=artifact.program(about.name),
+                call=call,
+                result=result,
+                arguments=arguments_of(function, call),
+                limits=limits_in(artifact.manifest, about),
+            )
+        )
+    return made
+
+
+def _threads() -> int:
+    """Of programs that have threads of their own: as many as torch uses here."""
+    import torch
+
+    return torch.get_num_threads()

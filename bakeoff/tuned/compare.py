@@ -1,0 +1,225 @@
+"""The user's pipeline end to end, with the originals and with the programs, in pairs of passes in random order."""
+
+import math
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from bakeoff.models.errors import BakeoffError
+from bakeoff.models.signature import fields_of
+from bakeoff.record.pairs import FEWEST_FOR_INTERVAL, PairRatio, pair_ratio
+from bakeoff.record.statistics import Summary, summarise_ns
+from bakeoff.report.format import median_and_interval
+
+if TYPE_CHECKING:
+    from bakeoff.tuned.apply import Applied
+
+_WARM_UP = 2
+"""Pairs of passes before the clock. The first tuned one judges the programs, which computes most things twice."""
+_PLACE = (
+    "in this process, on this machine as it is now: no clock was fixed, and nothing else that runs here was stopped"
+)
+Numbers = Mapping[str, NDArray[np.float64]]
+"""The numbers in a tree, by their paths."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputDifference:
+    """Outputs of one pass against those of another."""
+
+    rel_l2: float | None
+    """Over all numbers together, the largest of all rounds; None where they cannot be compared."""
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EndToEnd:
+    """The result of `Applied.compare`; times in milliseconds of one pass."""
+
+    original: Summary
+    tuned: Summary
+    ratio: PairRatio
+    """Time of the original over that of the tuned pipeline, above 1 where that is faster."""
+    outputs: OutputDifference
+    """Tuned against original, each pass against the other one of its pair."""
+    itself: OutputDifference
+    """The original's passes against its first."""
+    calls_tuned: int
+    """Of the timed tuned passes: calls that programs computed."""
+    calls_original: int
+    reasons: Mapping[str, int]
+    """Why those ran the original, to their number."""
+    original_ns: tuple[int, ...]
+    tuned_ns: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return "\n".join(_text(self))
+
+    def as_dict(self) -> dict[str, Any]:
+        found: dict[str, Any] = msgspec.to_builtins(self)
+        return found
+
+
+def compare(applied: "Applied", run: Callable[[], Any], rounds: int, seed: Callable[[], object] | None) -> EndToEnd:
+    """As `Applied.compare`; leaves the programs installed, also where `run` raises."""
+    if rounds < 1:
+        raise BakeoffError(f"rounds={rounds}: give 1 or more, {FEWEST_FOR_INTERVAL} for an interval", "bad-option")
+    passes = _Passes(applied, run, seed)
+    against, itself = [], []
+    try:
+        first = passes.once(tuned=False)
+        if not first:
+            text = "run() returned no numbers; let it return the pipeline's output, such as its images"
+            raise BakeoffError(text, "bad-input")
+        for number in range(_WARM_UP):
+            passes.once(tuned=True)
+            if number:
+                passes.once(tuned=False)
+        passes.times_ns.clear()
+        before = passes.counts()
+        for _ in range(rounds):
+            found = {tuned: passes.once(tuned) for tuned in random.sample((False, True), 2)}
+            against.append(_difference(found[True], found[False]))
+            itself.append(_difference(found[False], first))
+        counted = passes.counts() - before
+    finally:
+        applied.install()
+    original_ns, tuned_ns = (tuple(passes.times_ns[tuned]) for tuned in (False, True))
+    calls_tuned = counted.pop(None, 0)
+    return EndToEnd(
+        original=summarise_ns(original_ns),
+        tuned=summarise_ns(tuned_ns),
+        ratio=pair_ratio(original_ns, tuned_ns),
+        outputs=_worst(against),
+        itself=_worst(itself),
+        calls_tuned=calls_tuned,
+        calls_original=counted.total(),
+        reasons={str(reason): count for reason, count in counted.items()},
+        original_ns=original_ns,
+        tuned_ns=tuned_ns,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Passes:
+    applied: "Applied"
+    run: Callable[[], Any]
+    seed: Callable[[], object] | None
+    times_ns: dict[bool, list[int]] = field(default_factory=dict)
+
+    def once(self, tuned: bool) -> Numbers:
+        """The numbers of one pass, copied, since the next one may write to the same memory."""
+        if tuned:
+            self.applied.install()
+        else:
+            self.applied.suspend()
+        if self.seed is not None:
+            self.seed()
+        _synchronise()
+        started = time.perf_counter_ns()
+        returned = self.run()
+        _synchronise()
+        self.times_ns.setdefault(tuned, []).append(time.perf_counter_ns() - started)
+        return dict(_numbers("output", returned))
+
+    def counts(self) -> Counter[str | None]:
+        """Calls that ran the originals by reason, and under None those that programs computed."""
+        found: Counter[str | None] = Counter()
+        for place in self.applied.report().places:
+            found.update(place.reasons)
+            found[None] += place.tuned
+        return found
+
+
+def _synchronise() -> None:
+    """Wait for the GPUs, if torch has begun to use one."""
+    cuda = sys.modules.get("torch.cuda")
+    if cuda is not None and cuda.is_initialized():
+        cuda.synchronize()
+
+
+def _numbers(path: str, value: Any) -> Iterator[tuple[str, NDArray[np.float64]]]:
+    """Copies of all tensors, arrays, pictures and numbers of a tree."""
+    if isinstance(value, str | bytes) or value is None:
+        return
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+        value = value.resolve_conj().numpy() if value.is_complex() else value.double().numpy()
+    fields = fields_of(value)
+    parts: Iterable[tuple[object, Any]]
+    if hasattr(value, "__array_interface__") or isinstance(value, int | float | complex):
+        array = np.array(value)
+        if array.dtype.kind == "c":
+            array = np.stack((array.real, array.imag))
+        if array.dtype.kind in "biuf":
+            yield path, array.astype(np.float64)
+        return
+    if isinstance(value, Mapping):
+        parts = value.items()
+    elif fields is not None:
+        parts = fields.items()
+    elif isinstance(value, Sequence):
+        parts = enumerate(value)
+    else:
+        parts = ()
+    for name, part in parts:
+        yield from _numbers(f"{path}.{name}", part)
+
+
+def _difference(found: Numbers, wanted: Numbers) -> OutputDifference:
+    if found.keys() != wanted.keys():
+        name = min(found.keys() ^ wanted.keys())
+        return OutputDifference(None, f"{name} is in one of them only")
+    distance, norm = 0.0, 0.0
+    for name, array in wanted.items():
+        if found[name].shape != array.shape:
+            return OutputDifference(None, f"{name} has the shape {found[name].shape} and not {array.shape}")
+        distance += float(np.sum((found[name] - array) ** 2))
+        norm += float(np.sum(array**2))
+    if not math.isfinite(distance + norm):
+        return OutputDifference(None, "values are not finite")
+    return OutputDifference(math.sqrt(distance / norm) if norm else float(distance > 0))
+
+
+def _worst(differences: Sequence[OutputDifference]) -> OutputDifference:
+    problem = next((one for one in differences if one.problem), None)
+    return problem or max(differences, key=lambda one: one.rel_l2 or 0.0)
+
+
+def _text(found: EndToEnd) -> Iterator[str]:
+    pairs = f"{found.ratio.pairs} pair{'s' * (found.ratio.pairs > 1)} of passes in random order"
+    yield f"end to end, {pairs}, {_PLACE}"
+    for name, side in (("original", found.original), ("tuned", found.tuned)):
+        median, interval = median_and_interval(side)
+        shown = interval if found.ratio.interval is not None else f"[n/a, needs {FEWEST_FOR_INTERVAL} passes]"
+        yield f"  {name:<9} {median} ms {shown}"
+    yield f"  ratio     {_verdict(found.ratio)}"
+    against, itself = _stated(found.outputs), _stated(found.itself)
+    yield f"  outputs   tuned against original: {against}; original against itself: {itself}"
+    if found.itself.problem or found.itself.rel_l2:
+        yield "            the original's own passes differ: its output is random or goes on; seed= may settle it"
+    yield f"  calls     {found.calls_tuned} of {found.calls_tuned + found.calls_original} tuned"
+    for reason, count in found.reasons.items():
+        yield f"            {count} ran the original: {reason}"
+
+
+def _verdict(ratio: PairRatio) -> str:
+    if ratio.interval is None:
+        return f"{ratio.ratio:.3f}x; no verdict, which needs {FEWEST_FOR_INTERVAL} pairs"
+    figures = f"{ratio.ratio:.3f}x [{ratio.interval[0]:.3f}, {ratio.interval[1]:.3f}]"
+    words = {"faster": "tuned is faster", "slower": "tuned lost: it is slower than the original"}
+    return f"{figures}: {words.get(ratio.word, ratio.word)}"
+
+
+def _stated(difference: OutputDifference) -> str:
+    if difference.rel_l2 is None:
+        return f"not comparable, {difference.problem}"
+    return f"{difference.rel_l2:.2e} relative L2" if difference.rel_l2 else "equal"

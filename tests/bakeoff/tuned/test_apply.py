@@ -1,0 +1,585 @@
+"""`bakeoff.apply`: exported programs in a live object compute what the object computed, and leave it as it was."""
+
+import copy
+import inspect
+import io
+import pickle
+import shutil
+import sys
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="artifacts are opened with torch")
+
+import msgspec
+import torch
+from artifacts import manifest_of, rewrite
+from toys import LIBRARY_WARNINGS
+from tuned_artifacts import (
+    Attending,
+    Cache,
+    Coder,
+    Denoiser,
+    Mixed,
+    Out,
+    Output,
+    Pair,
+    change_program,
+    seeded,
+    write_artifact,
+)
+
+import bakeoff
+from bakeoff.backends.format import HostRequirement
+from bakeoff.export.manifest import MANIFEST, encode
+from bakeoff.models.errors import BakeoffError
+from bakeoff.models.signature import Constant, Fields, Items, TensorLeaf
+
+pytestmark = LIBRARY_WARNINGS
+X, LABEL = torch.randn(2, 4, 8, generator=torch.Generator().manual_seed(1)), torch.tensor([3, 5])
+FIRST = "first call of its kind, judged against the original"
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of artifacts of the modules of `pipe`: integer inputs, constants, dataclasses, dicts, a method."""
+    folder = tmp_path_factory.mktemp("written") / "artifacts"
+    names = ("x", "label", "scale")
+    write_artifact(seeded(Denoiser), folder / "unet", (X, LABEL, 0.5), names=names, place="unet")
+    write_artifact(seeded(Coder), folder / "vae", (), {"z": X, "gain": 2.0}, method="decode", place="vae.decode")
+    for path in folder.glob("*-work"):
+        shutil.rmtree(path)
+    return folder
+
+
+@pytest.fixture
+def artifacts(written: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(written, tmp_path / "artifacts"))
+
+
+@pytest.fixture
+def pipe() -> SimpleNamespace:
+    return SimpleNamespace(unet=seeded(Denoiser), vae=seeded(Coder), steps=4)
+
+
+@pytest.fixture(autouse=True)
+def _inference() -> Iterator[None]:
+    with torch.no_grad():
+        yield
+
+
+def refused(code: str, *says: str, **given: Any) -> None:
+    """`apply` raises an error with this code and these words, on one line."""
+    with pytest.raises(BakeoffError) as error:
+        bakeoff.apply(**given)
+    assert error.value.code == code, error.value
+    assert [part for part in says if part not in str(error.value)] == [], str(error.value)
+    assert "\n" not in str(error.value)
+
+
+class TestCalls:
+    def test_a_dataclass_and_integers_however_arguments_are_passed(
+        self, pipe: SimpleNamespace, artifacts: Path
+    ) -> None:
+        wanted = pipe.unet(X, LABEL, 0.5)
+        applied = bakeoff.apply(pipe, artifacts)
+        calls = [
+            pipe.unet(X, LABEL, 0.5),
+            pipe.unet(X, LABEL, 0.5),
+            pipe.unet(X, label=LABEL, scale=0.5),
+            pipe.unet(scale=0.5, label=LABEL, x=X),
+            pipe.unet(X, LABEL, 0.5, return_dict=True),
+        ]
+        for found in calls:
+            assert type(found) is Out
+            assert found.present is None
+            torch.testing.assert_close(found.sample, wanted.sample)
+        unet, vae = applied.report().places
+        assert (unet.place, unet.tuned, unet.original, unet.reasons) == ("unet", 4, 1, {FIRST: 1})
+        assert unet.judged[0].errors["sample"] <= unet.judged[0].limit
+        assert (vae.place, vae.tuned, vae.original) == ("vae.decode", 0, 0)
+
+    def test_a_method_that_returns_a_dict(self, pipe: SimpleNamespace, artifacts: Path) -> None:
+        wanted = pipe.vae.decode(X, gain=2.0)
+        applied = bakeoff.apply(pipe, artifacts / "vae")
+        for found in (pipe.vae.decode(X, gain=2.0), pipe.vae.decode(X, 2.0), pipe.vae.decode(z=X, gain=2.0)):
+            assert list(found) == ["picture", "scale", "parts"]
+            assert found["scale"] == 2.0
+            torch.testing.assert_close(found["picture"], wanted["picture"])
+            torch.testing.assert_close(found["parts"][0], wanted["parts"][0])
+            assert isinstance(found["parts"], list)
+            assert isinstance(found["parts"][1], tuple)
+        assert applied.report().places[0].tuned == 2
+        pipe.vae(X)  # its forward calls decode, with another gain
+        assert applied.report().places[0].original == 2
+
+    def test_mappings_of_their_own_classes_and_named_tuples(self, tmp_path: Path) -> None:
+        module = seeded(Mixed)
+        write_artifact(module, tmp_path / "a", (X,), names=("x",))
+        wanted = module(X)
+        applied = bakeoff.apply(module, tmp_path / "a")
+        _, found = module(X), module(X)
+        assert applied.report().places[0].tuned == 1
+        assert [type(one) for one in (found, found["out"], found["pair"])] == [OrderedDict, Output, Pair]
+        assert (list(found), list(found["out"]), found["out"].loss) == (["out", "pair"], ["logits"], None)
+        torch.testing.assert_close(found["out"].logits, wanted["out"].logits)
+        torch.testing.assert_close(found["pair"].second, wanted["pair"].second)
+
+    @pytest.mark.parametrize(
+        ("change", "reason"),
+        [
+            (lambda call: call(X[:1], LABEL[:1], 0.5), "x has the shape [1, 4, 8], it was exported for [2, 4, 8]"),
+            (lambda call: call(X, LABEL), "an argument is 1.0 where 0.5 was recorded"),
+            (lambda call: call(X, LABEL.int(), 0.5), "label is int32, it was exported for int64"),
+            (lambda call: call(X, LABEL, 0.5, return_dict=False), "return_dict is given"),
+            (lambda call: call(X.requires_grad_(False), LABEL, 1), "an argument is 1 where 0.5"),
+        ],
+    )
+    def test_another_call_runs_the_original_and_is_counted(
+        self, change: Any, reason: str, pipe: SimpleNamespace, artifacts: Path
+    ) -> None:
+        wanted = change(pipe.unet)
+        applied = bakeoff.apply(pipe, artifacts / "unet")
+        found = change(pipe.unet)
+        assert type(found) is type(wanted)
+        first, second = (one.sample if isinstance(one, Out) else one[0] for one in (found, wanted))
+        assert torch.equal(first, second)
+        (place,) = applied.report().places
+        assert (place.tuned, place.original) == (0, 1)
+        assert next(iter(place.reasons)).startswith(reason)
+        assert reason in str(applied.report())
+        applied.undo()
+        with (
+            bakeoff.apply(pipe, artifacts / "unet", strict=True),
+            pytest.raises(BakeoffError, match="does not fit") as no,
+        ):
+            change(pipe.unet)
+        assert no.value.code == "bad-input"
+
+    def test_an_error_of_the_caller_is_the_originals(self, pipe: SimpleNamespace, artifacts: Path) -> None:
+        bakeoff.apply(pipe, artifacts / "unet")
+        with pytest.raises(TypeError, match="missing 1 required positional argument: 'label'"):
+            pipe.unet(X)
+
+    def test_reasons_are_bounded(self, pipe: SimpleNamespace, artifacts: Path) -> None:
+        applied = bakeoff.apply(pipe, artifacts / "unet")
+        for scale in range(100):
+            pipe.unet(X, LABEL, scale / 7)
+        (place,) = applied.report().places
+        assert place.original == sum(place.reasons.values()) == 100
+        assert len(place.reasons) < 40
+
+    def test_where_a_gradient_is_needed_the_original_runs(self, pipe: SimpleNamespace, artifacts: Path) -> None:
+        applied = bakeoff.apply(pipe, artifacts / "unet")
+        wanting = X.clone().requires_grad_()
+        pipe.unet(wanting, LABEL, 0.5)
+        pipe.unet(wanting, LABEL, 0.5)
+        with torch.enable_grad():
+            pipe.unet(wanting, LABEL, 0.5).sample.sum().backward()
+            assert not pipe.unet(X, LABEL, 0.5).sample.requires_grad
+        assert wanting.grad is not None
+        with torch.inference_mode():
+            assert pipe.unet(X.clone(), LABEL, 0.5).sample.is_inference()
+        (place,) = applied.report().places
+        assert (place.tuned, place.original) == (3, 2)
+        assert "an input needs a gradient, which programs do not compute" in place.reasons
+
+    def test_a_module_in_training_or_with_changed_weights_runs_itself(
+        self, pipe: SimpleNamespace, artifacts: Path
+    ) -> None:
+        applied = bakeoff.apply(pipe, artifacts / "unet")
+        pipe.unet(X, LABEL, 0.5)
+        pipe.unet.train()(X, LABEL, 0.5)
+        pipe.unet.eval()
+        pipe.unet(X, LABEL, 0.5)
+        layer = pipe.unet.layer
+        pipe.unet.layer = torch.nn.Sequential(layer)  # as an adapter does
+        pipe.unet(X, LABEL, 0.5)
+        pipe.unet.layer = layer
+        pipe.unet(X, LABEL, 0.5)
+        pipe.unet.load_state_dict({name: 2 * tensor for name, tensor in pipe.unet.state_dict().items()})
+        found = pipe.unet(X, LABEL, 0.5)
+        assert torch.equal(found.sample, type(pipe.unet).forward(pipe.unet, X, LABEL, 0.5).sample)
+        (place,) = applied.report().places
+        assert place.tuned == 2
+        assert place.reasons == {
+            FIRST: 1,
+            "the module is in training mode": 1,
+            "the weights were changed since apply()": 2,
+        }
+
+    def test_a_wrong_program_is_found_out_in_its_first_call(self, pipe: SimpleNamespace, artifacts: Path) -> None:
+        pipe.unet = seeded(Denoiser, seed=7)
+        wanted = pipe.unet(X, LABEL, 0.5).sample
+        applied = bakeoff.apply(pipe, artifacts / "unet", any_weights=True)
+        for _ in range(3):
+            assert torch.equal(pipe.unet(X, LABEL, 0.5).sample, wanted)
+        (place,) = applied.report().places
+        assert place.tuned == 0
+        assert "sample differs from the original's by" in place.judged[0].refusal
+        applied.undo()
+        with bakeoff.apply(pipe, artifacts / "unet", any_weights=True, strict=True):
+            for _ in range(2):
+                with pytest.raises(BakeoffError, match="differs from the original's"):
+                    pipe.unet(X, LABEL, 0.5)
+
+    @pytest.mark.parametrize("backend", ["onnxruntime", "openvino"])
+    def test_other_formats(self, backend: str, tmp_path: Path) -> None:
+        pytest.importorskip(backend)
+        module = seeded(Coder)
+        write_artifact(module, tmp_path / "a", (X,), {"gain": 2.0}, names=("z",), method="decode", backend=backend)
+        wanted = module.decode(X, 2.0)  # type: ignore[operator]
+        applied = bakeoff.apply(module, tmp_path / "a", where={"a": "decode"})
+        kept = [module.decode(X * scale, 2.0) for scale in (1, 1, 0)]  # type: ignore[operator]
+        torch.testing.assert_close(kept[1]["picture"], wanted["picture"], rtol=1e-3, atol=1e-4)
+        assert not torch.equal(kept[1]["picture"], kept[2]["picture"]), "a later call writes to memory of its own"
+        assert applied.report().places[0].tuned == 2
+
+    def test_a_program_in_bf16_returns_the_callers_dtype(self, pipe: SimpleNamespace, tmp_path: Path) -> None:
+        write_artifact(seeded(Denoiser), tmp_path / "a", (X, LABEL, 0.5), dtype="bf16", limit=0.02, place="unet")
+        wanted = pipe.unet(X, LABEL, 0.5).sample
+        applied = bakeoff.apply(pipe, tmp_path / "a")
+        found = [pipe.unet(X, LABEL, 0.5).sample for _ in range(2)][1]
+        assert found.dtype == torch.float32
+        assert not torch.equal(found, wanted)
+        torch.testing.assert_close(found, wanted, rtol=0.05, atol=0.05)
+        with torch.autocast("cpu", torch.bfloat16):
+            assert type(pipe.unet).forward(pipe.unet, X, LABEL, 0.5).sample.dtype == torch.float32
+            pipe.unet(X, LABEL, 0.5)  # another kind of call, judged for itself
+        assert applied.report().places[0].reasons == {FIRST: 2}
+
+    def test_a_caller_in_bf16_of_a_program_in_fp32(self, pipe: SimpleNamespace, artifacts: Path) -> None:
+        pipe.unet.to(torch.bfloat16)
+        applied = bakeoff.apply(pipe, artifacts / "unet", any_weights=True)
+        found = [pipe.unet(X.bfloat16(), LABEL, 0.5).sample for _ in range(2)][1]
+        assert found.dtype == torch.bfloat16
+        assert applied.report().places[0].tuned == 1
+
+    def test_programs_for_two_shapes_at_one_place(self, pipe: SimpleNamespace, artifacts: Path) -> None:
+        one = write_artifact(seeded(Denoiser), artifacts / "one", (X[:1], LABEL[:1], 0.5), place="unet")
+        shutil.rmtree(artifacts / "one-work")
+        assert one.place == "unet"
+        applied = bakeoff.apply(pipe, artifacts)
+        for _ in range(2):
+            pipe.unet(X, LABEL, 0.5)
+            pipe.unet(X[:1], LABEL[:1], 0.5)
+        place = applied.report().places[0]
+        assert (place.artifacts, place.tuned) == (("one", "unet"), 2)
+        assert [one.artifact for one in place.judged] == ["one", "unet"]
+
+    def test_plain_tensors_where_a_manifest_does_not_say_how_it_is_called(self, tmp_path: Path) -> None:
+        class Plain(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.layer = torch.nn.Linear(8, 8)
+
+            def forward(self, x: torch.Tensor) -> tuple[torch.Tensor]:
+                return (self.layer(x),)
+
+        module = seeded(Plain)
+        write_artifact(module, tmp_path / "a", (X,), names=("x",))
+        change_program(tmp_path / "a", call=msgspec.UNSET, result=msgspec.UNSET)
+        applied = bakeoff.apply(module, tmp_path / "a")
+        for _ in range(2):
+            torch.testing.assert_close(module(X)[0], module.layer(X))  # type: ignore[operator]
+        assert applied.report().places[0].tuned == 1
+
+
+class TestState:
+    def test_a_cache_stays_the_callers(self, tmp_path: Path) -> None:
+        def empty() -> Cache:
+            return Cache(torch.zeros(1, 3, 8), torch.zeros(1, 3, 8))
+
+        frames = torch.randn(6, 1, 1, 8, generator=torch.Generator().manual_seed(2))
+        module = seeded(Attending)
+        write_artifact(module, tmp_path / "a", (frames[0],), {"past": empty()}, names=("x",))
+
+        def roll() -> list[Out]:
+            past, made = empty(), []
+            for frame in frames:
+                made.append(module(frame, past=past))
+                past = made[-1].present
+            return made
+
+        wanted = roll()
+        applied = bakeoff.apply(module, tmp_path / "a")
+        for found in (roll(), roll()):
+            for mine, theirs in zip(found, wanted, strict=True):
+                torch.testing.assert_close(mine.sample, theirs.sample)
+                assert type(mine.present) is Cache
+                assert theirs.present is not None
+                torch.testing.assert_close(mine.present.k, theirs.present.k)
+        assert applied.report().places[0].tuned == 11
+        past = empty()
+        module(frames[0], past=past)
+        assert not past.k.any()
+
+    def test_a_module_that_changes_the_callers_cache_is_not_replaced(self, tmp_path: Path) -> None:
+        module = seeded(lambda: Attending(in_place=True))
+        frame = torch.ones(1, 1, 8)
+        write_artifact(
+            module, tmp_path / "a", (frame,), {"past": Cache(torch.zeros(1, 3, 8), torch.zeros(1, 3, 8))}, names=("x",)
+        )
+        applied = bakeoff.apply(module, tmp_path / "a")
+        for _ in range(2):
+            past = Cache(torch.zeros(1, 3, 8), torch.zeros(1, 3, 8))
+            module(frame, past=past)
+            assert past.k.any()
+        assert applied.report().places[0].reasons == {"the original changes its arguments, which a program does not": 2}
+
+
+class TestObject:
+    def test_the_module_is_what_it_was(self, pipe: SimpleNamespace, artifacts: Path) -> None:
+        unet, keys, signature = pipe.unet, list(pipe.unet.state_dict()), inspect.signature(pipe.unet.forward)
+        bakeoff.apply(pipe, artifacts)
+        assert pipe.unet is unet
+        assert type(pipe.unet) is Denoiser
+        assert list(pipe.unet.state_dict()) == keys
+        assert (pipe.unet.config, pipe.unet.dtype) == ({"width": 8}, torch.float32)
+        assert inspect.signature(pipe.unet.forward) == signature
+        assert [name for name, _ in pipe.unet.named_modules()] == ["", "layer", "labels"]
+        seen = []
+        pipe.unet.register_forward_hook(lambda *_: seen.append(1))
+        pipe.unet(X, LABEL, 0.5)
+        pipe.unet(X, LABEL, 0.5)
+        assert seen == [1, 1], "hooks of the module still run"
+
+    def test_undo_restores_the_same_objects(self, pipe: SimpleNamespace, artifacts: Path) -> None:
+        def mine(*args: Any, **kwargs: Any) -> Any:
+            return type(pipe.vae).decode(pipe.vae, *args, **kwargs)
+
+        pipe.vae.decode = mine
+        before = (dict(vars(pipe)), dict(vars(pipe.unet)), dict(vars(pipe.vae)))
+        applied = bakeoff.apply(pipe, artifacts)
+        held = pipe.unet.forward
+        assert pipe.vae.decode is not mine
+        for _ in range(2):
+            applied.undo()
+            after = (vars(pipe), vars(pipe.unet), vars(pipe.vae))
+            for one, other in zip(before, after, strict=True):
+                assert one.keys() == other.keys()
+                assert all(other[name] is value for name, value in one.items())
+        assert held(X, LABEL, 0.5).sample is not None, "whoever kept the function gets the original"
+        for use in (applied.install, lambda: applied.compare(lambda: X)):
+            with pytest.raises(BakeoffError, match="after undo"):
+                use()  # type: ignore[operator]
+
+    def test_a_context_is_undone_at_its_end(self, pipe: SimpleNamespace, artifacts: Path) -> None:
+        applied = bakeoff.apply(pipe, artifacts)
+        assert "forward" in vars(pipe.unet)
+        with pytest.raises(ZeroDivisionError), applied:
+            raise ZeroDivisionError
+        assert "forward" not in vars(pipe.unet)
+        assert "decode" not in vars(pipe.vae)
+
+    def test_what_replaced_it_meanwhile_is_left(self, pipe: SimpleNamespace, artifacts: Path) -> None:
+        applied = bakeoff.apply(pipe, artifacts)
+        tuned = pipe.unet.forward
+        wrapper = pipe.unet.forward = lambda *args, **kwargs: tuned(*args, **kwargs)
+        with pytest.raises(BakeoffError, match=r"unet\.forward was replaced after apply"):
+            applied.undo()
+        assert pipe.unet.forward is wrapper
+        assert "decode" not in vars(pipe.vae)
+        pipe.unet(X, LABEL, 0.5)
+        assert applied.report().places[0].original == 0
+
+    def test_all_or_none(self, pipe: SimpleNamespace, artifacts: Path) -> None:
+        program = artifacts / "vae" / "call.pt2"
+        program.write_bytes(bytes(program.stat().st_size))
+        refused("bad-artifact", "call.pt2", "SHA-256", pipe=pipe, folder=artifacts)
+        assert "forward" not in vars(pipe.unet)
+
+    def test_the_object_may_be_the_module(self, artifacts: Path) -> None:
+        module = seeded(Denoiser)
+        for where in (None, {"unet": ""}):
+            rewrite(artifacts / "unet", place="")
+            with bakeoff.apply(module, artifacts / "unet", where=where) as applied:
+                for _ in range(2):
+                    module(X, LABEL, 0.5)
+                assert [(one.place, one.tuned) for one in applied.report().places] == [("Denoiser", 1)]
+
+    def test_a_compiled_module(self, pipe: SimpleNamespace, artifacts: Path) -> None:
+        pipe.unet = torch.compile(pipe.unet, backend="eager")
+        with bakeoff.apply(pipe, artifacts / "unet") as applied:
+            for _ in range(2):
+                pipe.unet(X, label=LABEL, scale=0.5)
+            assert applied.report().places[0].tuned == 1
+
+    def test_a_caller_that_is_exported_gets_the_original(self, pipe: SimpleNamespace, artifacts: Path) -> None:
+        wanted = pipe.unet(X, LABEL, 0.5).sample
+        with bakeoff.apply(pipe, artifacts / "unet") as applied:
+            program = torch.export.export(pipe.unet, (X, LABEL, 0.5), {"return_dict": False}).module()
+            compiled = torch.compile(lambda x: pipe.unet(x, LABEL, 0.5).sample, backend="eager", fullgraph=True)(X)
+            assert applied.report().places[0].original == 0
+        torch.testing.assert_close(program(X, LABEL, 0.5, return_dict=False)[0], wanted)
+        torch.testing.assert_close(compiled, wanted)
+
+    def test_a_tuned_module_is_not_copied_or_pickled(self, pipe: SimpleNamespace, artifacts: Path) -> None:
+        applied = bakeoff.apply(pipe, artifacts)
+        for use in (
+            lambda: copy.deepcopy(pipe),
+            lambda: pickle.dumps(pipe.unet),
+            lambda: torch.save(pipe.vae, io.BytesIO()),
+        ):
+            with pytest.raises(BakeoffError, match="undo"):
+                use()
+        applied.undo()
+        copy.deepcopy(pipe)
+
+
+class TestPlaces:
+    def test_the_place_is_found_by_the_weights(self, pipe: SimpleNamespace, artifacts: Path) -> None:
+        rewrite(artifacts / "unet", place="")
+        pipe.other, pipe.same = seeded(Denoiser, seed=3), pipe.unet
+        with bakeoff.apply(pipe, artifacts / "unet") as applied:
+            assert applied.report().places[0].place == "unet"
+        pipe.unet = pipe.same = torch.nn.ModuleDict({"deep": torch.nn.ModuleList([seeded(Denoiser)])})
+        with bakeoff.apply(pipe, artifacts / "unet") as applied:
+            assert applied.report().places[0].place == "unet.deep.0"
+        del pipe.unet, pipe.same
+        refused("other-weights", "none of vae, other has its weights", pipe=pipe, folder=artifacts / "unet")
+        pipe.a, pipe.b = seeded(Denoiser), seeded(Denoiser)
+        refused("bad-option", "a, b", 'where={"unet":"a"}', pipe=pipe, folder=artifacts / "unet")
+
+    def test_where_says_it(self, pipe: SimpleNamespace, artifacts: Path) -> None:
+        held = {"parts": [pipe.unet]}
+        with bakeoff.apply(held, artifacts, where={"unet": "parts.0", "vae": None}) as applied:
+            assert [one.place for one in applied.report().places] == ["parts.0"]
+        for where, code, says in (
+            (
+                {"unet": "unte"},
+                "unknown-name",
+                "SimpleNamespace has no 'unte' (of 'unte'); it has the modules unet, vae",
+            ),
+            ({"unet": "unet.layers"}, "unknown-name", "Denoiser has no 'layers' (of 'unet.layers')"),
+            ({"unet": "unet.__class__"}, "unknown-name", "has no '__class__'"),
+            ({"unet": "steps"}, "unknown-name", "'steps' is a int, neither a module nor a module's method"),
+            ({"unet": "vae"}, "other-weights", "vae has other weights than unet"),
+            ({"unte": "unet"}, "unknown-name", "where= names 'unte', which is no artifact"),
+        ):
+            refused(code, says, pipe=pipe, folder=artifacts, where=where)
+        assert "forward" not in vars(pipe.unet)
+
+    def test_other_weights_can_be_forced(self, pipe: SimpleNamespace, artifacts: Path) -> None:
+        pipe.unet.layer.weight[0, 0] += 1e-6
+        refused("other-weights", "unet has other weights", "any_weights=True", pipe=pipe, folder=artifacts)
+        with bakeoff.apply(pipe, artifacts, any_weights=True) as applied:
+            for _ in range(2):
+                pipe.unet(X, LABEL, 0.5)
+            assert applied.report().places[0].tuned == 1
+
+    def test_two_artifacts_for_the_same_calls(self, pipe: SimpleNamespace, artifacts: Path) -> None:
+        shutil.copytree(artifacts / "unet", artifacts / "unet2")
+        refused("bad-option", "unet and unet2 are both for unet", pipe=pipe, folder=artifacts)
+        with bakeoff.apply(pipe, artifacts, where={"unet2": None}):
+            refused("bad-option", "unet is tuned already", pipe=pipe, folder=artifacts / "unet")
+
+    def test_folders_that_are_none(self, pipe: SimpleNamespace, artifacts: Path, tmp_path: Path) -> None:
+        refused("bad-artifact", "no such folder", pipe=pipe, folder=tmp_path / "gone")
+        refused("bad-artifact", "holds no artifact", pipe=pipe, folder=tmp_path)
+        rewrite(artifacts / "unet", needs=(HostRequirement("cpu flags", "has", "sve9"),))
+        refused("host-mismatch", "another host", "sve9", pipe=pipe, folder=artifacts)
+
+    def test_a_call_that_the_module_does_not_take(self, pipe: SimpleNamespace, artifacts: Path) -> None:
+        program = manifest_of(artifacts / "unet").programs[0]
+        assert program.call
+        change_program(
+            artifacts / "unet", call=type(program.call)((), {"y": TensorLeaf("x"), "t": TensorLeaf("label")})
+        )
+        refused("bad-input", "the recorded call does not fit forward(", pipe=pipe, folder=artifacts / "unet")
+
+
+class TestHostile:
+    @pytest.fixture
+    def trap(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+        (tmp_path / "trap_of_a_manifest.py").write_text("raise SystemExit('imported')")
+        monkeypatch.syspath_prepend(str(tmp_path))
+        return "trap_of_a_manifest"
+
+    @pytest.mark.parametrize("name", ["system", "Out"])
+    def test_no_class_of_a_manifest_is_imported(
+        self, name: str, trap: str, pipe: SimpleNamespace, artifacts: Path
+    ) -> None:
+        fields = {"sample": TensorLeaf("sample"), "present": Constant(None)}
+        change_program(artifacts / "unet", result=Fields(f"{trap}:{name}", fields))
+        applied = bakeoff.apply(pipe, artifacts / "unet")
+        for _ in range(3):
+            assert type(pipe.unet(X, LABEL, 0.5)) is Out
+        assert trap not in sys.modules
+        assert applied.report().places[0].tuned == (2 if name == "Out" else 0), "a class of the live object is taken"
+
+    def test_no_function_is_called(self, pipe: SimpleNamespace, artifacts: Path) -> None:
+        change_program(artifacts / "unet", result=Fields("os:system", {"command": TensorLeaf("sample")}))
+        applied = bakeoff.apply(pipe, artifacts / "unet")
+        for _ in range(2):
+            assert type(pipe.unet(X, LABEL, 0.5)) is Out
+        assert applied.report().places[0].reasons == {"the original returns another structure than the recorded one": 2}
+
+    def test_a_class_among_the_arguments(self, trap: str, tmp_path: Path) -> None:
+        module = seeded(Attending)
+        past = Cache(torch.zeros(1, 3, 8), torch.zeros(1, 3, 8))
+        write_artifact(module, tmp_path / "a", (torch.ones(1, 1, 8),), {"past": past}, names=("x",))
+        program = manifest_of(tmp_path / "a").programs[0]
+        assert program.call
+        node = program.call.kwargs["past"]
+        assert isinstance(node, Fields)
+        kwargs = {"past": Fields(f"{trap}:Other", node.fields)}
+        change_program(tmp_path / "a", call=type(program.call)(program.call.args, kwargs))
+        applied = bakeoff.apply(module, tmp_path / "a")
+        module(torch.ones(1, 1, 8), past=past)
+        assert next(iter(applied.report().places[0].reasons)).startswith("an argument is a Cache where")
+        assert trap not in sys.modules
+
+    @pytest.mark.parametrize("place", ["__class__", "unet.__init__", "unet._modules", "unet.", ".", "a" * 300])
+    def test_a_place_that_is_none(self, place: str, pipe: SimpleNamespace, artifacts: Path) -> None:
+        rewrite(artifacts / "unet", place=place)
+        refused("unknown-name", pipe=pipe, folder=artifacts / "unet")
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"result": Items("tuple", (TensorLeaf("other"),))},
+            {"result": Items("tuple", (TensorLeaf("sample"), TensorLeaf("sample")))},
+            {"call": None},
+        ],
+        ids=["another output", "an output twice", "another input"],
+    )
+    def test_a_call_of_other_tensors_is_refused(
+        self, changes: dict[str, Any], pipe: SimpleNamespace, artifacts: Path
+    ) -> None:
+        program = manifest_of(artifacts / "unet").programs[0]
+        assert program.call
+        if "call" in changes:
+            changes = {"call": type(program.call)((TensorLeaf("x"), TensorLeaf("y")), {})}
+        change_program(artifacts / "unet", **changes)
+        refused("bad-artifact", MANIFEST, "with other tensors", pipe=pipe, folder=artifacts / "unet")
+
+
+def test_a_sample_holds_integers_as_they_are(artifacts: Path) -> None:
+    from bakeoff.export.sample import Reader
+
+    manifest = manifest_of(artifacts / "unet")
+    label = Reader(artifacts / "unet", manifest).inputs(0, "call", "cpu")["label"]
+    assert torch.equal(label, LABEL)
+    program = manifest.programs[0]
+    narrow = tuple(replace(port, dtype="int32") if port.name == "label" else port for port in program.inputs)
+    change_program(artifacts / "unet", inputs=narrow)
+    with pytest.raises(BakeoffError, match="label as int64, which does not fit int32"):
+        Reader(artifacts / "unet", manifest_of(artifacts / "unet")).inputs(0, "call", "cpu")
+
+
+def test_a_manifest_without_a_call_has_the_bytes_that_it_had(artifacts: Path) -> None:
+    manifest = manifest_of(artifacts / "unet")
+    plain = replace(
+        manifest,
+        place=msgspec.UNSET,
+        programs=tuple(replace(one, call=msgspec.UNSET, result=msgspec.UNSET) for one in manifest.programs),
+    )
+    assert not {b'"call":', b'"result":', b'"place":'} & set(encode(plain).split())
+    assert {b'"call":', b'"result":', b'"place":'} <= set(encode(manifest).split())

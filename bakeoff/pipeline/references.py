@@ -18,7 +18,7 @@ from bakeoff.record.source import component_hash, loop_hash
 from bakeoff.sweeps.references import References
 from bakeoff.sweeps.seal import changed_files, discard, read_seal, seal_folder
 
-_VERSION = 1
+_VERSION = 2
 """Of the files' format: another one makes them anew."""
 _STEADY = 2
 """Steady units of a reference: the second one takes all its state from the first."""

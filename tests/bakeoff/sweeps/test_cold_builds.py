@@ -17,7 +17,7 @@ pytestmark = pytest.mark.timeout(600)
 
 
 def request(*backends: str) -> Request:
-    return Request("toy", backends=backends, dtypes=("fp32",), device="cpu", policy=FAST)
+    return Request("toy", backends=backends, dtypes=("fp32",), device="cpu", threads=1, policy=FAST)
 
 
 def built(record: Record) -> tuple[str, str]:

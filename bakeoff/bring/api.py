@@ -146,13 +146,14 @@ def _importable(function: Any) -> str:
 
     One of a script's or notebook's own is called here instead: importing the script would run it again.
     """
-    module = sys.modules.get(getattr(function, "__module__", None) or "")
-    if not inspect.isfunction(function) or module is None or function.__module__ == "__main__":
+    if not inspect.isfunction(function) or function.__module__ == "__main__":
         return ""
-    file = inspect.unwrap(function).__code__.co_filename
-    if getattr(module, function.__name__, None) is not function or not file.endswith(".py"):
+    name, code = function.__name__, inspect.unwrap(function).__code__
+    module: Any = sys.modules.get(function.__module__)
+    file = getattr(module, "__file__", None)
+    if file is None or file != code.co_filename or getattr(module, name, None) is not function:
         return ""
-    return f"{Path(file).absolute()}:{function.__name__}" if getattr(module, "__file__", None) == file else ""
+    return f"{Path(file).absolute()}:{name}" if file.endswith(".py") else ""
 
 
 def _called(function: Any, said: Mapping[str, Any]) -> Any:

@@ -37,28 +37,14 @@ def run_command(arguments: Sequence[str]) -> Any:
     child and its workers have ended.
     """
     with tempfile.TemporaryFile() as output:
+        command = [*COMMAND, *arguments]
         try:
-            child = subprocess.Popen(
-                [*COMMAND, *arguments], stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.PIPE
-            )
+            child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.PIPE)
         except OSError as error:
-            text = f"{sys.executable} cannot be started: {error.strerror}; run bakeoff sweep in a shell instead"
+            text = f"{command[0]} cannot be started: {error.strerror}; run bakeoff sweep in a shell instead"
             raise BakeoffError(text, code="os-error") from error
-        last = ""
-        interrupted = False
-        assert child.stderr is not None
-        while True:
-            try:
-                for line in child.stderr:
-                    text = line.decode(errors="replace")
-                    last = text if text.startswith("bakeoff: ") else last
-                    _say(text)
-                child.wait()
-                break
-            except KeyboardInterrupt:
-                interrupted = True
-                with suppress(ProcessLookupError):
-                    child.send_signal(signal.SIGINT)  # one that it has from the terminal too is of no effect
+        with child:
+            last, interrupted = _wait(child)
         output.seek(0)
         content = output.read()
     if interrupted:
@@ -67,6 +53,23 @@ def run_command(arguments: Sequence[str]) -> Any:
         with suppress(ValueError):
             return json.loads(content)
     raise _error(last, child.returncode)
+
+
+def _wait(child: "subprocess.Popen[bytes]") -> tuple[str, bool]:
+    """Pass its stderr on until it has ended; returns the last line that is bakeoff's own, and whether Ctrl-C came."""
+    last, interrupted = "", False
+    assert child.stderr is not None
+    while True:
+        try:
+            for line in child.stderr:
+                text = line.decode(errors="replace")
+                last = text if text.startswith("bakeoff: ") else last
+                _say(text)
+            child.wait()
+            return last, interrupted
+        except KeyboardInterrupt:
+            interrupted = True
+            child.send_signal(signal.SIGINT)  # one that it has from the terminal too is of no effect
 
 
 def _say(text: str) -> None:

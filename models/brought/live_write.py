@@ -385,13 +385,15 @@ class _Graph:
         what = f"is a {kind.__module__}.{kind.__qualname__}".replace("builtins.", "")
         protocol = (kind.__reduce_ex__, kind.__reduce__)
         custom = protocol != (object.__reduce_ex__, object.__reduce__) or kind in copyreg.dispatch_table
-        if custom and not isinstance(value, OrderedDict):
+        by_attributes = isinstance(value, OrderedDict | types.SimpleNamespace)  # which have a protocol of their own
+        if custom and not by_attributes:
             return self._problem(path, what)
         args: Any
         state: Any
         try:
-            if isinstance(value, OrderedDict):
-                args, state, items, pairs = (), dict(vars(value)), None, value.items()
+            if by_attributes:
+                args, state, items = (), dict(vars(value)), None
+                pairs = value.items() if isinstance(value, OrderedDict) else None
             else:
                 maker, args, state, items, pairs = (*value.__reduce_ex__(4), None, None, None)[:5]
                 if maker is not copyreg.__newobj__:  # type: ignore[attr-defined]  # not in typeshed

@@ -40,8 +40,12 @@ def read_source(reference: str) -> tuple[Source, str, str]:
         path = _file(reference, reference)
         return Source("archive", str(path), "", _hash([("", path)]), here), _name(_preset(path.stem), reference), "pt2"
     folder = Path(reference).absolute()
-    files = [(path.name, path) for path in sorted(folder.iterdir()) if path.is_file()]
-    return Source("live", str(folder), "", _hash(files), here), _name(_preset(folder.name), reference), "live"
+    return Source("live", str(folder), "", content_hash(folder), here), _name(_preset(folder.name), reference), "live"
+
+
+def content_hash(folder: Path) -> str:
+    """Of the files of a live module's folder."""
+    return _hash([(path.name, path) for path in sorted(folder.iterdir()) if path.is_file()])
 
 
 def _file(typed: str, reference: str) -> Path:

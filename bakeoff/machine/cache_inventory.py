@@ -33,6 +33,7 @@ KINDS = (
     Kind("compiled", "compiler caches of each variant", large=True),
     Kind("references", "reference outputs, and eager's error", large=True, former_name="judges"),
     Kind("brought", "descriptions of models that users brought", large=True),
+    Kind("live", "modules that were swept from Python, with weights", large=True),
     Kind("logs", "output of the workers of each sweep", large=True),
     Kind("traces", "traces of profiles, memory snapshots and compilers' logs", large=True),
     Kind("work", "folders of workers; of a killed sweep until the next one starts", large=True),

@@ -9,6 +9,8 @@ from bakeoff.machine import host, paths
 from bakeoff.machine.build_cache import HOME
 from bakeoff.machine.gpus import VISIBLE
 
+IN_WORKER = "BAKEOFF_WORKER_FDS"
+"""Set in workers and in what they start: the descriptors that belong to the worker alone."""
 _KEPT_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "-1"}
 """Make glibc's malloc keep freed memory. By default it returns large blocks to the kernel at each free, and the next
 call pays for every page again: eager convolutions took up to twice as long, differently in each process. CUDA's caching

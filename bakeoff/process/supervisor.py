@@ -21,6 +21,7 @@ import msgspec
 
 from bakeoff.models.errors import BakeoffError, ErrorCode
 from bakeoff.process import guard
+from bakeoff.process.environment import IN_WORKER
 from bakeoff.process.gpu_memory import POLL_S, GpuMeter, GpuPeaks
 from bakeoff.process.jobs import Answer, Job
 from bakeoff.process.phases import Block
@@ -172,7 +173,7 @@ class LiveWorker:
             env={
                 **self._launch.environment,
                 "TMPDIR": str(self._work.temporary),
-                "BAKEOFF_WORKER_FDS": f"{events_write},{commands_read}",
+                IN_WORKER: f"{events_write},{commands_read}",
             },
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

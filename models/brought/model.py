@@ -30,3 +30,10 @@ class Model:
     an exported variant there."""
     tolerance_fp32: float | None = None
     """Relative L2 that an fp32 implementation may have; None: derived from eager's own error."""
+
+
+def call_of(value: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional and keyword arguments of what a user gives as inputs."""
+    if isinstance(value, Mapping):
+        return (), {str(name): part for name, part in value.items()}
+    return (tuple(value) if isinstance(value, tuple | list) else (value,)), {}

@@ -173,6 +173,8 @@ class TestClearing:
 
     @pytest.mark.parametrize("kind", [kind.name for kind in cache_inventory.KINDS])
     def test_one_kind(self, folder: Path, kind: str) -> None:
+        put(folder / "brought/net-live-1234/about.json", 10, days=5)
+        put(folder / "live/1234/net/live.json", 10, days=5)
         before = cache_inventory.read(folder)
         gone = {item.place for item in before if item.kind == kind}
         assert gone

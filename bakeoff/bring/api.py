@@ -1,0 +1,216 @@
+"""`bakeoff.sweep(module, inputs)`: a sweep of a module that exists in this process, from a script or a notebook.
+
+The module is written to the cache as data, and `bakeoff sweep` runs in a child process as if it had been typed: nothing
+is measured by a process that holds the user's libraries and memory.
+"""
+
+import inspect
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from bakeoff.bring.child import refuse_in_workers, run_command
+from bakeoff.bring.source import content_hash
+from bakeoff.bring.swept import Swept, read_swept
+from bakeoff.machine import paths
+from bakeoff.models.brought.model import Model, call_of
+from bakeoff.models.errors import BakeoffError
+
+Names = str | Sequence[str]
+
+
+def sweep(
+    module_or_factory: Any,
+    inputs: Any = None,
+    *,
+    sets: Mapping[str, Any] | None = None,
+    more: Sequence[Any] = (),
+    state: Mapping[str, str] | None = None,
+    keep_fp32: Sequence[str] = (),
+    hold: Sequence[str] = (),
+    tolerance_fp32: float | None = None,
+    name: str | None = None,
+    backends: Names = (),
+    dtype: Names = (),
+    device: str | None = None,
+    workload: Names = (),
+    suite: str = "default",
+    threads: int = 0,
+    seed: int = 0,
+    input_seed: int = 0,
+    processes: int = 1,
+    builds: int = 1,
+    deadline: float | None = None,
+    monitor: bool = False,
+    final: bool = True,
+    runs: str | Path | None = None,
+    note: str = "",
+    resume: bool = False,
+) -> Swept:
+    """Build, prove, check, time and record every variant of a module; returns the records and their table.
+
+    `module_or_factory` is a torch.nn.Module as it is to be measured (weights loaded, `eval()` called) with its `inputs`
+    (a dict of keyword arguments, a tuple or list of positional ones, or one tensor); or a `bakeoff.Model` that holds
+    both; or a function that returns either; or what `bakeoff sweep` takes, such as "mine.py:model" or "model.pt2". The
+    options up to `tolerance_fp32` are the fields of `bakeoff.Model`, the others those of `bakeoff sweep`; `name` is the
+    component's name in variants, by default the class's in lower case.
+
+    Progress is written to stderr. Ctrl-C stops the sweep, keeps what it has measured and raises KeyboardInterrupt. A
+    sweep that measured nothing returns as others do: `best` is None and the table has the reasons. Raises BakeoffError
+    as the command does, with its code; `cannot-travel` names what of a module or its inputs is no data.
+    """
+    refuse_in_workers()
+    said = {
+        "inputs": inputs,
+        "sets": dict(sets or {}),
+        "more": tuple(more),
+        "state": dict(state or {}),
+        "keep_fp32": tuple(keep_fp32),
+        "hold": tuple(hold),
+        "tolerance_fp32": tolerance_fp32,
+    }
+    given = {key: value for key, value in said.items() if value is not None and not _is_empty(value)}
+    reference = _reference(module_or_factory, given, name)
+    arguments = [
+        *_option("--backends", backends),
+        *_option("--dtype", dtype),
+        *_option("--workload", workload),
+        *_option("--device", device),
+        *("--suite", suite, "--threads", str(threads), "--seed", str(seed), "--input-seed", str(input_seed)),
+        *("--processes", str(processes), "--builds", str(builds)),
+        *_option("--deadline", deadline),
+        *_option("--runs", runs),
+        *_option("--note", note or None),
+        *(["--monitor"] if monitor else []),
+        *([] if final else ["--no-final"]),
+        *(["--resume"] if resume else []),
+    ]
+    summary = run_command(["sweep", reference, "--json", *arguments])
+    return read_swept(summary, paths.runs_folder(Path(runs) if runs else None))
+
+
+def _is_empty(value: Any) -> bool:
+    return isinstance(value, tuple | dict | str) and not value
+
+
+def _option(option: str, value: object) -> list[str]:
+    """An option once for each of its values; none where the value is None."""
+    if value is None:
+        return []
+    values = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+    return [text for one in values for text in (option, str(one))]
+
+
+def _reference(given: Any, said: dict[str, Any], name: str | None) -> str:
+    """What `bakeoff sweep` is told: a text or function as it is, a live module as the folder that it was written to."""
+    if isinstance(given, str | Path):
+        _refuse_facts(str(given), said, name)
+        return str(given)
+    if not _is_module(given) and not isinstance(given, Model):
+        function = _importable(given)
+        if function:
+            _refuse_facts(function, said, name)
+            return function
+        given = _called(given, said)
+    model = given if isinstance(given, Model) else Model(given)
+    model = replace(model, **said)
+    if not _is_module(model.module):
+        raise BakeoffError(
+            f"sweep was given a {type(model.module).__name__}; give a torch.nn.Module with its inputs, a function that "
+            "returns both, or a reference such as 'mine.py:model'",
+            code="bad-user-code",
+        )
+    return str(_written(model, name))
+
+
+def _is_module(value: Any) -> bool:
+    torch = sys.modules.get("torch")  # a module can exist only where torch was imported
+    return torch is not None and isinstance(value, torch.nn.Module)
+
+
+def _refuse_facts(what: str, said: Mapping[str, Any], name: str | None) -> None:
+    """Raise BakeoffError where facts are given beside a reference, which has its own."""
+    names = [*said, *(["name"] if name else [])]
+    if names:
+        text = f"{what} says its {', '.join(names)} itself; return bakeoff.Model(module, inputs, ...) from the function"
+        raise BakeoffError(text, code="bad-option")
+
+
+def _importable(function: Any) -> str:
+    """`FILE.py:NAME` of a function at the top of a file that can be imported; "" for any other value.
+
+    One of a script's or notebook's own is called here instead: importing the script would run it again.
+    """
+    if not inspect.isfunction(function) or function.__module__ == "__main__":
+        return ""
+    name, code = function.__name__, inspect.unwrap(function).__code__
+    module: Any = sys.modules.get(function.__module__)
+    file = getattr(module, "__file__", None)
+    if file is None or file != code.co_filename or getattr(module, name, None) is not function:
+        return ""
+    return f"{Path(file).absolute()}:{name}" if file.endswith(".py") else ""
+
+
+def _called(function: Any, said: Mapping[str, Any]) -> Any:
+    if not callable(function):
+        return function
+    if "inputs" in said or "sets" in said:
+        text = f"{getattr(function, '__name__', function)!s} was given with inputs; return (module, inputs) from it"
+        raise BakeoffError(text, code="bad-option")
+    made = function()
+    return Model(*made) if isinstance(made, tuple) and len(made) == 2 else made
+
+
+def _written(model: Model, name: str | None) -> Path:
+    """The folder of a live module in the cache: the same content has the same place, which `resume` needs."""
+    from bakeoff.models.brought.live_write import write_inputs, write_module  # import torch
+
+    calls = _calls(model)
+    own_name = re.sub(r"[^a-z0-9_-]+", "-", type(model.module).__name__.lower()).strip("-_")
+    cache = paths.ensure_writable(paths.cache_folder(), "caches") / "live"
+    cache.mkdir(exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(dir=cache, prefix=".writing-"))
+    try:
+        folder = temporary / (name or own_name or "module")
+        if folder.parent != temporary:
+            raise BakeoffError(f"'{name}' cannot be part of a variant's name; use ASCII letters", code="bad-option")
+        write_module(
+            model.module,
+            folder,
+            name=folder.name,
+            state=model.state,
+            keep_fp32=model.keep_fp32,
+            hold=model.hold,
+            tolerance_fp32=model.tolerance_fp32,
+        )
+        write_inputs(calls, folder)
+        place = cache / content_hash(folder) / folder.name
+        place.parent.mkdir(exist_ok=True)
+        if not place.exists():  # the same module may have been written before
+            folder.rename(place)
+        paths.mark_used(place.parent)
+        return place
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _calls(model: Model) -> dict[str, list[tuple[tuple[Any, ...], dict[str, Any]]]]:
+    if model.sets and model.inputs is not None:
+        raise BakeoffError("both inputs and sets are given; give one of them", code="bad-option")
+    if model.sets and model.more:
+        raise BakeoffError("both sets and more are given; give more with inputs alone", code="bad-option")
+    if not model.sets and model.inputs is None:
+        raise BakeoffError(
+            "no inputs are given; give what the module is called with, as in bakeoff.sweep(module, {'x': tensor})",
+            code="bad-option",
+        )
+    sets = dict(model.sets) or {"call": model.inputs}
+    found = {str(key): [call_of(value)] for key, value in sets.items()}
+    if model.more:
+        found["call"] += [call_of(value) for value in model.more]
+    return found

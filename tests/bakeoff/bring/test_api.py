@@ -1,0 +1,255 @@
+"""`bakeoff.sweep` from Python: what is handed to the command, and what comes back from it."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from records import record
+from torch import nn
+
+import bakeoff
+from bakeoff.bring import api, child
+from bakeoff.bring.swept import Swept
+from bakeoff.models.brought.live_read import read_facts, read_inputs, read_module
+from bakeoff.models.brought.model import Model
+from bakeoff.models.errors import BakeoffError
+from bakeoff.record.store import Stored, save
+
+X = torch.ones(2, 3)
+
+FAKE = """
+import json, os, signal, sys, time
+arguments = sys.argv[1:]
+print("progress", *arguments[:1], file=sys.stderr, flush=True)
+{body}
+"""
+
+
+@pytest.fixture
+def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The arguments of every command, which is not run."""
+    found: list[list[str]] = []
+
+    def run(arguments: list[str]) -> dict[str, Any]:
+        found.append(arguments)
+        return {"sweep": "s1", "records": [], "finals": []}
+
+    monkeypatch.setattr(api, "run_command", run)
+    return found
+
+
+def fake(monkeypatch: pytest.MonkeyPatch, folder: Path, body: str) -> None:
+    path = folder / "fake.py"
+    path.write_text(FAKE.format(body=body))
+    monkeypatch.setattr(child, "COMMAND", (sys.executable, str(path)))
+
+
+def net() -> tuple[nn.Module, Any]:
+    return nn.Linear(3, 2), {"input": X}
+
+
+class TestWhatIsSwept:
+    def test_a_live_module(self, commands: list[list[str]], tmp_path: Path) -> None:
+        module = nn.Linear(3, 2)
+        bakeoff.sweep(module, {"input": X}, state={"y": "x"}, keep_fp32=["t"], tolerance_fp32=0.1)
+        assert commands[0][:3] == ["sweep", commands[0][1], "--json"]
+        folder = Path(commands[0][1])
+        assert folder.name == "linear"
+        assert folder.parents[1] == tmp_path / "cache" / "live"
+        assert torch.equal(read_module(folder).weight, module.weight)  # type: ignore[arg-type]  # a Linear
+        ((args, kwargs),) = read_inputs(folder)["call"]
+        assert (args, list(kwargs)) == ((), ["input"])
+        facts = read_facts(folder)
+        assert (facts["state"], facts["keep_fp32"], facts["tolerance_fp32"]) == ({"y": "x"}, ("t",), 0.1)
+        assert [path.name[0] for path in (tmp_path / "cache" / "live").iterdir()] != ["."]
+
+    def test_the_same_content_has_the_same_place(self, commands: list[list[str]]) -> None:
+        module = nn.Linear(3, 2)
+        bakeoff.sweep(module, X)
+        bakeoff.sweep(module, X)
+        bakeoff.sweep(module, X + 1)
+        first, second, third = (arguments[1] for arguments in commands)
+        assert first == second != third
+
+    @pytest.mark.parametrize("inputs", [X, [X], (X,)])
+    def test_positional_inputs(self, inputs: Any, commands: list[list[str]]) -> None:
+        bakeoff.sweep(nn.Linear(3, 2), inputs, name="mine")
+        assert Path(commands[0][1]).name == "mine"
+        (((found,), kwargs),) = read_inputs(Path(commands[0][1]))["call"]
+        assert torch.equal(found, X)
+        assert kwargs == {}
+
+    def test_sets_and_further_calls(self, commands: list[list[str]]) -> None:
+        bakeoff.sweep(nn.Linear(3, 2), sets={"one": X[:1], "two": X})
+        bakeoff.sweep(nn.Linear(3, 2), X, more=[X + 1, X + 2])
+        assert list(read_inputs(Path(commands[0][1]))) == ["one", "two"]
+        assert len(read_inputs(Path(commands[1][1]))["call"]) == 3
+
+    def test_a_model_and_a_function_of_the_program(self, commands: list[list[str]]) -> None:
+        bakeoff.sweep(Model(nn.Linear(3, 2), X, hold=("input",)))
+        bakeoff.sweep(lambda: (nn.Linear(3, 2), X))
+        bakeoff.sweep(lambda: Model(nn.Linear(3, 2), X))
+        assert [Path(arguments[1]).name for arguments in commands] == ["linear"] * 3
+        assert read_facts(Path(commands[0][1]))["hold"] == ("input",)
+
+    def test_a_function_of_a_file_is_named(
+        self, commands: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "factory_of_a_test.py").write_text("def model():\n    raise RuntimeError('not called here')\n")
+        monkeypatch.syspath_prepend(str(tmp_path))
+        import factory_of_a_test  # type: ignore[import-not-found]  # written above
+
+        bakeoff.sweep(factory_of_a_test.model)
+        assert commands[0][1] == f"{tmp_path / 'factory_of_a_test.py'}:model"
+
+    def test_a_reference_is_handed_on(self, commands: list[list[str]]) -> None:
+        bakeoff.sweep("mine.py:model")
+        bakeoff.sweep(Path("model.pt2"))
+        assert [arguments[1] for arguments in commands] == ["mine.py:model", "model.pt2"]
+
+    def test_options_are_those_of_the_command(self, commands: list[list[str]], tmp_path: Path) -> None:
+        swept = bakeoff.sweep(
+            "model.pt2",
+            backends=["eager", "inductor[freezing]"],
+            dtype="fp32",
+            device="cpu",
+            runs=tmp_path / "r",
+            note="n",
+            final=False,
+            resume=True,
+            monitor=True,
+            deadline=9,
+        )
+        from typer.main import get_command
+
+        from bakeoff.cli.common import app
+        from bakeoff.cli.sweep import sweep as _  # noqa: F401  # registers the command
+
+        command = get_command(app).commands["sweep"]  # type: ignore[attr-defined]  # a group
+        parsed = command.make_context("sweep", commands[0][1:]).params
+        assert parsed["backends"] == ["eager", "inductor[freezing]"]
+        assert (parsed["dtype"], parsed["device"], parsed["runs"]) == (["fp32"], "cpu", str(tmp_path / "r"))
+        assert (parsed["note"], parsed["final"], parsed["resume"], parsed["monitor"]) == ("n", False, True, True)
+        assert (parsed["deadline"], parsed["as_json"]) == (9.0, True)
+        assert swept.folder == tmp_path / "r"
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("arguments", "options", "text"),
+        [
+            ((nn.Linear(3, 2),), {}, "no inputs are given"),
+            ((nn.Linear(3, 2), X), {"sets": {"a": X}}, "both inputs and sets"),
+            ((nn.Linear(3, 2),), {"sets": {"a": X}, "more": [X]}, "both sets and more"),
+            ((3, X), {}, "sweep was given a int"),
+            ((lambda: 3,), {}, "sweep was given a int"),
+            ((lambda: net(), X), {}, "return (module, inputs) from it"),
+            (("mine.py:model", X), {}, "says its inputs itself"),
+            (("mine.py:model",), {"name": "other"}, "says its name itself"),
+            ((nn.Linear(3, 2), X), {"name": "../up"}, "cannot be part of a variant's name"),
+        ],
+    )
+    def test_what_does_not_fit(
+        self, arguments: Any, options: Any, text: str, commands: list[list[str]], tmp_path: Path
+    ) -> None:
+        with pytest.raises(BakeoffError) as caught:
+            bakeoff.sweep(*arguments, **options)
+        assert text in str(caught.value)
+        assert commands == []
+        assert not list((tmp_path / "cache").glob("live/*"))
+
+    def test_what_cannot_travel(self, commands: list[list[str]], tmp_path: Path) -> None:
+        module = nn.Linear(3, 2)
+        module.act = lambda x: x  # type: ignore[assignment]
+        with pytest.raises(BakeoffError, match="act is a lambda") as caught:
+            bakeoff.sweep(module, X)
+        assert caught.value.code == "cannot-travel"
+        assert commands == []
+        assert not list((tmp_path / "cache" / "live").iterdir())
+
+    def test_in_a_worker(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("BAKEOFF_WORKER_FDS", "3,4")
+        with pytest.raises(BakeoffError, match='if __name__ == "__main__"'):
+            bakeoff.sweep(nn.Linear(3, 2), X)
+
+
+class TestTheChild:
+    def test_progress_comes_through_and_json_is_read(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        fake(monkeypatch, tmp_path, 'print(json.dumps({"sweep": "s", "arguments": arguments}))')
+        assert child.run_command(["sweep", "x"]) == {"sweep": "s", "arguments": ["sweep", "x"]}
+        assert capsys.readouterr() == ("", "progress sweep\n")
+
+    def test_its_error_is_raised(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        body = "print('bakeoff: no backend [x]; known: [y] [unknown-name]', file=sys.stderr); sys.exit(2)"
+        fake(monkeypatch, tmp_path, body)
+        with pytest.raises(BakeoffError) as caught:
+            child.run_command(["sweep"])
+        assert (str(caught.value), caught.value.code) == ("no backend [x]; known: [y]", "unknown-name")
+
+    @pytest.mark.parametrize(
+        ("body", "text"),
+        [("os.kill(os.getpid(), 9)", "was ended by SIGKILL"), ("sys.exit(7)", "exit code 7"), ("", "exit code 0")],
+    )
+    def test_an_end_without_a_word(self, body: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        fake(monkeypatch, tmp_path, body)
+        with pytest.raises(BakeoffError, match=text) as caught:
+            child.run_command(["sweep"])
+        assert caught.value.code == "worker-failed"
+
+    def test_ctrl_c_waits_for_its_end(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        done = tmp_path / "done"
+        body = (
+            "try:\n    open('started', 'w').close(); time.sleep(60)\nexcept KeyboardInterrupt:\n"
+            f"    time.sleep(0.3); open({str(done)!r}, 'w').close()\nsys.exit(130)"
+        )
+        monkeypatch.chdir(tmp_path)
+        fake(monkeypatch, tmp_path, body)
+
+        def press() -> None:
+            while not (tmp_path / "started").exists():
+                time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        thread = threading.Thread(target=press)
+        thread.start()
+        with pytest.raises(KeyboardInterrupt, match="resume=True"):
+            child.run_command(["sweep"])
+        thread.join()
+        assert done.exists()
+
+
+class TestSwept:
+    def test_records_table_and_best(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        runs = tmp_path / "runs"
+        first = save(runs, record(samples_ms=[1.0, 2.0, 3.0]))
+        fake(monkeypatch, tmp_path, f'print(json.dumps({{"sweep": "s", "records": ["{first}"], "finals": []}}))')
+        swept = bakeoff.sweep("model.pt2")
+        assert [entry.id for entry in swept.stored] == [first]
+        assert swept.records[0].variant == record().variant
+        assert swept.best is not None
+        assert swept.best.variant == record().variant
+        assert str(record().variant.backend) in swept.table()
+        assert str(swept) == swept.table()
+
+    def test_html_is_escaped(self, tmp_path: Path) -> None:
+        swept = Swept("s", tmp_path, (Stored("id", record(status="failed", reason="<script>&\x1b[2J")),))
+        assert "<script>" not in swept._repr_html_()
+        assert "&lt;script&gt;&amp;" in swept._repr_html_()
+        assert "\x1b" not in str(swept)
+        assert swept.best is None
+
+    def test_nothing_is_imported_by_asking_for_it(self) -> None:
+        code = (
+            "import sys, bakeoff; bakeoff.sweep; print([one for one in ('torch', 'matplotlib') if one in sys.modules])"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert done.stdout == "[]\n"

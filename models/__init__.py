@@ -1,5 +1,8 @@
 """The components that can be compared, in the order reports print them. No torch is imported here."""
 
+from pathlib import Path
+
+from bakeoff.models.brought.spec import component_of
 from bakeoff.models.component import Component
 from bakeoff.models.lookup import look_up
 
@@ -30,8 +33,12 @@ def component_module(reference: str) -> str:
 
 
 def resolve_component(reference: str) -> Component:
-    """The component that `reference` names: a present or former name, or a user's own `package.module:ATTRIBUTE`.
+    """The component that `reference` names: a present or former name, a user's own `package.module:ATTRIBUTE`, or the
+    absolute path of a brought model's description.
 
-    Raises BakeoffError when the name is unknown, the module cannot be imported, or the attribute is not a Component.
+    Raises BakeoffError when the name is unknown, the module cannot be imported, the attribute is not a Component, or
+    the folder holds no description.
     """
+    if reference.startswith("/"):
+        return component_of(Path(reference))
     return look_up(current_name(reference), _TABLE, Component, "SPEC")

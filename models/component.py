@@ -12,8 +12,9 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from bakeoff.models.errors import BakeoffError
 
-Draw = Literal["normal", "uniform", "binary"] | tuple[float, ...]
-"""How values are drawn: N(0, 1), U[0, 1), fair 0/1, or one of the given values with equal chance."""
+Draw = Literal["normal", "uniform", "binary", "given"] | tuple[float, ...]
+"""How values are drawn: N(0, 1), U[0, 1), fair 0/1, as a brought model's inputs were given, or one of
+these values with equal chance."""
 Signal = Literal["", "picture", "audio"]
 Layer = Literal["linear", "conv1d", "conv2d", "conv3d", "attention"]
 """Kinds of layers, by torch.nn's classes, and torch's attention function: what quantisers and attention kernels can do
@@ -48,10 +49,20 @@ class TensorSpec:
     With t and mouse rounded to bf16 the relative RMS error of the world model is 0.42 instead of 0.01."""
     signal: Signal = ""
     """Pictures are also compared by PSNR, audio by SNR."""
+    dtype: str = ""
+    """torch's name of a dtype that no variant changes, such as int64 or bool; "": the variant's own."""
+    held: bool = False
+    """Its values belong to the workload: every set of inputs has them, and no check changes them."""
 
     @property
     def elements(self) -> int:
         return prod(self.shape)
+
+    def element_bytes(self, usual: float) -> float:
+        """Bytes of an element where one that follows the variant's dtype has `usual`."""
+        if self.dtype:
+            return 1 if self.dtype == "bool" else int("".join(filter(str.isdigit, self.dtype))) / 8
+        return max(4.0, usual) if self.keep_fp32 else usual
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +98,9 @@ class Workload:
         """Least memory traffic of a call: weights, inputs and outputs, each moved once.
 
         `weight_bytes` is the size of a parameter, `element_bytes` that of an element of an input or output. A tensor
-        that stays fp32 counts at least four bytes an element.
+        that stays fp32 counts at least four bytes an element, one with a dtype of its own that dtype's.
         """
-        tensors = sum(
-            spec.elements * (max(4.0, element_bytes) if spec.keep_fp32 else element_bytes)
-            for spec in self.inputs + self.outputs
-        )
+        tensors = sum(spec.elements * spec.element_bytes(element_bytes) for spec in self.inputs + self.outputs)
         return round(self.work.weight_elements * weight_bytes + tensors)
 
 
@@ -168,10 +176,16 @@ class Component:
     """Relative L2 error that an fp32 implementation may have."""
     network: str
     """Module that holds `build(config, workload, batch) -> torch.nn.Module`; needs torch."""
+    folder: str = ""
+    """Of a brought model: its description. `network` then holds `open_network(folder)`."""
+    source_hash: str = ""
+    """Of a brought model: hash of what decides its outputs. Of any other its files are hashed."""
     layers: tuple[Layer, ...] = ()
     """Kinds of layers in its modules; a sweep leaves out default options of backends that need another kind."""
     stream: Callable[[Any, str], Stream | None] = _no_stream
     """(config, workload name) to the stream that the workload is called in; None: calls share no state."""
+    fp64: bool = True
+    """Its modules can compute in fp64. Where they cannot, references are fp32, and their records say so."""
     golden: str = ""
     """Module that holds `replay(about, weights, inputs) -> outputs` for golden files; needs torch."""
     golden_names: tuple[str, ...] = ()
@@ -190,8 +204,9 @@ class Component:
         raise BakeoffError(f"{self.name} has no preset '{name}'; it has {known}", code="unknown-name")
 
     def network_module(self) -> Any:
-        """Import the module that needs torch. To be called in workers only."""
-        return import_module(self.network)
+        """What builds the module, and needs torch. To be called in workers only."""
+        module = import_module(self.network)
+        return module.open_network(self.folder) if self.folder else module
 
 
 def require_positive_integers(config: Any, component: str) -> None:

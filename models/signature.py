@@ -102,6 +102,15 @@ def describe(value: Any, name: str, is_tensor: Callable[[Any], bool]) -> Node:
     )
 
 
+def describe_output(value: Any, is_tensor: Callable[[Any], bool]) -> Node:
+    """The tree of what a call returned. Its tensors are called `output`, `output.0`, or by the names of its fields."""
+    fields = value if type(value) is dict else _fields(value)
+    if fields is None:
+        return describe(value, "output", is_tensor)
+    parts = {str(key): describe(part, str(key), is_tensor) for key, part in fields.items()}
+    return Entries(parts) if type(value) is dict else Fields(_path_of(type(value), "output"), parts)
+
+
 def leaves(node: Node) -> Iterator[str]:
     """The names of all tensors of a tree, in order."""
     if isinstance(node, TensorLeaf):

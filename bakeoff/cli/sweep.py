@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
 @app.command()
 def sweep(
-    component: Annotated[str, typer.Argument(help="A name that `bakeoff list` prints, or package.module:SPEC.")],
+    component: Annotated[
+        str, typer.Argument(help="A name that `bakeoff list` prints, mine.py:model, model.pt2, or package.module:SPEC.")
+    ],
     preset: Annotated[list[str] | None, typer.Option(help="Presets, comma-separated.")] = None,
     workload: Annotated[list[str] | None, typer.Option(help="Workloads, comma-separated.")] = None,
     backends: Annotated[list[str] | None, typer.Option(help="As in eager,inductor[freezing],a+b.")] = None,
@@ -59,6 +61,7 @@ def sweep(
 
     from rich.console import Console
 
+    from bakeoff.bring.bring import bring
     from bakeoff.cli.pages import update_pages, update_plots
     from bakeoff.machine import paths
     from bakeoff.plan.dry_run import estimate
@@ -78,6 +81,8 @@ def sweep(
         raise BakeoffError(f"no suite '{suite}'; known: default, full", "unknown-name")
     if ":" in component or any(":" in name for name in backends or []):
         sys.path.insert(0, str(Path.cwd()))
+    with TerminalProgress(Console(stderr=True)) as progress:
+        component = bring(component, seed, threads, progress)
     request = Request(
         component=component,
         presets=names("--preset", preset),

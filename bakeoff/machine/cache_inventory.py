@@ -32,6 +32,7 @@ class Kind:
 KINDS = (
     Kind("compiled", "compiler caches of each variant", large=True),
     Kind("references", "reference outputs, and eager's error", large=True, former_name="judges"),
+    Kind("brought", "descriptions of models that users brought", large=True),
     Kind("logs", "output of the workers of each sweep", large=True),
     Kind("traces", "traces of profiles, memory snapshots and compilers' logs", large=True),
     Kind("work", "folders of workers; of a killed sweep until the next one starts", large=True),

@@ -9,6 +9,7 @@ from bakeoff.models import resolve_component
 from bakeoff.models.component import Component
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.types import DTYPES
+from bakeoff.plan.brought import brought_reference
 from bakeoff.plan.checkpoint import checkpoint_hash
 from bakeoff.plan.request import Request, Settings, check_request
 from bakeoff.plan.rows import Row, Target, rows_of
@@ -32,6 +33,8 @@ class Plan:
 
 def make_plan(request: Request) -> Plan:
     """Resolve a request. Raises BakeoffError for any name, size or combination of them that does not exist."""
+    preset = request.presets[0] if len(request.presets) == 1 else ""
+    request = replace(request, component=brought_reference(request.component, preset))
     component = resolve_component(request.component)
     settings = check_request(request)
     chosen = compositions(request, component, settings.device)

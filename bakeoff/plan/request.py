@@ -48,8 +48,8 @@ class Request:
 
     @property
     def user_code(self) -> bool:
-        """Whether the component or a backend is a user's own `package.module:ATTRIBUTE`."""
-        return any(":" in reference for reference in (self.component, *self.backends))
+        """Whether the component or a backend is a user's own: `package.module:ATTRIBUTE`, or a brought model."""
+        return any(":" in reference or reference.startswith("/") for reference in (self.component, *self.backends))
 
 
 @dataclass(frozen=True, slots=True)

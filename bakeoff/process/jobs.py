@@ -6,6 +6,7 @@ from typing import Any
 from bakeoff.backends.format import Written
 from bakeoff.export.manifest import Checked, Program, Sample
 from bakeoff.machine.floors import Ceiling
+from bakeoff.models.brought.about import Source
 from bakeoff.models.component import Quantisation, Stream
 from bakeoff.models.errors import ErrorCode
 from bakeoff.models.types import Device, Dtype
@@ -40,6 +41,25 @@ class BackendStep:
     backend: str
     """Name in the table or package.module:BACKEND."""
     options: dict[str, OptionValue]
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeJob:
+    """Run a brought model and write what it is into `folder`."""
+
+    source: Source
+    name: str
+    preset: str
+    seed: int
+    threads: int
+    folder: str
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeResult:
+    """The files of the job are written."""
+
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,7 +372,8 @@ class Answer:
 
 
 Job = (
-    ReferenceJob
+    DescribeJob
+    | ReferenceJob
     | MeasureJob
     | TraceJob
     | CompareJob

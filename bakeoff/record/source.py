@@ -46,7 +46,10 @@ def component_hash(reference: str) -> str:
 
     Raises BakeoffError when a module cannot be found.
     """
-    network = resolve_component(reference).network
+    component = resolve_component(reference)
+    if component.folder:
+        return component.source_hash
+    network = component.network
     return _hash(_closure([network, component_module(reference), *_DRAWN_BY], "bakeoff.models"))
 
 
@@ -87,14 +90,17 @@ def _closure(modules: Iterable[str], shared: str) -> Iterator[tuple[str, Path]]:
         if module in found:
             continue
         path = found[module] = _module_file(module)
-        for imported in _imports(path, module):
+        for imported in imports(path, module):
             if imported.startswith(tuple(f"{package}." for package in (shared, *filter(None, own)))):
                 waiting += [imported] if _exists(imported) else []
     return iter([(module.replace(".", "/"), path) for module, path in sorted(found.items())])
 
 
-def _imports(path: Path, module: str) -> Iterator[str]:
-    """Names of modules, or of attributes in them, that a file imports anywhere, in functions too."""
+def imports(path: Path, module: str) -> Iterator[str]:
+    """Names of modules, or of attributes in them, that a file imports anywhere, in functions too.
+
+    `module` is the file's own name, which relative imports start from. Raises SyntaxError for a file that is no Python.
+    """
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
     for node in ast.walk(ast.parse(path.read_bytes())):
         if isinstance(node, ast.Import):

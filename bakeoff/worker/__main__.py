@@ -24,6 +24,7 @@ from bakeoff.process.jobs import (
     CeilingsJob,
     ClockJob,
     CompareJob,
+    DescribeJob,
     GoldenJob,
     InspectJob,
     Job,
@@ -72,6 +73,11 @@ def _do(job: Job, report: Reporter) -> Any:
 
             _limit_memory(job.measure.subject.device)
             return trace_build(job, report)
+        case DescribeJob():
+            from bakeoff.worker.brought.describe import describe_model
+
+            _limit_memory("cpu")
+            return describe_model(job, report)
         case ReferenceJob():
             from bakeoff.worker.reference.make import make_reference
 

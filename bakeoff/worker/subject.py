@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -35,6 +35,37 @@ class LoadedSubject:
     """Fingerprint of the fp32 weights."""
     sets: tuple[dict[str, Tensor], ...]
     """Sets of inputs by name; timed calls take them in turn."""
+    source: "InputSource"
+    """Where other inputs come from."""
+
+
+class InputSource(Protocol):
+    """Makes inputs of a workload, in fp32 or a dtype of their own, on the CPU."""
+
+    def judged(self, seed: int, index: int) -> dict[str, Tensor]:
+        """Set `index` of the inputs that engines are judged and timed on."""
+
+    def calibration(self, seed: str) -> dict[str, Tensor]:
+        """Inputs that no engine is judged on."""
+
+    def one(self, spec: TensorSpec, key: str) -> Tensor:
+        """One input, or a part of it where the spec's shape is smaller; depends on the spec and `key` only."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnInputs:
+    """Inputs that are drawn as the workload's specs say."""
+
+    workload: Workload
+
+    def judged(self, seed: int, index: int) -> dict[str, Tensor]:
+        return {spec.name: draw(spec, f"{seed}:{index}:{spec.name}") for spec in self.workload.inputs}
+
+    def calibration(self, seed: str) -> dict[str, Tensor]:
+        return {spec.name: draw(spec, f"{seed}:{spec.name}") for spec in self.workload.inputs}
+
+    def one(self, spec: TensorSpec, key: str) -> Tensor:
+        return draw(spec, key)
 
 
 def set_count(workload: Workload) -> int:
@@ -48,13 +79,26 @@ def changed_set_count(workload: Workload) -> int:
 
 
 def changed_inputs(loaded: LoadedSubject, index: int) -> dict[str, Tensor]:
-    """The fp32 values of set `index` with every second one a sixteenth smaller: enough to change it in bf16.
+    """The fp32 values of set `index` with every second one a sixteenth smaller: enough to change it in bf16."""
+    return altered(loaded.workload, loaded.sets[index], CHANGE)
 
-    Not every one, because a module that normalises its input gives the same outputs for all values made smaller alike.
+
+def altered(workload: Workload, values: Mapping[str, Tensor], scale: float) -> dict[str, Tensor]:
+    """Copies of a set of inputs with every second value scaled, but of those that the workload holds.
+
+    Not every value, because a module that normalises its input gives the same outputs for all values scaled alike. A
+    value of an integer or boolean input is replaced by another one of the same tensor, since scaled indices may be out
+    of range; another scale takes another one.
     """
-    changed = {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in loaded.sets[index].items()}
-    for tensor in changed.values():
-        tensor.view(-1)[::2] *= CHANGE
+    changed = {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in values.items()}
+    for spec in workload.inputs:
+        flat = changed[spec.name].view(-1)
+        if spec.held:
+            continue
+        if flat.is_floating_point():
+            flat[::2] *= scale
+        else:
+            flat[::2] = flat.roll(round(128 * abs(1 - scale)))[::2]
     return changed
 
 
@@ -70,14 +114,20 @@ def load_subject(subject: Subject) -> LoadedSubject:
         config = adapt_config(config, component, path)
     workload = component.workload(config, subject.workload, subject.batch)
     network = component.network_module()
-    module = build_module(lambda: network.build(config, subject.workload, subject.batch), subject.weight_seed)
-    module.requires_grad_(False)
-    if path is None:
-        randomize(module, subject.weight_seed, getattr(network, "initial_std", None))
+    source: InputSource = DrawnInputs(workload)
+    if component.folder:
+        module, weights = network.build(config, subject.workload, subject.batch), network.about.weights
+        source = network.inputs(workload)
     else:
-        load_checkpoint(path, module, component)
-    sets = tuple(_draw_set(workload, subject.input_seed, index) for index in range(set_count(workload)))
-    return LoadedSubject(component, config, workload, module, fingerprint(module), sets)
+        module = build_module(lambda: network.build(config, subject.workload, subject.batch), subject.weight_seed)
+        module.requires_grad_(False)
+        if path is None:
+            randomize(module, subject.weight_seed, getattr(network, "initial_std", None))
+        else:
+            load_checkpoint(path, module, component)
+        weights = fingerprint(module)
+    sets = tuple(source.judged(subject.input_seed, index) for index in range(set_count(workload)))
+    return LoadedSubject(component, config, workload, module, weights, sets, source)
 
 
 def build_module(build: Callable[[], nn.Module], seed: int) -> nn.Module:
@@ -115,10 +165,6 @@ def _constants(layer: nn.Module) -> list[Tensor]:
     return [*layer.buffers(recurse=False), *tensors]
 
 
-def _draw_set(workload: Workload, seed: int, index: int) -> dict[str, Tensor]:
-    return {spec.name: draw(spec, f"{seed}:{index}:{spec.name}") for spec in workload.inputs}
-
-
 def draw(spec: TensorSpec, key: str) -> Tensor:
     """A benchmark input in fp32; depends on its spec and `key` only."""
     generator = torch.Generator().manual_seed(int.from_bytes(hashlib.sha256(key.encode()).digest()[:7]))
@@ -132,9 +178,8 @@ def draw(spec: TensorSpec, key: str) -> Tensor:
 
 
 def drawn_inputs(loaded: LoadedSubject, seed: str, dtype: str, device: str) -> dict[str, Tensor]:
-    """Inputs of the workload drawn with another seed, in a variant's dtype and on its device."""
-    drawn = {spec.name: draw(spec, f"{seed}:{spec.name}") for spec in loaded.workload.inputs}
-    return cast_inputs(loaded.workload, drawn, dtype, device)
+    """Other inputs of the workload, in a variant's dtype and on its device."""
+    return cast_inputs(loaded.workload, loaded.source.calibration(seed), dtype, device)
 
 
 def cast_subject(loaded: LoadedSubject, dtype: str, device: str) -> tuple[dict[str, Tensor], ...]:
@@ -149,7 +194,9 @@ def cast_inputs(workload: Workload, inputs: Mapping[str, Tensor], dtype: str, de
 
 
 def cast_input(spec: TensorSpec, value: Tensor, dtype: str, device: str) -> Tensor:
-    """A copy of one input in a variant's dtype and on its device."""
+    """A copy of one input in a variant's dtype, or its own, and on the variant's device."""
+    if spec.dtype:
+        return value.to(device=device, copy=True)
     target = TORCH_DTYPES[dtype]
     kept = torch.promote_types(target, torch.float32) if spec.keep_fp32 else target
     return value.to(device=device, dtype=kept, copy=True)

@@ -28,6 +28,8 @@ class Source(msgspec.Struct, frozen=True):
     """Name in the Python file."""
     hash: str = ""
     """Of the content: the file and what it imports of its own folder, the archive, or the live module's files."""
+    working_folder: str = ""
+    """Where the command ran, and the factory runs: paths in it are relative to that folder."""
 
 
 class InputSet(msgspec.Struct, frozen=True):
@@ -55,11 +57,15 @@ class About(msgspec.Struct, frozen=True):
     source: Source
     weights: str
     """Fingerprint of the parameters and buffers; a worker that finds others refuses to measure."""
+    seed: int
+    """Of torch's global generator when the factory ran."""
     given: str
     """Hash of the given inputs' values."""
     parameters: int
     layers: tuple[Layer, ...]
     tolerance_fp32: float
+    fp64: bool
+    """It can compute in fp64, so that references are in fp64."""
     sets: tuple[InputSet, ...]
     state: dict[str, str]
     notes: tuple[str, ...] = ()

@@ -1,6 +1,6 @@
 """What a factory returns when it has more to say than a module and its inputs."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,9 @@ class Model:
     """A dict (keyword arguments), a tuple or list (positional ones), or one tensor. None where `sets` are given."""
     sets: Mapping[str, Any] = field(default_factory=dict)
     """Several named sets of inputs, each as `inputs` is; each becomes a workload."""
+    more: Sequence[Any] = ()
+    """Further calls' inputs, each as `inputs` is, with the same shapes: half of all calls are for judging, the rest for
+    calibration. Where there is one call alone, others are drawn from its values."""
     state: Mapping[str, str] = field(default_factory=dict)
     """Output name to the name of the input that it becomes in the next call."""
     keep_fp32: tuple[str, ...] = ()

@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 
 from bakeoff.backends.backend import Call, Engine, Outputs
+from bakeoff.models.component import Workload
 from bakeoff.record.schema import Finding, new_finding
 from bakeoff.worker.checks.changed_inputs import ChangeableInputs, write
 from bakeoff.worker.checks.outputs import copied, same
 from bakeoff.worker.clocks.clock import TimingConfig, time_call
-from bakeoff.worker.subject import synchronise
+from bakeoff.worker.subject import altered, synchronise
 
 _ROUNDS = 4
 _SLOW_ROUNDS, _FAST_HOT_ROUNDS = 2, 8
@@ -135,6 +136,7 @@ class FreshInputsResult:
 
 def call_with_fresh_inputs(
     engine: Engine,
+    workload: Workload,
     sets: Sequence[Mapping[str, Tensor]],
     config: TimingConfig,
     changeable: Sequence[ChangeableInputs] = (),
@@ -146,15 +148,16 @@ def call_with_fresh_inputs(
     again. `changeable` says how values of a binding are changed. Overwrites `sets[0]`, so nothing that needs its
     values may follow.
     """
-    result = _try(engine, sets, config, changeable, 0)
+    result = _try(engine, workload, sets, config, changeable, 0)
     if result.problem_of_times() is None:
         return result
     del result  # with its outputs
-    return _try(engine, sets, config, changeable, 1)
+    return _try(engine, workload, sets, config, changeable, 1)
 
 
 def _try(
     engine: Engine,
+    workload: Workload,
     sets: Sequence[Mapping[str, Tensor]],
     config: TimingConfig,
     changeable: Sequence[ChangeableInputs],
@@ -169,7 +172,7 @@ def _try(
     known, fresh = [], []
     for step in steps:
         known.append(_rebound(bind, tensors, values, config, outputs)[0])
-        fresh.append(_rebound(bind, tensors, _scaled(values, 1 - step), config, outputs)[0])
+        fresh.append(_rebound(bind, tensors, altered(workload, values, 1 - step), config, outputs)[0])
     hot: list[HotRound] = []
     hot_outputs: Outputs | None = None
     if changeable and changeable[0].rebind is None:
@@ -178,20 +181,12 @@ def _try(
         call, target = (bind(), tensors) if own else (entry.call, entry.tensors)
         count = _FAST_HOT_ROUNDS if first.again_ns < _FAST_NS else rounds
         steps = [(2 * (number + attempt * _FAST_HOT_ROUNDS) + 3) / 128 for number in range(count - 1)]
-        new_values = (_scaled(values, 1 + step) for step in steps)
+        new_values = (altered(workload, values, 1 + step) for step in steps)
         for changed in chain(new_values, [entry.changed]):
             hot_outputs = None  # the last round's, before another is made
             timed, hot_outputs = _hot_round(call, target, values, changed, config)
             hot.append(timed)
     return FreshInputsResult(outputs, tuple(known), tuple(fresh), tuple(hot), hot_outputs)
-
-
-def _scaled(values: Mapping[str, Tensor], scale: float) -> dict[str, Tensor]:
-    """The values with every second one scaled: a module that normalises its input ignores a change of all alike."""
-    changed = {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in values.items()}
-    for tensor in changed.values():
-        tensor.view(-1)[::2] *= scale
-    return changed
 
 
 def _hot_round(

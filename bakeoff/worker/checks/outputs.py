@@ -47,11 +47,13 @@ class OutputWatch:
     def check(self, index: int, outputs: object) -> None:
         """Check the outputs of a call on set `index`; a wrong number or type is left to the parity check."""
         self._calls += 1
-        tensors = [tensor for tensor in _tensors(outputs) if tensor.is_floating_point()]
+        tensors = list(_tensors(outputs))
         if self.problem is not None or len(tensors) != len(self._specs):
             return
-        norms = torch.stack([_norm(tensor) for tensor in tensors]).tolist()
-        for spec, norm, tensor in zip(self._specs, norms, tensors, strict=True):
+        named = zip(self._specs, tensors, strict=True)
+        floating = [(spec, tensor) for spec, tensor in named if not spec.dtype and tensor.is_floating_point()]
+        norms = torch.stack([_norm(tensor) for _, tensor in floating]).tolist() if floating else []
+        for (spec, tensor), norm in zip(floating, norms, strict=True):
             wanted, elements = self._expected[index][spec.name]
             limit = self._limits[spec.name]
             wrong = not math.isfinite(norm) or abs(norm - wanted) > (limit + _SLACK) * max(wanted, 1e-30)
@@ -128,6 +130,7 @@ def copied(outputs: Any) -> Any:
 
 def overwrite(outputs: object, kept: Sequence[Tensor] = ()) -> None:
     """Fill the tensors that a call returned with NaN, as a caller may: an engine that returns them again returns NaN.
+    Integer and boolean ones get the complement of each value.
 
     Tensors that share memory with `kept` (an output that is an input) or with themselves are not overwritten.
     """
@@ -135,5 +138,9 @@ def overwrite(outputs: object, kept: Sequence[Tensor] = ()) -> None:
         excluded = {tensor.untyped_storage().data_ptr() for tensor in kept}
         for tensor in _tensors(outputs):
             overlaps = any(stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape, strict=True))
-            if tensor.is_floating_point() and not overlaps and tensor.untyped_storage().data_ptr() not in excluded:
+            if overlaps or tensor.untyped_storage().data_ptr() in excluded:
+                continue
+            if tensor.is_floating_point():
                 tensor.fill_(math.nan)
+            elif not tensor.is_complex():
+                tensor.bitwise_not_()

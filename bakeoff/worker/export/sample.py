@@ -23,7 +23,7 @@ from bakeoff.worker.reference.error import difference, expected_dtype, limits
 from bakeoff.worker.reference.make import check_outputs
 from bakeoff.worker.reference.precision import Precision, reference_precision
 from bakeoff.worker.reporter import Report
-from bakeoff.worker.subject import LoadedSubject, cast_input, draw, load_subject
+from bakeoff.worker.subject import LoadedSubject, cast_input, load_subject
 from bakeoff.worker.torch_flags import TORCH_DTYPES, flags
 
 _MOST_FLOPS = {"cpu": 6e12, "cuda": 1e16}
@@ -114,12 +114,12 @@ def _draw(loaded_subjects: Mapping[str, LoadedSubject], stream: Stream | None, f
             shared = (name, spec.name) in carried  # programs that read the same state are given the same input
             if frame == 0 or not shared:
                 asked = f"{seed}:sample:{frame}:{'' if shared else name}:{spec.name}"
-                drawn[frame, name][spec.name] = draw(_block(spec), asked)
+                drawn[frame, name][spec.name] = loaded_subjects[name].source.one(_block(spec), asked)
     return drawn
 
 
 def _block(spec: TensorSpec) -> TensorSpec:
-    return spec if spec.elements <= MOST else replace(spec, shape=(BLOCK,))
+    return spec if spec.elements <= MOST or spec.held else replace(spec, shape=(BLOCK,))
 
 
 def _run(
@@ -200,6 +200,8 @@ def _about(loaded: LoadedSubject, dtype: str, wanted: Mapping[str, Tensor]) -> P
 
 
 def _values(spec: TensorSpec) -> str:
+    if spec.draw == "given":
+        return "given" if spec.held else "given, or drawn from the given values"
     if isinstance(spec.draw, tuple):
         return " or ".join(f"{value:.6g}" for value in spec.draw)
     return _VALUES[spec.draw]

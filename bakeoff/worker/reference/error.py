@@ -111,5 +111,8 @@ def limits(
 
 
 def expected_dtype(spec: TensorSpec, dtype: torch.dtype) -> torch.dtype:
-    """The dtype of an output of a variant in `dtype`; one marked `keep_fp32` is fp32 at least."""
+    """The dtype of an input or output of a variant in `dtype`; one marked `keep_fp32` is fp32 at least."""
+    if spec.dtype:
+        own: torch.dtype = getattr(torch, spec.dtype)
+        return own
     return torch.promote_types(dtype, torch.float32) if spec.keep_fp32 else dtype

@@ -58,6 +58,8 @@ def make_reference(job: ReferenceJob, report: Report) -> ReferenceResult:
     if not (folder / ABOUT).exists():
         work = loaded.workload.work
         chosen = reference_precision(loaded.module, work.io_elements, work.flops * len(loaded.sets), subject.device)
+        if not loaded.component.fp64:
+            chosen = Precision("fp32", subject.device)
         report("reference", f"eager {chosen.dtype} on {chosen.device}")
         _write_outputs(folder, loaded, chosen, _run(loaded, chosen.dtype, chosen.device, subject.threads))
     files = ReferenceFiles(folder, None)

@@ -1,0 +1,205 @@
+"""The module and the inputs that a source gives: a function in a Python file, an archive, or a live module's folder."""
+
+import contextlib
+import importlib.util
+import inspect
+import io
+import sys
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import nn
+
+from bakeoff.backends.pt2_files import check_program
+from bakeoff.models.brought.about import Source
+from bakeoff.models.brought.model import Model
+from bakeoff.models.errors import BakeoffError
+
+_LONGEST = 300
+"""Characters of a message of the user's code."""
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+"""Positional and keyword arguments."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What a source gives."""
+
+    module: nn.Module
+    sets: Mapping[str, Sequence[Call]]
+    """Input sets with their calls."""
+    said: Model
+    """What the user said beside; its module and inputs are those above."""
+    notes: tuple[str, ...] = field(default=())
+
+
+def load_module(source: Source, seed: int) -> Loaded:
+    """Run the factory, or read the archive or folder; torch's global generator is seeded for a factory.
+
+    The module is in the state that the user left it in, on the CPU. Raises BakeoffError (`bad-user-code`, `bad-artifact`
+    or `cannot-travel`) saying what is wrong with the source.
+    """
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(seed)
+        match source.kind:
+            case "function":
+                return _from_function(Path(source.path), source.function, source.working_folder)
+            case "archive":
+                return _from_archive(Path(source.path))
+            case "live":
+                return _from_folder(Path(source.path))
+
+
+def _from_function(path: Path, name: str, folder: str) -> Loaded:
+    what = f"{path.name}:{name}"
+    function = getattr(_imported(path), name, None)
+    if function is None:
+        raise BakeoffError(f"{what}: the file has no '{name}'; name a function of it", "bad-user-code")
+    if not callable(function) or isinstance(function, nn.Module):
+        text = f"{what} is a {type(function).__name__}; write a function that returns (module, inputs)"
+        raise BakeoffError(text, "bad-user-code")
+    try:
+        needed = [one.name for one in inspect.signature(function).parameters.values() if one.default is one.empty]
+        needed = [one for one in needed if one not in ("args", "kwargs")]
+    except (TypeError, ValueError):
+        needed = []
+    if needed:
+        raise BakeoffError(f"{what} needs the arguments {', '.join(needed)}; give them defaults", "bad-user-code")
+    try:
+        with contextlib.chdir(folder):
+            made = function()
+    except BakeoffError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise user_error(what, error) from error
+    return _said(what, made)
+
+
+def user_error(what: str, error: BaseException) -> BakeoffError:
+    """An exception of the user's code as one sentence, with the innermost line outside torch."""
+    trace, line = error.__traceback__, ""
+    while trace is not None:
+        path = Path(trace.tb_frame.f_code.co_filename)
+        if "torch" not in path.parts and path.exists() and path != Path(__file__):
+            line = f" ({path.name}, line {trace.tb_lineno})"
+        trace = trace.tb_next
+    return BakeoffError(f"{what} raised {type(error).__name__}{line}: {one_line(error)}", "bad-user-code")
+
+
+def one_line(error: BaseException) -> str:
+    """An exception's message on one line, cut where it is long."""
+    text = " ".join(str(error).split())
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
+
+
+def _imported(path: Path) -> ModuleType:
+    """The file as a module, by its stem or, where another module has that name, one that nobody has."""
+    name = path.stem
+    known = sys.modules.get(name)
+    if known is not None and getattr(known, "__file__", None) == str(path):
+        return known
+    if known is not None or importlib.util.find_spec(name) is not None:
+        name = f"bakeoff_brought_{name}"
+        if name in sys.modules:
+            return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise BakeoffError(f"{path} is no Python file; give FILE.py:FUNCTION", "bad-user-code")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))  # last, so that a file of the user shadows no installed module
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        raise user_error(path.name, error) from error
+    return module
+
+
+def _said(what: str, made: Any) -> Loaded:
+    if isinstance(made, tuple) and len(made) == 2:
+        made = Model(made[0], made[1])
+    if not isinstance(made, Model):
+        text = f"{what} returned a {type(made).__name__}; return (module, inputs) or bakeoff.Model(module, inputs, ...)"
+        raise BakeoffError(text, "bad-user-code")
+    if not isinstance(made.module, nn.Module):
+        text = f"{what} gave a {type(made.module).__name__} as the module; give a torch.nn.Module"
+        raise BakeoffError(text, "bad-user-code")
+    if made.sets and made.inputs is not None:
+        raise BakeoffError(f"{what} gives both inputs and sets; give one of them", "bad-user-code")
+    given = dict(made.sets) if made.sets else {"call": made.inputs}
+    if any(value is None for value in given.values()) or not given:
+        raise BakeoffError(f"{what} gives no inputs; return (module, inputs)", "bad-user-code")
+    sets = {str(name): [inputs_of(value)] for name, value in given.items()}
+    if made.more:
+        if made.sets:
+            raise BakeoffError(f"{what} gives sets and more; give more with inputs alone", "bad-user-code")
+        sets["call"] += [inputs_of(value) for value in made.more]
+    return Loaded(made.module.cpu(), sets, made)
+
+
+def inputs_of(value: Any) -> Call:
+    """Positional and keyword arguments of what a user gives as inputs."""
+    if isinstance(value, dict):
+        return (), {str(name): part for name, part in value.items()}
+    return (tuple(value) if isinstance(value, tuple | list) else (value,)), {}
+
+
+def _from_archive(path: Path) -> Loaded:
+    """A torch.export program without its pickles: example inputs are read as plain tensors (weights only)."""
+    member = "data/sample_inputs/model.pt"
+    examples: Any = None
+    safe = io.BytesIO()
+    try:
+        with zipfile.ZipFile(path) as archive, zipfile.ZipFile(safe, "w", zipfile.ZIP_STORED) as copy:
+            for entry in archive.infolist():
+                data = archive.read(entry)
+                if entry.filename.partition("/")[2] == member:
+                    examples, data = _plain(path, data), b""
+                copy.writestr(entry, data)
+    except (zipfile.BadZipFile, OSError, EOFError, ValueError, RuntimeError) as error:
+        raise BakeoffError(
+            f"{path.name} is not a complete archive: {error}; export it again", "bad-artifact"
+        ) from error
+    stripped = Path.cwd() / "brought.pt2"
+    stripped.write_bytes(safe.getvalue())
+    try:
+        check_program(stripped)
+        program = torch.export.load(stripped)
+    except BakeoffError as error:
+        raise BakeoffError(str(error).replace(stripped.name, path.name), error.code) from error
+    except Exception as error:
+        text = f"{path.name} cannot be opened by torch {torch.__version__}: {' '.join(str(error).split())[:200]}"
+        raise BakeoffError(text, "bad-artifact") from error
+    finally:
+        stripped.unlink(missing_ok=True)
+    if examples is None:
+        text = f"{path.name} has no example inputs; export it with them, or give a factory: bakeoff sweep mine.py:model"
+        raise BakeoffError(text, "bad-artifact")
+    args, kwargs = examples
+    module = program.module()
+    return Loaded(module, {"call": [(tuple(args), dict(kwargs))]}, Model(module))
+
+
+def _plain(path: Path, data: bytes) -> Any:
+    """Example inputs without unpickling code. Raises BakeoffError where they need some."""
+    if not data:
+        return None
+    try:
+        return torch.load(io.BytesIO(data), weights_only=True)
+    except Exception as error:
+        text = f"{path.name}: its example inputs are no plain tensors, and are not opened; give a factory instead"
+        raise BakeoffError(text, "bad-artifact") from error
+
+
+def _from_folder(path: Path) -> Loaded:
+    from bakeoff.models.brought.live_read import read_facts, read_inputs, read_module
+
+    module = read_module(path)
+    return Loaded(module, read_inputs(path), Model(module, **read_facts(path)))

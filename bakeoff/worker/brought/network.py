@@ -1,0 +1,176 @@
+"""A brought model in a worker: its module, behind a `forward` of named tensors in and a tuple of tensors out.
+
+How the module is called and what it returns is compiled into that `forward` once, as straight lines of Python, so that
+a compiler traces the module's own call and nothing else, and eager does not pay for taking trees apart.
+"""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from bakeoff.models.brought.about import GIVEN, About, InputSet, read_about
+from bakeoff.models.component import TensorSpec, Workload
+from bakeoff.models.errors import BakeoffError
+from bakeoff.models.signature import Constant, Entries, Fields, Items, Node, Signature, TensorLeaf
+from bakeoff.models.weights import fingerprint
+from bakeoff.worker.brought.load import load_module
+
+
+class Flat(nn.Module):
+    """Takes the tensors of a call by position, calls `module` as it was called, and returns the tensors it gives."""
+
+    def __init__(self, module: nn.Module, call: Signature, result: Node) -> None:
+        super().__init__()
+        self.module = module
+        self._call = compile_call(call, result)
+
+    def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        return self._call(self.module, *tensors)
+
+
+def compile_call(call: Signature, result: Node) -> Callable[..., tuple[Tensor, ...]]:
+    """A function of the module and the tensors in order, which returns the tensors of the result in order."""
+    names = {name: f"t{index}" for index, name in enumerate(call.names)}
+    classes: dict[str, Any] = {}
+    arguments = [_written(node, names, classes) for node in call.args]
+    keywords = [f"{name!r}: {_written(node, names, classes)}" for name, node in call.kwargs.items()]
+    given = ", ".join(filter(None, [", ".join(arguments), f"**{{{', '.join(keywords)}}}" if keywords else ""]))
+    outputs = "".join(f"{path}, " for path in _paths(result, "result"))
+    lines = [
+        f"def call({', '.join(['module', *names.values()])}):",
+        f"    result = module({given})",
+        f"    return ({outputs})",
+    ]
+    space: dict[str, Any] = dict(classes)
+    exec(compile("\n".join(lines), "<call of a brought model>", "exec"), space)  # names and literals of trees alone
+    made: Callable[..., tuple[Tensor, ...]] = space["call"]
+    return made
+
+
+def _written(node: Node, names: dict[str, str], classes: dict[str, Any]) -> str:
+    """The node as an expression."""
+    match node:
+        case TensorLeaf(name):
+            return names[name]
+        case Constant(value):
+            return f"float({str(value)!r})" if isinstance(value, float) else repr(value)
+        case Items(kind, items):
+            inner = "".join(f"{_written(part, names, classes)}, " for part in items)
+            return f"[{inner}]" if kind == "list" else f"({inner})"
+        case Entries(entries):
+            return "{" + ", ".join(f"{key!r}: {_written(part, names, classes)}" for key, part in entries.items()) + "}"
+        case Fields(path, entries):
+            from bakeoff.models.signature import class_at
+
+            made = f"c{len(classes)}"
+            classes[made] = class_at(path)
+            return f"{made}(**{_written(Entries(entries), names, classes)})"
+
+
+def _paths(node: Node, path: str) -> list[str]:
+    """Expressions for all tensors of a result, in order."""
+    match node:
+        case TensorLeaf():
+            return [path]
+        case Items(_, items):
+            return [found for index, part in enumerate(items) for found in _paths(part, f"{path}[{index}]")]
+        case Entries(entries):
+            return [found for key, part in entries.items() for found in _paths(part, f"{path}[{key!r}]")]
+        case Fields(_, entries):
+            return [found for key, part in entries.items() for found in _paths(part, f"{path}.{key}")]
+    return []
+
+
+def open_network(folder: str) -> "Network":
+    """The model that a folder describes. Raises BakeoffError where the folder does not hold a description."""
+    return Network(Path(folder), read_about(Path(folder)))
+
+
+@dataclass(frozen=True)
+class Network:
+    """Builds the module of each workload, and its inputs."""
+
+    folder: Path
+    about: About
+
+    def build(self, _config: Any, workload: str, _batch: int = 1) -> nn.Module:
+        """The module with its own weights, in fp32 on the CPU, without gradients.
+
+        Raises BakeoffError where the source does not give the module that was described.
+        """
+        described = self.about.input_set(workload)
+        module = load_module(self.about.source, self.about.seed).module
+        found = fingerprint(module)
+        if found != self.about.weights:
+            raise BakeoffError(
+                f"{self.about.name}: its weights are not those that were described; the factory must give the same "
+                "weights each time, and a changed weights file needs: bakeoff cache clear --kind brought",
+                code="bad-user-code",
+            )
+        module = module.float() if any(one.is_floating_point() for one in module.parameters()) else module
+        return Flat(module.requires_grad_(False), described.call, described.result)
+
+    def inputs(self, workload: Workload) -> "GivenInputs":
+        """The given inputs of a workload, and others like them."""
+        return GivenInputs(self.about.input_set(workload.name), workload, self._given)
+
+    @cached_property
+    def _given(self) -> dict[str, Tensor]:
+        tensors: dict[str, Tensor] = load_file(self.folder / GIVEN)
+        return tensors
+
+
+@dataclass(frozen=True, slots=True)
+class GivenInputs:
+    """Inputs as they were given or recorded, and others whose values are drawn from theirs.
+
+    Of several calls the first half, two at least, is for judging and the rest for calibration. Where there are fewer
+    than are needed, the values of each input are drawn with replacement from those of a judged call: integers stay
+    within the range of the given ones, and the distribution is theirs.
+    """
+
+    described: InputSet
+    workload: Workload
+    given: dict[str, Tensor]
+    """`SET/CALL/NAME` to tensor."""
+
+    @property
+    def judged_calls(self) -> int:
+        return max(min(2, self.described.calls), -(-self.described.calls // 2))
+
+    def judged(self, seed: int, index: int) -> dict[str, Tensor]:
+        call = index % self.judged_calls
+        if index == call:
+            return {spec.name: self._recorded(call, spec) for spec in self.workload.inputs}
+        return {spec.name: self._like(call, spec, f"{seed}:{index}:{spec.name}") for spec in self.workload.inputs}
+
+    def calibration(self, seed: str) -> dict[str, Tensor]:
+        number, spare = _number(seed), self.described.calls - self.judged_calls
+        call = self.judged_calls + number % spare if spare else 0
+        if spare:
+            return {spec.name: self._recorded(call, spec) for spec in self.workload.inputs}
+        return {spec.name: self._like(call, spec, f"{seed}:{spec.name}") for spec in self.workload.inputs}
+
+    def one(self, spec: TensorSpec, key: str) -> Tensor:
+        return self._like(0, spec, key)
+
+    def _recorded(self, call: int, spec: TensorSpec) -> Tensor:
+        return self.given[f"{self.described.name}/{call}/{spec.name}"]
+
+    def _like(self, call: int, spec: TensorSpec, key: str) -> Tensor:
+        recorded = self._recorded(call, spec)
+        if spec.held:
+            return recorded
+        generator = torch.Generator().manual_seed(_number(key))
+        return recorded.flatten()[torch.randint(0, recorded.numel(), spec.shape, generator=generator)]
+
+
+def _number(key: str) -> int:
+    return int.from_bytes(hashlib.sha256(key.encode()).digest()[:7])

@@ -1,0 +1,58 @@
+"""A brought model as a component: everything follows from its description."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from bakeoff.models.brought.about import About, read_about
+from bakeoff.models.component import Carry, Component, Preset, Stream, Workload
+from bakeoff.models.errors import BakeoffError
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What decides a brought model's outputs."""
+
+    content: str
+    """Hash of its code, weights and inputs (`About.hash`)."""
+
+
+def component_of(folder: Path) -> Component:
+    """The component that a folder describes. Raises BakeoffError where the folder holds no description."""
+    about = read_about(folder)
+    names = tuple(one.name for one in about.sets)
+    return Component(
+        name=about.name,
+        summary=about.summary,
+        credit="",
+        config_type=Config,
+        presets=(Preset(about.preset, Config(about.hash)),),
+        default_preset={"cpu": about.preset, "cuda": about.preset},
+        default_workloads={"cpu": names, "cuda": names},
+        workload_names=lambda _config: names,
+        workload=lambda _config, name, batch: _workload(about, name, batch),
+        stream=lambda _config, name: _stream(about, name),
+        parameters=lambda _config: about.parameters,
+        tolerance_fp32=about.tolerance_fp32,
+        fp64=about.fp64,
+        network="bakeoff.worker.brought.network",
+        folder=str(folder),
+        source_hash=about.hash,
+        layers=about.layers,
+    )
+
+
+def _workload(about: About, name: str, batch: int) -> Workload:
+    """Raises BakeoffError for an unknown name, or for a batch: the inputs have the sizes that they were given."""
+    if batch != 1:
+        text = f"--batch {batch}: {about.name} is a model of yours, whose batch is that of its inputs; give others"
+        raise BakeoffError(text, "bad-option")
+    one = about.input_set(name)
+    return Workload(name, about.summary, one.inputs, one.outputs, one.work, calls_per_frame=None)
+
+
+def _stream(about: About, name: str) -> Stream | None:
+    """The stream of a set whose outputs become inputs of its next call."""
+    one = about.input_set(name)
+    inputs, outputs = ({spec.name for spec in specs} for specs in (one.inputs, one.outputs))
+    carried = {output: to for output, to in about.state.items() if output in outputs and to in inputs}
+    return Stream((name,), tuple(Carry(name, output, name, to) for output, to in carried.items())) if carried else None

@@ -13,13 +13,15 @@ from bakeoff.record.statistics import Summary, half_width, summarise_ns
 from bakeoff.report.format import median_and_interval, milliseconds, shorten
 
 _MOST_ROWS = 60
-_NAME, _CLASS = 30, 17
+_NAME, _CLASS = 29, 15
+_LONG_MS = 10_000
+"""Above it a fraction of a millisecond is not shown."""
 _OUTSIDE = "outside modules"
 
 
 def render(what: str, inspection: Inspection, found: Sequence[Candidate], depth: int) -> str:
     """All of it; modules down to `depth` levels below those that the pass calls itself."""
-    parts = [lines_of(_head(what, inspection)), _tree(inspection, depth), _gains(inspection, found)]
+    parts = [lines_of(_head(what, inspection)), _tree(inspection, depth), _gains(found)]
     return "\n\n".join([*parts, lines_of(_remarks(inspection, found)), suggestion(what, found)])
 
 
@@ -34,7 +36,7 @@ def suggestion(what: str, found: Sequence[Candidate]) -> str:
 def recorded_text(one: Recorded) -> str:
     """One line about a recorded module."""
     if one.problem:
-        return one_line(f"{one.name}: not recorded: {one.problem}")
+        return one_line(f"{one.name} was not recorded: {one.problem}")
     return one_line(f"{one.name}: {one.calls} different calls of {one.seen} as {', '.join(one.sets)}, in {one.folder}")
 
 
@@ -48,10 +50,10 @@ def _head(what: str, inspection: Inspection) -> Iterator[str]:
     steady = "" if inspection.steady else ", which did not become steady"
     yield f"{one_line(what)}: {len(inspection.plain_ns)} passes after {len(inspection.warm_ns)} warm ones{steady}"
     hooks_ms = milliseconds(median(inspection.hooks_ns) / 1e6)
-    yield f"a pass takes {_interval(plain)} ms; instrumented {_interval(whole)} ms, {overhead(inspection):+.1%}"
-    yield f"the instrumentation itself took {hooks_ms} ms of that, which no module is charged with"
+    yield f"a pass takes {_interval(plain)} ms"
+    yield f"instrumented {_interval(whole)} ms, {overhead(inspection):+.1%}; {hooks_ms} ms are charged to no module"
     if inspection.clock == "synchronised":
-        yield "the GPU was waited for at each entry and exit: times are its work, and kernels of modules do not overlap"
+        yield "the GPU was waited for at each entry and exit, so that no kernels of two modules overlap"
 
 
 def _interval(figures: Summary) -> str:
@@ -115,7 +117,7 @@ def _module_of(nodes: Sequence[Node], index: int) -> str:
     return stem if stem and submodules and all(one.startswith(f"{stem}.") for one in submodules) else name
 
 
-def _gains(inspection: Inspection, found: Sequence[Candidate]) -> str:
+def _gains(found: Sequence[Candidate]) -> str:
     floors = any(one.at_floor is not None for one in found)
     rows = []
     for one in found:
@@ -139,7 +141,7 @@ def _remarks(inspection: Inspection, found: Sequence[Candidate]) -> Iterator[str
     if any(one.at_floor is not None for one in found):
         yield "floor: the counted FLOPs and the weights at this machine's peak rates, in the dtype of the weights"
     else:
-        yield "no floors: no ceilings of this machine are known for this dtype; measure them with: bakeoff ceilings"
+        yield "no floors: this machine's ceilings are not known; measure them with: bakeoff ceilings"
     varying = [node.name for node in inspection.nodes if len(set(node.calls)) > 1]
     if varying:
         yield f"not as many calls in each pass: {', '.join(varying[:3])}{' and others' if len(varying) > 3 else ''}"
@@ -156,7 +158,7 @@ def _calls(calls: Sequence[int]) -> str:
 
 def _median(samples_ns: Sequence[int], interval: bool = True) -> str:
     figures = summarise_ns(samples_ns)
-    text = milliseconds(figures.median_ms)
+    text = f"{figures.median_ms:.0f}" if figures.median_ms >= _LONG_MS else milliseconds(figures.median_ms)
     if not interval or not figures.median_ms:
         return text
     return f"{text} ±{min(half_width(samples_ns), 9.99):.0%}"

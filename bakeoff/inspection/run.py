@@ -21,7 +21,7 @@ def split_reference(text: str) -> tuple[Path, str]:
     """The file and the name of `FILE.py:NAME`. Raises BakeoffError where it is none, or there is no such file."""
     file, _, name = text.rpartition(":")
     if not file or not name:
-        raise BakeoffError(f"{text}: not an artifact's folder, nor FILE.py:NAME; give one of them", "bad-option")
+        raise BakeoffError(f"{text}: no function is named; give FILE.py:NAME, or an artifact's folder", "bad-option")
     if not Path(file).is_file():
         raise BakeoffError(f"{text}: there is no file {file}; give FILE.py:NAME", "bad-user-code")
     return Path(file).absolute(), name
@@ -37,7 +37,8 @@ def inspect_file(
     cache = paths.ensure_writable(paths.cache_folder(), "caches")
     log = cache / "logs" / "inspect" / f"{file.stem}-{name}.log"
     device = host.default_device()
-    job = InspectJob(str(file), name, passes, str(Path.cwd()), record)
+    folder = cache / "brought" / f"recorded-{file.stem}-{name}"
+    job = InspectJob(str(file), name, passes, str(Path.cwd()), record, str(folder))
     environment = worker_environment(threads, user_code_path())
     with device_lock(device, f"inspect {file.name}:{name}", progress.say, cache):
         progress.start(0, 0, f"{file.name}:{name}")

@@ -1,6 +1,5 @@
 """Counts the work of one call of a module by watching the operators that it dispatches."""
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -38,7 +37,7 @@ def count(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[tuple[Tensor, 
     """
     wide: list[int] = []
     watch = _Watch({one.untyped_storage().data_ptr() for one in module.parameters()})
-    with FlopCounterMode(display=False, custom_mapping=_formulas(wide)) as counter, watch:
+    with FlopCounterMode(display=False, custom_mapping=formulas(wide)) as counter, watch:
         outputs = module(*inputs)
     return outputs, Counted(
         counter.get_total_flops(),
@@ -49,7 +48,7 @@ def count(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[tuple[Tensor, 
     )
 
 
-def _formulas(wide: list[int]) -> Mapping[Any, Callable[..., int]]:
+def formulas(wide: list[int]) -> dict[Any, Any]:
     """Formulas that torch's table lacks, and convolutions', which add those of wide kernels to `wide`."""
 
     def convolution(
@@ -83,7 +82,7 @@ class _Watch(TorchDispatchMode):
     """Notes operators, and how many elements of each parameter they read."""
 
     def __init__(self, parameters: set[int]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._parameters = parameters
         self.read: dict[int, int] = {}
         """Address of a parameter's storage to the most elements that one operator read."""

@@ -12,13 +12,15 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from bakeoff.models.errors import BakeoffError
-from bakeoff.process.inspected import Inspection, InspectResult, Node
+from bakeoff.process.inspected import Inspection, InspectResult, Node, Recorded
 from bakeoff.process.jobs import InspectJob
+from bakeoff.worker.brought.work import formulas
 from bakeoff.worker.clocks.clock import now_ns
 from bakeoff.worker.inspection.hooks import watched_calls
 from bakeoff.worker.inspection.load import load_pass
 from bakeoff.worker.inspection.names import find_modules
-from bakeoff.worker.inspection.tree import OUTSIDE, Pass, Place, Tree
+from bakeoff.worker.inspection.recording import Recording
+from bakeoff.worker.inspection.tree import OUTSIDE, Capture, Pass, Place, Tree
 from bakeoff.worker.reporter import Report
 from bakeoff.worker.subject import synchronise
 from bakeoff.worker.torch_flags import TORCH_DTYPES
@@ -26,7 +28,8 @@ from bakeoff.worker.torch_flags import TORCH_DTYPES
 _FEWEST_WARM, _MOST_WARM = 2, 10
 _WARM_S = 60.0
 _SETTLED = 0.05
-_SHOWN = 3
+_SHOWN, _LISTED = 3, 12
+_MOST_RECORDED_PASSES = 8
 _DTYPE_NAMES = {dtype: name for name, dtype in TORCH_DTYPES.items() if name != "tf32"}
 
 
@@ -45,6 +48,11 @@ class Subject:
     device: Literal["cpu", "cuda"]
 
     @property
+    def names(self) -> dict[int, str]:
+        """Of the known modules, by id."""
+        return {id(module): name for name, module in self.modules}
+
+    @property
     def classes(self) -> list[type]:
         return list(dict.fromkeys(type(module) for _, module in self.modules))
 
@@ -59,8 +67,11 @@ def inspect_callable(job: InspectJob, report: Report) -> InspectResult:
     warm_ns, steady = warm_up(run)
     device = device_in_use()
     subject = Subject(what, run, tuple(find_modules(callable_)), lambda: synchronise(device), device)
-    inspection = measure(subject, job.passes, report, warm_ns, steady)
-    return InspectResult(inspection, ())
+    inspection = measure(subject, job.passes, report, warm_ns, steady, job.record)
+    if not job.record:
+        return InspectResult(inspection, ())
+    report("recording")
+    return InspectResult(inspection, record(subject, job.record, Path(job.folder)))
 
 
 def device_in_use() -> Literal["cpu", "cuda"]:
@@ -83,14 +94,21 @@ def warm_up(run: Callable[[], Any]) -> tuple[list[int], bool]:
                 return samples, False
 
 
-def measure(subject: Subject, passes: int, report: Report, warm_ns: Sequence[int], steady: bool) -> Inspection:
-    """Timed passes. Raises BakeoffError where no module is called, or other modules in one pass than in another."""
-    tree = Tree({id(module): name for name, module in subject.modules})
+def measure(
+    subject: Subject, passes: int, report: Report, warm_ns: Sequence[int], steady: bool, wanted: Sequence[str] = ()
+) -> Inspection:
+    """Timed passes.
+
+    Raises BakeoffError where no module is called, or other modules in one pass than in another, or one that is `wanted`
+    is not called.
+    """
+    tree = Tree(subject.names)
     first = _watched_pass(subject, tree)
     if not first.calls:
         other = f"; on other threads it calls {', '.join(first.other_threads)}" if first.other_threads else ""
         text = f"{subject.what} calls no module on its own thread{other}; a pass must call an nn.Module"
         raise BakeoffError(text, "bad-user-code")
+    _check_called(tree, wanted)
     report("passes", f"0 of {passes}")
     plain_ns: list[int] = []
     done: list[Pass] = []
@@ -137,9 +155,9 @@ def _plain_pass(subject: Subject) -> int:
     return elapsed
 
 
-def _watched_pass(subject: Subject, tree: Tree) -> Pass:
+def _watched_pass(subject: Subject, tree: Tree, capture: Capture | None = None) -> Pass:
     with watched_calls(tree, _classes(subject, tree)):
-        tree.begin(now_ns, subject.synchronise)
+        tree.begin(now_ns, subject.synchronise, capture)
         try:
             held = subject.run()
         finally:
@@ -156,7 +174,7 @@ def _classes(subject: Subject, tree: Tree) -> list[type]:
 
 def _count_flops(subject: Subject, tree: Tree) -> tuple[Counter[int], tuple[str, ...]]:
     """FLOPs of one pass by place, and the dtypes of automatic mixed precision. Raises BakeoffError where it fails."""
-    counter = FlopCounterMode(display=False)
+    counter = FlopCounterMode(display=False, custom_mapping=formulas([]))
     autocast: dict[str, None] = {}
 
     def look(*_: Any) -> None:
@@ -171,6 +189,27 @@ def _count_flops(subject: Subject, tree: Tree) -> tuple[Counter[int], tuple[str,
         finally:
             done = tree.end()
     return done.own, tuple(autocast)
+
+
+def _check_called(tree: Tree, wanted: Sequence[str]) -> None:
+    """Raises BakeoffError where one of these names is not called."""
+    called = list(dict.fromkeys(place.name for place in tree.places if place is not None))
+    for name in wanted:
+        if name not in called:
+            more = f" and {len(called) - _LISTED} more" if len(called) > _LISTED else ""
+            text = f"--sweep {name}: nothing of that name is called; called are {', '.join(called[:_LISTED])}{more}"
+            raise BakeoffError(text, "unknown-name")
+
+
+def record(subject: Subject, names: Sequence[str], folder: Path) -> tuple[Recorded, ...]:
+    """Record the calls of some modules, in as many passes as add to them, and write them below `folder`."""
+    recording = Recording(names)
+    for _ in range(_MOST_RECORDED_PASSES):
+        before = recording.kept
+        _watched_pass(subject, Tree(subject.names), recording.take)
+        if recording.full or recording.kept == before:
+            break
+    return recording.write(folder)
 
 
 def check_same(what: str, tree: Tree, done: Sequence[Pass]) -> None:

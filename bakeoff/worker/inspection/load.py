@@ -1,19 +1,19 @@
 """The user's callable: loads its file and finds out what one pass calls."""
 
-import importlib.util
 import inspect
-import sys
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import MethodType
-from typing import Any, NoReturn
+from types import MethodType, TracebackType
+from typing import Any
+
+from torch import nn
 
 from bakeoff.models.errors import BakeoffError
-from bakeoff.worker.failures import encodable, first_line, is_out_of_memory
+from bakeoff.worker.brought.load import import_file, user_error
+from bakeoff.worker.failures import is_out_of_memory
 
-_MODULE = "bakeoff_inspected"
-_SEE_DOCS = "name a function without arguments that runs one pass, or returns the function that does"
+_WANTED = "name a function without arguments that runs one pass, or returns the function that does"
 
 
 def load_pass(file: Path, name: str) -> tuple[Callable[[], Any], Any]:
@@ -50,69 +50,51 @@ def _bound(subject: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def call_user_code(action: Callable[[], Any], what: str) -> Any:
-    """Call what a user wrote. Raises BakeoffError with its message and its last frame; the traceback goes to stderr.
+    """Call what a user wrote. Raises BakeoffError with its message and its last line; the traceback goes to stderr.
 
     A failed allocation passes through.
     """
     try:
         return action()
+    except BakeoffError:
+        raise
     except (Exception, SystemExit) as error:
         if is_out_of_memory(error):
             raise
         traceback.print_exception(error)
-        _refuse(error, what)
+        raise user_error(what, error.with_traceback(_without_own(error.__traceback__))) from error
 
 
-def _refuse(error: BaseException, what: str) -> NoReturn:
-    if isinstance(error, BakeoffError):
-        raise error
-    if isinstance(error, SyntaxError):
-        raise BakeoffError(f"{what}: {first_line(error, 300)}", "bad-user-code") from error
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_own(frame.filename)]
-    last = f", {Path(frames[-1].filename).name} line {frames[-1].lineno} in {frames[-1].name}" if frames else ""
-    raise BakeoffError(encodable(f"{what} raised {first_line(error, 300)}{last}"), "bad-user-code") from error
-
-
-def _is_own(file: str) -> bool:
-    """Whether a frame is of this package or of the import system, between the worker and the user's code."""
-    return Path(file).parent == Path(__file__).parent or file.startswith("<frozen ")
+def _without_own(trace: TracebackType | None) -> TracebackType | None:
+    """A traceback without the frames of this package, which lie between the user's and torch's."""
+    if trace is None:
+        return None
+    rest = _without_own(trace.tb_next)
+    if Path(trace.tb_frame.f_code.co_filename).parent == Path(__file__).parent:
+        return rest
+    return TracebackType(rest, trace.tb_frame, trace.tb_lasti, trace.tb_lineno)
 
 
 def _find(file: Path, name: str) -> Callable[..., Any]:
-    module = _import_file(file)
-    found: Any = module
-    for part in name.split("."):
-        if not hasattr(found, part):
-            known = ", ".join(key for key, value in vars(module).items() if inspect.isfunction(value)) or "none"
-            text = f"{file.name} has no '{name}'; functions there: {known}"
-            raise BakeoffError(text, "unknown-name")
-        found = getattr(found, part)
+    module = import_file(file)
+    if not hasattr(module, name):
+        functions = [key for key, value in vars(module).items() if inspect.isfunction(value)]
+        text = f"{file.name} has no '{name}'; functions there: {', '.join(functions) or 'none'}"
+        raise BakeoffError(text, "unknown-name")
+    found = getattr(module, name)
     if not callable(found):
-        text = f"{file.name}:{name} is a {type(found).__name__}; {_SEE_DOCS}"
-        raise BakeoffError(text, "bad-user-code")
+        raise BakeoffError(f"{file.name}:{name} is a {type(found).__name__}; {_WANTED}", "bad-user-code")
     return found
-
-
-def _import_file(file: Path) -> Any:
-    specification = importlib.util.spec_from_file_location(_MODULE, file)
-    if specification is None or specification.loader is None:
-        raise BakeoffError(f"{file.name} is no Python file; give FILE.py:NAME", "bad-user-code")
-    module = importlib.util.module_from_spec(specification)
-    sys.modules[_MODULE] = module
-    sys.path.insert(0, str(file.parent))
-    call_user_code(lambda: specification.loader.exec_module(module), file.name)  # type: ignore[union-attr]
-    return module
 
 
 def _check_arguments(found: Callable[..., Any], arguments: Mapping[str, Any], what: str) -> None:
     """Raises BakeoffError where a call with these keyword arguments is not possible."""
     try:
-        signature = inspect.signature(found)
+        signature = inspect.signature(found.forward if isinstance(found, nn.Module) else found)
     except ValueError:
         return  # of C, without a signature
     try:
         signature.bind(**arguments)
     except TypeError as error:
-        given = f"called with {', '.join(arguments)}" if arguments else "called without arguments"
-        text = f"{what} cannot be {given}: {error}; {_SEE_DOCS}"
-        raise BakeoffError(text, "bad-user-code") from error
+        given = f"with {', '.join(arguments)}" if arguments else "without arguments"
+        raise BakeoffError(f"{what} cannot be called {given}: {error}; {_WANTED}", "bad-user-code") from error

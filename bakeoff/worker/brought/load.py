@@ -103,7 +103,8 @@ def import_file(path: Path) -> ModuleType:
     known = sys.modules.get(name)
     if known is not None and getattr(known, "__file__", None) == str(path):
         return known
-    if known is not None or importlib.util.find_spec(name) is not None:
+    other = None if known is not None else importlib.util.find_spec(name)
+    if known is not None or (other is not None and other.origin != str(path)):
         name = f"bakeoff_brought_{name}"
         if name in sys.modules:
             return sys.modules[name]

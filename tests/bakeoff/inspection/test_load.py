@@ -120,3 +120,10 @@ def test_a_file_that_cannot_be_imported(tmp_path: Path, source: str) -> None:
     with pytest.raises(BakeoffError, match=path.stem) as caught:
         load_pass(path, "pipe")
     assert caught.value.code == "bad-user-code"
+
+
+def test_classes_of_a_file_on_the_path_can_be_imported_again(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recorded module travels by the import path of its class, and workers have the user's folder on their path."""
+    monkeypatch.syspath_prepend(file.parent)
+    _, subject = load_pass(file, "pipe")
+    assert type(subject).__module__ == file.stem

@@ -1,4 +1,4 @@
-"""Recorded calls: as they were at the entry, different ones only, in order, by the shapes and plain values they have."""
+"""Recorded calls: as they were at the entry, different ones only, in order, by their shapes and plain values."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,8 @@ from bakeoff.worker.inspection.tree import Tree
 
 
 class Denoiser(nn.Module):
-    def forward(self, x: torch.Tensor, t: torch.Tensor | int = 0, **_more: Any) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, t: Any = 0, **more: Any) -> torch.Tensor:
+        assert t is not more
         return x.mul_(2)
 
     def decode(self, z: torch.Tensor) -> torch.Tensor:

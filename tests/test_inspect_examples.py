@@ -6,9 +6,13 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+
+from bakeoff.machine import paths
+from bakeoff.record.store import load_all
 
 PAGE = (Path(__file__).parent.parent / "docs" / "inspect.md").read_text(encoding="utf-8")
 COLUMNS = 100
@@ -25,12 +29,12 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(folder: Path, command: str, *more: str) -> str:
+def run(folder: Path, command: str, *more: str, program: Sequence[str] = ("-m", "bakeoff")) -> str:
     """Standard output of a bakeoff command of the page; fails the test where the command fails."""
     first, *arguments = shlex.split(command)
     assert first == "bakeoff"
     done = subprocess.run(
-        [sys.executable, "-m", "bakeoff", *arguments, *more],
+        [sys.executable, *program, *arguments, *more],
         cwd=folder,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
@@ -61,3 +65,16 @@ def test_the_pipeline_is_inspected_as_the_page_says(folder: Path) -> None:
         assert own + inspection["outside_ns"][index] == ns
     shown = run(folder, blocks("sh")[0], "--depth", "0", "--passes", "2")
     assert "· " not in shown
+
+
+def test_what_is_recorded_is_swept(folder: Path) -> None:
+    """As the page's command, for the method alone, with eager, which needs no compiler, and with short clocks."""
+    command = blocks("sh")[1].replace("eager,inductor", "eager").replace("denoiser,", "")
+    fast = str(Path(__file__).parent / "support" / "fast_bakeoff.py")
+    said = run(folder, command, "--passes", "2", program=(fast,))
+    assert "decoder.decode: 8 different calls of 8 as call, in " in said
+    records = [stored.record for stored in load_all(paths.runs_folder()).current]
+    assert {(one.variant.component, one.variant.preset, one.variant.workload) for one in records} == {
+        ("decoder-decode", "live", "call")
+    }
+    assert {one.status for one in records} <= {"ok", "unstable"}

@@ -85,7 +85,7 @@ PHASES: Mapping[Phase, PhaseInfo] = {
     "open": PhaseInfo("checking the artifact's files and loading it"),
     "sample": PhaseInfo("calling the artifact with its sample"),
     "timing": PhaseInfo("timing calls"),
-    "load": PhaseInfo("loading your file and calling your function", "build"),
+    "load": PhaseInfo("loading your file and calling your function"),
     "passes": PhaseInfo("timing passes, with and without instrumentation"),
     "recording": PhaseInfo("recording the inputs of modules"),
 }

@@ -260,7 +260,17 @@ def _output_types(compiled: "openvino.CompiledModel") -> tuple[tuple[tuple[int, 
     """Shape and dtype of each output."""
     import torch
 
-    types = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
+    types = {
+        "f32": torch.float32,
+        "bf16": torch.bfloat16,
+        "f16": torch.float16,
+        "i64": torch.int64,
+        "i32": torch.int32,
+        "i16": torch.int16,
+        "i8": torch.int8,
+        "u8": torch.uint8,
+        "boolean": torch.bool,
+    }
     return tuple((tuple(port.shape), types[port.element_type.get_type_name()]) for port in compiled.outputs)
 
 

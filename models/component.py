@@ -52,7 +52,8 @@ class TensorSpec:
     dtype: str = ""
     """torch's name of a dtype that no variant changes, such as int64 or bool; "": the variant's own."""
     held: bool = False
-    """Its values belong to the workload: every set of inputs has them, and no check changes them."""
+    """Of an input: its values belong to the workload, every set of inputs has them, and no check changes them. Of an
+    output: it depends on no input."""
 
     @property
     def elements(self) -> int:
@@ -178,6 +179,8 @@ class Component:
     """Module that holds `build(config, workload, batch) -> torch.nn.Module`; needs torch."""
     folder: str = ""
     """Of a brought model: its description. `network` then holds `open_network(folder)`."""
+    weights: str = ""
+    """Of a brought model: its weights as a record names them. Of any other they are drawn, or from a file."""
     source_hash: str = ""
     """Of a brought model: hash of what decides its outputs. Of any other its files are hashed."""
     layers: tuple[Layer, ...] = ()

@@ -33,13 +33,13 @@ class Items(msgspec.Struct, frozen=True, tag="items"):
 
 
 class Entries(msgspec.Struct, frozen=True, tag="entries"):
-    """A dict; its keys are text."""
+    """A dict or another mapping; its keys are text."""
 
     entries: dict[str, "Node"]
 
 
 class Fields(msgspec.Struct, frozen=True, tag="fields"):
-    """A dataclass, a named tuple or a mapping of a class of its own, such as the outputs of transformers."""
+    """A dataclass or a named tuple, such as the outputs of diffusers and transformers."""
 
     cls: str
     """As package.module:Class."""
@@ -88,7 +88,7 @@ def describe(value: Any, name: str, is_tensor: Callable[[Any], bool]) -> Node:
             _path_of(type(value), name),
             {key: describe(part, f"{name}.{key}", is_tensor) for key, part in fields.items()},
         )
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         wrong = [key for key in value if not isinstance(key, str)]
         if wrong:
             raise _cannot(name, f"has the key {wrong[0]!r}; keys must be text")
@@ -104,11 +104,12 @@ def describe(value: Any, name: str, is_tensor: Callable[[Any], bool]) -> Node:
 
 def describe_output(value: Any, is_tensor: Callable[[Any], bool]) -> Node:
     """The tree of what a call returned. Its tensors are called `output`, `output.0`, or by the names of its fields."""
-    fields = value if type(value) is dict else _fields(value)
-    if fields is None:
+    fields = _fields(value)
+    plain = fields is None and isinstance(value, Mapping)
+    if fields is None and not plain:
         return describe(value, "output", is_tensor)
-    parts = {str(key): describe(part, str(key), is_tensor) for key, part in fields.items()}
-    return Entries(parts) if type(value) is dict else Fields(_path_of(type(value), "output"), parts)
+    parts = {str(key): describe(part, str(key), is_tensor) for key, part in (fields or value).items()}
+    return Entries(parts) if plain else Fields(_path_of(type(value), "output"), parts)
 
 
 def leaves(node: Node) -> Iterator[str]:
@@ -152,7 +153,7 @@ def flatten(node: Node, value: Any, found: dict[str, Any]) -> None:
             for part, inner in zip(items, value, strict=True):
                 flatten(part, inner, found)
         case Entries(entries):
-            if not isinstance(value, dict) or value.keys() != entries.keys():
+            if not isinstance(value, Mapping) or value.keys() != entries.keys():
                 raise _unlike(value, f"a dict with {', '.join(entries)}")
             for key, part in entries.items():
                 flatten(part, value[key], found)
@@ -209,15 +210,15 @@ def _parts(node: Node) -> Sequence[Node]:
 
 
 def _fields(value: Any) -> dict[str, Any] | None:
-    """The named parts of a dataclass, a named tuple, or a mapping of a class of its own; None for other values.
+    """The named parts of a dataclass or a named tuple; None for other values.
 
-    Fields of a mapping that are None are left out by it (transformers.utils.ModelOutput), and so here.
+    transformers' ModelOutput is a mapping too, which leaves out fields that are None, and so they are here.
     """
     if isinstance(value, type):
         return None
-    if isinstance(value, Mapping) and type(value) is not dict:
-        return {str(key): part for key, part in value.items()}
     if dataclasses.is_dataclass(value):
+        if isinstance(value, Mapping):
+            return {str(key): part for key, part in value.items()}
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return dict(zip(value._fields, value, strict=True))

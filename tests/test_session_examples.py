@@ -94,7 +94,7 @@ def test_decorated_functions_are_recorded(folder: Path) -> None:
     assert sum(kind["count"] for kind in record["units"]) == 5
     assert [step["calls"] for step in record["steps"]] == [5, 5]
     assert [tuple(each["path"])[-1] for each in record["before"] if each["path"]] == ["load"]
-    assert {event["name"]: event["data"] for event in record["events"]}["finished"] == {"blocks": 5}
+    assert {event["name"]: event["data"] for event in record["events"]}["finished"] == {"blocks": 5, "frames": 20}
     assert [series["name"] for series in record["series"] if series["source"] == "user"] == ["frames"]
 
 
@@ -103,8 +103,9 @@ def test_two_ranks_are_aggregated(folder: Path) -> None:
     (group,) = {path.parent for path in (folder / "ranks").rglob("*.session.json")}
     assert group.name.startswith("two-")
     assert [record["rank"]["rank"] for record in records(group)] == [0, 1]
-    said = run(folder, "-m", "bakeoff", "session", "aggregate", str(group), "--expect", "2")
+    said = run(folder, "-m", "bakeoff", "session", "aggregate", str(group), "--expect", "2", "--html")
     assert "denoise" in said
+    assert "denoise" in (group / "ranks.html").read_text(encoding="utf-8")
 
 
 def _default(value: object) -> str:

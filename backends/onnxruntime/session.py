@@ -246,7 +246,8 @@ def outputs_of(session: "onnxruntime.InferenceSession") -> "tuple[tuple[str, tup
 def _torch_type(name: str) -> Any:
     import torch
 
-    return {"tensor(float)": torch.float32, "tensor(float16)": torch.float16, "tensor(bfloat16)": torch.bfloat16}[name]
+    own = name.removeprefix("tensor(").removesuffix(")")  # torch names integers and booleans as ONNX Runtime does
+    return torch.float32 if own == "float" else getattr(torch, own)
 
 
 def load_errors() -> tuple[type[Exception], ...]:

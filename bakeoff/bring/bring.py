@@ -38,6 +38,12 @@ def bring(reference: str, seed: int, threads: int, progress: Progress) -> str:
     return str(folder)
 
 
+def first_program(folder: str) -> str:
+    """The first input set of a described model, as component:preset.workload."""
+    about = read_about(Path(folder))
+    return f"{about.name}:{about.preset}.{about.sets[0].name}"
+
+
 def _describe(
     source: Source, name: str, preset: str, seed: int, threads: int, folder: Path, progress: Progress
 ) -> None:

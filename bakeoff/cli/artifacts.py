@@ -13,7 +13,9 @@ Folder = Annotated[Path, typer.Argument(help="An artifact's folder.")]
 
 @app.command()
 def export(
-    what: Annotated[str, typer.Argument(help="A component (wm), or a whole variant (wm:200m.step/aoti/bf16@cpu).")],
+    what: Annotated[
+        str, typer.Argument(help="A component (wm), mine.py:model, or a whole variant (wm:200m.step/aoti/bf16@cpu).")
+    ],
     backend: Annotated[str | None, typer.Option(help="Backend, options in brackets; composed with +.")] = None,
     to: Annotated[Path | None, typer.Option(help="Folder to make (default: artifacts/...).")] = None,
     preset: Annotated[str | None, typer.Option(help="Default: the device's.")] = None,
@@ -35,6 +37,8 @@ def export(
 
     from bakeoff.artifact.export import export as write_artifact
     from bakeoff.artifact.plan import default_folder, plan_export
+    from bakeoff.bring.bring import bring
+    from bakeoff.bring.source import is_brought
     from bakeoff.plan.request import Request, request_of
     from bakeoff.report.text import artifact
     from bakeoff.sweeps.progress import TerminalProgress
@@ -42,7 +46,7 @@ def export(
 
     options = {"--backend": backend, "--preset": preset, "--workload": workload, "--dtype": dtype, "--device": device}
     given = {option: named(option, value) for option, value in options.items()}
-    if "/" in what:
+    if "/" in what and not is_brought(what):
         doubled = [option for option, value in given.items() if value]
         if doubled:
             text = f"{what} is a whole variant; omit {', '.join(doubled)}, or name the component alone"
@@ -51,6 +55,8 @@ def export(
     else:
         if not given["--backend"]:
             raise BakeoffError(f"{what}: no backend given; add --backend, as in --backend aoti", "bad-option")
+        with TerminalProgress(Console(stderr=True)) as progress:
+            what = bring(what, seed, threads, progress)
         request = Request(
             component=what,
             backends=(given["--backend"],),

@@ -42,7 +42,8 @@ def profile(
         str,
         typer.Argument(
             metavar="SUBJECT",
-            help="owl, matrix, toy, package.module:PIPELINE, a component's program as in wm:200m.step, or a variant.",
+            help="owl, matrix, toy, package.module:PIPELINE, a component's program as in wm:200m.step, mine.py:model, "
+            "or a variant.",
         ),
     ],
     preset: Preset = None,
@@ -87,6 +88,10 @@ def profile(
     """Show where the time goes: phases with busy and idle time, kernels, operators, and what could be gained."""
     from dataclasses import replace
 
+    from rich.console import Console
+
+    from bakeoff.bring.bring import bring, first_program
+    from bakeoff.bring.source import is_brought
     from bakeoff.cli.nsight import nsight
     from bakeoff.machine import paths
     from bakeoff.pipeline.request import PipelineRequest, ProfileOptions
@@ -96,8 +101,12 @@ def profile(
     from bakeoff.report.html import profile as html
     from bakeoff.report.profiles import reports_of
     from bakeoff.report.text import profile as page
+    from bakeoff.sweeps.progress import TerminalProgress
 
     short("--note", note)
+    if is_brought(subject):
+        with TerminalProgress(Console(stderr=True)) as progress:
+            subject = first_program(bring(subject, seed, threads, progress))
     find_user_code([subject, *(mix or [])])
     asked = subject_of(subject, named("--preset", preset), tuple(mix or ()), tuple(option or ()))
     mixes = asked.mixes or ("eager", "best")

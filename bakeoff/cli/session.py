@@ -23,19 +23,30 @@ def aggregate(
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit 1 if a rank is missing or its file cannot be read.")
     ] = False,
+    html: Annotated[bool, typer.Option("--html", help="Write a page of each run beside its ranks' files.")] = False,
     as_json: Json = False,
 ) -> None:
     """Show the ranks of a run side by side: what differs, who waits for whom, the rate of all together."""
+    from bakeoff.advice.ranks import advise_ranks
+    from bakeoff.machine.files import write_atomically
     from bakeoff.profile.ranks.aggregate import aggregate as aggregated
+    from bakeoff.profile.ranks.reading import page_path
     from bakeoff.profile.ranks.scaling import scaling_of
-    from bakeoff.report.text import ranks as page
+    from bakeoff.report.html import ranks as page
+    from bakeoff.report.text import ranks as text
 
     reports = [aggregated(Path(named("DIR", folder)), expect) for folder in folders]
     scaling = scaling_of(reports)
+    advice = [advise_ranks(report, scaling) for report in reports]
+    written = [page_path(Path(report.folder)) for report in reports] if html else []
+    for path, report, advised in zip(written, reports, advice, strict=False):  # none without --html
+        write_atomically(path, page.render(report, advised, scaling).encode())
     if as_json:
-        print_json({"runs": reports, "scaling": scaling})
+        print_json({"runs": reports, "scaling": scaling, "advice": advice})
     else:
-        print_text("\n\n".join([*map(page.render, reports), *([page.render_scaling(scaling)] if scaling else [])]))
+        shown = [text.render(report, advised) for report, advised in zip(reports, advice, strict=True)]
+        shown += [text.render_scaling(scaling)] if scaling else []
+        print_text("\n\n".join([*shown, *(f"wrote {path}" for path in written)]))
     broken = [report for report in reports if not report.is_whole]
     if strict and broken:
         first = broken[0]

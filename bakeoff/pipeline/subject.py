@@ -6,6 +6,7 @@ from bakeoff.models import component_names
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines import pipeline_names
 from bakeoff.models.pipelines.single import PREFIX
+from bakeoff.plan.brought import brought_reference
 from bakeoff.variant import parse_variant
 
 
@@ -38,7 +39,8 @@ def subject_of(text: str, preset: str, mixes: tuple[str, ...], options: tuple[st
         raise BakeoffError(f"nothing to profile is called '{text}'; {form}", "unknown-name")
     if preset and preset != name:
         raise BakeoffError(f"--preset {preset}: the subject says {name}; leave one out", "bad-option")
-    return ProfileSubject(f"{PREFIX}{component}", name, mixes, (*options, f"workload={workload}"))
+    reference = brought_reference(component, name)
+    return ProfileSubject(f"{PREFIX}{reference}", name, mixes, (*options, f"workload={workload}"))
 
 
 def _is_module(text: str) -> bool:
@@ -57,7 +59,7 @@ def _variant(text: str, preset: str, mixes: tuple[str, ...], options: tuple[str,
     backends = "+".join(str(use) for use in variant.backends)
     mix = f"{variant.component}={backends}/{variant.dtype}"
     return ProfileSubject(
-        f"{PREFIX}{variant.component}",
+        f"{PREFIX}{brought_reference(variant.component, variant.preset)}",
         variant.preset,
         (mix,),
         (*options, f"workload={variant.workload}"),

@@ -142,7 +142,7 @@ def _row(target: Target, steps: tuple[Step, ...], dtype: Dtype) -> Row:
         quantisation=next(filter(None, (step.backend.evidence.quantises(step.options) for step in steps)), ""),
         cache_folder=folder,
         environment=_environment(target, steps, folder),
-        checkpoint=_checkpoint_label(subject),
+        checkpoint=component.weights or _checkpoint_label(subject),
         known_issues=tuple(known_issues(host.read_versions(), subject.device, [dtype])),
     )
 

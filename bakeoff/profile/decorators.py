@@ -6,7 +6,8 @@ resumed in, and all of them together are one call. With `unit`, each item that a
 and events are of a generator as a whole.
 
 Decorators find the session by `current()`. Outside sessions ranges go to the installed profiler, as those of
-`Profiler.stage`; where none is installed, or it is off, a decorated function is called as it is.
+`Profiler.stage`; where none is installed, or it is off, a decorated function is called as it is. If there is a profiler
+that is on but not installed, the first such call says so on stderr.
 """
 
 import inspect
@@ -18,7 +19,8 @@ from typing import Any, TypeVar
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.types import Scalar
 from bakeoff.profile.plain import error_text
-from bakeoff.profile.profiler import installed, recording_now
+from bakeoff.profile.profiler import installed, recording_now, tell_unheard
+from bakeoff.profile.ranges import UNKNOWN
 from bakeoff.profile.recording import AskedKind, Recording
 from bakeoff.profile.settings import check_tags
 from bakeoff.profile.wrapping import Args, Kwargs, wrap
@@ -74,11 +76,13 @@ def unit(
     return decorate
 
 
-def step(index: str | Callable[[Bound], Any], timestep: str | Callable[[Bound], Any] | None = None) -> Callable[[F], F]:
+def step(
+    index: str | Callable[[Bound], Any] | None = None, timestep: str | Callable[[Bound], Any] | None = None
+) -> Callable[[F], F]:
     """Record calls as steps: `index` and `timestep` are names of parameters, or functions of the arguments by name.
 
-    A function for `index` may return both, as a tuple. Raises BakeoffError for a name that no parameter has, and as
-    `phase`.
+    A function for `index` may return both, as a tuple; without an index calls are counted, as by `Session.step`.
+    Raises BakeoffError for a name that no parameter has, and as `phase`.
     """
 
     def decorate(function: F) -> F:
@@ -86,7 +90,7 @@ def step(index: str | Callable[[Bound], Any], timestep: str | Callable[[Bound], 
         at_index, at_timestep = (_argument("step", function, given) for given in (index, timestep))
 
         def opened(recording: Recording, args: Args, kwargs: Kwargs, again: bool) -> AbstractContextManager[object]:
-            place = _called(recording, "step", at_index, bind, args, kwargs)
+            place = _called(recording, "step", at_index, bind, args, kwargs, UNKNOWN)
             at = _called(recording, "step", at_timestep, bind, args, kwargs)
             if isinstance(place, tuple) and len(place) == 2:
                 place, at = place
@@ -107,17 +111,26 @@ def session(name: str, tags: Mapping[str, Scalar] | None = None) -> Callable[[F]
 
     def decorate(function: F) -> F:
         check_function("session", function)
-        return wrap(function, lambda _args, _kwargs, _again: installed[0].session(name, tags) if installed else None)
+
+        def opened(_args: Args, _kwargs: Kwargs, _again: bool) -> AbstractContextManager[object] | None:
+            if not installed:
+                tell_unheard()
+                return None
+            return installed[0].session(name, tags)
+
+        return wrap(function, opened)
 
     return decorate
 
 
-def event(name: str, data: Mapping[str, Any] | Callable[[Bound], Mapping[str, Any]] | None = None) -> Callable[[F], F]:
+def event(name: str, data: Mapping[str, Any] | Callable[..., Mapping[str, Any]] | None = None) -> Callable[[F], F]:
     """Record an event after each call; where the call or `data` raises, one that is marked as failed, with the error.
 
-    Raises as `phase`.
+    `data` may be a function of the call's arguments by name, or one of two parameters: these arguments and the result,
+    which of a generator is what it returns. Raises as `phase`.
     """
     check_name("event", name)
+    takes_result = callable(data) and _takes_two(data)
 
     def decorate(function: F) -> F:
         bind = _binder("event", function)
@@ -126,7 +139,11 @@ def event(name: str, data: Mapping[str, Any] | Callable[[Bound], Mapping[str, An
             try:
                 if call.error is not None:
                     raise call.error
-                found = data(bind(call.args, call.kwargs)) if callable(data) else data or {}
+                if callable(data):
+                    bound = bind(call.args, call.kwargs)
+                    found = data(bound, call.result) if takes_result else data(bound)
+                else:
+                    found = data or {}
                 recording.event(name, dict(found))
             except BaseException as error:  # noqa: BLE001  # the call's own goes on; that of `data` is told by the event
                 recording.event(name, {"error": error_text(error)}, failed=True)
@@ -185,16 +202,22 @@ def _as_range(function: F, opened: _Open) -> F:
 
 
 def _called(
-    recording: Recording, what: str, given: Callable[[Bound], Any] | None, bind: _Bind, args: Args, kwargs: Kwargs
+    recording: Recording,
+    what: str,
+    given: Callable[[Bound], Any] | None,
+    bind: _Bind,
+    args: Args,
+    kwargs: Kwargs,
+    failed: object = None,
 ) -> Any:
-    """What a caller's function makes of the arguments; None where it raises, which is an event."""
+    """What a caller's function makes of the arguments; `failed` where it raises, which is an event."""
     if given is None:
         return None
     try:
         return given(bind(args, kwargs))
     except Exception as error:  # noqa: BLE001  # an error of somebody's function must not end their pipeline
         recording.event(f"@{what}", {"error": error_text(error)}, failed=True)
-        return None
+        return failed
 
 
 def _binder(what: str, function: Callable[..., Any]) -> _Bind:
@@ -210,6 +233,16 @@ def _binder(what: str, function: Callable[..., Any]) -> _Bind:
         return bound.arguments
 
     return bind
+
+
+def _takes_two(function: Callable[..., Any]) -> bool:
+    """Whether a function has two positional parameters without defaults."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # some functions of C have none
+        return False
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(each.kind in positional and each.default is each.empty for each in parameters) == 2
 
 
 def _argument(what: str, function: Callable[..., Any], given: object) -> Callable[[Bound], Any] | None:

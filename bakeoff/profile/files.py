@@ -1,4 +1,4 @@
-"""Files of a session: the record first, then its page and JSON report, which are functions of the record.
+"""Files of a session: the record first; its page and JSON report are functions of the record.
 
 Names are made of a session's name, its start in UTC and the record's content hash, so that no name leads out of the
 folder and no session overwrites another. Records of ranks lie in one folder of their group, named by rank.
@@ -6,10 +6,12 @@ folder and no session overwrites another. Records of ranks lie in one folder of 
 
 import hashlib
 import os
+import re
 import stat
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import msgspec
@@ -27,27 +29,48 @@ RECORD, PAGE, REPORT, SAMPLES = ".session.json", ".html", ".report.json", ".samp
 MOST_BYTES = 64 << 20
 """Of a record that is read; one of 10,000 units has less than 4 MiB."""
 _HASH = 12
+_NAMED_HASH = re.compile(rf"(?:-\d{{8}}T\d{{6}}Z|^rank-\d{{5}})-([0-9a-f]{{{_HASH}}}){re.escape(RECORD)}$")
 _LARGEST = 2**63
 
 
 def write_session(record: SessionRecord, settings: Settings) -> tuple[Path, ...]:
-    """Write the record, then what `generate_final_report` and `report_format` ask for; returns the paths, record first.
+    """Write the record; returns its path first. What a monitor wrote to `raw_file` is renamed to lie beside it.
 
-    Ranks write records alone, which `bakeoff session aggregate` reads; `bakeoff session show --html` makes a page of
-    one. What a monitor wrote to
-    `raw_file` is renamed to lie beside the record. A page or report that cannot be made is one sentence on stderr.
-    Raises BakeoffError where the record itself cannot be written.
+    Samples that cannot be renamed are one sentence on stderr. Raises BakeoffError where the record cannot be written.
     """
     data = encode(record)
     folder, stem = _place(record, data, settings)
-    paths = [folder / f"{stem}{RECORD}"]
-    write_atomically(paths[0], data)
+    path = folder / f"{stem}{RECORD}"
+    write_atomically(path, data)
     try:
-        paths.extend(_rename_samples(record, settings, folder / f"{stem}{SAMPLES}"))
-        paths.extend(_write_reports(record, settings, folder, stem))
-    except Exception as error:  # noqa: BLE001  # whatever fails now, the pipeline must go on, and its record is there
-        say(f"{_about(error)}; the record is {paths[0]}")
-    return tuple(paths)
+        return path, *_rename_samples(record, settings, folder / f"{stem}{SAMPLES}")
+    except OSError as error:  # whatever fails now, the pipeline must go on, and its record is there
+        say(f"samples of a session cannot be renamed: {error.strerror}; the record is {path}")
+        return (path,)
+
+
+def reports_of(path: Path, record: SessionRecord, settings: Settings) -> tuple[Path, ...]:
+    """What `generate_final_report` and `report_format` ask for beside a record's file: JSON and page.
+
+    Ranks have none: `bakeoff session aggregate` makes a page of them all, `bakeoff session show --html` of one.
+    """
+    if not settings.generate_final_report or record.rank is not None:
+        return ()
+    stem = path.name.removesuffix(RECORD)
+    endings = {"json": (REPORT,), "html": (PAGE,), "both": (REPORT, PAGE)}[settings.report_format]
+    return tuple(path.with_name(f"{stem}{ending}") for ending in endings)
+
+
+def check_writable(name: str, settings: Settings, rank: RankFacts | None) -> None:
+    """Make the folder of a session's files. Raises BakeoffError, code not-writable, where none can be written there."""
+    folder = _folder(name, settings, rank)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):  # as root, the mode of a folder tells nothing
+            pass
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        reason = (isinstance(error, OSError) and error.strerror) or str(error)
+        raise BakeoffError(one_line(f"{folder} cannot be written: {reason}"), "not-writable") from error
 
 
 def raw_file(name: str, started_wall_ns: int, settings: Settings, rank: RankFacts | None = None) -> Path | None:
@@ -64,7 +87,7 @@ def read_session(path: Path) -> SessionRecord:
     """The record in a file.
 
     Raises BakeoffError in one sentence, code not-readable or bad-record: for a file that is none, has more than 64 MiB,
-    is no JSON, is of another schema, or states what no session can have.
+    is no JSON, is of another schema, states what no session can have, or does not have the hash in its name.
     """
     data = _read(path)
     try:
@@ -74,7 +97,7 @@ def read_session(path: Path) -> SessionRecord:
         if raw["schema"] != SESSION_SCHEMA:
             text = f"{path} has schema {raw['schema']!r:.40}, but this version reads {SESSION_SCHEMA}; update bakeoff"
             raise BakeoffError(text, "bad-record")
-        if not all(abs(each) < _LARGEST for each in _numbers(raw)):  # false of NaN
+        if not all(abs(each) < _LARGEST for each in _whole_numbers(raw)):  # JSON has no other numbers but finite ones
             raise BakeoffError(f"{path} holds a number that no clock gives; record the session again", "bad-record")
         record = msgspec.convert(raw, SessionRecord)
     except (msgspec.MsgspecError, RecursionError, ValueError) as error:
@@ -83,6 +106,10 @@ def read_session(path: Path) -> SessionRecord:
     wrong = violation(record)
     if wrong is not None:
         raise BakeoffError(f"{path} contradicts itself: {wrong}; record the session again", "bad-record")
+    named = _NAMED_HASH.search(path.name)
+    if named is not None and named[1] != _hash(data):
+        text = f"{path} was edited or renamed: its content has the hash {_hash(data)}; restore it"
+        raise BakeoffError(text, "bad-record")
     return record
 
 
@@ -116,12 +143,16 @@ def _storable(value: Any) -> Any:
 def _place(record: SessionRecord, data: bytes, settings: Settings) -> tuple[Path, str]:
     """Folder of a session's files, and what their names begin with."""
     folder = _folder(record.name, settings, record.rank)
-    content = hashlib.sha256(data).hexdigest()[:_HASH]
+    content = _hash(data)
     if record.rank is None:
         return folder, f"{_start(record.name, record.started_wall_ns)}-{content}"
     stem = f"rank-{record.rank.rank:05d}"
     taken = (folder / f"{stem}{RECORD}").exists()  # by an earlier session of the same name
     return folder, f"{stem}-{content}" if taken else stem
+
+
+def _hash(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:_HASH]
 
 
 def _folder(name: str, settings: Settings, rank: RankFacts | None) -> Path:
@@ -155,29 +186,6 @@ def _rename_samples(record: SessionRecord, settings: Settings, target: Path) -> 
     return [target]
 
 
-def _write_reports(record: SessionRecord, settings: Settings, folder: Path, stem: str) -> Iterator[Path]:
-    if not settings.generate_final_report or record.rank is not None:
-        return
-    from bakeoff.record.codec import encode_json
-    from bakeoff.report.html import session as page
-    from bakeoff.report.sessions import report_of
-
-    report = report_of(record)
-    if settings.report_format in ("json", "both"):
-        path = folder / f"{stem}{REPORT}"
-        write_atomically(path, msgspec.json.format(encode_json(report), indent=1) + b"\n")
-        yield path
-    if settings.report_format in ("html", "both"):
-        path = folder / f"{stem}{PAGE}"
-        write_atomically(path, page.render(report).encode())
-        yield path
-
-
-def _about(error: Exception) -> str:
-    text = one_line(str(error))
-    return text if isinstance(error, BakeoffError) else f"a session has no report: {type(error).__name__}: {text}"
-
-
 def _read(path: Path) -> bytes:
     try:
         size = path.stat()
@@ -194,8 +202,8 @@ def _read(path: Path) -> bytes:
         raise BakeoffError(one_line(text), "not-readable") from error
 
 
-def _numbers(value: Any) -> Iterator[int | float]:
-    """All numbers within plain JSON."""
+def _whole_numbers(value: Any) -> Iterator[int]:
+    """All within plain JSON."""
     pending = [value]
     while pending:
         each = pending.pop()
@@ -203,5 +211,5 @@ def _numbers(value: Any) -> Iterator[int | float]:
             pending += each.values()
         elif isinstance(each, list):
             pending += each
-        elif isinstance(each, int | float):
+        elif isinstance(each, int):
             yield each

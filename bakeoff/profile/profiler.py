@@ -2,6 +2,7 @@
 
 import atexit
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from threading import RLock
 from time import monotonic, perf_counter_ns
@@ -13,6 +14,7 @@ from bakeoff.profile.cost import range_cost
 from bakeoff.profile.device_clock import DeviceClock
 from bakeoff.profile.ranges import NOTHING, Nothing, Range
 from bakeoff.profile.recording import Recording
+from bakeoff.profile.saying import say
 from bakeoff.profile.session import NO_SESSION, NoSession, Session, current, fallback
 from bakeoff.profile.settings import Settings
 
@@ -44,11 +46,14 @@ class Profiler:
         self._open: list[Session] = []
         self._range_ns = 0.0
         self._calibrated_s: float | None = None
+        if self.settings.enabled and not unheard.was_told:
+            unheard.is_possible = True
 
     def install(self) -> "Profiler":
         """Make it the one that decorators use, in place of another; returns it."""
         installed.clear()
         fallback.clear()
+        unheard.is_possible = False
         if self.settings.enabled:
             installed.append(self)
             fallback.append(self.only_session)
@@ -127,13 +132,38 @@ installed: list[Profiler] = []
 """The one that decorators use, if there is one that is on."""
 
 
+@dataclass(slots=True)
+class Unheard:
+    """What is known of calls of decorated functions that no profiler hears of."""
+
+    is_possible: bool = False
+    """A profiler that is on was made, none was installed since, and nobody was told."""
+    was_told: bool = False
+
+
+unheard = Unheard()
+
+
+def tell_unheard() -> None:
+    """Say, once in a process, that decorated functions are called, but the profiler that was made is not installed."""
+    if unheard.is_possible:
+        unheard.is_possible, unheard.was_told = False, True
+        say(
+            "decorated functions are called outside sessions and no profiler is installed, so nothing of them is "
+            "recorded; call Profiler.install() first"
+        )
+
+
 def recording_now() -> Recording | None:
     """Where ranges of decorators go: to the session of this context, else to what the installed profiler keeps for the
     next one; None where nothing is recorded."""
     found = current()
     if isinstance(found, Session):
         return found.recording
-    return installed[0].before if installed else None
+    if installed:
+        return installed[0].before
+    tell_unheard()
+    return None
 
 
 def configure(settings: Settings | str | Path, device: str = "", parallelism: Parallelism = "model") -> Profiler:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _CHECK_EVERY = 64
 NEW, OPEN, ENDED = 0, 1, 2
+UNKNOWN = object()
+"""Index of a step whose time is not kept by index."""
 
 innermost: ContextVar["Range | None"] = ContextVar("bakeoff_range", default=None)
 """The range that this context was in last; it may have ended."""
@@ -42,6 +44,7 @@ class Range:
         "stage",
         "started_ns",
         "state",
+        "steps",
         "unit",
     )
     stage: Stage
@@ -49,6 +52,8 @@ class Range:
     """The range that its time counts for in the account of its unit: of a step the phase it is in; None is itself."""
     above: "Range"
     outer: "Range | None"
+    steps: int
+    """Within it, of those without an index; unset before the first, because setting it would cost each range."""
 
     def __init__(self, recording: "Recording", kind: RangeKind, name: str, repeats: bool = False) -> None:
         """A range that `repeats` goes on with one that was counted before: it is no further call."""
@@ -143,22 +148,37 @@ class Range:
 
 
 class Step(Range):
-    """One denoising step."""
+    """One denoising step; whoever makes it sets its index and timestep, which a constructor would do more slowly."""
 
     __slots__ = ("index", "timestep")
-
-    def __init__(self, recording: "Recording", index: object, timestep: object, repeats: bool = False) -> None:
-        super().__init__(recording, "step", "step", repeats)
-        self.index, self.timestep = index, timestep
+    index: object
+    timestep: object
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Literal[False]:
         was_open = self.state == OPEN
         Range.__exit__(self, kind, error, trace)
-        if was_open and self.index is not None:
+        if was_open and self.index is not UNKNOWN:
             self.recording.units.add_step(self.index, self.timestep, self.ns)
         return False
+
+
+class CountedStep(Step):
+    """A step that was given no index: it is counted within the range that it is in."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> "CountedStep":
+        if self.state:
+            Range.__enter__(self)
+            return self
+        Range.__enter__(self)
+        with self.recording.lock:
+            count = getattr(self.above, "steps", 0)
+            self.index = place = max(0, count - 1) if self.repeats else count
+            self.above.steps = place + 1
+        return self
 
 
 class Unit(Range):

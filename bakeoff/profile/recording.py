@@ -11,7 +11,7 @@ from bakeoff.profile.device_clock import DeviceClock
 from bakeoff.profile.events import EventLog, Models
 from bakeoff.profile.notes import Notes
 from bakeoff.profile.plain import number, plain
-from bakeoff.profile.ranges import ENDED, NOTHING, OPEN, Nothing, Range, Step, Unit
+from bakeoff.profile.ranges import ENDED, NOTHING, OPEN, CountedStep, Nothing, Range, Step, Unit
 from bakeoff.profile.stages import StageTree, clean, within
 from bakeoff.profile.units import UnitBook, shifted
 from bakeoff.record.monitor import SeriesRecord
@@ -86,8 +86,12 @@ class Recording:
     def collective(self, name: str, repeats: bool = False) -> Range | Nothing:
         return Range(self, "collective", name, repeats) if self.has_phases else self._later("collective", name, repeats)
 
-    def step(self, index: object, timestep: object = None, repeats: bool = False) -> Range | Nothing:
-        return Step(self, index, timestep, repeats) if self.has_steps else self._later("step", "step", repeats)
+    def step(self, index: object = None, timestep: object = None, repeats: bool = False) -> Range | Nothing:
+        if not self.has_steps:
+            return self._later("step", "step", repeats)
+        made = (Step if index is not None else CountedStep)(self, "step", "step", repeats)
+        made.index, made.timestep = index, timestep
+        return made
 
     def unit(self, frames: object = 0, latents: object = 0, kind: object = "steady") -> Range | Nothing:
         return Unit(self, frames, latents, kind) if self.has_units else self._later("unit", "unit", False)

@@ -3,6 +3,7 @@ nothing."""
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from contextvars import ContextVar
 from pathlib import Path
 from time import monotonic_ns, time_ns
@@ -41,8 +42,8 @@ class Session:
         self.settings = profiler.settings
         self.record: SessionRecord | None = None
         """None until the session has ended."""
-        self.files: tuple[Path, ...] = ()
-        """What was written at its end, the record first."""
+        self._files: tuple[Path, ...] = ()
+        self._reports: Any = None
         self.recording = Recording(profiler.clock, profiler.settings.max_data_points)
         self._outer: Session | None = None
         self._budget: Budget | None = None
@@ -63,6 +64,11 @@ class Session:
     @property
     def is_open(self) -> bool:
         return self.recording.is_open
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """What was written at its end, the record first; waits for the process that makes the page and its JSON."""
+        return self._files if self._reports is None else (*self._files, *self._reports.wait())
 
     def __enter__(self) -> "Session":
         """Raises BakeoffError within a session of the same profiler, and where this one was used already."""
@@ -92,6 +98,7 @@ class Session:
         range_ns = profiler.range_ns()
         recording.device = self._device_clock()
         self._rank = self._find_rank()
+        self._check_folder()
         self._start_monitor()
         before = profiler.take_before()
         self._before = before.totals()
@@ -119,6 +126,9 @@ class Session:
         """End a session that nobody ended, with a status of this text."""
         if self.is_open and os.getpid() == self._pid:
             self._end(reason)
+            if self._reports is not None:  # the interpreter is about to exit
+                with suppress(KeyboardInterrupt):
+                    self._reports.wait()
 
     def _end(self, told: str) -> None:
         recording = self.recording
@@ -142,15 +152,30 @@ class Session:
 
             if self.record is None:
                 self.record = make_record(self, told, ended_ns, monitored)
-            self.files = self._write(self.record)
+            self._write(self.record)
         except Exception as problem:  # noqa: BLE001  # the pipeline goes on whatever happens to its record
             said = str(problem) if isinstance(problem, BakeoffError) else error_text(problem)
             say(f"session '{one_line(self.name)}' could not be written: {said}")
 
-    def _write(self, record: SessionRecord) -> tuple[Path, ...]:
-        from bakeoff.profile.files import write_session
+    def _write(self, record: SessionRecord) -> None:
+        from bakeoff.profile.files import reports_of, write_session
 
-        return write_session(record, self.settings)
+        self._files = write_session(record, self.settings)
+        asked = reports_of(self._files[0], record, self.settings)
+        if asked:
+            from bakeoff.profile.reporting import start_reports
+
+            self._reports = start_reports(self._files[0], asked)
+
+    def _check_folder(self) -> None:
+        """Say now what would be lost in the end."""
+        try:
+            from bakeoff.profile.files import check_writable
+
+            check_writable(self.name, self.settings, self._rank)
+        except Exception as error:  # noqa: BLE001  # a session in memory is better than none
+            said = str(error) if isinstance(error, BakeoffError) else error_text(error)
+            say(f"session '{one_line(self.name)}' will have no files: {said}; give another output_dir")
 
     def stage(self, name: str) -> Range | Nothing:
         """Any named part, as in loading or a prompt's encoding."""
@@ -168,8 +193,11 @@ class Session:
         """A part of a unit."""
         return self.recording.phase(name)
 
-    def step(self, index: int, timestep: float | None = None) -> Range | Nothing:
-        """One denoising step. A timestep on a device is not recorded: reading it would wait for the device."""
+    def step(self, index: int | None = None, timestep: float | None = None) -> Range | Nothing:
+        """One denoising step; without an index steps are counted, from 0 within the range that they are in.
+
+        A timestep on a device is not recorded: reading it would wait for the device.
+        """
         return self.recording.step(index, timestep)
 
     def collective(self, name: str) -> Range | Nothing:
@@ -332,7 +360,7 @@ class NoSession:
     def phase(self, name: str) -> Nothing:  # noqa: ARG002
         return NOTHING
 
-    def step(self, index: int, timestep: float | None = None) -> Nothing:  # noqa: ARG002
+    def step(self, index: int | None = None, timestep: float | None = None) -> Nothing:  # noqa: ARG002
         return NOTHING
 
     def collective(self, name: str) -> Nothing:  # noqa: ARG002

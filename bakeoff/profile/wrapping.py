@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar, cast
 
-from bakeoff.profile.profiler import installed
+from bakeoff.profile.profiler import installed, tell_unheard, unheard
 from bakeoff.profile.ranges import NOTHING, Unit
 from bakeoff.profile.session import current_session
 
@@ -37,6 +37,8 @@ def wrap(function: F, opened: Opened, each_time: bool = False, always: bool = Fa
     @functools.wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         if not (always or installed) and current_session.get() is None:
+            if unheard.is_possible:
+                tell_unheard()
             return function(*args, **kwargs)
         context = opened(args, kwargs, False)
         if context is None:

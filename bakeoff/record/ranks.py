@@ -36,6 +36,17 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
+class RankPart:
+    """Time of one rank in one phase or collective, without those within it."""
+
+    name: str
+    """Of a collective the names from the unit in, as in `denoise/all_reduce`."""
+    ns: float
+    """A unit."""
+    is_collective: bool
+
+
+@dataclass(frozen=True, slots=True)
 class RankRow:
     """One rank whose record was read. Times a unit are a session's where the ranks have no units."""
 
@@ -64,6 +75,8 @@ class RankRow:
     """A unit: time in collectives that the rank which spent the least time there did not need. None without any."""
     clock_offset_ns: int | None
     clock_error_ns: int | None
+    parts: tuple[RankPart, ...] = ()
+    """Phases, collectives and what no phase has, by the report's clock."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bakeoff.models import component_names
+from bakeoff.models.brought.about import OWN_WEIGHTS
 from bakeoff.record.finalists import finalists, has_unknown_error
 from bakeoff.record.schema import Comparison, Record
 from bakeoff.record.store import Stored, StoredComparison
@@ -115,8 +116,9 @@ def _command(a: Record, b: Record) -> str:
     which ends with a final.
     """
     threads = [f"--threads {a.threads}"] if a.threads != a.host.cores else []
-    known = a.variant.component in component_names()
-    plain = (a.batch, a.weight_seed, a.input_seed, a.checkpoint) == (1, 0, 0, "")
+    brought = a.checkpoint.startswith(OWN_WEIGHTS)
+    known = a.variant.component in component_names() or brought
+    plain = (a.batch, a.weight_seed, a.input_seed, "" if brought else a.checkpoint) == (1, 0, 0, "")
     if known and plain and not any(":" in reference for reference in _references(a, b)):
         return " ".join([f"bakeoff compare '{a.variant}' '{b.variant}'", *threads])
     variant = a.variant
@@ -127,7 +129,7 @@ def _command(a: Record, b: Record) -> str:
         *([f"--seed {a.weight_seed}"] if a.weight_seed else []),
         *([f"--input-seed {a.input_seed}"] if a.input_seed else []),
         *threads,
-        *(["--checkpoint FILE"] if a.checkpoint else []),
+        *(["--checkpoint FILE"] if a.checkpoint and not brought else []),
     ]
     return " ".join([f"bakeoff sweep {variant.component if known else 'PACKAGE.MODULE:SPEC'}", *options])
 

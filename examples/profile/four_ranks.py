@@ -78,11 +78,12 @@ def run_rank(folder: str, units: int) -> None:
 
 
 def report(records: Path, ranks: int) -> None:
+    from bakeoff.advice.ranks import advise_ranks
     from bakeoff.profile.ranks.aggregate import aggregate
     from bakeoff.report.text.ranks import render
 
     found = aggregate(records, expect=ranks)
-    print(render(found))
+    print(render(found, advise_ranks(found)))
     if found.straggler is not None:
         print(f"\nstraggler: rank {found.straggler.rank}, cause: {found.straggler.cause or 'no one phase'}")
 

@@ -14,6 +14,8 @@ from bakeoff.models.component import Layer, TensorSpec, Work
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.signature import Node, Signature
 
+OWN_WEIGHTS = "its own weights"
+"""How a record names the weights of a brought model, before their hash."""
 ABOUT, GIVEN = "about.json", "given.safetensors"
 SCHEMA = 1
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from bakeoff.models.brought.about import About, read_about
+from bakeoff.models.brought.about import OWN_WEIGHTS, About, read_about
 from bakeoff.models.component import Carry, Component, Preset, Stream, Workload
 from bakeoff.models.errors import BakeoffError
 
@@ -36,6 +36,7 @@ def component_of(folder: Path) -> Component:
         fp64=about.fp64,
         network="bakeoff.worker.brought.network",
         folder=str(folder),
+        weights=f"{OWN_WEIGHTS}, sha256 {about.weights[:16]}",
         source_hash=about.hash,
         layers=about.layers,
     )

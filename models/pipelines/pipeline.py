@@ -37,6 +37,8 @@ class Given:
     """Drawn once when a session is opened, or anew for every unit."""
     draw: Draw = "normal"
     keep_fp32: bool = False
+    dtype: str = ""
+    """As TensorSpec.dtype."""
     function: str = ""
     """Function of the glue module that makes it; "" for a plain draw by seed, session or unit, and name.
 

@@ -3,11 +3,11 @@
 Its inputs are drawn once a session and stay the same; state that the program returns is not carried on.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from bakeoff.models import resolve_component
-from bakeoff.models.component import Component
+from bakeoff.models.component import Component, TensorSpec
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines.pipeline import Call, Given, Loop, Output, Pipeline, PipelinePreset, Program, Slot
 
@@ -50,11 +50,9 @@ def _loop(component: Component, slot: Slot, preset: PipelinePreset, options: Opt
     return Loop(
         slots=(slot,),
         presets=preset.components,
-        glue="",
+        glue="bakeoff.worker.brought.glue" if component.folder else "",
         programs=(Program(slot.name, workload.name),),
-        given=tuple(
-            Given(spec.name, spec.shape, slot.name, "session", spec.draw, spec.keep_fp32) for spec in workload.inputs
-        ),
+        given=tuple(_given(component, slot, workload.name, spec) for spec in workload.inputs),
         opened=(),
         opening=(),
         steady=(Call("call", slot.name, workload.name, {spec.name: spec.name for spec in workload.inputs}, outputs),),
@@ -66,3 +64,10 @@ def _loop(component: Component, slot: Slot, preset: PipelinePreset, options: Opt
         outputs=tuple(Output(outputs[spec.name], spec.signal, slot.name) for spec in workload.outputs),
         frame_rate=0.0,
     )
+
+
+def _given(component: Component, slot: Slot, workload: str, spec: TensorSpec) -> Given:
+    drawn = Given(spec.name, spec.shape, slot.name, "session", spec.draw, spec.keep_fp32, spec.dtype)
+    if not component.folder:
+        return drawn
+    return replace(drawn, draw="normal", function="given", arguments=(component.folder, workload, spec.name))

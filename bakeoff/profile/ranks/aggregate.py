@@ -1,7 +1,7 @@
 """The records of a run's ranks, side by side: what is missing, who waits for whom, and rates that are not averaged."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,12 +9,13 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.profile.ranks.choice import Chosen, choose, ranks_text
 from bakeoff.profile.ranks.devices import energy_of, gpu_energy_mj, memory_of, ranks_on
 from bakeoff.profile.ranks.figures import Figures, figures_of, spreads_of, unit_spreads
-from bakeoff.profile.ranks.parts import Parts, has_device_times, parts_of, tells_units_apart
+from bakeoff.profile.ranks.parts import UNATTRIBUTED, Parts, has_device_times, parts_of, tells_units_apart
 from bakeoff.profile.ranks.reading import MOST_RANKS, FolderOfRanks, RankFile, read_folder
 from bakeoff.profile.ranks.straggler import straggler_of, total_waits, waits_of
 from bakeoff.record.ranks import (
     Clock,
     Problem,
+    RankPart,
     RankRow,
     RanksConfig,
     RanksReport,
@@ -162,7 +163,16 @@ def _row(file: RankFile, counted: _Counted, parts: Parts, wait_ns: float | None)
         wait_ns=wait_ns,
         clock_offset_ns=facts.clock_offset_ns,
         clock_error_ns=facts.clock_error_ns,
+        parts=tuple(_each_part(parts)),
     )
+
+
+def _each_part(parts: Parts) -> Iterator[RankPart]:
+    """Phases, collectives, and at the end what has no phase."""
+    yield from (RankPart(name, ns, False) for name, ns in parts.work.items() if name != UNATTRIBUTED)
+    yield from (RankPart(name, ns, True) for name, ns in parts.collectives.items())
+    if UNATTRIBUTED in parts.work:
+        yield RankPart(UNATTRIBUTED, parts.work[UNATTRIBUTED], False)
 
 
 def _rate(rows: Sequence[RankRow], files: Sequence[RankFile]) -> tuple[float | None, str]:

@@ -44,6 +44,11 @@ class FolderOfRanks:
     """Session records of processes that were alone."""
 
 
+def page_path(folder: Path) -> Path:
+    """Where the page of a folder's ranks lies."""
+    return folder / "ranks.html"
+
+
 def rank_in(name: str) -> int | None:
     """The rank that a file's name states."""
     found = _NUMBERED.match(name)

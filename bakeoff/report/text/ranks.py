@@ -1,42 +1,72 @@
 """The ranks of a run on the terminal: `bakeoff session aggregate`."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from tabulate import tabulate
 
+from bakeoff.advice.evidence import Advice
 from bakeoff.machine.terminal import lines_of, one_line
 from bakeoff.record.ranks import RankRow, RanksReport, RankValue, Scaling, Spread
 from bakeoff.report.format import shorten
+from bakeoff.report.text.advice import advice_text
 
+RANKS: Final = (
+    ("rank", "r"), ("host", "l"), ("device", "l"), ("status", "l"), ("session s", "r"), ("units", "r"),
+    ("unit ms", "r"), ("frames/s", "r"), ("work ms", "r"), ("wait ms", "r"), ("clock offset ms", "r"),
+)  # fmt: skip
+"""Headings of `rank_rows`, and the side that each column is aligned to."""
+SPREADS: Final = (
+    ("figure", "l"), ("unit", "l"), ("least", "r"), ("median", "r"), ("greatest", "r"), ("least at", "r"),
+    ("greatest at", "r"), ("skew", "r"), ("not told by", "l"),
+)  # fmt: skip
+"""Of `spread_rows`."""
+SCALING: Final = (
+    ("ranks", "r"), ("frames/s", "r"), ("speed-up", "r"), ("efficiency", "r"), ("serial share", "r"), ("run", "l"),
+)  # fmt: skip
+"""Of `scaling_rows`."""
 _LETTERS, _MOST_WAITS = 60, 16
 _NEVER_SKEWED = ("start",)
 """Figures of which a share of the median says nothing."""
 
 
-def render(report: RanksReport) -> str:
-    """A table by rank, one by figure, and sentences: rate, straggler, waits, devices, what is wrong."""
-    head = [
-        f"{report.config.name}, run {report.group}, parallelism {report.config.parallelism}: "
-        f"{len(report.rows)} of {report.expected} ranks read from {report.folder}",
-        f"figures a unit: {report.counted}; phases by the {report.clock}'s clock",
-    ]
+def render(report: RanksReport, advice: Sequence[Advice]) -> str:
+    """A table by rank, one by figure, and sentences: rate, straggler, waits, devices, advice, what is wrong."""
     parts = [
-        lines_of(map(one_line, head)),
-        _ranks(report.rows),
-        _spreads(report.spreads),
-        lines_of(map(one_line, [_rate(report), report.straggler_text, *_waits(report), *_devices(report)])),
+        lines_of(map(one_line, [head_text(report), counted_text(report)])),
+        _table(rank_rows(report.rows), RANKS),
+        _table(spread_rows(report.spreads), SPREADS),
+        lines_of(map(one_line, [rate_text(report), report.straggler_text, *wait_lines(report), *device_lines(report)])),
+        advice_text(advice, "unit"),
     ]
     if report.problems:
         parts.append(lines_of(["problems", *(one_line(f"{each.code}: {each.text}") for each in report.problems)]))
     if report.findings:
-        lines = [f"{_named(each.ranks)}: {each.finding.code}: {each.finding.text}" for each in report.findings]
+        lines = [f"{named(each.ranks)}: {each.finding.code}: {each.finding.text}" for each in report.findings]
         parts.append(lines_of(["findings of the ranks' own records", *map(one_line, lines)]))
     return "\n\n".join(parts)
 
 
 def render_scaling(scaling: Scaling) -> str:
-    """Rates by world size, with speed-up, efficiency and the serial share."""
-    rows = [
+    """Rates by world size, with speed-up over the smallest, efficiency and the serial share."""
+    return lines_of([*_table(scaling_rows(scaling), SCALING).split("\n"), *map(one_line, scaling.notes)])
+
+
+def head_text(report: RanksReport) -> str:
+    """Which run, and how many of its ranks were read."""
+    return (
+        f"{report.config.name}, run {report.group}, parallelism {report.config.parallelism}: "
+        f"{len(report.rows)} of {report.expected} ranks read from {report.folder}"
+    )
+
+
+def counted_text(report: RanksReport) -> str:
+    """What figures are of."""
+    return f"figures a unit: {report.counted}; phases by the {report.clock}'s clock"
+
+
+def scaling_rows(scaling: Scaling) -> list[list[str]]:
+    return [
         [
             str(point.world),
             f"{point.frames_per_s:.3f}",
@@ -47,12 +77,10 @@ def render_scaling(scaling: Scaling) -> str:
         ]
         for point in scaling.points
     ]
-    headers = ("ranks", "frames/s", f"speed-up over {scaling.base_world}", "efficiency", "serial share", "run")
-    return lines_of([*_table(rows, headers, "rrrrrl").split("\n"), *map(one_line, scaling.notes)])
 
 
-def _ranks(rows: Sequence[RankRow]) -> str:
-    lines = [
+def rank_rows(rows: Sequence[RankRow]) -> list[list[str]]:
+    return [
         [
             str(row.rank),
             shorten(row.host, 24),
@@ -68,9 +96,6 @@ def _ranks(rows: Sequence[RankRow]) -> str:
         ]
         for row in rows
     ]
-    headers = ("rank", "host", "device", "status", "session s", "units", "unit ms", "frames/s", "work ms", "wait ms",
-               "clock offset ms")  # fmt: skip
-    return _table(lines, headers, "rlllrrrrrrr")
 
 
 def _offset(row: RankRow) -> str:
@@ -79,8 +104,8 @@ def _offset(row: RankRow) -> str:
     return f"{row.clock_offset_ns / 1e6:.3f} +- {row.clock_error_ns / 1e6:.3f}"
 
 
-def _spreads(spreads: Sequence[Spread]) -> str:
-    rows = [
+def spread_rows(spreads: Sequence[Spread]) -> list[list[str]]:
+    return [
         [
             shorten(each.name, _LETTERS),
             shorten(each.unit, 24),
@@ -88,12 +113,10 @@ def _spreads(spreads: Sequence[Spread]) -> str:
             str(each.least_rank),
             str(each.greatest_rank),
             _skew(each),
-            _named(each.lacking) if each.lacking else "",
+            named(each.lacking) if each.lacking else "",
         ]
         for each in spreads
     ]
-    headers = ("figure", "unit", "least", "median", "greatest", "least at", "greatest at", "skew", "not told by")
-    return _table(rows, headers, "llrrrrrrl")
 
 
 def _skew(each: Spread) -> str:
@@ -105,12 +128,14 @@ def _figure(value: float) -> str:
     return f"{value:.3f}" if abs(value) < 1e6 else f"{value:.4g}"
 
 
-def _rate(report: RanksReport) -> str:
+def rate_text(report: RanksReport) -> str:
+    """Frames a second of the run, and how they were computed."""
     rate = "" if report.frames_per_s is None else f"{report.frames_per_s:.3f}, "
     return f"frames/s of the run: {rate}{report.frames_text}"
 
 
-def _waits(report: RanksReport) -> list[str]:
+def wait_lines(report: RanksReport) -> list[str]:
+    """Waits by collective."""
     return [
         f"wait in {each.name}, ms a unit: "
         + ", ".join(f"rank {wait.rank} {wait.ns / 1e6:.3f}" for wait in _shown(each.waits))
@@ -126,7 +151,8 @@ def _shown(waits: Sequence[RankValue]) -> Sequence[RankValue]:
     return min(waits, key=lambda wait: wait.ns), max(waits, key=lambda wait: wait.ns)
 
 
-def _devices(report: RanksReport) -> list[str]:
+def device_lines(report: RanksReport) -> list[str]:
+    """Memory and energy, once for each device."""
     found = [f"memory of {each.device}: at most {each.mib:.0f} MiB, {_on(each.ranks)}" for each in report.memory]
     found += [
         f"energy of {each.device}: {each.mj / 1000:.1f} J, {_on(each.ranks, each.host)}" for each in report.energy
@@ -137,10 +163,10 @@ def _devices(report: RanksReport) -> list[str]:
 
 
 def _on(ranks: Sequence[int], host: str = "") -> str:
-    return _named(ranks) if ranks else f"on {host}" if host else "no rank runs on it"
+    return named(ranks) if ranks else f"on {host}" if host else "no rank runs on it"
 
 
-def _named(ranks: Sequence[int]) -> str:
+def named(ranks: Sequence[int]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
 
 
@@ -148,7 +174,10 @@ def _ms(ns: float | None) -> str:
     return "" if ns is None else f"{ns / 1e6:.3f}"
 
 
-def _table(rows: Sequence[Sequence[str]], headers: Sequence[str], sides: str) -> str:
+def _table(rows: Sequence[Sequence[str]], headings: Sequence[tuple[str, str]]) -> str:
     return tabulate(
-        rows, headers, disable_numparse=True, colalign=["left" if side == "l" else "right" for side in sides]
+        rows,
+        [name for name, _ in headings],
+        disable_numparse=True,
+        colalign=["left" if side == "l" else "right" for _, side in headings],
     )

@@ -18,7 +18,7 @@ from bakeoff.models.brought.about import ABOUT, GIVEN, About, InputSet
 from bakeoff.models.brought.model import Model
 from bakeoff.models.component import Layer, TensorSpec, Work, Workload
 from bakeoff.models.errors import BakeoffError
-from bakeoff.models.signature import Node, Signature, describe_call, describe_output, flatten, flatten_call
+from bakeoff.models.signature import Node, Signature, describe_call, describe_output, flatten, flatten_call, rebuild
 from bakeoff.models.weights import fingerprint, state_digest
 from bakeoff.process.jobs import DescribeJob, DescribeResult
 from bakeoff.worker.brought.load import Call, load_module, one_line, user_error
@@ -194,8 +194,6 @@ def _run_given(name: str, calls: Sequence[Call], module: nn.Module, said: Model)
 
 
 def _whole_call(module: nn.Module, call: Signature, inputs: Mapping[str, Tensor]) -> Any:
-    from bakeoff.models.signature import rebuild
-
     args = [rebuild(node, inputs) for node in call.args]
     return module(*args, **{key: rebuild(node, inputs) for key, node in call.kwargs.items()})
 
@@ -273,12 +271,24 @@ def _hold(found: _Found) -> None:
         found.specs = tuple(replace(spec, held=spec.name in held) for spec in found.specs)
         problem = _problem_with_others(found)
         if not problem:
+            if all(spec.held for spec in found.outputs):
+                break
+            found.notes += [
+                f"{found.name}: the output {spec.name} is the same for all inputs that were tried, and proves little"
+                for spec in found.outputs
+                if spec.held
+            ]
             names = ", ".join(sorted(held - asked))
             if names:
                 found.notes.append(
                     f"{found.name}: {names} keep the given values in all sets; the model takes no others"
                 )
             return
+    if not problem:
+        text = (
+            f"{found.name}: the outputs are the same for all inputs that were tried, so an engine that computes nothing"
+        )
+        raise _problem(f"{text} would pass; give inputs and weights that make a difference")
     text = f"{found.name}: the model takes no other values of its inputs than those given ({problem})"
     raise _problem(f"{text}; give several calls: bakeoff.Model(module, inputs, more=[...])")
 
@@ -287,18 +297,21 @@ def _problem_with_others(found: _Found) -> str:
     """What goes wrong with the sets that engines will be judged on; "" if nothing does."""
     source = found.source()
     judged = [source.judged(0, index) for index in range(1, set_count(found.workload))]
+    same = dict.fromkeys((spec.name for spec in found.outputs), True)
     for inputs in (*judged, altered(found.workload, judged[0], CHANGE)):
         try:
             outputs = found.flat(*inputs.values())
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  # whatever a module raises for values that it does not take
             return f"{type(error).__name__}: {one_line(error)}"
-        for spec, tensor in zip(found.outputs, outputs, strict=True):
+        for spec, given, tensor in zip(found.outputs, found.given_outputs, outputs, strict=True):
             if tuple(tensor.shape) != spec.shape:
                 return (
                     f"{spec.name} has the shape {list(tensor.shape)} then, and {list(spec.shape)} with the given ones"
                 )
             if tensor.is_floating_point() and not torch.isfinite(tensor).all():
                 return f"{spec.name} is not finite then"
+            same[spec.name] &= torch.equal(given, tensor)
+    found.outputs = tuple(replace(spec, held=same[spec.name]) for spec in found.outputs)
     return ""
 
 
@@ -311,7 +324,7 @@ def _fp64_errors(module: nn.Module, sets: Sequence[_Found]) -> tuple[list[str], 
             inputs = cast_inputs(one.workload, one.calls[0], "fp64", "cpu")
             wanted = one.flat(*inputs.values())
             errors += [_apart(a, b) for a, b in zip(one.given_outputs, wanted, strict=True)]
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001  # whatever a module raises whose code names a dtype
         text = f"it does not compute in fp64 ({type(error).__name__}: {one_line(error)}), so references are fp32"
         return [text], [_LEAST_TOLERANCE]
     finally:
@@ -326,7 +339,7 @@ def _find_fp32_outputs(module: nn.Module, sets: Sequence[_Found]) -> None:
         inputs = cast_inputs(one.workload, one.calls[0], "bf16", "cpu")
         try:
             outputs = one.flat(*inputs.values())
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  # as above
             one.notes.append(f"{one.name}: eager fails in bf16: {type(error).__name__}: {one_line(error)}")
             continue
         one.outputs = tuple(

@@ -41,8 +41,8 @@ class Loaded:
 def load_module(source: Source, seed: int) -> Loaded:
     """Run the factory, or read the archive or folder; torch's global generator is seeded for a factory.
 
-    The module is in the state that the user left it in, on the CPU. Raises BakeoffError (`bad-user-code`, `bad-artifact`
-    or `cannot-travel`) saying what is wrong with the source.
+    The module is in the state that the user left it in, on the CPU. Raises BakeoffError (`bad-user-code`,
+    `bad-artifact` or `cannot-travel`) saying what is wrong with the source.
     """
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(seed)
@@ -85,7 +85,7 @@ def user_error(what: str, error: BaseException) -> BakeoffError:
     trace, line = error.__traceback__, ""
     while trace is not None:
         path = Path(trace.tb_frame.f_code.co_filename)
-        if "torch" not in path.parts and path.exists() and path != Path(__file__):
+        if "torch" not in path.parts and Path(__file__).parent != path.parent and path.exists():
             line = f" ({path.name}, line {trace.tb_lineno})"
         trace = trace.tb_next
     return BakeoffError(f"{what} raised {type(error).__name__}{line}: {one_line(error)}", "bad-user-code")

@@ -16,7 +16,8 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from bakeoff.models.brought.about import GIVEN, About, InputSet, read_about
-from bakeoff.models.component import TensorSpec, Workload
+from bakeoff.models.brought.spec import component_of
+from bakeoff.models.component import Component, TensorSpec, Workload
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.signature import Constant, Entries, Fields, Items, Node, Signature, TensorLeaf
 from bakeoff.models.weights import fingerprint
@@ -116,6 +117,11 @@ class Network:
             )
         module = module.float() if any(one.is_floating_point() for one in module.parameters()) else module
         return Flat(module.requires_grad_(False), described.call, described.result)
+
+    @cached_property
+    def component(self) -> Component:
+        """The model as a component."""
+        return component_of(self.folder)
 
     def inputs(self, workload: Workload) -> "GivenInputs":
         """The given inputs of a workload, and others like them."""

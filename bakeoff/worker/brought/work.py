@@ -1,5 +1,6 @@
 """Counts the work of one call of a module by watching the operators that it dispatches."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -48,7 +49,7 @@ def count(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[tuple[Tensor, 
     )
 
 
-def formulas(wide: list[int]) -> dict[Any, Any]:
+def formulas(wide: list[int]) -> dict[Any, Callable[..., int]]:
     """Formulas that torch's table lacks, and convolutions', which add those of wide kernels to `wide`."""
 
     def convolution(

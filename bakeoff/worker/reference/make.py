@@ -88,12 +88,16 @@ def _write_outputs(
     folder: Path, loaded: LoadedSubject, precision: Precision, outputs: Mapping[str, tuple[Tensor, ...]]
 ) -> None:
     """Check and write what eager computed for every set and changed set."""
-    names = [spec.name for spec in loaded.workload.outputs]
+    specs = loaded.workload.outputs
+    names = [spec.name for spec in specs]
     sets = [outputs[set_name(index)] for index in range(len(loaded.sets))]
     changed_sets = [outputs[set_name(index, changed=True)] for index in range(changed_set_count(loaded.workload))]
     check_outputs(loaded, sets[0])
-    sensitivity = least_difference(names, combinations(sets, 2))
-    small_sensitivity = least_difference(names, zip(sets, changed_sets, strict=False))
+    constant = {spec.name for spec in specs if spec.held}
+    sensitivity, small_sensitivity = (
+        {name: apart for name, apart in least_difference(names, pairs).items() if name not in constant}
+        for pairs in (combinations(sets, 2), zip(sets, changed_sets, strict=False))
+    )
     check_sensitivity(loaded, sensitivity, small_sensitivity)
     folder.mkdir(parents=True, exist_ok=True)
     for inputs, tensors in outputs.items():

@@ -41,21 +41,27 @@ def check_sensitivity(
             raise BakeoffError(
                 f"{loaded.component.name}.{loaded.workload.name}: {name} differs by {found[name]:.1e} (relative L2) "
                 f"between {which}, too little to check engines by; at least {least:.0e} is needed. "
-                f"Give trained weights with --checkpoint, or other standard deviations by initial_std in the network.",
+                f"{_advice(loaded)}",
                 code="insensitive",
             )
 
 
+def _advice(loaded: LoadedSubject) -> str:
+    if loaded.component.folder:
+        return "Give trained weights, or inputs of which more depends."
+    return "Give trained weights with --checkpoint, or other standard deviations by initial_std in the network."
+
+
 def with_sensitivity(output: OutputParity, about: About) -> OutputParity:
-    """The parity of an output with its sensitivities.
+    """The parity of an output with its sensitivities, which one that depends on no input lacks.
 
     Where the limit is too wide to tell inputs apart, the error itself must: below half of the sensitivity the output is
     nearer to its own reference than to that of any other set (triangle inequality). Else the check failed.
     """
     known = replace(
         output,
-        sensitivity=about.sensitivity[output.name],
-        small_sensitivity=about.small_sensitivity[output.name],
+        sensitivity=about.sensitivity.get(output.name),
+        small_sensitivity=about.small_sensitivity.get(output.name),
     )
     return told_apart(known)
 

@@ -65,7 +65,7 @@ def test_several_runs_are_compared_by_world_size(tmp_path: Path) -> None:
     ]
     done = called(*folders)
     assert done.exit_code == 0, done.output
-    scaling = done.stdout.split("serial share")[1]
+    scaling = done.stdout.split("serial share")[-1]
     (line,) = [each.split() for each in scaling.splitlines() if each.split()[:1] == ["2"]]
     assert line[:5] == ["2", "200.000", "1.667", "83.3%", "0.200"]
 
@@ -95,3 +95,23 @@ def test_a_folder_without_ranks_is_bad_input(tmp_path: Path) -> None:
 def test_of_many_ranks_the_shortest_and_the_longest_wait_are_shown(tmp_path: Path) -> None:
     done = called(write(tmp_path, lockstep([5] * 19 + [25])))
     assert "wait in all_reduce, ms a unit: rank 19 0.000, rank 0 20.000 (over" in done.stdout
+
+
+def test_pages_are_written_beside_the_ranks(tmp_path: Path) -> None:
+    folders = [
+        write(tmp_path / str(world), [record(rank, ms, world=world) for rank in range(world)])
+        for world, ms in ((1, 95), (2, 55))
+    ]
+    done = called(*folders, "--html")
+    assert done.exit_code == 0, done.output
+    for folder in folders:
+        assert f"wrote {folder / 'ranks.html'}" in done.stdout
+        assert '<section id="scaling">' in (folder / "ranks.html").read_text()
+    assert called(*folders).stdout == called(*folders).stdout, "a page is no rank's file"
+
+
+def test_advice_is_shown_and_in_the_json(tmp_path: Path) -> None:
+    write(tmp_path, lockstep(SLOW_2))
+    assert "straggler rank 2 (strong, at most 20.0 ms a unit)" in called(tmp_path).stdout
+    ((advice,),) = json.loads(called(tmp_path, "--json").stdout)["advice"]
+    assert (advice["code"], advice["where"], advice["gain_ms"]) == ("straggler", "rank 2", 20.0)

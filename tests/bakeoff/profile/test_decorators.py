@@ -11,7 +11,8 @@ import pytest
 from recording import Clock, codes, make_profiler, opened, own_times, range_at, record_of
 
 from bakeoff.models.errors import BakeoffError
-from bakeoff.profile import Profiler, current, event, parameters, phase, session, stage, step, unit
+from bakeoff.profile import Profiler, current, event, parameters, phase, session, stage, step, unit, wrapping
+from bakeoff.profile import profiler as profiling
 
 
 @pytest.fixture
@@ -342,6 +343,145 @@ def test_events_tell_of_errors(profiler: Profiler, clock: Clock) -> None:
         ("done", 4, True, {"error": "OSError: no such file"}),
         ("callback", 4, True, {"error": "KeyError: 'missing'"}),
     ]
+
+
+def test_data_of_an_event_may_be_of_the_result(profiler: Profiler) -> None:
+    @event("loaded", data=lambda bound, result: {"path": bound["path"], "length": len(result)})
+    def load(path: str) -> str:
+        return path * 2
+
+    @event("shown", data=lambda bound, words=("a", "b"): {"words": len(words), "frames": bound["frames"]})
+    async def show(frames: int) -> int:
+        return frames
+
+    @event("streamed", data=lambda _bound, result: {"returned": result})
+    def stream() -> Generator[int, None, str]:
+        yield 1
+        return "end"
+
+    class Pipeline:
+        @event("decoded", data=lambda bound, result: {"frames": bound["self"].frames + result})
+        async def decode(self) -> int:
+            return 4
+
+        frames = 8
+
+    @event("broken", data=lambda _bound, result: {"length": len(result)})
+    def broken() -> int:
+        return 3
+
+    with opened(profiler) as made:
+        assert load("ab") == "abab"
+        assert asyncio.run(show(5)) == 5
+        assert list(stream()) == [1]
+        assert asyncio.run(Pipeline().decode()) == 4
+        assert broken() == 3
+    assert [(each.name, each.data, each.failed) for each in record_of(made).events] == [
+        ("loaded", {"path": "ab", "length": 4}, False),
+        ("shown", {"words": 2, "frames": 5}, False),
+        ("streamed", {"returned": "end"}, False),
+        ("decoded", {"frames": 12}, False),
+        ("broken", {"error": "TypeError: object of type 'int' has no len()"}, True),
+    ]
+
+
+def test_steps_are_counted_where_no_index_is_given(profiler: Profiler, clock: Clock) -> None:
+    @step(timestep="t")
+    def once(t: int) -> None:
+        clock.ns += t
+
+    @step()
+    def parts() -> Iterator[int]:
+        for part in (1, 2):
+            clock.ns += part
+            yield part
+
+    with opened(profiler) as made:
+        for _ in range(2):
+            with made.phase("denoise"):
+                once(300)
+                once(100)
+        with made.phase("other"):
+            assert list(parts()) == [1, 2]
+    assert [(each.index, each.timestep, each.ns) for each in record_of(made).steps] == [
+        (0, 300.0, 603), (1, 100.0, 200),
+    ]  # fmt: skip
+
+
+def test_a_step_whose_index_cannot_be_had_is_of_none(profiler: Profiler) -> None:
+    @step(lambda bound: bound["missing"])
+    def once() -> None:
+        return None
+
+    with opened(profiler) as made:
+        once()
+    record = record_of(made)
+    assert record.steps == ()
+    assert [each.name for each in record.events] == ["@step"]
+    assert range_at(record, "step").calls == 1
+
+
+class TestUnheard:
+    """Decorated functions that are called while no profiler is installed."""
+
+    @pytest.fixture(autouse=True)
+    def nothing_told_before(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        made = profiling.Unheard()
+        for module in (profiling, wrapping):
+            monkeypatch.setattr(module, "unheard", made)
+
+    @staticmethod
+    def said(capsys: pytest.CaptureFixture[str]) -> list[str]:
+        return capsys.readouterr().err.splitlines()
+
+    def test_it_is_said_once_where_a_profiler_was_made(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        load = stage("load")(lambda: 5)
+        assert load() == 5
+        assert self.said(capsys) == []
+        make_profiler(tmp_path)
+        assert (load(), load()) == (5, 5)
+        (line,) = self.said(capsys)
+        assert line.startswith("bakeoff: decorated functions are called outside sessions and no profiler is installed")
+        assert line.endswith("call Profiler.install() first")
+        make_profiler(tmp_path)
+        load()
+        assert self.said(capsys) == []
+
+    def test_functions_of_every_kind_say_it(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        async def later() -> int:
+            return 1
+
+        def items() -> Iterator[int]:
+            yield 1
+
+        calls = [
+            lambda: asyncio.run(phase("p")(later)()),
+            lambda: list(phase("p")(items)()),
+            lambda: asyncio.run(session("s")(later)()),
+            lambda: list(event("e")(items)()),
+        ]
+        for call in calls:
+            profiling.unheard.was_told = False
+            make_profiler(tmp_path)
+            call()
+            assert len(self.said(capsys)) == 1
+
+    def test_nothing_is_said_where_calls_are_recorded_or_nobody_asked(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        work = phase("work")(lambda: 5)
+        Profiler()  # off
+        work()
+        profiler = make_profiler(tmp_path)
+        with opened(profiler):
+            work()
+        profiler.install()
+        work()
+        profiler.uninstall()
+        work()
+        assert self.said(capsys) == []
 
 
 def test_an_error_in_a_function_of_the_arguments_is_an_event(profiler: Profiler) -> None:

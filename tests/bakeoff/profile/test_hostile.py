@@ -21,6 +21,8 @@ from disk import largest_file
 
 from bakeoff.models.errors import BakeoffError
 from bakeoff.profile import Profiler, Session, Settings
+from bakeoff.profile.files import reports_of
+from bakeoff.profile.reporting import write_reports
 from bakeoff.record.session import SessionRecord
 
 LETTERS = {
@@ -107,9 +109,10 @@ VALUES: dict[str, Any] = {
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    """Everything that writes files, and no monitor."""
+    """No monitor, and no process that makes reports: `check_files` makes them."""
     return Settings(
         enabled=True,
+        generate_final_report=False,
         output_dir=str(tmp_path / "out"),
         monitor_gpu_memory=False,
         monitor_gpu_utilization=False,
@@ -148,6 +151,8 @@ def refusal(action: Callable[[], object]) -> str:
 
 def check_files(folder: Path, record: SessionRecord) -> dict[str, str]:
     """All files are where they belong, whole and inert; the text of each by its suffix."""
+    for path in folder.rglob("*.session.json"):
+        write_reports(path, reports_of(path, record, Settings()))
     found = {path.name: path for path in folder.rglob("*") if path.is_file()}
     texts = {}
     for name, path in found.items():
@@ -400,12 +405,14 @@ PLACES: dict[str, Callable[[Path], str]] = {
 def test_a_folder_that_cannot_be_written(
     place: Callable[[Path], str], settings: Settings, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """It is said in one sentence, with the record kept in memory; the pipeline is not stopped."""
+    """It is said at the start and at the end, with the record kept in memory; the pipeline is not stopped."""
     session = record_a_session(replace(settings, output_dir=place(tmp_path)))
     assert session.record.units[0].frames == 12
     assert session.files == ()
-    (line,) = capfd.readouterr().err.splitlines()
-    assert "cannot be written" in line
+    start, end = capfd.readouterr().err.splitlines()
+    assert start.startswith("bakeoff: session 'kept' will have no files: ")
+    assert end.startswith("bakeoff: session 'kept' could not be written: ")
+    assert "cannot be written" in start
     assert not (tmp_path / "file").exists() or (tmp_path / "file").read_text() == "mine"
 
 
@@ -433,7 +440,8 @@ def test_a_disk_that_takes_no_log_either(size: int, settings: Settings, tmp_path
     (tmp_path / "log").write_text("x" * size)
     with (tmp_path / "log").open("a", buffering=1) as log, pytest.MonkeyPatch.context() as patch, largest_file(size):
         patch.setattr(sys, "stderr", log)
-        session = record_a_session(settings)
+        session = record_a_session(replace(settings, generate_final_report=True))
+        assert not [path for path in session.files if path.suffix == ".html"]
     assert session.record.units[0].frames == 12
     assert not [name for name in files_of(tmp_path / "out") if name.endswith((".tmp", ".html"))]
 
@@ -449,11 +457,13 @@ def test_a_disk_that_takes_the_record_alone(
     settings: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The page does not fit: the record is kept and named, and what does not fit is said."""
+    settings = replace(settings, report_format="html", generate_final_report=True)
     size = max(path.stat().st_size for path in record_a_session(settings).files if path.name.endswith(".session.json"))
     for path in (tmp_path / "out").iterdir():
         path.unlink()
     with largest_file(size + 1000):
         session = record_a_session(settings)
+        assert len(session.files) == 1
     kept = files_of(tmp_path / "out")
     assert [name for name in kept if name.endswith(".html")] == []
     assert [name for name in kept if name.endswith(".session.json")]
@@ -472,7 +482,8 @@ def test_a_small_tmpfs(settings: Settings, tmp_path: Path, capfd: pytest.Capture
         pytest.skip(f"no tmpfs can be mounted here: {mounted.stderr.strip()}")
     try:
         (folder / "filler").write_bytes(b"x" * 12_000)
-        session = record_a_session(replace(settings, output_dir=str(folder)))
+        session = record_a_session(replace(settings, output_dir=str(folder), generate_final_report=True))
+        assert not [path for path in session.files if path.suffix == ".html"]
         for name in files_of(folder):
             if name.endswith(".json"):
                 valid_json((folder / name).read_bytes())

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -13,12 +14,18 @@ import pytest
 from sessions import RANK, session_record
 
 from bakeoff.models.errors import BakeoffError, ErrorCode
-from bakeoff.profile.files import MOST_BYTES, page_path, raw_file, read_session, write_session
+from bakeoff.profile import Profiler, reporting
+from bakeoff.profile.files import MOST_BYTES, page_path, raw_file, read_session, reports_of, write_session
+from bakeoff.profile.reporting import Reports, start_reports, write_reports
 from bakeoff.profile.settings import MOST_TAG_LETTERS, Settings
-from bakeoff.record.session import SessionEvent
+from bakeoff.record.session import SessionEvent, SessionRecord
 from bakeoff.report.sessions import SessionReport
 
 RECORD = session_record()
+SILENT = {
+    f"monitor_{each}": False
+    for each in ("gpu_memory", "gpu_utilization", "gpu_temperature", "gpu_power", "cpu_usage", "system_memory")
+}
 HOSTILE = [
     "../x",
     "/etc/passwd",
@@ -40,13 +47,21 @@ def settings(folder: Path, **changes: Any) -> Settings:
     return Settings(enabled=True, output_dir=str(folder / "out"), **changes)
 
 
+def written(record: SessionRecord, asked: Settings) -> tuple[Path, ...]:
+    """The record and its reports, made in this process."""
+    paths = write_session(record, asked)
+    reports = reports_of(paths[0], record, asked)
+    write_reports(paths[0], reports)
+    return *paths, *reports
+
+
 def names(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
 class TestNames:
     def test_name_start_and_content(self, tmp_path: Path) -> None:
-        paths = write_session(RECORD, settings(tmp_path))
+        paths = written(RECORD, settings(tmp_path))
         assert re.fullmatch(r"t2v-20260102T030405Z-[0-9a-f]{12}\.session\.json", paths[0].name)
         stem = paths[0].name.removesuffix(".session.json")
         assert names(tmp_path) == [f"out/{stem}{end}" for end in (".html", ".report.json", ".session.json")]
@@ -54,7 +69,7 @@ class TestNames:
 
     @pytest.mark.parametrize("name", HOSTILE, ids=ascii)
     def test_no_name_leads_elsewhere(self, name: str, tmp_path: Path) -> None:
-        paths = write_session(replace(RECORD, name=name), settings(tmp_path, save_raw_data=True))
+        paths = written(replace(RECORD, name=name), settings(tmp_path, save_raw_data=True))
         raw = raw_file(name, RECORD.started_wall_ns, settings(tmp_path, save_raw_data=True))
         assert raw is not None
         for path in (*paths, raw):
@@ -71,7 +86,7 @@ class TestNames:
     def test_ranks_lie_in_the_folder_of_their_group_without_pages(self, tmp_path: Path) -> None:
         for rank in (0, 7):
             record = replace(RECORD, rank=replace(RANK, rank=rank))
-            (path,) = write_session(record, settings(tmp_path))
+            (path,) = written(record, settings(tmp_path))
             assert read_session(path) == record
         assert names(tmp_path) == [f"out/t2v-run-1/rank-0000{rank}.session.json" for rank in (0, 7)]
 
@@ -95,13 +110,14 @@ class TestWriting:
     @pytest.mark.parametrize(
         ("changes", "endings"),
         [
+            ({}, [".session.json", ".report.json", ".html"]),
             ({"report_format": "html"}, [".session.json", ".html"]),
             ({"report_format": "json"}, [".session.json", ".report.json"]),
             ({"generate_final_report": False}, [".session.json"]),
         ],
     )
     def test_what_the_settings_ask_for(self, changes: dict[str, Any], endings: list[str], tmp_path: Path) -> None:
-        paths = write_session(RECORD, settings(tmp_path, **changes))
+        paths = written(RECORD, settings(tmp_path, **changes))
         assert [path.name[path.name.index(".") :] for path in paths] == endings
         assert len(names(tmp_path)) == len(endings)
 
@@ -110,33 +126,8 @@ class TestWriting:
             assert read_session(write_session(record, settings(tmp_path))[0]) == record
 
     def test_the_report_is_json_of_its_schema(self, tmp_path: Path) -> None:
-        path = write_session(RECORD, settings(tmp_path, report_format="json"))[1]
+        path = written(RECORD, settings(tmp_path, report_format="json"))[1]
         assert msgspec.json.decode(path.read_bytes(), type=SessionReport).name == "t2v"
-
-    @pytest.mark.parametrize(
-        "error", [ZeroDivisionError("division\nby zero"), BakeoffError("no jinja2"), MemoryError()]
-    )
-    def test_a_page_that_fails_leaves_the_record(
-        self, error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        def fail(_report: object) -> str:
-            raise error
-
-        monkeypatch.setattr("bakeoff.report.html.session.render", fail)
-        paths = write_session(RECORD, settings(tmp_path))
-        assert [path.suffixes[-2:] for path in paths] == [[".session", ".json"], [".report", ".json"]]
-        assert read_session(paths[0]) == RECORD
-        (line,) = capsys.readouterr().err.splitlines()
-        assert line.startswith("bakeoff: ")
-        assert str(paths[0]) in line
-
-    def test_without_jinja2_the_record_is_there(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        monkeypatch.setitem(sys.modules, "jinja2", None)
-        paths = write_session(RECORD, settings(tmp_path))
-        assert len(paths) == 2
-        assert "jinja2" in capsys.readouterr().err
 
     def test_a_folder_that_cannot_be_written_is_one_sentence(self, tmp_path: Path) -> None:
         (tmp_path / "out").write_text("a file")
@@ -149,6 +140,11 @@ class TestWriting:
         event = SessionEvent(1, "odd", {"path": "a\udc80b", "large": 2**80, "object": Path("x")})  # type: ignore[dict-item]
         (path,) = write_session(replace(RECORD, events=(event,)), settings(tmp_path, generate_final_report=False))
         assert read_session(path).events[0].data == {"path": "a?b", "large": str(2**80), "object": "x"}
+
+    def test_a_number_that_is_larger_than_any_time_is_read_back(self, tmp_path: Path) -> None:
+        event = SessionEvent(1, "loss", {"loss": 1e300})
+        (path,) = write_session(replace(RECORD, events=(event,)), settings(tmp_path))
+        assert read_session(path).events == (event,)
 
     def test_samples_of_a_monitor_lie_beside_the_record(self, tmp_path: Path) -> None:
         asked = settings(tmp_path, save_raw_data=True, generate_final_report=False)
@@ -165,6 +161,115 @@ class TestWriting:
 
     def test_no_samples_are_written_unless_asked_for(self, tmp_path: Path) -> None:
         assert raw_file("t2v", 0, settings(tmp_path)) is None
+
+
+class TestReports:
+    """What a process of its own makes."""
+
+    @pytest.fixture
+    def file(self, tmp_path: Path) -> Path:
+        return write_session(RECORD, settings(tmp_path))[0]
+
+    @pytest.fixture(autouse=True)
+    def none_before(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(reporting, "_running", [])
+
+    def test_they_are_those_that_this_process_would_make(self, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        asked = reports_of(file, RECORD, Settings())
+        write_reports(file, asked)
+        here = [path.read_bytes() for path in asked]
+        for path in asked:
+            path.unlink()
+        made = start_reports(file, asked)
+        assert made.wait() == made.wait() == asked
+        assert not made.is_running
+        assert [path.read_bytes() for path in asked] == here
+        assert capsys.readouterr().err == ""
+
+    def test_a_session_names_them_once_they_are_there(self, tmp_path: Path) -> None:
+        with Profiler(settings(tmp_path, **SILENT)).session("short") as session, session.unit(frames=1):
+            pass
+        assert [path.name.partition(".")[2] for path in session.files] == ["session.json", "report.json", "html"]
+        assert all(path.stat().st_size for path in session.files)
+
+    def test_the_pipelines_process_imports_nothing_for_them(self, tmp_path: Path) -> None:
+        """And waits for them before it exits."""
+        script = (
+            "import sys; from bakeoff.profile import Profiler, Settings; "
+            f"settings = Settings(enabled=True, output_dir=sys.argv[1], **{SILENT})\n"
+            "with Profiler(settings).session('short') as session: session.event('x')\n"
+            "large = {'scipy', 'jinja2', 'numpy', 'matplotlib'} & set(sys.modules); assert not large, large"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=120, check=False
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        assert {name.partition(".")[2] for name in names(tmp_path)} == {"session.json", "report.json", "html"}
+
+    def test_a_session_that_nobody_ends_has_them_too(self, tmp_path: Path) -> None:
+        script = (
+            "import sys; from bakeoff.profile import Profiler, Settings; "
+            f"settings = Settings(enabled=True, output_dir=sys.argv[1], **{SILENT}); "
+            "session = Profiler(settings).session('forgotten').__enter__()"
+        )
+        subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True, timeout=120)
+        assert {name.partition(".")[2] for name in names(tmp_path)} == {"session.json", "report.json", "html"}
+
+    def test_what_fails_is_one_sentence(self, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        asked = [file.parent / "report.json", file.parent / "none" / "file" / "page.html"]
+        (file.parent / "none").write_text("a file")
+        assert start_reports(file, asked).wait() == (asked[0],)
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith("bakeoff: a session has no report: ")
+        assert line.endswith(f"; the record is {file}")
+
+    @pytest.mark.parametrize("error", [ZeroDivisionError("division\nby zero"), MemoryError()])
+    def test_whatever_is_raised_is_one_line(
+        self, error: Exception, file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        def fail(_report: object) -> str:
+            raise error
+
+        monkeypatch.setattr("bakeoff.report.html.session.render", fail)
+        assert reporting.main([str(file), str(page_path(file))]) == 1
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"{type(error).__name__}:")
+
+    def test_without_jinja2_there_is_the_json(self, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "jinja2", None)
+        with pytest.raises(BakeoffError, match="jinja2"):
+            write_reports(file, reports_of(file, RECORD, Settings()))
+        assert len(names(file.parent)) == 2
+
+    def test_a_process_that_does_not_start_or_is_killed(
+        self, file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        made = Reports(file, [page_path(file)])
+        assert made._process is not None
+        made._process.kill()
+        assert made.wait() == ()
+        monkeypatch.setattr(sys, "executable", "/nonexistent/python")
+        assert Reports(file, [page_path(file)]).wait() == ()
+        killed, missing = capsys.readouterr().err.splitlines()
+        assert "its process ended with code -9" in killed
+        assert "its process did not start" in missing
+
+    def test_one_that_takes_too_long_is_ended(
+        self, file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setattr(reporting, "PATIENCE_S", 0.0)
+        made = Reports(file, [page_path(file)])
+        assert made.wait() == ()
+        assert "its process took longer than 0 s" in capsys.readouterr().err
+
+    def test_only_so_many_run_at_once(self, file: Path) -> None:
+        folders = [file.parent / str(place) for place in range(4)]
+        made = []
+        for folder in folders:
+            folder.mkdir()
+            made.append(start_reports(file, [folder / "report.json"]))
+            assert len(reporting._running) <= reporting.MOST_AT_ONCE
+        assert [len(each.wait()) for each in made] == [1, 1, 1, 1]
 
 
 def refused(path: Path, code: ErrorCode = "bad-record") -> str:
@@ -233,6 +338,26 @@ class TestReading:
         raw["ranges"][0]["own_ns"] += 1
         file.write_text(json.dumps(raw))
         assert "add up to" in refused(file)
+
+    def test_a_record_with_another_content_than_its_name_says_is_refused(self, file: Path, tmp_path: Path) -> None:
+        data = file.read_bytes()
+        file.write_bytes(data.replace(b'"seed":7', b'"seed":8'))
+        assert "was edited or renamed: its content has the hash " in refused(file)
+        moved = file.with_name(f"{file.name[:-25]}{'0' * 12}.session.json")
+        moved.write_bytes(data)
+        refused(moved)
+        moved.rename(tmp_path / "mine.session.json")
+        assert read_session(tmp_path / "mine.session.json") == RECORD, "a name without a hash says nothing"
+
+    def test_of_ranks_with_a_hash_too(self, tmp_path: Path) -> None:
+        record = replace(RECORD, rank=RANK)
+        first, second = [write_session(record, settings(tmp_path))[0] for _ in range(2)]
+        for path, code in ((second, "bad-record"), (first, "")):
+            path.write_bytes(path.read_bytes().replace(b'"seed":7', b'"seed":8'))
+            if code:
+                refused(path)
+            else:
+                assert read_session(path).tags["seed"] == 8
 
     def test_ten_gigabytes_are_not_read(self, tmp_path: Path) -> None:
         path = tmp_path / "large.session.json"

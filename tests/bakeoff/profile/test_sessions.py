@@ -434,7 +434,29 @@ def test_a_record_that_cannot_be_written_is_told_and_still_there(
         pass
     assert record_of(session).status == "ok"
     assert session.files == ()
-    assert capsys.readouterr().err.startswith("bakeoff: session 'test' could not be written: ")
+    start, end = capsys.readouterr().err.splitlines()
+    assert start.startswith("bakeoff: session 'test' will have no files: ")
+    assert end.startswith("bakeoff: session 'test' could not be written: ")
+
+
+def test_that_a_folder_cannot_be_written_is_told_before_the_session_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    with opened(make_profiler(tmp_path / "file")):
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line == (
+            f"bakeoff: session 'test' will have no files: {tmp_path / 'file'} cannot be written: File exists; "
+            "give another output_dir"
+        )
+
+
+def test_a_folder_that_can_be_written_has_nothing_in_it_before_the_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with opened(make_profiler(tmp_path / "a" / "b")):
+        assert list((tmp_path / "a" / "b").iterdir()) == []
+    assert capsys.readouterr().err == ""
 
 
 def test_a_session_that_nobody_ends_is_written_when_the_process_ends(tmp_path: Path) -> None:

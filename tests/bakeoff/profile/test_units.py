@@ -273,3 +273,42 @@ def test_the_record_of_10000_units_has_less_than_4_mib(tmp_path: Path) -> None:
                         clock.ns += 1_234_567
     assert len(msgspec.json.encode(record_of(session))) < 4 << 20
     assert session.files[0].stat().st_size < 4 << 20
+
+
+def test_steps_without_an_index_are_counted_within_the_range_that_they_are_in(tmp_path: Path) -> None:
+    clock = Clock()
+    with opened(make_profiler(tmp_path, clock)) as session:
+        for _ in range(2):
+            with session.unit(frames=1):
+                for timestep in (1000, 500):
+                    with session.phase("denoise"):  # each has its own count
+                        with session.step(timestep=timestep):
+                            clock.ns += 10
+                        with session.step(timestep=timestep):
+                            clock.ns += 20
+                with session.step():
+                    clock.ns += 1
+        for _ in range(3):
+            with session.step():
+                clock.ns += 2
+        with session.step(7):
+            pass
+        again = session.step()
+        with again:
+            pass
+        with again:  # which is told, and no further step
+            pass
+    steps = record_of(session).steps
+    assert [(each.index, each.calls, each.ns) for each in steps] == [
+        (0, 4 + 2 + 1, 40 + 2 + 2), (1, 4 + 1, 80 + 2), (2, 1, 2), (3, 1, 0), (7, 1, 0),
+    ]  # fmt: skip
+    assert codes(record_of(session)) == ["range-used-twice"]
+
+
+def test_a_step_within_a_counted_step_has_the_next_index(tmp_path: Path) -> None:
+    clock = Clock()
+    with opened(make_profiler(tmp_path, clock)) as session, session.phase("denoise"), session.step():
+        clock.ns += 1
+        with session.step():
+            clock.ns += 5
+    assert [(each.index, each.ns) for each in record_of(session).steps] == [(0, 6), (1, 5)]

@@ -1,0 +1,151 @@
+"""Models of users from a file to records, through the same rows and checks as the lab's own."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from lab import FAST, Recorder, Swept, marked_folder, sweep
+
+from bakeoff.bring.bring import bring
+from bakeoff.models.brought.about import ABOUT
+from bakeoff.models.errors import BakeoffError
+from bakeoff.plan.plan import make_plan
+from bakeoff.plan.request import Request
+
+MODELS = Path(__file__).resolve().parents[2] / "support" / "brought_models.py"
+
+
+def swept(name: str, folder: Path, *backends: str, dtype: str = "fp32") -> Swept:
+    with marked_folder(folder):
+        reference = bring(f"{MODELS}:{name}", 0, 1, Recorder())
+    request = Request(reference, backends=backends, dtypes=(dtype,), device="cpu", policy=FAST, threads=1)
+    return sweep(request, folder)
+
+
+def test_integers_masks_and_dictionaries_pass_through_every_exporter(tmp_path: Path) -> None:
+    records = swept("language", tmp_path, "eager", "torch.export", "onnxruntime", "openvino").records()
+    assert {name: record.status for name, record in records.items()} == dict.fromkeys(records, "ok")
+    for record in records.values():
+        assert str(record.variant).startswith("language:brought_models.call/")
+        assert record.checkpoint.startswith("its own weights, sha256 ")
+        parity = record.measurement.parity
+        assert parity is not None
+        assert [output.name for output in parity.outputs] == ["logits", "best"]
+
+
+def test_lies_about_a_brought_model_are_caught(tmp_path: Path) -> None:
+    lies = [f"bakeoff.selftest.faulty:{name}" for name in ("NAN", "HALF_PRECISION", "WRONG_SHAPE")]
+    records = swept("structured", tmp_path, "eager", *lies).records()
+    assert [record.status for record in records.values()] == ["ok", *["parity_failed"] * 3]
+
+
+def test_control_flow_that_no_graph_holds_ends_in_a_row_with_the_reason(tmp_path: Path) -> None:
+    records = swept("branching", tmp_path, "eager", "onnxruntime", "inductor").records()
+    assert records["eager"].status == "ok"
+    for name in ("onnxruntime", "inductor"):
+        assert records[name].status != "ok"
+        assert "data-dependent" in records[name].measurement.reason.lower() or records[name].status == "fell_back"
+
+
+def test_a_description_is_made_once_and_anew_after_an_edit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    mine = tmp_path / "mine.py"
+    text = "import torch\ndef model():\n    return torch.nn.Linear(4, 4).eval(), torch.randn(2, 4)\n"
+    mine.write_text(text)
+    with marked_folder(tmp_path):
+        first = bring("mine.py:model", 0, 1, Recorder())
+        made = (Path(first) / ABOUT).stat().st_mtime_ns
+        assert bring("mine.py:model", 0, 1, Recorder()) == first
+        assert (Path(first) / ABOUT).stat().st_mtime_ns == made
+        mine.write_text(text.replace("Linear(4, 4)", "Linear(4, 4, bias=False)"))
+        other = bring("mine.py:model", 0, 1, Recorder())
+        assert other != first
+        assert bring("mine.py:model", 1, 1, Recorder()) not in (first, other)
+        plans = [make_plan(Request(one, backends=("eager",), device="cpu")) for one in (first, other)]
+    assert plans[0].rows[0].variant == plans[1].rows[0].variant
+    assert plans[0].rows[0].config_id != plans[1].rows[0].config_id
+
+
+def test_a_name_stands_for_the_newest_description(tmp_path: Path) -> None:
+    with marked_folder(tmp_path):
+        reference = bring(f"{MODELS}:picture", 0, 1, Recorder())
+        plan = make_plan(Request("picture", backends=("eager",), dtypes=("fp32",), device="cpu"))
+        assert plan.rows[0].subject.component == reference
+        with pytest.raises(BakeoffError, match="no component 'photograph'"):
+            make_plan(Request("photograph"))
+        with pytest.raises(BakeoffError, match="whose batch is that of its inputs"):
+            make_plan(replace(plan.request, batch=2))
+
+
+def test_a_factory_may_read_files_beside_where_the_command_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "code").mkdir()
+    torch.save(torch.nn.Linear(4, 4).state_dict(), tmp_path / "weights.pt")
+    (tmp_path / "code" / "mine.py").write_text(
+        "import torch\n"
+        "def model():\n"
+        "    module = torch.nn.Linear(4, 4)\n"
+        "    module.load_state_dict(torch.load('weights.pt', weights_only=True))\n"
+        "    return module.eval(), torch.randn(2, 4)\n"
+    )
+    with marked_folder(tmp_path):
+        assert Path(bring("code/mine.py:model", 0, 1, Recorder())).name.startswith("model-mine-")
+
+
+def test_a_program_with_example_inputs_is_a_model_too(tmp_path: Path) -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU()).eval()
+    torch.export.save(torch.export.export(module, (torch.randn(2, 8),)), tmp_path / "net.pt2")
+    with marked_folder(tmp_path):
+        reference = bring(str(tmp_path / "net.pt2"), 0, 1, Recorder())
+    records = sweep(
+        Request(reference, backends=("eager", "onnxruntime"), dtypes=("fp32",), device="cpu", policy=FAST, threads=1),
+        tmp_path,
+    ).records()
+    assert [record.status for record in records.values()] == ["ok", "ok"]
+    assert str(records["eager"].variant) == "net:pt2.call/eager/fp32@cpu"
+
+
+def test_an_archive_that_would_run_code_is_not_opened(tmp_path: Path) -> None:
+    module = torch.nn.Linear(8, 8).eval()
+    program = torch.export.export(module, (torch.randn(2, 8),))
+    path = tmp_path / "net.pt2"
+    torch.export.save(program, path)
+    import pickle
+    import zipfile
+
+    class Payload:
+        def __reduce__(self) -> tuple[object, tuple[str]]:
+            import os
+
+            return os.system, (f"touch {tmp_path / 'ran'}",)
+
+    with zipfile.ZipFile(path) as archive:
+        members = {entry.filename: archive.read(entry) for entry in archive.infolist()}
+    top = next(iter(members)).partition("/")[0]
+    members[f"{top}/data/sample_inputs/model.pt"] = pickle.dumps(Payload())
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    with marked_folder(tmp_path), pytest.raises(BakeoffError, match="no plain tensors, and are not opened"):
+        bring(str(path), 0, 1, Recorder())
+    assert not (tmp_path / "ran").exists()
+
+
+def test_the_command_says_what_is_wrong_in_one_line(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "bakeoff", "sweep", f"{MODELS}:noisy", "--device", "cpu"],
+        env={"PATH": "/usr/bin", "BAKEOFF_CACHE": str(tmp_path / "c"), "BAKEOFF_RUNS": str(tmp_path / "r")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 2
+    last = ran.stderr.splitlines()[-1]
+    assert last.startswith("bakeoff: call: output differs by")
+    assert last.endswith("[bad-user-code]")
+    assert "Traceback" not in ran.stderr

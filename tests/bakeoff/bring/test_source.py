@@ -1,0 +1,69 @@
+"""What is taken for a model of a user, and what is refused before anything runs."""
+
+from pathlib import Path
+
+import pytest
+
+from bakeoff.bring.source import is_brought, read_source
+from bakeoff.models.errors import BakeoffError
+
+FACTORY = "import helper\ndef model():\n    return helper.made()\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(FACTORY)
+    (tmp_path / "helper.py").write_text("from parts import layer\n")
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "__init__.py").write_text("")
+    (tmp_path / "parts" / "layer.py").write_text("WIDTH = 8\n")
+    (tmp_path / "program.pt2").write_bytes(b"zip")
+    return tmp_path
+
+
+@pytest.mark.parametrize("text", ["mine.py:model", "./sub/mine.py:model", "mine.py", "net.pt2", "gone.py:model"])
+def test_files_are_taken_for_models(text: str) -> None:
+    assert is_brought(text)
+
+
+@pytest.mark.parametrize("text", ["wm", "package.module:SPEC", "mine", "net.pt", "wm:200m.step", ""])
+def test_names_are_not(text: str) -> None:
+    assert not is_brought(text)
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_function_is_the_component_and_the_file_the_preset() -> None:
+    source, name, preset = read_source("mine.py:model")
+    assert (source.kind, source.function, name, preset) == ("function", "model", "model", "mine")
+    source, name, preset = read_source("program.pt2")
+    assert (source.kind, name, preset) == ("archive", "program", "pt2")
+
+
+@pytest.mark.parametrize("edited", ["mine.py", "helper.py", "parts/layer.py"])
+def test_the_hash_covers_what_the_file_imports_of_its_folder(edited: str, folder: Path) -> None:
+    before = read_source("mine.py:model")[0].hash
+    assert read_source("mine.py:model")[0].hash == before
+    (folder / edited).write_text((folder / edited).read_text() + "\n# edited\n")
+    assert read_source("mine.py:model")[0].hash != before
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("gone.py:model", "there is no such file; give a file"),
+        ("parts.py:model", "there is no such file"),
+        ("mine.py", r"name the function too, as in mine.py:model"),
+        ("mine.py:wm", "'wm' is a component of this lab"),
+        ("mine.py:matrix", "'matrix' is a component of this lab"),
+        ("mine.py:__", "cannot be part of a variant's name"),
+        ("mine.py:café", "use ASCII letters"),
+        ("gone.pt2", "there is no such file"),
+        ("wrong.py:model", "wrong.py, line 1: .*; correct it"),
+    ],
+)
+def test_bad_input_gets_one_sentence(text: str, said: str, folder: Path) -> None:
+    (folder / "wrong.py").write_text("def model(:\n")
+    with pytest.raises(BakeoffError, match=said) as raised:
+        read_source(text)
+    assert "\n" not in str(raised.value)

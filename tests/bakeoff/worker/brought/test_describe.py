@@ -1,0 +1,177 @@
+"""Descriptions of brought models, made in this process."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from brought_models import Picture, Structured
+
+from bakeoff.models.brought.about import About, Source, read_about
+from bakeoff.models.errors import BakeoffError
+from bakeoff.process.jobs import DescribeJob, Subject
+from bakeoff.worker.brought.describe import describe_model
+from bakeoff.worker.subject import LoadedSubject, altered, cast_inputs, load_subject
+
+MODELS = Path(__file__).resolve().parents[3] / "support" / "brought_models.py"
+
+
+def described(name: str, folder: Path) -> About:
+    source = Source("function", str(MODELS), name, "hash", str(folder))
+    describe_model(DescribeJob(source, name.replace("_", "-"), "mine", 0, 1, str(folder / name)), lambda *_: None)
+    return read_about(folder / name)
+
+
+def loaded(name: str, folder: Path, workload: str = "call") -> LoadedSubject:
+    about = described(name, folder)
+    return load_subject(Subject(str(folder / name), about.preset, workload, 1, 0, 0, "", "cpu", 1))
+
+
+def test_shapes_work_and_weights_are_found_out(tmp_path: Path) -> None:
+    about = described("picture", tmp_path)
+    (one,) = about.sets
+    (given,), (made,) = one.inputs, one.outputs
+    assert (given.name, given.shape, given.dtype, made.name, made.shape) == (
+        ("x", (1, 3, 16, 16), "", "output", (1, 4, 16, 16))
+    )
+    wide, narrow = 2 * 8 * 3 * 9 * 256, 2 * 4 * 8 * 256
+    assert (one.work.flops, one.work.convolution_flops) == (wide + narrow, wide)
+    assert about.parameters == one.work.weight_elements == 8 * 27 + 8 + 16 + 32 + 4
+    assert one.work.io_elements == 3 * 256 + 4 * 256
+    assert about.layers == ("conv2d",)
+    assert about.fp64
+    assert about.notes == ()
+
+
+def test_weights_that_a_factory_made_are_kept(tmp_path: Path) -> None:
+    found = loaded("picture", tmp_path)
+    torch.manual_seed(0)
+    wanted = Picture().state_dict()
+    for name, tensor in found.module.state_dict().items():
+        assert torch.equal(tensor, wanted[name.removeprefix("module.")]), name
+
+
+def test_the_given_inputs_are_the_first_set_and_the_others_have_their_values(tmp_path: Path) -> None:
+    found = loaded("picture", tmp_path)
+    given = set(found.sets[0]["x"].flatten().tolist())
+    assert len(found.sets) == 4
+    for other in found.sets[1:]:
+        assert not torch.equal(other["x"], found.sets[0]["x"])
+        assert set(other["x"].flatten().tolist()) <= given
+
+
+def test_integers_keep_their_dtype_and_range(tmp_path: Path) -> None:
+    found = loaded("language", tmp_path)
+    ids, mask = found.workload.inputs
+    assert (ids.dtype, mask.dtype) == ("int64", "bool")
+    logits, best = found.workload.outputs
+    assert (logits.dtype, best.dtype) == ("", "int64")
+    changed = altered(found.workload, found.sets[0], 15 / 16)
+    for inputs in (
+        *found.sets,
+        changed,
+        found.source.calibration("1"),
+        cast_inputs(found.workload, changed, "bf16", "cpu"),
+    ):
+        assert inputs["ids"].dtype == torch.int64
+        assert 0 <= int(inputs["ids"].min()) <= int(inputs["ids"].max()) < 100
+        assert bool(inputs["mask"].all())  # ones stay ones
+        found.module(*inputs.values())
+    assert not torch.equal(changed["ids"], found.sets[0]["ids"])
+
+
+def test_an_embedding_reads_the_rows_that_it_returns(tmp_path: Path) -> None:
+    (one,) = described("language", tmp_path).sets
+    assert one.work.weight_elements == 16 * 32 + 32 * 100 + 100
+
+
+def test_trees_of_arguments_and_results_are_taken_apart(tmp_path: Path) -> None:
+    found = loaded("structured", tmp_path)
+    assert [spec.name for spec in found.workload.inputs] == ["batch.x"]
+    assert [spec.name for spec in found.workload.outputs] == ["hidden", "parts.pair.first", "parts.pair.second"]
+    inner = found.module.module
+    assert type(inner).__qualname__ == Structured.__qualname__
+    x = found.sets[0]["batch.x"]
+    hidden, first, second = found.module(x)
+    assert torch.equal(hidden, inner({"x": x}, 0.5).hidden)  # type: ignore[operator]
+    assert torch.equal(first, hidden + 1)
+    assert torch.equal(second, x * 2)
+
+
+def test_an_output_that_becomes_an_input_makes_a_stream(tmp_path: Path) -> None:
+    found = loaded("stateful", tmp_path)
+    stream = found.component.stream(found.config, "call")
+    assert stream is not None
+    assert [(one.output, one.input) for one in stream.carries] == [("output.1", "past")]
+
+
+def test_each_named_set_is_a_workload(tmp_path: Path) -> None:
+    about = described("several", tmp_path)
+    assert [one.name for one in about.sets] == ["long", "short"]
+    assert loaded("several", tmp_path, "short").sets[0]["x"].shape == (1, 3, 8, 8)
+
+
+def test_calls_for_judging_are_not_those_for_calibration(tmp_path: Path) -> None:
+    """Call n has values around n."""
+    found = loaded("recorded", tmp_path)
+    judged = {round(float(one["x"].mean())) for one in found.sets}
+    calibrating = {round(float(found.source.calibration(str(seed))["x"].mean())) for seed in range(20)}
+    assert judged == {0, 1, 2}
+    assert calibrating == {3, 4, 5}
+
+
+def test_values_that_the_model_does_not_take_are_held(tmp_path: Path) -> None:
+    found = loaded("offsets", tmp_path)
+    assert [spec.name for spec in found.workload.inputs if spec.held] == ["offsets"]
+    assert all(torch.equal(one["offsets"], torch.arange(4)) for one in found.sets)
+    assert "offsets" in described("offsets", tmp_path).notes[0]
+
+
+def test_a_model_that_names_a_dtype_has_references_in_fp32(tmp_path: Path) -> None:
+    about = described("fp32_alone", tmp_path)
+    assert not about.fp64
+    assert any("fp64" in note for note in about.notes)
+    assert any("bf16" in note for note in about.notes)
+
+
+def test_outputs_that_stay_fp32_and_those_that_depend_on_nothing_are_marked(tmp_path: Path) -> None:
+    (one,) = described("upcast", tmp_path).sets
+    assert [spec.keep_fp32 for spec in one.outputs] == [False, True, False]
+    assert [spec.held for spec in one.outputs] == [False, False, True]
+
+
+@pytest.mark.parametrize("name", ["positional", "not_on_meta", "sound", "branching"])
+def test_models_of_other_kinds_are_described(name: str, tmp_path: Path) -> None:
+    found = loaded(name, tmp_path)
+    outputs = found.module(*found.sets[0].values())
+    assert [tuple(one.shape) for one in outputs] == [spec.shape for spec in found.workload.outputs]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("dropping", "differs by .* between two calls .* training mode: call eval()"),
+        ("noisy", "output differs by .* take random numbers as an input"),
+        ("remembering", "changes the model's own parameters or buffers; return the state"),
+        ("overwriting", "writes into its input x"),
+        ("constant", "the same for all inputs"),
+        ("raising", r"raised RuntimeError \(brought_models.py, line \d+\): no such checkpoint"),
+        ("no_inputs", r"returned a Linear; return \(module, inputs\)"),
+        ("no_module", "gave a str as the module"),
+        ("wrong_shape", "raised RuntimeError.*3x5 and 2x2"),
+        ("complex_input", "is complex64; floats, integers and booleans"),
+        ("not_finite", "is not finite for the given inputs"),
+        ("unknown_state", "state: there is no 'present'; there are output.0, output.1"),
+        ("needing", "needs the arguments size; give them defaults"),
+        ("missing", "the file has no 'missing'"),
+    ],
+)
+def test_what_cannot_be_judged_is_refused_with_its_reason(name: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(BakeoffError, match=said) as raised:
+        described(name, tmp_path)
+    assert "\n" not in str(raised.value)
+    assert not (tmp_path / name / "about.json").exists()
+
+
+def test_a_factory_that_gives_other_weights_each_time_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BakeoffError, match="its weights are not those that were described"):
+        loaded("other_weights", tmp_path)

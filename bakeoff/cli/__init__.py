@@ -11,7 +11,7 @@ import contextlib
 import os
 import sys
 
-from bakeoff.cli import artifacts, cache, check, compare, pages, pipeline, profile, reports, session, sweep
+from bakeoff.cli import artifacts, cache, check, compare, inspect, pages, pipeline, profile, reports, session, sweep
 from bakeoff.cli.common import app, error_line, say
 from bakeoff.cli.signals import ending_signals
 from bakeoff.models.errors import BakeoffError
@@ -22,6 +22,7 @@ __all__ = [
     "cache",
     "check",
     "compare",
+    "inspect",
     "main",
     "pages",
     "pipeline",

@@ -1,4 +1,4 @@
-"""Commands about artifacts: export a variant, look into one, verify one."""
+"""Commands about artifacts: export a variant, verify one; `inspect` looks into one."""
 
 from pathlib import Path
 from typing import Annotated
@@ -79,20 +79,6 @@ def export(
         print_json({"folder": str(done.folder), "manifest": done.manifest})
     else:
         print_text(f"\n{artifact.exported(done.folder, done.manifest, done.verified)}")
-
-
-@app.command()
-def inspect(folder: Folder, as_json: Json = False) -> None:
-    """What an artifact is, takes, gives and needs; no file of it but the manifest is read."""
-    from bakeoff.export import read_manifest, requirements
-    from bakeoff.report.text import artifact
-
-    manifest = read_manifest(folder)
-    unmet = requirements.unmet(manifest.needs, requirements.facts())
-    if as_json:
-        print_json({"manifest": manifest, "unmet": unmet})
-    else:
-        print_text(artifact.inspect(manifest, unmet))
 
 
 @app.command()

@@ -343,6 +343,23 @@ class VerifyResult:
 
 
 @dataclass(frozen=True, slots=True)
+class InspectJob:
+    """Call a user's callable, time the modules that it calls, and record the inputs of some of them."""
+
+    file: str
+    name: str
+    """Of the function in that file."""
+    passes: int
+    """Timed ones, with the instrumentation and without it alike."""
+    cwd: str
+    """Working folder while the user's code runs."""
+    record: tuple[str, ...] = ()
+    """Names of modules and methods whose calls are recorded."""
+    folder: str = ""
+    """Where folders of recorded modules are written."""
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """The result file: a value of the job's result type, or why there is none."""
 
@@ -368,4 +385,5 @@ Job = (
     | SampleJob
     | WriteJob
     | VerifyJob
+    | InspectJob
 )

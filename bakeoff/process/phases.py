@@ -38,6 +38,9 @@ Phase = Literal[
     "open",
     "sample",
     "timing",
+    "load",
+    "passes",
+    "recording",
 ]
 DeadlineClass = Literal["startup", "build", "phase"]
 """Which limit of a sweep's policy holds: `startup_deadline_s`, the row's build deadline, or `phase_deadline_s`."""
@@ -82,6 +85,9 @@ PHASES: Mapping[Phase, PhaseInfo] = {
     "open": PhaseInfo("checking the artifact's files and loading it"),
     "sample": PhaseInfo("calling the artifact with its sample"),
     "timing": PhaseInfo("timing calls"),
+    "load": PhaseInfo("loading your file and calling your function"),
+    "passes": PhaseInfo("timing passes, with and without instrumentation"),
+    "recording": PhaseInfo("recording the inputs of modules"),
 }
 
 

@@ -26,6 +26,7 @@ from bakeoff.process.jobs import (
     CompareJob,
     DescribeJob,
     GoldenJob,
+    InspectJob,
     Job,
     LoopReferenceJob,
     MeasureJob,
@@ -126,6 +127,11 @@ def _do(job: Job, report: Reporter) -> Any:
 
             _limit_memory(job.device, job.memory_bytes)
             return verify_artifact(job, report)
+        case InspectJob():
+            from bakeoff.worker.inspection.inspect import inspect_callable
+
+            _limit_memory(host.default_device())
+            return inspect_callable(job, report)
 
 
 def main() -> None:

@@ -57,7 +57,7 @@ def load_module(source: Source, seed: int) -> Loaded:
 
 def _from_function(path: Path, name: str, folder: str) -> Loaded:
     what = f"{path.name}:{name}"
-    function = getattr(_imported(path), name, None)
+    function = getattr(import_file(path), name, None)
     if function is None:
         raise BakeoffError(f"{what}: the file has no '{name}'; name a function of it", "bad-user-code")
     if not callable(function) or isinstance(function, nn.Module):
@@ -97,13 +97,14 @@ def one_line(error: BaseException) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
 
 
-def _imported(path: Path) -> ModuleType:
+def import_file(path: Path) -> ModuleType:
     """The file as a module, by its stem or, where another module has that name, one that nobody has."""
     name = path.stem
     known = sys.modules.get(name)
     if known is not None and getattr(known, "__file__", None) == str(path):
         return known
-    if known is not None or importlib.util.find_spec(name) is not None:
+    other = None if known is not None else importlib.util.find_spec(name)
+    if known is not None or (other is not None and other.origin != str(path)):
         name = f"bakeoff_brought_{name}"
         if name in sys.modules:
             return sys.modules[name]

@@ -38,7 +38,7 @@ def count(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[tuple[Tensor, 
     """
     wide: list[int] = []
     watch = _Watch({one.untyped_storage().data_ptr() for one in module.parameters()})
-    with FlopCounterMode(display=False, custom_mapping=_formulas(wide)) as counter, watch:
+    with FlopCounterMode(display=False, custom_mapping=formulas(wide)) as counter, watch:
         outputs = module(*inputs)
     return outputs, Counted(
         counter.get_total_flops(),
@@ -49,7 +49,7 @@ def count(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[tuple[Tensor, 
     )
 
 
-def _formulas(wide: list[int]) -> dict[Any, Callable[..., int]]:
+def formulas(wide: list[int]) -> dict[Any, Callable[..., int]]:
     """Formulas that torch's table lacks, and convolutions', which add those of wide kernels to `wide`."""
 
     def convolution(

@@ -1,0 +1,171 @@
+"""An inspection as text: the tree of modules with its times, and what compilers could gain in each."""
+
+import math
+from collections.abc import Iterator, Sequence
+from statistics import median
+
+from tabulate import tabulate
+
+from bakeoff.inspection.bounds import WORTH, Candidate, worth_sweeping
+from bakeoff.machine.terminal import lines_of, one_line
+from bakeoff.process.inspected import Inspection, Node, Recorded
+from bakeoff.record.statistics import Summary, half_width, summarise_ns
+from bakeoff.report.format import median_and_interval, milliseconds, shorten
+
+_MOST_ROWS = 60
+_NAME, _CLASS = 29, 15
+_LONG_MS = 10_000
+"""Above it a fraction of a millisecond is not shown."""
+_OUTSIDE = "outside modules"
+
+
+def render(what: str, inspection: Inspection, found: Sequence[Candidate], depth: int) -> str:
+    """All of it; modules down to `depth` levels below those that the pass calls itself."""
+    parts = [lines_of(_head(what, inspection)), _tree(inspection, depth), _gains(found)]
+    return "\n\n".join([*parts, lines_of(_remarks(inspection, found)), suggestion(what, found)])
+
+
+def suggestion(what: str, found: Sequence[Candidate]) -> str:
+    """The next command, or that no module is worth one."""
+    names = worth_sweeping(found)
+    if not names:
+        return f"no module takes {WORTH:.0%} of a pass: look outside modules first"
+    return f"worth a sweep: bakeoff inspect {one_line(what)} --sweep {','.join(map(one_line, names))}"
+
+
+def recorded_text(one: Recorded) -> str:
+    """One line about a recorded module."""
+    if one.problem:
+        return one_line(f"{one.name} was not recorded: {one.problem}")
+    return one_line(f"{one.name}: {one.calls} different calls of {one.seen} as {', '.join(one.sets)}, in {one.folder}")
+
+
+def overhead(inspection: Inspection) -> float:
+    """How much longer the median instrumented pass took than the median plain one, as a share."""
+    return median(inspection.whole_ns) / median(inspection.plain_ns) - 1
+
+
+def _head(what: str, inspection: Inspection) -> Iterator[str]:
+    plain, whole = summarise_ns(inspection.plain_ns), summarise_ns(inspection.whole_ns)
+    steady = "" if inspection.steady else ", which did not become steady"
+    yield f"{one_line(what)}: {len(inspection.plain_ns)} passes after {len(inspection.warm_ns)} warm ones{steady}"
+    hooks_ms = milliseconds(median(inspection.hooks_ns) / 1e6)
+    yield f"a pass takes {_interval(plain)} ms"
+    yield f"instrumented {_interval(whole)} ms, {overhead(inspection):+.1%}; {hooks_ms} ms are charged to no module"
+    if inspection.clock == "synchronised":
+        yield "the GPU was waited for at each entry and exit, so that no kernels of two modules overlap"
+
+
+def _interval(figures: Summary) -> str:
+    return " ".join(median_and_interval(figures))
+
+
+def _tree(inspection: Inspection, depth: int) -> str:
+    whole = sum(inspection.pass_ns)
+    rows: list[tuple[str, ...]] = []
+    for name, node, total_ns in _walk(inspection, depth):
+        rows.append(
+            (
+                shorten(name, _NAME),
+                shorten(node.cls, _CLASS),
+                _calls(node.calls),
+                _median(total_ns),
+                _median(node.own_ns),
+                f"{sum(total_ns) / whole:.1%}",
+                _count(node.parameters),
+            )
+        )
+    hidden = len(rows) - _MOST_ROWS
+    rows = rows[:_MOST_ROWS]
+    outside = inspection.outside_ns
+    rows.append((_OUTSIDE, "", "", _median(outside), _median(outside), f"{sum(outside) / whole:.1%}", ""))
+    table = tabulate(
+        rows,
+        headers=("module or method", "class", "calls", "total ms", "own ms", "share", "params"),
+        disable_numparse=True,
+        colalign=("left", "left", *["right"] * 5),
+    )
+    return table if hidden <= 0 else f"{table}\nand {hidden} more; --json has all"
+
+
+def _walk(inspection: Inspection, depth: int) -> Iterator[tuple[str, Node, tuple[int, ...]]]:
+    """Nodes with their indented names and total times, those of one parent by time."""
+    nodes = inspection.nodes
+    below: dict[int, list[int]] = {}
+    for index, node in enumerate(nodes):
+        below.setdefault(node.parent, []).append(index)
+    totals = [inspection.inclusive_ns(index) for index in range(len(nodes))]
+
+    def visit(parent: int, level: int) -> Iterator[tuple[str, Node, tuple[int, ...]]]:
+        if level > depth:
+            return
+        for index in sorted(below.get(parent, ()), key=lambda one: -sum(totals[one])):
+            name = nodes[index].name
+            if parent >= 0:
+                name = name.removeprefix(_module_of(nodes, parent))
+            yield "· " * level + name, nodes[index], totals[index]
+            yield from visit(index, level + 1)
+
+    yield from visit(-1, 0)
+
+
+def _module_of(nodes: Sequence[Node], index: int) -> str:
+    """The name up to which a node's name and those of its submodules agree."""
+    name = nodes[index].name
+    submodules = [node.name for node in nodes if node.parent == index]
+    stem = name.rpartition(".")[0]
+    return stem if stem and submodules and all(one.startswith(f"{stem}.") for one in submodules) else name
+
+
+def _gains(found: Sequence[Candidate]) -> str:
+    floors = any(one.at_floor is not None for one in found)
+    rows = []
+    for one in found:
+        faster = "all" if math.isinf(one.speedup) else f"{one.speedup:.2f}x"
+        row = [shorten(one.name, _NAME), f"{one.share:.1%}", _median(one.ns, interval=False), faster]
+        if floors and one.at_floor is not None:
+            at = one.at_floor
+            row += [milliseconds(at.floor_ms), milliseconds(at.saved_ms), f"{at.speedup:.2f}x"]
+        rows.append(row)
+    headers = ["module or method", "share", "saves ms", "the pass"]
+    headers += ["floor ms", "saves ms", "the pass"] if floors else []
+    title = "the most that a perfect compiler could gain: if a module took no time" + (
+        ", and if it took its floor" if floors else ""
+    )
+    table = tabulate(rows, headers, disable_numparse=True, colalign=["left", *["right"] * (len(headers) - 1)])
+    return f"{title}\n{table}"
+
+
+def _remarks(inspection: Inspection, found: Sequence[Candidate]) -> Iterator[str]:
+    yield f"± half of the median's 95 % interval over {len(inspection.pass_ns)} passes"
+    if any(one.at_floor is not None for one in found):
+        yield "floor: the counted FLOPs and the weights at this machine's peak rates, in the dtype of the weights"
+    else:
+        yield "no floors: this machine's ceilings are not known; measure them with: bakeoff ceilings"
+    varying = [node.name for node in inspection.nodes if len(set(node.calls)) > 1]
+    if varying:
+        yield f"not as many calls in each pass: {', '.join(varying[:3])}{' and others' if len(varying) > 3 else ''}"
+    if inspection.other_threads:
+        names = [f"{name} ({calls} calls)" for name, calls in list(inspection.other_threads.items())[:3]]
+        yield f"called on other threads, which are not timed: {', '.join(names)}"
+    yield from inspection.notes
+
+
+def _calls(calls: Sequence[int]) -> str:
+    low, high = min(calls), max(calls)
+    return str(low) if low == high else f"{low}-{high}"
+
+
+def _median(samples_ns: Sequence[int], interval: bool = True) -> str:
+    figures = summarise_ns(samples_ns)
+    text = f"{figures.median_ms:.0f}" if figures.median_ms >= _LONG_MS else milliseconds(figures.median_ms)
+    if not interval or not figures.median_ms:
+        return text
+    return f"{text} ±{min(half_width(samples_ns), 9.99):.0%}"
+
+
+def _count(parameters: int) -> str:
+    for size, unit in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if parameters >= size:
+            return f"{parameters / size:.1f}{unit}"
+    return str(parameters) if parameters else ""

@@ -1,0 +1,58 @@
+"""Inspects a user's callable in a worker of its own."""
+
+from pathlib import Path
+
+from bakeoff.artifact.verify import value_of
+from bakeoff.machine import host, paths
+from bakeoff.machine.floors import Ceiling
+from bakeoff.machine.identity import this_machine
+from bakeoff.machine.locks import device_lock
+from bakeoff.models.errors import BakeoffError
+from bakeoff.process.environment import user_code_path, worker_environment
+from bakeoff.process.inspected import InspectResult
+from bakeoff.process.jobs import InspectJob
+from bakeoff.process.supervisor import Deadlines, Launch, run_job
+from bakeoff.record.ceilings import best_ceilings
+from bakeoff.record.store import load_all
+from bakeoff.sweeps.progress import Progress
+
+
+def split_reference(text: str) -> tuple[Path, str]:
+    """The file and the name of `FILE.py:NAME`. Raises BakeoffError where it is none, or there is no such file."""
+    file, _, name = text.rpartition(":")
+    if not file or not name:
+        raise BakeoffError(f"{text}: no function is named; give FILE.py:NAME, or an artifact's folder", "bad-option")
+    if not Path(file).is_file():
+        raise BakeoffError(f"{text}: there is no file {file}; give FILE.py:NAME", "bad-user-code")
+    return Path(file).absolute(), name
+
+
+def inspect_file(
+    file: Path, name: str, passes: int, threads: int, seconds: float, progress: Progress, record: tuple[str, ...] = ()
+) -> InspectResult:
+    """Inspect the function `name` of a file, within `seconds` in all, and record the calls of some modules.
+
+    Raises BakeoffError where it cannot be inspected; the worker's log has the traceback of user code.
+    """
+    cache = paths.ensure_writable(paths.cache_folder(), "caches")
+    log = cache / "logs" / "inspect" / f"{file.stem}-{name}.log"
+    device = host.default_device()
+    folder = cache / "brought" / f"recorded-{file.stem}-{name}"
+    job = InspectJob(str(file), name, passes, str(Path.cwd()), record, str(folder))
+    environment = worker_environment(threads, user_code_path())
+    with device_lock(device, f"inspect {file.name}:{name}", progress.say, cache):
+        progress.start(0, 0, f"{file.name}:{name}")
+        outcome = run_job(
+            job, InspectResult, Launch(environment, Deadlines(seconds, total=seconds), log, progress.event)
+        )
+        progress.finish("ok" if outcome.kind == "result" else outcome.kind, f"{outcome.wall_s:.0f} s")
+    if outcome.kind == "refused" and " raised " in outcome.reason:
+        raise BakeoffError(f"{outcome.reason}; the traceback is in {log}", outcome.code)
+    result: InspectResult = value_of(outcome, f"{file.name}:{name}", log)
+    return result
+
+
+def machine_ceilings(device: str, threads: int, runs: Path) -> tuple[Ceiling, ...]:
+    """The best known ceilings of this machine among the records; none are measured for this."""
+    records = load_all(runs)
+    return best_ceilings(records.current, records.ceilings, this_machine(device).id, threads).best

@@ -1,0 +1,107 @@
+"""The result of an inspection: calls of modules as a tree, with the own time of each in every pass.
+
+A pass is one call of the user's callable. A node is a module or a method of one, called from one place of the tree; the
+time of a node below which it is called again (recursion) counts as its own. Only own times are kept: they and the time
+outside modules sum to the pass, to the nanosecond, and the time of a node with all below it is a sum of own times.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A module, or a method of one, as called from `parent`."""
+
+    name: str
+    """Path from the callable, such as `pipe.unet` or `pipe.vae.decode`; `Linear#1` where none was found."""
+    cls: str
+    """Class of the module."""
+    parent: int
+    """Index of the node that it is called from, which is before it; -1: from outside of all modules."""
+    calls: tuple[int, ...]
+    """In each pass."""
+    own_ns: tuple[int, ...]
+    """In each pass, without what is below it."""
+    parameters: int
+    """Of the module, with those of its submodules."""
+    read_bytes: int
+    """Of the weights that one call itself reads, those of submodules and tables of embeddings left out."""
+    dtype: str
+    """That most of the weights have, as in models.types.DTYPES; "" without weights or for another one."""
+    own_flops: int | None
+    """In one pass: products, convolutions and attention (torch.utils.flop_counter); None: not counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """Timed passes of one callable. Raises ValueError where the times do not sum to the passes."""
+
+    nodes: tuple[Node, ...]
+    """Each after its parent, in the order of their first calls."""
+    pass_ns: tuple[int, ...]
+    """Each instrumented pass without the time of the instrumentation itself."""
+    outside_ns: tuple[int, ...]
+    hooks_ns: tuple[int, ...]
+    """Time in the instrumentation, as far as it can be seen from within."""
+    whole_ns: tuple[int, ...]
+    """Each instrumented pass from start to end."""
+    plain_ns: tuple[int, ...]
+    """Passes without instrumentation, made in alternation with the others."""
+    warm_ns: tuple[int, ...]
+    steady: bool
+    """Whether the last passes of the warm-up agree."""
+    autocast: tuple[str, ...]
+    """Dtypes of automatic mixed precision that modules were called in."""
+    clock: Literal["host", "synchronised"]
+    """`synchronised`: the device was waited for at each entry and exit; the host's clock alone would show launches."""
+    device: Literal["cpu", "cuda"]
+    other_threads: dict[str, int]
+    """Calls on other threads in the last pass, which are not timed, by name."""
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for index, whole_ns in enumerate(self.whole_ns):
+            own_ns = sum(node.own_ns[index] for node in self.nodes)
+            pass_ns = own_ns + self.outside_ns[index]
+            if pass_ns != self.pass_ns[index] or pass_ns + self.hooks_ns[index] != whole_ns:
+                raise ValueError(f"pass {index + 1}: {pass_ns} ns of modules and outside, of {self.pass_ns[index]} ns")
+
+    def below(self, index: int) -> tuple[int, ...]:
+        """Indices of a node and of all below it."""
+        found = {index}
+        for position in range(index + 1, len(self.nodes)):
+            if self.nodes[position].parent in found:
+                found.add(position)
+        return tuple(sorted(found))
+
+    def inclusive_ns(self, index: int) -> tuple[int, ...]:
+        """The time of a node in each pass, with all below it."""
+        return self.sum_ns(self.below(index))
+
+    def sum_ns(self, indices: Sequence[int]) -> tuple[int, ...]:
+        """The own times of these nodes in each pass."""
+        return tuple(
+            sum(self.nodes[index].own_ns[position] for index in indices) for position in range(len(self.pass_ns))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """The recorded calls of one module or method, written as the folder of a live module."""
+
+    name: str
+    folder: str
+    calls: int
+    """Different ones; equal calls are counted once."""
+    seen: int
+    sets: tuple[str, ...]
+    problem: str = ""
+    """Why there is no folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class InspectResult:
+    inspection: Inspection
+    recorded: tuple[Recorded, ...]

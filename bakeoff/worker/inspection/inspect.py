@@ -1,0 +1,265 @@
+"""Inspects a user's callable: warm passes, then timed ones with and without instrumentation in alternation."""
+
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from bakeoff.models.errors import BakeoffError
+from bakeoff.process.inspected import Inspection, InspectResult, Node, Recorded
+from bakeoff.process.jobs import InspectJob
+from bakeoff.worker.brought.work import formulas
+from bakeoff.worker.clocks.clock import now_ns
+from bakeoff.worker.inspection.hooks import watched_calls
+from bakeoff.worker.inspection.load import load_pass
+from bakeoff.worker.inspection.names import find_modules
+from bakeoff.worker.inspection.recording import Recording
+from bakeoff.worker.inspection.tree import OUTSIDE, Capture, Pass, Place, Tree
+from bakeoff.worker.reporter import Report
+from bakeoff.worker.subject import synchronise
+from bakeoff.worker.torch_flags import TORCH_DTYPES
+
+_FEWEST_WARM, _MOST_WARM = 2, 10
+_WARM_S = 60.0
+_SETTLED = 0.05
+_SHOWN, _LISTED = 3, 12
+_MOST_RECORDED_PASSES = 8
+_DTYPE_NAMES = {dtype: name for name, dtype in TORCH_DTYPES.items() if name != "tf32"}
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is inspected."""
+
+    what: str
+    """As FILE.py:NAME, for messages."""
+    run: Callable[[], Any]
+    """Runs one pass."""
+    modules: tuple[tuple[str, nn.Module], ...]
+    """Known ones with their names."""
+    synchronise: Callable[[], None]
+    """Waits until the device has done all queued work."""
+    device: Literal["cpu", "cuda"]
+
+    @property
+    def names(self) -> dict[int, str]:
+        """Of the known modules, by id."""
+        return {id(module): name for name, module in self.modules}
+
+    @property
+    def classes(self) -> list[type]:
+        return list(dict.fromkeys(type(module) for _, module in self.modules))
+
+
+def inspect_callable(job: InspectJob, report: Report) -> InspectResult:
+    """Time the modules of the job's callable. Raises BakeoffError where user code fails or calls no module."""
+    os.chdir(job.cwd)
+    report("load")
+    what = f"{Path(job.file).name}:{job.name}"
+    run, callable_ = load_pass(Path(job.file), job.name)
+    report("warm-up")
+    warm_ns, steady = warm_up(run)
+    device = device_in_use()
+    subject = Subject(what, run, tuple(find_modules(callable_)), lambda: synchronise(device), device)
+    inspection = measure(subject, job.passes, report, warm_ns, steady, job.record)
+    if not job.record:
+        return InspectResult(inspection, ())
+    report("recording")
+    return InspectResult(inspection, record(subject, job.record, Path(job.folder)))
+
+
+def device_in_use() -> Literal["cpu", "cuda"]:
+    """The device that the user's code has used so far."""
+    return "cuda" if torch.cuda.is_initialized() else "cpu"
+
+
+def warm_up(run: Callable[[], Any]) -> tuple[list[int], bool]:
+    """Passes until two in succession agree, ten of them or a minute; their times, and whether they agree."""
+    samples: list[int] = []
+    while True:
+        started = now_ns()
+        run()
+        synchronise(device_in_use())
+        samples.append(now_ns() - started)
+        if len(samples) >= _FEWEST_WARM:
+            if abs(samples[-1] / samples[-2] - 1) < _SETTLED:
+                return samples, True
+            if len(samples) >= _MOST_WARM or sum(samples) > _WARM_S * 1e9:
+                return samples, False
+
+
+def measure(
+    subject: Subject, passes: int, report: Report, warm_ns: Sequence[int], steady: bool, wanted: Sequence[str] = ()
+) -> Inspection:
+    """Timed passes.
+
+    Raises BakeoffError where no module is called, or other modules in one pass than in another, or one that is `wanted`
+    is not called.
+    """
+    tree = Tree(subject.names)
+    first = _watched_pass(subject, tree)
+    if not first.calls:
+        other = f"; on other threads it calls {', '.join(first.other_threads)}" if first.other_threads else ""
+        text = f"{subject.what} calls no module on its own thread{other}; a pass must call an nn.Module"
+        raise BakeoffError(text, "bad-user-code")
+    _check_called(tree, wanted)
+    report("passes", f"0 of {passes}")
+    plain_ns: list[int] = []
+    done: list[Pass] = []
+    for index in range(passes):
+        for watched in (index % 2 == 0, index % 2 != 0):  # alternately first, so that neither gains from its place
+            if watched:
+                done.append(_watched_pass(subject, tree))
+            else:
+                plain_ns.append(_plain_pass(subject))
+        report("passes", f"{index + 1} of {passes}")
+    check_same(subject.what, tree, done)
+    notes: list[str] = []
+    flops: Counter[int] | None = None
+    autocast: tuple[str, ...] = ()
+    try:
+        flops, autocast = _count_flops(subject, tree)
+    except BakeoffError as error:
+        notes.append(f"FLOPs are not counted: {error}")
+    known = sorted({place for one in done for place in one.calls})
+    return Inspection(
+        nodes=_nodes(tree, known, done, flops),
+        pass_ns=tuple(one.whole - one.hooks for one in done),
+        outside_ns=tuple(one.own[OUTSIDE] for one in done),
+        hooks_ns=tuple(one.hooks for one in done),
+        whole_ns=tuple(one.whole for one in done),
+        plain_ns=tuple(plain_ns),
+        warm_ns=tuple(warm_ns),
+        steady=steady,
+        autocast=autocast,
+        clock="synchronised" if subject.device == "cuda" else "host",
+        device=subject.device,
+        other_threads=dict(done[-1].other_threads),
+        notes=tuple(notes),
+    )
+
+
+def _plain_pass(subject: Subject) -> int:
+    subject.synchronise()
+    started = now_ns()
+    held = subject.run()
+    subject.synchronise()
+    elapsed = now_ns() - started
+    del held  # what a pass returns is freed after the clock
+    return elapsed
+
+
+def _watched_pass(subject: Subject, tree: Tree, capture: Capture | None = None) -> Pass:
+    with watched_calls(tree, _classes(subject, tree)):
+        tree.begin(now_ns, subject.synchronise, capture)
+        try:
+            held = subject.run()
+        finally:
+            done = tree.end()
+    del held
+    return done
+
+
+def _classes(subject: Subject, tree: Tree) -> list[type]:
+    """Those of the modules that were found, and of those that were seen in a pass."""
+    seen = [type(place.module) for place in tree.places if place is not None]
+    return list(dict.fromkeys([*subject.classes, *seen]))
+
+
+def _count_flops(subject: Subject, tree: Tree) -> tuple[Counter[int], tuple[str, ...]]:
+    """FLOPs of one pass by place, and the dtypes of automatic mixed precision. Raises BakeoffError where it fails."""
+    counter = FlopCounterMode(display=False, custom_mapping=formulas([]))
+    autocast: dict[str, None] = {}
+
+    def look(*_: Any) -> None:
+        if torch.is_autocast_enabled(subject.device):
+            dtype = torch.get_autocast_dtype(subject.device)
+            autocast[_DTYPE_NAMES.get(dtype, str(dtype))] = None
+
+    with watched_calls(tree, _classes(subject, tree)), counter:
+        tree.begin(counter.get_total_flops, capture=look)
+        try:
+            subject.run()
+        finally:
+            done = tree.end()
+    return done.own, tuple(autocast)
+
+
+def _check_called(tree: Tree, wanted: Sequence[str]) -> None:
+    """Raises BakeoffError where one of these names is not called."""
+    called = list(dict.fromkeys(place.name for place in tree.places if place is not None))
+    for name in wanted:
+        if name not in called:
+            more = f" and {len(called) - _LISTED} more" if len(called) > _LISTED else ""
+            text = f"--sweep {name}: nothing of that name is called; called are {', '.join(called[:_LISTED])}{more}"
+            raise BakeoffError(text, "unknown-name")
+
+
+def record(subject: Subject, names: Sequence[str], folder: Path) -> tuple[Recorded, ...]:
+    """Record the calls of some modules, in as many passes as add to them, and write them below `folder`."""
+    recording = Recording(names)
+    for _ in range(_MOST_RECORDED_PASSES):
+        before = recording.kept
+        _watched_pass(subject, Tree(subject.names), recording.take)
+        if recording.full or recording.kept == before:
+            break
+    return recording.write(folder)
+
+
+def check_same(what: str, tree: Tree, done: Sequence[Pass]) -> None:
+    """Raises BakeoffError where passes do not call the same modules, from the same places."""
+    first = done[0].calls.keys()
+    for index, one in enumerate(done[1:], start=2):
+        differing = sorted(first ^ one.calls.keys())
+        if differing:
+            names = [_place(tree, place).name for place in differing]
+            more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+            text = (
+                f"{what} differs from itself: pass 1 and pass {index} do not both call "
+                f"{', '.join(names[:_SHOWN])}{more}; make every pass call the same modules"
+            )
+            raise BakeoffError(text, "bad-user-code")
+
+
+def _nodes(tree: Tree, known: Sequence[int], done: Sequence[Pass], flops: Counter[int] | None) -> tuple[Node, ...]:
+    positions = {place: index for index, place in enumerate(known)}
+    nodes = []
+    for index in known:
+        place = _place(tree, index)
+        weights = list(place.module.parameters())
+        by_dtype: Counter[torch.dtype] = Counter()
+        for weight in weights:
+            by_dtype[weight.dtype] += weight.numel()
+        nodes.append(
+            Node(
+                name=place.name,
+                cls=type(place.module).__qualname__,
+                parent=positions.get(place.parent, -1),
+                calls=tuple(one.calls[index] for one in done),
+                own_ns=tuple(one.own[index] for one in done),
+                parameters=sum(weight.numel() for weight in weights),
+                read_bytes=_read_bytes(place),
+                dtype=_DTYPE_NAMES.get(by_dtype.most_common(1)[0][0], "") if by_dtype else "",
+                own_flops=None if flops is None else flops[index],
+            )
+        )
+    return tuple(nodes)
+
+
+def _place(tree: Tree, index: int) -> Place:
+    place = tree.places[index]
+    assert place is not None
+    return place
+
+
+def _read_bytes(place: Place) -> int:
+    """Of a module's own weights; a method's are those of the modules that it calls."""
+    if place.method or isinstance(place.module, nn.Embedding | nn.EmbeddingBag):
+        return 0
+    return sum(weight.numel() * weight.element_size() for weight in place.module.parameters(recurse=False))

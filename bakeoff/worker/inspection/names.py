@@ -1,0 +1,121 @@
+"""Names of modules: their paths from the user's callable, found in what it refers to."""
+
+import functools
+import sys
+import sysconfig
+import types
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+_MOST_OBJECTS = 50_000
+_DEEPEST = 6
+_LIBRARIES = tuple({sysconfig.get_path(key) for key in ("stdlib", "platstdlib", "purelib", "platlib")})
+_PLAIN = (str, bytes, int, float, complex, type(None), type, torch.Tensor, torch.dtype, torch.device)
+_OWN_OF_MODULES = frozenset(vars(nn.Module()))
+
+
+def find_modules(root: Callable[..., Any]) -> list[tuple[str, nn.Module]]:
+    """The modules that a callable refers to, with the shortest path of each: `pipe.unet`, `pipe.unet.down.0`.
+
+    Looked into are closures, globals that a function's code names, defaults, `self` of methods, arguments of partials,
+    attributes, dicts, lists, tuples and sets, no more than six levels deep. An attribute of the callable itself, or of
+    the object whose method it is, has no prefix.
+    """
+    found: dict[int, tuple[str, nn.Module]] = {}
+    seen = {id(root): root}  # held, so that no id is used again
+    queue: deque[tuple[Any, str, int]] = deque([(root, "", 0)])
+    while queue and len(seen) < _MOST_OBJECTS:
+        value, name, depth = queue.popleft()
+        if isinstance(value, nn.Module):
+            for path, module in value.named_modules():
+                full = _joined(name, path) or type(module).__name__
+                if id(module) not in found or full.count(".") < found[id(module)][0].count("."):
+                    found[id(module)] = full, module
+        if depth >= _DEEPEST:
+            continue
+        for label, part in _parts(value):
+            if id(part) not in seen and not isinstance(part, _PLAIN):
+                seen[id(part)] = part
+                queue.append((part, _joined(name, label), depth + 1))
+    return list(found.values())
+
+
+def _joined(name: str, label: str) -> str:
+    return f"{name}.{label}" if name and label else name or label
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    """What an object refers to, with the name that leads there; "" where it adds none."""
+    match value:
+        case types.FunctionType():
+            yield from _parts_of_function(value)
+        case types.MethodType():
+            yield "", value.__self__
+            yield "", value.__func__
+        case functools.partial():
+            yield "", value.func
+            yield from enumerate_named(value.args)
+            yield from value.keywords.items()
+        case Mapping():
+            yield from ((str(key), part) for key, part in list(value.items()))
+        case list() | tuple() | set() | frozenset() | deque():
+            yield from enumerate_named(value)
+        case nn.Module():
+            yield from ((key, part) for key, part in vars(value).items() if key not in _OWN_OF_MODULES)
+        case types.ModuleType():
+            return
+        case _:
+            yield from list(getattr(value, "__dict__", {}).items())
+            for kind in type(value).__mro__:
+                slots = vars(kind).get("__slots__", ())
+                for key in [slots] if isinstance(slots, str) else slots:
+                    if not key.startswith("__") and hasattr(value, key):
+                        yield key, getattr(value, key)
+            if callable(value) and isinstance(type(value).__call__, types.FunctionType):
+                yield "", type(value).__call__
+
+
+def enumerate_named(values: Any) -> Iterator[tuple[str, Any]]:
+    return ((str(index), part) for index, part in enumerate(values))
+
+
+def _parts_of_function(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    if hasattr(function, "__wrapped__"):  # by a decorator, such as torch.inference_mode
+        yield "", function.__wrapped__
+    if function.__code__.co_filename.startswith(_LIBRARIES):
+        return
+    for label, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            yield label, cell.cell_contents
+        except ValueError:  # the cell is empty
+            continue
+    yield from enumerate_named(function.__defaults__ or ())
+    yield from (function.__kwdefaults__ or {}).items()
+    used = set(_names_in(function.__code__))
+    for label in sorted(used & function.__globals__.keys()):
+        value = function.__globals__[label]
+        if isinstance(value, types.ModuleType):
+            yield from _parts_of_python_module(label, value, used)
+        else:
+            yield label, value
+
+
+def _parts_of_python_module(label: str, module: types.ModuleType, used: set[str]) -> Iterator[tuple[str, Any]]:
+    """The attributes of the user's own Python modules that a function's code names."""
+    file = getattr(module, "__file__", None) or ""
+    if module.__name__.partition(".")[0] in sys.stdlib_module_names or not file or file.startswith(_LIBRARIES):
+        return
+    for key in sorted(used & vars(module).keys()):
+        yield f"{label}.{key}", vars(module)[key]
+
+
+def _names_in(code: types.CodeType) -> Iterator[str]:
+    """The global and attribute names of a function's code and of the functions defined in it."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _names_in(constant)

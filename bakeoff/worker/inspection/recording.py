@@ -1,0 +1,118 @@
+"""Records the inputs of modules during passes, as folders of live modules that a sweep takes."""
+
+import inspect
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from bakeoff.models.brought.method import MethodOf
+from bakeoff.models.errors import BakeoffError
+from bakeoff.models.signature import Signature, describe_call, flatten_call, rebuild
+from bakeoff.process.inspected import Recorded
+
+MOST_CALLS = 8
+"""Different calls of a module that are kept."""
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+"""Positional and keyword arguments."""
+Facts = tuple[tuple[str, tuple[int, ...], torch.dtype], ...]
+
+
+@dataclass(slots=True)
+class _Taken:
+    """The calls of one module or method so far."""
+
+    module: nn.Module
+    method: str
+    calls: list[tuple[Signature, Facts, dict[str, torch.Tensor]]] = field(default_factory=list)
+    seen: int = 0
+    problem: str = ""
+
+
+class Recording:
+    """Keeps the inputs of calls as they were at the entry, in the order of the calls; equal calls are kept once."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = tuple(names)
+        self._taken: dict[str, _Taken] = {}
+
+    def take(self, name: str, module: nn.Module, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """A call begins; a `bakeoff.worker.inspection.tree.Capture`."""
+        if name not in self._names:
+            return
+        taken = self._taken.setdefault(name, _Taken(module, method))
+        taken.seen += 1
+        if taken.problem or len(taken.calls) >= MOST_CALLS:
+            return
+        try:
+            parameters = tuple(inspect.signature(getattr(module, method or "forward")).parameters)
+            signature = describe_call(args, kwargs, parameters, lambda value: isinstance(value, torch.Tensor))
+        except BakeoffError as error:
+            taken.problem = str(error)
+            return
+        tensors = flatten_call(signature, args, kwargs)
+        facts = tuple((key, tuple(tensor.shape), tensor.dtype) for key, tensor in tensors.items())
+        for other, others, kept in taken.calls:
+            if (other, others) == (signature, facts) and all(torch.equal(kept[key], tensors[key]) for key in kept):
+                return
+        taken.calls.append((signature, facts, {key: tensor.detach().clone() for key, tensor in tensors.items()}))
+
+    @property
+    def full(self) -> bool:
+        """Whether nothing more would be kept."""
+        return all(
+            name in self._taken and (self._taken[name].problem or len(self._taken[name].calls) >= MOST_CALLS)
+            for name in self._names
+        )
+
+    @property
+    def kept(self) -> int:
+        """Calls that are kept, of all modules together."""
+        return sum(len(taken.calls) for taken in self._taken.values())
+
+    def sets(self, name: str) -> dict[str, list[Call]]:
+        """The kept calls by input set: `call`, and `call-2` and so on for other shapes, dtypes or plain values."""
+        order: list[tuple[Signature, Facts]] = []
+        sets: list[list[Call]] = []
+        for signature, facts, tensors in self._taken[name].calls:
+            args = tuple(rebuild(node, tensors) for node in signature.args)
+            kwargs = {key: rebuild(node, tensors) for key, node in signature.kwargs.items()}
+            if (signature, facts) not in order:
+                order.append((signature, facts))
+                sets.append([])
+            sets[order.index((signature, facts))].append((args, kwargs))
+        return {"call" if index == 0 else f"call-{index + 1}": calls for index, calls in enumerate(sets)}
+
+    def write(self, folder: Path) -> tuple[Recorded, ...]:
+        """Write a folder of a live module for each name; what cannot travel to another process is the `problem`."""
+        return tuple(self._write(name, folder / folder_name(name)) for name in self._names)
+
+    def _write(self, name: str, folder: Path) -> Recorded:
+        from bakeoff.models.brought.live_write import write_inputs, write_module
+
+        taken = self._taken.get(name)
+        if taken is None:
+            return Recorded(name, "", 0, 0, (), "it was not called while calls were recorded")
+        calls = len(taken.calls)
+        if taken.problem:
+            return Recorded(name, "", calls, taken.seen, (), taken.problem)
+        sets = self.sets(name)
+        module = MethodOf(taken.module, taken.method) if taken.method else taken.module
+        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            write_module(module, folder)
+            write_inputs(sets, folder)
+        except BakeoffError as error:
+            shutil.rmtree(folder, ignore_errors=True)
+            return Recorded(name, "", calls, taken.seen, (), str(error))
+        return Recorded(name, str(folder), calls, taken.seen, tuple(sets))
+
+
+def folder_name(name: str) -> str:
+    """A module's name as the name of a folder and of a component: letters, digits and hyphens."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-").lower() or "module"

@@ -1,0 +1,163 @@
+"""Bounds of what a compiler could gain, with times and rates that can be computed by hand."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from records import HOST
+
+from bakeoff.inspection.bounds import candidates, worth_sweeping
+from bakeoff.inspection.page import recorded_text, render
+from bakeoff.machine.floors import Ceiling
+from bakeoff.process.inspected import Inspection, Node, Recorded
+
+MS = 1_000_000
+CEILINGS = (Ceiling("read", "", 1 << 20, 1e9, 1e9), Ceiling("product", "fp32", 1 << 20, 1e9, 1e9))
+"""A million FLOP take a millisecond, and so does a million bytes."""
+
+
+def node(name: str, parent: int, own_ms: tuple[int, ...], calls: int = 1, **changes: object) -> Node:
+    plain = Node(
+        name=name,
+        cls="Linear",
+        parent=parent,
+        calls=(calls,) * len(own_ms),
+        own_ns=tuple(ms * MS for ms in own_ms),
+        parameters=10,
+        read_bytes=0,
+        dtype="fp32",
+        own_flops=0,
+    )
+    return replace(plain, **changes)  # type: ignore[arg-type]
+
+
+def inspection(nodes: tuple[Node, ...], outside_ms: tuple[int, ...]) -> Inspection:
+    outside = tuple(ms * MS for ms in outside_ms)
+    passes = tuple(sum(one.own_ns[index] for one in nodes) + outside[index] for index in range(len(outside)))
+    return Inspection(
+        nodes=nodes,
+        pass_ns=passes,
+        outside_ns=outside,
+        hooks_ns=(5,) * len(passes),
+        whole_ns=tuple(ns + 5 for ns in passes),
+        plain_ns=passes,
+        warm_ns=passes,
+        steady=True,
+        autocast=(),
+        clock="host",
+        device="cpu",
+        other_threads={},
+    )
+
+
+TWO = inspection(
+    (
+        node("unet", -1, (10, 10), calls=4, own_flops=4_000_000),
+        node("unet.down", 0, (50, 50), calls=4, own_flops=8_000_000, read_bytes=2_000_000),
+        node("vae.decode", -1, (20, 20), own_flops=0),
+        node("unet.down", 2, (5, 5)),
+    ),
+    outside_ms=(15, 15),
+)
+
+
+def test_times_that_do_not_sum_to_the_pass_are_refused() -> None:
+    with pytest.raises(ValueError, match="pass 2"):
+        replace(TWO, outside_ns=(15 * MS, 15 * MS + 1))
+    with pytest.raises(ValueError, match="pass 1"):
+        replace(TWO, hooks_ns=(4, 5))
+
+
+def test_inclusive_times_and_the_outside_sum_to_the_pass() -> None:
+    top = [TWO.inclusive_ns(index) for index, one in enumerate(TWO.nodes) if one.parent < 0]
+    assert [sum(ns) for ns in zip(*top, TWO.outside_ns, strict=True)] == list(TWO.pass_ns)
+
+
+def test_a_module_that_takes_no_time_leaves_the_rest() -> None:
+    unet, vae = candidates(TWO, HOST, ())
+    assert (unet.name, unet.calls, unet.ns, unet.share) == ("unet", 4, (60 * MS, 60 * MS), 0.6)
+    assert unet.speedup == pytest.approx(1 / (1 - 0.6))
+    assert (vae.name, vae.share, vae.speedup) == ("vae.decode", 0.25, pytest.approx(1 / 0.75))
+    assert unet.at_floor is None
+    assert worth_sweeping((unet, vae)) == ("unet", "vae.decode")
+
+
+def test_a_floor_is_the_larger_of_work_and_weights() -> None:
+    unet, vae = candidates(TWO, HOST, CEILINGS)
+    assert unet.flops == 12_000_000
+    assert unet.at_floor is not None
+    assert unet.at_floor.floor_ms == pytest.approx(4 * max(3.0, 2.0))
+    assert unet.at_floor.saved_ms == pytest.approx(48)
+    assert unet.at_floor.speedup == pytest.approx(100 / 52)
+    assert unet.at_floor.source == "measured"
+    assert vae.at_floor is None, "nothing is known of its work"
+
+
+def test_mixed_precision_lowers_the_floor_or_leaves_the_traffic() -> None:
+    (first, *_) = candidates(replace(TWO, autocast=("bf16",)), HOST, CEILINGS)
+    assert first.at_floor is not None
+    assert first.at_floor.floor_ms == pytest.approx(4 * 2.0)
+    faster = (*CEILINGS, Ceiling("product", "bf16", 1 << 20, 1.2e9, 1.2e9))
+    (first, *_) = candidates(replace(TWO, autocast=("bf16",)), HOST, faster)
+    assert first.at_floor is not None
+    assert first.at_floor.floor_ms == pytest.approx(4 * 2.5)
+
+
+def test_without_counted_flops_there_is_no_floor() -> None:
+    nodes = tuple(replace(one, own_flops=None) for one in TWO.nodes)
+    assert all(
+        one.at_floor is None and one.flops is None for one in candidates(replace(TWO, nodes=nodes), HOST, CEILINGS)
+    )
+
+
+def test_a_pass_that_is_one_module_has_no_bound() -> None:
+    (one,) = candidates(inspection((node("all", -1, (3, 3)),), (0, 0)), HOST, ())
+    assert math.isinf(one.speedup)
+
+
+def test_a_candidate_counts_where_it_is_called_from_others_too() -> None:
+    nodes = (node("a", -1, (10,)), node("b", -1, (5,)), node("a", 1, (7,)))
+    found = {one.name: one for one in candidates(inspection(nodes, (0,)), HOST, ())}
+    assert found["a"].ns == (17 * MS,)
+    assert found["b"].ns == (12 * MS,)
+
+
+@pytest.mark.parametrize("depth", [0, 1, 9])
+@pytest.mark.parametrize("ceilings", [(), CEILINGS])
+def test_the_page_fits_100_columns(depth: int, ceilings: tuple[Ceiling, ...]) -> None:
+    long = inspection(
+        (
+            node("pipeline.transformer_with_a_long_name", -1, (123_456, 99_999), calls=1000, parameters=10**10),
+            node("pipeline.transformer_with_a_long_name.blocks.0.attention.projection", 0, (50_000, 90_000)),
+            *TWO.nodes[2:3],
+        ),
+        outside_ms=(15_000, 80_000),
+    )
+    varying = replace(long, clock="synchronised", other_threads={"a": 3}, notes=("n" * 90,), steady=False)
+    found = candidates(varying, HOST, ceilings)
+    text = render("mine.py:pipe", varying, found, depth)
+    table = [line for line in text.splitlines() if not line.startswith("worth a sweep")]
+    assert max(len(line) for line in table) <= 100
+    assert ("projection" in text) == (depth > 0)
+    assert "outside modules" in text
+    assert "called on other threads, which are not timed: a (3 calls)" in text
+
+
+def test_the_page_lists_by_time_and_suggests_what_is_large() -> None:
+    text = render("mine.py:pipe", TWO, candidates(TWO, HOST, ()), 1)
+    names = [line.split()[0] for line in text.splitlines() if line.startswith(("unet ", "vae.decode ", "outside"))]
+    assert names == ["unet", "vae.decode", "outside", "unet", "vae.decode"]
+    assert text.endswith("worth a sweep: bakeoff inspect mine.py:pipe --sweep unet,vae.decode")
+    assert "60.0%" in text
+
+
+def test_nothing_large_means_no_sweep() -> None:
+    small = inspection((node("a", -1, (1,)), node("b", -1, (2,))), (97,))
+    assert "look outside modules first" in render("mine.py:pipe", small, candidates(small, HOST, ()), 1)
+
+
+def test_a_recorded_module_is_one_line() -> None:
+    assert recorded_text(Recorded("vae.decode", "/f", 3, 9, ("call", "call-2"))) == (
+        "vae.decode: 3 different calls of 9 as call, call-2, in /f"
+    )
+    assert recorded_text(Recorded("unet", "", 0, 2, (), "t is a lambda")) == "unet was not recorded: t is a lambda"

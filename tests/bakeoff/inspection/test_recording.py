@@ -1,0 +1,113 @@
+"""Recorded calls: as they were at the entry, different ones only, in order, by their shapes and plain values."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from bakeoff.models.brought.method import MethodOf
+from bakeoff.worker.inspection.hooks import watched_calls
+from bakeoff.worker.inspection.inspect import Subject, record
+from bakeoff.worker.inspection.names import find_modules
+from bakeoff.worker.inspection.recording import MOST_CALLS, Recording, folder_name
+from bakeoff.worker.inspection.tree import Tree
+
+
+class Denoiser(nn.Module):
+    def forward(self, x: torch.Tensor, t: Any = 0, **more: Any) -> torch.Tensor:
+        assert t is not more
+        return x.mul_(2)
+
+    def decode(self, z: torch.Tensor) -> torch.Tensor:
+        return z + 1
+
+
+@dataclass
+class State:
+    cache: torch.Tensor
+    length: int
+
+
+def recorded(names: Sequence[str], run: Any) -> Recording:
+    recording, found = Recording(names), find_modules(run)
+    tree = Tree({id(module): name for name, module in found})
+    with watched_calls(tree, [type(module) for _, module in found]):
+        tree.begin(lambda: 0, capture=recording.take)
+        run()
+        tree.end()
+    return recording
+
+
+def test_inputs_are_those_of_the_entry_in_the_order_of_the_calls() -> None:
+    unet = Denoiser()
+
+    def run() -> None:
+        for value in (3.0, 1.0, 3.0, 2.0):
+            unet(torch.full((2,), value))  # which changes it in place
+
+    sets = recorded(["unet"], run).sets("unet")
+    assert [args[0].tolist() for args, _ in sets["call"]] == [[3, 3], [1, 1], [2, 2]]
+
+
+def test_each_shape_dtype_and_plain_value_is_a_set() -> None:
+    unet = Denoiser()
+
+    def run() -> None:
+        for size, t in ((2, 5), (3, 5), (2, 6)):
+            unet(torch.ones(size), t)
+        unet(torch.ones(2, dtype=torch.float64), 5)
+        unet(torch.zeros(2), 5)
+
+    sets = recorded(["unet"], run).sets("unet")
+    assert {name: len(calls) for name, calls in sets.items()} == {"call": 2, "call-2": 1, "call-3": 1, "call-4": 1}
+    assert [args[1] for args, _ in sets["call-3"]] == [6]
+
+
+def test_at_most_eight_calls_are_kept() -> None:
+    unet = Denoiser()
+
+    def run() -> None:
+        for value in range(20):
+            unet(torch.full((1,), float(value)))
+
+    recording = recorded(["unet"], run)
+    assert recording.full
+    assert [args[0].item() for args, _ in recording.sets("unet")["call"]] == list(range(MOST_CALLS))
+
+
+def test_structures_and_keywords_are_kept() -> None:
+    unet = Denoiser()
+
+    def run() -> None:
+        unet(x=torch.ones(1), t=torch.tensor(3), state=State(torch.zeros(2), 4), masks=[torch.ones(1), None])
+
+    ((args, kwargs),) = recorded(["unet"], run).sets("unet")["call"]
+    assert args == ()
+    assert list(kwargs) == ["x", "t", "state", "masks"]
+    assert (kwargs["state"].length, kwargs["state"].cache.tolist(), kwargs["masks"][1]) == (4, [0, 0], None)
+
+
+def test_a_method_is_recorded_and_can_be_called_as_a_module() -> None:
+    vae = Denoiser()
+    sets = recorded(["vae.decode"], lambda: vae.decode(torch.ones(2))).sets("vae.decode")
+    ((args, kwargs),) = sets["call"]
+    assert MethodOf(vae, "decode")(*args, **kwargs).tolist() == [2, 2]
+    assert folder_name("pipe.vae.decode") == "pipe-vae-decode"
+
+
+def test_what_cannot_travel_is_said_and_the_rest_is_written(tmp_path: Path) -> None:
+    unet, vae = Denoiser(), Denoiser()
+
+    def run() -> None:
+        unet(torch.ones(1), object())
+        vae.decode(torch.randn(2))
+
+    subject = Subject("mine.py:pipe", run, tuple(find_modules(run)), lambda: None, "cpu")
+    first, second = record(subject, ["unet", "vae.decode"], tmp_path)
+    assert first.problem.startswith("t is a builtins.object")
+    assert first.folder == ""
+    assert (second.calls, second.sets, second.problem) == (8, ("call",), "")
+    assert Path(second.folder) == tmp_path / "vae-decode"

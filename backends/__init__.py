@@ -20,6 +20,7 @@ _TABLE = {
     "mx": "bakeoff.backends.mx:BACKEND",
     "modelopt": "bakeoff.backends.modelopt:BACKEND",
     "attention": "bakeoff.backends.attention:BACKEND",
+    "aitune": "bakeoff.backends.aitune:BACKEND",
 }
 
 

@@ -25,6 +25,7 @@ DISTRIBUTIONS = (
     "tensorrt-cu12",
     "tensorrt-cu13",
     "nvidia-modelopt",
+    "aitune",
     "onnx",
     "onnxscript",
     "onnxruntime",

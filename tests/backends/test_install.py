@@ -35,7 +35,12 @@ def test_tensorrt_for_the_installed_torch(monkeypatch: pytest.MonkeyPatch, torch
 @pytest.mark.parametrize("torch", ["2.11.0", "2.13.0"])
 def test_the_constraints_named_pin_this_torch(monkeypatch: pytest.MonkeyPatch, torch: str) -> None:
     fake_torch(monkeypatch, torch)
-    for command in (install.tensorrt_command(), install.modelopt_command(), install.onnxruntime_gpu_command()):
+    for command in (
+        install.tensorrt_command(),
+        install.modelopt_command(),
+        install.aitune_command(),
+        install.onnxruntime_gpu_command(),
+    ):
         named = re.search(r"-c (\S+)", command)
         assert named is not None
         assert f"\ntorch=={torch}\n" in (ROOT / named[1]).read_text(encoding="utf-8")

@@ -64,6 +64,13 @@ def named(option: str, value: str | None) -> str:
     return value or ""
 
 
+def whole_number(option: str, text: str) -> int:
+    """One of an option's numbers. Raises BakeoffError for anything but up to nine digits."""
+    if not (text.isascii() and text.isdigit() and len(text) <= 9):
+        raise BakeoffError(f"{option} '{text}': give whole numbers, as in {option} 1,2,4,8", "bad-option")
+    return int(text)
+
+
 def short(option: str, text: str) -> str:
     """A note or reason. Raises BakeoffError for a long one."""
     if len(text) > _LONGEST_NOTE:

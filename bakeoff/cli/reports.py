@@ -57,7 +57,7 @@ def table(
 ) -> None:
     """Print the tables of the newest sweeps and pipelines on this machine from their records."""
     from bakeoff.report.groups import newest
-    from bakeoff.report.text import pipeline
+    from bakeoff.report.text import batch_curve, pipeline
     from bakeoff.report.text import table as tables
 
     found = _selected(records_folder(runs), component, machine)
@@ -76,7 +76,8 @@ def table(
     else:
         say_whose(found, component)
         found_tables = tables.render(rows, records.comparisons, records.current, records.ceilings)
-        print_text("\n\n".join(filter(None, [found_tables, pipeline.render_newest(records.pipelines)])))
+        pages = [found_tables, batch_curve.render(rows), pipeline.render_newest(records.pipelines)]
+        print_text("\n\n".join(filter(None, pages)))
 
 
 def _selected(folder: Path, component: str, machine: list[str] | None) -> "Selection":

@@ -19,6 +19,7 @@ from bakeoff.cli.common import (
     records_folder,
     short,
     warn,
+    whole_number,
 )
 from bakeoff.models.errors import BakeoffError
 
@@ -38,6 +39,10 @@ def sweep(
     device: Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda where there is one).")] = None,
     suite: Annotated[str, typer.Option(help="default or full: every workload, option set and dtype.")] = "default",
     batch: Annotated[int, typer.Option(help="2 for classifier-free guidance.")] = 1,
+    batches: Annotated[list[str] | None, typer.Option(help="Several sizes, as in 1,2,4,8: a batch curve.")] = None,
+    objective: Annotated[
+        str, typer.Option(help="latency or throughput, and limits: 'throughput,p99<=33ms,memory<=8GiB'.")
+    ] = "latency",
     seed: Annotated[int, typer.Option(help="Seed of the random weights.")] = 0,
     input_seed: Annotated[int, typer.Option(help="Seed of the inputs.")] = 0,
     threads: Annotated[int, typer.Option(help="CPU threads (default: all cores).")] = 0,
@@ -68,10 +73,11 @@ def sweep(
     from bakeoff.plan.plan import make_plan
     from bakeoff.plan.request import FINAL_S, Request, with_deadline
     from bakeoff.record.folders import folder_of
+    from bakeoff.record.objective import parse_objective
     from bakeoff.record.store import load_all
     from bakeoff.report.groups import newest
+    from bakeoff.report.text import batch_curve, table
     from bakeoff.report.text import plan as plan_page
-    from bakeoff.report.text import table
     from bakeoff.sweeps.progress import TerminalProgress
     from bakeoff.sweeps.resume import continue_unfinished
     from bakeoff.sweeps.run import run_sweep
@@ -92,6 +98,7 @@ def sweep(
         device=named("--device", device),
         suite="full" if suite == "full" else "default",
         batch=batch,
+        batches=tuple(whole_number("--batches", size) for size in names("--batches", batches)),
         weight_seed=seed,
         input_seed=input_seed,
         threads=threads,
@@ -100,6 +107,7 @@ def sweep(
         builds=builds,
         final_s=FINAL_S if final else 0.0,
         monitor=monitor,
+        objective=parse_objective(named("--objective", objective)),
     )
     if deadline is not None:
         request = replace(request, policy=with_deadline(request.policy, deadline))
@@ -122,7 +130,9 @@ def sweep(
         print_json(_summary(done))
     else:
         if done.stored:
-            print_text(f"\n{table.render(newest(done.stored), done.finals, done.stored)}\n")
+            rows = newest(done.stored)
+            pages = [table.render(rows, done.finals, done.stored), batch_curve.render(rows)]
+            print_text("\n" + "\n\n".join(filter(None, pages)) + "\n")
         where = folder_of(folder, done.stored[0].record) if done.stored else folder
         print_text(f"sweep {done.sweep}: {len(done.stored)} of {len(plan.rows)} variants recorded in {where}")
     update_pages(folder)
@@ -133,6 +143,7 @@ def sweep(
 def _summary(done: "Done") -> dict[str, object]:
     return {
         "sweep": done.sweep,
+        "objective": str(done.objective),
         "records": [stored.id for stored in done.stored],
         "finals": [stored.id for stored in done.finals],
         "interrupted": done.interrupted,

@@ -20,6 +20,7 @@ class Line:
     """One record that a plan asks for. `seconds_from` is the record the time is taken from, or "guess"."""
 
     variant: str
+    batch: int
     build_number: int
     process: int
     settled: str
@@ -38,6 +39,9 @@ class Estimate:
     """Of each build."""
     seconds: float
     disk_bytes: int
+    objective: str
+    batches: tuple[int, ...]
+    """Sizes, each with rows of its own."""
 
 
 def estimate(plan: Plan, runs: Path) -> Estimate:
@@ -46,13 +50,18 @@ def estimate(plan: Plan, runs: Path) -> Estimate:
     lines = []
     for row in plan.rows:
         if row.precheck is not None:
-            lines.append(Line(str(row.variant), row.build_number, row.process, str(row.precheck), 0.0, "", 0, 0))
+            lines.append(
+                Line(
+                    str(row.variant), row.subject.batch, row.build_number, row.process, str(row.precheck), 0.0, "", 0, 0
+                )
+            )
             continue
         known = earlier.get(row.config_id)
         seconds = known.record.wall_s if known else _GUESS_MEASURE_S + (_GUESS_BUILD_S if row.caches else 0)
         lines.append(
             Line(
                 variant=str(row.variant),
+                batch=row.subject.batch,
                 build_number=row.build_number,
                 process=row.process,
                 settled="",
@@ -64,7 +73,9 @@ def estimate(plan: Plan, runs: Path) -> Estimate:
         )
     seconds = sum(line.seconds for line in lines) + _finals_s(plan)
     disk = sum(line.disk_bytes for line in lines)
-    return Estimate(tuple(lines), plan.request.builds, plan.request.processes, seconds, disk)
+    asked = plan.request
+    objective = str(asked.objective)
+    return Estimate(tuple(lines), asked.builds, asked.processes, seconds, disk, objective, asked.batch_sizes)
 
 
 def _finals_s(plan: Plan) -> float:

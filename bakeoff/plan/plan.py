@@ -11,8 +11,8 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.models.types import DTYPES
 from bakeoff.plan.brought import brought_reference
 from bakeoff.plan.checkpoint import checkpoint_hash
-from bakeoff.plan.request import Request, Settings, check_request
-from bakeoff.plan.rows import Row, Target, rows_of
+from bakeoff.plan.request import Request, Settings, check_request, with_enough_samples
+from bakeoff.plan.rows import Key, Row, Target, rows_of
 from bakeoff.plan.suites import compositions, default_preset, default_workloads
 from bakeoff.process.environment import user_code_path, worker_environment
 from bakeoff.process.jobs import Subject
@@ -26,7 +26,7 @@ class Plan:
     component: Component
     rows: tuple[Row, ...]
     key: str
-    """Hash of what `--resume` must find again: variants, policy, host, versions and commit."""
+    """Hash of what `--resume` must find again: variants, policy, objective, host, versions and commit."""
     environment: Mapping[str, str]
     """Of workers that run no compiler, such as those that make references."""
 
@@ -36,6 +36,7 @@ def make_plan(request: Request) -> Plan:
     preset = request.presets[0] if len(request.presets) == 1 else ""
     request = replace(request, component=brought_reference(request.component, preset))
     component = resolve_component(request.component)
+    request = replace(request, policy=with_enough_samples(request.policy, request.objective))
     settings = check_request(request)
     chosen = compositions(request, component, settings.device)
     rows = (
@@ -54,40 +55,43 @@ def _targets(request: Request, component: Component, settings: Settings) -> Iter
     for preset in request.presets or (default_preset(component, settings.device),):
         config = component.preset(preset).config
         for name in request.workloads or default_workloads(component, config, settings.device, request.suite):
-            workload = component.workload(config, name, request.batch)
-            subject = Subject(
-                component=request.component,
-                preset=preset,
-                workload=workload.name,
-                batch=request.batch,
-                weight_seed=request.weight_seed,
-                input_seed=request.input_seed,
-                checkpoint=settings.checkpoint,
-                device=settings.device,
-                threads=settings.threads,
-                checkpoint_hash=checkpoint_hash(settings.checkpoint) if settings.checkpoint else "",
-            )
-            yield Target(request, component, config, workload, subject)
+            for batch in request.batch_sizes:
+                workload = component.workload(config, name, batch)
+                subject = Subject(
+                    component=request.component,
+                    preset=preset,
+                    workload=workload.name,
+                    batch=batch,
+                    weight_seed=request.weight_seed,
+                    input_seed=request.input_seed,
+                    checkpoint=settings.checkpoint,
+                    device=settings.device,
+                    threads=settings.threads,
+                    checkpoint_hash=checkpoint_hash(settings.checkpoint) if settings.checkpoint else "",
+                )
+                yield Target(request, component, config, workload, subject)
 
 
 def _plan(request: Request, component: Component, rows: Iterable[Row], environment: Mapping[str, str]) -> Plan:
-    unique: dict[tuple[str, int, int], Row] = {}
+    unique: dict[Key, Row] = {}
     for row in rows:
         if unique.setdefault(row.key, row).steps != row.steps:
             text = f"two different backends are called {row.variant.backend}; rename one"
             raise BakeoffError(text, "not-composable")
     built = sorted(unique.values(), key=lambda row: row.build_number)
     ordered = tuple(
-        replace(row, process=process, label=_label(row, process, request.processes))
+        replace(row, process=process, label=_label(row, process, request))
         for process in range(1, request.processes + 1)
         for row in built
     )
     commit, dirty = paths.commit()
-    facts = [request.policy, host.read_host(), host.read_versions(), commit, dirty]
+    facts = [request.policy, request.objective, host.read_host(), host.read_versions(), commit, dirty]
     key = digest([[row.key for row in ordered], [row.config_id for row in ordered], *facts])
     return Plan(request, component, ordered, key, environment)
 
 
-def _label(row: Row, process: int, processes: int) -> str:
+def _label(row: Row, process: int, request: Request) -> str:
+    of_sizes = f", batch {row.subject.batch}" if len(request.batch_sizes) > 1 else ""
     of_builds = f", build {row.build_number} of {row.builds}" if row.builds > 1 else ""
-    return f"{row.variant}{of_builds}" + (f", process {process} of {processes}" if processes > 1 else "")
+    of_processes = f", process {process} of {request.processes}" if request.processes > 1 else ""
+    return f"{row.variant}{of_sizes}{of_builds}{of_processes}"

@@ -9,12 +9,14 @@ from typing import Literal
 from bakeoff.machine import host
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.types import Device, Dtype, parse_dtype
+from bakeoff.record.objective import LATENCY, PERCENTILES, Objective
 from bakeoff.record.policy import Policy
+from bakeoff.record.statistics import samples_for_quantile
 from bakeoff.variant import Variant
 
 FINAL_S = 30.0
 """Seconds of calls in the final of a sweep."""
-MOST_PROCESSES, MOST_BUILDS, MOST_THREADS = 100, 20, 1024
+MOST_PROCESSES, MOST_BUILDS, MOST_THREADS, MOST_BATCHES = 100, 20, 1024, 20
 LEAST_DEADLINE_S, MOST_DEADLINE_S = 1, 86_400
 
 
@@ -30,6 +32,8 @@ class Request:
     device: str = ""
     suite: Literal["default", "full"] = "default"
     batch: int = 1
+    batches: tuple[int, ...] = ()
+    """Several batch sizes in one sweep, each with rows and a final of its own; empty for `batch` alone."""
     weight_seed: int = 0
     input_seed: int = 0
     threads: int = 0
@@ -45,11 +49,18 @@ class Request:
     """Measure this machine's ceilings where they are not known yet."""
     monitor: bool = False
     """Watch each measuring worker and its GPU with a monitor."""
+    objective: Objective = LATENCY
+    """What the finals decide by, and the limits that a row must meet to be in one."""
 
     @property
     def user_code(self) -> bool:
         """Whether the component or a backend is a user's own: `package.module:ATTRIBUTE`, or a brought model."""
         return any(":" in reference or reference.startswith("/") for reference in (self.component, *self.backends))
+
+    @property
+    def batch_sizes(self) -> tuple[int, ...]:
+        """Each once, in the order asked for."""
+        return tuple(dict.fromkeys(self.batches)) or (self.batch,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +95,25 @@ def with_deadline(policy: Policy, seconds: float) -> Policy:
     return replace(policy, build_deadline_s=seconds, large_build_deadline_s=seconds)
 
 
+def with_enough_samples(policy: Policy, objective: Objective) -> Policy:
+    """The policy with as many samples as the percentiles of the objective need for an interval, time permitting."""
+    shares = [PERCENTILES[limit.figure] for limit in objective.limits if limit.figure in PERCENTILES]
+    return replace(policy, min_samples=max([policy.min_samples, *map(samples_for_quantile, shares)]))
+
+
 def check_request(request: Request) -> Settings:
     """Check device, dtypes, counts and the weights file. Raises BakeoffError naming the option that is wrong."""
     device = host.usable_device(request.device)
-    if request.batch < 1:
-        raise BakeoffError(f"--batch {request.batch}: a batch is at least 1", "bad-option")
+    if request.batches and request.batch != 1:
+        text = f"--batch {request.batch} and --batches are both given; give one of them"
+        raise BakeoffError(text, "bad-option")
+    for batch in request.batch_sizes:
+        if batch < 1:
+            option = "--batches" if request.batches else "--batch"
+            raise BakeoffError(f"{option} {batch}: a batch is at least 1", "bad-option")
+    if len(request.batch_sizes) > MOST_BATCHES:
+        text = f"--batches: {len(request.batch_sizes)} sizes; give at most {MOST_BATCHES}"
+        raise BakeoffError(text, "bad-option")
     if not 1 <= request.processes <= MOST_PROCESSES:
         raise BakeoffError(f"--processes {request.processes}: give 1 to {MOST_PROCESSES}", "bad-option")
     if not 1 <= request.builds <= MOST_BUILDS:

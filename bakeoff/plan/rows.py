@@ -20,6 +20,9 @@ from bakeoff.process.jobs import BackendStep, Subject
 from bakeoff.record.schema import Status
 from bakeoff.variant import Variant, use_of
 
+Key = tuple[str, int, int, int]
+"""A variant, its batch, which of its builds, and which of that build's processes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Precheck:
@@ -55,7 +58,7 @@ class Row:
     known_issues: tuple[tuple[IssueCode, str], ...]
     """(code, text) of version combinations that are known to mislead rows of this dtype and device."""
     label: str = ""
-    """The variant and, where there are several, which build and which process; set once the plan is whole."""
+    """The variant and, where there are several, its batch, build and process; set once the plan is whole."""
     builds: int = 1
     """How many fresh builds its variant gets."""
     build_number: int = 1
@@ -64,9 +67,9 @@ class Row:
     """Which of the fresh processes this is, from 1."""
 
     @property
-    def key(self) -> tuple[str, int, int]:
+    def key(self) -> Key:
         """Identifies the row, and its record, within a sweep."""
-        return str(self.variant), self.build_number, self.process
+        return str(self.variant), self.subject.batch, self.build_number, self.process
 
     @property
     def never_runs(self) -> Precheck | None:
@@ -80,9 +83,10 @@ class Row:
     @property
     def slug(self) -> str:
         """Identifies the row in names of files."""
+        batch = f"-batch{self.subject.batch}" if self.subject.batch > 1 else ""
         build = f"-build{self.build_number}" if self.build_number > 1 else ""
         process = f"-{self.process}" if self.process > 1 else ""
-        return f"{self.variant.slug}-{digest(str(self.variant))[:6]}{build}{process}"
+        return f"{self.variant.slug}-{digest(str(self.variant))[:6]}{batch}{build}{process}"
 
 
 @dataclass(frozen=True, slots=True)

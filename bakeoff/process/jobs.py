@@ -124,6 +124,9 @@ class CompareJob:
     measure: MeasureJob
     heap_offset_bytes: int = 0
     """Random heap offset allocated first, so that memory layout varies between processes."""
+    queued: bool = False
+    """Time each block as the throughput clock does, one sample of calls without a wait between them; otherwise each
+    call alone, synchronised."""
 
 
 @dataclass(frozen=True, slots=True)

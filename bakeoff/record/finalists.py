@@ -1,18 +1,29 @@
 """Which rows a final decides between, and so which may be recommended."""
 
 from collections.abc import Sequence
+from math import isfinite
 
+from bakeoff.record.judging import call_ms, judge_all, worst
+from bakeoff.record.objective import LATENCY, Objective
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Stored
 
 
-def finalists(rows: Sequence[Stored]) -> list[Stored]:
-    """The two rows with the lowest medians, the lowest first; fewer where there are not two that can be shipped.
+def finalists(rows: Sequence[Stored], objective: Objective = LATENCY) -> list[Stored]:
+    """The two best rows by the objective's goal that meet its limits, the best first; fewer where there are not two.
 
     `rows` are comparable with each other, one for each variant.
     """
-    fitting = [entry for entry in rows if is_candidate(entry.record)]
-    return sorted(fitting, key=_median_ms)[:2]
+    fitting = [entry for entry in candidates(rows, objective) if worst(judge_all(entry.record, objective)) == "met"]
+    return fitting[:2]
+
+
+def candidates(rows: Sequence[Stored], objective: Objective = LATENCY) -> list[Stored]:
+    """The rows that could be shipped if there were no limits, the best by the objective's goal first."""
+    fitting = [
+        entry for entry in rows if is_candidate(entry.record) and isfinite(call_ms(entry.record, objective.goal))
+    ]
+    return sorted(fitting, key=lambda entry: call_ms(entry.record, objective.goal))
 
 
 def is_candidate(record: Record) -> bool:
@@ -28,5 +39,7 @@ def has_unknown_error(record: Record) -> bool:
     return bool(record.quantisation) and not record.checkpoint
 
 
-def _median_ms(entry: Stored) -> float:
-    return entry.record.latency.median_ms if entry.record.latency is not None else float("inf")
+def objective_of(rows: Sequence[Stored]) -> Objective:
+    """What a table is for: the objective of its newest row, since rows of several sweeps may stand in one table."""
+    newest = max(rows, key=lambda entry: (entry.record.created, entry.id), default=None)
+    return LATENCY if newest is None else newest.record.objective

@@ -21,6 +21,7 @@ from bakeoff.models.component import Quantisation
 from bakeoff.models.types import Scalar
 from bakeoff.record.finding import Finding as Finding
 from bakeoff.record.monitor import Monitored
+from bakeoff.record.objective import LATENCY, Objective
 from bakeoff.record.policy import Policy
 from bakeoff.record.statistics import Summary, summarise_ns
 from bakeoff.variant import Variant
@@ -65,6 +66,7 @@ FindingCode = Literal[
     "helpers",  # processes that the backend started did part of the work
     "log",  # output that was not kept, because the log is bounded
     "memoised",  # results are stored from call to call instead of computed
+    "no-baseline",  # a final without eager fp32 beside the two, so that no speed-up over it is known
     "no-profile",  # a traced pass was asked for and failed
     "not-idle",  # in a comparison, the side that waits used the CPU
     "not-monitored",  # a monitor was asked for, and could not run or saw nothing
@@ -452,7 +454,8 @@ class Record:
     machine: Machine | None = None
     """The machine and device that ran it; None in records of schema 1."""
     position: int = 0
-    """Place in the order in which the rows of the sweep ran, from 1; 0 in records that lack it."""
+    """Place in the order in which the rows of the sweep ran, from 1; 0 in records that lack it, and for a side that is
+    no row of the sweep."""
     order_seed: int | None = None
     """Seed of that order."""
     phase_s: dict[str, float] = field(default_factory=dict)
@@ -464,6 +467,8 @@ class Record:
     """What a monitor beside the measuring worker saw (`--monitor`); None where none was asked for or none ran."""
     monitored_window_ns: tuple[int, int] | None = None
     """Start and end of the timed window by the times of `monitored`; None where nothing was timed."""
+    objective: Objective = LATENCY
+    """What its sweep was for (`--objective`)."""
 
     @property
     def status(self) -> Status:
@@ -486,6 +491,15 @@ class Record:
         """Statistics of the throughput clock; None if the row has no samples."""
         clock = self.measurement.throughput
         return clock.figures if clock is not None else None
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """Peak device memory on CUDA; on a CPU the resident size of the worker and of what the backend started. None
+        where it was not metered."""
+        memory = self.measurement.memory
+        if memory is None:
+            return None
+        return memory.device_peak_bytes if self.variant.device == "cuda" else memory.host_peak_bytes
 
     @property
     def video_fps(self) -> float | None:
@@ -567,3 +581,8 @@ class Comparison:
     def baseline(self) -> Record | None:
         """Eager fp32 where it ran as a third side."""
         return self.sides[2] if len(self.sides) > 2 else None
+
+    @property
+    def objective(self) -> Objective:
+        """What its sweep was for; its blocks are timed by the clock of that goal. Latency for `bakeoff compare`."""
+        return self.a.objective

@@ -55,6 +55,27 @@ def interval_ranks(count: int, confidence: float = 0.95) -> tuple[int, int]:
     return low, count - 1 - low
 
 
+@lru_cache(maxsize=256)
+def quantile_ranks(count: int, share: float, confidence: float = 0.95) -> tuple[int | None, int | None]:
+    """Indices of two sorted samples; the interval between them contains the quantile `share` with `confidence`.
+
+    As in `interval_ranks`, for any quantile. None for an end beyond the samples: the largest of 100 samples is below
+    the 99th percentile with a chance of 37 %, and bounds it with no useful confidence.
+    """
+    from scipy.special import bdtr  # importing scipy.stats takes a second
+
+    at_most = bdtr(np.arange(count, dtype=np.float64), count, share)
+    beyond = (1 - confidence) / 2
+    low = int(np.searchsorted(at_most, beyond, side="right")) - 1
+    high = int(np.searchsorted(at_most, 1 - beyond, side="left"))
+    return (low if low >= 0 else None), (high if high < count else None)
+
+
+def samples_for_quantile(share: float, confidence: float = 0.95) -> int:
+    """The least number of samples with which the interval of a quantile of `share` > 0.5 has an upper end."""
+    return int(np.ceil(np.log((1 - confidence) / 2) / np.log(share)))
+
+
 def summarise_ns(samples_ns: Sequence[int]) -> Summary:
     """Statistics of samples in nanoseconds. Raises ValueError if there are none."""
     if not samples_ns:

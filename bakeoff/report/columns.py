@@ -11,12 +11,15 @@ from bakeoff.machine.floors import Ceiling, Floor
 from bakeoff.machine.terminal import one_line
 from bakeoff.record.ceilings import KnownCeilings, best_ceilings
 from bakeoff.record.floor import floor, share
+from bakeoff.record.judging import Judged, judge_all
+from bakeoff.record.objective import LATENCY, Objective
 from bakeoff.record.schema import BuildCost, Clock, InputCopy, Parity, Record
 from bakeoff.record.statistics import Summary, modes
 from bakeoff.record.store import Stored, StoredComparison
 from bakeoff.report.comparable import baselines, stale_reasons
 from bakeoff.report.format import MIB, median_and_interval, milliseconds
 from bakeoff.report.groups import name_of
+from bakeoff.report.objectives import fit_text, items_per_s, rate_text
 from bakeoff.report.recommendation import decision
 from bakeoff.report.speedups import Speedup, speedup
 
@@ -35,6 +38,8 @@ class Context:
     """Why the row must not be compared with the others of its group; None where it may."""
     winner: bool = False
     """Whether it was faster in a final between the two best rows of the group."""
+    objective: Objective = LATENCY
+    """What the table is for."""
 
 
 def _itself(value: Any) -> Any:
@@ -79,10 +84,10 @@ def contexts(
         return
     if ceilings is None:
         ceilings = best_ceilings(rows, (), rows[0].machine.id, rows[0].record.threads)
-    bases, winner = baselines(rows), decision(rows, comparisons).winner
+    bases, decided = baselines(rows), decision(rows, comparisons)
     for entry, stale in zip(rows, stale_reasons(rows), strict=True):
         own = {} if stale is not None else bases
-        yield entry.record, Context(entry.id, own, ceilings.best, stale, entry is winner)
+        yield entry.record, Context(entry.id, own, ceilings.best, stale, entry is decided.winner, decided.objective)
 
 
 def columns(keys: Sequence[str]) -> tuple[Column, ...]:
@@ -117,11 +122,7 @@ def legend(keys: Sequence[str]) -> list[str]:
 
 def peak_mib(record: Record) -> float | None:
     """Device-level peak on CUDA; on a CPU the resident size of the worker and of processes that the backend started."""
-    memory = record.measurement.memory
-    if memory is None:
-        return None
-    peak = memory.device_peak_bytes if record.variant.device == "cuda" else memory.host_peak_bytes
-    return peak / MIB if peak is not None else None
+    return record.peak_bytes / MIB if record.peak_bytes is not None else None
 
 
 def worst_error(record: Record) -> float | None:
@@ -213,6 +214,11 @@ def _copy_data(copy: InputCopy) -> dict[str, object]:
     return {"in_call": copy.in_call, "bytes": copy.bytes, "median_ms": copy.median_ms}
 
 
+def _limits(record: Record, context: Context) -> tuple[Judged, ...] | None:
+    """The row's figures against the limits of the table's objective; None without limits or figures."""
+    return judge_all(record, context.objective) or None if record.latency is not None else None
+
+
 _COLUMNS: Final = (
     Column("name", "variant", "", lambda record, _: name_of(record), numeric=False),
     Column("variant", "variant", "", lambda record, _: str(record.variant), numeric=False),
@@ -277,6 +283,26 @@ _COLUMNS: Final = (
         "1000 / median ms",
         lambda record, _: _rate(record.latency.median_ms) if record.latency else None,
         _hundredths,
+    ),
+    Column(
+        "items_per_s",
+        "items/s [95 %]",
+        "items of the batch a second by the throughput clock (calls queued without waiting), and its 95 % interval",
+        lambda record, context: items_per_s(record) if context.objective.goal == "throughput" else None,
+        rate_text,
+        lambda rate: rate[0],
+        optional=True,
+    ),
+    Column(
+        "limits",
+        "limits",
+        "met: the 95 % interval of a percentile of the latency clock, or the peak memory, is within its limit; "
+        "unclear: the interval holds the limit",
+        _limits,
+        fit_text,
+        fit_text,
+        numeric=False,
+        optional=True,
     ),
     Column(
         "mean_calls_per_s",

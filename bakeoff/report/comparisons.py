@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from bakeoff.record.basis import same_code
+from bakeoff.record.objective import Goal
 from bakeoff.record.schema import Comparison, Record
 from bakeoff.record.store import StoredComparison
 from bakeoff.record.verdict import CONFIDENCE, Verdict, decide
@@ -16,13 +17,16 @@ _WORDS = {
 }
 
 
-def final_of(a: Record, b: Record, comparisons: Sequence[StoredComparison]) -> Comparison | None:
-    """The newest comparison of the two records' variants, in either order, or None.
+def final_of(
+    a: Record, b: Record, comparisons: Sequence[StoredComparison], goal: Goal = "latency"
+) -> Comparison | None:
+    """The newest comparison of the two records' variants by this goal, in either order, or None.
 
     It must be of the same configurations on the same machine, of the same code with the same libraries as the records,
     and have rounds in which both sides stayed ok.
     """
-    fitting = [entry.comparison for entry in comparisons if _is_of(entry.comparison, a, b)]
+    every = (entry.comparison for entry in comparisons)
+    fitting = [comparison for comparison in every if comparison.objective.goal == goal and _is_of(comparison, a, b)]
     return max(fitting, key=lambda comparison: comparison.created, default=None)
 
 

@@ -1,24 +1,32 @@
-"""What to ship: what a final between the two best rows decided, or which command decides it."""
+"""What to ship: what a final between the two best rows decided, or which command decides it.
+
+The best are those by the objective of the newest row, among the rows that meet its limits.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bakeoff.models import component_names
 from bakeoff.models.brought.about import OWN_WEIGHTS
-from bakeoff.record.finalists import finalists, has_unknown_error
+from bakeoff.record.finalists import candidates, finalists, has_unknown_error, objective_of
+from bakeoff.record.judging import Judged, call_ms, judge_all, worst
+from bakeoff.record.objective import LATENCY, Goal, Objective
 from bakeoff.record.schema import Comparison, Record
 from bakeoff.record.store import Stored, StoredComparison
 from bakeoff.record.verdict import decide
 from bakeoff.report.comparable import current
 from bakeoff.report.comparisons import final_of, how, ratio_text
-from bakeoff.report.format import median_and_interval
 from bakeoff.report.groups import name_of
+from bakeoff.report.objectives import fit_text, goal_text, judged_text
+
+_BEST: dict[Goal, str] = {"latency": "the lowest median", "throughput": "the most items a second"}
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
     """The two best rows of a table and the final between them."""
 
+    objective: Objective
     best: tuple[Stored, ...]
     """Fewer than two where there are not two rows to decide between."""
     final: Comparison | None
@@ -28,36 +36,83 @@ class Decision:
 
 def decision(rows: Sequence[Stored], comparisons: Sequence[StoredComparison]) -> Decision:
     """What is decided about the current rows of a group; stale ones are left out."""
-    best = tuple(finalists(current(rows)))
-    final = final_of(best[0].record, best[1].record, comparisons) if len(best) == 2 else None
+    fresh = current(rows)
+    objective = objective_of(fresh)
+    best = tuple(finalists(fresh, objective))
+    final = final_of(best[0].record, best[1].record, comparisons, objective.goal) if len(best) == 2 else None
     winner = None
     if final is not None:
         word = decide(final).word
         side = {"faster": final.a, "slower": final.b}.get(word)
         winner = next((entry for entry in best if side and str(entry.record.variant) == str(side.variant)), None)
-    return Decision(best, final, winner)
+    return Decision(objective, best, final, winner)
 
 
 def recommendation(rows: Sequence[Stored], comparisons: Sequence[StoredComparison] = ()) -> str:
-    """What to ship, or how to decide it, in one or two sentences.
+    """What to ship, or how to decide it, in a few sentences, with the objective where it is not the usual one.
 
     Only a final between the two best rows decides. Where it shows no difference a baseline is preferred, which needs no
     build. Quantised rows on random weights are named but never recommended.
     """
-    found = decision(rows, comparisons)
-    quantised = _about_quantised(current(rows), found.best)
-    if not found.best:
-        return quantised or "Ship nothing from this table: no row is ok."
-    return " ".join(filter(None, [_about_best(found), quantised]))
+    found, fresh = decision(rows, comparisons), current(rows)
+    said = [
+        _about_best(found) if found.best else _about_none(fresh, found.objective),
+        _about_limits(fresh, found),
+        _about_quantised(fresh, found),
+    ]
+    text = " ".join(filter(None, said)) or "Ship nothing from this table: no row is ok."
+    return text if found.objective == LATENCY else f"Objective {found.objective}: {text}"
 
 
 def _about_best(found: Decision) -> str:
     first = found.best[0].record
     if len(found.best) == 1:
-        return f"Nothing to compare with: {name_of(first)} ({_median(first)}) is the only row that can be ranked."
+        among = "can be ranked and meets the limits" if found.objective.limits else "can be ranked"
+        figure = goal_text(first, found.objective.goal)
+        return f"Nothing to compare with: {name_of(first)} ({figure}) is the only row that {among}."
     if found.final is not None:
         return _by_final(found, found.final)
-    return _undecided(first, found.best[1].record)
+    return _undecided(first, found.best[1].record, found.objective)
+
+
+def _about_none(rows: Sequence[Stored], objective: Objective) -> str:
+    """That no row meets the limits, and the nearest one; "" where there is no row that could."""
+    judged = {entry.id: judge_all(entry.record, objective) for entry in rows}
+    able = [entry for entry in candidates(rows, objective) if judged[entry.id]]
+    if not able:
+        return ""
+    limits = " and ".join(map(str, objective.limits))
+    begin = f"Ship nothing from this table: no row {'is shown to meet' if _may(judged, able) else 'meets'} {limits}"
+    known = [entry for entry in able if all(each.value is not None for each in judged[entry.id])]
+    if not known:
+        return f"{begin}; {name_of(able[0].record)}: {fit_text(judged[able[0].id])}."
+    nearest = min(known, key=lambda entry: max(each.excess or 0.0 for each in judged[entry.id]))
+    return f"{begin}; the nearest is {name_of(nearest.record)}: {_misses(judged[nearest.id])}."
+
+
+def _may(judged: dict[str, tuple[Judged, ...]], rows: Sequence[Stored]) -> bool:
+    return any(worst(judged[entry.id]) in ("unclear", "unknown") for entry in rows)
+
+
+def _misses(judged: Sequence[Judged]) -> str:
+    return "; ".join(f"{judged_text(each)}: {each.word}" for each in judged if each.word != "met")
+
+
+def _about_limits(rows: Sequence[Stored], found: Decision) -> str:
+    """How far the shipped row, or the best, is from its limits, and the rows that may meet them too."""
+    if not found.objective.limits:
+        return ""
+    said = []
+    for entry in [found.winner] if found.winner is not None else found.best:
+        margins = "; ".join(judged_text(each) for each in judge_all(entry.record, found.objective))
+        said.append(f"{name_of(entry.record)} meets the limits: {margins}.")
+    for entry in candidates(rows, found.objective):
+        judged = judge_all(entry.record, found.objective)
+        if found.best and worst(judged) in ("unclear", "unknown"):
+            said.append(
+                f"Not decided between, because its limits are not clear: {name_of(entry.record)}: {fit_text(judged)}."
+            )
+    return " ".join(said)
 
 
 def _by_final(found: Decision, final: Comparison) -> str:
@@ -66,60 +121,93 @@ def _by_final(found: Decision, final: Comparison) -> str:
     if found.winner is None:
         plain = [entry.record for entry in found.best if entry.record.baseline]
         ship = f"ship {name_of(plain[0])}, it needs no build" if plain else "ship either"
-        return f"No difference shown between {name_of(a)} and {name_of(b)} in the final ({evidence}); {ship}."
+        ship = "ship neither" if any(_lost_to_eager(final, index) for index in (0, 1)) else ship
+        gains = " ".join(dict.fromkeys(filter(None, (_gain(final, index) for index in (0, 1)))))
+        text = f"No difference shown between {name_of(a)} and {name_of(b)} in the final ({evidence}); {ship}."
+        return f"{text} {gains}".rstrip()
     winner = found.winner.record
     index = 0 if str(a.variant) == str(winner.variant) else 1
-    return (
-        f"Ship {name_of(winner)}{_gain(final, index)}: in the final against {name_of(final.sides[1 - index])} it was "
-        f"faster ({name_of(b)} over {name_of(a)}: {evidence})."
-    )
+    loser = final.sides[1 - index]
+    word = "Ship" if not _lost_to_eager(final, index) else "Do not ship"
+    against = f"in the final against {name_of(loser)}, which lost, it was faster"
+    text = f"{word} {name_of(winner)}: {against} ({name_of(b)} over {name_of(a)}: {evidence})."
+    return f"{text} {_gain(final, index)}".rstrip()
+
+
+def _eager_side(final: Comparison) -> int | None:
+    """Number of the side that is eager fp32; None where it did not run."""
+    sides = (index for index, side in enumerate(final.sides) if side.baseline and side.variant.dtype == "fp32")
+    return next(sides, None)
+
+
+def _lost_to_eager(final: Comparison, index: int) -> bool:
+    eager = _eager_side(final)
+    if eager in (None, index) or final.sides[eager or 0].status != "ok":
+        return False
+    return decide(final, index, eager or 0).word == "slower"
 
 
 def _gain(final: Comparison, index: int) -> str:
-    """The speed-up of a side over eager fp32 where that ran in the same rounds; else nothing is claimed."""
-    base = final.baseline
-    if base is None or base.status != "ok" or str(base.variant) == str(final.sides[index].variant):
+    """The speed-up of a side over eager fp32 in the same rounds, or why it is not known; "" for eager fp32 itself."""
+    name, eager = name_of(final.sides[index]), _eager_side(final)
+    if eager == index:
         return ""
-    verdict = decide(final, index, 2)
+    if eager is None:
+        why = next((finding.text for finding in final.findings if finding.code == "no-baseline"), "")
+        why = why or "eager fp32 was not measured in this final"
+        return f"The speed-up over eager fp32 is not known: {why}."
+    base = final.sides[eager]
+    if base.status != "ok":
+        return f"The speed-up over eager fp32 is not known: eager fp32 was {base.status} in this final."
+    verdict = decide(final, index, eager)
     if verdict.word == "no difference shown":
-        return f", no difference shown from {name_of(base)} ({ratio_text(verdict)})"
-    return f", {verdict.ratio:.2f}x [{verdict.low:.2f}, {verdict.high:.2f}] {name_of(base)}"
+        return f"No difference shown between {name} and {name_of(base)} ({ratio_text(verdict)})."
+    figures = f"{verdict.ratio:.2f}x [{verdict.low:.2f}, {verdict.high:.2f}]"
+    if verdict.word == "slower":
+        return f"{name} lost to {name_of(base)}: {figures} its speed."
+    return f"{name} is {figures} as fast as {name_of(base)}."
 
 
-def _undecided(first: Record, second: Record) -> str:
+def _undecided(first: Record, second: Record, objective: Objective) -> str:
+    goal = objective.goal
     return (
-        f"Nothing is decided: {name_of(first)} has the lowest median, {_median(first)}, before {name_of(second)} with "
-        f"{_median(second)}, but they were not measured against each other. Decide with: {_command(first, second)}"
+        f"Nothing is decided: {name_of(first)} has {_BEST[goal]}, {goal_text(first, goal)}, before {name_of(second)} "
+        f"with {goal_text(second, goal)}, but they were not measured against each other. Decide with: "
+        f"{_command(first, second, objective)}"
     )
 
 
-def _about_quantised(rows: Sequence[Stored], best: Sequence[Stored]) -> str:
-    """A quantised row on random weights that has a lower median than the best of the others, and what would decide."""
+def _about_quantised(rows: Sequence[Stored], found: Decision) -> str:
+    """A quantised row on random weights that is better than the best of the others, and what would decide."""
+    goal = found.objective.goal
     unknown = [
         entry.record
         for entry in rows
-        if entry.record.status == "ok" and entry.record.latency is not None and has_unknown_error(entry.record)
+        if entry.record.status == "ok"
+        and entry.record.latency is not None
+        and has_unknown_error(entry.record)
+        and worst(judge_all(entry.record, found.objective)) != "not met"
     ]
-    least = min(unknown, key=_median_ms, default=None)
-    if least is None or (best and _median_ms(best[0].record) <= _median_ms(least)):
+    least = min(unknown, key=lambda record: call_ms(record, goal), default=None)
+    if least is None or (found.best and call_ms(found.best[0].record, goal) <= call_ms(least, goal)):
         return ""
     return (
-        f"{name_of(least)} has the lowest median, {_median(least)}, but random weights say nothing about the error of "
-        f"yours; decide with: make sweep MODEL={least.variant.component} CHECKPOINT=FILE"
+        f"{name_of(least)} has {_BEST[goal]}, {goal_text(least, goal)}, but random weights say nothing about the error "
+        f"of yours; decide with: make sweep MODEL={least.variant.component} CHECKPOINT=FILE"
     )
 
 
-def _command(a: Record, b: Record) -> str:
+def _command(a: Record, b: Record, objective: Objective) -> str:
     """The command that measures two variants against each other.
 
-    `bakeoff compare` takes variants of the default batch, seeds and weights; others need a sweep of the two backends,
-    which ends with a final.
+    `bakeoff compare` takes variants of the default batch, seeds and weights, and compares latency; others need a sweep
+    of the two backends, which ends with a final.
     """
     threads = [f"--threads {a.threads}"] if a.threads != a.host.cores else []
     brought = a.checkpoint.startswith(OWN_WEIGHTS)
     known = a.variant.component in component_names() or brought
     plain = (a.batch, a.weight_seed, a.input_seed, "" if brought else a.checkpoint) == (1, 0, 0, "")
-    if known and plain and not any(":" in reference for reference in _references(a, b)):
+    if known and plain and objective.goal == "latency" and not any(":" in reference for reference in _references(a, b)):
         return " ".join([f"bakeoff compare '{a.variant}' '{b.variant}'", *threads])
     variant = a.variant
     options = [
@@ -130,6 +218,7 @@ def _command(a: Record, b: Record) -> str:
         *([f"--input-seed {a.input_seed}"] if a.input_seed else []),
         *threads,
         *(["--checkpoint FILE"] if a.checkpoint and not brought else []),
+        *([f"--objective '{objective}'"] if objective != LATENCY else []),
     ]
     return " ".join([f"bakeoff sweep {variant.component if known else 'PACKAGE.MODULE:SPEC'}", *options])
 
@@ -142,15 +231,3 @@ def _references(*records: Record) -> list[str]:
         uses = [str(use).replace(use.name, own.get(use.name, use.name), 1) for use in record.variant.backends]
         found.append("+".join(uses))
     return list(dict.fromkeys(found))
-
-
-def _median(record: Record) -> str:
-    """The median with its interval."""
-    if record.latency is None:
-        return "no figures"
-    median, interval = median_and_interval(record.latency)
-    return f"{median} ms {interval}"
-
-
-def _median_ms(record: Record) -> float:
-    return record.latency.median_ms if record.latency is not None else float("inf")

@@ -78,6 +78,7 @@ def make_record(session: Session, row: Row, outcome: Outcome, watched: Watched =
         order_seed=session.order_seed,
         monitored=watched.monitored,
         monitored_window_ns=watched.window_ns,
+        objective=plan.request.objective,
     )
     return _checked_against_floor(_checked_against_phases(record, outcome))
 

@@ -22,7 +22,7 @@ from bakeoff.process.supervisor import Event
 from bakeoff.record.schema import MEASURED, SCHEMA, Comparison, Finding, Record, Round, Samples, new_finding
 from bakeoff.record.store import StoredComparison, now, prepare_folder, save
 from bakeoff.record.verdict import AGREEING_PAIRS, LEAST_ROUNDS, MOST_PAIRS, is_decided
-from bakeoff.sweeps.compare_worker import CompareWorker
+from bakeoff.sweeps.compare_worker import CompareWorker, SideFailedError
 from bakeoff.sweeps.progress import Progress
 from bakeoff.sweeps.references import References, make_reference
 from bakeoff.sweeps.row import launch_of
@@ -50,6 +50,8 @@ class _Race:
     references: References
     seed: int
     order: random.Random
+    without_baseline: str = ""
+    """Why there is no baseline among the rows of a final; "" where there is one, or none is wanted."""
 
     def side(self, index: int) -> CompareWorker:
         """A fresh process for one of the rows, with a heap offset of its own."""
@@ -61,33 +63,46 @@ class _Race:
         return self.order.sample(range(len(self.rows)), len(self.rows))
 
 
-def race(session: Session, a: Row, b: Row, baseline: Row | None = None, seed: int | None = None) -> Comparison:
+def race(
+    session: Session, a: Row, b: Row, baseline: Row | None = None, seed: int | None = None, without: str = ""
+) -> Comparison:
     """Measure two rows of one subject against each other; the caller holds the device's lock.
 
-    With a `baseline` its blocks alternate with theirs, so that a speed-up over it can be stated; it is left out where
-    three processes do not fit in memory. Raises BakeoffError when one of them cannot be built and checked.
+    With a `baseline` its blocks alternate with theirs, so that a speed-up over it can be stated. It is left out where
+    it cannot be built and checked, or where three processes do not fit in memory; a finding says why, as does one with
+    the reason `without` where there is none from the beginning. Raises BakeoffError when another one cannot be built
+    and checked.
     """
     rows = (a, b, *([baseline] if baseline is not None else []))
+    seed = secrets.randbits(32) if seed is None else seed
+    try:
+        return _race(session, rows, seed, without)
+    except SideFailedError as error:
+        if baseline is None or error.row.key != baseline.key:
+            raise
+        return _race(session, (a, b), seed, f"it cannot be measured, {error.why}")
+
+
+def _race(session: Session, rows: tuple[Row, ...], seed: int, without: str) -> Comparison:
+    """Raises SideFailedError when one of the rows cannot be built and checked."""
     for row in rows:
         obstacle = row.obstacle()
         if obstacle is not None:
-            raise BakeoffError(f"{row.variant} cannot be compared: {obstacle}", "not-comparable")
-    outcome, references = make_reference(session, a, launch_of(session, a))
-    if outcome.kind != "result":
-        text = f"{a.variant} cannot be compared: {outcome.kind}: {outcome.reason}"
-        raise BakeoffError(text, "not-comparable")
-    seed = secrets.randbits(32) if seed is None else seed
+            raise SideFailedError(row, str(obstacle))
+        outcome, references = make_reference(session, row, launch_of(session, row))
+        if outcome.kind != "result":
+            raise SideFailedError(row, f"{outcome.kind}: {outcome.reason}")
     with ExitStack() as stack:
         for folder in sorted({row.cache_folder for row in rows}):
             stack.enter_context(session.entry_lock(folder))
-        return _measure(_Race(session, rows, references, seed, random.Random(seed)))
+        return _measure(_Race(session, rows, references, seed, random.Random(seed), without))
 
 
 def _measure(race: _Race) -> Comparison:
     """Measure the rows side by side, without the baseline or in turn where memory is short."""
     free = host.available_bytes(race.rows[0].subject.device)
     while len(race.rows) > 2 and sum(row.memory_bytes for row in race.rows) > free:
-        race = replace(race, rows=race.rows[:-1])
+        race = replace(race, rows=race.rows[:-1], without_baseline="it does not fit in memory beside the two")
     if sum(row.memory_bytes for row in race.rows) <= free:
         return _interleaved(race)
     race.session.progress.say("Both variants do not fit in memory at once; measuring fresh processes in turn.")
@@ -171,11 +186,11 @@ def _comparison(
     rounds: Sequence[Round],
     findings: Sequence[Finding],
 ) -> Comparison:
-    for record in records:
+    for row, record in zip(race.rows, records, strict=True):
         if record.status not in MEASURED:
-            reason = record.measurement.reason
-            text = f"{record.variant} failed during the comparison: {record.status}: {reason}"
-            raise BakeoffError(text, "not-comparable")
+            raise SideFailedError(row, f"{record.status} during the comparison: {record.measurement.reason}")
+    without = race.without_baseline
+    lacking = [new_finding("no-baseline", f"eager fp32 was not measured beside the two: {without}")] if without else []
     return Comparison(
         schema=SCHEMA,
         created=now(),
@@ -184,7 +199,7 @@ def _comparison(
         seed=race.seed,
         sides=tuple(records),
         rounds=tuple(rounds),
-        findings=tuple(findings),
+        findings=(*findings, *lacking),
     )
 
 

@@ -13,6 +13,15 @@ from bakeoff.sweeps.references import References
 from bakeoff.sweeps.row import launch_of, measure_job, open_cache
 from bakeoff.sweeps.session import Session
 
+
+class SideFailedError(BakeoffError):
+    """A side that cannot be built, checked or run."""
+
+    def __init__(self, row: Row, why: str) -> None:
+        super().__init__(f"{row.variant} cannot be compared: {why}", "not-comparable")
+        self.row, self.why = row, why
+
+
 BLOCK_S = 0.06
 _LONGEST_BLOCK = 200
 """Calls; a block's samples are sent as one line."""
@@ -25,7 +34,9 @@ class CompareWorker:
         """`references` are the subject's; `name` tells the logs of the sides apart."""
         self._session, self._row = session, row
         open_cache(row)
-        job = CompareJob(measure_job(row, session.plan.request.policy, references), heap_offset)
+        request = session.plan.request
+        queued = request.objective.goal == "throughput"
+        job = CompareJob(measure_job(row, request.policy, references), heap_offset, queued)
         launch = launch_of(session, row)
         log = launch.log.with_suffix(f".{name}.log")
         self._worker = LiveWorker(job, replace(launch, log=log, on_event=self._on_event))
@@ -76,8 +87,7 @@ class CompareWorker:
 
     def _failure(self) -> BakeoffError:
         record = self._record()
-        text = f"{self._row.variant} cannot be compared: {record.status}: {record.measurement.reason}"
-        return BakeoffError(text, "not-comparable")
+        return SideFailedError(self._row, f"{record.status}: {record.measurement.reason}")
 
     def _record(self) -> Record:
         return make_record(self._session, self._row, self._worker.finish(Measurement))

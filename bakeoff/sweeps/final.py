@@ -1,42 +1,49 @@
 """After the rows: the two best of each subject measured against each other, and the best build of each kept.
 
-Where neither of the two is eager fp32, it is measured beside them, so that a speed-up over it can be stated.
+They are the best by the sweep's objective among the rows that meet its limits. Where neither is eager fp32, it is
+measured beside them, so that a speed-up over it can be stated.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from bakeoff.machine import build_cache
 from bakeoff.models.errors import BakeoffError
-from bakeoff.plan.rows import Row
+from bakeoff.plan.plan import Plan, make_plan
+from bakeoff.plan.rows import Key, Row
+from bakeoff.process.jobs import Subject
 from bakeoff.record.finalists import finalists
+from bakeoff.record.objective import LATENCY, Objective
 from bakeoff.record.representative import representative
 from bakeoff.record.store import Stored, StoredComparison, load_all, save
 from bakeoff.sweeps.compare import race
-from bakeoff.sweeps.resume import Key, key_of
+from bakeoff.sweeps.resume import key_of
 from bakeoff.sweeps.session import Session
 
 
 def run_finals(session: Session, stored: Mapping[Key, Stored], runs: Path) -> Iterator[StoredComparison]:
     """A final for each subject, unless it was done before an interruption."""
     known = {
-        kept.comparison.a.variant.subject: kept
+        (kept.comparison.a.variant.subject, kept.comparison.a.batch): kept
         for kept in load_all(runs).comparisons
         if kept.comparison.sweep == session.sweep
     }
     for subject in dict.fromkeys(row.subject for row in session.plan.rows):
         rows = [row for row in session.plan.rows if row.subject == subject]
-        before = known.get(rows[0].variant.subject)
+        before = known.get((rows[0].variant.subject, subject.batch))
         if before is not None:
             yield before
             continue
-        best = _two_best(rows, stored)
+        best = _two_best(rows, stored, session.plan.request.objective)
         if len(best) < 2:
             continue
         names = [f"{row.variant.backend} {row.variant.dtype}" for row in best]
-        session.progress.start(0, 0, f"final: {names[0]} against {names[1]}")
+        of_batch = f", batch {subject.batch}" if len(session.plan.request.batch_sizes) > 1 else ""
+        session.progress.start(0, 0, f"final: {names[0]} against {names[1]}{of_batch}")
         try:
-            comparison = race(session, best[0], best[1], _baseline(rows, best, stored))
+            baseline, without = _baseline(session.plan, rows, best, stored)
+            comparison = race(session, best[0], best[1], baseline, without=without)
         except BakeoffError as error:
             session.progress.finish("no final", str(error))
             continue
@@ -59,24 +66,54 @@ def keep_best_builds(session: Session, stored: Mapping[Key, Stored]) -> None:
                 session.progress.say(str(error))
 
 
-def _two_best(rows: Sequence[Row], stored: Mapping[Key, Stored]) -> list[Row]:
-    """The variants that can be recommended with the lowest medians, each with its best build."""
+def _two_best(rows: Sequence[Row], stored: Mapping[Key, Stored], objective: Objective = LATENCY) -> list[Row]:
+    """The best variants by the objective that can be recommended and meet its limits, each with its best build."""
     by_id = {stored[row.key].id: row for row in _representatives(rows, stored)}
-    return [by_id[entry.id] for entry in finalists([stored[row.key] for row in by_id.values()])]
+    return [by_id[entry.id] for entry in finalists([stored[row.key] for row in by_id.values()], objective)]
 
 
-def _baseline(rows: Sequence[Row], best: Sequence[Row], stored: Mapping[Key, Stored]) -> Row | None:
-    """The eager fp32 row, over which a final states the winner's speed-up; None if it is not ok or one of the best."""
+def _baseline(
+    plan: Plan, rows: Sequence[Row], best: Sequence[Row], stored: Mapping[Key, Stored]
+) -> tuple[Row | None, str]:
+    """The eager fp32 row, over which a final states the winner's speed-up, and why there is none.
+
+    None without a reason: it is one of the best. A row that was only unstable may be stable in the final; where the
+    sweep has no such row, one is made for the final.
+    """
+    if any(_is_eager(row) for row in best):
+        return None, ""
     for row in _representatives(rows, stored):
-        if row.baseline and row.variant.dtype == "fp32" and stored[row.key].record.status == "ok":
-            return None if any(row.key == other.key for other in best) else row
-    return None
+        if _is_eager(row):
+            record = stored[row.key].record
+            reason = f"it was {record.status}: {record.measurement.reason}".removesuffix(": ")
+            return (row, "") if record.status in ("ok", "unstable") else (None, reason)
+    return _eager_row(plan, rows[0].subject), ""
+
+
+def _is_eager(row: Row) -> bool:
+    return row.baseline and row.variant.dtype == "fp32"
+
+
+def _eager_row(plan: Plan, subject: Subject) -> Row:
+    """The row of eager fp32 that a sweep of this subject would have. Raises BakeoffError where there cannot be one."""
+    asked = replace(
+        plan.request,
+        presets=(subject.preset,),
+        workloads=(subject.workload,),
+        backends=("eager",),
+        dtypes=("fp32",),
+        batch=subject.batch,
+        batches=(),
+        processes=1,
+        builds=1,
+    )
+    return make_plan(asked).rows[0]
 
 
 def _representatives(rows: Sequence[Row], stored: Mapping[Key, Stored]) -> list[Row]:
     """Of each variant the row that stands for it."""
-    tries: dict[str, list[Row]] = {}
+    tries: dict[tuple[str, int], list[Row]] = {}
     for row in rows:
-        tries.setdefault(str(row.variant), []).append(row)
+        tries.setdefault((str(row.variant), row.subject.batch), []).append(row)
     by_key = {row.key: row for row in rows}
     return [by_key[key_of(representative([stored[row.key] for row in each]).record)] for each in tries.values()]

@@ -38,7 +38,7 @@ def make_reference(session: Session, row: Row, launch: Launch) -> tuple[Outcome,
     """
     folder = reference_folder(row.subject, session.plan.component)
     known = session.references.get(folder)
-    if known is not None:
+    if known is not None and (known[0].kind != "result" or (folder / _eager_file(row.variant.dtype)).exists()):
         outcome, references = known[0], References(folder, known[1])
         if outcome.kind != "result" or not references.changed():
             return outcome, references
@@ -63,11 +63,16 @@ def _discard_changed(session: Session, folder: Path) -> None:
     discard(folder)
 
 
+def _eager_file(dtype: str) -> str:
+    """Eager's own error in a dtype, by which rows of that dtype are judged."""
+    return f"eager-{dtype}.json"
+
+
 def _make(session: Session, row: Row, folder: Path, launch: Launch) -> Outcome:
     paths.mark_used(folder)
     same = [other for other in session.plan.rows if other.subject == row.subject and other.never_runs is None]
-    dtypes = sorted({other.variant.dtype for other in same})
-    files = ["reference.json", *(f"eager-{dtype}.json" for dtype in dtypes)]
+    dtypes = sorted({row.variant.dtype, *(other.variant.dtype for other in same)})
+    files = ["reference.json", *map(_eager_file, dtypes)]
     if not row.subject.checkpoint and all((folder / name).exists() for name in files):
         return Outcome("result")
     # Not the row's own environment: no compiler runs here, and nothing may be left in a compiler's cache.

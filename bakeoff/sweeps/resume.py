@@ -11,11 +11,9 @@ import msgspec
 from bakeoff.machine.files import digest, write_atomically
 from bakeoff.models.errors import BakeoffError
 from bakeoff.plan.plan import Plan
+from bakeoff.plan.rows import Key
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Stored, load_all, now
-
-Key = tuple[str, int, int]
-"""A variant, which of its builds, and which of that build's processes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +32,7 @@ class SweepState:
 
 def key_of(record: Record) -> Key:
     """Identifies a record within its sweep, as `Row.key` does a row."""
-    return str(record.variant), record.build_number, record.process
+    return str(record.variant), record.batch, record.build_number, record.process
 
 
 def begin(plan: Plan, runs: Path, cache: Path) -> SweepState:

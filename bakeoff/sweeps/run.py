@@ -6,11 +6,13 @@ from pathlib import Path
 from bakeoff.machine import host, paths
 from bakeoff.machine.locks import device_lock
 from bakeoff.plan.plan import Plan
+from bakeoff.plan.rows import Key
+from bakeoff.record.objective import LATENCY, Objective
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Stored, StoredComparison, prepare_folder, save
 from bakeoff.sweeps.final import keep_best_builds, run_finals
 from bakeoff.sweeps.progress import Progress
-from bakeoff.sweeps.resume import Key, begin, continue_unfinished, mark_finished
+from bakeoff.sweeps.resume import begin, continue_unfinished, mark_finished
 from bakeoff.sweeps.row import run_row
 from bakeoff.sweeps.session import Session, open_session
 
@@ -25,6 +27,8 @@ class Done:
     """Variants that were not measured to the end: `--resume` runs them."""
     finals: tuple[StoredComparison, ...] = ()
     """The two best rows of each subject, measured against each other."""
+    objective: Objective = LATENCY
+    """What they are the best by."""
 
 
 def run_sweep(plan: Plan, runs: Path, note: str, resume: bool, progress: Progress) -> Done:
@@ -59,7 +63,8 @@ def run_sweep(plan: Plan, runs: Path, note: str, resume: bool, progress: Progres
         mark_finished(cache, state)
     if interrupted and not left:
         left = ("the final between the two best rows",)
-    return Done(state.sweep, tuple(stored[row.key] for row in plan.rows if row.key in stored), left, tuple(finals))
+    kept = tuple(stored[row.key] for row in plan.rows if row.key in stored)
+    return Done(state.sweep, kept, left, tuple(finals), plan.request.objective)
 
 
 def _run_rows(session: Session, runs: Path, stored: dict[Key, Stored]) -> None:

@@ -39,8 +39,8 @@ class Session:
     """How making each reference folder ended, so that it is tried once, and the hashes of its files."""
 
     def position(self, row: Row) -> int:
-        """The row's place in the order, from 1."""
-        return 1 + next(index for index, other in enumerate(self.order) if other.key == row.key)
+        """The row's place in the order, from 1; 0 for a row that only a final has."""
+        return next((place for place, other in enumerate(self.order, 1) if other.key == row.key), 0)
 
     def entry_lock(self, entry: Path) -> AbstractContextManager[None]:
         """Hold an entry of the cache folder alone, against sweeps on other CPUs that use the same cache."""

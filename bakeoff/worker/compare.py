@@ -14,7 +14,7 @@ from bakeoff.process.phases import Block
 from bakeoff.record.schema import Measurement, new_finding
 from bakeoff.worker.checked_variant import CheckedVariant, build_and_check, with_failures
 from bakeoff.worker.checks.dispatch import dispatched
-from bakeoff.worker.clocks.clock import TimingConfig, measure_overhead, time_call
+from bakeoff.worker.clocks.clock import TimingConfig, measure_overhead, time_block, time_call
 from bakeoff.worker.clocks.warm_up import warm_up
 from bakeoff.worker.device import cache_flush, context_bytes
 from bakeoff.worker.failures import call_stage
@@ -76,7 +76,7 @@ def _serve(job: CompareJob, loaded: LoadedSubject, commands: int, report: Report
     report.ready(sorted(warmup_ns)[len(warmup_ns) // 2])
     with watching(device) as watch:
         watch.begin()
-        _run_blocks(checked, config, watch, commands, report)
+        _run_blocks(job.queued, checked, config, watch, commands, report)
         gpu = watch.end()
     moved = sorted(name for name, count in counters().items() if count != before.get(name, 0))
     del heap_offset
@@ -97,9 +97,12 @@ def _serve(job: CompareJob, loaded: LoadedSubject, commands: int, report: Report
 
 
 def _run_blocks(
-    checked: CheckedVariant, config: TimingConfig, watch: GpuWatch, commands: int, report: Reporter
+    queued: bool, checked: CheckedVariant, config: TimingConfig, watch: GpuWatch, commands: int, report: Reporter
 ) -> None:
-    """For each number read, time that many calls after an untimed one that refills the caches; until `stop` or EOF."""
+    """For each number read, time that many calls after an untimed one that refills the caches; until `stop` or EOF.
+
+    Each call is a sample of its own or, `queued`, all of them together are one.
+    """
     calls, count = checked.built.calls, 0
     idle_since = time.process_time()
     for line in read_lines(commands):
@@ -107,7 +110,8 @@ def _run_blocks(
             return
         idle_cpu_s = time.process_time() - idle_since
         samples = []
-        for number in range(int(line) + 1):
+        timed = 1 if queued else int(line) + 1
+        for number in range(timed):
             index = count % len(calls)
             count += 1
             elapsed_ns, outputs = call_stage(lambda index=index: time_call(calls[index], config))  # type: ignore[misc]
@@ -115,6 +119,13 @@ def _run_blocks(
             del outputs
             if number:
                 samples.append(elapsed_ns)
+        if queued:
+            block = [calls[(count + place) % len(calls)] for place in range(int(line))]
+            count += len(block)
+            elapsed_ns, outputs = call_stage(lambda block=block: time_block(block, config))  # type: ignore[misc]
+            config.check_outputs((count - 1) % len(calls), outputs)
+            del outputs
+            samples.append(elapsed_ns)
         watch.read()
         wait_for_idle_threads()
         idle_since = time.process_time()

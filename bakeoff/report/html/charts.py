@@ -143,7 +143,7 @@ def _timeline(series: Sequence[TimelineSeries]) -> Figure | None:
                 "x": list(each.calls),
                 "y": rounded(each.ms),
                 "name": plain(each.name),
-                "line": _line(each.style),
+                "line": line(each.style),
                 "hovertemplate": "call %{x}: %{y} ms",
             }
             for each in series
@@ -201,7 +201,7 @@ def _bubble(point: TradeoffPoint, height: float, largest_mib: float) -> Figure:
         "x": rounded([point.median_ms]),
         "y": [round(height, 4)],
         "name": plain(point.name),
-        "marker": {**_marker(point.style, point.status), "size": round(8 + 26 * math.sqrt(share), 1), "opacity": 0.75},
+        "marker": {**marker(point.style, point.status), "size": round(8 + 26 * math.sqrt(share), 1), "opacity": 0.75},
         "text": [f"{point.median_ms:.3f} ms, error {point.error:.2e}{memory}<br>{point.status}"],
         "hovertemplate": "%{text}",
     }
@@ -230,7 +230,7 @@ def _roofline(found: Roofline | None) -> Figure | None:
             "x": rounded([point.intensity]),
             "y": rounded([point.flops_per_s]),
             "name": plain(point.name),
-            "marker": {**_marker(point.style, point.status), "size": 10},
+            "marker": {**marker(point.style, point.status), "size": 10},
             "hovertemplate": "%{x} FLOP a byte, %{y}FLOP/s",
         }
         for point in found.points
@@ -269,7 +269,7 @@ def _medians(series: HistorySeries) -> Figure:
         for point in series.points
         if point.median_ms is not None and point.low_ms is not None and point.high_ms is not None
     ]
-    symbols = [_marker(series.style, point.status)["symbol"] for point, _, _, _ in timed]
+    symbols = [marker(series.style, point.status)["symbol"] for point, _, _, _ in timed]
     return {
         "type": "scatter",
         "mode": "lines+markers",
@@ -284,13 +284,14 @@ def _medians(series: HistorySeries) -> Figure:
             "width": 0,
         },
         "name": plain(series.name),
-        "line": _line(series.style),
+        "line": line(series.style),
         "marker": {"color": series.style.colour, "symbol": symbols, "size": 7},
         "hovertemplate": "%{y} ms",
     }
 
 
-def _line(style: Style) -> Figure:
+def line(style: Style) -> Figure:
+    """The line of a variant."""
     return {"color": style.colour, "width": 1.2, "dash": _dash(style.mark.dashes)}
 
 
@@ -298,7 +299,7 @@ def _dash(dashes: tuple[float, ...]) -> str:
     return ",".join(f"{length:g}px" for length in dashes) or "solid"
 
 
-def _marker(style: Style, status: str) -> Figure:
+def marker(style: Style, status: str) -> Figure:
     """Filled where the row is ok, else hollow."""
     ok = status == "ok"
     return {

@@ -12,8 +12,10 @@ from bakeoff.machine.files import write_atomically
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record.store import Records, Stored
 from bakeoff.report.comparable import tables
+from bakeoff.report.figures.batch_curve import EXPLANATION
 from bakeoff.report.format import INSTALL, minute
 from bakeoff.report.groups import group_key, groups, newest
+from bakeoff.report.html.batch_curves import curve_sections
 from bakeoff.report.html.comparisons import comparison_rows
 from bakeoff.report.html.embed import policy, read
 from bakeoff.report.html.pipelines import pipeline_sections
@@ -49,6 +51,8 @@ def render(records: Records, runs: str = "") -> str:
             section(number, table, every[group_key(table.rows[0].record)], records.comparisons, link)
             for number, table in enumerate(tables(rows, records.ceilings, records.current))
         ],
+        curves=curve_sections(rows, link),
+        curves_explained=EXPLANATION,
         pipelines=pipeline_sections(records.pipelines, link),
         comparisons=comparison_rows(records.comparisons, link),
         superseded=[(entry.id, link(entry), reason) for entry, reason in records.superseded],

@@ -8,7 +8,7 @@ from bakeoff.report.columns import legend
 from bakeoff.report.comparable import Table, tables
 from bakeoff.report.groups import newest, title_without_machine
 from bakeoff.report.links import Link, folders_of, links_from
-from bakeoff.report.markdown import pipelines
+from bakeoff.report.markdown import batch_curve, pipelines
 from bakeoff.report.markdown.escape import escape
 from bakeoff.report.markdown.table import table
 from bakeoff.report.notes import ceilings_text, reasons, selftest_text
@@ -17,8 +17,8 @@ from bakeoff.report.spread import spread_lines
 
 NAME = "RESULTS.md"
 _COLUMNS = (
-    "name", "status", "latency", "copy_ms", "p99_ms", "calls_per_s", "video_fps", "floor", "of_floor", "vs_eager",
-    "vs_eager_fp32", "peak_mib", "sqnr_db", "build", "record",
+    "name", "status", "latency", "copy_ms", "p99_ms", "calls_per_s", "items_per_s", "video_fps", "floor", "of_floor",
+    "vs_eager", "vs_eager_fp32", "peak_mib", "sqnr_db", "build", "limits", "record",
 )  # fmt: skip
 _INTRODUCTION = """\
 Generated from the records by `make history`; do not edit. The newest record of each variant. Milliseconds are of the
@@ -32,6 +32,7 @@ def render(records: Records, machine: Machine) -> str:
     parts = [f"# Results of {escape(machine.name)} ({machine.id[:6]})\n\n{_INTRODUCTION}"]
     found = tables(newest(own.current), own.ceilings, own.current)
     parts += [_section(each, own.comparisons, own.current, link) for each in found]
+    parts += batch_curve.sections(newest(own.current), link)
     parts += pipelines.newest(own.pipelines, link)
     if not own.current and not own.pipelines:
         parts.append("No records yet.\n")

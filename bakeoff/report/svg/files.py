@@ -9,10 +9,11 @@ from bakeoff.machine.files import digest, slug, write_atomically
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record.store import Records, Stored, StoredPipeline, load_all
 from bakeoff.report.comparable import Table, tables
+from bakeoff.report.figures.batch_curve import batch_curves
 from bakeoff.report.groups import groups, newest
 from bakeoff.report.links import folders_of
 from bakeoff.report.pipelines import PipelineTable, pipeline_tables
-from bakeoff.report.svg import history, latency, pipelines, roofline
+from bakeoff.report.svg import batch_curve, history, latency, pipelines, roofline
 from bakeoff.report.svg.canvas import MARK, settings
 
 FOLDER = "plots"
@@ -58,6 +59,7 @@ def _of_machine(records: Records, machine: str, component: str) -> dict[str, byt
             latest = tables(newest(by_component[name]), records.ceilings, records.current)
             made = [(kind, draw(heading, latest)) for kind, draw in _OF_NEWEST]
             made.append(("history", history.draw(heading, groups(by_component[name]))))
+            made.append(("batches", batch_curve.draw(heading, batch_curves(newest(by_component[name])))))
             drawn |= {f"{kind}-{part}.svg": data for kind, data in made if data is not None}
         for name, part in _slugs(runs).items():
             if component not in ("", name):

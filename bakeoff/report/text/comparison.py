@@ -2,6 +2,7 @@
 
 from bakeoff.machine.terminal import lines_of
 from bakeoff.record.diff import differences
+from bakeoff.record.objective import LATENCY
 from bakeoff.record.schema import Record
 from bakeoff.record.store import StoredComparison
 from bakeoff.record.verdict import AGREEING_PAIRS, CONFIDENCE, LEAST_DIFFERENCE, MOST_PAIRS, decide
@@ -22,6 +23,7 @@ def render(compared: StoredComparison) -> str:
     lines = [
         sentence(comparison),
         f"({_RULE}; ratios are B's time over A's)",
+        *([f"objective: {comparison.objective}"] if comparison.objective != LATENCY else []),
         "",
     ]
     if comparison.rounds:

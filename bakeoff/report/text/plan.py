@@ -3,13 +3,16 @@
 from tabulate import tabulate
 
 from bakeoff.plan.dry_run import Estimate
+from bakeoff.record.objective import LATENCY
 from bakeoff.report.format import MIB
 
 
 def render(plan: Estimate) -> str:
+    several = len(plan.batches) > 1
     rows = [
         [
             line.variant,
+            *([line.batch] if several else []),
             *([line.build_number] if plan.builds > 1 else []),
             *([line.process] if plan.processes > 1 else []),
             line.settled.partition(":")[0] or f"{line.seconds:.0f}",
@@ -19,11 +22,18 @@ def render(plan: Estimate) -> str:
         ]
         for line in plan.lines
     ]
-    which = (["build"] if plan.builds > 1 else []) + (["process"] if plan.processes > 1 else [])
+    which = (
+        (["batch"] if several else [])
+        + (["build"] if plan.builds > 1 else [])
+        + (["process"] if plan.processes > 1 else [])
+    )
     headers = ("variant", *which, "about s", "from", "memory MiB", "disk MiB")
     body = tabulate(rows, headers=headers, disable_numparse=True)
     builds = f" ({plan.builds} builds of each compiled variant)" if plan.builds > 1 else ""
     total = f"about {plan.seconds / 60:.1f} minutes, {plan.disk_bytes // MIB} MiB of disk"
-    settled = "\n".join(dict.fromkeys(f"{line.variant}: {line.settled}" for line in plan.lines if line.settled))
-    parts = [body, *([settled] if settled else []), f"{len(plan.lines)} rows{builds}, {total}, finals included"]
+    named = ((f"{line.variant}, batch {line.batch}" if several else line.variant, line) for line in plan.lines)
+    settled = "\n".join(dict.fromkeys(f"{name}: {line.settled}" for name, line in named if line.settled))
+    objective = [f"objective: {plan.objective}"] if plan.objective != str(LATENCY) else []
+    rows_text = f"{len(plan.lines)} rows{builds}, {total}, finals included"
+    parts = [body, *([settled] if settled else []), *objective, rows_text]
     return "\n\n".join(parts)

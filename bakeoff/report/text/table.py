@@ -16,14 +16,14 @@ from bakeoff.report.recommendation import recommendation
 from bakeoff.report.spread import spread_lines
 
 _COLUMNS = (
-    "name", "status", "median_ms", "copy_ms", "p99_ms", "min_ms", "floor", "of_floor", "calls_per_s", "video_fps",
-    "vs_eager", "vs_eager_fp32", "peak_mib", "sqnr_db", "graph_breaks", "build",
+    "name", "status", "median_ms", "copy_ms", "p99_ms", "min_ms", "floor", "of_floor", "calls_per_s", "items_per_s",
+    "video_fps", "vs_eager", "vs_eager_fp32", "peak_mib", "sqnr_db", "graph_breaks", "build", "limits",
 )  # fmt: skip
-_EXPLAINED = ("copy_ms", "vs_eager", "floor")
+_EXPLAINED = ("copy_ms", "items_per_s", "vs_eager", "floor", "limits")
 _WINNER = "*: faster in a final between the two best rows"
 _JSON = (
     "record", "variant", "quantisation", "status", "reason", "stale", "latency", "copy_ms", "video_fps", "floor",
-    "of_floor", "vs_eager", "vs_eager_fp32", "peak_mib", "sqnr_db", "build",
+    "of_floor", "vs_eager", "vs_eager_fp32", "peak_mib", "sqnr_db", "build", "limits",
 )  # fmt: skip
 
 

@@ -501,7 +501,7 @@ class TestBuilds:
     def entries(self, *backends: str, **asked: Any) -> list[tuple[str, int, int]]:
         plan = make_plan(Request("toy", backends=backends, dtypes=("fp32",), **asked))
         names = [str(entry.variant).split("/")[1] for entry in plan.rows]
-        return [(name, *entry.key[1:]) for name, entry in zip(names, plan.rows, strict=True)]
+        return [(name, entry.build_number, entry.process) for name, entry in zip(names, plan.rows, strict=True)]
 
     def test_each_process_takes_every_build_before_the_next(self) -> None:
         assert self.entries("eager", "inductor[]", builds=2, processes=2) == [

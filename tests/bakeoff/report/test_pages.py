@@ -809,7 +809,7 @@ class TestJson:
         assert found["records"] == [row["record"] for row in found["rows"]]
         assert list(found["rows"][1]) == [
             "record", "variant", "quantisation", "status", "reason", "stale", "latency", "copy_ms", "video_fps",
-            "floor", "of_floor", "vs_eager", "vs_eager_fp32", "peak_mib", "sqnr_db", "build",
+            "floor", "of_floor", "vs_eager", "vs_eager_fp32", "peak_mib", "sqnr_db", "build", "limits",
         ]  # fmt: skip
         assert found["rows"][1]["vs_eager"] == pytest.approx(10.95 / 5.95)
         assert found["rows"][1]["latency"]["median_ms"] == pytest.approx(5.95)
@@ -823,13 +823,14 @@ class TestJson:
 
     def test_dry_run_and_sweep(self, tmp_path: Path) -> None:
         found = self.json(*SETTLED, "--dry-run", cwd=tmp_path)
-        assert list(found) == ["lines", "builds", "processes", "seconds", "disk_bytes"]
+        assert list(found) == ["lines", "builds", "processes", "seconds", "disk_bytes", "objective", "batches"]
         assert list(found["lines"][0]) == [
-            "variant", "build_number", "process", "settled", "seconds", "seconds_from", "memory_bytes", "disk_bytes",
+            "variant", "batch", "build_number", "process", "settled", "seconds", "seconds_from", "memory_bytes",
+            "disk_bytes",
         ]  # fmt: skip
         assert not (tmp_path / "runs").exists()
         found = self.json(*SETTLED, cwd=tmp_path, code=3)
-        assert list(found) == ["sweep", "records", "finals", "interrupted"]
+        assert list(found) == ["sweep", "objective", "records", "finals", "interrupted"]
         assert found["interrupted"] == []
         assert [entry.id for entry in load_all(tmp_path / "runs").current] == found["records"]
 

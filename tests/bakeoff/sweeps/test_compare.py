@@ -124,6 +124,8 @@ def test_a_baseline_that_does_not_fit_is_left_out(tmp_path: Path, monkeypatch: p
     row = plan_of(REPEATS).rows[0]
     comparison = three_sides(tmp_path, monkeypatch, 2 * row.memory_bytes)
     assert (comparison.baseline, comparison.how) == (None, "interleaved")
+    (finding,) = [finding for finding in comparison.findings if finding.code == "no-baseline"]
+    assert "does not fit in memory" in finding.text
     assert {len(turn.samples_ns) for turn in comparison.rounds} == {2}
 
 
@@ -134,10 +136,15 @@ def test_a_final_has_eager_beside_it_unless_it_is_one_of_the_two() -> None:
         row.key: Stored(row.label, record(samples_ms=[ms], variant=row.variant, baseline=row.baseline))
         for row, ms in ((eager, 3.0), (once, 1.0), (twice, 2.0))
     }
-    assert _baseline(plan.rows, (once, twice), stored) == eager
-    assert _baseline(plan.rows, (once, eager), stored) is None
+    assert _baseline(plan, plan.rows, (once, twice), stored) == (eager, "")
+    assert _baseline(plan, plan.rows, (once, eager), stored) == (None, "")
     stored[eager.key] = Stored("", record("eager", [3.0], "unstable", variant=eager.variant))
-    assert _baseline(plan.rows, (once, twice), stored) is None
+    assert _baseline(plan, plan.rows, (once, twice), stored) == (eager, ""), "it may be stable in the final"
+    stored[eager.key] = Stored("", record("eager", status="oom", reason="no room", variant=eager.variant))
+    assert _baseline(plan, plan.rows, (once, twice), stored) == (None, "it was oom: no room")
+    made, why = _baseline(plan, (once, twice), (once, twice), stored)
+    assert made is not None, "a sweep without eager gets it for its final"
+    assert (made.key, made.subject, why) == (eager.key, eager.subject, "")
 
 
 def test_what_does_not_fit_together_is_measured_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,8 +190,11 @@ def test_a_sweep_ends_with_a_final_on_which_it_recommends(tmp_path: Path) -> Non
             str(entry.variant) for entry in plan.rows[:2]
         }
         text = recommendation(done.stored, done.finals)
-    assert text.startswith("Ship repeats fp32: in the final against repeats[times=4] fp32 it was faster (")
+        assert final.comparison.baseline is not None
+    start = "Ship repeats fp32: in the final against repeats[times=4] fp32, which lost, it was faster ("
+    assert text.startswith(start)
     assert "interleaved rounds" in text
+    assert re.search(r"repeats fp32 (is [0-9.]+x \[[0-9.]+, [0-9.]+\] as fast as|and|lost to) eager fp32", text)
 
 
 def test_a_final_is_of_the_same_machine_and_subject(kept: tuple[StoredComparison, Recorder, Path]) -> None:

@@ -1,0 +1,121 @@
+"""Objectives as they are typed, what is refused, and what a record keeps of one."""
+
+import msgspec
+import pytest
+from records import record
+
+from bakeoff.models.errors import BakeoffError
+from bakeoff.record.codec import decode, encode
+from bakeoff.record.objective import LATENCY, Limit, Objective, parse_objective
+from bakeoff.record.schema import Record
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("latency", "latency"),
+        ("throughput", "throughput"),
+        ("THROUGHPUT", "throughput"),
+        ("p99<=33ms", "latency,p99<=33ms"),
+        ("p99<33ms", "latency,p99<33ms"),
+        ("memory<=8GiB , p95 < 1.50 s,throughput", "throughput,p95<1.5s,memory<=8GiB"),
+        ("P99<=900US,memory<=512mib", "latency,p99<=900us,memory<=512MiB"),
+    ],
+)
+def test_is_read_and_printed(text: str, said: str) -> None:
+    found = parse_objective(text)
+    assert str(found) == said
+    assert parse_objective(said) == found
+
+
+def test_limits_are_in_milliseconds_and_bytes() -> None:
+    found = parse_objective("p95<=500us,p99<2s,memory<=1.5GiB")
+    assert [limit.most for limit in found.limits] == [0.5, 2000.0, 1.5 * (1 << 30)]
+    p95, p99, memory = found.limits
+    assert (p95.allows(0.5), p99.allows(2000.0), memory.allows(1 << 30)) == (True, False, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "'' is neither"),
+        (",", "'' is neither"),
+        ("latency,", "'' is neither"),
+        ("fast", "'fast' is neither"),
+        ("latency,throughput", "one goal"),
+        ("latency,latency", "one goal"),
+        ("p99<=33ms,p99<40ms", "p99 has two limits"),
+        ("p99<=33", "'p99<=33' is neither"),
+        ("p99=33ms", "'p99=33ms' is neither"),
+        ("p99>=33ms", "neither"),
+        ("p90<=33ms", "no limit of 'p90'"),
+        ("p99<=33min", "'min' is not a unit"),
+        ("p99<=8GiB", "p99 is not in GiB; give it in us or ms or s"),
+        ("memory<=8ms", "memory is not in ms; give it in MiB or GiB"),
+        ("memory<=8GB", "'gb' is not a unit"),
+        ("p99<=0ms", "above 0"),
+        ("p99<=0.000ms", "above 0"),
+        ("p99<=-3ms", "neither"),
+        ("p99<=1e3ms", "neither"),
+        ("p99<=nanms", "neither"),
+        ("p99<=infms", "neither"),
+        ("p99<=9999999999ms", "at most 1,000,000,000"),
+        ("p99<=" + "9" * 400 + "ms", "neither"),
+        ("p99<=٣٣ms", "neither"),
+        ("p99<=33ms\nmemory<=8GiB", "neither"),
+        ("p99<=33ms;rm -rf /", "neither"),
+        ("\x1b[31mp99<=33ms", "neither"),
+        ("<script>", "neither"),
+    ],
+)
+def test_what_is_not_one_is_refused_in_one_sentence_with_examples(text: str, said: str) -> None:
+    with pytest.raises(BakeoffError) as refused:
+        parse_objective(text)
+    message = str(refused.value)
+    assert said in message
+    assert "p99<=33ms or memory<=8GiB" in message
+    assert refused.value.code == "bad-option"
+    assert len(message) < 500
+
+
+def stored(value: object) -> Record:
+    """A record read from a file whose objective is `value`."""
+    raw = msgspec.json.decode(encode(record("eager", [1.0])))
+    raw["objective"] = value
+    found = decode(msgspec.json.encode(raw), "x.json")
+    assert isinstance(found, Record)
+    return found
+
+
+def test_a_record_keeps_it() -> None:
+    objective = parse_objective("throughput,p99<33ms,memory<=8GiB")
+    data = encode(record("eager", [1.0], objective=objective))
+    found = decode(data, "x.json")
+    assert isinstance(found, Record)
+    assert (found.objective, encode(found)) == (objective, data)
+
+
+def test_a_record_without_one_is_of_latency() -> None:
+    raw = msgspec.json.decode(encode(record("eager", [1.0])))
+    del raw["objective"]
+    found = decode(msgspec.json.encode(raw), "x.json")
+    assert isinstance(found, Record)
+    assert found.objective == LATENCY == Objective()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "latency",
+        {"goal": "beauty", "limits": []},
+        {"goal": "latency", "limits": [{"figure": "p99", "number": -1, "unit": "ms"}]},
+        {"goal": "latency", "limits": [{"figure": "p99", "number": 1, "unit": "GiB"}]},
+        {"goal": "latency", "limits": [{"figure": "p42", "number": 1, "unit": "ms"}]},
+        {"goal": "latency", "limits": [{"figure": "p99", "number": "1", "unit": "ms"}]},
+    ],
+)
+def test_a_record_with_an_impossible_one_cannot_be_read(value: object) -> None:
+    with pytest.raises(BakeoffError):
+        stored(value)
+    limits = [{"figure": "p99", "number": 1, "unit": "ms"}]
+    assert stored({"goal": "latency", "limits": limits}).objective.limits == (Limit("p99", 1.0, "ms"),)

@@ -1,0 +1,139 @@
+"""Batch curves: what is in them, where a variant saturates, and the pages that have them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from records import clock, measurement, record
+
+from bakeoff.machine.identity import Machine
+from bakeoff.record.objective import parse_objective
+from bakeoff.record.schema import Record, Source
+from bakeoff.record.store import Records, Stored, load_all, save
+from bakeoff.report.comparable import tables
+from bakeoff.report.figures.batch_curve import BatchCurve, batch_curves, remarks
+from bakeoff.report.groups import newest
+from bakeoff.report.html import page
+from bakeoff.report.markdown import results
+from bakeoff.report.svg import files
+from bakeoff.report.text import batch_curve
+
+HERE = Machine("0123456789ab", "", "Test CPU, 4 cores")
+
+
+def at(batch: int, rate: float, backend: str = "eager", **changes: object) -> Record:
+    """A row with so many items a second, within half a percent."""
+    ms = batch * 1000 / rate
+    samples = [ms * (0.995 + index / 2000) for index in range(20)]
+    made = measurement(samples, throughput=clock(samples))
+    return record(backend, **{"made": made, "batch": batch, "machine": HERE, **changes})
+
+
+def oom(batch: int, backend: str = "eager") -> Record:
+    text = "needs an estimated 9000 MiB, 8000 MiB are free; not started"
+    return record(backend, status="oom", reason=text, batch=batch, machine=HERE)
+
+
+def stored(*records: Record) -> tuple[Stored, ...]:
+    return tuple(Stored(f"id-{index}", entry) for index, entry in enumerate(records))
+
+
+ROWS = stored(
+    at(1, 100.0), at(2, 180.0), at(4, 200.0), at(8, 200.5), oom(16),
+    at(1, 150.0, "inductor"), at(2, 280.0, "inductor"), at(4, 400.0, "inductor"), at(8, 700.0, "inductor"),
+    oom(16, "inductor"),
+)  # fmt: skip
+
+
+def one(rows: Sequence[Stored]) -> BatchCurve:
+    (curve,) = batch_curves(rows)
+    return curve
+
+
+def test_a_variant_saturates_at_the_smallest_batch_that_overlaps_the_best() -> None:
+    eager, inductor = one(ROWS).series
+    assert [point.batch for point in eager.points] == [1, 2, 4, 8, 16]
+    assert eager.saturates is eager.points[2]
+    assert (inductor.saturates, inductor.largest) == (inductor.points[3], 8)
+
+
+def test_remarks_name_where_it_saturates_and_what_does_not_fit() -> None:
+    said = remarks(one(ROWS))
+    assert said[0].startswith("eager fp32 saturates at batch 4: 200.1 [")
+    assert said[1].startswith("inductor fp32 is not saturated: batch 8, its largest, gives the most, 700.2 [")
+    assert said[2:] == [
+        f"{name} fp32 at batch 16: oom: needs an estimated 9000 MiB, 8000 MiB are free; not started"
+        for name in ("eager", "inductor")
+    ]
+
+
+def test_a_row_that_is_not_ok_neither_saturates_nor_is_the_best() -> None:
+    wild = at(8, 900.0, made=measurement([8 / 0.9] * 20, "unstable", "bimodal"))
+    (eager,) = one(stored(at(1, 100.0), at(2, 100.2), wild)).series
+    assert eager.saturates is eager.points[0]
+    assert "eager fp32 at batch 8: unstable: bimodal" in remarks(one(stored(at(1, 100.0), wild)))
+    (alone,) = one(stored(at(1, 100.0), oom(2))).series
+    assert alone.saturates is None
+
+
+def test_rows_of_two_batches_are_in_one_curve_and_never_in_one_table() -> None:
+    assert [len({row.record.batch for row in found.rows}) for found in tables(ROWS)] == [1] * 5
+    assert len(one(ROWS).series) == 2
+    assert batch_curves(ROWS[:1]) == []
+    assert batch_curves(stored(at(1, 100.0), at(1, 100.0, "inductor"))) == []
+    others = stored(at(1, 100.0), at(2, 100.0, threads=2), at(4, 100.0, weight_seed=5), at(8, 100.0, checkpoint="w"))
+    assert batch_curves(others) == []
+
+
+def test_rows_of_other_code_or_libraries_are_left_out() -> None:
+    old = at(1, 100.0, source=Source("c", (), "i"), created="2026-01-01T00:00:00.000000Z")
+    assert batch_curves(stored(old, at(2, 100.0))) == []
+    assert batch_curves(stored(at(1, 100.0, versions={"torch": "2.9"}), at(2, 100.0))) == []
+
+
+def test_both_batches_of_a_variant_are_the_newest() -> None:
+    assert len(newest(ROWS)) == len(ROWS)
+
+
+def test_the_text_has_a_row_for_each_batch() -> None:
+    text = batch_curve.render(ROWS)
+    lines = text.splitlines()
+    assert lines[0].startswith("batch curve: toy:tiny.world (toy), Test CPU, 4 cores, 4 threads")
+    assert lines[2].split("  ")[0] == "variant"
+    rows = [line.split() for line in lines if line.startswith(("eager fp32   ", "inductor fp32   "))]
+    assert [(cells[0], cells[2], cells[3]) for cells in rows] == [
+        (name, str(batch), "ok" if batch < 16 else "oom")
+        for name in ("eager", "inductor")
+        for batch in (1, 2, 4, 8, 16)
+    ]
+    assert "limits" not in lines[2]
+    assert batch_curve.render(ROWS[:1]) == ""
+
+
+def test_limits_are_judged_at_each_batch() -> None:
+    limits = parse_objective("throughput,memory<=400MiB")
+    text = batch_curve.render(stored(at(1, 100.0, objective=limits), at(2, 100.0, objective=limits)))
+    assert text.count("not met: memory 500 MiB, 25% above 400MiB") == 2
+
+
+def test_pages_have_it(tmp_path: Path) -> None:
+    hostile = "<script>alert(1)</script> | x"
+    records = Records((*ROWS, *stored(record("aoti", status="oom", reason=hostile, batch=2, machine=HERE))), (), ())
+    html = page.render(records)
+    assert 'id="batches-0"' in html
+    assert "eager fp32 saturates at batch 4" in html
+    assert "<script>alert(1)</script>" not in html
+    markdown = results.render(records, HERE)
+    assert "## Batch curve: toy:tiny.world" in markdown
+    assert "<script>" not in markdown
+    for entry in ROWS:
+        save(tmp_path, entry.record)
+    found = load_all(tmp_path)
+    drawn = {Path(name).name: data for name, data in files.render(found).items()}
+    assert "batches-toy.svg" in drawn
+    picture = drawn["batches-toy.svg"].decode()
+    assert "items a second" in picture
+    assert "eager fp32" in picture
+    assert files.render(found) == files.render(load_all(tmp_path))
+    few = Records(found.current[:1], (), ())
+    assert "batches-toy.svg" not in {Path(name).name for name in files.render(few)}
+    assert 'id="batches' not in page.render(few)

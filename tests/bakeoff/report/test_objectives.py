@@ -1,0 +1,183 @@
+"""What a table recommends where its sweep had an objective."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from comparisons import final
+from records import clock, measurement, record
+
+from bakeoff.machine.identity import Machine
+from bakeoff.record.folders import machine_of
+from bakeoff.record.objective import Objective, parse_objective
+from bakeoff.record.schema import Comparison, Record, new_finding
+from bakeoff.record.store import Records, Stored, StoredComparison
+from bakeoff.report.html import page
+from bakeoff.report.markdown import history, results
+from bakeoff.report.objectives import items_per_s, judged_text
+from bakeoff.report.recommendation import recommendation
+from bakeoff.report.text import comparison, table
+from bakeoff.report.text import record as one
+
+
+def around(ms: float) -> list[float]:
+    """400 samples within a tenth of a percent."""
+    return [ms + ms * index / 400_000 for index in range(400)]
+
+
+def made(backend: str, ms: float, objective: str = "latency", throughput_ms: float = 0.0, **changes: object) -> Record:
+    report = measurement(around(ms), throughput=clock(around(throughput_ms or ms)))
+    return record(backend, made=report, objective=parse_objective(objective), **changes)
+
+
+def stored(*records: Record) -> tuple[Stored, ...]:
+    return tuple(Stored(f"id-{index}", entry) for index, entry in enumerate(records))
+
+
+def kept(*comparisons: Comparison) -> list[StoredComparison]:
+    return [StoredComparison(f"final-{index}", entry) for index, entry in enumerate(comparisons)]
+
+
+def said(rows: Sequence[Record], *comparisons: Comparison) -> str:
+    return recommendation(stored(*rows), kept(*comparisons))
+
+
+def three(objective: str) -> list[Record]:
+    return [
+        made("eager", 30.0, objective),
+        made("inductor", 20.0, objective),
+        made("inductor[freezing]", 10.0, objective),
+    ]
+
+
+class TestLimits:
+    def test_the_shipped_row_meets_them_and_its_headroom_is_said(self) -> None:
+        eager, slow, fast = three("p99<=20ms,memory<=1GiB")
+        eager_made = replace(eager, measurement=replace(eager.measurement, latency=clock(around(15.0))))
+        text = said([eager_made, slow, fast], final(fast, eager_made))
+        assert text.startswith("Objective latency,p99<=20ms,memory<=1GiB: Ship inductor[freezing] fp32: ")
+        assert "inductor[freezing] fp32 meets the limits: p99 10.01 ms [10.01, 10.01], 50% below 20ms; " in text
+        assert "memory 500 MiB, 51% below 1GiB." in text
+
+    def test_no_row_that_misses_them_is_in_a_final(self) -> None:
+        eager, slow, fast = three("p99<=25ms")
+        text = said([eager, slow, fast], final(fast, slow, eager))
+        assert "Ship inductor[freezing] fp32" in text
+        alone = said([eager, slow], final(slow, eager))
+        assert (
+            "inductor fp32 (20.01 ms [20.01, 20.01]) is the only row that can be ranked and meets the limits" in alone
+        )
+
+    def test_where_none_meets_them_the_nearest_is_named_with_its_miss(self) -> None:
+        text = said(three("p99<=8ms"))
+        assert text == (
+            "Objective latency,p99<=8ms: Ship nothing from this table: no row meets p99<=8ms; the nearest is "
+            "inductor[freezing] fp32: p99 10.01 ms [10.01, 10.01], 25% above 8ms: not met."
+        )
+        assert "memory 500 MiB, 400% above 100MiB" in said(three("memory<=100MiB"))
+
+    def test_what_is_unclear_is_told_apart(self) -> None:
+        objective = "p99<=12ms"
+        few = made("inductor", 5.0, objective)
+        few = replace(few, measurement=replace(few.measurement, latency=clock(around(5.0)[:50])))
+        text = said([made("eager", 10.0, objective), few])
+        assert "eager fp32" in text
+        assert (
+            "Not decided between, because its limits are not clear: inductor fp32: unknown: p99 unknown, 50 samples"
+            in text
+        )
+        some = replace(few, measurement=replace(few.measurement, latency=clock(around(5.0)[:200])))
+        alone = said([some])
+        assert "no row is shown to meet p99<=12ms; the nearest is inductor fp32: p99 5.00" in alone
+        assert "200 samples give its interval no upper end, 368 do" in alone
+        assert "its peak memory was not metered" in said(
+            [replace(row, measurement=replace(row.measurement, memory=None)) for row in three("memory<=1GiB")]
+        )
+
+    def test_rows_that_are_not_ok_meet_nothing(self) -> None:
+        rows = [record("eager", around(1.0), "unstable", "x", objective=parse_objective("p99<=9ms"))]
+        assert said(rows).endswith("Ship nothing from this table: no row is ok.")
+
+
+class TestThroughput:
+    def test_has_a_final_of_its_own_goal(self) -> None:
+        """inductor has the shorter call, inductor[freezing] more items a second."""
+        rows = [
+            made("eager", 30.0, "throughput"),
+            made("inductor", 10.0, "throughput", throughput_ms=9.0),
+            made("inductor[freezing]", 12.0, "throughput", throughput_ms=5.0),
+        ]
+        assert "inductor[freezing] fp32 has the most items a second, 199.9 [199.9, 199.9] items/s, before" in said(rows)
+        by_latency = [replace(row, objective=Objective()) for row in rows]
+        assert "Nothing is decided" in said(rows, final(*by_latency[1:]))
+        assert said(rows).endswith("--objective 'throughput'")
+        sides = [replace(row, measurement=replace(row.measurement, latency=row.measurement.throughput)) for row in rows]
+        text = said(rows, final(sides[2], sides[1], sides[0]))
+        assert text.startswith("Objective throughput: Ship inductor[freezing] fp32: ")
+
+    def test_items_are_those_of_the_batch(self) -> None:
+        rate = items_per_s(made("eager", 10.0, batch=8))
+        assert rate is not None
+        assert rate[0] == pytest.approx(800, rel=0.01)
+        assert rate[1] < rate[0] < rate[2]
+        assert items_per_s(record("eager", status="oom")) is None
+
+
+class TestEager:
+    def test_the_speed_up_is_always_stated_or_why_it_is_not(self) -> None:
+        eager, slow, fast = three("latency")
+        assert "inductor fp32 is 1.50x [1.50, 1.50] as fast as eager fp32." in said([eager, slow], final(slow, eager))
+        bare = final(fast, slow)
+        assert said([eager, slow, fast], bare).endswith("not known: eager fp32 was not measured in this final.")
+        told = replace(bare, findings=(new_finding("no-baseline", "eager fp32 was out: no room"),))
+        assert said([eager, slow, fast], told).endswith("not known: eager fp32 was out: no room.")
+        unstable = replace(eager, measurement=replace(eager.measurement, status="unstable"))
+        assert "eager fp32 was unstable in this final" in said([eager, slow, fast], final(fast, slow, unstable))
+
+    def test_what_lost_to_it_is_not_shipped(self) -> None:
+        eager, slow, fast = three("latency")
+        quick = replace(eager, measurement=replace(eager.measurement, latency=clock(around(5.0))))
+        text = said([eager, slow, fast], final(fast, slow, quick))
+        assert text.startswith("Do not ship inductor[freezing] fp32: in the final against inductor fp32, which lost, ")
+        assert "inductor[freezing] fp32 lost to eager fp32: 0.50x [0.50, 0.50] its speed." in text
+        same = replace(slow, measurement=replace(slow.measurement, latency=clock(around(10.0))))
+        assert "; ship neither." in said([eager, same, fast], final(fast, same, quick))
+
+
+def test_pages_have_the_objective_the_limits_and_the_rate() -> None:
+    rows = stored(*three("throughput,p99<=25ms"))
+    records = Records(rows, (), ())
+    machine: Machine = machine_of(rows[0].record)
+    for text in (
+        table.render(rows),
+        results.render(records, machine),
+        history.render_machine(records, machine),
+        page.render(records),
+    ):
+        assert "Objective throughput,p99" in text
+        assert "items/s [95 %]" in text
+        assert "99.95 [99.95, 99.96]" in text
+        assert "20% above 25ms" in text
+    (row, *_) = table.as_rows(rows)
+    (judged,) = row["limits"]  # type: ignore[misc]
+    assert (judged.word, judged_text(judged)) == ("not met", "p99 30.03 ms [30.03, 30.03], 20% above 25ms")
+
+
+def test_a_record_and_a_comparison_in_full_say_what_they_were_for() -> None:
+    eager, slow, _ = three("throughput,p99<=25ms")
+    text = one.render(Stored("x_y_1", slow))
+    assert (
+        "\nobjective throughput,p99<=25ms\nlimit     p99<=25ms: met: p99 20.02 ms [20.02, 20.02], 20% below 25ms\n"
+        in text
+    )
+    assert "\nobjective: throughput,p99<=25ms\n" in comparison.render(StoredComparison("x_y_2", final(slow, eager)))
+    plain, other, _ = three("latency")
+    assert "objective" not in one.render(Stored("x_y_1", plain))
+    assert "objective" not in comparison.render(StoredComparison("x_y_2", final(plain, other)))
+
+
+def test_pages_without_an_objective_have_neither() -> None:
+    text = table.render(stored(*three("latency")))
+    assert "items/s" not in text
+    assert "limits" not in text
+    assert "Objective" not in text

@@ -19,6 +19,9 @@ def main() -> None:
         if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup(1) sets SIGHUP
             signal.signal(number, _end)
     try:
+        from bakeoff.process.guard import end_with_caller
+
+        end_with_caller()
         from bakeoff.cli import main as run  # imports libraries for a tenth of a second
 
         run()

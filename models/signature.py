@@ -70,10 +70,14 @@ def describe_call(
     argument that is neither a tensor, a plain value, nor made of such.
     """
     taken = [*names[: len(args)], *(f"arg{index}" for index in range(len(names), len(args)))]
-    return Signature(
+    found = Signature(
         tuple(describe(value, name, is_tensor) for name, value in zip(taken, args, strict=True)),
         {name: describe(value, name, is_tensor) for name, value in kwargs.items()},
     )
+    twice = next((name for name in found.names if found.names.count(name) > 1), None)
+    if twice is not None:
+        raise _cannot(twice, "is the name of two tensors; rename a key")
+    return found
 
 
 def describe(value: Any, name: str, is_tensor: Callable[[Any], bool]) -> Node:
@@ -217,8 +221,9 @@ def fields_of(value: Any) -> dict[str, Any] | None:
     if isinstance(value, type):
         return None
     if dataclasses.is_dataclass(value):
-        if isinstance(value, Mapping):
-            return {str(key): part for key, part in value.items()}
+        mapping: Any = value
+        if isinstance(mapping, Mapping):
+            return {str(key): part for key, part in mapping.items()}
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return dict(zip(value._fields, value, strict=True))

@@ -186,6 +186,7 @@ def _written(model: Model, name: str | None) -> Path:
             state=model.state,
             keep_fp32=model.keep_fp32,
             hold=model.hold,
+            place=model.place,
             tolerance_fp32=model.tolerance_fp32,
         )
         write_inputs(calls, folder)

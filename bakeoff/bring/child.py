@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from bakeoff.models.errors import BakeoffError, ErrorCode
 from bakeoff.process.environment import IN_WORKER
+from bakeoff.process.guard import CALLER
 
 COMMAND = (sys.executable, "-P", "-m", "bakeoff")
 _ERROR = re.compile(r"bakeoff: (?P<text>.*?)(?: \[(?P<code>[a-z-]+)\])?")
@@ -39,7 +40,13 @@ def run_command(arguments: Sequence[str]) -> Any:
     with tempfile.TemporaryFile() as output:
         command = [*COMMAND, *arguments]
         try:
-            child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.PIPE)
+            child = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.PIPE,
+                env={**os.environ, CALLER: str(os.getpid())},
+            )
         except OSError as error:
             text = f"{command[0]} cannot be started: {error.strerror}; run bakeoff sweep in a shell instead"
             raise BakeoffError(text, code="os-error") from error

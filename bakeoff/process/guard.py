@@ -26,6 +26,19 @@ PR_SET_CHILD_SUBREAPER = 36
 _CHUNK = 1 << 16
 
 
+CALLER = "BAKEOFF_CALLER"
+"""Environment variable with the process id of a Python caller, with which a command ends, however that ends."""
+
+
+def end_with_caller() -> None:
+    """Have the kernel send this process SIGTERM when its caller has ended, where `CALLER` names one."""
+    caller = os.environ.pop(CALLER, "")
+    if caller:
+        prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != int(caller):  # it ended before
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
 def prctl(option: int, value: int) -> None:
     """Raises OSError when the kernel refuses."""
     libc = ctypes.CDLL(None, use_errno=True)

@@ -161,9 +161,10 @@ class Live(msgspec.Struct, frozen=True):
     import_folders: tuple[str, ...] = ()
     """Where these modules are imported from."""
     state: dict[str, str] = {}
-    """As in `bakeoff.models.brought.model.Model`, and so the next three."""
+    """As in `bakeoff.models.brought.model.Model`, and so the next four."""
     keep_fp32: tuple[str, ...] = ()
     hold: tuple[str, ...] = ()
+    place: str = ""
     tolerance_fp32: float | None = None
     schema: int = SCHEMA
 

@@ -86,7 +86,7 @@ def read_inputs(folder: Path) -> dict[str, list[tuple[tuple[Any, ...], dict[str,
 def read_facts(folder: Path) -> dict[str, Any]:
     """What the user said beside: fields of bakeoff.models.brought.model.Model. Raises BakeoffError (`not-readable`)."""
     live = read_live(folder)
-    return {name: getattr(live, name) for name in ("state", "keep_fp32", "hold", "tolerance_fp32")}
+    return {name: getattr(live, name) for name in ("state", "keep_fp32", "hold", "place", "tolerance_fp32")}
 
 
 def read_live(folder: Path) -> Live:

@@ -94,6 +94,7 @@ def write_module(
     state: Mapping[str, str] | None = None,
     keep_fp32: Sequence[str] = (),
     hold: Sequence[str] = (),
+    place: str = "",
     tolerance_fp32: float | None = None,
 ) -> None:
     """Write live.json, weights.safetensors and, where `__main__` defines what the module needs, source.py to `folder`.
@@ -119,6 +120,7 @@ def write_module(
         state=dict(state or {}),
         keep_fp32=tuple(keep_fp32),
         hold=tuple(hold),
+        place=place,
         tolerance_fp32=tolerance_fp32,
     )
     source = graph.source.text()

@@ -17,7 +17,7 @@ from torch import nn
 
 from bakeoff.backends.pt2_files import check_program
 from bakeoff.models.brought.about import Source
-from bakeoff.models.brought.model import Model
+from bakeoff.models.brought.model import Model, call_of
 from bakeoff.models.errors import BakeoffError
 
 _LONGEST = 300
@@ -137,19 +137,12 @@ def _said(what: str, made: Any) -> Loaded:
     given = dict(made.sets) if made.sets else {"call": made.inputs}
     if any(value is None for value in given.values()) or not given:
         raise BakeoffError(f"{what} gives no inputs; return (module, inputs)", "bad-user-code")
-    sets = {str(name): [inputs_of(value)] for name, value in given.items()}
+    sets = {str(name): [call_of(value)] for name, value in given.items()}
     if made.more:
         if made.sets:
             raise BakeoffError(f"{what} gives sets and more; give more with inputs alone", "bad-user-code")
-        sets["call"] += [inputs_of(value) for value in made.more]
+        sets["call"] += [call_of(value) for value in made.more]
     return Loaded(made.module.cpu(), sets, made)
-
-
-def inputs_of(value: Any) -> Call:
-    """Positional and keyword arguments of what a user gives as inputs."""
-    if isinstance(value, dict):
-        return (), {str(name): part for name, part in value.items()}
-    return (tuple(value) if isinstance(value, tuple | list) else (value,)), {}
 
 
 def _from_archive(path: Path) -> Loaded:

@@ -105,7 +105,7 @@ class Recording:
         module = MethodOf(taken.module, taken.method) if taken.method else taken.module
         shutil.rmtree(folder, ignore_errors=True)
         try:
-            write_module(module, folder)
+            write_module(module, folder, place=name)
             write_inputs(sets, folder)
         except BakeoffError as error:
             shutil.rmtree(folder, ignore_errors=True)

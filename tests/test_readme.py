@@ -16,7 +16,7 @@ from bakeoff.report.markdown import files, readme
 
 ROOT = Path(__file__).parent.parent
 RUNS = ROOT / "runs"
-PAGES = ("README.md", "CONTRIBUTING.md", "docs/sessions.md")
+PAGES = ("README.md", "CONTRIBUTING.md", "docs/sessions.md", "docs/sizes.md")
 
 
 def _code(page: str) -> list[str]:

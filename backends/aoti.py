@@ -45,6 +45,7 @@ from bakeoff.backends.port import NOTHING_CARRIED, Port, ReplacingPort, port_buf
 from bakeoff.backends.pt2_files import check_package
 from bakeoff.backends.torch_internals import INDUCTOR_KERNELS, Package, compile_package, load_package, package_calls
 from bakeoff.backends.tracing import Trace, trace_operators
+from bakeoff.models.component import DynamicAxis
 
 if TYPE_CHECKING:
     import torch
@@ -63,6 +64,10 @@ def _unsupported(options: Options, device: str, _dtype: str) -> str | None:
     return FREEZING_ON_CUDA if options.freezing and device != "cpu" else None
 
 
+def _one_size_only(options: Options) -> str | None:
+    return "max_autotune tunes for one size; leave it or --sizes out" if options.max_autotune else None
+
+
 def _missing(options: Options, device: str) -> str | None:
     """On CUDA the package's wrapper is C++ that calls the CUDA runtime, besides Triton's kernels."""
     missing = missing_compiler(options, device)
@@ -78,9 +83,10 @@ class _Package(Engine):
     layouts: Mapping[str, str]
     weights: "Mapping[str, Tensor]"
     proof: Proof
+    sizes: tuple[DynamicAxis, ...] = ()
 
     def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
-        check_layouts(self.layouts, inputs)
+        check_layouts(self.layouts, inputs, self.sizes)
         return self._bind(inputs)
 
     def port(
@@ -91,7 +97,7 @@ class _Package(Engine):
         shared: bool = False,
     ) -> Port:
         """As Engine.port; layouts are checked once, because the port keeps them."""
-        check_layouts(self.layouts, inputs)
+        check_layouts(self.layouts, inputs, self.sizes)
         return ReplacingPort(port_buffers(inputs, shared), self._bind, outputs, carried, shared)
 
     def rebinds(self) -> bool:
@@ -143,7 +149,7 @@ def _cached_package(
 
     Raises Unsupported for `freezing` with weights of 1 GB or more.
     """
-    program = export(module, inputs)
+    program = export(module, inputs, context.sizes)
     weights = tensors_of(program)
     weight_bytes = sum(tensor.numel() * tensor.element_size() for tensor in weights.values())
     separate = weight_bytes >= _SEPARATE_WEIGHTS_BYTES
@@ -155,7 +161,7 @@ def _cached_package(
     settings = _settings(options, context, separate)
     graph = graph_hash([program.graph])
     with context.untimed():
-        key = program_key(program, graph, sorted(settings.items()), asdict(options))
+        key = program_key(program, graph, sorted(settings.items()), asdict(options), *context.sizes)
     path = context.cache_dir / f"{key}.pt2"
     stored = load_or_build(
         path,
@@ -172,7 +178,8 @@ def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options
     made = _cached_package(module, inputs, options, context)
     weights = _set_weights(made.package, made.weights) if made.separate_bytes else {}
     proof = _prove(made.path, made.program.graph, made.graph, made.cached, made.separate_bytes)
-    return _Package(made.path, made.package, input_layouts(inputs), weights, proof)
+    layouts = input_layouts(inputs, context.sizes)
+    return _Package(made.path, made.package, layouts, weights, proof, context.sizes)
 
 
 def _set_weights(package: Package, weights: "Mapping[str, Tensor]") -> "Mapping[str, Tensor]":
@@ -276,7 +283,9 @@ BACKEND = Backend(
         DefaultOptions(Options(freezing=True), devices=("cpu",), suite="full"),
         DefaultOptions(Options(max_autotune=True), suite="full"),
     ),
-    capability=Capability(requires=(TORCH,), missing=_missing, unsupported=_unsupported),
+    capability=Capability(
+        requires=(TORCH,), missing=_missing, unsupported=_unsupported, unsupported_sizes=_one_size_only
+    ),
     evidence=Evidence(
         checks="the package loaded from disk holds a compiled library, and its wrapper makes every call",
         uses_inductor=True,

@@ -25,6 +25,7 @@ from bakeoff.backends.backend import (
     Prepared,
     Ran,
     Unsupported,
+    any_size,
 )
 from bakeoff.backends.graphs import TORCH
 from bakeoff.backends.torch_internals import profile_every_thread
@@ -178,7 +179,12 @@ BACKEND = Backend(
             for kind in _ON_CPU
         ),
     ),
-    capability=Capability(requires=(TORCH,), unsupported=_unsupported, unsupported_builder=_unsupported_builder),
+    capability=Capability(
+        requires=(TORCH,),
+        unsupported=_unsupported,
+        unsupported_builder=_unsupported_builder,
+        unsupported_sizes=any_size,
+    ),
     evidence=Evidence(
         checks="by the names of the operators or kernels that a call ran, the chosen attention ran and no other",
     ),

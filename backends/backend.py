@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from bakeoff.backends.format import ArtifactFormat
 from bakeoff.backends.port import NOTHING_CARRIED, Port, ReplacingPort, port_buffers
 from bakeoff.backends.tracing import Trace, trace_operators
-from bakeoff.models.component import Layer, Quantisation
+from bakeoff.models.component import DynamicAxis, Layer, Quantisation
 from bakeoff.models.errors import BakeoffError, ErrorCode
 from bakeoff.models.types import Device
 
@@ -84,6 +84,11 @@ class BuildContext:
     """Seed to new random inputs of the same names, shapes and dtypes as the workload's; used for calibration."""
     trace: bool = False
     """Build with the settings that tracing needs; a traced build is never timed."""
+    sizes: tuple[DynamicAxis, ...] = ()
+    """Axes of inputs whose size differs from call to call, with their ranges: the engine must take all sizes within
+    them. The inputs of the build have a size of at least two along each, since torch specialises graphs on one. ():
+    all calls have the shapes of the build's inputs. Only backends whose `Capability.unsupported_sizes` allows them get
+    any."""
     untimed: Callable[[], AbstractContextManager[None]] = nullcontext
     """A context for work that only this project needs, such as hashing the weights for the key of its cache. It is left
     out of the build's seconds, and stated beside them."""
@@ -236,6 +241,15 @@ def _any_builder(_options: Any, _builder: "Backend") -> str | None:
     return None
 
 
+def _one_size(_options: Any) -> str | None:
+    return "it builds engines for one size of each input; leave out --sizes"
+
+
+def any_size(_options: Any) -> str | None:
+    """For `Capability.unsupported_sizes` of a backend whose engines take a range of sizes, whatever its options."""
+    return None
+
+
 def _full_precision(_options: Any) -> Quantisation:
     return ""
 
@@ -257,6 +271,9 @@ class Capability:
     """(options, device, dtype) to why no host supports this combination; None: it is supported."""
     unsupported_builder: Callable[[Any, "Backend"], str | None] = _any_builder
     """(options, builder) to why `builder` cannot build what this backend prepares; None: it can."""
+    unsupported_sizes: Callable[[Any], str | None] = _one_size
+    """Options to why what this backend prepares or builds cannot take the sizes of `BuildContext.sizes`; None: it
+    can."""
     own_attention: bool = False
     """Its engines compute attention with kernels of their own, whatever torch's settings say."""
     quantise_operators: tuple[str, ...] = ()

@@ -3,7 +3,16 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from bakeoff.backends.backend import Backend, BuildContext, Capability, Engine, Evidence, ModuleEngine, NoOptions
+from bakeoff.backends.backend import (
+    Backend,
+    BuildContext,
+    Capability,
+    Engine,
+    Evidence,
+    ModuleEngine,
+    NoOptions,
+    any_size,
+)
 from bakeoff.backends.graphs import TORCH
 
 if TYPE_CHECKING:
@@ -19,6 +28,6 @@ BACKEND = Backend(
     summary="PyTorch operator by operator; the baseline",
     build=_build,
     baseline=True,
-    capability=Capability(requires=(TORCH,)),
+    capability=Capability(requires=(TORCH,), unsupported_sizes=any_size),
     evidence=Evidence(runs_eagerly=True),
 )

@@ -17,6 +17,7 @@ from bakeoff.backends.backend import (
     Footprint,
     Prepared,
     Unsupported,
+    any_size,
 )
 from bakeoff.backends.graphs import TORCH
 from bakeoff.backends.quantization import LEAST_ELEMENTS, TORCHAO, negative_least, quantise_linear, quiet
@@ -102,7 +103,9 @@ BACKEND = Backend(
             for options in _KINDS
         ),
     ),
-    capability=Capability(requires=(TORCH, TORCHAO), dtypes=("fp32", "bf16"), unsupported=_unsupported),
+    capability=Capability(
+        requires=(TORCH, TORCHAO), dtypes=("fp32", "bf16"), unsupported=_unsupported, unsupported_sizes=any_size
+    ),
     evidence=Evidence(
         checks="torchao replaced the weights of at least one layer, and the weights take fewer bytes than before",
         quantises=_quantises,

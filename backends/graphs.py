@@ -6,11 +6,13 @@ compares them (`check_layouts`).
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bakeoff.backends.backend import Requirement, Unsupported
+from bakeoff.backends.dynamic import dynamic_shapes
+from bakeoff.models.component import DynamicAxis
 
 if TYPE_CHECKING:
     import torch
@@ -20,14 +22,17 @@ INSTALL = "run in a checkout of bakeoff: make install, or pip install -e '.[cpu]
 TORCH = Requirement("torch", INSTALL)
 
 
-def export(module: "nn.Module", inputs: "Mapping[str, Tensor]") -> "torch.export.ExportedProgram":
-    """Export the module as one graph with static shapes.
+def export(
+    module: "nn.Module", inputs: "Mapping[str, Tensor]", sizes: Sequence[DynamicAxis] = ()
+) -> "torch.export.ExportedProgram":
+    """Export the module as one graph with static shapes, but for axes in `sizes`.
 
     No tensor object may be passed as two inputs: `torch.export` would merge them into one input.
     """
     import torch
 
-    return torch.export.export(module, tuple(inputs.values()), strict=False)
+    shapes = dynamic_shapes(module, tuple(inputs), sizes)
+    return torch.export.export(module, tuple(inputs.values()), dynamic_shapes=shapes, strict=False)
 
 
 def check_not_quantised(module: "nn.Module", converter: str, advice: str) -> None:
@@ -67,22 +72,29 @@ def tensors_of(program: "torch.export.ExportedProgram") -> "dict[str, Tensor]":
     return found
 
 
-def input_layouts(inputs: "Mapping[str, Tensor]") -> dict[str, str]:
+def input_layouts(inputs: "Mapping[str, Tensor]", sizes: Sequence[DynamicAxis] = ()) -> dict[str, str]:
     """Dtype, shape, strides and device of each input as text: what an engine was built for and does not check itself.
 
-    For example `float32 [1, 16, 32] on cpu`; strides are named only if the tensor is not contiguous.
+    For example `float32 [1, 16, 32] on cpu`; strides are named only if the tensor is not contiguous. A size within the
+    range of one of `sizes` is written as that range: `float32 [1 to 8, 16, 32] on cpu`.
     """
-    return {name: _layout(tensor) for name, tensor in inputs.items()}
+    return {name: _layout(tensor, [one for one in sizes if one.input == name]) for name, tensor in inputs.items()}
 
 
-def _layout(tensor: "Tensor") -> str:
+def _layout(tensor: "Tensor", sizes: Sequence[DynamicAxis]) -> str:
+    shape: list[str] = [str(size) for size in tensor.shape]
+    for one in sizes:
+        if one.min <= tensor.shape[one.axis] <= one.max:
+            shape[one.axis] = f"{one.min} to {one.max}"
     strides = "" if tensor.is_contiguous() else f" with strides {list(tensor.stride())}"
-    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}{strides} on {tensor.device.type}"
+    return f"{str(tensor.dtype).removeprefix('torch.')} [{', '.join(shape)}]{strides} on {tensor.device.type}"
 
 
-def check_layouts(expected: Mapping[str, str], inputs: "Mapping[str, Tensor]") -> None:
+def check_layouts(
+    expected: Mapping[str, str], inputs: "Mapping[str, Tensor]", sizes: Sequence[DynamicAxis] = ()
+) -> None:
     """Raise Unsupported if names, order or `input_layouts` of the inputs differ from `expected`; name the first."""
-    found = input_layouts(inputs)
+    found = input_layouts(inputs, sizes)
     if list(found) != list(expected):
         raise Unsupported(
             f"the engine was built for the inputs {', '.join(expected)} in this order and got {', '.join(found)}; "

@@ -26,7 +26,14 @@ from bakeoff.backends.backend import (
 from bakeoff.backends.compilers import missing_cpp_compiler, missing_for_triton
 from bakeoff.backends.graphs import TORCH
 from bakeoff.backends.torch_compile import CompiledEngine, CompileLog, compile_whole
-from bakeoff.backends.torch_internals import INDUCTOR_KERNELS, TUNED, compile_with_inductor, inductor_mode
+from bakeoff.backends.torch_internals import (
+    INDUCTOR_KERNELS,
+    TUNED,
+    compile_with_inductor,
+    inductor_mode,
+    marked,
+    separate_sizes,
+)
 from bakeoff.backends.tracing import trace_operators
 
 if TYPE_CHECKING:
@@ -117,7 +124,7 @@ def _settings(options: Options, context: BuildContext) -> dict[str, Any]:
     return settings
 
 
-def _build(module: "nn.Module", _inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext) -> Engine:
+def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext) -> Engine:
     import torch
 
     settings = _settings(options, context)
@@ -137,9 +144,20 @@ def _build(module: "nn.Module", _inputs: "Mapping[str, Tensor]", options: Option
     copying = captured and context.device == "cuda"
     # The step that `replay` marks is the process's: it frees the outputs of all graphs that inductor captured in it
     # (torch/_inductor/cudagraph_trees.py, CUDAGraphTreeManager.try_end_curr_execution).
-    return CompiledEngine(
+    engine = CompiledEngine(
         call, compiler.log, compiler.prove, tracer, options.freezing, copying, rebinding=not copying, one_pool=copying
     )
+    if context.sizes:
+        with separate_sizes():
+            engine.bind(marked(inputs, context.sizes))()
+    return engine
+
+
+def _one_size_only(options: Options) -> str | None:
+    """Why engines with these options take one size alone; None: they take a range."""
+    if options.mode != "default":
+        return f"mode={options.mode} tunes or captures for one size; use mode=default, or leave out --sizes"
+    return None
 
 
 BACKEND = Backend(
@@ -157,7 +175,9 @@ BACKEND = Backend(
         DefaultOptions(Options(mode="reduce-overhead", tuned=True), devices=("cuda",), suite="full"),
         DefaultOptions(Options(mode="max-autotune", freezing=True), devices=("cpu",), suite="full"),
     ),
-    capability=Capability(requires=(TORCH,), missing=missing_compiler, unsupported=_unsupported),
+    capability=Capability(
+        requires=(TORCH,), missing=missing_compiler, unsupported=_unsupported, unsupported_sizes=_one_size_only
+    ),
     evidence=Evidence(
         checks="dynamo captured one graph without a graph break, and inductor compiled it",
         uses_inductor=True,

@@ -9,7 +9,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from bakeoff.backends.backend import Backend, BuildContext, Capability, DefaultOptions, Evidence, Footprint, Prepared
+from bakeoff.backends.backend import (
+    Backend,
+    BuildContext,
+    Capability,
+    DefaultOptions,
+    Evidence,
+    Footprint,
+    Prepared,
+    any_size,
+)
 from bakeoff.backends.graphs import TORCH
 from bakeoff.backends.quantization import LEAST_ELEMENTS, TORCHAO, negative_least, quantise_linear, quiet
 from bakeoff.backends.torch_internals import int8_product
@@ -127,7 +136,9 @@ BACKEND = Backend(
         DefaultOptions(Options(), dtypes=("bf16",), then="aoti", suite="full"),
         DefaultOptions(Options(kind="weight-only"), dtypes=("bf16",), then="inductor", suite="full"),
     ),
-    capability=Capability(requires=(TORCH, TORCHAO), dtypes=("fp32", "bf16"), unsupported=_unsupported),
+    capability=Capability(
+        requires=(TORCH, TORCHAO), dtypes=("fp32", "bf16"), unsupported=_unsupported, unsupported_sizes=any_size
+    ),
     evidence=Evidence(
         checks="torchao replaced the weights of at least one layer, and the weights take fewer bytes than before",
         quantises=_quantises,

@@ -16,7 +16,7 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,7 +34,9 @@ from bakeoff.backends.backend import (
     Proof,
     Requirement,
     Unsupported,
+    any_size,
 )
+from bakeoff.backends.dynamic import Shape, output_shapes
 from bakeoff.backends.format import ArtifactFormat, BadArtifact, HostRequirement, Opening, Run, WriteRequest, Written
 from bakeoff.backends.graphs import (
     INSTALL,
@@ -47,9 +49,11 @@ from bakeoff.backends.graphs import (
 )
 from bakeoff.backends.port import NOTHING_CARRIED, Port, bound_port
 from bakeoff.backends.tracing import TRACED_CALLS, Kernel, Trace
+from bakeoff.models.component import DynamicAxis
 
 if TYPE_CHECKING:
     import openvino
+    import torch
     from torch import Tensor, nn
 
 _HINTS = {"fp32": "f32", "bf16": "bf16", "fp16": "f16"}
@@ -99,12 +103,15 @@ class _Compiled(Engine):
     traced: bool
     weights: "tuple[Tensor, ...]"
     """The weights whose memory the model may read."""
+    sizes: tuple[DynamicAxis, ...] = ()
+    shapes: "Callable[[Sequence[Tensor]], tuple[Shape, ...]] | None" = None
+    """Inputs to the shapes of the outputs, where these differ from call to call."""
     requests: "list[openvino.InferRequest]" = field(default_factory=list)
     """The request of each call, in traced builds only: node times are means over all calls so far."""
 
     def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
-        check_layouts(self.layouts, inputs)
-        return self._bind(inputs, self._results())
+        check_layouts(self.layouts, inputs, self.sizes)
+        return self._bind(inputs, self._results(inputs))
 
     def port(
         self,
@@ -114,14 +121,15 @@ class _Compiled(Engine):
         shared: bool = False,
     ) -> Port:
         """As Engine.port; with carried outputs, two bindings over swapped memory (`bound_port`)."""
-        check_layouts(self.layouts, inputs)
-        return bound_port(inputs, self._results(), self._bind, outputs, carried, shared)
+        check_layouts(self.layouts, inputs, self.sizes)
+        return bound_port(inputs, self._results(inputs), self._bind, outputs, carried, shared)
 
-    def _results(self) -> "tuple[Tensor, ...]":
+    def _results(self, inputs: "Mapping[str, Tensor]") -> "tuple[Tensor, ...]":
         """New memory for the outputs."""
         import torch
 
-        return tuple(torch.empty(shape, dtype=dtype) for shape, dtype in self.outputs)
+        shapes = [shape for shape, _ in self.outputs] if self.shapes is None else self.shapes(tuple(inputs.values()))
+        return tuple(torch.empty(shape, dtype=dtype) for shape, (_, dtype) in zip(shapes, self.outputs, strict=True))
 
     def _bind(self, inputs: "Mapping[str, Tensor]", memory: "Sequence[Tensor]") -> Call:
         """A call that reads the inputs, and writes the outputs into `memory`."""
@@ -197,27 +205,34 @@ def _shared(tensor: "Tensor") -> "openvino.Tensor":
 
 
 def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext) -> Engine:
-    model, weights = _convert(module, inputs)
+    sizes = context.sizes
+    model, program = _convert(module, inputs, sizes)
     compiled = _compile(model, options, context.dtype, context.threads, context.trace)
-    outputs = _output_types(compiled)
-    proof = _prove(compiled, model, context.dtype)
-    return _Compiled(compiled, input_layouts(inputs), outputs, _pass_through(model), proof, context.trace, weights)
+    return _Compiled(
+        compiled,
+        input_layouts(inputs, sizes),
+        _output_types(compiled),
+        _pass_through(model),
+        _prove(compiled, model, context.dtype),
+        context.trace,
+        _read_in_place(program),
+        sizes,
+        output_shapes(program) if sizes else None,
+    )
 
 
-def _convert(module: "nn.Module", inputs: "Mapping[str, Tensor]") -> "tuple[openvino.Model, tuple[Tensor, ...]]":
-    """Convert the module with static shapes; returns the model, and the weights that must live as long as it is used.
+def _convert(
+    module: "nn.Module", inputs: "Mapping[str, Tensor]", sizes: Sequence[DynamicAxis] = ()
+) -> "tuple[openvino.Model, torch.export.ExportedProgram]":
+    """Convert the module with static shapes, but for axes in `sizes`; returns the model and the program it is of.
 
-    A constant in bf16 points to the tensor's memory and does not keep it (openvino 2026.4,
-    frontend/pytorch/utils.py, torch_tensor_to_ov_const); in other dtypes it keeps what it reads. Raises Unsupported
-    with the names of operators OpenVINO lacks.
+    Raises Unsupported with the names of operators OpenVINO lacks.
     """
-    import torch
-
     with _without_telemetry():
         import openvino
 
     check_not_quantised(module, "OpenVINO", "use int8+inductor")
-    program = export(module, inputs)
+    program = export(module, inputs, sizes)
     try:
         with _without_telemetry():
             model = openvino.convert_model(program)
@@ -225,8 +240,22 @@ def _convert(module: "nn.Module", inputs: "Mapping[str, Tensor]") -> "tuple[open
         raise Unsupported(
             f"OpenVINO cannot convert {unconverted_operators(str(error))}; use another backend, such as inductor"
         ) from error
-    model.reshape({index: list(tensor.shape) for index, tensor in enumerate(inputs.values())})
-    return model, tuple(tensor for tensor in tensors_of(program).values() if tensor.dtype == torch.bfloat16)
+    shapes = {name: [openvino.Dimension(size) for size in tensor.shape] for name, tensor in inputs.items()}
+    for one in sizes:
+        shapes[one.input][one.axis] = openvino.Dimension(one.min, one.max)
+    model.reshape({index: openvino.PartialShape(shape) for index, shape in enumerate(shapes.values())})
+    return model, program
+
+
+def _read_in_place(program: "torch.export.ExportedProgram") -> "tuple[Tensor, ...]":
+    """The weights that must live as long as the model is used.
+
+    A constant in bf16 points to the tensor's memory and does not keep it (openvino 2026.4,
+    frontend/pytorch/utils.py, torch_tensor_to_ov_const); in other dtypes it keeps what it reads.
+    """
+    import torch
+
+    return tuple(tensor for tensor in tensors_of(program).values() if tensor.dtype == torch.bfloat16)
 
 
 def _compile(
@@ -258,7 +287,7 @@ def _pass_through(model: "openvino.Model") -> tuple[tuple[int, int], ...]:
 
 
 def _output_types(compiled: "openvino.CompiledModel") -> tuple[tuple[tuple[int, ...], Any], ...]:
-    """Shape and dtype of each output."""
+    """Shape and dtype of each output; () for a shape that differs from call to call."""
     import torch
 
     types = {
@@ -272,7 +301,10 @@ def _output_types(compiled: "openvino.CompiledModel") -> tuple[tuple[tuple[int, 
         "u8": torch.uint8,
         "boolean": torch.bool,
     }
-    return tuple((tuple(port.shape), types[port.element_type.get_type_name()]) for port in compiled.outputs)
+    return tuple(
+        (() if port.partial_shape.is_dynamic else tuple(port.shape), types[port.element_type.get_type_name()])
+        for port in compiled.outputs
+    )
 
 
 def unconverted_operators(report: str) -> str:
@@ -328,7 +360,7 @@ def _prove(compiled: "openvino.CompiledModel", model: "openvino.Model", dtype: s
 
 
 def _write(request: WriteRequest) -> Written:
-    model, _weights = _convert(request.module, request.inputs)
+    model, _program = _convert(request.module, request.inputs)
     import openvino
 
     path = request.folder / f"{request.name}.xml"
@@ -422,6 +454,7 @@ BACKEND = Backend(
         devices=("cpu",),
         dtypes=("fp32", "bf16", "fp16"),
         unsupported=_unsupported,
+        unsupported_sizes=any_size,
         own_attention=True,
     ),
     evidence=Evidence(

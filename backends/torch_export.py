@@ -21,6 +21,7 @@ from bakeoff.backends.backend import (
     Footprint,
     NoOptions,
     Proof,
+    any_size,
 )
 from bakeoff.backends.format import ArtifactFormat, HostRequirement, Opening, Run, WriteRequest, Written
 from bakeoff.backends.graphs import (
@@ -34,6 +35,7 @@ from bakeoff.backends.graphs import (
 )
 from bakeoff.backends.port import NOTHING_CARRIED, Port, ReplacingPort, port_buffers
 from bakeoff.backends.pt2_files import check_program
+from bakeoff.models.component import DynamicAxis
 
 if TYPE_CHECKING:
     import torch
@@ -47,9 +49,10 @@ class _Loaded(Engine):
     run: Run
     layouts: Mapping[str, str]
     proof: Proof
+    sizes: tuple[DynamicAxis, ...] = ()
 
     def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
-        check_layouts(self.layouts, inputs)
+        check_layouts(self.layouts, inputs, self.sizes)
         return self._bind(inputs)
 
     def port(
@@ -60,7 +63,7 @@ class _Loaded(Engine):
         shared: bool = False,
     ) -> Port:
         """As Engine.port; layouts are checked once, because the port keeps them."""
-        check_layouts(self.layouts, inputs)
+        check_layouts(self.layouts, inputs, self.sizes)
         return ReplacingPort(port_buffers(inputs, shared), self._bind, outputs, carried, shared)
 
     def rebinds(self) -> bool:
@@ -74,11 +77,13 @@ class _Loaded(Engine):
         return self.proof
 
 
-def _save(module: "nn.Module", inputs: "Mapping[str, Tensor]", path: Path) -> "torch.export.ExportedProgram":
+def _save(
+    module: "nn.Module", inputs: "Mapping[str, Tensor]", path: Path, sizes: Sequence[DynamicAxis] = ()
+) -> "torch.export.ExportedProgram":
     import torch
 
     check_not_quantised(module, "torch.export.save", "it would pickle them; use int8+aoti")
-    program = export(module, inputs)
+    program = export(module, inputs, sizes)
     program.example_inputs = None  # torch.export.save would pickle them, with all caches
     torch.export.save(program, path)
     return program
@@ -86,7 +91,7 @@ def _save(module: "nn.Module", inputs: "Mapping[str, Tensor]", path: Path) -> "t
 
 def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", _options: NoOptions, context: BuildContext) -> Engine:
     path = context.work_dir / "program.pt2"
-    program = _save(module, inputs, path)
+    program = _save(module, inputs, path, context.sizes)
     proof = Proof(
         graphs=1,
         graph_breaks=0,
@@ -94,7 +99,7 @@ def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", _options: NoOpti
         graph_hash=graph_hash([program.graph]),
         artifact_bytes=path.stat().st_size,
     )
-    return _Loaded(_open(path), input_layouts(inputs), proof)
+    return _Loaded(_open(path), input_layouts(inputs, context.sizes), proof, context.sizes)
 
 
 def _open(path: Path) -> Run:
@@ -128,7 +133,7 @@ BACKEND = Backend(
     summary="torch.export: one graph of ATen operators, saved and loaded back; not compiled",
     build=_build,
     defaults=(DefaultOptions(NoOptions(), suite="full", dtypes=("bf16",)),),
-    capability=Capability(requires=(TORCH,)),
+    capability=Capability(requires=(TORCH,), unsupported_sizes=any_size),
     evidence=Evidence(runs_eagerly=True),
     footprint=Footprint(keeps_module_weights=False, weight_copies=2.0),
     artifact=ArtifactFormat(

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from torch import Tensor, fx, nn
     from torch.autograd.profiler import profile
 
+    from bakeoff.models.component import DynamicAxis
+
 INDUCTOR_CALL = "## Call CompiledFxGraph"
 """Prefix of the profiler event around each call of a graph that inductor compiled (torch/_inductor/output_code.py)."""
 INDUCTOR_KERNELS = ("cpp_", "graph_", "triton_", "kernel_")
@@ -126,6 +128,29 @@ def recompile_reasons(compile_ids: Collection[str]) -> tuple[str, ...]:
     newest = {entry.compile_id: entry for entry in get_compilation_metrics() if entry.graph_op_count}
     found = (newest[number].recompile_reason for number in compile_ids if number in newest)
     return tuple(reason for reason in found if reason)
+
+
+@contextmanager
+def separate_sizes() -> Iterator[None]:
+    """Within it, dynamo gives axes of one size a symbol each, so that their sizes may differ later."""
+    from torch.fx.experimental import _config
+
+    with _config.patch(use_duck_shape=False):  # type: ignore[attr-defined]  # installed at run time
+        yield
+
+
+def marked(inputs: "Mapping[str, Tensor]", sizes: "Iterable[DynamicAxis]") -> "dict[str, Tensor]":
+    """Copies of the inputs that tell dynamo which axes have a range of sizes; the inputs themselves stay as they are.
+
+    torch specialises on a size of one all the same, and compiles a graph of its own for it
+    (torch/fx/experimental/symbolic_shapes.py, specialize_zero_one).
+    """
+    import torch._dynamo
+
+    found = {name: tensor.clone() for name, tensor in inputs.items()}
+    for one in sizes:
+        torch._dynamo.mark_dynamic(found[one.input], one.axis, min=one.min, max=one.max)
+    return found
 
 
 def compile_with_inductor(graph: "fx.GraphModule", inputs: "list[Tensor]", settings: Mapping[str, Any]) -> Any:

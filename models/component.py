@@ -5,7 +5,7 @@ modules and is imported in workers only.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from importlib import import_module
 from math import prod
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -38,7 +38,7 @@ So `mxfp8` has the budget of `fp8`, and `nvfp4` one that is 5 dB lower."""
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """One named input or output of a workload; shapes are static."""
+    """One named input or output of a workload."""
 
     name: str
     shape: tuple[int, ...]
@@ -82,6 +82,33 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
+class DynamicAxis:
+    """An axis of an input that has several sizes in the calls of one engine, and its range."""
+
+    input: str
+    axis: int
+    name: str
+    """Of its dimension: axes of one dimension always have the same size."""
+    min: int
+    usual: int
+    """That of the workload's own inputs."""
+    max: int
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Other shapes that a workload's engine is judged and timed at."""
+
+    name: str
+    """As tables print it: `x.0=8`."""
+    seen: bool
+    """It is among the sizes that were asked for. An engine that was made for those alone fails at another one."""
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    work: Work
+
+
+@dataclass(frozen=True, slots=True)
 class Workload:
     """One way to call a component: inputs and outputs with fixed shapes, in the order of `forward`, and their work."""
 
@@ -94,6 +121,16 @@ class Workload:
     """Video frames that a call delivers. For audio: the video frames whose samples a stream keeps of the call."""
     calls_per_frame: int | None = 1
     """Calls of this cost that one frame needs (denoising steps and the context pass). None: fps is not defined."""
+    axes: tuple[DynamicAxis, ...] = ()
+    """Axes whose size may differ from call to call; (): shapes are static."""
+    usual: str = ""
+    """The size of `inputs` as tables print it, where there are `axes`."""
+    sizes: tuple[Size, ...] = ()
+    """The other sizes, where there are `axes`."""
+
+    def at(self, size: Size) -> "Workload":
+        """The workload with the shapes of one of its sizes, and no others."""
+        return replace(self, inputs=size.inputs, outputs=size.outputs, work=size.work, axes=(), usual="", sizes=())
 
     def minimum_bytes(self, weight_bytes: float, element_bytes: float) -> int:
         """Least memory traffic of a call: weights, inputs and outputs, each moved once.

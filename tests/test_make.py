@@ -187,6 +187,12 @@ def test_a_sweep_takes_a_deadline(plain: Checkout) -> None:
     assert "--deadline" not in plain.make("-n", "sweep").stdout
 
 
+def test_a_sweep_takes_sizes(plain: Checkout) -> None:
+    asked = ("sweep", "MODEL=mine.py:model", "SIZES=x.0=1,4,8 y.1=2,3")
+    assert "--sizes 'x.0=1,4,8 y.1=2,3'" in plain.make("-n", *asked).stdout
+    assert "--sizes" not in plain.make("-n", "sweep").stdout
+
+
 def test_a_pipeline_takes_mixes_and_has_a_model_of_its_own(plain: Checkout) -> None:
     asked = ("MODEL=matrix", "UNITS=20", "MIX=best wm=inductor[freezing]/bf16,image=eager/fp32", "OPTIONS=steps=3")
     command = " ".join(plain.make("-n", "pipeline", *asked, "RESUME=1").stdout.split())

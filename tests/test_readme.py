@@ -16,7 +16,15 @@ from bakeoff.report.markdown import files, readme
 
 ROOT = Path(__file__).parent.parent
 RUNS = ROOT / "runs"
-PAGES = ("README.md", "CONTRIBUTING.md", "docs/sessions.md", "docs/apply.md")
+PAGES = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "docs/sessions.md",
+    "docs/apply.md",
+    "docs/sizes.md",
+    "docs/bring.md",
+    "docs/inspect.md",
+)
 
 
 def _code(page: str) -> list[str]:

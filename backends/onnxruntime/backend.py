@@ -68,6 +68,14 @@ def _unsupported(options: Options, device: str, dtype: str) -> str | None:
     return None
 
 
+def _one_size_only(options: Options) -> str | None:
+    if options.cuda_graph:
+        return "cuda_graph captures one size; leave it or --sizes out"
+    if options.provider == "tensorrt":
+        return "the TensorRT provider builds an engine for each size that it meets; use tensorrt or leave out --sizes"
+    return None
+
+
 def _quantises(options: Options) -> Quantisation:
     return "dynamic" if options.int8 else ""
 
@@ -79,8 +87,11 @@ def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options
     proof = _prove(made)
     if options.int8 and not proof.quantised:
         raise Unsupported("no MatMul of the graph has constant weights to quantise; for convolutions use int8-static")
-    outputs = outputs_of(session)
-    return Session(made.opened, names, input_layouts(inputs), outputs, made.provider, proof, options.cuda_graph)
+    outputs, layouts = outputs_of(session), input_layouts(inputs, context.sizes)
+    captured = options.cuda_graph
+    return Session(
+        made.opened, names, layouts, outputs, made.provider, proof, captured, sizes=context.sizes, shapes=made.shapes
+    )
 
 
 def _prove(made: ExportedModel) -> Proof:
@@ -148,6 +159,7 @@ BACKEND = Backend(
         dtypes=("fp32", "tf32", "fp16", "bf16"),
         missing=_missing,
         unsupported=_unsupported,
+        unsupported_sizes=_one_size_only,
         own_attention=True,
     ),
     evidence=Evidence(

@@ -2,13 +2,14 @@
 
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bakeoff.backends.artifact_cache import load_or_build
 from bakeoff.backends.backend import BuildContext, Unavailable, Unsupported
+from bakeoff.backends.dynamic import Shape, output_shapes
 from bakeoff.backends.graphs import check_not_quantised, export, graph_hash, program_key
 from bakeoff.backends.onnxruntime.options import INSTALL, Options, provider_of
 from bakeoff.backends.onnxruntime.session import Opened, load_errors, open_session, preload
@@ -31,6 +32,8 @@ class ExportedModel:
     provider: str
     graph: str
     cached: bool
+    shapes: "Callable[[Sequence[Tensor]], tuple[Shape, ...]] | None" = None
+    """Inputs to the shapes of the outputs, where these differ from call to call."""
 
 
 def export_model(
@@ -48,11 +51,11 @@ def export_model(
     if provider not in onnxruntime.get_available_providers():
         raise Unavailable(f"the installed onnxruntime {onnxruntime.__version__} has no {provider}; {INSTALL}")
     check_not_quantised(module, "torch.onnx", "use onnxruntime[int8]")
-    program = export(module, inputs)
+    program = export(module, inputs, context.sizes)
     hashed = graph_hash([program.graph])
     opset = _OPSET_BF16 if context.dtype == "bf16" else _OPSET
     with context.untimed():
-        key = program_key(program, hashed, options.int8, opset)
+        key = program_key(program, hashed, options.int8, opset, *context.sizes)
     folder = context.cache_dir / f"onnx-{key}"
     profile = context.work_dir / "profile" if context.trace else None
     stored = load_or_build(
@@ -64,7 +67,8 @@ def export_model(
         context.work_dir / "onnx",
         load_errors(),
     )
-    return ExportedModel(folder / _MODEL, stored.loaded, provider, hashed, stored.from_cache)
+    shapes = output_shapes(program) if context.sizes else None
+    return ExportedModel(folder / _MODEL, stored.loaded, provider, hashed, stored.from_cache, shapes)
 
 
 def _convert(

@@ -3,12 +3,13 @@
 import contextlib
 import importlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bakeoff.backends.backend import Call, Engine, Proof, Unavailable
+from bakeoff.backends.dynamic import Shape
 from bakeoff.backends.graphs import check_layouts
 from bakeoff.backends.onnxruntime.binding import bind_tensors, new_results, run_settings, runner
 from bakeoff.backends.onnxruntime.kernels import check_bf16_kernels, refusal
@@ -18,6 +19,7 @@ from bakeoff.backends.onnxruntime.placement import RECORDED
 from bakeoff.backends.onnxruntime.profile import read_profile, read_providers
 from bakeoff.backends.port import NOTHING_CARRIED, Port, bound_port
 from bakeoff.backends.tracing import TRACED_CALLS, Trace, trace_operators
+from bakeoff.models.component import DynamicAxis
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -54,9 +56,12 @@ class Session(Engine):
     proof: Proof
     captured: bool
     bound: int = 0
+    sizes: tuple[DynamicAxis, ...] = ()
+    shapes: "Callable[[Sequence[Tensor]], tuple[Shape, ...]] | None" = None
+    """Inputs to the shapes of the outputs, where these differ from call to call."""
 
     def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
-        check_layouts(self.layouts, inputs)
+        check_layouts(self.layouts, inputs, self.sizes)
         return self._bind(inputs, self._results(inputs))
 
     def port(
@@ -67,11 +72,16 @@ class Session(Engine):
         shared: bool = False,
     ) -> Port:
         """As Engine.port; with carried outputs, two bindings over swapped memory, each captured for itself."""
-        check_layouts(self.layouts, inputs)
+        check_layouts(self.layouts, inputs, self.sizes)
         return bound_port(inputs, self._results(inputs), self._bind, outputs, carried, shared)
 
     def _results(self, inputs: "Mapping[str, Tensor]") -> "tuple[Tensor, ...]":
-        return new_results(self.outputs, next(iter(inputs.values())).device)
+        tensors = tuple(inputs.values())
+        outputs = self.outputs
+        if self.shapes is not None:
+            given = zip(outputs, self.shapes(tensors), strict=True)
+            outputs = tuple((name, shape, dtype) for (name, _, dtype), shape in given)
+        return new_results(outputs, tensors[0].device)
 
     def _bind(self, inputs: "Mapping[str, Tensor]", results: "Sequence[Tensor]") -> Call:
         """A call that reads the inputs, and writes the outputs into `results`."""

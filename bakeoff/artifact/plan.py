@@ -25,7 +25,11 @@ def plan_export(request: Request) -> Plan:
         known = ", ".join(name for name in backend_names() if resolve_backend(name).artifact is not None)
         text = f"{main.variant.backends[-1].name} has no artifact format; backends that have one: {known}"
         raise BakeoffError(text, "not-exportable")
-    stream = plan.component.stream(plan.component.preset(main.variant.preset).config, main.variant.workload)
+    config = plan.component.preset(main.variant.preset).config
+    if plan.component.workload(config, main.variant.workload, main.subject.batch).axes:
+        text = f"{main.variant}: an artifact has one size of each input; sweep without --sizes, and export that"
+        raise BakeoffError(text, "not-exportable")
+    stream = plan.component.stream(config, main.variant.workload)
     others = tuple(name for name in (stream.workloads if stream else ()) if name != main.variant.workload)
     whole = make_plan(replace(request, workloads=(main.variant.workload, *others)))
     chosen = tuple(row for row in whole.rows if _built_alike(row, main))

@@ -6,8 +6,9 @@ from bakeoff.bring.source import is_brought, read_source
 from bakeoff.machine import host, paths
 from bakeoff.machine.files import digest
 from bakeoff.machine.locks import entry_lock
-from bakeoff.models.brought.about import ABOUT, SCHEMA, Source, read_about
+from bakeoff.models.brought.about import ABOUT, SCHEMA, read_about
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.sizes import AskedSizes
 from bakeoff.process.environment import user_code_path, worker_environment
 from bakeoff.process.jobs import DescribeJob, DescribeResult
 from bakeoff.process.supervisor import Deadlines, Launch, run_job
@@ -17,21 +18,26 @@ _DEADLINE_S = 1200.0
 """For weights that are loaded from a slow disk, and some eager calls."""
 
 
-def bring(reference: str, seed: int, threads: int, progress: Progress) -> str:
+def bring(reference: str, seed: int, threads: int, progress: Progress, sizes: AskedSizes = ()) -> str:
     """The reference that names a brought model to everything else; any other reference as it is.
 
     A description that is in the cache is taken where the code, the libraries and the seed are the same; workers check
-    the weights. Raises BakeoffError where the model cannot be described; the message says why.
+    the weights. With `sizes`, its workloads have those. Raises BakeoffError where the model cannot be described, or the
+    reference is none of a brought model and sizes are asked for; the message says why.
     """
     if not is_brought(reference):
+        if sizes:
+            text = f"--sizes: {reference} has fixed shapes; sizes are for models of yours, as in mine.py:model"
+            raise BakeoffError(text, "bad-option")
         return reference
     source, name, preset = read_source(reference)
-    key = digest([source, name, preset, seed, host.read_versions(), SCHEMA])
+    key = digest([source, name, preset, seed, host.read_versions(), SCHEMA, *([sizes] if sizes else [])])
     cache = paths.ensure_writable(paths.cache_folder(), "caches")
     folder = cache / "brought" / f"{name}-{preset}-{key}"
     with entry_lock(cache, folder, f"description of {name}", progress.say):
         if not (folder / ABOUT).is_file():
-            _describe(source, name, preset, seed, threads, folder, progress)
+            threads = threads or host.usable_cores()
+            _describe(DescribeJob(source, name, preset, seed, threads, str(folder), sizes), progress)
     paths.mark_used(folder)
     for note in read_about(folder).notes:
         progress.say(f"{name}: {note}.")
@@ -44,18 +50,16 @@ def first_program(folder: str) -> str:
     return f"{about.name}:{about.preset}.{about.sets[0].name}"
 
 
-def _describe(
-    source: Source, name: str, preset: str, seed: int, threads: int, folder: Path, progress: Progress
-) -> None:
-    threads = threads or host.usable_cores()
+def _describe(job: DescribeJob, progress: Progress) -> None:
+    folder = Path(job.folder)
     log = folder.parents[1] / "logs" / f"describe-{folder.name}.log"
-    progress.start(0, 0, f"describing {name}")
-    launch = Launch(worker_environment(threads, user_code_path()), Deadlines(_DEADLINE_S), log, progress.event)
-    outcome = run_job(DescribeJob(source, name, preset, seed, threads, str(folder)), DescribeResult, launch)
+    progress.start(0, 0, f"describing {job.name}")
+    launch = Launch(worker_environment(job.threads, user_code_path()), Deadlines(_DEADLINE_S), log, progress.event)
+    outcome = run_job(job, DescribeResult, launch)
     if outcome.kind == "result":
         progress.finish("ok", f"{outcome.wall_s:.1f} s")
         return
     progress.finish(outcome.kind, "")
     if outcome.kind == "refused":
         raise BakeoffError(outcome.reason, outcome.code)
-    raise BakeoffError(f"{name} cannot be described: {outcome.reason}; its output is in {log}", "worker-failed")
+    raise BakeoffError(f"{job.name} cannot be described: {outcome.reason}; its output is in {log}", "worker-failed")

@@ -52,6 +52,10 @@ def sweep(
     deadline: Annotated[
         float | None, typer.Option(help="Seconds a build may take (default: 600; 1200 for a GiB of weights and more).")
     ] = None,
+    sizes: Annotated[
+        list[str] | None,
+        typer.Option(help="Of a model of yours: x.0=1,4,8 builds engines for a range of sizes; or: recorded."),
+    ] = None,
     monitor: Monitor = False,
     final: Annotated[bool, typer.Option(help="Measure the two best rows against each other at the end.")] = True,
     runs: Runs = None,
@@ -69,6 +73,7 @@ def sweep(
     from bakeoff.bring.bring import bring
     from bakeoff.cli.pages import update_pages, update_plots
     from bakeoff.machine import paths
+    from bakeoff.models.sizes import parse_sizes
     from bakeoff.plan.dry_run import estimate
     from bakeoff.plan.plan import make_plan
     from bakeoff.plan.request import FINAL_S, Request, with_deadline
@@ -88,7 +93,7 @@ def sweep(
     if ":" in component or any(":" in name for name in backends or []):
         sys.path.insert(0, str(Path.cwd()))
     with TerminalProgress(Console(stderr=True)) as progress:
-        component = bring(component, seed, threads, progress)
+        component = bring(component, seed, threads, progress, parse_sizes(sizes or []))
     request = Request(
         component=component,
         presets=names("--preset", preset),

@@ -103,4 +103,5 @@ def _reference_bytes(plan: Plan, row: Row, seen: set[Path]) -> int:
     seen.add(folder)
     config = plan.component.preset(row.subject.preset).config
     workload = plan.component.workload(config, row.subject.workload, row.subject.batch)
-    return sum(spec.elements for spec in workload.outputs) * 8 * 4
+    other = sum(spec.elements for size in workload.sizes for spec in size.outputs)
+    return sum(spec.elements for spec in workload.outputs) * 8 * 4 + other * 8 * 2

@@ -45,5 +45,5 @@ def programs_bytes(
     shared = all(backend.footprint.keeps_module_weights for backend in backends)
     kept = (copies - 1 if shared else copies) * (len(workloads) - 1)
     drawn = 0 if element_bytes(dtype) == _DRAWN_BYTES else component.parameters(config) * _DRAWN_BYTES
-    io_elements = sum(workload.work.io_elements for workload in workloads)
+    io_elements = sum(max([one.work.io_elements, *(size.work.io_elements for size in one.sizes)]) for one in workloads)
     return round(drawn + weights * (copies + kept) + io_elements * 4 * _SETS)

@@ -34,7 +34,7 @@ class Plan:
 def make_plan(request: Request) -> Plan:
     """Resolve a request. Raises BakeoffError for any name, size or combination of them that does not exist."""
     preset = request.presets[0] if len(request.presets) == 1 else ""
-    request = replace(request, component=brought_reference(request.component, preset))
+    request = replace(request, component=brought_reference(request.component, preset, request.workloads))
     component = resolve_component(request.component)
     request = replace(request, policy=with_enough_samples(request.policy, request.objective))
     settings = check_request(request)

@@ -138,7 +138,7 @@ def _row(target: Target, steps: tuple[Step, ...], dtype: Dtype) -> Row:
         subject=subject,
         steps=tuple(BackendStep(step.reference, dict(use.options)) for step, use in zip(steps, uses, strict=True)),
         config_id=config_id,
-        precheck=_precheck(steps, subject.device, dtype, memory),
+        precheck=_precheck(steps, subject.device, dtype, memory, sized=bool(target.workload.axes)),
         memory_bytes=memory,
         build_deadline_s=request.policy.large_build_deadline_s if large else request.policy.build_deadline_s,
         caches=any(step.backend.footprint.caches for step in steps),
@@ -176,7 +176,7 @@ def _check_composition(steps: Sequence[Step]) -> None:
         raise BakeoffError(text, "not-composable")
 
 
-def _precheck(steps: Sequence[Step], device: str, dtype: str, needed_bytes: int) -> Precheck | None:
+def _precheck(steps: Sequence[Step], device: str, dtype: str, needed_bytes: int, sized: bool) -> Precheck | None:
     for step in steps:
         missing = step.backend.unavailable(step.options, device)
         if missing is not None:
@@ -185,6 +185,10 @@ def _precheck(steps: Sequence[Step], device: str, dtype: str, needed_bytes: int)
         reason = step.backend.unsupported(step.options, device, dtype)
         if reason is not None:
             return Precheck("unsupported", reason)
+    for step in steps if sized else ():
+        reason = step.backend.capability.unsupported_sizes(step.options)
+        if reason is not None:
+            return Precheck("unsupported", f"{step.backend.name}: {reason}")
     for step in steps[:-1]:
         reason = step.backend.capability.unsupported_builder(step.options, steps[-1].backend)
         if reason is not None:

@@ -9,6 +9,7 @@ from bakeoff.machine.floors import Ceiling
 from bakeoff.models.brought.about import Source
 from bakeoff.models.component import Quantisation, Stream
 from bakeoff.models.errors import ErrorCode
+from bakeoff.models.sizes import AskedSizes
 from bakeoff.models.types import Device, Dtype
 from bakeoff.record.policy import Policy
 from bakeoff.record.schema import TraceRecord
@@ -53,6 +54,7 @@ class DescribeJob:
     seed: int
     threads: int
     folder: str
+    sizes: AskedSizes = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,10 @@ FindingCode = Literal[
     "proof.incomplete",  # the certificate lacks a fact
     "rebuild",  # no traced build, and so no warm build time
     "recompiles",  # something was compiled in the timed window
+    "size-padded",  # at a smaller size the engine takes as long as at the largest one
+    "size-recompiled",  # the engine was compiled again for a size within its range
+    "size-refused",  # the engine raised at a size within its range
+    "size-wrong",  # outputs failed parity at a size within the engine's range
     "settings",  # global torch settings that the backend left changed
     "slow-conv",  # a convolution kernel that is known to be slow
     "threads",  # more cores were busy than threads allowed
@@ -347,6 +351,41 @@ class InputCopy:
         return median(self.samples_ns) / 1e6 if self.samples_ns else None
 
 
+SizeStatus = Literal["ok", "parity_failed", "refused", "recompiled", "padded"]
+"""`refused`: the engine raised. `recompiled`: it was compiled again for this size. `padded`: it takes as long as at the
+largest size, where eager takes at most half as long."""
+
+
+@dataclass(frozen=True)
+class SizeResult:
+    """One size of an engine that was built for a range of them."""
+
+    name: str
+    """As in `x.0=8`."""
+    which: Literal["usual", "seen", "unseen"]
+    """The row's other figures are those of the usual size. An unseen one was not asked for, and lies in the range."""
+    inputs: dict[str, tuple[int, ...]]
+    """Shape of each input."""
+    status: SizeStatus
+    reason: str = ""
+    samples_ns: Samples = field(default_factory=Samples)
+    """Of the latency clock; empty for the usual size, whose samples are the row's own, and where it was refused."""
+    first_call_ns: int = 0
+    """Of the first call at this size, compilation included; 0 for the usual one."""
+    compilations: int = 0
+    """Compilations or captures from binding the size to the end of its samples."""
+    rel_l2: float | None = None
+    """Of the output that is nearest to its limit, or over it the most."""
+    limit: float | None = None
+    eager_ns: int = 0
+    """Median of eager's calls in the same dtype at this size, made with the references."""
+
+    @cached_property
+    def figures(self) -> Summary | None:
+        """Statistics of the samples; None without any."""
+        return summarise_ns(self.samples_ns) if self.samples_ns else None
+
+
 @dataclass(frozen=True, slots=True)
 class Measurement:
     """A worker's report on one variant; the parent makes a record from it."""
@@ -370,6 +409,8 @@ class Measurement:
     window_checks: WindowChecks | None = None
     input_copy: InputCopy | None = None
     """None for engines that replay no captured graph, and in records that lack it."""
+    sizes: tuple[SizeResult, ...] = ()
+    """By size, from the smallest; () where shapes are static."""
 
 
 @dataclass(frozen=True, slots=True)

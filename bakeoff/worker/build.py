@@ -19,7 +19,7 @@ from bakeoff.variant import options_of
 from bakeoff.worker.checks import memory
 from bakeoff.worker.checks.quantisation import check_quantisation, layer_bytes
 from bakeoff.worker.failures import StageError, status_of
-from bakeoff.worker.subject import LoadedSubject, drawn_inputs, synchronise
+from bakeoff.worker.subject import LoadedSubject, cast_inputs, drawn_inputs, synchronise
 
 _Steps = Sequence[tuple[Backend, Mapping[str, Any]]]
 
@@ -62,9 +62,10 @@ def build_engine(
     memory.reset_host_peak()
     started = time.monotonic()
     try:
-        prepared = prepare(steps[:-1], loaded.module, sets[0], context)
+        example = _example(job, loaded, sets)
+        prepared = prepare(steps[:-1], loaded.module, example, context)
         after_bytes = layer_bytes(prepared.module)
-        engine = _build_last(*steps[-1], prepared.module, sets[0], context)
+        engine = _build_last(*steps[-1], prepared.module, example, context)
         calls = tuple(engine.bind(inputs) for inputs in sets)
         calls[0]()
         synchronise(job.subject.device)
@@ -87,6 +88,16 @@ def build_engine(
     return BuiltEngine(
         engine, calls, cost, prepared, after_bytes[""], fallback, steps[-1][0].evidence.runs_eagerly, uses_inductor
     )
+
+
+def _example(job: MeasureJob, loaded: LoadedSubject, sets: Sequence[Mapping[str, Tensor]]) -> Mapping[str, Tensor]:
+    """The inputs to build with: the first set, or where an axis with several sizes has the size 1 in it, those of the
+    largest size. torch specialises graphs on a size of 1."""
+    if all(axis.usual > 1 for axis in loaded.workload.axes):
+        return sets[0]
+    elements = [sum(spec.elements for spec in size.inputs) for size in loaded.workload.sizes]
+    largest = loaded.sized[elements.index(max(elements))][0]
+    return cast_inputs(loaded.workload, largest, job.dtype, job.subject.device)
 
 
 class _Pauses:
@@ -127,6 +138,7 @@ def build_context(job: MeasureJob, loaded: LoadedSubject, trace: bool = False) -
         cache_dir=Path(job.cache_folder),
         draw=lambda seed: drawn_inputs(loaded, seed, job.dtype, job.subject.device),
         trace=trace,
+        sizes=loaded.workload.axes,
     )
 
 

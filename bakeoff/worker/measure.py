@@ -28,6 +28,7 @@ from bakeoff.worker.input_copy import measure_input_copy
 from bakeoff.worker.proof import final_proof, with_precision
 from bakeoff.worker.reference.error import Difference
 from bakeoff.worker.reporter import Report
+from bakeoff.worker.sizes import measure_sizes, size_findings, status_with_sizes
 from bakeoff.worker.status import (
     contention_text,
     core_distance_facts,
@@ -92,6 +93,7 @@ def _measure(job: MeasureJob, loaded: LoadedSubject, report: Report) -> Measurem
     with watching(job.subject.device) as watch:
         timed = _time(job, checked, watch, report)
     after = _examine(job, checked, timed, context, report)
+    sizes = measure_sizes(job, checked, timed.timing.latency.samples_ns, report)
     proof = final_proof(checked, after.ran)
     parity = checked.reference.parity([*checked.differences, *timed.differences, *after.differences])
     alarms = [
@@ -104,11 +106,13 @@ def _measure(job: MeasureJob, loaded: LoadedSubject, report: Report) -> Measurem
     proof = with_precision(job, proof, parity, checked)
     problem = f"the engine changed its input {after.changed_input}" if after.changed_input else checked.watch.problem
     status, reason = decide_status(proof.fell_back, parity, problem, alarms)
+    of_sizes = size_findings(sizes)
+    status, reason = status_with_sizes(status, reason, of_sizes)
     timing = timed.timing
     return Measurement(
         status=status,
         reason=reason,
-        findings=(*timing.findings, *alarms, *timing_remarks(timing, job), *_remarks(job, timed, parity)),
+        findings=(*timing.findings, *alarms, *of_sizes, *timing_remarks(timing, job), *_remarks(job, timed, parity)),
         build=checked.built.cost,
         proof=proof,
         parity=parity,
@@ -121,6 +125,7 @@ def _measure(job: MeasureJob, loaded: LoadedSubject, report: Report) -> Measurem
         weights=loaded.weights,
         window_checks=timed.checks.record,
         input_copy=after.input_copy,
+        sizes=sizes,
     )
 
 

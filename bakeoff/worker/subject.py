@@ -19,6 +19,8 @@ from bakeoff.worker.torch_flags import TORCH_DTYPES
 
 LARGE_STATE_BYTES = 256 << 20
 """fp32 bytes of a set of inputs above which two sets are drawn instead of four."""
+SIZED_SETS = 2
+"""Sets of inputs of each size: an engine that stores the first one's outputs is found out with the second."""
 CHANGE = 1 - 2**-4
 """Factor from a set's values to those of its changed values that differ."""
 
@@ -37,6 +39,8 @@ class LoadedSubject:
     """Sets of inputs by name; timed calls take them in turn."""
     source: "InputSource"
     """Where other inputs come from."""
+    sized: tuple[tuple[dict[str, Tensor], ...], ...] = ()
+    """For each of the workload's sizes, sets of inputs."""
 
 
 class InputSource(Protocol):
@@ -127,7 +131,11 @@ def load_subject(subject: Subject) -> LoadedSubject:
             load_checkpoint(path, module, component)
         weights = fingerprint(module)
     sets = tuple(source.judged(subject.input_seed, index) for index in range(set_count(workload)))
-    return LoadedSubject(component, config, workload, module, weights, sets, source)
+    sized = tuple(
+        tuple(network.inputs(workload.at(size)).sized(subject.input_seed, index) for index in range(SIZED_SETS))
+        for size in workload.sizes
+    )
+    return LoadedSubject(component, config, workload, module, weights, sets, source, sized)
 
 
 def build_module(build: Callable[[], nn.Module], seed: int) -> nn.Module:

@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from bakeoff.models.component import Layer, TensorSpec, Work
+from bakeoff.models.component import DynamicAxis, Layer, Size, TensorSpec, Work
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.signature import Node, Signature
 
@@ -48,6 +48,11 @@ class InputSet(msgspec.Struct, frozen=True):
     """How many calls were given or recorded."""
     held: tuple[str, ...] = ()
     """Inputs that have the given values in every set."""
+    axes: tuple[DynamicAxis, ...] = ()
+    """Axes of inputs that have several sizes; (): as given alone."""
+    usual: str = ""
+    """The given size in words."""
+    sizes: tuple[Size, ...] = ()
 
 
 class About(msgspec.Struct, frozen=True):

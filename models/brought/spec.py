@@ -48,7 +48,17 @@ def _workload(about: About, name: str, batch: int) -> Workload:
         text = f"--batch {batch}: {about.name} is a model of yours, whose batch is that of its inputs; give others"
         raise BakeoffError(text, "bad-option")
     one = about.input_set(name)
-    return Workload(name, about.summary, one.inputs, one.outputs, one.work, calls_per_frame=None)
+    return Workload(
+        name,
+        about.summary,
+        one.inputs,
+        one.outputs,
+        one.work,
+        calls_per_frame=None,
+        axes=one.axes,
+        usual=one.usual,
+        sizes=one.sizes,
+    )
 
 
 def _stream(about: About, name: str) -> Stream | None:

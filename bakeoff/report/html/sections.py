@@ -18,6 +18,7 @@ from bakeoff.report.links import Link
 from bakeoff.report.monitored import sentences
 from bakeoff.report.notes import ceilings_text, findings
 from bakeoff.report.recommendation import recommendation
+from bakeoff.report.sizes import SizeTable, by_size
 from bakeoff.report.text.proof import longest_kernels
 
 COLUMNS: Final = (
@@ -50,6 +51,8 @@ class Section:
     verdict: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
+    sizes: SizeTable | None
+    """What engines for a range of sizes do at each; None where no row has several."""
     stale: tuple[tuple[str, str, str, str, str], ...]
     """Rows that must not be compared with the others: variant, median, when it was measured, why, address."""
     problems: tuple[tuple[str, str, str], ...]
@@ -85,6 +88,7 @@ def section(
             tuple(_cell(column, record, context, link(entry)) for column in chosen)
             for entry, (record, context) in zip(table.rows, held, strict=True)
         ),
+        sizes=by_size(table.rows),
         stale=tuple(_stale(row, link(row.entry)) for row in table.stale),
         problems=tuple(
             (name_of(entry.record), entry.record.status, entry.record.measurement.reason)

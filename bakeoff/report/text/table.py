@@ -13,6 +13,7 @@ from bakeoff.report.format import minute
 from bakeoff.report.groups import name_of
 from bakeoff.report.notes import ceilings_text, findings, reasons, selftest_text
 from bakeoff.report.recommendation import recommendation
+from bakeoff.report.sizes import LEGEND, as_data, by_size
 from bakeoff.report.spread import spread_lines
 
 _COLUMNS = (
@@ -34,7 +35,9 @@ def as_rows(
     found = []
     for table in tables(rows, measured, every):
         both = (*table.rows, *(row.entry for row in table.stale))
-        found += [data(_JSON, record, context) for record, context in contexts(both, ceilings=table.ceilings)]
+        for record, context in contexts(both, ceilings=table.ceilings):
+            sizes = as_data(record)
+            found.append({**data(_JSON, record, context), **({"sizes": sizes} if sizes else {})})
     return found
 
 
@@ -65,8 +68,16 @@ def _section(table: Table, comparisons: Sequence[StoredComparison], every: Seque
     lines += [f"{name}: {status}: {reason}" for name, status, reason in reasons(rows)]
     lines += spread_lines(rows, every)
     lines += [f"note: {text}" for text in notes]
-    parts = [one_line(table.title), "", _table(held), "", *map(one_line, lines), *_stale(table.stale)]
+    parts = [one_line(table.title), "", _table(held), "", *map(one_line, lines), *_sizes(rows), *_stale(table.stale)]
     return "\n".join([*parts, one_line(recommendation(rows, comparisons))])
+
+
+def _sizes(rows: Sequence[Stored]) -> list[str]:
+    """The table by size, where rows have several."""
+    found = by_size(rows)
+    if found is None:
+        return []
+    return ["", tabulate(found.rows, found.headings, disable_numparse=True), "", LEGEND, ""]
 
 
 def _stale(rows: Sequence[StaleRow]) -> list[str]:

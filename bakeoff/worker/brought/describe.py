@@ -23,6 +23,7 @@ from bakeoff.models.weights import fingerprint, state_digest
 from bakeoff.process.jobs import DescribeJob, DescribeResult
 from bakeoff.worker.brought.load import Call, load_module, one_line, user_error
 from bakeoff.worker.brought.network import Flat, GivenInputs
+from bakeoff.worker.brought.sizes import FoundSizes, find_sizes, sizes_of
 from bakeoff.worker.brought.work import Counted, count
 from bakeoff.worker.reporter import Report
 from bakeoff.worker.subject import CHANGE, altered, cast_inputs, set_count
@@ -63,6 +64,7 @@ class _Found:
     counted: Counted
     flat: Flat
     notes: list[str] = field(default_factory=list)
+    sizes: FoundSizes | None = None
 
     @property
     def workload(self) -> Workload:
@@ -70,18 +72,19 @@ class _Found:
 
     @property
     def described(self) -> InputSet:
-        elements = sum(spec.elements for spec in self.specs + self.outputs)
-        work = Work(self.counted.flops, self.counted.weight_elements, elements, self.counted.convolution_flops)
         held = tuple(spec.name for spec in self.specs if spec.held)
-        return InputSet(self.name, self.call, self.result, self.specs, self.outputs, work, len(self.calls), held)
+        work = self.counted.work(self.specs + self.outputs)
+        calls = len(self.calls)
+        described = InputSet(self.name, self.call, self.result, self.specs, self.outputs, work, calls, held)
+        return described if self.sizes is None else self.sizes.added_to(described)
 
     @property
     def given(self) -> Tensors:
         """As they are written."""
         return {f"{self.name}/{n}/{name}": one for n, call in enumerate(self.calls) for name, one in call.items()}
 
-    def source(self) -> GivenInputs:
-        return GivenInputs(self.described, self.workload, self.given)
+    def source(self, workload: Workload | None = None) -> GivenInputs:
+        return GivenInputs(self.described, workload or self.workload, self.given)
 
 
 def describe_model(job: DescribeJob, report: Report) -> DescribeResult:
@@ -99,11 +102,17 @@ def describe_model(job: DescribeJob, report: Report) -> DescribeResult:
     with flags("fp32", job.threads), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the user's own, which a plain call shows
         report("reference", "running the model in fp32")
-        sets = [_run_given(name, calls, module, said) for name, calls in loaded.sets.items()]
+        calls, asked = sizes_of(loaded.sets, _parameters(module), job.sizes)
+        sets = [_run_given(name, calls[name], module, said) for name in calls]
         _check_said(said, sets)
         for one in sets:
             report("reference", f"varying the inputs of {one.name}")
             _hold(one)
+            if one.name in asked:
+                report("reference", f"running the model at other sizes of {one.name}")
+                one.sizes = find_sizes(one.name, asked[one.name], one.flat, one.specs, one.outputs, one.source)
+                one.name = one.sizes.workload
+                one.notes += one.sizes.notes
         report("reference", "running the model in fp64")
         fp64, errors = _fp64_errors(module, sets)
         report("reference", "running the model in bf16")

@@ -5,7 +5,7 @@ a compiler traces the module's own call and nothing else, and eager does not pay
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -157,6 +157,12 @@ class GivenInputs:
             return {spec.name: self._recorded(call, spec) for spec in self.workload.inputs}
         return {spec.name: self._like(call, spec, f"{seed}:{index}:{spec.name}") for spec in self.workload.inputs}
 
+    def sized(self, seed: int, index: int) -> dict[str, Tensor]:
+        """Set `index` of the inputs of a workload that has other sizes than the given ones."""
+        call = index % self.judged_calls
+        key = f"{seed}:{index}:{[list(spec.shape) for spec in self.workload.inputs]}"
+        return {spec.name: self._like(call, spec, f"{key}:{spec.name}") for spec in self.workload.inputs}
+
     def calibration(self, seed: str) -> dict[str, Tensor]:
         number, spare = _number(seed), self.described.calls - self.judged_calls
         call = self.judged_calls + number % spare if spare else 0
@@ -173,9 +179,17 @@ class GivenInputs:
     def _like(self, call: int, spec: TensorSpec, key: str) -> Tensor:
         recorded = self._recorded(call, spec)
         if spec.held:
-            return recorded
+            return _resized(recorded, spec.shape)
         generator = torch.Generator().manual_seed(_number(key))
         return recorded.flatten()[torch.randint(0, recorded.numel(), spec.shape, generator=generator)]
+
+
+def _resized(given: Tensor, shape: Sequence[int]) -> Tensor:
+    """The given values cut, or repeated from the first on, along each axis whose size differs."""
+    for axis, size in enumerate(shape):
+        if given.shape[axis] != size:
+            given = given.index_select(axis, torch.arange(size) % given.shape[axis])
+    return given
 
 
 def _number(key: str) -> int:

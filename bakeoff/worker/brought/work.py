@@ -1,6 +1,6 @@
 """Counts the work of one call of a module by watching the operators that it dispatches."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 from torch.utils.flop_counter import FlopCounterMode, conv_flop_count, sdpa_flop_count
+
+from bakeoff.models.component import TensorSpec, Work
 
 _aten = torch.ops.aten
 _GATHERS = {_aten.embedding, _aten.index, _aten.index_select, _aten.gather}
@@ -28,6 +30,11 @@ class Counted:
     attends: bool
     """It calls torch's attention function."""
     notes: tuple[str, ...]
+
+    def work(self, tensors: Sequence[TensorSpec]) -> Work:
+        """The work of the call, whose inputs and outputs are `tensors`."""
+        elements = sum(spec.elements for spec in tensors)
+        return Work(self.flops, self.weight_elements, elements, self.convolution_flops)
 
 
 def count(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], Counted]:

@@ -44,11 +44,20 @@ class Eager:
     """Relative L2 of each output against the reference."""
     runs: Dispatched
     """In one call."""
+    size_noise: tuple[dict[str, float], ...] = ()
+    """The noise at each of the workload's sizes."""
+    size_ns: tuple[int, ...] = ()
+    """Nanoseconds of a call at the usual size and at each of the workload's sizes; () where it has none."""
 
 
 def set_name(index: int, changed: bool = False) -> str:
     """Names the references of a set, or of its changed values; their file in the folder is called so."""
     return f"{'changed' if changed else 'set'}{index}"
+
+
+def sized_name(size: int, index: int) -> str:
+    """Names the references of set `index` of one of the workload's sizes."""
+    return f"size{size}-set{index}"
 
 
 def eager_file(dtype: str) -> str:

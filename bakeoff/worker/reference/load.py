@@ -10,9 +10,9 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.record.schema import OutputParity, Parity
 from bakeoff.worker.checks.outputs import OutputWatch
 from bakeoff.worker.reference.error import Difference, difference, expected_dtype, limits, not_comparable, worst
-from bakeoff.worker.reference.files import ReferenceFiles, set_name
+from bakeoff.worker.reference.files import ReferenceFiles, set_name, sized_name
 from bakeoff.worker.reference.sensitivity import with_sensitivity
-from bakeoff.worker.subject import LoadedSubject
+from bakeoff.worker.subject import SIZED_SETS, LoadedSubject
 from bakeoff.worker.torch_flags import TORCH_DTYPES
 
 _ROUNDING = 1e-6
@@ -43,7 +43,11 @@ class Reference:
         eager = files.eager(dtype)
         self.eager = eager.runs
         self._noise: Mapping[str, float] = eager.noise
-        self._limits = limits(self._specs, eager.noise, loaded.component.tolerance_fp32, quantisation)
+        self.eager_size_ns = eager.size_ns
+        """Nanoseconds of an eager call at the usual size and at each other one."""
+        tolerance = loaded.component.tolerance_fp32
+        self._limits = limits(self._specs, eager.noise, tolerance, quantisation)
+        self._size_limits = [limits(self._specs, noise, tolerance, quantisation) for noise in eager.size_noise]
 
     def watch(self) -> OutputWatch:
         """A check of outputs between timed calls, against all references."""
@@ -57,6 +61,17 @@ class Reference:
     def changed_differences(self, index: int, outputs: object, when: str = "") -> list[Difference]:
         """Each output for the changed values of set `index`, below `changed_sets`, against its reference."""
         return self._compared(set_name(index, changed=True), outputs, f"changed inputs {index}", when)
+
+    def size_parity(self, size: int, calls: Sequence[object]) -> list[OutputParity]:
+        """The parity of each output at one of the workload's sizes; `calls` are the outputs of its sets in turn."""
+        rounds = [
+            self._compared(sized_name(size, index % SIZED_SETS), outputs, f"inputs {index % SIZED_SETS}", "")
+            for index, outputs in enumerate(calls)
+        ]
+        return [
+            worst(spec, [entries[position] for entries in rounds], self._size_limits[size][spec.name])
+            for position, spec in enumerate(self._specs)
+        ]
 
     def _compared(self, name: str, outputs: object, which: str, when: str) -> list[Difference]:
         where = f"{which}{', ' if when else ''}{when}"

@@ -1,7 +1,7 @@
 """Makes reference outputs of a subject, in fp64 where that is affordable, and eager's own error in each dtype."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 
@@ -14,12 +14,20 @@ from bakeoff.machine.files import write_atomically
 from bakeoff.models.errors import BakeoffError
 from bakeoff.process.jobs import ReferenceJob, ReferenceResult, Subject
 from bakeoff.worker.checks.dispatch import Dispatched, dispatched
+from bakeoff.worker.reference.eager_times import time_sizes
 from bakeoff.worker.reference.error import difference, expected_dtype
-from bakeoff.worker.reference.files import ABOUT, About, Eager, ReferenceFiles, eager_file, set_name
+from bakeoff.worker.reference.files import ABOUT, About, Eager, ReferenceFiles, eager_file, set_name, sized_name
 from bakeoff.worker.reference.precision import Precision, reference_precision
 from bakeoff.worker.reference.sensitivity import check_sensitivity, least_difference
 from bakeoff.worker.reporter import Report
-from bakeoff.worker.subject import LoadedSubject, cast_inputs, changed_inputs, changed_set_count, load_subject
+from bakeoff.worker.subject import (
+    SIZED_SETS,
+    LoadedSubject,
+    cast_inputs,
+    changed_inputs,
+    changed_set_count,
+    load_subject,
+)
 from bakeoff.worker.torch_flags import TORCH_DTYPES, flags
 
 
@@ -39,11 +47,14 @@ def _run(
 
 
 def _all_inputs(loaded: LoadedSubject) -> Iterator[tuple[str, Mapping[str, Tensor]]]:
-    """(`set_name`, fp32 values) of all sets and changed sets, made one at a time."""
+    """(name, fp32 values) of all sets, changed sets and sets of other sizes, made one at a time."""
     for index, inputs in enumerate(loaded.sets):
         yield set_name(index), inputs
     for index in range(changed_set_count(loaded.workload)):
         yield set_name(index, changed=True), changed_inputs(loaded, index)
+    for size, sets in enumerate(loaded.sized):
+        for index, inputs in enumerate(sets):
+            yield sized_name(size, index), inputs
 
 
 def make_reference(job: ReferenceJob, report: Report) -> ReferenceResult:
@@ -57,7 +68,10 @@ def make_reference(job: ReferenceJob, report: Report) -> ReferenceResult:
     loaded = load_subject(subject)
     if not (folder / ABOUT).exists():
         work = loaded.workload.work
-        chosen = reference_precision(loaded.module, work.io_elements, work.flops * len(loaded.sets), subject.device)
+        sizes = loaded.workload.sizes
+        flops = work.flops * len(loaded.sets) + sum(size.work.flops for size in sizes) * SIZED_SETS
+        elements = max([work.io_elements, *(size.work.io_elements for size in sizes)])
+        chosen = reference_precision(loaded.module, elements, flops, subject.device)
         if not loaded.component.fp64:
             chosen = Precision("fp32", subject.device)
         report("reference", f"eager {chosen.dtype} on {chosen.device}")
@@ -79,7 +93,11 @@ def make_reference(job: ReferenceJob, report: Report) -> ReferenceResult:
             loaded = load_subject(subject)  # a cast to half precision cannot be undone, one to fp64 can
         outputs = _run(loaded, dtype, subject.device, subject.threads, search=subject.device == "cuda")
         rounded = TORCH_DTYPES[dtype].itemsize < 4
-        eager = Eager(_noise(loaded, outputs, references, dtype), _operators(loaded, dtype, subject))
+        sized = [[sized_name(size, index) for index in range(SIZED_SETS)] for size in range(len(loaded.sized))]
+        usual = [name for name in outputs if not any(name in group for group in sized)]
+        noise, *size_noise = (_noise(loaded, outputs, references, dtype, group) for group in [usual, *sized])
+        times = time_sizes(loaded, dtype, subject) if sized else ()
+        eager = Eager(noise, _operators(loaded, dtype, subject), tuple(size_noise), times)
         write_atomically(folder / eager_file(dtype), msgspec.json.encode(eager))
     return ReferenceResult(folder.name)
 
@@ -121,12 +139,14 @@ def _noise(
     outputs: Mapping[str, tuple[Tensor, ...]],
     references: Mapping[str, dict[str, Tensor]],
     dtype: str,
+    names: Sequence[str],
 ) -> dict[str, float]:
+    """The largest error of each output in the sets of these names."""
     noise = {}
     for position, spec in enumerate(loaded.workload.outputs):
         entries = [
-            difference(tensors[position], references[name][spec.name], expected_dtype(spec, TORCH_DTYPES[dtype]))
-            for name, tensors in outputs.items()
+            difference(outputs[name][position], references[name][spec.name], expected_dtype(spec, TORCH_DTYPES[dtype]))
+            for name in names
         ]
         largest = max(entry.rel_l2 for entry in entries)  # infinite where eager's own output is not finite
         noise[spec.name] = largest if math.isfinite(largest) else 0.0

@@ -1,0 +1,213 @@
+"""A built engine at the other sizes of its workload: refusals, recompilations, outputs, padding and time at each."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from statistics import median
+
+from bakeoff.backends.backend import Call, Engine
+from bakeoff.backends.torch_internals import snapshot
+from bakeoff.models.component import Size
+from bakeoff.process.jobs import MeasureJob
+from bakeoff.record.schema import (
+    Finding,
+    FindingCode,
+    OutputParity,
+    Samples,
+    SizeResult,
+    SizeStatus,
+    Status,
+    new_finding,
+)
+from bakeoff.worker.checked_variant import CheckedVariant
+from bakeoff.worker.checks.outputs import copied, overwrite
+from bakeoff.worker.clocks.clock import TimingConfig, now_ns, time_call
+from bakeoff.worker.device import cache_flush
+from bakeoff.worker.failures import StageError
+from bakeoff.worker.reporter import Report
+from bakeoff.worker.subject import cast_inputs, synchronise
+
+_SHARE = 0.2
+"""Of the policy's seconds for the usual size."""
+_WARM_UP = 3
+_LEAST_SAMPLES = 5
+_SAME_TIME, _LESS_TIME = 1.2, 2.0
+"""An engine pads where the largest size takes at most `_SAME_TIME` times as long as a smaller one, but `_LESS_TIME`
+times at least in eager."""
+
+
+def measure_sizes(
+    job: MeasureJob, checked: CheckedVariant, usual_ns: Sequence[int], report: Report
+) -> tuple[SizeResult, ...]:
+    """Bind, check and time the engine at each size, from the smallest; () where the workload has one size only.
+
+    `usual_ns` are the row's samples. What the engine raises becomes a result, and so does a wrong output.
+    """
+    workload = checked.loaded.workload
+    if not workload.axes:
+        return ()
+    eager_ns = checked.reference.eager_size_ns
+    usual = SizeResult(
+        name=workload.usual,
+        which="usual",
+        inputs={spec.name: spec.shape for spec in workload.inputs},
+        status="ok",
+        eager_ns=eager_ns[0],
+    )
+    results = [usual]
+    for index, size in enumerate(workload.sizes):
+        report("sizes", size.name)
+        results.append(replace(_measure_size(job, checked, index, size), eager_ns=eager_ns[index + 1]))
+    ordered = sorted(results, key=_elements)
+    return tuple(with_padding(one, ordered[-1], median(usual_ns)) for one in ordered)
+
+
+def _elements(result: SizeResult) -> int:
+    return sum(prod(shape) for shape in result.inputs.values())
+
+
+@dataclass(frozen=True, slots=True)
+class _Called:
+    """What came of the calls at one size."""
+
+    outputs: tuple[object, ...]
+    first_call_ns: int
+    samples_ns: tuple[int, ...]
+
+
+def _measure_size(job: MeasureJob, checked: CheckedVariant, index: int, size: Size) -> SizeResult:
+    engine = checked.built.engine
+    result = SizeResult(
+        name=size.name,
+        which="seen" if size.seen else "unseen",
+        inputs={spec.name: spec.shape for spec in size.inputs},
+        status="ok",
+    )
+    counter = _Compilations(engine)
+    try:
+        called = _call(job, checked, index)
+    except Exception as error:  # noqa: BLE001  # whatever an engine raises for a size is the result there
+        reason = StageError("call_failed", error).reason
+        return replace(result, status="refused", reason=reason, compilations=counter.read())
+    compilations = counter.read()
+    parity = checked.reference.size_parity(index, called.outputs)
+    nearest = max(parity, key=_share_of_limit)
+    result = replace(
+        result,
+        samples_ns=Samples(called.samples_ns),
+        first_call_ns=called.first_call_ns,
+        compilations=compilations,
+        rel_l2=nearest.rel_l2,
+        limit=nearest.limit,
+    )
+    wrong = next((output for output in parity if not output.passed), None)
+    if wrong is not None:
+        return replace(result, status="parity_failed", reason=wrong.problem)
+    if compilations:
+        reasons = engine.prove().recompiles
+        return replace(result, status="recompiled", reason=reasons[-1] if reasons else "")
+    return result
+
+
+def _share_of_limit(output: OutputParity) -> float:
+    return float("inf") if output.rel_l2 is None else output.rel_l2 / output.limit
+
+
+def _call(job: MeasureJob, checked: CheckedVariant, index: int) -> _Called:
+    """Call the engine on each set of a size, time it, and call it once more; outputs are of the first and last calls,
+    in the order of the sets."""
+    device, policy = job.subject.device, job.policy
+    loaded, engine = checked.loaded, checked.built.engine
+    sets = [cast_inputs(loaded.workload, one, job.dtype, device) for one in loaded.sized[index]]
+    tensors = tuple(tensor for one in sets for tensor in one.values())
+    calls = [engine.bind(one) for one in sets]
+    started = now_ns()
+    first = calls[0]()
+    synchronise(device)
+    first_call_ns = now_ns() - started
+    outputs = [copied(first)]
+    overwrite(first, tensors)
+    outputs += [copied(call()) for call in calls[1:]]
+    flush = cache_flush(device, checked.built.weights_bytes)
+    config = TimingConfig(device, policy, lambda _index, _outputs: None, flush=flush, inputs=tensors)
+    samples = _sample(calls, config)
+    outputs += [copied(call()) for call in calls]
+    synchronise(device)
+    return _Called(tuple(outputs), first_call_ns, samples)
+
+
+def _sample(calls: Sequence[Call], config: TimingConfig) -> tuple[int, ...]:
+    """Samples of the latency clock in a fifth of the time that the usual size gets."""
+    policy = config.policy
+    samples: list[int] = []
+    for number in range(_WARM_UP * len(calls)):
+        time_call(calls[number % len(calls)], config)
+    began = time.monotonic()
+    while len(samples) < policy.max_samples:
+        passed = time.monotonic() - began
+        enough = passed >= _SHARE * policy.min_s and len(samples) >= policy.min_samples
+        if enough or (passed >= _SHARE * policy.cap_s and len(samples) >= _LEAST_SAMPLES):
+            break
+        samples.append(time_call(calls[len(samples) % len(calls)], config)[0])
+    return tuple(samples)
+
+
+class _Compilations:
+    """Counts compilations from its making on: the engine's own count, dynamo's, and one where any counter moved."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._before = self._counts()
+
+    def _counts(self) -> tuple[int, int, dict[str, int]]:
+        return self._engine.compilations(), snapshot().captured, dict(self._engine.activity())
+
+    def read(self) -> int:
+        (own, dynamo, activity), before = self._counts(), self._before
+        moved = any(count != before[2].get(name, 0) for name, count in activity.items())
+        return max(own - before[0], dynamo - before[1], int(moved))
+
+
+def with_padding(result: SizeResult, largest: SizeResult, usual_ns: float) -> SizeResult:
+    """The result as `padded` where its time shows that the engine computes the largest size."""
+    own, most = (_median_ns(one, usual_ns) for one in (result, largest))
+    if result is largest or result.status != "ok" or not own or not most or not result.eager_ns:
+        return result
+    ratio, eager_ratio = most / own, largest.eager_ns / result.eager_ns
+    if ratio > _SAME_TIME or eager_ratio < _LESS_TIME:
+        return result
+    text = f"{largest.name} takes {ratio:.2f} times as long as {result.name}, and {eager_ratio:.1f} times in eager"
+    return replace(result, status="padded", reason=text)
+
+
+def _median_ns(result: SizeResult, usual_ns: float) -> float:
+    if result.which == "usual":
+        return usual_ns
+    return median(result.samples_ns) if result.samples_ns else 0.0
+
+
+_WORDS: Mapping[SizeStatus, tuple[FindingCode, str]] = {
+    "parity_failed": ("size-wrong", "wrong outputs at"),
+    "refused": ("size-refused", "no call succeeds at"),
+    "recompiled": ("size-recompiled", "compiled again for"),
+    "padded": ("size-padded", "seems to compute the largest size at"),
+}
+_WORSE: Mapping[str, Status] = {"size-wrong": "parity_failed", "size-refused": "call_failed"}
+
+
+def size_findings(results: Sequence[SizeResult]) -> list[Finding]:
+    """One finding for each kind of problem, the worst first, naming its sizes and the reason of the first."""
+    found = []
+    for status, (code, words) in _WORDS.items():
+        those = [one for one in results if one.status == status]
+        if those:
+            names = ", ".join(one.name + (" (not listed)" if one.which == "unseen" else "") for one in those)
+            found.append(new_finding(code, f"{words} {names}" + (f": {those[0].reason}" if those[0].reason else "")))
+    return found
+
+
+def status_with_sizes(status: Status, reason: str, findings: Sequence[Finding]) -> tuple[Status, str]:
+    """The row's status with what `size_findings` says: an engine that fails within its range is not `ok`."""
+    worst = next((one for one in findings if one.code in _WORSE), None)
+    return (status, reason) if worst is None or status not in ("ok", "unstable") else (_WORSE[worst.code], worst.text)

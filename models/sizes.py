@@ -1,0 +1,175 @@
+"""Sizes of inputs that one engine is built for: how they are asked for, and the sizes that it is judged and timed at.
+
+A dimension is one or more axes of inputs that always have the same size, such as the batch of `x` and of `mask`.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import gcd
+from typing import Literal
+
+from bakeoff.models.component import DynamicAxis
+from bakeoff.models.errors import BakeoffError
+
+RECORDED: Literal["recorded"] = "recorded"
+"""The sizes are those of the recorded calls."""
+MOST_VALUES = 8
+"""Of one dimension: each is a reference, and a few seconds of every row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dimension:
+    """Axes that move together, and the sizes that they have."""
+
+    axes: tuple[tuple[str, int], ...]
+    """Name of the input and axis, counted from 0."""
+    values: tuple[int, ...]
+    """Ascending, two at least."""
+
+    @property
+    def name(self) -> str:
+        """Of its first axis, as it is typed: `x.0`."""
+        name, axis = self.axes[0]
+        return f"{name}.{axis}"
+
+
+AskedSizes = tuple[Dimension, ...] | Literal["recorded"]
+"""() for engines of one size, as given."""
+
+
+def parse_sizes(texts: Sequence[str]) -> AskedSizes:
+    """What `--sizes` asks for: `x.0=1,4,8`, `x.0,mask.0=1,4,8`, several with spaces or semicolons, or `recorded`.
+
+    Raises BakeoffError for any other form, an axis that is named twice, or too few or too many sizes.
+    """
+    items = [item for text in texts for item in re.split(r"[;\s]+", text) if item]
+    if texts and not items:
+        raise BakeoffError("--sizes is empty; write NAME.AXIS=SIZE,SIZE as in x.0=1,4,8", "bad-option")
+    if RECORDED in items:
+        if len(items) > 1:
+            raise BakeoffError("--sizes recorded takes no other sizes; give one or the other", "bad-option")
+        return RECORDED
+    dimensions = tuple(_dimension(item) for item in items)
+    axes = [axis for dimension in dimensions for axis in dimension.axes]
+    twice = next((axis for axis in axes if axes.count(axis) > 1), None)
+    if twice is not None:
+        raise BakeoffError(f"--sizes: {twice[0]}.{twice[1]} is given twice; keep one", "bad-option")
+    return dimensions
+
+
+def _dimension(text: str) -> Dimension:
+    left, equals, right = text.partition("=")
+    axes = [re.fullmatch(r"([^\s=,]+)\.(\d+)", part) for part in left.split(",")]
+    values = right.split(",")
+    if not equals or not all(axes) or not all(re.fullmatch(r"\d{1,9}", value) for value in values):
+        form = "write NAME.AXIS=SIZE,SIZE as in x.0=1,4,8, or x.0,mask.0=1,4,8 for axes that move together"
+        raise BakeoffError(f"--sizes {text}: {form}", "bad-option")
+    numbers = tuple(sorted({int(value) for value in values}))
+    if numbers[0] < 1:
+        raise BakeoffError(f"--sizes {text}: a size is at least 1", "bad-option")
+    if not 2 <= len(numbers) <= MOST_VALUES:
+        raise BakeoffError(f"--sizes {text}: {len(numbers)} sizes; give 2 to {MOST_VALUES}", "bad-option")
+    return Dimension(tuple((match[1], int(match[2])) for match in axes if match), numbers)
+
+
+def with_usual(dimension: Dimension, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Dimension, int]:
+    """The dimension with the size of the given inputs among its values, and that size.
+
+    Raises BakeoffError for an input or axis that is not there, a given size outside of the range, or axes of one
+    dimension whose given sizes differ.
+    """
+    found = {}
+    for name, axis in dimension.axes:
+        if name not in shapes:
+            raise _bad(f"there is no input '{name}'; there are {', '.join(shapes)}")
+        if axis >= len(shapes[name]):
+            raise _bad(f"{name} has the shape {list(shapes[name])}, so no axis {axis}; axes are counted from 0")
+        found[f"{name}.{axis}"] = shapes[name][axis]
+    usual = found[dimension.name]
+    for axis_name, size in found.items():
+        if size != usual:
+            raise _bad(f"{dimension.name} is {usual} and {axis_name} is {size} as given; tie only axes of one size")
+    low, high = dimension.values[0], dimension.values[-1]
+    if not low <= usual <= high:
+        raise _bad(f"{dimension.name} is {usual} as given, outside of {low} to {high}; give sizes around it")
+    return Dimension(dimension.axes, tuple(sorted({*dimension.values, usual}))), usual
+
+
+def _bad(text: str) -> BakeoffError:
+    return BakeoffError(f"--sizes: {text}", "bad-option")
+
+
+def workload_name(name: str, dimensions: Sequence[Dimension]) -> str:
+    """The name of a workload with these sizes: `call-x0_1_4_8`."""
+    parts = [f"{_plain(one.name)}_{'_'.join(map(str, one.values))}" for one in dimensions]
+    return "-".join([name, *parts])
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_]", "", name)
+
+
+def dynamic_axes(dimensions: Sequence[Dimension], usual: Sequence[int]) -> tuple[DynamicAxis, ...]:
+    """Each axis with its range."""
+    return tuple(
+        DynamicAxis(name, axis, one.name, one.values[0], size, one.values[-1])
+        for one, size in zip(dimensions, usual, strict=True)
+        for name, axis in one.axes
+    )
+
+
+Point = tuple[int, ...]
+"""A size for each dimension."""
+
+
+def seen_points(dimensions: Sequence[Dimension], usual: Point) -> list[Point]:
+    """The listed sizes that an engine is judged at, from small to large, the usual one not included.
+
+    Each size of a dimension while the others have their usual ones, all the smallest, and all the largest.
+    """
+    alone = [
+        (*usual[:index], value, *usual[index + 1 :]) for index, one in enumerate(dimensions) for value in one.values
+    ]
+    ends = [tuple(one.values[end] for one in dimensions) for end in (0, -1)]
+    return sorted({*alone, *ends} - {usual})
+
+
+def unseen_points(dimensions: Sequence[Dimension]) -> list[Point]:
+    """Sizes within the ranges of which none is listed, the likeliest first; none where all within them are.
+
+    The middle of the widest gap: first as a multiple of what divides all listed sizes, which a model may need.
+    """
+    steps = [gcd(*one.values) for one in dimensions]
+    tries = [[_between(one.values, step) for one, step in zip(dimensions, steps, strict=True)]]
+    tries.append([_between(one.values, 1) for one in dimensions])
+    points = []
+    for found in tries:
+        point = tuple(size for size in found if size is not None)
+        if len(point) == len(dimensions) and point not in points:
+            points.append(point)
+    return points
+
+
+def _between(values: Sequence[int], step: int) -> int | None:
+    """The multiple of `step` that is nearest to the middle of the widest gap between the values, and in no other."""
+    low, high = max(pairwise(values), key=lambda pair: pair[1] - pair[0])
+    inside = range(low + step - low % step, high, step)
+    return min(inside, key=lambda size: (abs(2 * size - low - high), size), default=None)
+
+
+def shapes_at(
+    shapes: Mapping[str, tuple[int, ...]], dimensions: Sequence[Dimension], point: Point
+) -> dict[str, tuple[int, ...]]:
+    """The shapes of the inputs at a point."""
+    found = {name: list(shape) for name, shape in shapes.items()}
+    for one, size in zip(dimensions, point, strict=True):
+        for name, axis in one.axes:
+            found[name][axis] = size
+    return {name: tuple(shape) for name, shape in found.items()}
+
+
+def label(dimensions: Sequence[Dimension], point: Point) -> str:
+    """A point in words for tables: `x.0=8`, `x.0=8 x.1=64`."""
+    return " ".join(f"{one.name}={size}" for one, size in zip(dimensions, point, strict=True))

@@ -1,0 +1,102 @@
+"""Sizes as they are asked for, and the points that engines are judged at."""
+
+import re
+
+import pytest
+
+from bakeoff.models.errors import BakeoffError
+from bakeoff.models.sizes import (
+    Dimension,
+    dynamic_axes,
+    parse_sizes,
+    seen_points,
+    shapes_at,
+    unseen_points,
+    with_usual,
+    workload_name,
+)
+from bakeoff.variant import parse_variant
+
+BATCH = Dimension((("x", 0), ("mask", 0)), (1, 4, 8))
+
+
+def test_sizes_of_one_axis_and_of_axes_that_move_together() -> None:
+    assert parse_sizes(["x.0,mask.0=8,1,4", "cache.0.1.2=16,32"]) == (
+        BATCH,
+        Dimension((("cache.0.1", 2),), (16, 32)),
+    )
+    assert parse_sizes(["x.0,mask.0=1,4,8; y.1=2,3"]) == parse_sizes(["x.0,mask.0=1,4,8 y.1=2,3"])
+    assert parse_sizes(["recorded"]) == "recorded"
+    assert parse_sizes([]) == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "--sizes is empty"),
+        ("x=1,2", "write NAME.AXIS=SIZE,SIZE"),
+        ("x.0", "write NAME.AXIS=SIZE,SIZE"),
+        ("x.0=1,two", "write NAME.AXIS=SIZE,SIZE"),
+        ("x.0=0,2", "a size is at least 1"),
+        ("x.0=4", "1 sizes; give 2 to 8"),
+        ("x.0=1,2 x.0=3,4", "x.0 is given twice"),
+        ("recorded x.0=1,2", "takes no other sizes"),
+    ],
+)
+def test_another_form_is_refused_in_one_sentence(text: str, problem: str) -> None:
+    with pytest.raises(BakeoffError, match=re.escape(problem)) as refused:
+        parse_sizes([text])
+    assert refused.value.code == "bad-option"
+    assert "\n" not in str(refused.value)
+
+
+def test_the_given_size_is_the_usual_one() -> None:
+    assert with_usual(BATCH, {"x": (4, 16), "mask": (4,)}) == (BATCH, 4)
+    assert with_usual(BATCH, {"x": (2, 16), "mask": (2,)}) == (Dimension(BATCH.axes, (1, 2, 4, 8)), 2)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "problem"),
+    [
+        ({"x": (4, 16)}, "there is no input 'mask'; there are x"),
+        ({"x": (4, 16), "mask": ()}, "so no axis 0"),
+        ({"x": (4, 16), "mask": (1,)}, "x.0 is 4 and mask.0 is 1 as given"),
+        ({"x": (16, 16), "mask": (16,)}, "x.0 is 16 as given, outside of 1 to 8"),
+    ],
+)
+def test_sizes_that_do_not_fit_the_given_inputs_are_refused(shapes: dict[str, tuple[int, ...]], problem: str) -> None:
+    with pytest.raises(BakeoffError, match=re.escape(problem)):
+        with_usual(BATCH, shapes)
+
+
+def test_every_listed_size_is_judged_and_both_ends_together() -> None:
+    assert seen_points([BATCH], (4,)) == [(1,), (8,)]
+    length = Dimension((("x", 1),), (16, 64))
+    assert seen_points([BATCH, length], (4, 16)) == [(1, 16), (4, 64), (8, 16), (8, 64)]
+    assert shapes_at({"x": (4, 16), "mask": (4,)}, [BATCH, length], (8, 64)) == {"x": (8, 64), "mask": (8,)}
+
+
+@pytest.mark.parametrize(
+    ("values", "points"),
+    [
+        ((1, 4, 8), [(6,)]),
+        ((64, 128, 256), [(192,)]),
+        ((8, 16), [(12,)]),
+        ((1, 2, 3), []),
+        ((2, 4, 10), [(6,), (7,)]),
+    ],
+)
+def test_an_unseen_size_lies_in_the_widest_gap(values: tuple[int, ...], points: list[tuple[int, ...]]) -> None:
+    assert unseen_points([Dimension((("x", 0),), values)]) == points
+
+
+def test_the_workload_carries_the_sizes_in_a_name_that_a_variant_can_have() -> None:
+    name = workload_name("call", [Dimension((("batch.ids", 0), ("mask", 0)), (1, 4, 8))])
+    assert name == "call-batchids0_1_4_8"
+    assert parse_variant(f"model:mine.{name}/eager/fp32@cpu").workload == name
+
+
+def test_each_axis_has_its_range() -> None:
+    x, mask = dynamic_axes([BATCH], [4])
+    assert (x.input, x.axis, x.name, x.min, x.usual, x.max) == ("x", 0, "x.0", 1, 4, 8)
+    assert (mask.input, mask.name) == ("mask", "x.0")

@@ -1,0 +1,50 @@
+"""The example of docs/sizes.md is complete: written to a file unchanged and swept as the page says, it is judged so."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from lab import command_line, marked_folder
+
+from bakeoff.backends import backend_names, resolve_backend
+from bakeoff.record.store import load_all
+
+PAGE = (Path(__file__).parent.parent / "docs" / "sizes.md").read_text(encoding="utf-8")
+
+
+def block(language: str) -> str:
+    (found,) = re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+    return str(found)
+
+
+def test_the_command_of_the_page_sweeps_the_file_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine.py").write_text(block("python"), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    program, *arguments = shlex.split(block("sh"))
+    assert program == "bakeoff"
+    more = ["--backends", "eager,torch.export[]", "--dtype", "fp32", "--device", "cpu", "--threads", "1"]
+    with marked_folder(tmp_path), command_line([*arguments, *more]) as process:
+        output, errors = process.communicate(timeout=400)
+        assert process.returncode == 0, errors
+        stored = load_all(tmp_path / "runs").current
+    assert {entry.record.variant.workload for entry in stored} == {"call-input0_2_4_8"}
+    assert {one.status for entry in stored for one in entry.record.measurement.sizes} <= {"ok", "padded"}
+    heading = next(line for line in output.splitlines() if line.startswith("by size"))
+    assert re.split(r"\s{2,}", heading) == ["by size", "input.0=2", "input.0=4", "input.0=6 *", "input.0=8"]
+
+
+def test_the_page_names_the_backends_that_take_a_range() -> None:
+    table = PAGE.partition("## Which backends")[2]
+    named = {
+        name
+        for line in table.splitlines()
+        if line.startswith("| `")
+        for name in re.findall(r"`([\w.]+)`", line.split("|")[1])
+    }
+    taking = set()
+    for name in backend_names():
+        backend = resolve_backend(name)
+        if backend.capability.unsupported_sizes(backend.options()) is None:
+            taking.add(name)
+    assert named == taking

@@ -198,7 +198,11 @@ class TestClearing:
     @pytest.mark.parametrize(
         ("choice", "code", "named"),
         [
-            ({"kinds": ("everything",)}, "unknown-name", "compiled, references, logs, traces, work, ceilings"),
+            (
+                {"kinds": ("everything",)},
+                "unknown-name",
+                "compiled, references, brought, live, logs, traces, work, ceilings",
+            ),
             ({"kinds": ("other",)}, "unknown-name", "'other'"),
             ({"kinds": ("compiled", "locks")}, "bad-option", "locks"),
             ({"kinds": ("../..",)}, "unknown-name", "'../..'"),

@@ -330,11 +330,14 @@ def test_training_mode_of_every_part(tmp_path: Path) -> None:
 
 
 def test_facts_and_name(tmp_path: Path) -> None:
-    write_module(nn.Linear(1, 1), tmp_path, state={"y": "x"}, keep_fp32=("t",), hold=["p"], tolerance_fp32=1e-3)
+    write_module(
+        nn.Linear(1, 1), tmp_path, state={"y": "x"}, keep_fp32=("t",), hold=["p"], place="unet", tolerance_fp32=1e-3
+    )
     assert read_facts(tmp_path) == {
         "state": {"y": "x"},
         "keep_fp32": ("t",),
         "hold": ("p",),
+        "place": "unet",
         "tolerance_fp32": 1e-3,
     }
     assert json.loads((tmp_path / "live.json").read_bytes())["name"] == "linear"

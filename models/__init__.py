@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from bakeoff.models.brought.spec import component_of
 from bakeoff.models.component import Component
 from bakeoff.models.lookup import look_up
 
@@ -40,5 +39,7 @@ def resolve_component(reference: str) -> Component:
     the folder holds no description.
     """
     if reference.startswith("/"):
+        from bakeoff.models.brought.spec import component_of  # imports msgspec, which --help does without
+
         return component_of(Path(reference))
     return look_up(current_name(reference), _TABLE, Component, "SPEC")

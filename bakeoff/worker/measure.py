@@ -39,7 +39,7 @@ from bakeoff.worker.status import (
     timing_alarms,
     timing_remarks,
 )
-from bakeoff.worker.subject import LoadedSubject
+from bakeoff.worker.subject import LoadedSubject, held_inputs
 from bakeoff.worker.torch_flags import settings
 
 _LEAST_HELP = 0.02
@@ -194,9 +194,8 @@ def _examine(job: MeasureJob, checked: CheckedVariant, timed: _Timed, context: i
     config = TimingConfig(device, job.policy, checked.watch.check, inputs=checked.inputs)
     values = changed_values(checked.loaded, len(timed.changeable[:1]), job.dtype, device)
     changeable = [replace(entry, changed=value) for entry, value in zip(timed.changeable, values, strict=False)]
-    fresh = call_stage(
-        lambda: call_with_fresh_inputs(engine, checked.loaded.workload, checked.sets, config, changeable)
-    )
+    held = held_inputs(checked.loaded.workload)
+    fresh = call_stage(lambda: call_with_fresh_inputs(engine, checked.sets, config, changeable, held))
     differences = [checked.reference.differences(1, fresh.outputs, "in the memory of inputs 0")]
     if fresh.hot_outputs is not None:
         text = "after many calls on one binding"

@@ -1,7 +1,7 @@
 """Loads a subject: the module with its weights and the sets of inputs, the same in every worker of a sweep."""
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -84,21 +84,24 @@ def changed_set_count(workload: Workload) -> int:
 
 def changed_inputs(loaded: LoadedSubject, index: int) -> dict[str, Tensor]:
     """The fp32 values of set `index` with every second one a sixteenth smaller: enough to change it in bf16."""
-    return altered(loaded.workload, loaded.sets[index], CHANGE)
+    return altered(loaded.sets[index], CHANGE, held_inputs(loaded.workload))
 
 
-def altered(workload: Workload, values: Mapping[str, Tensor], scale: float) -> dict[str, Tensor]:
-    """Copies of a set of inputs with every second value scaled, but of those that the workload holds.
+def held_inputs(workload: Workload) -> frozenset[str]:
+    """Names of the inputs whose values no check may change."""
+    return frozenset(spec.name for spec in workload.inputs if spec.held)
+
+
+def altered(values: Mapping[str, Tensor], scale: float, held: Collection[str] = ()) -> dict[str, Tensor]:
+    """Copies of a set of inputs with every second value scaled, but of those that are held.
 
     Not every value, because a module that normalises its input gives the same outputs for all values scaled alike. A
     value of an integer or boolean input is replaced by another one of the same tensor, since scaled indices may be out
     of range; another scale takes another one.
     """
     changed = {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in values.items()}
-    for spec in workload.inputs:
-        flat = changed[spec.name].view(-1)
-        if spec.held:
-            continue
+    for name in changed.keys() - set(held):
+        flat = changed[name].view(-1)
         if flat.is_floating_point():
             flat[::2] *= scale
         else:

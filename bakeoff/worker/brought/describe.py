@@ -26,7 +26,7 @@ from bakeoff.worker.brought.network import Flat, GivenInputs
 from bakeoff.worker.brought.sizes import FoundSizes, find_sizes, sizes_of
 from bakeoff.worker.brought.work import Counted, count
 from bakeoff.worker.reporter import Report
-from bakeoff.worker.subject import CHANGE, altered, cast_inputs, set_count
+from bakeoff.worker.subject import CHANGE, altered, cast_inputs, held_inputs, set_count
 from bakeoff.worker.torch_flags import TORCH_DTYPES, flags
 
 _LEAST_TOLERANCE, _MOST_TOLERANCE = 1e-4, 1e-2
@@ -308,7 +308,7 @@ def _problem_with_others(found: _Found) -> str:
     source = found.source()
     judged = [source.judged(0, index) for index in range(1, set_count(found.workload))]
     same = dict.fromkeys((spec.name for spec in found.outputs), True)
-    for inputs in (*judged, altered(found.workload, judged[0], CHANGE)):
+    for inputs in (*judged, altered(judged[0], CHANGE, held_inputs(found.workload))):
         try:
             outputs = found.flat(*inputs.values())
         except Exception as error:  # noqa: BLE001  # whatever a module raises for values that it does not take

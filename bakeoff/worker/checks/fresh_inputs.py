@@ -4,7 +4,7 @@ Engines may store results only once a binding is hot, so that changed values als
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from statistics import median
@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from bakeoff.backends.backend import Call, Engine, Outputs
-from bakeoff.models.component import Workload
 from bakeoff.record.schema import Finding, new_finding
 from bakeoff.worker.checks.changed_inputs import ChangeableInputs, write
 from bakeoff.worker.checks.outputs import copied, same
@@ -136,31 +135,31 @@ class FreshInputsResult:
 
 def call_with_fresh_inputs(
     engine: Engine,
-    workload: Workload,
     sets: Sequence[Mapping[str, Tensor]],
     config: TimingConfig,
     changeable: Sequence[ChangeableInputs] = (),
+    held: Collection[str] = (),
 ) -> FreshInputsResult:
     """Write other values into the tensors of the first set, bind and call; then change values on a hot binding.
 
     Where what calls took is the only evidence of stored results, all is done once more with other values, and the
     second result is returned: a machine changes its speed between two calls, an engine that stores results does it
-    again. `changeable` says how values of a binding are changed. Overwrites `sets[0]`, so nothing that needs its
-    values may follow.
+    again. `changeable` says how values of a binding are changed, `held` names inputs whose values must not be.
+    Overwrites `sets[0]`, so nothing that needs its values may follow.
     """
-    result = _try(engine, workload, sets, config, changeable, 0)
+    result = _try(engine, sets, config, changeable, held, 0)
     if result.problem_of_times() is None:
         return result
     del result  # with its outputs
-    return _try(engine, workload, sets, config, changeable, 1)
+    return _try(engine, sets, config, changeable, held, 1)
 
 
 def _try(
     engine: Engine,
-    workload: Workload,
     sets: Sequence[Mapping[str, Tensor]],
     config: TimingConfig,
     changeable: Sequence[ChangeableInputs],
+    held: Collection[str],
     attempt: int,
 ) -> FreshInputsResult:
     """One attempt, 0 or 1, with values of its own."""
@@ -172,7 +171,7 @@ def _try(
     known, fresh = [], []
     for step in steps:
         known.append(_rebound(bind, tensors, values, config, outputs)[0])
-        fresh.append(_rebound(bind, tensors, altered(workload, values, 1 - step), config, outputs)[0])
+        fresh.append(_rebound(bind, tensors, altered(values, 1 - step, held), config, outputs)[0])
     hot: list[HotRound] = []
     hot_outputs: Outputs | None = None
     if changeable and changeable[0].rebind is None:
@@ -181,7 +180,7 @@ def _try(
         call, target = (bind(), tensors) if own else (entry.call, entry.tensors)
         count = _FAST_HOT_ROUNDS if first.again_ns < _FAST_NS else rounds
         steps = [(2 * (number + attempt * _FAST_HOT_ROUNDS) + 3) / 128 for number in range(count - 1)]
-        new_values = (altered(workload, values, 1 + step) for step in steps)
+        new_values = (altered(values, 1 + step, held) for step in steps)
         for changed in chain(new_values, [entry.changed]):
             hot_outputs = None  # the last round's, before another is made
             timed, hot_outputs = _hot_round(call, target, values, changed, config)

@@ -88,7 +88,7 @@ def test_rows_run_in_an_order_drawn_with_a_recorded_seed() -> None:
     assert len(first) > 2, "no variant is always the first"
     for order in orders:
         assert set(order) == {row.key for row in plan.rows}
-        assert [process for _, _, _, process in order] == sorted(process for _, _, process in order)
+        assert [process for _, _, _, process in order] == sorted(process for _, _, _, process in order)
     assert shuffled(plan.rows, 7) == shuffled(plan.rows, 7)
 
 

@@ -65,7 +65,7 @@ def test_integers_keep_their_dtype_and_range(tmp_path: Path) -> None:
     assert (ids.dtype, mask.dtype) == ("int64", "bool")
     logits, best = found.workload.outputs
     assert (logits.dtype, best.dtype) == ("", "int64")
-    changed = altered(found.workload, found.sets[0], 15 / 16)
+    changed = altered(found.sets[0], 15 / 16)
     for inputs in (
         *found.sets,
         changed,

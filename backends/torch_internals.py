@@ -345,6 +345,20 @@ def fake_tensors() -> Any:
     return FakeTensorMode(allow_non_fake_inputs=True)
 
 
+def watch_dispatch(note: Callable[[Any, list[Any], Any], None]) -> Any:
+    """A context in which `note` gets each dispatched operator, its arguments (those in lists too) and its result."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_leaves
+
+    class Watching(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            result = func(*args, **(kwargs or {}))
+            note(func, tree_leaves((args, kwargs)), result)
+            return result
+
+    return Watching()  # type: ignore[no-untyped-call]
+
+
 def occupy_gpu(ns: int) -> None:
     """Queue a kernel on the current stream that does nothing for about as long; the call returns at once."""
     import torch

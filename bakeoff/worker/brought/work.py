@@ -1,16 +1,15 @@
 """Counts the work of one call of a module by watching the operators that it dispatches."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_iter
 from torch.utils.flop_counter import FlopCounterMode, conv_flop_count, sdpa_flop_count
 
+from bakeoff.backends.torch_internals import watch_dispatch
 from bakeoff.models.component import TensorSpec, Work
 
 _aten = torch.ops.aten
@@ -45,7 +44,7 @@ def count(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[tuple[Tensor, 
     """
     wide: list[int] = []
     watch = _Watch({one.untyped_storage().data_ptr() for one in module.parameters()})
-    with FlopCounterMode(display=False, custom_mapping=formulas(wide)) as counter, watch:
+    with FlopCounterMode(display=False, custom_mapping=formulas(wide)) as counter, watch_dispatch(watch.note):
         outputs = module(*inputs)
     return outputs, Counted(
         counter.get_total_flops(),
@@ -86,31 +85,29 @@ def formulas(wide: list[int]) -> dict[Any, Callable[..., int]]:
     }
 
 
-class _Watch(TorchDispatchMode):
+@dataclass(slots=True)
+class _Watch:
     """Notes operators, and how many elements of each parameter they read."""
 
-    def __init__(self, parameters: set[int]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._parameters = parameters
-        self.read: dict[int, int] = {}
-        """Address of a parameter's storage to the most elements that one operator read."""
-        self.operators: set[str] = set()
+    parameters: set[int]
+    """Addresses of their storages."""
+    read: dict[int, int] = field(default_factory=dict)
+    """Address of a parameter's storage to the most elements that one operator read."""
+    operators: set[str] = field(default_factory=set)
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        self.operators.add(func.name())
-        if any(one.alias_info is not None for one in func._schema.returns):
-            return result  # a view, or a write in place, reads nothing of a parameter
-        for tensor in tree_iter((args, kwargs)):
+    def note(self, operator: Any, arguments: list[Any], result: Any) -> None:
+        self.operators.add(operator.name())
+        if any(one.alias_info is not None for one in operator._schema.returns):
+            return  # a view, or a write in place, reads nothing of a parameter
+        for tensor in arguments:
             if not isinstance(tensor, Tensor) or tensor.is_meta:
                 continue
             address = tensor.untyped_storage().data_ptr()
-            if address in self._parameters:
+            if address in self.parameters:
                 elements = tensor.numel()
-                if func.overloadpacket in _GATHERS and isinstance(result, Tensor):
+                if operator.overloadpacket in _GATHERS and isinstance(result, Tensor):
                     elements = min(elements, result.numel())
                 self.read[address] = max(self.read.get(address, 0), elements)
-        return result
 
 
 def _notes(watch: _Watch) -> list[str]:

@@ -216,7 +216,7 @@ def test_inductor_compiles_one_graph_and_the_second_build_is_warm(tmp_path: Path
 def test_inductor_finds_the_best_build_in_the_usual_place(tmp_path: Path) -> None:
     """What it compiled in one folder serves it after that was renamed."""
     policy = replace(FAST, build_deadline_s=300.0)
-    request = Request("toy", backends=("inductor[]",), dtypes=("fp32",), device="cpu", policy=policy)
+    request = Request("toy", backends=("inductor[]",), dtypes=("fp32",), device="cpu", policy=policy, threads=1)
     with marked_folder(tmp_path):
         plan = make_plan(replace(request, builds=2, final_s=0, ceilings=False))
         done = run_sweep(plan, paths.runs_folder(), "", resume=False, progress=Recorder())

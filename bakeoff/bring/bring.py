@@ -1,5 +1,6 @@
 """From what a user typed to a described folder in the cache: run once, and again where code or libraries changed."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from bakeoff.bring.source import is_brought, read_source
@@ -18,11 +19,19 @@ _DEADLINE_S = 1200.0
 """For weights that are loaded from a slow disk, and some eager calls."""
 
 
-def bring(reference: str, seed: int, threads: int, progress: Progress, sizes: AskedSizes = ()) -> str:
+def bring(
+    reference: str,
+    seed: int,
+    threads: int,
+    progress: Progress,
+    sizes: AskedSizes = (),
+    batches: Sequence[int] = (),
+) -> str:
     """The reference that names a brought model to everything else; any other reference as it is.
 
     A description that is in the cache is taken where the code, the libraries and the seed are the same; workers check
-    the weights. With `sizes`, its workloads have those. Raises BakeoffError where the model cannot be described, or the
+    the weights. With `sizes`, its workloads have those; with `batches`, they are run with these multiples of the given
+    batch too. Raises BakeoffError where the model cannot be described, or the
     reference is none of a brought model and sizes are asked for; the message says why.
     """
     if not is_brought(reference):
@@ -31,13 +40,16 @@ def bring(reference: str, seed: int, threads: int, progress: Progress, sizes: As
             raise BakeoffError(text, "bad-option")
         return reference
     source, name, preset = read_source(reference)
-    key = digest([source, name, preset, seed, host.read_versions(), SCHEMA, *([sizes] if sizes else [])])
+    more = tuple(sorted({batch for batch in batches if batch > 1}))
+    if sizes and more:
+        raise BakeoffError("--sizes and --batch: give one of them, since a batch is a size of axis 0", "bad-option")
+    key = digest([source, name, preset, seed, host.read_versions(), SCHEMA, *filter(None, [sizes, more])])
     cache = paths.ensure_writable(paths.cache_folder(), "caches")
     folder = cache / "brought" / f"{name}-{preset}-{key}"
     with entry_lock(cache, folder, f"description of {name}", progress.say):
         if not (folder / ABOUT).is_file():
             threads = threads or host.usable_cores()
-            _describe(DescribeJob(source, name, preset, seed, threads, str(folder), sizes), progress)
+            _describe(DescribeJob(source, name, preset, seed, threads, str(folder), sizes, more), progress)
     paths.mark_used(folder)
     for note in read_about(folder).notes:
         progress.say(f"{name}: {note}.")

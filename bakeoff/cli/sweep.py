@@ -92,8 +92,9 @@ def sweep(
         raise BakeoffError(f"no suite '{suite}'; known: default, full", "unknown-name")
     if ":" in component or any(":" in name for name in backends or []):
         sys.path.insert(0, str(Path.cwd()))
+    several = tuple(whole_number("--batches", size) for size in names("--batches", batches))
     with TerminalProgress(Console(stderr=True)) as progress:
-        component = bring(component, seed, threads, progress, parse_sizes(sizes or []))
+        component = bring(component, seed, threads, progress, parse_sizes(sizes or []), (batch, *several))
     request = Request(
         component=component,
         presets=names("--preset", preset),
@@ -103,7 +104,7 @@ def sweep(
         device=named("--device", device),
         suite="full" if suite == "full" else "default",
         batch=batch,
-        batches=tuple(whole_number("--batches", size) for size in names("--batches", batches)),
+        batches=several,
         weight_seed=seed,
         input_seed=input_seed,
         threads=threads,

@@ -55,6 +55,8 @@ class DescribeJob:
     threads: int
     folder: str
     sizes: AskedSizes = ()
+    batches: tuple[int, ...] = ()
+    """Multiples of the given batch, other than 1."""
 
 
 @dataclass(frozen=True, slots=True)

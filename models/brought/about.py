@@ -34,6 +34,16 @@ class Source(msgspec.Struct, frozen=True):
     """Where the command ran, and the factory runs: paths in it are relative to that folder."""
 
 
+class Batched(msgspec.Struct, frozen=True):
+    """An input set with a multiple of the given batch."""
+
+    batch: int
+    """How many times as long as given axis 0 of the inputs is."""
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    work: Work
+
+
 class InputSet(msgspec.Struct, frozen=True):
     """One way to call the model; it becomes a workload."""
 
@@ -53,6 +63,8 @@ class InputSet(msgspec.Struct, frozen=True):
     usual: str = ""
     """The given size in words."""
     sizes: tuple[Size, ...] = ()
+    batches: tuple[Batched, ...] = ()
+    """Multiples of the given batch that were asked for."""
 
 
 class About(msgspec.Struct, frozen=True):
@@ -90,7 +102,8 @@ class About(msgspec.Struct, frozen=True):
             self.source.function,
             self.source.hash,
             self.weights,
-            self.sets,
+            self.given,
+            tuple(msgspec.structs.replace(one, batches=()) for one in self.sets),
             self.state,
         ]
         return hashlib.sha256(msgspec.json.encode(facts, order="sorted")).hexdigest()[:12]

@@ -43,17 +43,19 @@ def component_of(folder: Path) -> Component:
 
 
 def _workload(about: About, name: str, batch: int) -> Workload:
-    """Raises BakeoffError for an unknown name, or for a batch: the inputs have the sizes that they were given."""
-    if batch != 1:
-        text = f"--batch {batch}: {about.name} is a model of yours, whose batch is that of its inputs; give others"
-        raise BakeoffError(text, "bad-option")
+    """Raises BakeoffError for an unknown name, or for a batch that the model was not described with."""
     one = about.input_set(name)
+    batched = next((each for each in one.batches if each.batch == batch), None)
+    if batch != 1 and batched is None:
+        text = f"--batch {batch}: {about.name} was not run with it; name the model by its file or folder"
+        raise BakeoffError(text, "bad-option")
+    chosen = batched or one
     return Workload(
         name,
         about.summary,
-        one.inputs,
-        one.outputs,
-        one.work,
+        chosen.inputs,
+        chosen.outputs,
+        chosen.work,
         calls_per_frame=None,
         axes=one.axes,
         usual=one.usual,

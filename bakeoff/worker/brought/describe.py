@@ -14,16 +14,17 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from bakeoff.machine.files import write_atomically
-from bakeoff.models.brought.about import ABOUT, GIVEN, About, InputSet
+from bakeoff.models.brought.about import ABOUT, GIVEN, About, Batched, InputSet
 from bakeoff.models.brought.model import Model
 from bakeoff.models.component import Layer, TensorSpec, Work, Workload
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.signature import Node, Signature, describe_call, describe_output, flatten, flatten_call, rebuild
 from bakeoff.models.weights import fingerprint, state_digest
 from bakeoff.process.jobs import DescribeJob, DescribeResult
+from bakeoff.worker.brought.batches import find_batches
 from bakeoff.worker.brought.load import Call, load_module, one_line, user_error
 from bakeoff.worker.brought.network import Flat, GivenInputs
-from bakeoff.worker.brought.sizes import FoundSizes, find_sizes, sizes_of
+from bakeoff.worker.brought.sizes import FoundSizes, find_sizes, sizes_of, with_shapes
 from bakeoff.worker.brought.work import Counted, count
 from bakeoff.worker.reporter import Report
 from bakeoff.worker.subject import CHANGE, altered, cast_inputs, held_inputs, set_count
@@ -65,6 +66,7 @@ class _Found:
     flat: Flat
     notes: list[str] = field(default_factory=list)
     sizes: FoundSizes | None = None
+    batches: tuple[Batched, ...] = ()
 
     @property
     def workload(self) -> Workload:
@@ -75,7 +77,13 @@ class _Found:
         held = tuple(spec.name for spec in self.specs if spec.held)
         work = self.counted.work(self.specs + self.outputs)
         calls = len(self.calls)
-        described = InputSet(self.name, self.call, self.result, self.specs, self.outputs, work, calls, held)
+        batches = tuple(
+            Batched(one.batch, with_shapes(self.specs, one.inputs), with_shapes(self.outputs, one.outputs), one.work)
+            for one in self.batches
+        )
+        described = InputSet(
+            self.name, self.call, self.result, self.specs, self.outputs, work, calls, held, batches=batches
+        )
         return described if self.sizes is None else self.sizes.added_to(described)
 
     @property
@@ -113,6 +121,9 @@ def describe_model(job: DescribeJob, report: Report) -> DescribeResult:
                 one.sizes = find_sizes(one.name, asked[one.name], one.flat, one.specs, one.outputs, one.source)
                 one.name = one.sizes.workload
                 one.notes += one.sizes.notes
+            if job.batches:
+                report("reference", f"running the model with other batches of {one.name}")
+                one.batches = find_batches(one.name, job.batches, one.flat, one.specs, one.outputs, one.source)
         report("reference", "running the model in fp64")
         fp64, errors = _fp64_errors(module, sets)
         report("reference", "running the model in bf16")

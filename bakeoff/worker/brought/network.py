@@ -112,7 +112,7 @@ class Network:
         if found != self.about.weights:
             raise BakeoffError(
                 f"{self.about.name}: its weights are not those that were described; the factory must give the same "
-                "weights each time, and a changed weights file needs: bakeoff cache clear --kind brought",
+                "weights each time, and a changed weights file needs: bakeoff cache clear brought",
                 code="bad-user-code",
             )
         module = module.float() if any(one.is_floating_point() for one in module.parameters()) else module
@@ -153,6 +153,8 @@ class GivenInputs:
 
     def judged(self, seed: int, index: int) -> dict[str, Tensor]:
         call = index % self.judged_calls
+        if self._other_shapes():
+            return self.sized(seed, index)
         if index == call:
             return {spec.name: self._recorded(call, spec) for spec in self.workload.inputs}
         return {spec.name: self._like(call, spec, f"{seed}:{index}:{spec.name}") for spec in self.workload.inputs}
@@ -166,12 +168,16 @@ class GivenInputs:
     def calibration(self, seed: str) -> dict[str, Tensor]:
         number, spare = _number(seed), self.described.calls - self.judged_calls
         call = self.judged_calls + number % spare if spare else 0
-        if spare:
+        if spare and not self._other_shapes():
             return {spec.name: self._recorded(call, spec) for spec in self.workload.inputs}
         return {spec.name: self._like(call, spec, f"{seed}:{spec.name}") for spec in self.workload.inputs}
 
     def one(self, spec: TensorSpec, key: str) -> Tensor:
         return self._like(0, spec, key)
+
+    def _other_shapes(self) -> bool:
+        """Whether the workload has other shapes than were given: those of a batch."""
+        return any(self._recorded(0, spec).shape != spec.shape for spec in self.workload.inputs)
 
     def _recorded(self, call: int, spec: TensorSpec) -> Tensor:
         return self.given[f"{self.described.name}/{call}/{spec.name}"]

@@ -46,7 +46,11 @@ class FoundSizes:
     def added_to(self, described: InputSet) -> InputSet:
         """The set with its sizes; whether its tensors stay fp32 holds for those of each size."""
         sizes = tuple(
-            replace(size, inputs=_like(described.inputs, size.inputs), outputs=_like(described.outputs, size.outputs))
+            replace(
+                size,
+                inputs=with_shapes(described.inputs, size.inputs),
+                outputs=with_shapes(described.outputs, size.outputs),
+            )
             for size in self.sizes
         )
         return InputSet(
@@ -64,7 +68,8 @@ class FoundSizes:
         )
 
 
-def _like(specs: Sequence[TensorSpec], others: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
+def with_shapes(specs: Sequence[TensorSpec], others: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
+    """The specs with the shapes of others of the same tensors."""
     return tuple(replace(spec, shape=other.shape) for spec, other in zip(specs, others, strict=True))
 
 

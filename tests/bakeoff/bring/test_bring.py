@@ -11,9 +11,11 @@ from lab import FAST, Recorder, Swept, marked_folder, sweep
 
 from bakeoff.bring.bring import bring
 from bakeoff.models.brought.about import ABOUT
+from bakeoff.models.component import TensorSpec
 from bakeoff.models.errors import BakeoffError
-from bakeoff.plan.plan import make_plan
+from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.request import Request
+from bakeoff.sweeps.run import run_sweep
 
 MODELS = Path(__file__).resolve().parents[2] / "support" / "brought_models.py"
 
@@ -76,8 +78,34 @@ def test_a_name_stands_for_the_newest_description(tmp_path: Path) -> None:
         assert plan.rows[0].subject.component == reference
         with pytest.raises(BakeoffError, match="no component 'photograph'"):
             make_plan(Request("photograph"))
-        with pytest.raises(BakeoffError, match="whose batch is that of its inputs"):
+        with pytest.raises(BakeoffError, match="picture was not run with it"):
             make_plan(replace(plan.request, batch=2))
+
+
+def test_a_batch_curve_is_of_multiples_of_the_given_inputs(tmp_path: Path) -> None:
+    with marked_folder(tmp_path):
+        reference = bring(f"{MODELS}:language", 0, 1, Recorder(), batches=(1, 3))
+        request = Request(reference, backends=("eager",), dtypes=("fp32",), device="cpu", policy=FAST, threads=1)
+        plan = make_plan(replace(request, batches=(1, 3), final_s=0, ceilings=False))
+        done = run_sweep(plan, tmp_path / "runs", "", resume=False, progress=Recorder())
+    records = {stored.record.batch: stored.record for stored in done.stored}
+    assert {batch: record.status for batch, record in records.items()} == {1: "ok", 3: "ok"}
+    shapes = {row.subject.batch: [spec.shape for spec in row_inputs(plan, row.subject.batch)] for row in plan.rows}
+    assert shapes == {1: [(1, 16), (1, 16)], 3: [(3, 16), (3, 16)]}
+    assert len({record.config_id for record in records.values()}) == 2
+    assert records[1].source is not None
+    assert records[3].source is not None
+    assert records[1].source.component == records[3].source.component
+
+
+def row_inputs(plan: Plan, batch: int) -> tuple[TensorSpec, ...]:
+    component = plan.component
+    return component.workload(component.presets[0].config, "call", batch).inputs
+
+
+def test_a_batch_that_the_model_does_not_take_is_refused(tmp_path: Path) -> None:
+    with marked_folder(tmp_path), pytest.raises(BakeoffError, match="--batch 2: call: the model raised ValueError"):
+        bring(f"{MODELS}:offsets", 0, 1, Recorder(), batches=(2,))
 
 
 def test_a_factory_may_read_files_beside_where_the_command_runs(

@@ -38,7 +38,7 @@ def test_workers_announce_phases_of_the_table() -> None:
 
 def test_builds_get_the_build_deadline() -> None:
     longest = {phase for phase, info in PHASES.items() if info.deadline == "build"}
-    assert longest == {"weights", "build", "reference", "loop reference", "trace", "profile"}
+    assert longest == {"weights", "build", "reference", "sizes", "loop reference", "trace", "profile"}
     assert {phase for phase, info in PHASES.items() if info.deadline == "startup"} == {"start", "import"}
 
 

@@ -17,8 +17,10 @@ def page(found: dict[str, Any]) -> str:
     kinds = {one.name: ast.get_docstring(one) or "" for one in tree.body if isinstance(one, ast.FunctionDef)}
     versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
     machine = f"{found['host']['cpu']}, {found['host']['cores']} cores, no GPU"
-    load = f"Load average {found['load']['start']:.1f} at the start and {found['load']['end']:.1f} at the end."
+    load = " and ".join(f"{value:.1f} at the {when}" for when, value in found["load"].items())
     rows = [[f"`{name}`", kinds[name], f"{one['seconds']:.0f} s", _said(one)] for name, one in found["models"].items()]
+    missing = ", ".join(found["missing"])
+    unfinished = f"The trial was ended before it had swept all. Not swept: {missing}.\n\n" if missing else ""
     table = tabulate(rows, headers=["function", "kind", "to the table", "what the table said"], tablefmt="github")
     return (
         "# Ten public models, brought\n\n"
@@ -26,8 +28,8 @@ def page(found: dict[str, Any]) -> str:
         "random weights and is a function of [examples/bring/zoo.py](../examples/bring/zoo.py), swept with "
         f"`bakeoff sweep zoo.py:FUNCTION --backends {found['backends']} --dtype fp32 --no-final`: from the command to "
         "the table, with nothing cached, the description of the model included.\n\n"
-        f"Recorded {found['recorded']} on {machine}; {versions}. {load}\n\n"
-        f"{table}\n"
+        f"Recorded {found['recorded']} on {machine}; {versions}. Load average {load}.\n\n"
+        f"{unfinished}{table}\n"
     )
 
 

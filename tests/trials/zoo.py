@@ -3,8 +3,8 @@
     python tests/trials/zoo.py [--backends eager,inductor] [--only resnet50 gpt2]
 
 Sweeps each function of examples/bring/zoo.py in fp32 with `bakeoff sweep FILE.py:FUNCTION`, one after the other, with
-caches of its own, and writes tests/trials/zoo.json and from it docs/zoo.md (with `--only` it writes nothing). Needs the
-extra `zoo`. Run it alone on the machine.
+caches of its own, and writes tests/trials/zoo.json and from it docs/zoo.md after each (with `--only`, nothing).
+Needs the extra `zoo`. Run it alone on the machine.
 """
 
 import argparse
@@ -64,17 +64,19 @@ def main() -> int:
         "host": {"cpu": host.read_host().cpu, "cores": host.usable_cores()},
         "versions": {name: version(name) for name in LIBRARIES},
         "backends": asked.backends,
-        "load": {"start": os.getloadavg()[0]},
+        "load": {"start": os.getloadavg()[0], "end": os.getloadavg()[0]},
         "models": {},
+        "missing": list(NAMES),
     }
     with tempfile.TemporaryDirectory() as place:
         for name in asked.only or NAMES:
             found["models"][name] = sweep(name, asked.backends, Path(place))
             print(name, json.dumps(found["models"][name]), flush=True)
-    found["load"]["end"] = os.getloadavg()[0]
-    if not asked.only:
-        write_atomically(RECORD, json.dumps(found, indent=1).encode() + b"\n")
-        write_atomically(PAGE, page(found).encode())
+            found["missing"].remove(name)
+            found["load"]["end"] = os.getloadavg()[0]
+            if not asked.only:
+                write_atomically(RECORD, json.dumps(found, indent=1).encode() + b"\n")
+                write_atomically(PAGE, page(found).encode())
     return 0
 
 

@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 import torch
 from brought_models import Picture, Structured
 
-from bakeoff.models.brought.about import About, Source, read_about
+from bakeoff.models.brought.about import About, Batched, Source, read_about
 from bakeoff.models.errors import BakeoffError
 from bakeoff.process.jobs import DescribeJob, Subject
 from bakeoff.worker.brought.describe import describe_model
@@ -175,3 +176,12 @@ def test_what_cannot_be_judged_is_refused_with_its_reason(name: str, said: str, 
 def test_a_factory_that_gives_other_weights_each_time_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BakeoffError, match="its weights are not those that were described"):
         loaded("other_weights", tmp_path)
+
+
+def test_the_hash_is_of_what_decides_the_outputs(tmp_path: Path) -> None:
+    about = described("picture", tmp_path)
+    (one,) = about.sets
+    batched = msgspec.structs.replace(one, batches=(Batched(2, one.inputs, one.outputs, one.work),))
+    assert msgspec.structs.replace(about, sets=(batched,), place="unet", notes=("x",)).hash == about.hash
+    for other in ({"given": "other"}, {"weights": "other"}, {"state": {"output": "x"}}):
+        assert msgspec.structs.replace(about, **other).hash != about.hash

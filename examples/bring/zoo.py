@@ -1,6 +1,7 @@
-"""Ten public models of different kinds with random weights, as a user brings them: pip install 'bakeoff[zoo]'.
+"""Ten public models of different kinds with random weights, as a user brings them.
 
-bakeoff sweep examples/bring/zoo.py:resnet50
+.venv/bin/pip install -e '.[zoo]' -c constraints.txt
+.venv/bin/bakeoff sweep examples/bring/zoo.py:resnet50
 """
 
 import torch

@@ -81,7 +81,7 @@ def sweep(
     from bakeoff.record.objective import parse_objective
     from bakeoff.record.store import load_all
     from bakeoff.report.groups import newest
-    from bakeoff.report.text import batch_curve, table
+    from bakeoff.report.text import batch_curve, spent, table
     from bakeoff.report.text import plan as plan_page
     from bakeoff.sweeps.progress import TerminalProgress
     from bakeoff.sweeps.resume import continue_unfinished
@@ -141,6 +141,8 @@ def sweep(
             print_text("\n" + "\n\n".join(filter(None, pages)) + "\n")
         where = folder_of(folder, done.stored[0].record) if done.stored else folder
         print_text(f"sweep {done.sweep}: {len(done.stored)} of {len(plan.rows)} variants recorded in {where}")
+        if done.spent_s:
+            print_text(spent.render(done.spent_s))
     update_pages(folder)
     update_plots(folder, plan.component.name)
     _exit(done, strict)
@@ -153,6 +155,7 @@ def _summary(done: "Done") -> dict[str, object]:
         "records": [stored.id for stored in done.stored],
         "finals": [stored.id for stored in done.finals],
         "interrupted": done.interrupted,
+        "spent_s": {part: round(seconds, 1) for part, seconds in done.spent_s.items()},
     }
 
 

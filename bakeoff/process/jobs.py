@@ -12,7 +12,7 @@ from bakeoff.models.errors import ErrorCode
 from bakeoff.models.sizes import AskedSizes
 from bakeoff.models.types import Device, Dtype
 from bakeoff.record.policy import Policy
-from bakeoff.record.schema import TraceRecord
+from bakeoff.record.schema import Measurement, TraceRecord
 from bakeoff.variant import OptionValue
 
 
@@ -101,7 +101,8 @@ class MeasureJob:
 
 @dataclass(frozen=True, slots=True)
 class TraceJob:
-    """In a fresh process: rebuild a measured variant where its caches were cold, then build and trace it."""
+    """In a fresh process: rebuild a measured variant where its caches were cold, then build and trace it if its policy
+    asks for a trace."""
 
     measure: MeasureJob
     rebuild: bool
@@ -119,6 +120,15 @@ class TraceResult:
     """Why there is no trace, or no warm build."""
     instead: str = ""
     """What the traced call ran instead of what was prepared, as a noun phrase; "" if nothing shows that."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureResult:
+    """A measurement, and the trace of the engine that was timed."""
+
+    measurement: Measurement
+    traced: TraceResult | None = None
+    """None where no trace is asked for, or a build of its own is needed for it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,6 +76,7 @@ FindingCode = Literal[
     "power-cap",  # the GPU reached its power limit in the timed window
     "proof.incomplete",  # the certificate lacks a fact
     "rebuild",  # no traced build, and so no warm build time
+    "run-again",  # measured by itself, after it had ended without a result beside other builds or while it was traced
     "recompiles",  # something was compiled in the timed window
     "size-padded",  # at a smaller size the engine takes as long as at the largest one
     "size-recompiled",  # the engine was compiled again for a size within its range

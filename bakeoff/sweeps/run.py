@@ -1,6 +1,8 @@
 """From a plan to records: the rows in random order, then the finals; Ctrl-C keeps what is done."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from bakeoff.machine import host, paths
@@ -13,8 +15,8 @@ from bakeoff.record.store import Stored, StoredComparison, prepare_folder, save
 from bakeoff.sweeps.final import keep_best_builds, run_finals
 from bakeoff.sweeps.progress import Progress
 from bakeoff.sweeps.resume import begin, continue_unfinished, mark_finished
-from bakeoff.sweeps.row import run_row
 from bakeoff.sweeps.session import Session, open_session
+from bakeoff.sweeps.wave import next_wave, run_wave
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,8 @@ class Done:
     """The two best rows of each subject, measured against each other."""
     objective: Objective = LATENCY
     """What they are the best by."""
+    spent_s: Mapping[str, float] = field(default_factory=dict)
+    """Seconds by what was done, the largest first: their sum is the time since the device's lock was held."""
 
 
 def run_sweep(plan: Plan, runs: Path, note: str, resume: bool, progress: Progress) -> Done:
@@ -42,6 +46,7 @@ def run_sweep(plan: Plan, runs: Path, note: str, resume: bool, progress: Progres
     prepare_folder(runs)
     cache = paths.ensure_writable(paths.cache_folder(), "caches")
     interrupted = False
+    spent_s: dict[str, float] = {}
     finals: list[StoredComparison] = []
     device = plan.rows[0].subject.device if plan.rows else "cpu"
     with device_lock(device, f"sweep {plan.component.name}", progress.say, cache) as waited:
@@ -54,8 +59,10 @@ def run_sweep(plan: Plan, runs: Path, note: str, resume: bool, progress: Progres
             session = open_session(plan, state.sweep, note, runs, cache, load, progress, state.order_seed)
             _run_rows(session, runs, stored)
             if plan.request.final_s:
-                finals += run_finals(session, stored, runs)
+                with session.spent.on("final"):
+                    finals += run_finals(session, stored, runs)
             keep_best_builds(session, stored)
+            spent_s = session.spent.seconds()
         except KeyboardInterrupt:
             interrupted = True
     left = tuple(row.label for row in plan.rows if row.key not in stored)
@@ -64,17 +71,25 @@ def run_sweep(plan: Plan, runs: Path, note: str, resume: bool, progress: Progres
     if interrupted and not left:
         left = ("the final between the two best rows",)
     kept = tuple(stored[row.key] for row in plan.rows if row.key in stored)
-    return Done(state.sweep, kept, left, tuple(finals), plan.request.objective)
+    return Done(state.sweep, kept, left, tuple(finals), plan.request.objective, spent_s)
 
 
 def _run_rows(session: Session, runs: Path, stored: dict[Key, Stored]) -> None:
     """Run the rows that are not in `stored`; each record is on disk before its row is shown as finished."""
-    for position, row in enumerate(session.order, 1):
-        if row.key not in stored:
-            session.progress.start(position, len(session.order), row.label)
-            record = run_row(session, row)
-            stored[row.key] = Stored(save(runs, record), record)
-            session.progress.finish(record.status, _line(record))
+    session.begun += sorted(stored, key=lambda key: stored[key].record.created)
+    left = [row for row in session.order if row.key not in stored]
+    while left:
+        wave = next_wave(left)
+        session.begun += [row.key for row in wave]
+        running = {
+            row.key: session.progress.start(session.position(row), len(session.order), row.label) for row in wave
+        }
+        with closing(run_wave(session, wave, running)) as found:
+            for row, record in found:
+                stored[row.key] = Stored(save(runs, record), record)
+                running[row.key].finish(record.status, _line(record))
+                session.progress.result(record)
+        left = [row for row in left if row.key not in stored]
 
 
 def _line(record: Record) -> str:

@@ -9,13 +9,14 @@ from pathlib import Path
 from bakeoff.machine.floors import Ceiling
 from bakeoff.machine.locks import entry_lock
 from bakeoff.plan.plan import Plan
-from bakeoff.plan.rows import Row
+from bakeoff.plan.rows import Key, Row
 from bakeoff.process.supervisor import Outcome
 from bakeoff.record.schema import SelftestStamp
 from bakeoff.record.selftest_stamp import read_stamp
 from bakeoff.sweeps.ceilings import known_ceilings
 from bakeoff.sweeps.progress import Progress
 from bakeoff.sweeps.seal import Seal
+from bakeoff.sweeps.spent import Spent
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class Session:
     plan: Plan
     sweep: str
     order: tuple[Row, ...]
-    """The rows in the order in which they run."""
+    """The rows in the order in which they run, but for those that are built beside an earlier one."""
     order_seed: int | None
     """Of that order; None for a comparison, which has rounds in an order of its own."""
     note: str
@@ -37,10 +38,14 @@ class Session:
     progress: Progress
     references: dict[Path, tuple[Outcome, Seal]] = field(default_factory=dict)
     """How making each reference folder ended, so that it is tried once, and the hashes of its files."""
+    spent: Spent = field(default_factory=Spent)
+    """Where the time goes."""
+    begun: list[Key] = field(default_factory=list)
+    """The rows of the sweep that were begun so far, also before an interruption, in their order."""
 
     def position(self, row: Row) -> int:
-        """The row's place in the order, from 1; 0 for a row that only a final has."""
-        return next((place for place, other in enumerate(self.order, 1) if other.key == row.key), 0)
+        """The row's place among those that were begun, from 1; 0 for a row that only a final has."""
+        return self.begun.index(row.key) + 1 if row.key in self.begun else 0
 
     def entry_lock(self, entry: Path) -> AbstractContextManager[None]:
         """Hold an entry of the cache folder alone, against sweeps on other CPUs that use the same cache."""
@@ -62,20 +67,23 @@ def open_session(
     order_seed: int | None = None,
 ) -> Session:
     """Read what the last selftest said, and measure this machine's ceilings where the records do not hold them."""
+    spent = Spent()
     ceilings: tuple[Ceiling, ...] = ()
     if plan.request.ceilings and any(row.never_runs is None for row in plan.rows):
         subject = plan.rows[0].subject
-        ceilings = known_ceilings(subject.device, subject.threads, runs, cache, progress)
+        with spent.on("ceilings"):
+            ceilings = known_ceilings(subject.device, subject.threads, runs, cache, progress)
     order = plan.rows if order_seed is None else shuffled(plan.rows, order_seed)
-    return Session(plan, sweep, order, order_seed, note, load, cache, ceilings, read_stamp(), progress)
+    return Session(plan, sweep, order, order_seed, note, load, cache, ceilings, read_stamp(), progress, spent=spent)
 
 
 def shuffled(rows: Sequence[Row], seed: int) -> tuple[Row, ...]:
-    """The rows in random order, but all of one fresh process before those of the next.
+    """The rows in random order, but all of one fresh process before those of the next, and of these baselines first.
 
     In a fixed order the same variants would always run first, on a machine that is cooler or less busy, and a variant's
-    place in the order would look like its speed.
+    place in the order would look like its speed. Baselines need no build, so that after a minute there is something
+    that each later row can be compared with; a final does not depend on the order.
     """
     order = random.Random(seed)
     keys = {row.key: order.random() for row in rows}
-    return tuple(sorted(rows, key=lambda row: (row.process, keys[row.key])))
+    return tuple(sorted(rows, key=lambda row: (row.process, not row.baseline, keys[row.key])))

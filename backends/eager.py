@@ -9,9 +9,11 @@ from bakeoff.backends.backend import (
     Capability,
     Engine,
     Evidence,
+    Footprint,
     ModuleEngine,
     NoOptions,
     any_size,
+    overlaps_always,
 )
 from bakeoff.backends.graphs import TORCH
 
@@ -30,4 +32,5 @@ BACKEND = Backend(
     baseline=True,
     capability=Capability(requires=(TORCH,), unsupported_sizes=any_size),
     evidence=Evidence(runs_eagerly=True),
+    footprint=Footprint(overlaps=overlaps_always),
 )

@@ -22,7 +22,7 @@ from bakeoff.process.supervisor import Event
 from bakeoff.record.schema import MEASURED, SCHEMA, Comparison, Finding, Record, Round, Samples, new_finding
 from bakeoff.record.store import StoredComparison, now, prepare_folder, save
 from bakeoff.record.verdict import AGREEING_PAIRS, LEAST_ROUNDS, MOST_PAIRS, is_decided
-from bakeoff.sweeps.compare_worker import CompareWorker, SideFailedError
+from bakeoff.sweeps.compare_worker import CompareWorker, SideFailedError, wait_until_ready
 from bakeoff.sweeps.progress import Progress
 from bakeoff.sweeps.references import References, make_reference
 from bakeoff.sweeps.row import launch_of
@@ -138,9 +138,8 @@ def _run_set(race: _Race, number: int) -> _Set:
         made: dict[int, CompareWorker] = {}
         for index in race.shuffled():
             made[index] = stack.enter_context(race.side(index))
-        for side in made.values():
-            side.wait_until_ready()
         sides = [made[index] for index in range(len(race.rows))]
+        wait_until_ready([made[index] for index in race.shuffled()])
         counts = [side.calls_a_block() for side in sides]
         round_s = sum((count + 1) * side.call_ns / 1e9 for count, side in zip(counts, sides, strict=True))
         wanted = max(_LEAST, min(_MOST, int(race.session.plan.request.final_s / AGREEING_PAIRS / round_s)))
@@ -172,7 +171,7 @@ def _in_turn(race: _Race) -> Comparison:
         found: dict[int, Samples] = {}
         for index in order:
             with race.side(index) as side:
-                side.wait_until_ready()
+                wait_until_ready([side])
                 found[index] = Samples(side.run(max(3, side.calls_a_block())).samples_ns)
                 records[index] = side.end()
         rounds.append(Round(tuple(order), tuple(found[index] for index in sorted(found)), number))

@@ -1,12 +1,13 @@
 """The worker of one side of a comparison: it has built its variant, and runs a block of calls on command."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from bakeoff.models.errors import BakeoffError
 from bakeoff.plan.rows import Row
 from bakeoff.process.jobs import CompareJob
 from bakeoff.process.phases import Block, Phase
-from bakeoff.process.supervisor import Event, LiveWorker
+from bakeoff.process.supervisor import Event, LiveWorker, wait_for
 from bakeoff.record.schema import Measurement, Record
 from bakeoff.sweeps.assemble import make_record
 from bakeoff.sweeps.references import References
@@ -55,8 +56,9 @@ class CompareWorker:
             variant = self._row.variant
             self._session.progress.event(Event(event.phase, f"{variant.backend} {variant.dtype}"))
 
-    def wait_until_ready(self) -> None:
+    def _warm_up(self) -> None:
         """Raises BakeoffError when the variant cannot be built or fails its checks."""
+        self._worker.tell("go")
         call_ns = self._expect("ready").call_ns
         if call_ns is None:
             raise self._failure()
@@ -91,3 +93,15 @@ class CompareWorker:
 
     def _record(self) -> Record:
         return make_record(self._session, self._row, self._worker.finish(Measurement))
+
+
+def wait_until_ready(sides: Sequence[CompareWorker]) -> None:
+    """Wait until all sides are built, and let one after the other warm up.
+
+    Raises BakeoffError when a variant cannot be built or fails its checks.
+    """
+    built = wait_for({side._worker: "turn" for side in sides})
+    for side in sides:
+        if built[side._worker] is None:
+            raise side._failure()
+        side._warm_up()

@@ -14,7 +14,7 @@ from bakeoff.worker.checked_variant import CheckedVariant, build_and_check, with
 from bakeoff.worker.checks.dispatch import dispatched
 from bakeoff.worker.clocks.clock import TimingConfig, measure_overhead, time_block, time_call
 from bakeoff.worker.clocks.warm_up import warm_up
-from bakeoff.worker.commands import read_lines, wait_for_idle_threads
+from bakeoff.worker.commands import read_lines, turn_of, wait_for_idle_threads
 from bakeoff.worker.device import cache_flush, context_bytes
 from bakeoff.worker.failures import call_stage
 from bakeoff.worker.gpu_watch import GpuWatch, watching
@@ -30,10 +30,11 @@ OF_ALL_SIDES = ("energy_j", "gpu_watched_s")
 
 
 def serve_blocks(job: CompareJob, commands: int, report: Reporter) -> Measurement:
-    """Build, check and warm up, report `ready` with the nanoseconds of a call, then time blocks until told to stop.
+    """Build and check, warm up in its turn, report `ready` with the nanoseconds of a call, then time blocks until told
+    to stop.
 
-    `commands` is the descriptor that the parent writes to: a number of calls a line, or `stop`. The measurement has no
-    clocks: the samples went with the blocks.
+    `commands` is the descriptor that the parent writes to: a line for its turn, then a number of calls a line, or
+    `stop`. The measurement has no clocks: the samples went with the blocks.
     """
     return with_failures(job.measure, report, lambda loaded: _serve(job, loaded, commands, report))
 
@@ -64,10 +65,12 @@ def _serve(job: CompareJob, loaded: LoadedSubject, commands: int, report: Report
         report=report,
     )
     counters = activity(checked.built.engine)
+    turn_of(commands, report)()
     report("warm-up")
     warmup_ns, _ = call_stage(lambda: warm_up(checked.built.calls, counters, config))
     overhead = measure_overhead(call_stage(checked.built.calls[0]), config)
     before = dict(counters())
+    wait_for_idle_threads()
     report.ready(sorted(warmup_ns)[len(warmup_ns) // 2])
     with watching(device) as watch:
         watch.begin()

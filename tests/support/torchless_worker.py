@@ -1,7 +1,8 @@
 """A worker that measures nothing: it reports its phases, sleeps and writes a result, in a tenth of a second.
 
 A build that finds nothing in its cache folder draws how slow its code is, and leaves that there, as compilers differ
-from build to build. BAKEOFF_TEST_SURE=1 keeps workers from dying by chance; one whose cache folder's name ends with
+from build to build. BAKEOFF_TEST_SURE=1 keeps workers from dying by chance; those of variants that contain
+BAKEOFF_TEST_DIES die for sure, and of BAKEOFF_TEST_DIES_BESIDE where they build beside others; one whose cache folder's name ends with
 BAKEOFF_TEST_UNSTABLE is unstable. With BAKEOFF_TEST_HOLDS=N a row that runs after N records is never done.
 
 Standard library only. What it is asked is counted in the file that BAKEOFF_TEST_WINDOWS names, a line for each job:
@@ -64,6 +65,9 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
         subprocess.Popen(["sleep", "600"], start_new_session=True, stdout=subprocess.DEVNULL)
     if chance < 0.05:
         os.kill(os.getpid(), signal.SIGSEGV)
+    for name, dies in (("BAKEOFF_TEST_DIES", True), ("BAKEOFF_TEST_DIES_BESIDE", job["overlapped"])):
+        if dies and os.environ.get(name, "nobody") in job["variant"]:
+            os.kill(os.getpid(), signal.SIGKILL)
     cache = "none" if "eager" in job["variant"] else "warm" if speed_file(job).exists() else "cold"
     slowness = built(job)
     ending = os.environ.get("BAKEOFF_TEST_UNSTABLE")
@@ -111,7 +115,9 @@ def built(job: dict[str, Any]) -> float:
 
 def compare(job: dict[str, Any]) -> dict[str, Any]:
     """Answer requests for blocks of calls, until `stop` or the end of the input."""
-    work("import", "weights", "build", "prove", "check", "warm-up")
+    work("import", "weights", "build", "prove", "check")
+    wait_for_turn()
+    work("warm-up")
     slowness = built(job["measure"])
     say("ready", call_ns=1_000_000)
     with os.fdopen(int(sys.argv[2]), "rb", buffering=0) as commands:

@@ -58,8 +58,7 @@ def in_turns(tasks: Sequence[Task]) -> Iterator[Ended]:
     with ExitStack() as stack:
         watches = [stack.enter_context(WorkerWatch(task.launch, TIMED, task.monitor)) for task in tasks]
         workers = [
-            stack.enter_context(LiveWorker(task.job, watch.launch))
-            for task, watch in zip(tasks, watches, strict=True)
+            stack.enter_context(LiveWorker(task.job, watch.launch)) for task, watch in zip(tasks, watches, strict=True)
         ]
         waiting = wait_for(dict.fromkeys(workers, "turn"))
         for task, worker, watch in zip(tasks, workers, watches, strict=True):

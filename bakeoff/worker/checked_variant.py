@@ -46,9 +46,7 @@ class CheckedVariant:
         return tuple(tensor for inputs in self.sets for tensor in inputs.values())
 
 
-def with_failures(
-    job: MeasureJob, report: Report, action: Callable[[LoadedSubject], _Made]
-) -> _Made | Measurement:
+def with_failures(job: MeasureJob, report: Report, action: Callable[[LoadedSubject], _Made]) -> _Made | Measurement:
     """Load the job's subject and run `action`; an exception of the variant's own code becomes a measurement's status.
 
     Raises BakeoffError where the request itself is wrong (a bad checkpoint).

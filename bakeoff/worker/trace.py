@@ -1,4 +1,4 @@
-"""Which kernels a call runs, and how long a warm build takes: after the clocks, in the process that measured or another.
+"""Which kernels a call runs, and how long a warm build takes: after the clocks, in the same process or another.
 
 Some compilers can be profiled only where that is requested at build time: then a traced build, which is never timed, is
 made in a fresh process. Where the caches were cold, a fresh process builds again for the time of a warm build. If a

@@ -68,7 +68,9 @@ def _parts(made: dict[str, Any]) -> str:
 def _final(one: dict[str, Any]) -> str:
     first, second = one["sides"][:2]
     ratio = f"{one['ratio']:.2f}x [{one['low']:.2f}, {one['high']:.2f}], {one['sets']} sets"
-    return f"{first} {one['word']} than {second}, {ratio}" if one["word"] != "no difference shown" else f"{first}, {second}: {one['word']}, {ratio}"
+    if one["word"] == "no difference shown":
+        return f"{first}, {second}: {one['word']}, {ratio}"
+    return f"{first} {one['word']} than {second}, {ratio}"
 
 
 def _budgets(entry: dict[str, Any]) -> Iterator[list[Any]]:
@@ -76,11 +78,12 @@ def _budgets(entry: dict[str, Any]) -> Iterator[list[Any]]:
         if "budget" in kinds and "cold" in kinds:
             soon, full = _best(kinds["budget"]), _best(kinds["cold"])
             measured = sum(row["median_ms"] is not None for row in kinds["budget"]["rows"].values())
-            same = "yes" if soon.rpartition(" ")[0].rpartition(" ")[0] == full.rpartition(" ")[0].rpartition(" ")[0] else "no"
-            yield [name, _minutes(kinds["budget"]["seconds"]), measured, soon, full, same]
+            same = "yes" if soon[:1] == full[:1] else "no"
+            yield [name, _minutes(kinds["budget"]["seconds"]), measured, " ".join(soon), " ".join(full), same]
 
 
-def _best(made: dict[str, Any]) -> str:
+def _best(made: dict[str, Any]) -> tuple[str, str]:
+    """Name and time of the fastest row that is ok."""
     rows = {name: row["median_ms"] for name, row in made["rows"].items() if row["status"] == "ok" and row["median_ms"]}
     best = min(rows, key=lambda name: float(rows[name]), default="")
-    return f"{best} {rows[best]:.2f} ms" if best else "none"
+    return (best, f"{rows[best]:.2f} ms") if best else ("none", "")

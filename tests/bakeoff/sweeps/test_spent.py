@@ -17,7 +17,9 @@ def test_nothing_is_shared_out_of_nothing() -> None:
 
 def test_a_worker_that_waits_for_its_turn_takes_no_time() -> None:
     spent = Spent(began=100.0)
-    spent.worker([("start", 100.0), ("import", 101.0), ("build", 103.0), ("turn", 110.0), ("latency", 150.0), ("", 157.0)])
+    spent.worker(
+        [("start", 100.0), ("import", 101.0), ("build", 103.0), ("turn", 110.0), ("latency", 150.0), ("", 157.0)]
+    )
     assert share_out(spent.spans) == {"imports": 3.0, "builds": 7.0, "sampling": 7.0}
     assert spent.since_began((103.0, 110.5)) == (3.0, 10.5)
 

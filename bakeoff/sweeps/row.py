@@ -12,13 +12,14 @@ from bakeoff.record.policy import Policy
 from bakeoff.record.schema import MEASURED, Measurement, Record, new_finding
 from bakeoff.record.store import now
 from bakeoff.sweeps.assemble import make_record
+from bakeoff.sweeps.progress import Running
 from bakeoff.sweeps.references import References, make_reference
 from bakeoff.sweeps.session import Session
 from bakeoff.sweeps.trace import with_trace
 from bakeoff.sweeps.watch import NOT_WATCHED, Watched, WorkerWatch
 
 
-def run_row(session: Session, row: Row) -> Record:
+def run_row(session: Session, row: Row, running: Running) -> Record:
     """Measure one row and return its record, whatever came of it.
 
     Raises BakeoffError when the request itself is wrong (a bad checkpoint).
@@ -27,10 +28,10 @@ def run_row(session: Session, row: Row) -> Record:
     if obstacle is not None:
         outcome = Outcome("result", value=Measurement(obstacle.status, obstacle.reason))
     else:
-        outcome, references = make_reference(session, row, launch_of(session, row))
+        outcome, references = make_reference(session, row, launch_of(session, row, running))
         if outcome.kind == "result":
             with session.entry_lock(row.cache_folder):
-                outcome, watched = _measure(session, row, references)
+                outcome, watched = _measure(session, row, references, running)
             outcome = _with_changed_references(outcome, references)
     return make_record(session, row, outcome, watched)
 
@@ -47,11 +48,11 @@ def _with_changed_references(outcome: Outcome, references: References) -> Outcom
     return replace(outcome, value=replace(outcome.value, findings=(*outcome.value.findings, finding)))
 
 
-def _measure(session: Session, row: Row, references: References) -> tuple[Outcome, Watched]:
+def _measure(session: Session, row: Row, references: References, running: Running) -> tuple[Outcome, Watched]:
     """Measure in one worker; in another build again where the caches were cold, and trace that build."""
     open_cache(row, anew=row.builds > 1 and row.process == 1)
     request = session.plan.request
-    job, launch = measure_job(row, request.policy, references), launch_of(session, row)
+    job, launch = measure_job(row, request.policy, references), launch_of(session, row, running)
     with WorkerWatch(launch, TIMED, request.monitor) as watch:
         outcome = run_job(job, Measurement, watch.launch)
     watched = watch.watched
@@ -63,7 +64,7 @@ def _measure(session: Session, row: Row, references: References) -> tuple[Outcom
     rebuild = measurement.build.cache == "cold"
     if not rebuild and not job.policy.trace:
         return outcome, watched
-    session.progress.event(Event("traced build"))
+    running.event(Event("traced build"))
     again = run_job(TraceJob(job, rebuild), TraceResult, replace(launch, log=launch.log.with_suffix(".trace.log")))
     traced = again.value if again.kind == "result" else TraceResult(None, None, {}, {}, again.reason)
     measurement = with_trace(measurement, traced, job.policy.trace)
@@ -108,8 +109,8 @@ def open_cache(row: Row, anew: bool = False) -> None:
     build_cache.open_folder(row.cache_folder, about)
 
 
-def launch_of(session: Session, row: Row) -> Launch:
-    """How the row's worker is started: environment, log, and deadlines by phase."""
+def launch_of(session: Session, row: Row, running: Running) -> Launch:
+    """How the row's worker is started: environment, log, deadlines by phase, and who hears its events."""
     policy = session.plan.request.policy
     seconds: dict[DeadlineClass, float] = {
         "startup": policy.startup_deadline_s,
@@ -119,4 +120,4 @@ def launch_of(session: Session, row: Row) -> Launch:
     limits: dict[str, float] = {phase: seconds[info.deadline] for phase, info in PHASES.items()}
     deadlines = Deadlines(policy.phase_deadline_s, limits)
     gpu = str(host.read_host().gpus[0]["uuid"]) if row.subject.device == "cuda" else ""
-    return Launch(row.environment, deadlines, session.log_of(row), session.progress.event, gpu)
+    return Launch(row.environment, deadlines, session.log_of(row), running.event, gpu)

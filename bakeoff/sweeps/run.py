@@ -8,7 +8,6 @@ from bakeoff.machine.locks import device_lock
 from bakeoff.plan.plan import Plan
 from bakeoff.plan.rows import Key
 from bakeoff.record.objective import LATENCY, Objective
-from bakeoff.record.schema import Record
 from bakeoff.record.store import Stored, StoredComparison, prepare_folder, save
 from bakeoff.sweeps.final import keep_best_builds, run_finals
 from bakeoff.sweeps.progress import Progress
@@ -71,15 +70,8 @@ def _run_rows(session: Session, runs: Path, stored: dict[Key, Stored]) -> None:
     """Run the rows that are not in `stored`; each record is on disk before its row is shown as finished."""
     for position, row in enumerate(session.order, 1):
         if row.key not in stored:
-            session.progress.start(position, len(session.order), row.label)
-            record = run_row(session, row)
+            running = session.progress.start(position, len(session.order), row.label)
+            record = run_row(session, row, running)
             stored[row.key] = Stored(save(runs, record), record)
-            session.progress.finish(record.status, _line(record))
-
-
-def _line(record: Record) -> str:
-    figures = record.latency
-    if figures is None:
-        return record.measurement.reason
-    text = f"{figures.median_ms:.2f} ms [{figures.low_ms:.2f}, {figures.high_ms:.2f}]"
-    return f"{text}  {record.measurement.reason}".rstrip()
+            running.finish()
+            session.progress.result(record)

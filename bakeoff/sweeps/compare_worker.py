@@ -10,6 +10,7 @@ from bakeoff.process.phases import Block, Phase
 from bakeoff.process.supervisor import Event, LiveWorker, wait_for
 from bakeoff.record.schema import Measurement, Record
 from bakeoff.sweeps.assemble import make_record
+from bakeoff.sweeps.progress import Running
 from bakeoff.sweeps.references import References
 from bakeoff.sweeps.row import launch_of, measure_job, open_cache
 from bakeoff.sweeps.session import Session
@@ -31,14 +32,16 @@ _LONGEST_BLOCK = 200
 class CompareWorker:
     """The parent's handle of it. A context manager: leaving it kills the worker."""
 
-    def __init__(self, session: Session, row: Row, references: References, name: str, heap_offset: int) -> None:
+    def __init__(
+        self, session: Session, row: Row, references: References, name: str, heap_offset: int, running: Running
+    ) -> None:
         """`references` are the subject's; `name` tells the logs of the sides apart."""
-        self._session, self._row = session, row
+        self._session, self._row, self._running = session, row, running
         open_cache(row)
         request = session.plan.request
         queued = request.objective.goal == "throughput"
         job = CompareJob(measure_job(row, request.policy, references), heap_offset, queued)
-        launch = launch_of(session, row)
+        launch = launch_of(session, row, running)
         log = launch.log.with_suffix(f".{name}.log")
         self._worker = LiveWorker(job, replace(launch, log=log, on_event=self._on_event))
         self.call_ns = 0.0
@@ -54,7 +57,7 @@ class CompareWorker:
     def _on_event(self, event: Event) -> None:
         if event.phase != "block":
             variant = self._row.variant
-            self._session.progress.event(Event(event.phase, f"{variant.backend} {variant.dtype}"))
+            self._running.event(Event(event.phase, f"{variant.backend} {variant.dtype}"))
 
     def _warm_up(self) -> None:
         """Raises BakeoffError when the variant cannot be built or fails its checks."""

@@ -40,15 +40,15 @@ def run_finals(session: Session, stored: Mapping[Key, Stored], runs: Path) -> It
             continue
         names = [f"{row.variant.backend} {row.variant.dtype}" for row in best]
         of_batch = f", batch {subject.batch}" if len(session.plan.request.batch_sizes) > 1 else ""
-        session.progress.start(0, 0, f"final: {names[0]} against {names[1]}{of_batch}")
+        running = session.progress.start(0, 0, f"final: {names[0]} against {names[1]}{of_batch}")
         try:
             baseline, without = _baseline(session.plan, rows, best, stored)
-            comparison = race(session, best[0], best[1], baseline, without=without)
+            comparison = race(session, running, best[0], best[1], baseline, without=without)
         except BakeoffError as error:
-            session.progress.finish("no final", str(error))
+            running.finish("no final", str(error))
             continue
         kept = StoredComparison(save(runs, comparison), comparison)
-        session.progress.finish("ok", f"{len(comparison.rounds)} rounds, {comparison.how}")
+        running.finish("ok", f"{len(comparison.rounds)} rounds, {comparison.how}")
         yield kept
 
 

@@ -48,7 +48,7 @@ def open_cache(row: Row, anew: bool = False) -> None:
 
 
 def launch_of(session: Session, row: Row, running: Running, beside: int = 0) -> Launch:
-    """How the row's worker is started: environment, log, and deadlines by phase.
+    """How the row's worker is started: environment, log, deadlines by phase, and who hears its events.
 
     With `beside` other workers that build at the same time, all of them together may take as long as one after the
     other.

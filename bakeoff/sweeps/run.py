@@ -10,7 +10,6 @@ from bakeoff.machine.locks import device_lock
 from bakeoff.plan.plan import Plan
 from bakeoff.plan.rows import Key
 from bakeoff.record.objective import LATENCY, Objective
-from bakeoff.record.schema import Record
 from bakeoff.record.store import Stored, StoredComparison, prepare_folder, save
 from bakeoff.sweeps.final import keep_best_builds, run_finals
 from bakeoff.sweeps.progress import Progress
@@ -87,14 +86,6 @@ def _run_rows(session: Session, runs: Path, stored: dict[Key, Stored]) -> None:
         with closing(run_wave(session, wave, running)) as found:
             for row, record in found:
                 stored[row.key] = Stored(save(runs, record), record)
-                running[row.key].finish(record.status, _line(record))
+                running[row.key].finish()
                 session.progress.result(record)
         left = [row for row in left if row.key not in stored]
-
-
-def _line(record: Record) -> str:
-    figures = record.latency
-    if figures is None:
-        return record.measurement.reason
-    text = f"{figures.median_ms:.2f} ms [{figures.low_ms:.2f}, {figures.high_ms:.2f}]"
-    return f"{text}  {record.measurement.reason}".rstrip()

@@ -3,7 +3,8 @@
 A build that finds nothing in its cache folder draws how slow its code is, and leaves that there, as compilers differ
 from build to build. BAKEOFF_TEST_SURE=1 keeps workers from dying by chance; those of variants that contain
 BAKEOFF_TEST_DIES die for sure, and of BAKEOFF_TEST_DIES_BESIDE where they build beside others; one whose cache
-folder's name ends with BAKEOFF_TEST_UNSTABLE is unstable. With BAKEOFF_TEST_HOLDS=N a row that runs after N records is never done.
+folder's name ends with BAKEOFF_TEST_UNSTABLE is unstable. With BAKEOFF_TEST_HOLDS=N a row that runs after N records is
+never done.
 
 Standard library only. What it is asked is counted in the file that BAKEOFF_TEST_WINDOWS names, a line for each job:
 who asked (BAKEOFF_TEST_WHO), the kind, and from when to when on the monotonic clock.

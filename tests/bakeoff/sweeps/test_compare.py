@@ -107,7 +107,7 @@ def three_sides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free_bytes: int
     monkeypatch.setattr(host, "available_bytes", lambda _device: free_bytes)
     with marked_folder(tmp_path):
         session = open_session(plan, "sweep", "", paths.runs_folder(), paths.cache_folder(), 0.0, Recorder())
-        return race(session, *plan.rows, seed=3)
+        return race(session, Recorder().start(0, 0, "race"), *plan.rows, seed=3)
 
 
 def test_a_baseline_runs_in_the_same_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

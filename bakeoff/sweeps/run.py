@@ -75,11 +75,11 @@ def run_sweep(plan: Plan, runs: Path, note: str, resume: bool, progress: Progres
 
 def _run_rows(session: Session, runs: Path, stored: dict[Key, Stored]) -> None:
     """Run the rows that are not in `stored`; each record is on disk before its row is shown as finished."""
-    session.begun += sorted(stored, key=lambda key: stored[key].record.created)
+    session.begun.extend(sorted(stored, key=lambda key: stored[key].record.created))
     left = [row for row in session.order if row.key not in stored]
     while left:
         wave = next_wave(left)
-        session.begun += [row.key for row in wave]
+        session.begun.extend(row.key for row in wave)
         running = {
             row.key: session.progress.start(session.position(row), len(session.order), row.label) for row in wave
         }

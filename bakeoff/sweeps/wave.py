@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from bakeoff.machine import host
 from bakeoff.models.errors import BakeoffError
 from bakeoff.plan.rows import Key, Row
-from bakeoff.process.jobs import MeasureJob, MeasureResult, TraceJob, TraceResult
+from bakeoff.process.jobs import NOTHING_TRACED, MeasureJob, MeasureResult, TraceJob, TraceResult
 from bakeoff.process.supervisor import Event, Outcome
 from bakeoff.record.schema import MEASURED, Measurement, Record, Status, new_finding
 from bakeoff.sweeps.assemble import make_record
@@ -201,9 +201,9 @@ def _follow(session: Session, all_measured: Sequence[_Measured]) -> Iterator[_Me
 
 def _with_second(outcome: Outcome, job: TraceJob, second: Outcome) -> Outcome:
     """The outcome of a row's first worker with what its second one found."""
-    found = second.value if second.kind == "result" else TraceResult(None, None, {}, {}, problem=second.reason)
+    found = second.value if second.kind == "result" else replace(NOTHING_TRACED, problem=second.reason)
     measurement = with_trace(outcome.value, found, wanted=job.measure.policy.trace)
-    if job.rebuild and found.warm_s is None and found.warm_cpu_s is None:
+    if job.rebuild and not found.rebuilt:
         finding = new_finding("rebuild", f"no warm build: {found.problem}")
         measurement = replace(measurement, findings=(*measurement.findings, finding))
     return replace(outcome, value=measurement)

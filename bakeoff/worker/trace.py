@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from bakeoff.backends import resolve_backend
 from bakeoff.backends.tracing import Trace
-from bakeoff.process.jobs import MeasureJob, TraceJob, TraceResult
-from bakeoff.record.schema import KernelTime, TraceRecord
+from bakeoff.process.jobs import NOTHING_TRACED, MeasureJob, TraceJob, TraceResult
+from bakeoff.record.schema import BuildCost, KernelTime, TraceRecord
 from bakeoff.worker.build import BuiltEngine, build_engine
 from bakeoff.worker.commands import Turn, at_once
 from bakeoff.worker.failures import StageError, call_stage
@@ -45,24 +45,26 @@ def trace_build(job: TraceJob, report: Report, turn: Turn = at_once) -> TraceRes
     BakeoffError only where the request itself is wrong (a bad checkpoint).
     """
     measured = job.measure
-    warm_s: float | None = None
+    warm = BuildCost("none", None)
     built: BuiltEngine | None = None
     with flags(measured.dtype, measured.subject.threads, search=measured.subject.device == "cuda"):
         try:
             if job.rebuild:
                 built = _build(measured, report, trace=False)
-                warm_s = built.cost.build_s
-            if not measured.policy.trace:
-                return TraceResult(warm_s, None, {}, {})
-            if built is None or not _same_when_traced(measured):
-                built = None
-                gc.collect()
-                built = _build(measured, report, trace=True)
-            turn()
-            report("trace")
-            return replace(_traced(built), warm_s=warm_s)
+                warm = built.cost
+            if measured.policy.trace:
+                if built is None or not _same_when_traced(measured):
+                    built = None
+                    gc.collect()
+                    built = _build(measured, report, trace=True)
+                turn()
+                report("trace")
+                found = _traced(built)
+            else:
+                found = NOTHING_TRACED
         except StageError as stage:
-            return replace(_failed(stage), warm_s=warm_s)
+            found = _failed(stage)
+    return replace(found, warm_s=warm.build_s, warm_cpu_s=warm.cpu_s)
 
 
 def _traced(built: BuiltEngine) -> TraceResult:
@@ -76,7 +78,7 @@ def _traced(built: BuiltEngine) -> TraceResult:
 
 
 def _failed(stage: StageError) -> TraceResult:
-    return TraceResult(None, None, {}, {}, problem=f"{stage.status}: {stage.reason}")
+    return replace(NOTHING_TRACED, problem=f"{stage.status}: {stage.reason}")
 
 
 def _same_when_traced(job: MeasureJob) -> bool:

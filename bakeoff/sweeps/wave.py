@@ -8,6 +8,7 @@ caches, or where the engine that was timed cannot be traced.
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from math import ceil
 
 from bakeoff.machine import host
 from bakeoff.models.errors import BakeoffError
@@ -35,24 +36,27 @@ def next_wave(rows: Sequence[Row]) -> tuple[Row, ...]:
     """The first of these rows, with those of the others that may be built beside it, in their order.
 
     They have caches of their own and fit into memory together. Baselines come by themselves, so that there is soon
-    something to compare with. There is at most one row more than there are cores: most of a build keeps one core busy.
+    something to compare with. There is at most one row more than there are cores, because most of a build keeps one
+    core busy; where the rows need several waves, these are of about one size.
     """
     first, *others = rows
+    if not first.overlaps or first.obstacle() is not None:
+        return (first,)
+    joining = [row for row in others if _may_join(row, first)]
+    waves = ceil((1 + len(joining)) / min(_MOST, host.usable_cores() + 1))
+    most = ceil((1 + len(joining)) / waves)
+    free = host.available_bytes(first.subject.device) * _MEMORY_SHARE
     chosen = [first]
-    if first.overlaps and first.obstacle() is None:
-        most = min(_MOST, host.usable_cores() + 1)
-        free = host.available_bytes(first.subject.device) * _MEMORY_SHARE
-        for row in others:
-            fits = sum(other.memory_bytes for other in chosen) + row.memory_bytes <= free
-            if len(chosen) < most and fits and _may_join(row, chosen):
-                chosen.append(row)
+    for row in joining:
+        own_cache = row.cache_folder not in {other.cache_folder for other in chosen}
+        if len(chosen) < most and own_cache and sum(other.memory_bytes for other in (*chosen, row)) <= free:
+            chosen.append(row)
     return tuple(chosen)
 
 
-def _may_join(row: Row, chosen: Sequence[Row]) -> bool:
-    alike = (row.process, row.baseline) == (chosen[0].process, chosen[0].baseline)
-    own_cache = row.cache_folder not in {other.cache_folder for other in chosen}
-    return row.overlaps and alike and own_cache and row.obstacle() is None
+def _may_join(row: Row, first: Row) -> bool:
+    alike = (row.process, row.baseline) == (first.process, first.baseline)
+    return row.overlaps and alike and row.obstacle() is None
 
 
 @dataclass(frozen=True, slots=True)

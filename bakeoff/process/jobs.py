@@ -97,6 +97,8 @@ class MeasureJob:
     quantisation: Quantisation = ""
     reference_hashes: dict[str, str] = field(default_factory=dict)
     """SHA-256 of each file in the reference folder, by name."""
+    overlapped: bool = False
+    """Other builds run at the same time, so that the seconds of this one would say little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,7 @@ class TraceJob:
 @dataclass(frozen=True, slots=True)
 class TraceResult:
     warm_s: float | None
-    """Seconds of the second build; None where none was asked for."""
+    """Seconds of the second build; None where none was asked for, and where others ran at the same time."""
     trace: TraceRecord | None
     outside: dict[str, int]
     """Operators that ran elsewhere than in the compiler, by the trace."""
@@ -119,6 +121,13 @@ class TraceResult:
     """Why there is no trace, or no warm build."""
     instead: str = ""
     """What the traced call ran instead of what was prepared, as a noun phrase; "" if nothing shows that."""
+    warm_cpu_s: float | None = None
+    """CPU seconds of the second build; None where none was asked for."""
+
+    @property
+    def rebuilt(self) -> bool:
+        """Whether there was a second build, and it succeeded."""
+        return self.warm_s is not None or self.warm_cpu_s is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,7 @@ def _measure(session: Session, row: Row, references: References) -> tuple[Outcom
     again = run_job(TraceJob(job, rebuild), TraceResult, replace(launch, log=launch.log.with_suffix(".trace.log")))
     traced = again.value if again.kind == "result" else TraceResult(None, None, {}, {}, again.reason)
     measurement = with_trace(measurement, traced, job.policy.trace)
-    if rebuild and traced.warm_s is None:
+    if rebuild and not traced.rebuilt:
         findings = (*measurement.findings, new_finding("rebuild", f"no warm build: {traced.problem}"))
         measurement = replace(measurement, findings=findings)
     return replace(outcome, value=measurement), watched

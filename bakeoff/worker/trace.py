@@ -33,14 +33,15 @@ def trace_build(job: TraceJob, report: Report) -> TraceResult:
     """
     measured = job.measure
     warm_s: float | None = None
+    warm_cpu_s: float | None = None
     built: BuiltEngine | None = None
     with flags(measured.dtype, measured.subject.threads, search=measured.subject.device == "cuda"):
         try:
             if job.rebuild:
                 built = _build(measured, report, trace=False)
-                warm_s = built.cost.build_s
+                warm_s, warm_cpu_s = built.cost.build_s, built.cost.cpu_s
             if not measured.policy.trace:
-                return TraceResult(warm_s, None, {}, {})
+                return TraceResult(warm_s, None, {}, {}, warm_cpu_s=warm_cpu_s)
             report("trace")
             if built is None or not _same_when_traced(measured):
                 built = None
@@ -51,9 +52,17 @@ def trace_build(job: TraceJob, report: Report) -> TraceResult:
             instead = ran_instead(built.prepared, (kernel.name for kernel in trace.kernels), bool(trace.kernels))
             call_stage(built.engine.close)
         except StageError as stage:
-            return TraceResult(warm_s, None, {}, {}, problem=f"{stage.status}: {stage.reason}")
+            problem = f"{stage.status}: {stage.reason}"
+            return TraceResult(warm_s, None, {}, {}, problem, warm_cpu_s=warm_cpu_s)
     record = _trace_record(trace, graph_hash)
-    return TraceResult(warm_s, record, dict(trace.operators_outside), dict(trace.operators_inside), instead=instead)
+    return TraceResult(
+        warm_s,
+        record,
+        dict(trace.operators_outside),
+        dict(trace.operators_inside),
+        instead=instead,
+        warm_cpu_s=warm_cpu_s,
+    )
 
 
 def _same_when_traced(job: MeasureJob) -> bool:

@@ -1,5 +1,6 @@
 """From a plan to records: the rows in random order, then the finals; Ctrl-C keeps what is done."""
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from bakeoff.sweeps.progress import Progress
 from bakeoff.sweeps.resume import begin, continue_unfinished, mark_finished
 from bakeoff.sweeps.row import run_row
 from bakeoff.sweeps.session import Session, open_session
+from bakeoff.sweeps.time_left import estimate_costs, seconds_left
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +70,21 @@ def run_sweep(plan: Plan, runs: Path, note: str, resume: bool, progress: Progres
 
 def _run_rows(session: Session, runs: Path, stored: dict[Key, Stored]) -> None:
     """Run the rows that are not in `stored`; each record is on disk before its row is shown as finished."""
+    progress, before = session.progress, frozenset(stored)
+    costs, began = estimate_costs(session.plan, runs), time.monotonic()
+
+    def expect() -> None:
+        left = [row.key for row in session.order if row.key not in stored]
+        progress.expect(seconds_left(costs, left, stored.keys() - before, time.monotonic() - began))
+
+    for kept in stored.values():
+        progress.result(kept.record)
+    expect()
     for position, row in enumerate(session.order, 1):
         if row.key not in stored:
-            running = session.progress.start(position, len(session.order), row.label)
+            running = progress.start(position, len(session.order), row.label)
             record = run_row(session, row, running)
             stored[row.key] = Stored(save(runs, record), record)
             running.finish()
-            session.progress.result(record)
+            expect()
+            progress.result(record)

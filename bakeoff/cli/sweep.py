@@ -72,6 +72,7 @@ def sweep(
 
     from bakeoff.bring.bring import bring
     from bakeoff.cli.pages import update_pages, update_plots
+    from bakeoff.cli.progress import TerminalProgress
     from bakeoff.machine import paths
     from bakeoff.models.sizes import parse_sizes
     from bakeoff.plan.dry_run import estimate
@@ -83,7 +84,6 @@ def sweep(
     from bakeoff.report.groups import newest
     from bakeoff.report.text import batch_curve, spent, table
     from bakeoff.report.text import plan as plan_page
-    from bakeoff.sweeps.progress import TerminalProgress
     from bakeoff.sweeps.resume import continue_unfinished
     from bakeoff.sweeps.run import run_sweep
 
@@ -130,7 +130,7 @@ def sweep(
         else:
             print_text(plan_page.render(costs))
         return
-    with TerminalProgress(Console(stderr=True)) as progress:
+    with TerminalProgress(Console(stderr=True), plan.rows) as progress:
         done = run_sweep(plan, folder, note, resume, progress)
     if as_json:
         print_json(_summary(done))

@@ -1,5 +1,6 @@
 """From a plan to records: the rows in random order, then the finals; Ctrl-C keeps what is done."""
 
+import time
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from bakeoff.sweeps.final import keep_best_builds, run_finals
 from bakeoff.sweeps.progress import Progress
 from bakeoff.sweeps.resume import begin, continue_unfinished, mark_finished
 from bakeoff.sweeps.session import Session, open_session
+from bakeoff.sweeps.time_left import estimate_costs, seconds_left
 from bakeoff.sweeps.wave import next_wave, run_wave
 
 
@@ -75,17 +77,26 @@ def run_sweep(plan: Plan, runs: Path, note: str, resume: bool, progress: Progres
 
 def _run_rows(session: Session, runs: Path, stored: dict[Key, Stored]) -> None:
     """Run the rows that are not in `stored`; each record is on disk before its row is shown as finished."""
+    progress, before = session.progress, frozenset(stored)
+    costs, began = estimate_costs(session.plan, runs), time.monotonic()
+
+    def expect() -> None:
+        left = [row.key for row in session.order if row.key not in stored]
+        progress.expect(seconds_left(costs, left, stored.keys() - before, time.monotonic() - began))
+
+    for kept in stored.values():
+        progress.result(kept.record)
+    expect()
     session.begun.extend(sorted(stored, key=lambda key: stored[key].record.created))
     left = [row for row in session.order if row.key not in stored]
     while left:
         wave = next_wave(left)
         session.begun.extend(row.key for row in wave)
-        running = {
-            row.key: session.progress.start(session.position(row), len(session.order), row.label) for row in wave
-        }
+        running = {row.key: progress.start(session.position(row), len(session.order), row.label) for row in wave}
         with closing(run_wave(session, wave, running)) as found:
             for row, record in found:
                 stored[row.key] = Stored(save(runs, record), record)
                 running[row.key].finish()
-                session.progress.result(record)
+                expect()
+                progress.result(record)
         left = [row for row in left if row.key not in stored]

@@ -125,8 +125,10 @@ def _settings(options: Options, context: BuildContext) -> dict[str, Any]:
         settings |= TUNED
     if settings.get("triton.cudagraphs"):
         settings["graph_partition"] = True  # torch's default; the proof reads from the functions what is captured
-    if context.trace and context.device == "cpu":
-        # Kernels on CUDA have names anyway, and any setting changes the key in inductor's cache.
+    if context.device == "cpu":
+        # A guard in each kernel tells its name to a profiler; kernels on CUDA have names anyway. Every build has it,
+        # so that what was timed can be traced. Without a profiler it costs tens of nanoseconds a kernel
+        # (tests/trials/profiling_guards.py).
         settings["cpp.enable_kernel_profile"] = True
     return settings
 
@@ -197,7 +199,7 @@ BACKEND = Backend(
     evidence=Evidence(
         checks="dynamo captured one graph without a graph break, and inductor compiled it",
         uses_inductor=True,
-        same_when_traced=("cuda",),
+        same_when_traced=("cpu", "cuda"),
     ),
     footprint=Footprint(caches=True, weight_copies=2.0, environment=compiler_environment, overlaps=_overlaps),
 )

@@ -135,7 +135,7 @@ BACKEND = Backend(
     build=_build,
     defaults=(DefaultOptions(NoOptions(), suite="full", dtypes=("bf16",)),),
     capability=Capability(requires=(TORCH,), unsupported_sizes=any_size),
-    evidence=Evidence(runs_eagerly=True),
+    evidence=Evidence(runs_eagerly=True, same_when_traced=("cpu", "cuda")),
     footprint=Footprint(keeps_module_weights=False, weight_copies=2.0, overlaps=overlaps_always),
     artifact=ArtifactFormat(
         name="torch.export",

@@ -9,7 +9,7 @@ from pathlib import Path
 from bakeoff.machine.floors import Ceiling
 from bakeoff.machine.locks import entry_lock
 from bakeoff.plan.plan import Plan
-from bakeoff.plan.rows import Row
+from bakeoff.plan.rows import Key, Row
 from bakeoff.process.supervisor import Outcome
 from bakeoff.record.schema import SelftestStamp
 from bakeoff.record.selftest_stamp import read_stamp
@@ -25,9 +25,9 @@ class Session:
     plan: Plan
     sweep: str
     order: tuple[Row, ...]
-    """The rows in the order in which they run."""
+    """The rows in the order in which they are to run; with a budget one that does not fit is passed over."""
     order_seed: int | None
-    """Of that order; None for a comparison, which has rounds in an order of its own."""
+    """Of that order; None with a budget, which orders rows by what they are likely to tell, and for a comparison."""
     note: str
     load: float
     """One-minute load average before it began; later the sweep itself is the load."""
@@ -37,10 +37,12 @@ class Session:
     progress: Progress
     references: dict[Path, tuple[Outcome, Seal]] = field(default_factory=dict)
     """How making each reference folder ended, so that it is tried once, and the hashes of its files."""
+    begun: list[Key] = field(default_factory=list)
+    """The rows of the sweep that were begun so far, also before an interruption, in their order."""
 
     def position(self, row: Row) -> int:
-        """The row's place in the order, from 1; 0 for a row that only a final has."""
-        return next((place for place, other in enumerate(self.order, 1) if other.key == row.key), 0)
+        """The row's place among those that were begun, from 1; 0 for a row that only a final has."""
+        return self.begun.index(row.key) + 1 if row.key in self.begun else 0
 
     def entry_lock(self, entry: Path) -> AbstractContextManager[None]:
         """Hold an entry of the cache folder alone, against sweeps on other CPUs that use the same cache."""
@@ -61,11 +63,15 @@ def open_session(
     progress: Progress,
     order_seed: int | None = None,
 ) -> Session:
-    """Read what the last selftest said, and measure this machine's ceilings where the records do not hold them."""
+    """Read what the last selftest said, and measure this machine's ceilings where the records do not hold them.
+
+    A sweep with a budget measures no ceilings.
+    """
     ceilings: tuple[Ceiling, ...] = ()
     if plan.request.ceilings and any(row.never_runs is None for row in plan.rows):
         subject = plan.rows[0].subject
-        ceilings = known_ceilings(subject.device, subject.threads, runs, cache, progress)
+        measure = not plan.request.budget_s
+        ceilings = known_ceilings(subject.device, subject.threads, runs, cache, progress, measure=measure)
     order = plan.rows if order_seed is None else shuffled(plan.rows, order_seed)
     return Session(plan, sweep, order, order_seed, note, load, cache, ceilings, read_stamp(), progress)
 

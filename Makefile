@@ -2,6 +2,7 @@
 #   make sweep MODEL=wm [PRESET= WORKLOAD= BACKENDS= DTYPE= DEVICE= SUITE=full PROCESSES=5 BUILDS=3 NOTE= RESUME=1
 #                        CHECKPOINT=FILE BATCH=2 THREADS=4 DEADLINE=3600 MONITOR=1 SIZES='x.0=1,4,8'
 #                        OBJECTIVE='throughput,p99<=33ms,memory<=8GiB' BATCHES=1,2,4,8]
+#                        BUDGET=3m: what is likely to tell most first, and what fits; RESUME=1 then runs the rest
 #   make pipeline [MODEL=owl|matrix] [UNITS=20 MIX='best wm=inductor/bf16' PRESET= OPTIONS='steps=10' MINUTES= DEVICE=
 #                 THREADS= DEADLINE= NOTE= RESUME=1 MONITOR=1]: whole frames, with one variant for each component
 #   make profile [MODEL=matrix|owl|wm:200m.step] [LEVEL=3 UNITS=20 TRACED=5 MIX='eager best' TRACE=FOLDER MEMORY=1 COMPILER=1
@@ -55,7 +56,7 @@ sweep: $(READY)
 		$(if $(CHECKPOINT),--checkpoint '$(CHECKPOINT)') $(if $(BATCH),--batch '$(BATCH)') \
 		$(if $(THREADS),--threads '$(THREADS)') $(if $(DEADLINE),--deadline '$(DEADLINE)') \
 		$(if $(OBJECTIVE),--objective '$(OBJECTIVE)') $(if $(BATCHES),--batches '$(BATCHES)') \
-		$(if $(SIZES),--sizes '$(SIZES)') \
+		$(if $(SIZES),--sizes '$(SIZES)') $(if $(BUDGET),--budget '$(BUDGET)') \
 		$(if $(NOTE),--note '$(NOTE)') $(if $(RESUME),--resume) $(if $(MONITOR),--monitor)
 
 pipeline: $(READY)

@@ -187,6 +187,11 @@ def test_a_sweep_takes_a_deadline(plain: Checkout) -> None:
     assert "--deadline" not in plain.make("-n", "sweep").stdout
 
 
+def test_a_sweep_takes_a_budget(plain: Checkout) -> None:
+    assert "--budget '1h30m'" in plain.make("-n", "sweep", "BUDGET=1h30m").stdout
+    assert "--budget" not in plain.make("-n", "sweep").stdout
+
+
 def test_a_sweep_takes_sizes(plain: Checkout) -> None:
     asked = ("sweep", "MODEL=mine.py:model", "SIZES=x.0=1,4,8 y.1=2,3")
     assert "--sizes 'x.0=1,4,8 y.1=2,3'" in plain.make("-n", *asked).stdout

@@ -33,6 +33,7 @@ def ending_signals() -> Iterator[Received]:
 
     def stop(number: int, _frame: FrameType | None) -> None:
         received.number = number
+        signal.setitimer(signal.ITIMER_REAL, 0)  # the alarm of a budget would interrupt the clean-up too
         for each in handled:
             signal.signal(each, signal.SIG_IGN)
         raise KeyboardInterrupt

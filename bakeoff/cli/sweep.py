@@ -1,6 +1,10 @@
 """The command that measures every variant of a component."""
 
+import os
+import shlex
 import sys
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -52,6 +56,10 @@ def sweep(
     deadline: Annotated[
         float | None, typer.Option(help="Seconds a build may take (default: 600; 1200 for a GiB of weights and more).")
     ] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(help="As in 90s, 3m, 1h30m: what is likely to tell most comes first; --resume runs the rest."),
+    ] = None,
     sizes: Annotated[
         list[str] | None,
         typer.Option(help="Of a model of yours: x.0=1,4,8 builds engines for a range of sizes; or: recorded."),
@@ -62,7 +70,9 @@ def sweep(
     note: Annotated[str, typer.Option(help="Goes into the records and the history.")] = "",
     resume: Annotated[bool, typer.Option("--resume", help="Finish the newest unfinished sweep of this plan.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run.")] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit 1 if any row is not ok.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit 1 if any row is not ok, or left out for lack of time.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Build, prove, check, time and record every variant of a component."""
@@ -75,6 +85,7 @@ def sweep(
     from bakeoff.cli.progress import TerminalProgress
     from bakeoff.machine import paths
     from bakeoff.models.sizes import parse_sizes
+    from bakeoff.plan.budget import parse_budget
     from bakeoff.plan.dry_run import estimate
     from bakeoff.plan.plan import make_plan
     from bakeoff.plan.request import FINAL_S, Request, with_deadline
@@ -82,11 +93,13 @@ def sweep(
     from bakeoff.record.objective import parse_objective
     from bakeoff.record.store import load_all
     from bakeoff.report.groups import newest
-    from bakeoff.report.text import batch_curve, spent, table
+    from bakeoff.report.text import batch_curve, out_of_time, spent, table
     from bakeoff.report.text import plan as plan_page
     from bakeoff.sweeps.resume import continue_unfinished
     from bakeoff.sweeps.run import run_sweep
 
+    started = time.monotonic()
+    budget_s = parse_budget(named("--budget", budget)) if budget is not None else 0.0
     short("--note", note)
     if suite not in ("default", "full"):
         raise BakeoffError(f"no suite '{suite}'; known: default, full", "unknown-name")
@@ -113,6 +126,7 @@ def sweep(
         builds=builds,
         final_s=FINAL_S if final else 0.0,
         monitor=monitor,
+        budget_s=budget_s,
         objective=parse_objective(named("--objective", objective)),
     )
     if deadline is not None:
@@ -131,7 +145,7 @@ def sweep(
             print_text(plan_page.render(costs))
         return
     with TerminalProgress(Console(stderr=True), plan.rows) as progress:
-        done = run_sweep(plan, folder, note, resume, progress)
+        done = run_sweep(plan, folder, note, resume, progress, started)
     if as_json:
         print_json(_summary(done))
     else:
@@ -143,6 +157,8 @@ def sweep(
         print_text(f"sweep {done.sweep}: {len(done.stored)} of {len(plan.rows)} variants recorded in {where}")
         if done.spent_s:
             print_text(spent.render(done.spent_s))
+        if done.out_of_time is not None:
+            print_text(out_of_time.render(done.out_of_time, done.stored, _resume_command(sys.argv[1:])))
     update_pages(folder)
     update_plots(folder, plan.component.name)
     _exit(done, strict)
@@ -156,17 +172,38 @@ def _summary(done: "Done") -> dict[str, object]:
         "finals": [stored.id for stored in done.finals],
         "interrupted": done.interrupted,
         "spent_s": {part: round(seconds, 1) for part, seconds in done.spent_s.items()},
+        "out_of_time": done.out_of_time,
     }
 
 
+def _resume_command(arguments: Sequence[str]) -> str:
+    """The command, as a user types it, that runs what this one's budget left out."""
+    if os.environ.get("MAKELEVEL"):
+        return "make sweep RESUME=1, with your other settings as before (BUDGET as you like)"
+    words: list[str] = []
+    skip = False
+    for word in arguments:
+        if not skip and word != "--budget" and not word.startswith("--budget=") and word != "--resume":
+            words.append(word)
+        skip = word == "--budget"
+    return shlex.join(["bakeoff", *words, "--resume"])
+
+
 def _exit(done: "Done", strict: bool) -> None:
-    """Exit with 130 where it was interrupted, 3 where nothing was measured, 1 for `strict` and a row that is not ok."""
+    """Exit with 130 where it was interrupted, 3 where nothing was measured, 1 for `strict` and a row that is not ok.
+
+    A row that was left out for lack of time is not known to be ok.
+    """
     from bakeoff.record.schema import MEASURED
+    from bakeoff.report.text import out_of_time
 
     if done.interrupted:
         fail(f"interrupted; not run: {', '.join(done.interrupted)}; the same command with --resume runs them", 130)
     statuses = [stored.record.status for stored in done.stored]
     if not any(status in MEASURED for status in statuses):
+        if done.out_of_time is not None:
+            fail(out_of_time.nothing_measured(done.out_of_time), 3)
         raise typer.Exit(3)
-    if strict and any(status != "ok" for status in statuses):
+    left_out = done.out_of_time is not None and bool(done.out_of_time.left_out)
+    if strict and (left_out or any(status != "ok" for status in statuses)):
         raise typer.Exit(1)

@@ -1,16 +1,20 @@
-"""What `--dry-run` shows: each row's time from earlier records or a guess, memory and disk from formulas."""
+"""What `--dry-run` shows: each row's time from earlier records or a guess, memory and disk from formulas.
+
+With a budget the rows are in the order in which it runs them, with those that are expected to fit.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
 
+from bakeoff.plan.budget import Costs
+from bakeoff.plan.expected import reference_s
+from bakeoff.plan.history import read_history
 from bakeoff.plan.plan import Plan
+from bakeoff.plan.promise import by_promise
 from bakeoff.plan.reference import reference_folder
 from bakeoff.plan.rows import Row
 from bakeoff.process.jobs import Subject
-from bakeoff.record.store import load_all
 
-_GUESS_MEASURE_S = 45.0
-_GUESS_BUILD_S = 90.0
 _GUESS_FINAL_BUILDS_S = 60.0
 _COMPILED_BYTES = 64 << 20
 
@@ -28,6 +32,8 @@ class Line:
     seconds_from: str
     memory_bytes: int
     disk_bytes: int
+    fits: bool = True
+    """Whether it is expected to be done within the budget; True without one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,44 +44,51 @@ class Estimate:
     processes: int
     """Of each build."""
     seconds: float
+    """Of all rows, references and finals."""
     disk_bytes: int
     objective: str
     batches: tuple[int, ...]
     """Sizes, each with rows of its own."""
+    references_s: float = 0.0
+    """Of the references that are not cached yet."""
+    budget_s: float = 0.0
+    """0 for none."""
 
 
 def estimate(plan: Plan, runs: Path) -> Estimate:
-    earlier = {stored.record.config_id: stored for stored in load_all(runs).current if stored.record.wall_s}
+    """What the rows of the plan will take. Raises BakeoffError if the folder of records cannot be read."""
+    costs = Costs(read_history(runs), plan.component)
+    asked, rows, fitting = plan.request, plan.rows, {row.key for row in plan.rows}
+    if asked.budget_s:
+        rows = by_promise(rows, costs.history, asked.objective.goal)
+        fitting = {row.key for row in costs.fitting(rows, asked.budget_s)}
     seen: set[Path] = set()
     lines = []
-    for row in plan.rows:
-        if row.precheck is not None:
-            lines.append(
-                Line(
-                    str(row.variant), row.subject.batch, row.build_number, row.process, str(row.precheck), 0.0, "", 0, 0
-                )
-            )
-            continue
-        known = earlier.get(row.config_id)
-        seconds = known.record.wall_s if known else _GUESS_MEASURE_S + (_GUESS_BUILD_S if row.caches else 0)
+    for row in rows:
+        time = costs.of(row)
+        settled = "" if row.precheck is None else str(row.precheck)
         lines.append(
             Line(
                 variant=str(row.variant),
                 batch=row.subject.batch,
                 build_number=row.build_number,
                 process=row.process,
-                settled="",
-                seconds=seconds,
-                seconds_from=known.id if known else "guess",
-                memory_bytes=row.memory_bytes,
-                disk_bytes=_reference_bytes(plan, row, seen) + _compiled_bytes(row, seen),
+                settled=settled,
+                seconds=0.0 if settled else time.seconds,
+                seconds_from="" if settled else time.source,
+                memory_bytes=0 if settled else row.memory_bytes,
+                disk_bytes=0 if settled else _reference_bytes(plan, row, seen) + _compiled_bytes(row, seen),
+                fits=row.key in fitting,
             )
         )
-    seconds = sum(line.seconds for line in lines) + _finals_s(plan)
+    first = {row.subject: row for row in plan.rows if row.precheck is None}
+    references_s = sum(reference_s(row, costs.history, plan.component) for row in first.values())
+    seconds = sum(line.seconds for line in lines) + references_s + _finals_s(plan)
     disk = sum(line.disk_bytes for line in lines)
-    asked = plan.request
-    objective = str(asked.objective)
-    return Estimate(tuple(lines), asked.builds, asked.processes, seconds, disk, objective, asked.batch_sizes)
+    return Estimate(
+        tuple(lines), asked.builds, asked.processes, seconds, disk, str(asked.objective), asked.batch_sizes,
+        references_s, asked.budget_s,
+    )  # fmt: skip
 
 
 def _finals_s(plan: Plan) -> float:

@@ -49,6 +49,9 @@ class Request:
     """Measure this machine's ceilings where they are not known yet."""
     monitor: bool = False
     """Watch each measuring worker and its GPU with a monitor."""
+    budget_s: float = 0.0
+    """How long the sweep may take, in seconds; 0: as long as it takes. No part of a plan's key: a sweep whose time was
+    up is resumed with another budget or with none."""
     objective: Objective = LATENCY
     """What the finals decide by, and the limits that a row must meet to be in one."""
 

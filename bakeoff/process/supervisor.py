@@ -10,6 +10,7 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -117,6 +118,28 @@ def run_job(job: Job, result_type: type, launch: Launch) -> Outcome:
     with LiveWorker(job, launch) as worker:
         worker.wait()
         return worker.finish(result_type)
+
+
+def _undisturbed(end: "Callable[[LiveWorker], None]") -> "Callable[[LiveWorker], None]":
+    """Let the alarm of a sweep's budget wait while a worker is ended: what is half ended cannot be ended again.
+
+    A signal mask would not do: another thread of this process would take the signal.
+    """
+
+    def undisturbed(worker: "LiveWorker") -> None:
+        if threading.current_thread() is not threading.main_thread():  # signals are handled in the main thread
+            end(worker)
+            return
+        rang: list[int] = []
+        handler = signal.signal(signal.SIGALRM, lambda number, _frame: rang.append(number))
+        try:
+            end(worker)
+        finally:
+            signal.signal(signal.SIGALRM, handler)
+            if rang:
+                signal.raise_signal(signal.SIGALRM)
+
+    return undisturbed
 
 
 class LiveWorker:
@@ -287,6 +310,7 @@ class LiveWorker:
         text = f"exit code {code} without a result in phase {self.phase}: {_last_line(self._log)}"
         return outcome("crashed", text)
 
+    @_undisturbed
     def _end(self) -> None:
         if self._report is not None:
             return

@@ -512,7 +512,7 @@ class Record:
     """Place in the order in which the rows of the sweep ran, from 1; 0 in records that lack it, and for a side that is
     no row of the sweep."""
     order_seed: int | None = None
-    """Seed of that order."""
+    """Seed of that order; None where it was not drawn: with a budget rows run by what they are likely to tell."""
     phase_s: dict[str, float] = field(default_factory=dict)
     """Seconds of each phase of the measuring worker, by the parent's clock."""
     convolution_flops: Count = 0

@@ -18,17 +18,24 @@ _DEADLINE_S = 600.0
 
 
 def known_ceilings(
-    device: str, threads: int, runs: Path, cache: Path, progress: Progress, again: bool = False
+    device: str,
+    threads: int,
+    runs: Path,
+    cache: Path,
+    progress: Progress,
+    again: bool = False,
+    measure: bool = True,
 ) -> tuple[Ceiling, ...]:
     """The best known ceilings of this machine, by the sets among the records of `runs`.
 
     A set is measured first, and stored there, where none was with this version of torch while the machine was quiet, or
-    where `again` is asked for; the caller holds the device's lock. Where that fails the progress says so, and rows have
-    no measured floor unless there are earlier sets. Raises BakeoffError if the records cannot be read.
+    where `again` is asked for; the caller holds the device's lock. With `measure` False none is. Where measuring fails
+    the progress says so, and rows have no measured floor unless there are earlier sets. Raises BakeoffError if the
+    records cannot be read.
     """
     records = load_all(runs)
     measured = list(records.ceilings)
-    if again or not _is_known(records, device, threads):
+    if again or (measure and not _is_known(records, device, threads)):
         measured += _measure(device, threads, runs, cache, progress)
     return best_ceilings(records.current, measured, this_machine(device).id, threads).best
 

@@ -4,7 +4,7 @@ They are the best by the sweep's objective among the rows that meet its limits. 
 measured beside them, so that a speed-up over it can be stated.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,10 +20,16 @@ from bakeoff.record.store import Stored, StoredComparison, load_all, save
 from bakeoff.sweeps.compare import race
 from bakeoff.sweeps.resume import key_of
 from bakeoff.sweeps.session import Session
+from bakeoff.sweeps.time_limit import TimeLimit
 
 
-def run_finals(session: Session, stored: Mapping[Key, Stored], runs: Path) -> Iterator[StoredComparison]:
-    """A final for each subject, unless it was done before an interruption."""
+def run_finals(
+    session: Session, stored: Mapping[Key, Stored], runs: Path, time: TimeLimit
+) -> Iterator[StoredComparison]:
+    """A final for each subject that has two rows to decide between, unless it was done before an interruption.
+
+    With a budget there is none that does not fit.
+    """
     known = {
         (kept.comparison.a.variant.subject, kept.comparison.a.batch): kept
         for kept in load_all(runs).comparisons
@@ -33,23 +39,39 @@ def run_finals(session: Session, stored: Mapping[Key, Stored], runs: Path) -> It
         rows = [row for row in session.plan.rows if row.subject == subject]
         before = known.get((rows[0].variant.subject, subject.batch))
         if before is not None:
+            time.finals_ended.append(subject)
             yield before
             continue
-        best = _two_best(rows, stored, session.plan.request.objective)
-        if len(best) < 2:
+        measured = [row for row in rows if row.key in stored]
+        best = _two_best(measured, stored, session.plan.request.objective)
+        if len(best) < 2 or not time.final_fits([*best, *filter(_is_eager, measured)][:3], stored):
             continue
         names = [f"{row.variant.backend} {row.variant.dtype}" for row in best]
         of_batch = f", batch {subject.batch}" if len(session.plan.request.batch_sizes) > 1 else ""
         running = session.progress.start(0, 0, f"final: {names[0]} against {names[1]}{of_batch}")
         try:
-            baseline, without = _baseline(session.plan, rows, best, stored)
+            baseline, without = _baseline(session.plan, measured, best, stored)
             comparison = race(session, running, best[0], best[1], baseline, without=without)
         except BakeoffError as error:
             running.finish("no final", str(error))
+            time.finals_ended.append(subject)
             continue
         kept = StoredComparison(save(runs, comparison), comparison)
         running.finish("ok", f"{len(comparison.rounds)} rounds, {comparison.how}")
+        time.finals_ended.append(subject)
         yield kept
+
+
+def undecided(plan: Plan, stored: Mapping[Key, Stored], ended: Collection[Subject]) -> Iterator[str]:
+    """Of each subject whose final is still to be run, the two rows between which it would decide, as `A and B`."""
+    subjects = list(dict.fromkeys(row.subject for row in plan.rows))
+    for subject in subjects if plan.request.final_s else ():
+        measured = [row for row in plan.rows if row.subject == subject and row.key in stored]
+        best = _two_best(measured, stored, plan.request.objective)
+        if len(best) == 2 and subject not in ended:
+            names = " and ".join(f"{row.variant.backend} {row.variant.dtype}" for row in best)
+            of_batch = f", batch {subject.batch}" if len(plan.request.batch_sizes) > 1 else ""
+            yield f"{names} ({best[0].variant.subject}{of_batch})" if len(subjects) > 1 else names
 
 
 def keep_best_builds(session: Session, stored: Mapping[Key, Stored]) -> None:

@@ -1,9 +1,12 @@
-"""From a plan to records: the rows in random order, then the finals; Ctrl-C keeps what is done."""
+"""From a plan to records: the rows in random order, then the finals; Ctrl-C keeps what is done.
+
+With a budget the rows come in the order of what they are likely to tell, as many as fit.
+"""
 
 import time
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bakeoff.machine import host, paths
@@ -12,11 +15,12 @@ from bakeoff.plan.plan import Plan
 from bakeoff.plan.rows import Key
 from bakeoff.record.objective import LATENCY, Objective
 from bakeoff.record.store import Stored, StoredComparison, prepare_folder, save
-from bakeoff.sweeps.final import keep_best_builds, run_finals
+from bakeoff.sweeps.final import keep_best_builds, run_finals, undecided
 from bakeoff.sweeps.progress import Progress
 from bakeoff.sweeps.resume import begin, continue_unfinished, mark_finished
 from bakeoff.sweeps.session import Session, open_session
 from bakeoff.sweeps.time_left import estimate_costs, seconds_left
+from bakeoff.sweeps.time_limit import OutOfTime, TimeIsUpError, TimeLimit, open_limit
 from bakeoff.sweeps.wave import next_wave, run_wave
 
 
@@ -32,50 +36,75 @@ class Done:
     """The two best rows of each subject, measured against each other."""
     objective: Objective = LATENCY
     """What they are the best by."""
+    out_of_time: OutOfTime | None = None
+    """What was left out because the budget allowed no more: `--resume` does it."""
     spent_s: Mapping[str, float] = field(default_factory=dict)
     """Seconds by what was done, the largest first: their sum is the time since the device's lock was held."""
 
 
-def run_sweep(plan: Plan, runs: Path, note: str, resume: bool, progress: Progress) -> Done:
+def run_sweep(
+    plan: Plan, runs: Path, note: str, resume: bool, progress: Progress, started: float | None = None
+) -> Done:
     """Run every row of `plan` that has no record yet, then a final between the two best rows of each subject.
 
     Of a variant that was built several times, the best build's cache folder becomes the usual one; the other builds'
     folders are left for `bakeoff cache clear`. Ctrl-C ends the sweep cleanly: what is done is kept, the running worker
-    is dead, the rest is in `interrupted`. Raises BakeoffError before anything is measured when records cannot be
-    written or the weights file is wrong.
+    is dead, the rest is in `interrupted`. A budget counts from `started` by time.monotonic() (None: from now) without
+    the time that other sweeps are waited for; when it and its grace are over, the sweep ends as by Ctrl-C, and the rest
+    is in `out_of_time`. Raises BakeoffError before anything is measured when records cannot be written or the weights
+    file is wrong.
     """
     prepare_folder(runs)
     cache = paths.ensure_writable(paths.cache_folder(), "caches")
     interrupted = False
-    spent_s: dict[str, float] = {}
+    session: Session | None = None
     finals: list[StoredComparison] = []
+    begun: list[Key] = []
     device = plan.rows[0].subject.device if plan.rows else "cpu"
+    asked = time.monotonic()
+    started = asked if started is None else started
     with device_lock(device, f"sweep {plan.component.name}", progress.say, cache) as waited:
         # Under the lock: the sweep that was waited for was the load, and may have been this one, resumed twice.
         load = host.present_load(waited)
+        limit = open_limit(plan, runs, started + (time.monotonic() - asked if waited else 0))
         state, stored = continue_unfinished(plan, runs, cache) if resume else (begin(plan, runs, cache), {})
         if load > host.usable_cores() / 2:
             progress.say(f"This host is busy (load {load:.1f}); each record will say so.")
+        seed = None if plan.request.budget_s else state.order_seed
         try:
-            session = open_session(plan, state.sweep, note, runs, cache, load, progress, state.order_seed)
-            _run_rows(session, runs, stored)
-            if plan.request.final_s:
-                with session.spent.on("final"):
-                    finals += run_finals(session, stored, runs)
-            keep_best_builds(session, stored)
-            spent_s = session.spent.seconds()
+            with limit.enforced():
+                session = open_session(plan, state.sweep, note, runs, cache, load, progress, seed)
+                session = replace(session, order=limit.order(session.order), begun=begun)
+                _run_rows(session, runs, stored, limit)
+                if plan.request.final_s:
+                    with session.spent.on("final"):
+                        finals += run_finals(session, stored, runs, limit)
+            if all(row.key in stored for row in plan.rows):
+                keep_best_builds(session, stored)
+        except TimeIsUpError:
+            progress.say("The time is up; what was running is stopped.")
         except KeyboardInterrupt:
             interrupted = True
     left = tuple(row.label for row in plan.rows if row.key not in stored)
-    if not left and not interrupted:
+    pairs = undecided(plan, stored, limit.finals_ended) if limit.limits else ()
+    out_of_time = limit.left_out(stored, begun, tuple(pairs)) if limit.limits else None
+    if not left and not interrupted and out_of_time is None:
         mark_finished(cache, state)
     if interrupted and not left:
         left = ("the final between the two best rows",)
     kept = tuple(stored[row.key] for row in plan.rows if row.key in stored)
-    return Done(state.sweep, kept, left, tuple(finals), plan.request.objective, spent_s)
+    return Done(
+        state.sweep,
+        kept,
+        left if interrupted else (),
+        tuple(finals),
+        plan.request.objective,
+        None if interrupted else out_of_time,
+        {} if session is None else session.spent.seconds(),
+    )
 
 
-def _run_rows(session: Session, runs: Path, stored: dict[Key, Stored]) -> None:
+def _run_rows(session: Session, runs: Path, stored: dict[Key, Stored], limit: TimeLimit) -> None:
     """Run the rows that are not in `stored`; each record is on disk before its row is shown as finished."""
     progress, before = session.progress, frozenset(stored)
     costs, began = estimate_costs(session.plan, runs), time.monotonic()
@@ -89,8 +118,8 @@ def _run_rows(session: Session, runs: Path, stored: dict[Key, Stored]) -> None:
     expect()
     session.begun.extend(sorted(stored, key=lambda key: stored[key].record.created))
     left = [row for row in session.order if row.key not in stored]
-    while left:
-        wave = next_wave(left)
+    while fitting := limit.fitting(left):
+        wave = next_wave(fitting)
         session.begun.extend(row.key for row in wave)
         running = {row.key: progress.start(session.position(row), len(session.order), row.label) for row in wave}
         with closing(run_wave(session, wave, running)) as found:

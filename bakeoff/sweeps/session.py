@@ -26,9 +26,10 @@ class Session:
     plan: Plan
     sweep: str
     order: tuple[Row, ...]
-    """The rows in the order in which they run, but for those that are built beside an earlier one."""
+    """The rows in the order in which they are to run, but for those that are built beside an earlier one; with a budget
+    one that does not fit is passed over."""
     order_seed: int | None
-    """Of that order; None for a comparison, which has rounds in an order of its own."""
+    """Of that order; None with a budget, which orders rows by what they are likely to tell, and for a comparison."""
     note: str
     load: float
     """One-minute load average before it began; later the sweep itself is the load."""
@@ -66,13 +67,17 @@ def open_session(
     progress: Progress,
     order_seed: int | None = None,
 ) -> Session:
-    """Read what the last selftest said, and measure this machine's ceilings where the records do not hold them."""
+    """Read what the last selftest said, and measure this machine's ceilings where the records do not hold them.
+
+    A sweep with a budget measures no ceilings.
+    """
     spent = Spent()
     ceilings: tuple[Ceiling, ...] = ()
     if plan.request.ceilings and any(row.never_runs is None for row in plan.rows):
         subject = plan.rows[0].subject
+        measure = not plan.request.budget_s
         with spent.on("ceilings"):
-            ceilings = known_ceilings(subject.device, subject.threads, runs, cache, progress)
+            ceilings = known_ceilings(subject.device, subject.threads, runs, cache, progress, measure=measure)
     order = plan.rows if order_seed is None else shuffled(plan.rows, order_seed)
     return Session(plan, sweep, order, order_seed, note, load, cache, ceilings, read_stamp(), progress, spent=spent)
 

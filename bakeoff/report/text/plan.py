@@ -2,6 +2,7 @@
 
 from tabulate import tabulate
 
+from bakeoff.plan.budget import budget_text
 from bakeoff.plan.dry_run import Estimate
 from bakeoff.record.objective import LATENCY
 from bakeoff.report.format import MIB
@@ -16,6 +17,7 @@ def render(plan: Estimate) -> str:
             *([line.build_number] if plan.builds > 1 else []),
             *([line.process] if plan.processes > 1 else []),
             line.settled.partition(":")[0] or f"{line.seconds:.0f}",
+            *(["" if line.settled else "yes" if line.fits else "no"] if plan.budget_s else []),
             line.seconds_from,
             line.memory_bytes // MIB,
             line.disk_bytes // MIB,
@@ -27,7 +29,8 @@ def render(plan: Estimate) -> str:
         + (["build"] if plan.builds > 1 else [])
         + (["process"] if plan.processes > 1 else [])
     )
-    headers = ("variant", *which, "about s", "from", "memory MiB", "disk MiB")
+    in_time = ["in time"] if plan.budget_s else []
+    headers = ("variant", *which, "about s", *in_time, "from", "memory MiB", "disk MiB")
     body = tabulate(rows, headers=headers, disable_numparse=True)
     builds = f" ({plan.builds} builds of each compiled variant)" if plan.builds > 1 else ""
     total = f"about {plan.seconds / 60:.1f} minutes, {plan.disk_bytes // MIB} MiB of disk"
@@ -35,5 +38,9 @@ def render(plan: Estimate) -> str:
     settled = "\n".join(dict.fromkeys(f"{name}: {line.settled}" for name, line in named if line.settled))
     objective = [f"objective: {plan.objective}"] if plan.objective != str(LATENCY) else []
     rows_text = f"{len(plan.lines)} rows{builds}, {total}, finals included"
+    if plan.budget_s:
+        able = [line for line in plan.lines if not line.settled]
+        fitting = sum(line.fits for line in able)
+        rows_text += f"; within {budget_text(plan.budget_s)} about {fitting} of {len(able)}, in this order"
     parts = [body, *([settled] if settled else []), *objective, rows_text]
     return "\n\n".join(parts)

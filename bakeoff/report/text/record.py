@@ -64,7 +64,8 @@ def _origin(stored: Stored) -> Iterator[str]:
         backends = ", ".join(f"{used.reference} ({used.file}) {used.hash}" for used in record.source.backends)
         yield f"source    component {record.source.component}, measuring side {record.source.instrument}, {backends}"
     if record.position:
-        yield f"order     row {record.position} of its sweep, drawn with seed {record.order_seed}"
+        by = "by what it was likely to tell" if record.order_seed is None else f"drawn with seed {record.order_seed}"
+        yield f"order     row {record.position} of its sweep, {by}"
     if record.objective != LATENCY:
         yield f"objective {record.objective}"
         yield from (f"limit     {judged.limit}: {judged.word}: {judged_text(judged)}" for judged in _judged(record))

@@ -1,0 +1,93 @@
+"""`--budget 3m`: how long a sweep may take, and which rows fit into what is left of it."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import fsum
+from pathlib import Path
+from typing import Final
+
+from bakeoff.models.component import Component
+from bakeoff.models.errors import BakeoffError
+from bakeoff.plan.expected import GUESS, Expected, expected, reference_s
+from bakeoff.plan.history import History
+from bakeoff.plan.reference import reference_folder
+from bakeoff.plan.rows import Row
+
+MOST_BUDGET_S: Final = 7 * 86_400.0
+GRACE_SHARE, MOST_GRACE_S = 0.05, 10.0
+EXAMPLES: Final = "give a time such as 90s, 3m or 1h30m; a number alone is seconds"
+_UNITS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "": 1.0}
+_TIME = re.compile(r"(?:(?P<h>[0-9.]+)h)? ?(?:(?P<m>[0-9.]+)m)? ?(?:(?P<s>[0-9.]+)s?)?", re.IGNORECASE)
+_NUMBER = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,3})?")
+_SHOWN = 40
+"""Characters of what was typed that a message repeats."""
+
+
+def parse_budget(text: str) -> float:
+    """Seconds of `3m`, `90s`, `1h30m`, `1.5h` or `180` (seconds). Raises BakeoffError for anything else, 0 included."""
+    typed = text.strip(" ")
+    match = _TIME.fullmatch(typed)
+    parts = {unit: part for unit, part in match.groupdict().items() if part} if match else {}
+    if not parts or not all(_NUMBER.fullmatch(part) for part in parts.values()):
+        shown = typed if len(typed) <= _SHOWN else f"{typed[:_SHOWN]}..."
+        raise BakeoffError(f"--budget '{shown}': {EXAMPLES}", "bad-option")
+    seconds = fsum(float(part) * _UNITS[unit] for unit, part in parts.items())
+    if not 0 < seconds <= MOST_BUDGET_S:
+        text = f"--budget {typed}: give more than 0 and at most {MOST_BUDGET_S / 3600:.0f}h"
+        raise BakeoffError(text, "bad-option")
+    return seconds
+
+
+def budget_text(seconds: float) -> str:
+    """A budget as it is typed: `90s`, `3m`, `1h30m`."""
+    hours, rest = divmod(seconds, 3600)
+    minutes, rest = divmod(rest, 60)
+    parts = [f"{hours:.0f}h" if hours else "", f"{minutes:.0f}m" if minutes else "", f"{rest:g}s" if rest else ""]
+    return "".join(parts)
+
+
+def grace_s(budget_s: float) -> float:
+    """How long what runs when the time is up may go on: 5 % of the budget, at most 10 s."""
+    return min(GRACE_SHARE * budget_s, MOST_GRACE_S)
+
+
+def fits(time: Expected, left_s: float) -> bool:
+    """Whether a row is likely to be done within `left_s` seconds."""
+    return time.seconds <= left_s
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What rows are expected to take, by the same records for all of them."""
+
+    history: History
+    component: Component
+
+    def of(self, row: Row) -> Expected:
+        return expected(row, self.history)
+
+    def fitting(self, rows: Sequence[Row], left_s: float) -> tuple[Row, ...]:
+        """Of rows in order of preference those that fit into `left_s` seconds one after the other.
+
+        A row that does not fit is passed over for a later one that does. The references that a row needs count with the
+        first row of their subject. Where no row fits, the first one is taken whose time is only a guess, if half of it
+        is left: the clock may cut it off.
+        """
+        chosen: list[Row] = []
+        made: set[Path] = set()
+        for row in rows:
+            time, reference = self.of(row), self._reference(row, made)
+            if fits(Expected(time.seconds + reference, time.source), left_s):
+                chosen.append(row)
+                left_s -= time.seconds + reference
+                made.add(reference_folder(row.subject, self.component))
+        return tuple(chosen or [row for row in rows if _may_be_tried(self.of(row), left_s)][:1])
+
+    def _reference(self, row: Row, made: set[Path]) -> float:
+        folder = reference_folder(row.subject, self.component)
+        return 0.0 if folder in made else reference_s(row, self.history, self.component)
+
+
+def _may_be_tried(time: Expected, left_s: float) -> bool:
+    return time.source == GUESS and time.seconds / 2 <= left_s

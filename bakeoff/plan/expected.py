@@ -1,0 +1,135 @@
+"""How long a row will take, by earlier records where there are some: for `--dry-run` and `--budget`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Literal
+
+from bakeoff.backends import resolve_backend
+from bakeoff.machine import build_cache
+from bakeoff.models.component import Component
+from bakeoff.plan.history import History
+from bakeoff.plan.reference import reference_folder
+from bakeoff.plan.rows import Row
+from bakeoff.record.schema import Record
+
+GUESS = "guess"
+GUESS_MEASURE_S = 45.0
+GUESS_BUILD_S = 90.0
+_GUESS_REFERENCE_S = 10.0
+_GUESS_TRACE_S = 3.0
+"""A second worker's own time, besides its imports and its build: a few traced calls."""
+_GUESS_SETUP_S = 4.0
+"""Of one process of a final, until it is ready."""
+_SETS = 5
+"""Of fresh processes, that a final takes where two rows are not far apart."""
+_STARTUP = ("start", "import", "weights")
+_WAITING = ("turn",)
+"""Phases in which a worker only waits for others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """Seconds that a row will take, without its subject's references. `source` is a record's id, or "guess"."""
+
+    seconds: float
+    source: str
+
+
+def expected(row: Row, history: History) -> Expected:
+    """From the newest record of the row's variant: of this machine, else of one of its class, else of any machine.
+
+    The build takes what it took with a cache in the state that this row will find (cold or warm), where a record knows;
+    a second worker (a warm build, a trace) takes its imports, a warm build and a few seconds. Without such a record: as
+    long as the same backends took for other subjects (the median), or else constants; both are guesses. A row that
+    cannot run takes no time.
+    """
+    if row.never_runs is not None:
+        return Expected(0.0, "")
+    known = history.like(row)
+    if known:
+        return Expected(_seconds(row, [entry.record for entry in known]), known[-1].id)
+    alike = [_seconds(row, [entry.record]) for entry in history.like_backends(row)]
+    guess = median(alike) if alike else GUESS_MEASURE_S + (GUESS_BUILD_S if row.caches else 0)
+    return Expected(guess, GUESS)
+
+
+def reference_s(row: Row, history: History, component: Component) -> float:
+    """Seconds that the references of the row's subject take; 0 where they are cached.
+
+    They are computed in eager in high precision for several inputs: as long as about forty calls of eager fp32.
+    """
+    if row.never_runs is not None or reference_folder(row.subject, component).exists():
+        return 0.0
+    calls = [
+        entry.record.latency.median_ms / 1e3
+        for entry in history.records
+        if entry.record.baseline
+        and entry.record.variant.dtype == "fp32"
+        and (entry.record.variant.subject, entry.record.batch) == (row.variant.subject, row.subject.batch)
+        and entry.record.latency is not None
+    ]
+    return max(_GUESS_REFERENCE_S, 40 * calls[-1]) if calls else _GUESS_REFERENCE_S
+
+
+def will_be_warm(row: Row) -> bool:
+    """Whether the row's build will find what an earlier one left in its cache.
+
+    Of several builds each begins with an empty cache, and its later processes find what the first one left.
+    """
+    if row.builds > 1:
+        return row.process > 1
+    return row.process > 1 or build_cache.is_warm(row.cache_folder)
+
+
+def _seconds(row: Row, records: list[Record]) -> float:
+    """From records of one variant, the newest last."""
+    newest = records[-1]
+    phases = {phase: seconds for phase, seconds in newest.phase_s.items() if phase not in _WAITING}
+    if "build" not in phases or newest.measurement.build is None:
+        return newest.wall_s
+    startup = sum(phases.get(phase, 0.0) for phase in _STARTUP)
+    rest = sum(seconds for phase, seconds in phases.items() if phase not in (*_STARTUP, "build"))
+    build = again = phases["build"]
+    if row.caches:
+        cold, warm = _build_s(records, "cold"), _build_s(records, "warm")
+        again = warm if warm is not None else build
+        build = again if will_be_warm(row) else cold if cold is not None else max(GUESS_BUILD_S, again)
+    second = startup + again + _GUESS_TRACE_S if _has_second_worker(row, newest) else 0.0
+    return startup + build + rest + second
+
+
+def _build_s(records: list[Record], state: Literal["cold", "warm"]) -> float | None:
+    """Seconds of the newest build with a cache in that state; None where no record has one."""
+    for record in reversed(records):
+        build = record.measurement.build
+        if build is None:
+            continue
+        if build.cache == state and "build" in record.phase_s:
+            return record.phase_s["build"]
+        if state == "warm" and build.warm_s is not None:
+            return build.warm_s
+    return None
+
+
+def _has_second_worker(row: Row, record: Record) -> bool:
+    """Whether its variant is built once more: after a cold build, or to be traced where the timed engine cannot be."""
+    if row.caches and not will_be_warm(row):
+        return True
+    last = resolve_backend(row.steps[-1].backend)
+    return record.policy.trace and row.subject.device not in last.evidence.same_when_traced
+
+
+def expected_final(sides: Sequence[Row], history: History, final_s: float) -> float:
+    """Seconds of a final between these rows: `final_s` of calls, and fresh processes of each side for several sets."""
+    setups = []
+    for row in sides:
+        records = [entry.record for entry in history.like(row) if "build" in entry.record.phase_s]
+        if not records:
+            setups.append(_GUESS_SETUP_S)
+            continue
+        phases = records[-1].phase_s
+        warm = _build_s(records, "warm") if row.caches else phases["build"]
+        build = phases["build"] if warm is None else warm
+        setups.append(build + sum(phases.get(phase, 0.0) for phase in (*_STARTUP, "prove", "check")))
+    return final_s + _SETS * sum(setups)

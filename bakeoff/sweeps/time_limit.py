@@ -1,0 +1,125 @@
+"""The time that a sweep with a budget has: which rows and finals still fit, and a hard stop."""
+
+import signal
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from math import inf
+from pathlib import Path
+from types import FrameType
+
+from bakeoff.plan.budget import Costs, grace_s
+from bakeoff.plan.expected import expected_final
+from bakeoff.plan.history import history_of, read_history
+from bakeoff.plan.plan import Plan
+from bakeoff.plan.promise import by_promise
+from bakeoff.plan.rows import Key, Row
+from bakeoff.process.jobs import Subject
+from bakeoff.record.store import Stored
+
+
+class TimeIsUpError(KeyboardInterrupt):
+    """The budget and its grace are over. It passes through what Ctrl-C passes through, so that all workers end."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A row that was not measured for lack of time."""
+
+    label: str
+    expected_s: float
+    begun: bool
+    """It ran when the time was over, and was stopped."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutOfTime:
+    """What a sweep's budget left undone."""
+
+    budget_s: float
+    used_s: float
+    left_out: tuple[LeftOut, ...]
+    undecided: tuple[str, ...]
+    """Of each subject whose final was left out, the two rows that it would have decided between, as `A and B`."""
+
+
+@dataclass(slots=True)
+class TimeLimit:
+    """When a sweep has to end. Without a budget everything fits."""
+
+    plan: Plan
+    costs: Costs
+    started: float
+    """When the command began, by time.monotonic(); waiting for another sweep does not count."""
+    finals_ended: list[Subject] = field(default_factory=list)
+    """Subjects that have their final, or cannot have one."""
+
+    @property
+    def limits(self) -> bool:
+        """Whether there is a budget."""
+        return self.plan.request.budget_s > 0
+
+    @property
+    def used_s(self) -> float:
+        return time.monotonic() - self.started
+
+    @property
+    def left_s(self) -> float:
+        """Until the end of the budget; infinite without one."""
+        return self.plan.request.budget_s - self.used_s if self.limits else inf
+
+    def order(self, drawn: tuple[Row, ...]) -> tuple[Row, ...]:
+        """The rows as they are likely to tell most soonest; without a budget the drawn order."""
+        goal = self.plan.request.objective.goal
+        return by_promise(self.plan.rows, self.costs.history, goal) if self.limits else drawn
+
+    def fitting(self, rows: Sequence[Row]) -> Sequence[Row]:
+        """Those of the rows, in their order, that fit one after the other into what is left."""
+        return self.costs.fitting(rows, self.left_s) if self.limits else rows
+
+    def final_fits(self, sides: Sequence[Row], stored: Mapping[Key, Stored]) -> bool:
+        """Whether a final between these rows, of which `stored` has the records, fits into what is left."""
+        if not self.limits:
+            return True
+        history = history_of([*self.costs.history.records, *stored.values()])
+        return expected_final(sides, history, self.plan.request.final_s) <= self.left_s
+
+    def left_out(
+        self, stored: Mapping[Key, Stored], begun: Sequence[Key], undecided: Sequence[str]
+    ) -> OutOfTime | None:
+        """What was not done; None where all was."""
+        left = [row for row in self.plan.rows if row.key not in stored]
+        if not left and not undecided:
+            return None
+        rows = tuple(LeftOut(row.label, self.costs.of(row).seconds, row.key in begun) for row in left)
+        return OutOfTime(self.plan.request.budget_s, self.used_s, rows, tuple(undecided))
+
+    @contextmanager
+    def enforced(self) -> Iterator[None]:
+        """Raise TimeIsUpError within the block when the budget and its grace are over; only in the main thread."""
+        if not self.limits:
+            yield
+            return
+        began = time.monotonic()
+        handler = signal.signal(signal.SIGALRM, _stop)
+        delay, interval = signal.setitimer(
+            signal.ITIMER_REAL, max(self.left_s + grace_s(self.plan.request.budget_s), 0.001)
+        )
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, handler)
+            if delay:
+                signal.setitimer(signal.ITIMER_REAL, max(delay - (time.monotonic() - began), 0.001), interval)
+
+
+def open_limit(plan: Plan, runs: Path, started: float) -> TimeLimit:
+    """The limit of a sweep that began at `started`. Raises BakeoffError if the folder of records cannot be read."""
+    history = read_history(runs) if plan.request.budget_s else history_of(())
+    return TimeLimit(plan, Costs(history, plan.component), started)
+
+
+def _stop(_number: int, _frame: FrameType | None) -> None:
+    raise TimeIsUpError

@@ -1,0 +1,373 @@
+"""The order of rows by what they are likely to tell, and how long they are expected to take, from made records."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from records import HOST, measurement, record
+
+from bakeoff.machine import build_cache
+from bakeoff.machine.identity import Machine, this_machine
+from bakeoff.models.errors import BakeoffError
+from bakeoff.plan.budget import Costs, budget_text, fits, grace_s, parse_budget
+from bakeoff.plan.dry_run import estimate
+from bakeoff.plan.expected import GUESS, Expected, expected, expected_final, reference_s
+from bakeoff.plan.history import History, expected_speedups, history_of, read_history
+from bakeoff.plan.plan import Plan, make_plan
+from bakeoff.plan.promise import by_promise
+from bakeoff.plan.reference import reference_folder
+from bakeoff.plan.request import Request
+from bakeoff.plan.rows import Row
+from bakeoff.record.schema import BuildCost, Record
+from bakeoff.record.store import Stored, save
+from bakeoff.report.text import plan as plan_page
+
+BACKENDS = ("eager", "inductor[]", "inductor[freezing]", "openvino[]", "onnxruntime[]")
+NONE = history_of(())
+PHASES = {"start": 0.5, "import": 1.5, "weights": 2.0, "build": 40.0, "check": 3.0, "latency": 8.0, "turn": 100.0}
+
+
+def plan_of(*backends: str, **asked: Any) -> Plan:
+    defaults: dict[str, Any] = {"dtypes": ("fp32",), "device": "cpu", "threads": 1}
+    return make_plan(Request("toy", backends=backends or BACKENDS, **{**defaults, **asked}))
+
+
+def here() -> Machine:
+    return this_machine("cpu")
+
+
+def twin() -> Machine:
+    return replace(here(), id="another")
+
+
+def stranger() -> Machine:
+    return Machine("stranger", "of-another-class", "Other CPU")
+
+
+def stored(
+    backend: str, ms: float, machine: Machine | None = None, workload: str = "world", number: int = 0, **changes: Any
+) -> Stored:
+    """A record of toy:tiny.WORKLOAD that took `ms`; 0 for a row that failed."""
+    given = {"wall_s": 20.0, **changes}
+    if not ms:
+        given["made"] = measurement(status="build_failed", reason="it broke")
+    made = record(backend, [ms] * 20 if ms else (), machine=machine or here(), **given)
+    made = replace(made, variant=replace(made.variant, workload=workload))
+    return Stored(f"{workload}-{backend}-{number}-{ms}", made)
+
+
+def history(*entries: Stored) -> History:
+    return history_of(entries)
+
+
+def order(plan: Plan, known: History) -> list[str]:
+    return [row.variant.backend for row in by_promise(plan.rows, known, "latency")]
+
+
+class TestOrder:
+    def test_is_that_of_the_table_where_nothing_is_known(self) -> None:
+        plan = plan_of()
+        assert order(plan, NONE) == ["eager", "inductor", "inductor[freezing]", "openvino", "onnxruntime"]
+        assert [row.variant.backend for row in plan.rows] == order(plan, NONE)
+
+    def test_eager_fp32_is_first_wherever_it_stands_and_however_slow_it_is(self) -> None:
+        plan = plan_of("openvino[]", "inductor[]", "eager")
+        assert order(plan, NONE) == ["eager", "openvino", "inductor"]
+        assert order(plan, history(stored("eager", 90), stored("openvino", 10))) == ["eager", "openvino", "inductor"]
+
+    def test_what_was_fastest_on_this_machine_follows(self) -> None:
+        known = history(
+            stored("eager", 100), stored("inductor", 60), stored("inductor[freezing]", 30), stored("openvino", 80),
+            stored("onnxruntime", 31),
+        )  # fmt: skip
+        assert order(plan_of(), known) == ["eager", "inductor[freezing]", "onnxruntime", "inductor", "openvino"]
+
+    def test_a_row_that_takes_long_comes_later_than_one_that_is_nearly_as_good(self) -> None:
+        known = history(
+            stored("eager", 100), stored("inductor[freezing]", 30, wall_s=200.0), stored("onnxruntime", 32, wall_s=10.0)
+        )
+        plan = plan_of("eager", "inductor[freezing]", "onnxruntime[]")
+        assert order(plan, known) == ["eager", "onnxruntime", "inductor[freezing]"]
+
+    def test_a_cheap_row_that_is_far_slower_does_not_come_before_the_best(self) -> None:
+        known = history(
+            stored("eager", 100), stored("inductor[freezing]", 30, wall_s=200.0), stored("onnxruntime", 90, wall_s=10.0)
+        )
+        plan = plan_of("eager", "onnxruntime[]", "inductor[freezing]")
+        assert order(plan, known) == ["eager", "inductor[freezing]", "onnxruntime"]
+
+    def test_an_unknown_row_is_between_the_good_and_the_bad_and_a_failed_one_last(self) -> None:
+        known = history(
+            stored("eager", 100), stored("inductor", 30, wall_s=100.0), stored("inductor[freezing]", 0),
+            stored("openvino", 95, wall_s=100.0),
+        )  # fmt: skip
+        assert order(plan_of(), known) == ["eager", "inductor", "onnxruntime", "openvino", "inductor[freezing]"]
+
+    def test_this_machine_counts_before_its_class_and_that_before_others(self) -> None:
+        plan = plan_of("eager", "inductor[]", "openvino[]")
+        inductor_wins = (stored("eager", 100), stored("inductor", 20), stored("openvino", 80))
+        openvino_wins = (stored("eager", 100), stored("inductor", 80), stored("openvino", 20))
+
+        def on(machine: Machine, entries: tuple[Stored, ...]) -> tuple[Stored, ...]:
+            return tuple(replace(entry, record=replace(entry.record, machine=machine)) for entry in entries)
+
+        first, second = ["eager", "inductor", "openvino"], ["eager", "openvino", "inductor"]
+        assert order(plan, history(*on(here(), inductor_wins), *on(twin(), openvino_wins))) == first
+        assert order(plan, history(*on(here(), openvino_wins), *on(twin(), inductor_wins))) == second
+        assert order(plan, history(*on(twin(), openvino_wins), *on(stranger(), inductor_wins))) == second
+        assert order(plan, history(*on(stranger(), openvino_wins))) == second
+        moved = replace(here(), machine_class="after a move")
+        assert order(plan, history(*on(twin(), openvino_wins), *on(moved, inductor_wins))) == second
+
+    def test_backends_that_win_elsewhere_are_taken_for_a_model_without_records(self) -> None:
+        known = history(*(
+            stored(backend, ms, workload=workload)
+            for workload in ("audio", "video")
+            for backend, ms in (("eager", 100), ("inductor", 70), ("openvino", 20), ("onnxruntime", 0))
+        ))  # fmt: skip
+        plan = plan_of("eager", "onnxruntime[]", "inductor[]", "openvino[]")
+        assert expected_speedups(plan.rows, known, "latency") == [1.0, None, pytest.approx(1 / 0.7), 5.0]
+        assert order(plan, known) == ["eager", "openvino", "onnxruntime", "inductor"]
+
+    def test_a_table_without_eager_is_compared_with_its_slowest_row(self) -> None:
+        plan = plan_of("inductor[]", "openvino[]")
+        two = history(stored("inductor", 80), stored("openvino", 20))
+        assert expected_speedups(plan.rows, two, "latency") == [1.0, 4.0]
+        assert expected_speedups(plan.rows, history(stored("openvino", 20)), "latency") == [None, None]
+
+    def test_the_newest_record_counts(self) -> None:
+        plan = plan_of("eager", "openvino[]")
+        found = history(stored("eager", 100), stored("openvino", 0), stored("openvino", 50, number=1))
+        assert expected_speedups(plan.rows, found, "latency") == [1.0, 2.0]
+        missing = stored("openvino", 0, number=2)
+        missing = replace(missing, record=replace(missing.record, measurement=measurement(status="unavailable")))
+        assert expected_speedups(plan.rows, history(*found.records, missing), "latency") == [1.0, 2.0]
+
+    def test_quantised_rows_without_weights_count_half(self) -> None:
+        known = history(stored("eager", 100), stored("openvino", 30), stored("int8+inductor", 29))
+        plan = plan_of("eager", "int8+inductor", "openvino[]")
+        assert order(plan, known) == ["eager", "openvino", "int8+inductor"]
+        shipped = replace(plan, rows=tuple(replace(row, checkpoint="mine") for row in plan.rows))
+        assert order(shipped, known) == ["eager", "int8+inductor", "openvino"]
+
+    def test_rows_that_cannot_run_come_at_once(self) -> None:
+        plan = plan_of("eager", "inductor[]", "canaries:BF16_ONLY")
+        assert order(plan, NONE)[0] == plan.rows[-1].variant.backend
+
+    def test_subjects_alternate(self) -> None:
+        plan = plan_of("inductor[]", "eager", "openvino[]", batches=(1, 4))
+        known = history(stored("eager", 100), stored("openvino", 20), stored("inductor", 90))
+        found = [(row.subject.batch, row.variant.backend) for row in by_promise(plan.rows, known, "latency")]
+        assert found == [
+            (1, "eager"), (4, "eager"), (1, "openvino"), (4, "openvino"), (1, "inductor"), (4, "inductor"),
+        ]  # fmt: skip
+
+    def test_every_variant_is_measured_once_before_one_is_measured_again(self) -> None:
+        plan = plan_of("eager", "inductor[]", "openvino[]", builds=2, processes=2)
+        known = history(stored("eager", 100), stored("openvino", 20), stored("inductor", 90))
+        rows = by_promise(plan.rows, known, "latency")
+        assert [(row.process, row.build_number, row.variant.backend) for row in rows] == [
+            (1, 1, "eager"), (1, 1, "openvino"), (1, 1, "inductor"), (1, 2, "openvino"), (1, 2, "inductor"),
+            (2, 1, "eager"), (2, 1, "openvino"), (2, 1, "inductor"), (2, 2, "openvino"), (2, 2, "inductor"),
+        ]  # fmt: skip
+
+    def test_is_the_same_each_time_and_holds_every_row_once(self) -> None:
+        plan = plan_of(batches=(1, 2), builds=2)
+        known = history(stored("eager", 100), stored("openvino", 20), stored("inductor", 20), stored("onnxruntime", 20))
+        orders = {tuple(row.key for row in by_promise(plan.rows, known, "latency")) for _ in range(3)}
+        assert len(orders) == 1
+        assert sorted(orders.pop()) == sorted(row.key for row in plan.rows)
+
+    def test_a_folder_without_records_says_nothing(self, tmp_path: Path) -> None:
+        assert read_history(tmp_path / "nowhere") == NONE
+
+
+def built(cache: str, build_s: float, warm_s: float | None = None, **changes: Any) -> Any:
+    """A record of toy's inductor row whose build took so long."""
+    phases = {**PHASES, "build": build_s}
+    made = measurement([10.0] * 20, build=BuildCost(cache, build_s, warm_s))  # type: ignore[arg-type]
+    return stored("inductor", 10, made=made, phase_s=phases, **changes)
+
+
+class TestSeconds:
+    def row(self, backend: str = "inductor[]", **asked: Any) -> Row:
+        return plan_of(backend, **asked).rows[0]
+
+    def seconds(self, *entries: Stored, row: Row | None = None) -> float:
+        return expected(row or self.row(), history(*entries)).seconds
+
+    def warm(self, row: Row) -> None:
+        row.cache_folder.mkdir(parents=True)
+        build_cache.mark_finished(row.cache_folder)
+
+    def test_are_a_guess_without_records(self) -> None:
+        eager, inductor = (expected(row, NONE) for row in plan_of("eager", "inductor[]").rows)
+        assert (eager.source, inductor.source) == (GUESS, GUESS)
+        assert 0 < eager.seconds < inductor.seconds
+
+    def test_of_a_cold_build_hold_a_second_worker_and_no_waiting(self) -> None:
+        found = expected(self.row(), history(built("cold", 40.0, 9.0)))
+        assert found.seconds == pytest.approx((4 + 40 + 11) + (4 + 9 + 3))
+        assert found.source == "world-inductor-0-10"
+
+    def test_of_a_warm_build_are_fewer(self) -> None:
+        row = self.row()
+        cold = self.seconds(built("cold", 40.0, 9.0), row=row)
+        self.warm(row)
+        warm = self.seconds(built("cold", 40.0, 9.0), row=row)
+        assert cold - warm >= 40 - 9
+        assert self.seconds(built("cold", 40.0), built("warm", 9.0, number=1), row=row) == pytest.approx(warm)
+
+    def test_of_a_cold_build_are_found_behind_a_newer_warm_one(self) -> None:
+        once = self.seconds(built("cold", 40.0, 9.0))
+        assert self.seconds(built("cold", 40.0), built("warm", 9.0, number=1)) == pytest.approx(once)
+
+    def test_of_several_builds_are_cold_and_of_later_processes_warm(self) -> None:
+        plan = plan_of("inductor[]", builds=2, processes=2)
+        self.warm(self.row())
+        known = history(built("cold", 40.0, 9.0))
+        seconds = [expected(row, known).seconds for row in plan.rows]
+        assert seconds[0] == seconds[1] > seconds[2] + 30 == seconds[3] + 30
+
+    def test_are_of_this_machine_and_of_this_configuration_first(self) -> None:
+        elsewhere = stored("inductor", 10, stranger(), wall_s=500.0)
+        same_class = stored("inductor", 10, twin(), wall_s=300.0)
+        mine = stored("inductor", 10, wall_s=30.0, config_id=self.row().config_id)
+        newer = stored("inductor", 10, number=1, wall_s=60.0, config_id="other weights")
+        assert self.seconds(elsewhere) == 500
+        assert self.seconds(same_class, elsewhere) == 300
+        assert self.seconds(mine, newer, elsewhere, same_class) == 30
+        assert self.seconds(newer, elsewhere, same_class) == 60
+
+    def test_of_a_new_model_are_guessed_by_its_backends(self) -> None:
+        found = expected(self.row(), history(*(
+            stored("inductor", 10, workload="audio", wall_s=wall_s, number=round(wall_s)) for wall_s in (20, 30, 90)
+        )))  # fmt: skip
+        assert found == Expected(30.0, GUESS)
+
+    def test_of_a_row_that_cannot_run_are_none(self) -> None:
+        assert expected(self.row("canaries:BF16_ONLY"), NONE).seconds == 0
+
+    def test_of_references_count_until_they_are_cached(self) -> None:
+        plan = plan_of("eager")
+        (row,) = plan.rows
+        guess = reference_s(row, NONE, plan.component)
+        assert guess > 0
+        assert reference_s(row, history(stored("eager", 1000)), plan.component) == pytest.approx(40)
+        reference_folder(row.subject, plan.component).mkdir(parents=True)
+        assert reference_s(row, NONE, plan.component) == 0
+
+    def test_of_a_final_hold_fresh_processes_with_warm_builds(self) -> None:
+        rows = plan_of("eager", "inductor[]").rows
+        guessed = expected_final(rows, NONE, 30.0)
+        assert guessed > 30
+        assert expected_final(rows, history(built("cold", 400.0, 9.0)), 30.0) == pytest.approx(
+            guessed + 5 * (9 + 4 + 3 - 4)
+        )
+
+
+class TestFitting:
+    def costs(self, *seconds: float) -> tuple[Plan, Costs]:
+        """Rows that take so long; negative: by a guess."""
+        plan = plan_of(*BACKENDS[: len(seconds)])
+        entries = [
+            stored(row.variant.backend, 10, workload="world" if wall_s > 0 else "audio", wall_s=abs(wall_s))
+            for row, wall_s in zip(plan.rows, seconds, strict=True)
+        ]
+        reference_folder(plan.rows[0].subject, plan.component).mkdir(parents=True)
+        return plan, Costs(history(*entries), plan.component)
+
+    def places(self, left_s: float, *seconds: float) -> list[int]:
+        plan, costs = self.costs(*seconds)
+        chosen = costs.fitting(plan.rows, left_s)
+        return [plan.rows.index(row) for row in chosen]
+
+    @pytest.mark.parametrize(
+        ("left_s", "seconds", "chosen"),
+        [
+            (100, (20, 30, 40), [0, 1, 2]),
+            (60, (20, 50, 40), [0, 2]),
+            (30, (20, 50, 40), [0]),
+            (10, (20, 50, 40), []),
+            (90, (20, -50, 40), [0, 1]),
+            (30, (40, -50, -40), [1]),
+            (24, (40, -50, -40), [2]),
+            (10, (40, -50, -40), []),
+        ],
+    )
+    def test_passes_over_what_is_too_long(self, left_s: float, seconds: tuple[float, ...], chosen: list[int]) -> None:
+        assert self.places(left_s, *seconds) == chosen
+
+    def test_counts_the_references_once(self) -> None:
+        plan = plan_of("eager", "openvino[]")
+        costs = Costs(history(stored("eager", 1000), stored("openvino", 10)), plan.component)
+        assert len(costs.fitting(plan.rows, 80)) == 2, "40 s for the references, 20 s each"
+        assert len(costs.fitting(plan.rows, 79)) == 1
+        assert len(costs.fitting(plan.rows, 59)) == 0
+
+    def test_a_row_that_cannot_run_always_fits(self) -> None:
+        plan = plan_of("canaries:BF16_ONLY", "eager")
+        assert Costs(NONE, plan.component).fitting(plan.rows, 0.0) == plan.rows[:1]
+
+    def test_takes_a_row_that_fills_the_time(self) -> None:
+        assert fits(Expected(30.0, "record"), 30.0)
+        assert not fits(Expected(30.0, "record"), 29.9)
+
+
+class TestDryRun:
+    def test_shows_the_order_and_what_fits(self, tmp_path: Path) -> None:
+        for entry in (stored("eager", 100), stored("openvino", 20), stored("inductor", 50, wall_s=100.0)):
+            save(tmp_path, entry.record)
+        asked = Request(
+            "toy", backends=("inductor[]", "eager", "openvino[]"), dtypes=("fp32",), device="cpu", threads=1
+        )
+        found = estimate(make_plan(replace(asked, budget_s=60)), tmp_path)
+        lines = [(line.variant.split("/")[1], line.fits) for line in found.lines]
+        assert lines == [("eager", True), ("openvino", True), ("inductor", False)]
+        text = plan_page.render(found)
+        assert "within 1m about 2 of 3, in this order" in text
+        assert [line.split()[2] for line in text.splitlines() if line.startswith("toy")] == ["yes", "yes", "no"]
+        without = estimate(make_plan(asked), tmp_path)
+        assert [line.variant.split("/")[1] for line in without.lines] == ["inductor", "eager", "openvino"]
+        assert all(line.fits for line in without.lines)
+        assert "within" not in plan_page.render(without)
+
+    def test_a_budget_is_no_part_of_the_plan(self) -> None:
+        asked = Request("toy", backends=("eager",), device="cpu")
+        assert make_plan(replace(asked, budget_s=60)).key == make_plan(asked).key
+
+
+class TestBudget:
+    @pytest.mark.parametrize(
+        ("text", "seconds"),
+        [
+            ("3m", 180), ("90s", 90), ("1h30m", 5400), ("180", 180), ("1.5h", 5400), ("2m30s", 150), ("1H 30M", 5400),
+            ("1m30", 90), ("0.5s", 0.5), ("168h", 604800),
+        ],
+    )  # fmt: skip
+    def test_is_read_as_it_is_said(self, text: str, seconds: float) -> None:
+        assert parse_budget(text) == seconds
+        assert parse_budget(budget_text(seconds)) == seconds
+
+    @pytest.mark.parametrize(
+        "text", ["", "0", "0m", "-3m", "3 minutes", "three", "m", "3x", "1:30", "nan", "inf", "1e3", "3m2h", "5.",
+                 "1..5m", "169h", "99999999", "3m" * 500],
+    )  # fmt: skip
+    def test_what_is_no_time_is_refused_in_a_sentence(self, text: str) -> None:
+        with pytest.raises(BakeoffError, match=r"--budget .*give") as refused:
+            parse_budget(text)
+        assert refused.value.code == "bad-option"
+        assert len(str(refused.value)) < 160
+
+    def test_may_be_overrun_by_a_little(self) -> None:
+        assert [grace_s(seconds) for seconds in (20.0, 180.0, 3600.0)] == [1.0, 9.0, 10.0]
+
+
+def test_made_records_are_of_the_toy() -> None:
+    """What the tests above rest on."""
+    made: Record = stored("openvino", 10).record
+    row = plan_of("openvino[]").rows[0]
+    assert str(made.variant) == str(row.variant)
+    assert stored("openvino", 10).machine == this_machine("cpu")
+    assert Stored("x", record(host=HOST)).machine != this_machine("cpu")

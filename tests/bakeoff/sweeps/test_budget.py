@@ -1,0 +1,393 @@
+"""Sweeps with a budget, by workers that measure nothing: what runs, what is left out, and how it goes on."""
+
+import functools
+import json
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lab import FAST, TORCHLESS, Recorder, marked_folder, processes_with
+from records import record
+from typer.testing import CliRunner, Result
+
+from bakeoff.cli import app
+from bakeoff.cli.sweep import _resume_command
+from bakeoff.machine import paths
+from bakeoff.machine.identity import this_machine
+from bakeoff.plan import request as requests
+from bakeoff.plan.plan import Plan, make_plan
+from bakeoff.plan.request import Request
+from bakeoff.process import supervisor
+from bakeoff.process.supervisor import Event
+from bakeoff.record.store import load_all, save
+from bakeoff.report.text import out_of_time as page
+from bakeoff.report.text import record as record_page
+from bakeoff.sweeps import ceilings
+from bakeoff.sweeps.run import Done, run_sweep
+from bakeoff.sweeps.time_limit import LeftOut, OutOfTime
+
+HOUR = 3600.0
+BACKENDS = ("openvino[]", "inductor[]", "eager", "inductor[freezing]")
+
+
+@pytest.fixture(autouse=True)
+def _torchless(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "WORKER", TORCHLESS)
+    monkeypatch.setattr(paths, "commit", lambda: ("", False))  # somebody may edit meanwhile
+    monkeypatch.setenv("BAKEOFF_TEST_SURE", "1")
+
+
+def plan_of(budget_s: float, *backends: str, **asked: Any) -> Plan:
+    defaults: dict[str, Any] = {"dtypes": ("fp32",), "device": "cpu", "threads": 1, "policy": FAST, "ceilings": False}
+    asked = {**defaults, "final_s": 0.0, **asked}
+    return make_plan(Request("toy", backends=backends or BACKENDS, budget_s=budget_s, **asked))
+
+
+def known(backend: str, ms: float, wall_s: float) -> None:
+    """Put a record of this machine among the records of the user."""
+    made = record(backend, [ms] * 20, machine=this_machine("cpu"), wall_s=wall_s, sweep="earlier", threads=1)
+    save(paths.runs_folder(), replace(made, note=backend))
+
+
+def know_all(**wall_s: float) -> None:
+    """Eager is the slowest row, frozen inductor the fastest; each takes a minute unless it is given."""
+    for backend, ms in (("eager", 100), ("openvino", 50), ("inductor", 30), ("inductor[freezing]", 20)):
+        known(backend, ms, wall_s.get(backend.partition("[")[0], 60.0))
+
+
+def run(plan: Plan, progress: Recorder | None = None, resume: bool = False) -> Done:
+    return run_sweep(plan, paths.runs_folder(), "", resume, progress or Recorder())
+
+
+def ran(done: Done) -> list[str]:
+    """Backends in the order in which they ran."""
+    return [entry.record.variant.backend for entry in sorted(done.stored, key=lambda entry: entry.record.created)]
+
+
+def left_out(done: Done) -> list[str]:
+    assert done.out_of_time is not None
+    return [row.label.split("/")[1] for row in done.out_of_time.left_out]
+
+
+class Alarm(Recorder):
+    """The time is up when the given backend's worker builds, or something else happens."""
+
+    def __init__(self, when: Callable[[str, str], bool], number: int = signal.SIGALRM) -> None:
+        super().__init__()
+        self.when, self.what, self.number = when, "", number
+
+    def start(self, position: int, total: int, what: str) -> None:
+        super().start(position, total, what)
+        self.what = what
+
+    def event(self, event: Event) -> None:
+        super().event(event)
+        if self.when(self.what, event.phase):
+            os.kill(os.getpid(), self.number)
+
+
+def while_building(backend: str) -> Alarm:
+    return Alarm(lambda what, phase: f"/{backend}/" in what and phase == "build")
+
+
+class TestRows:
+    def test_run_in_the_order_of_what_they_tell(self) -> None:
+        know_all()
+        done = run(plan_of(HOUR))
+        assert ran(done) == ["eager", "inductor[freezing]", "inductor", "openvino"]
+        assert done.out_of_time is None
+        stored = sorted(done.stored, key=lambda entry: entry.record.created)
+        assert [entry.record.position for entry in stored] == [1, 2, 3, 4]
+        assert {entry.record.order_seed for entry in stored} == {None}
+        assert "row 2 of its sweep, by what it was likely to tell" in record_page.render(stored[1])
+
+    def test_that_do_not_fit_are_passed_over_and_run_when_the_sweep_goes_on(self) -> None:
+        know_all(inductor=2 * HOUR)
+        first = run(plan_of(HOUR))
+        assert ran(first) == ["eager", "openvino"]
+        assert sorted(left_out(first)) == ["inductor", "inductor[freezing]"]
+        assert first.out_of_time is not None
+        assert first.out_of_time.used_s < HOUR
+        assert [row.expected_s for row in first.out_of_time.left_out] == [2 * HOUR, 2 * HOUR]
+        assert first.interrupted == ()
+
+        again = run(plan_of(0.0), resume=True)
+        assert again.sweep == first.sweep
+        assert again.out_of_time is None
+        assert ran(again)[:2] == ["eager", "openvino"]
+        assert sorted(ran(again)[2:]) == ["inductor", "inductor[freezing]"]
+        assert {entry.id for entry in first.stored} < {entry.id for entry in again.stored}
+        by_time = sorted(again.stored, key=lambda entry: entry.record.created)
+        assert [entry.record.position for entry in by_time] == [1, 2, 3, 4]
+        seeds = [entry.record.order_seed for entry in by_time]
+        assert seeds[:2] == [None, None]
+        assert seeds[2] == seeds[3] is not None
+        mine = [entry for entry in load_all(paths.runs_folder()).current if entry.record.sweep == first.sweep]
+        assert len(mine) == 4
+        with pytest.raises(Exception, match="no unfinished sweep"):
+            run(plan_of(0.0), resume=True)
+
+    def test_are_taken_up_by_another_budget(self) -> None:
+        know_all(inductor=2 * HOUR)
+        first = run(plan_of(HOUR))
+        second = run(plan_of(3 * HOUR), resume=True)
+        assert second.sweep == first.sweep
+        assert ran(second) == ["eager", "openvino", "inductor[freezing]", "inductor"]
+        assert {entry.record.order_seed for entry in second.stored} == {None}
+
+    def test_that_cannot_run_are_recorded_in_any_time(self) -> None:
+        know_all()
+        done = run(plan_of(1.0, "eager", "canaries:BF16_ONLY"))
+        assert [entry.record.status for entry in done.stored] == ["unsupported"]
+        assert left_out(done) == ["eager"]
+
+    def test_of_several_batches_alternate(self) -> None:
+        know_all(inductor=2 * HOUR)
+        done = run(plan_of(HOUR, "inductor[]", "eager", "openvino[]", batches=(1, 4)))
+        found = [(entry.record.batch, entry.record.variant.backend) for entry in done.stored]
+        assert sorted(found) == [(1, "eager"), (1, "openvino"), (4, "eager"), (4, "openvino")]
+        assert done.out_of_time is not None
+        assert [row.label.partition(", ")[2] for row in done.out_of_time.left_out] == ["batch 1", "batch 4"]
+
+    def test_are_drawn_without_a_budget(self) -> None:
+        know_all(inductor=2 * HOUR)
+        done = run(plan_of(0.0))
+        assert len(done.stored) == 4
+        assert None not in {entry.record.order_seed for entry in done.stored}
+
+
+class TestTheEnd:
+    def test_stops_what_runs_and_keeps_what_is_done(self, tmp_path: Path) -> None:
+        with marked_folder(tmp_path / "own") as marker:
+            know_all()
+            progress = while_building("inductor[freezing]")
+            first = run(plan_of(HOUR), progress)
+            assert list(processes_with(marker)) == []
+            assert ran(first) == ["eager"]
+            assert first.interrupted == ()
+            assert first.out_of_time is not None
+            assert {row.label.split("/")[1]: row.begun for row in first.out_of_time.left_out} == {
+                "openvino": False, "inductor": False, "inductor[freezing]": True,
+            }  # fmt: skip
+            assert len(load_all(paths.runs_folder()).current) == 4 + 1
+            again = run(plan_of(HOUR), resume=True)
+            assert ran(again) == ["eager", "inductor[freezing]", "inductor", "openvino"]
+            assert [entry.record.status for entry in again.stored] == ["ok"] * 4
+            assert len(load_all(paths.runs_folder()).current) == 4 + 4
+
+    def test_comes_by_the_clock(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A worker that never ends is stopped when the budget and its grace are over."""
+        know_all()
+        monkeypatch.setenv("BAKEOFF_TEST_HOLDS", "4")
+        for backend in ("eager", "openvino", "inductor", "inductor[freezing]"):
+            known(backend, 10, 0.1)
+        done = run(plan_of(12.0))
+        assert done.stored == ()
+        assert done.out_of_time is not None
+        assert done.out_of_time.used_s >= 12.0
+        assert [row.begun for row in done.out_of_time.left_out].count(True) == 1
+
+    def test_leaves_no_alarm_behind(self) -> None:
+        know_all()
+        before = signal.getsignal(signal.SIGALRM)
+        run(plan_of(HOUR), while_building("openvino"))
+        assert signal.getsignal(signal.SIGALRM) == before
+        left_s, _ = signal.getitimer(signal.ITIMER_REAL)
+        assert left_s < HOUR / 2, "another timer, of this test itself, may run"
+
+    def test_does_not_come_while_a_worker_is_ended(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        know_all()
+        read = supervisor._read_report
+
+        def interrupted(*arguments: Any) -> Any:
+            os.kill(os.getpid(), signal.SIGALRM)
+            return read(*arguments)
+
+        class Armed(Recorder):
+            def event(self, event: Event) -> None:
+                if event.phase == "latency":
+                    monkeypatch.setattr(supervisor, "_read_report", interrupted)
+
+        done = run(plan_of(HOUR), Armed())
+        assert done.out_of_time is not None
+        assert done.interrupted == ()
+
+    def test_is_not_that_of_ctrl_c(self) -> None:
+        know_all()
+        progress = while_building("inductor[freezing]")
+        progress.number = signal.SIGINT
+        done = run(plan_of(HOUR), progress)
+        assert ran(done) == ["eager"]
+        assert done.out_of_time is None
+        assert len(done.interrupted) == 3
+
+    def test_counts_from_the_start_of_the_command(self) -> None:
+        know_all()
+        plan = plan_of(HOUR)
+        late = time.monotonic() - HOUR + 10
+        done = run_sweep(plan, paths.runs_folder(), "", False, Recorder(), started=late)
+        assert done.stored == ()
+        assert len(left_out(done)) == 4
+
+
+class TestFinals:
+    def test_run_where_they_fit(self) -> None:
+        know_all()
+        done = run(plan_of(HOUR, final_s=0.1))
+        assert len(done.finals) == 1
+        assert done.out_of_time is None
+
+    def test_are_left_out_and_run_when_the_sweep_goes_on(self) -> None:
+        know_all()
+        first = run(plan_of(HOUR, final_s=2 * HOUR))
+        assert (len(first.stored), first.finals) == (4, ())
+        assert first.out_of_time is not None
+        assert first.out_of_time.left_out == ()
+        (pair,) = first.out_of_time.undecided
+        assert " fp32 and " in pair
+        assert run(replace(plan_of(0.0, final_s=0.1)), resume=True).finals != ()
+
+    def test_that_time_cuts_off_are_left_out(self) -> None:
+        know_all()
+        progress = Alarm(lambda what, phase: what.startswith("final") and phase == "build")
+        first = run(plan_of(HOUR, final_s=0.1), progress)
+        assert (len(first.stored), first.finals) == (4, ())
+        assert first.out_of_time is not None
+        assert len(first.out_of_time.undecided) == 1
+        again = run(plan_of(HOUR, final_s=0.1), resume=True)
+        assert (len(again.finals), again.out_of_time) == (1, None)
+
+    def test_are_between_the_rows_that_were_measured(self) -> None:
+        know_all(openvino=2 * HOUR)
+        done = run(plan_of(HOUR, final_s=0.1))
+        assert (len(done.stored), len(done.finals)) == (3, 1)
+        assert done.out_of_time is not None
+        assert done.out_of_time.undecided == ()
+
+    def test_are_not_missed_where_none_is_wanted(self) -> None:
+        know_all(openvino=2 * HOUR)
+        done = run(plan_of(HOUR))
+        assert done.out_of_time is not None
+        assert done.out_of_time.undecided == ()
+
+
+def test_a_best_build_is_kept_only_when_all_are_measured() -> None:
+    know_all()
+    plan = plan_of(HOUR, "eager", "inductor[]", builds=2)
+    progress = Alarm(lambda what, phase: "build 2 of 2" in what and phase == "build")
+    first = run(plan, progress)
+    assert len(first.stored) == 2
+    usual = plan.rows[1].cache_folder.with_name(plan.rows[1].cache_folder.name.partition("-build")[0])
+    assert not usual.exists()
+    again = run(plan, resume=True)
+    assert len(again.stored) == 3
+    assert usual.exists()
+
+
+def test_ceilings_are_not_measured_with_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    know_all()
+    measured: list[str] = []
+    monkeypatch.setattr(ceilings, "_measure", lambda device, *_others: measured.append(device) or [])
+    run(plan_of(HOUR, "eager", ceilings=True))
+    assert measured == []
+    run(plan_of(0.0, "eager", ceilings=True))
+    assert measured == ["cpu"]
+
+
+OUT = OutOfTime(180.0, 181.0, (LeftOut("a", 130.0, False), LeftOut("b", 90.0, True)), ("x bf16 and y fp32",))
+
+
+class TestText:
+    def test_says_what_is_missing_and_how_to_go_on(self) -> None:
+        know_all()
+        stored = load_all(paths.runs_folder()).current
+        assert page.render(OUT, stored, "bakeoff sweep wm --resume").splitlines() == [
+            "3m are up: 4 of 6 variants measured.",
+            "Left out: a (about 2 min), b (stopped while it ran).",
+            "No final was run, so which of x bf16 and y fp32 is faster is not decided.",
+            "To go on: bakeoff sweep wm --resume",
+        ]
+
+    def test_of_a_sweep_that_ended_before_its_time(self) -> None:
+        said = page.render(replace(OUT, used_s=100.0, undecided=()), (), "more")
+        assert said.splitlines()[0] == "0 of 2 variants measured in 100 s; nothing else is expected to fit into 3m."
+        assert "final" not in said
+
+    def test_of_many(self) -> None:
+        many = replace(OUT, left_out=tuple(LeftOut(f"row{n}", 1.0, False) for n in range(40)), undecided=("p", "q"))
+        said = page.render(many, (), "more")
+        assert "row11 (about 1 s), 28 more." in said
+        assert said.splitlines()[-3:] == ["  p", "  q", "To go on: more"]
+
+    def test_of_nothing_is_one_sentence(self) -> None:
+        assert page.nothing_measured(OUT) == (
+            "nothing was measured within 3m: b alone takes about 90 s; give a larger --budget"
+        )
+
+    @pytest.mark.parametrize(
+        ("typed", "said"),
+        [
+            (["sweep", "wm", "--budget", "3m"], "bakeoff sweep wm --resume"),
+            (["sweep", "wm", "--budget=3m", "--dtype", "fp32"], "bakeoff sweep wm --dtype fp32 --resume"),
+            (["sweep", "wm", "--resume", "--budget", "3m"], "bakeoff sweep wm --resume"),
+            (["sweep", "wm", "--objective", "p99<=33ms"], "bakeoff sweep wm --objective 'p99<=33ms' --resume"),
+        ],
+    )
+    def test_command_to_go_on_is_the_one_that_was_typed(
+        self, monkeypatch: pytest.MonkeyPatch, typed: list[str], said: str
+    ) -> None:
+        monkeypatch.delenv("MAKELEVEL", raising=False)
+        assert _resume_command(typed) == said
+        monkeypatch.setenv("MAKELEVEL", "1")
+        assert "make sweep RESUME=1" in _resume_command(typed)
+
+
+class TestCommand:
+    @pytest.fixture(autouse=True)
+    def _fast(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(requests, "Request", functools.partial(Request, policy=FAST, ceilings=False))
+        monkeypatch.setattr("sys.argv", ["bakeoff", "sweep", "toy", "--budget", "1h"])
+        monkeypatch.delenv("MAKELEVEL", raising=False)
+
+    def sweep(self, *options: str) -> Result:
+        asked = ["sweep", "toy", "--device", "cpu", "--dtype", "fp32", "--threads", "1", "--no-final"]
+        asked += [word for backend in BACKENDS for word in ("--backends", backend)]
+        return CliRunner().invoke(app, [*asked, *options])
+
+    def test_prints_the_table_and_what_is_missing(self) -> None:
+        know_all(inductor=2 * HOUR)
+        ended = self.sweep("--budget", "1h")
+        assert ended.exit_code == 0, ended.output
+        assert "2 of 4 variants recorded" in ended.stdout
+        assert "2 of 4 variants measured in" in ended.stdout
+        assert "To go on: bakeoff sweep toy --resume" in ended.stdout
+        assert "eager fp32" in ended.stdout
+
+    def test_is_strict_about_what_was_left_out(self) -> None:
+        know_all(inductor=2 * HOUR)
+        assert self.sweep("--budget", "1h", "--strict").exit_code == 1
+        assert self.sweep("--budget", "9h", "--strict").exit_code == 0
+
+    def test_gives_it_as_json(self) -> None:
+        know_all(inductor=2 * HOUR)
+        found = json.loads(self.sweep("--budget", "1h", "--json").stdout)
+        assert len(found["records"]) == 2
+        assert found["out_of_time"]["budget_s"] == HOUR
+        assert [row["expected_s"] for row in found["out_of_time"]["left_out"]] == [2 * HOUR, 2 * HOUR]
+
+    def test_without_a_row_that_fits_is_one_sentence(self) -> None:
+        know_all()
+        ended = self.sweep("--budget", "5s")
+        assert ended.exit_code == 3
+        assert "nothing was measured within 5s" in ended.stderr
+        assert "about 60 s" in ended.stderr
+        assert "Traceback" not in ended.output
+
+    def test_refuses_what_is_no_time(self) -> None:
+        ended = self.sweep("--budget", "0")
+        assert "give more than 0" in str(ended.exception)

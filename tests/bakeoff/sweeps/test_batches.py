@@ -157,7 +157,7 @@ def test_a_real_sweep_of_two_sizes_with_an_objective(tmp_path: Path, monkeypatch
     with command_line(arguments) as process:
         out, err = process.communicate(timeout=500)
     assert process.returncode == 0, err
-    assert "[1/2] toy:tiny.picture/eager/fp32@cpu, batch " in err
+    assert "[1/2] eager fp32, batch " in err
     records = load_all(tmp_path / "runs")
     found = {entry.record.batch: entry.record for entry in records.current}
     assert sorted(found) == [1, 2]

@@ -48,8 +48,8 @@ class TerminalProgress:
         self._standings: list[Standings] = []
         self._left: tuple[float, float] | None = None
         """Seconds that were left, and when that was."""
-        self._is_under_way = False
-        """Whether a row was started; what is measured already is that of a sweep which is resumed."""
+        self._total = 0
+        """Rows of the sweep; 0 before the first is started: results until then are of a sweep that is resumed."""
         self._began = self.spoke = time.monotonic()
         """When it began, and when it last printed a line."""
 
@@ -71,13 +71,13 @@ class TerminalProgress:
             if error is not None and self._standings:  # then no final table follows
                 self.console.print(Group(*self._tables(self.console.height)))
         if counted := never_run(self._records):
-            self.say(f"{counted}; their records say why.")
+            self.say(f"{counted}; the records say why.")
 
     def start(self, position: int, total: int, what: str) -> Running:
         name = self._names.get(what, what)
         running = _Shown(self, f"[{position}/{total}] {name}" if total else name)
         self._running.append(running)
-        self._is_under_way |= total > 0
+        self._total = max(self._total, total)
         if self._live is None and self.is_live:
             self._live = Live(
                 self,
@@ -96,7 +96,7 @@ class TerminalProgress:
     def result(self, record: Record) -> None:
         self._records.append(record)
         self._standings = standings(self._records)
-        if self._is_under_way and can_run(record) and not self.is_live:
+        if self._total and can_run(record) and not self.is_live:
             self._tell_row(record)
 
     def expect(self, seconds: float | None) -> None:
@@ -122,7 +122,7 @@ class TerminalProgress:
         gain = f"{row.gain} eager fp32" if row.gain and record is not table.base else ""
         more = "; ".join(filter(None, [table.place(record), self._left_text()]))
         parts = [figures, gain, row.reason, f"({more})" if more else ""]
-        what = f"[{record.position}/{len(self._labels)}] {self._names.get(label, label)}"
+        what = f"[{record.position}/{self._total}] {self._names.get(label, label)}"
         self.tell(what, record.status, "  ".join(filter(None, parts)))
 
     def __rich__(self) -> Group:
@@ -133,7 +133,8 @@ class TerminalProgress:
         below = Text(", ".join(filter(None, [times, self._left_text()])), "dim")
         tables = self._tables(self.console.height - len(running) - len(notes) - 3)
         gap = [Text("")] if tables or notes else []
-        return Group(*tables, *notes, *gap, _running_table(running, self.console.width), below)
+        now = [_running_table(running, self.console.width)] if running else []
+        return Group(*tables, *notes, *gap, *now, below)
 
     def _tables(self, room: int) -> list[Table]:
         """The tables of the subjects in so many lines together; of the last subjects where they are too many."""
@@ -227,8 +228,6 @@ def _cell(row: Standing, key: str) -> Text:
 def _running_table(running: Sequence[_Shown], width: int) -> Table:
     """A line for each: its name, its phase, and how long it has been in it."""
     made = Table.grid(padding=(0, 2, 0, 0))
-    if not running:
-        return made
     now = time.monotonic()
     times = [_spoken(now - each.entered) for each in running]
     room = width - max(map(len, times)) - 4

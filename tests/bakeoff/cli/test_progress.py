@@ -185,6 +185,8 @@ def test_each_worker_shows_how_long_its_phase_lasts(clock: Clock) -> None:
     assert lines_of(console, progress)[1:] == ["6 min so far, almost done"]
     progress.expect(None)
     assert lines_of(console, progress)[1:] == ["6 min so far"]
+    first.finish()
+    assert lines_of(console, progress) == ["6 min so far"]
 
 
 def whole(console: Console, error: Exception | None = None) -> None:
@@ -223,7 +225,7 @@ class TestLines:
             f"[2/4] inductor fp32  crashed  {reason}  (about 4 min left)",
             "final: inductor[freezing] fp32 against eager fp32: started",
             "final: inductor[freezing] fp32 against eager fp32  ok  9 rounds interleaved",
-            "1 row cannot run here (1 unsupported); their records say why.",
+            "1 row cannot run here (1 unsupported); the records say why.",
             "",
         ]
 
@@ -307,7 +309,7 @@ class TestTerminal:
         assert kept == [
             "This host is busy.",
             "final: inductor[freezing] fp32 against eager fp32  ok  9 rounds interleaved",
-            "1 row cannot run here (1 unsupported); their records say why.",
+            "1 row cannot run here (1 unsupported); the records say why.",
         ]
 
     def test_after_an_error_the_table_stays(self, console: Console) -> None:

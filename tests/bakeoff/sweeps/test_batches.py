@@ -131,7 +131,13 @@ class TestSweep:
         assert (len(first.stored), len(first.interrupted)) == (2, 2)
         with pytest.raises(BakeoffError, match="another plan"):
             run_sweep(plan_of(1, 2), paths.runs_folder(), "", resume=True, progress=Recorder())
-        again = run_sweep(plan, paths.runs_folder(), "", resume=True, progress=Recorder())
+        progress = Recorder()
+        again = run_sweep(plan, paths.runs_folder(), "", resume=True, progress=progress)
+        told = [kind for kind, _ in progress.told if kind in ("start", "result")]
+        assert (told[:3], told.count("result")) == (["result", "result", "start"], 4), "earlier rows are shown first"
+        first_s, *_, last_s = progress.expected
+        assert first_s
+        assert last_s == 0.0
         assert again.sweep == first.sweep
         assert [entry.record.batch for entry in again.stored] == [1, 1, 2, 2]
         assert {entry.id for entry in first.stored} < {entry.id for entry in again.stored}

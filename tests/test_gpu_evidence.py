@@ -61,8 +61,8 @@ case "$*" in
 *" table "*) echo "the table"; exit 0;;
 esac
 echo "$*" >> {self.folder}/called
-echo "[1/2] running"
-echo "[2/2] this  ok  1.00 ms"
+echo "[1/2] this fp32: running"
+echo "[2/2] this fp32  ok  1.00 ms"
 echo "said by $1 $2 $3 $4"
 case "$*" in *"{sleeps}"*) trap 'exit {interrupted}' INT; sleep 60 & wait;; esac
 case "$*" in *"{fails}"*) exit {code};; esac
@@ -117,7 +117,7 @@ def test_a_failure_stops_nothing_and_is_repeated_only_when_asked(pretended: Pret
     assert code == 1
     first = pretended.called()
     assert sweeps(first) == ["wm", "wm", "matrix-wm", "image", "audio", "matrix-vae"]
-    assert said.count("  this  ok  1.00 ms") == 6
+    assert said.count("  this fp32  ok  1.00 ms") == 6
     assert not any("running" in line for line in said)
     assert all("--device cuda" in line and "--no-final" in line for line in first if " sweep " in line)
     assert any(line.startswith("torch-image") and "exit 1" in line for line in said)
@@ -219,7 +219,7 @@ def test_interrupting_leaves_an_archive_and_a_state(pretended: Pretended) -> Non
     said, complained = process.communicate(timeout=60)
     assert process.returncode == 130, complained
     assert b"Traceback" not in complained
-    assert said.count(b"this  ok  1.00 ms") == 2, "the row of the cut sweep was shown too"
+    assert said.count(b"this fp32  ok  1.00 ms") == 2, "the row of the cut sweep was shown too"
     assert {"runs/evidence/logs/torch-image.log", "runs/evidence/state.json"} <= set(pretended.archived())
     pretended.called()
     pretended.answer()

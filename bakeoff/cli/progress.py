@@ -22,10 +22,10 @@ from bakeoff.sweeps.resume import key_of
 _STYLES = {"ok": "green", "unstable": "yellow", "unavailable": "dim", "unsupported": "dim"}
 _HEADINGS = {"median": "ms", "interval": "95 % interval", "gain": "vs eager fp32", "status": "status"}
 """Of the columns of a Standing that are shown beside its name."""
-_FULL = 80
-"""Columns of a terminal from which the intervals are shown."""
-_LEAST, _LEAST_REASON = 12, 30
-"""Letters of a name, however narrow the terminal is, and of a reason that is shown at all."""
+_LEFT_OUT = ("interval", "gain")
+"""Where they would leave too little room for names, in this order."""
+_LEAST, _LEAST_REASON = 24, 30
+"""Letters of a name that have room beside them, and of a reason that is shown at all."""
 _SILENCE_S = 30.0
 """Without a line after which the next phase is one, where lines are written."""
 _REFRESHES = 1
@@ -39,7 +39,8 @@ class TerminalProgress:
         """`rows` are those of the sweep that is shown."""
         self.console = console
         self._several = len({(row.variant.subject, row.subject.batch) for row in rows}) > 1
-        self._names = {row.label: _name(row, self._several) for row in rows}
+        subjects = {row.variant.subject for row in rows}
+        self._names = {row.label: _name(row, len(subjects) > 1) for row in rows}
         self._labels = {row.key: row.label for row in rows}
         self._live: Live | None = None
         self._running: list[_Shown] = []
@@ -47,7 +48,10 @@ class TerminalProgress:
         self._standings: list[Standings] = []
         self._left: tuple[float, float] | None = None
         """Seconds that were left, and when that was."""
+        self._total = 0
+        """Rows of the sweep; 0 before the first is started: results until then are of a sweep that is resumed."""
         self._began = self.spoke = time.monotonic()
+        """When it began, and when it last printed a line."""
 
     @property
     def is_live(self) -> bool:
@@ -64,15 +68,16 @@ class TerminalProgress:
             self._live.update("")
             self._live.stop()
             self._live = None
-            if error is not None:  # then no final table follows
+            if error is not None and self._standings:  # then no final table follows
                 self.console.print(Group(*self._tables(self.console.height)))
         if counted := never_run(self._records):
-            self.say(f"{counted}; their records say why.")
+            self.say(f"{counted}; the records say why.")
 
     def start(self, position: int, total: int, what: str) -> Running:
         name = self._names.get(what, what)
         running = _Shown(self, f"[{position}/{total}] {name}" if total else name)
         self._running.append(running)
+        self._total = max(self._total, total)
         if self._live is None and self.is_live:
             self._live = Live(
                 self,
@@ -91,7 +96,7 @@ class TerminalProgress:
     def result(self, record: Record) -> None:
         self._records.append(record)
         self._standings = standings(self._records)
-        if self._live is None and can_run(record):
+        if self._total and can_run(record) and not self.is_live:
             self._tell_row(record)
 
     def expect(self, seconds: float | None) -> None:
@@ -117,7 +122,7 @@ class TerminalProgress:
         gain = f"{row.gain} eager fp32" if row.gain and record is not table.base else ""
         more = "; ".join(filter(None, [table.place(record), self._left_text()]))
         parts = [figures, gain, row.reason, f"({more})" if more else ""]
-        what = f"[{record.position}/{len(self._labels)}] {self._names.get(label, label)}"
+        what = f"[{record.position}/{self._total}] {self._names.get(label, label)}"
         self.tell(what, record.status, "  ".join(filter(None, parts)))
 
     def __rich__(self) -> Group:
@@ -128,13 +133,14 @@ class TerminalProgress:
         below = Text(", ".join(filter(None, [times, self._left_text()])), "dim")
         tables = self._tables(self.console.height - len(running) - len(notes) - 3)
         gap = [Text("")] if tables or notes else []
-        return Group(*tables, *notes, *gap, _running_table(running, self.console.width), below)
+        now = [_running_table(running, self.console.width)] if running else []
+        return Group(*tables, *notes, *gap, *now, below)
 
     def _tables(self, room: int) -> list[Table]:
         """The tables of the subjects in so many lines together; of the last subjects where they are too many."""
-        least = 2 + self._several
-        shown = self._standings[-max(1, room // least) :]
-        return [_table(table, self.console.width, room // len(shown) + 1 - least, self._several) for table in shown]
+        head = 1 + self._several
+        shown = self._standings[-max(1, room // (head + 2)) :]
+        return [_table(table, self.console.width, room // len(shown) - head, self._several) for table in shown]
 
     def _left_text(self) -> str:
         if self._left is None:
@@ -183,33 +189,35 @@ def _name(row: Row, several: bool) -> str:
 
 
 def _table(table: Standings, width: int, most: int, titled: bool) -> Table:
-    """The `most` best rows; on a narrow terminal fewer columns, and the middle of long names left out."""
+    """The best rows in `most` lines; on a narrow terminal without some columns and the middle of long names."""
     rows = table.rows
     shown = rows if len(rows) <= most else rows[: max(1, most - 1)]
-    keys = [key for key in _HEADINGS if _has(key, rows, width)]
+    widths = {
+        key: max(len(heading), *(len(getattr(row, key)) for row in shown)) + 2
+        for key, heading in _HEADINGS.items()
+        if any(getattr(row, key) for row in shown)
+    }
+    for key in _LEFT_OUT:
+        if sum(widths.values()) + _LEAST > width:
+            widths.pop(key, None)
+    taken = sum(widths.values())
     made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
     if titled:
         made.title, made.title_justify, made.title_style = Text(table.subject), "left", "bold"
-    taken = sum(max(len(_HEADINGS[key]), *(len(getattr(row, key)) for row in shown)) + 2 for key in keys)
-    letters = max(_LEAST, width - taken - 2)
     made.add_column("", no_wrap=True)
-    for key in keys:
+    for key in widths:
         made.add_column(_HEADINGS[key], justify="left" if key == "status" else "right", no_wrap=True)
-    names = [shorten(row.name, letters) for row in shown]
+    names = [shorten(row.name, max(1, width - taken - 2)) for row in shown]
     reasons = width - taken - max(map(len, names)) - 4
     is_explained = reasons >= _LEAST_REASON and any(row.reason for row in shown)
     if is_explained:
         made.add_column("", no_wrap=True)
     for name, row in zip(names, shown, strict=True):
         why = [Text(shorten(row.reason, reasons), "dim")] if is_explained else []
-        made.add_row(Text(name), *(_cell(row, key) for key in keys), *why)
+        made.add_row(Text(name), *(_cell(row, key) for key in widths), *why)
     if len(shown) < len(rows):
         made.add_row(Text(f"and {len(rows) - len(shown)} more", "dim"))
     return made
-
-
-def _has(key: str, rows: Sequence[Standing], width: int) -> bool:
-    return (key != "interval" or width >= _FULL) and any(getattr(row, key) for row in rows)
 
 
 def _cell(row: Standing, key: str) -> Text:
@@ -220,8 +228,6 @@ def _cell(row: Standing, key: str) -> Text:
 def _running_table(running: Sequence[_Shown], width: int) -> Table:
     """A line for each: its name, its phase, and how long it has been in it."""
     made = Table.grid(padding=(0, 2, 0, 0))
-    if not running:
-        return made
     now = time.monotonic()
     times = [_spoken(now - each.entered) for each in running]
     room = width - max(map(len, times)) - 4

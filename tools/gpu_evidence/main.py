@@ -38,7 +38,7 @@ _RESUMED = ("sweep", "pipeline")
 """Kinds of steps whose command goes on where it was cut."""
 _TABLE_S = 60.0
 _TABLE_LINES = 40
-_ROW = re.compile(r"\[\d+/\d+\] (?=\S+  )")
+_ROW = re.compile(r"\[\d+/\d+\] (?=\S.*?  \S)")
 """How a sweep's log begins the line of a finished row."""
 
 

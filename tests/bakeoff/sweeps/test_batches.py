@@ -131,7 +131,13 @@ class TestSweep:
         assert (len(first.stored), len(first.interrupted)) == (2, 2)
         with pytest.raises(BakeoffError, match="another plan"):
             run_sweep(plan_of(1, 2), paths.runs_folder(), "", resume=True, progress=Recorder())
-        again = run_sweep(plan, paths.runs_folder(), "", resume=True, progress=Recorder())
+        progress = Recorder()
+        again = run_sweep(plan, paths.runs_folder(), "", resume=True, progress=progress)
+        told = [kind for kind, _ in progress.told if kind in ("start", "result")]
+        assert (told[:3], told.count("result")) == (["result", "result", "start"], 4), "earlier rows are shown first"
+        first_s, *_, last_s = progress.expected
+        assert first_s
+        assert last_s == 0.0
         assert again.sweep == first.sweep
         assert [entry.record.batch for entry in again.stored] == [1, 1, 2, 2]
         assert {entry.id for entry in first.stored} < {entry.id for entry in again.stored}
@@ -157,7 +163,7 @@ def test_a_real_sweep_of_two_sizes_with_an_objective(tmp_path: Path, monkeypatch
     with command_line(arguments) as process:
         out, err = process.communicate(timeout=500)
     assert process.returncode == 0, err
-    assert "[1/2] toy:tiny.picture/eager/fp32@cpu, batch " in err
+    assert "[1/2] eager fp32, batch " in err
     records = load_all(tmp_path / "runs")
     found = {entry.record.batch: entry.record for entry in records.current}
     assert sorted(found) == [1, 2]

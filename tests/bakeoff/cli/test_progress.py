@@ -1,0 +1,347 @@
+"""What somebody sees who waits: on terminals of several widths, in files and in logs."""
+
+import io
+import re
+import time
+from dataclasses import replace
+
+import pytest
+from records import record
+from rich.console import Console
+
+from bakeoff.cli.progress import TerminalProgress
+from bakeoff.plan.plan import make_plan
+from bakeoff.plan.request import Request
+from bakeoff.plan.rows import Row
+from bakeoff.process.supervisor import Event
+from bakeoff.record.schema import Record
+
+BACKENDS = ("eager", "inductor", "inductor[freezing]", "inductor[mode=reduce-overhead]")
+ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+HOSTILE = "[red]evil[/red] \x1b[2J\x07 [link=http://x]text[/link]\r\n[9/9] eager fp32  ok\u202e"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class Clock:
+    """Stands for time.monotonic."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(time, "monotonic", made)
+    return made
+
+
+def rows_of(**asked: object) -> tuple[Row, ...]:
+    request = Request("toy", presets=("tiny",), workloads=("world",), backends=BACKENDS, dtypes=("fp32",), device="cpu")
+    return make_plan(replace(request, **asked)).rows  # type: ignore[arg-type]
+
+
+ROWS = rows_of()
+EAGER, INDUCTOR, FREEZING, GRAPHS = ROWS
+
+
+def ended(row: Row, samples_ms: tuple[float, ...] = (), status: str = "ok", reason: str = "", place: int = 1) -> Record:
+    made = record("eager", samples_ms, status, reason)
+    return replace(
+        made, variant=row.variant, baseline=row.baseline, batch=row.subject.batch, position=place, process=row.process
+    )
+
+
+SOME = (
+    ended(EAGER, (9.9, 10.0, 10.1) * 4, place=1),
+    ended(FREEZING, (4.9, 5.0, 5.1) * 4, place=3),
+    ended(GRAPHS, (), "unsupported", "CUDA graphs need CUDA", place=4),
+)
+
+
+def lines_of(console: Console, progress: TerminalProgress) -> list[str]:
+    """What is drawn, without colours."""
+    with console.capture() as capture:
+        console.print(progress)
+    return [line.rstrip() for line in ESCAPES.sub("", capture.get()).split("\n")[:-1]]
+
+
+def drawn(width: int, *records: Record, height: int = 24, rows: tuple[Row, ...] = ROWS) -> list[str]:
+    """The screen with two workers that run beside each other."""
+    console = Console(file=io.StringIO(), width=width, height=height, force_terminal=True)
+    progress = TerminalProgress(console, rows)
+    first, second = progress.start(2, 4, rows[1].label), progress.start(3, 4, rows[2].label)
+    first.event(Event("build"))
+    second.event(Event("warm-up", "call 3"))
+    for each in records:
+        progress.result(each)
+    progress.expect(240.0)
+    return lines_of(console, progress)
+
+
+@pytest.mark.usefixtures("clock")
+class TestDrawn:
+    def test_before_the_first_row(self) -> None:
+        assert drawn(100) == [
+            "[2/4] inductor fp32            compiling, up to the first call   0 s",
+            "[3/4] inductor[freezing] fp32  waiting for steady state: call 3  0 s",
+            "0 s so far, about 4 min left",
+        ]
+
+    def test_at_100_columns(self) -> None:
+        assert drawn(100, *SOME) == [
+            "                            ms   95 % interval  vs eager fp32  status",
+            "inductor[freezing] fp32  5.000  [4.900, 5.100]          2.00x  ok",
+            "eager fp32               10.00   [9.90, 10.10]          1.00x  ok",
+            "1 row cannot run here (1 unsupported)",
+            "",
+            "[2/4] inductor fp32            compiling, up to the first call   0 s",
+            "[3/4] inductor[freezing] fp32  waiting for steady state: call 3  0 s",
+            "0 s so far, about 4 min left",
+        ]
+
+    def test_at_40_columns_the_gain_is_left_out_too(self) -> None:
+        assert drawn(40, *SOME)[:2] == [
+            "                            ms  status",
+            "inductor[freezing] fp32  5.000  ok",
+        ]
+
+    def test_at_60_columns_the_interval_is_left_out_and_nothing_wraps(self) -> None:
+        found = drawn(60, *SOME)
+        assert found[:3] == [
+            "                            ms  vs eager fp32  status",
+            "inductor[freezing] fp32  5.000          2.00x  ok",
+            "eager fp32               10.00          1.00x  ok",
+        ]
+        assert len(found) == 8
+
+    @pytest.mark.parametrize("width", [40, 60, 80, 100, 200])
+    def test_no_line_is_wider_than_the_terminal(self, width: int) -> None:
+        crashed = ended(INDUCTOR, (), "crashed", "the worker ended by signal 11 " * 20, 2)
+        found = drawn(width, *SOME, crashed)
+        assert max(map(len, found)) <= width
+        assert len(found) == 9
+        (failed,) = (line for line in found if "crashed" in line)
+        assert ("signal 11" in failed) == (width == 200), "where there is room, why it failed"
+
+    def test_more_rows_than_lines(self) -> None:
+        found = drawn(100, *SOME, ended(INDUCTOR, (7.0,) * 5), height=9)
+        assert len(found) < 9
+        assert found[1].startswith("inductor[freezing] fp32")
+        assert found[2] == "and 2 more"
+
+    def test_subjects_have_a_table_each(self) -> None:
+        rows = rows_of(workloads=("world", "stream"), backends=("eager", "inductor"), batches=(1, 2))
+        records = [ended(row, (10.0 / number,) * 5) for number, row in enumerate(rows, 1)]
+        found = drawn(100, *records, height=60, rows=rows)
+        titles = [line for line in found if line.endswith((", batch 1", ", batch 2")) and "/4]" not in line]
+        assert titles == [f"toy:tiny.{name}, batch {size}" for name in ("world", "stream") for size in (1, 2)]
+        assert sum("1.00x" in line for line in found) == 4, "gains are within a subject"
+        assert "[2/4] toy:tiny.world inductor fp32, batch 1" in "\n".join(found)
+        few = drawn(100, *records, height=12, rows=rows)
+        assert len(few) < 12
+        assert few[-1] == "0 s so far, about 4 min left"
+
+    @pytest.mark.parametrize("width", [60, 200])
+    def test_a_hostile_reason_and_a_hostile_phase_are_text(self, width: int) -> None:
+        console = Console(file=io.StringIO(), width=width, height=24, force_terminal=True)
+        progress = TerminalProgress(console, ROWS)
+        progress.start(1, 4, f"mine {HOSTILE}").event(Event("build", HOSTILE))
+        progress.result(ended(EAGER, (), "crashed", HOSTILE))
+        found = lines_of(console, progress)
+        assert len(found) == 5
+        assert all(line.isprintable() for line in found)
+        if width == 200:
+            assert "[red]evil[/red]" in found[1]
+            assert "[link=http://x]" in found[3]
+
+
+def test_each_worker_shows_how_long_its_phase_lasts(clock: Clock) -> None:
+    console = Console(file=io.StringIO(), width=100, height=24, force_terminal=True)
+    progress = TerminalProgress(console, ROWS)
+    first, second = progress.start(1, 4, EAGER.label), progress.start(2, 4, INDUCTOR.label)
+    clock.now += 70
+    second.event(Event("latency"))
+    progress.expect(300.0)
+    clock.now += 30
+    second.event(Event("throughput"))  # the two clocks take turns
+    first.event(Event("rounds", "2 of 9"))
+    clock.now += 40
+    first.event(Event("rounds", "3 of 9"))
+    assert lines_of(console, progress) == [
+        "[1/4] eager fp32     rounds: 3 of 9                          40 s",
+        "[2/4] inductor fp32  timing calls, one by one and in blocks  70 s",
+        "2 min so far, about 4 min left",
+    ]
+    second.finish()
+    clock.now += 225
+    assert lines_of(console, progress)[1:] == ["6 min so far, almost done"]
+    progress.expect(None)
+    assert lines_of(console, progress)[1:] == ["6 min so far"]
+    first.finish()
+    assert lines_of(console, progress) == ["6 min so far"]
+
+
+def whole(console: Console, error: Exception | None = None) -> None:
+    """A sweep of four rows, two of which run beside each other, and a final."""
+    with TerminalProgress(console, ROWS) as progress:
+        progress.say("This host is busy.")
+        both = progress.start(1, 4, EAGER.label), progress.start(3, 4, FREEZING.label)
+        for running, made in zip(both, SOME[:2], strict=True):
+            for phase in ("import", "build", "latency", "throughput", "latency"):
+                running.event(Event(phase))
+            running.finish()
+            progress.expect(240.0)
+            progress.result(made)
+        progress.start(4, 4, GRAPHS.label).finish()
+        progress.result(SOME[2])
+        progress.start(2, 4, INDUCTOR.label).finish()
+        progress.result(ended(INDUCTOR, (), "crashed", HOSTILE, 2))
+        if error is not None:
+            raise error
+        final = progress.start(0, 0, "final: inductor[freezing] fp32 against eager fp32")
+        final.event(Event("rounds", "1 of 9"))
+        final.finish("ok", "9 rounds\ninterleaved")
+
+
+@pytest.mark.usefixtures("clock")
+class TestLines:
+    def expected(self) -> list[str]:
+        reason = "[red]evil[/red] [2J [link=http://x]text[/link] [9/9] eager fp32 ok"
+        return [
+            "This host is busy.",
+            "[1/4] eager fp32: started",
+            "[1/4] eager fp32  ok  10.00 ms [9.90, 10.10]  (about 4 min left)",
+            "[3/4] inductor[freezing] fp32: started",
+            "[3/4] inductor[freezing] fp32  ok  5.000 ms [4.900, 5.100]  2.00x eager fp32  "
+            "(fastest so far; about 4 min left)",
+            f"[2/4] inductor fp32  crashed  {reason}  (about 4 min left)",
+            "final: inductor[freezing] fp32 against eager fp32: started",
+            "final: inductor[freezing] fp32 against eager fp32  ok  9 rounds interleaved",
+            "1 row cannot run here (1 unsupported); the records say why.",
+            "",
+        ]
+
+    @pytest.mark.parametrize("width", [60, 100, 200])
+    def test_of_a_file(self, width: int) -> None:
+        file = io.StringIO()
+        whole(Console(file=file, width=width))
+        assert file.getvalue().split("\n") == self.expected(), "whatever the width"
+
+    @pytest.mark.parametrize("variable", ["FORCE_COLOR", "TTY_COMPATIBLE"])
+    def test_of_a_log_that_wants_colours(self, variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv(variable, "1")
+        monkeypatch.setenv("TERM", "xterm-256color")
+        file = io.StringIO()
+        whole(Console(file=file, width=100))
+        assert "\r" not in file.getvalue()
+        assert {code[-1] for code in ESCAPES.findall(file.getvalue())} == {"m"}, "colours and nothing else"
+        assert ESCAPES.sub("", file.getvalue()).split("\n") == self.expected()
+
+    def test_of_a_dumb_terminal(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("TERM", "dumb")
+        file = Terminal()
+        whole(Console(file=file, width=100))
+        assert file.getvalue().split("\n") == self.expected()
+
+
+def test_a_long_silence_ends_with_the_next_phase(clock: Clock) -> None:
+    file = io.StringIO()
+    with TerminalProgress(Console(file=file, width=80), ROWS) as progress:
+        running = progress.start(1, 4, EAGER.label)
+        for phase, lasts_s in (("import", 20), ("build", 65), ("prove", 1), ("check", 0)):
+            running.event(Event(phase))
+            clock.now += lasts_s
+    assert file.getvalue().splitlines() == [
+        "[1/4] eager fp32: started",
+        "[1/4] eager fp32: collecting backend statistics (after 85 s)",
+    ]
+
+
+def test_rows_of_before_an_interruption_count_and_are_not_repeated() -> None:
+    file = io.StringIO()
+    with TerminalProgress(Console(file=file, width=80), ROWS) as progress:
+        progress.start(0, 0, "ceilings").finish("ok", "3 ceilings")
+        progress.result(SOME[0])
+        progress.start(3, 4, FREEZING.label).finish()
+        progress.result(SOME[1])
+    assert file.getvalue().splitlines() == [
+        "ceilings  ok  3 ceilings",
+        "[3/4] inductor[freezing] fp32  ok  5.000 ms [4.900, 5.100]  2.00x eager fp32  (fastest so far)",
+    ]
+
+
+def test_processes_of_a_variant_are_told_apart() -> None:
+    rows = rows_of(backends=("eager",), processes=2)
+    file = io.StringIO()
+    with TerminalProgress(Console(file=file, width=80), rows) as progress:
+        for place, row in enumerate(rows, 1):
+            progress.start(place, 2, row.label).finish()
+            progress.result(ended(row, (10.0 + place,) * 5, place=place))
+    assert file.getvalue().splitlines() == [
+        "[1/2] eager fp32, process 1 of 2  ok  11.00 ms [11.00, 11.00]",
+        "[2/2] eager fp32, process 2 of 2  ok  12.00 ms [12.00, 12.00]  0.92x eager fp32",
+    ]
+
+
+class TestTerminal:
+    @pytest.fixture
+    def console(self, monkeypatch: pytest.MonkeyPatch) -> Console:
+        monkeypatch.setenv("TERM", "xterm-256color")
+        for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+            monkeypatch.delenv(name, raising=False)
+        return Console(file=Terminal(), width=100, height=24)
+
+    def text(self, console: Console) -> str:
+        assert isinstance(console.file, Terminal)
+        return console.file.getvalue()
+
+    def test_the_table_is_taken_off_the_screen(self, console: Console) -> None:
+        whole(console)
+        kept = screen(self.text(console))
+        assert kept == [
+            "This host is busy.",
+            "final: inductor[freezing] fp32 against eager fp32  ok  9 rounds interleaved",
+            "1 row cannot run here (1 unsupported); the records say why.",
+        ]
+
+    def test_after_an_error_the_table_stays(self, console: Console) -> None:
+        with pytest.raises(ValueError, match="broken"):
+            whole(console, ValueError("broken"))
+        kept = "\n".join(screen(self.text(console)))
+        assert "inductor[freezing] fp32  5.000" in kept
+        assert "[1/4]" not in kept
+
+    def test_without_colour(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("TERM", "xterm-256color")
+        monkeypatch.setenv("NO_COLOR", "1")
+        console = Console(file=Terminal(), width=100, height=24)
+        with TerminalProgress(console, ROWS) as progress:
+            progress.start(1, 4, EAGER.label).event(Event("build"))
+            progress.result(SOME[0])
+            with console.capture() as capture:
+                console.print(progress)
+        assert re.findall(r"\x1b\[[0-9;]*3[0-7]m", capture.get()) == []
+
+
+def screen(written: str) -> list[str]:
+    """What stays on a terminal of so many characters: carriage returns, cursor up and erased lines are obeyed."""
+    lines, at = [""], 0
+    for part in re.split(r"(\x1b\[[0-9;?]*[A-Za-z]|\r|\n)", written):
+        if part == "\n":
+            at += 1
+            lines += [""] * (at + 1 - len(lines))
+        elif part.endswith("A") and part.startswith("\x1b"):
+            at -= int(part[2:-1] or 1)
+        elif part == "\x1b[2K":
+            lines[at] = ""
+        elif part and part != "\r" and not part.startswith("\x1b"):
+            lines[at] += part
+    return [line.rstrip() for line in lines if line.strip()]

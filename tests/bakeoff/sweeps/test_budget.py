@@ -387,6 +387,7 @@ class TestCommand:
         assert "nothing was measured within 5s" in ended.stderr
         assert "about 60 s" in ended.stderr
         assert "Traceback" not in ended.output
+        assert "To go on" not in ended.output
 
     def test_refuses_what_is_no_time(self) -> None:
         ended = self.sweep("--budget", "0")

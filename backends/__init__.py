@@ -1,5 +1,8 @@
 """The table of backends, in the order in which reports print them. A backend is imported when it is first used."""
 
+from collections.abc import Iterable
+from typing import Any
+
 from bakeoff.backends.backend import Backend
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.lookup import look_up
@@ -48,3 +51,8 @@ def resolve_backend(reference: str) -> Backend:
             text = f"{reference} sets baseline=True; speed-ups are computed against eager alone, so remove it"
             raise BakeoffError(text, code="bad-user-code")
     return backend
+
+
+def may_overlap(steps: Iterable[tuple[Backend, Any]], device: str) -> bool:
+    """Whether a build by these backends, each with its options, may run beside other builds on this device."""
+    return device == "cpu" and all(backend.footprint.overlaps(options) for backend, options in steps)

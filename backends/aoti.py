@@ -40,7 +40,7 @@ from bakeoff.backends.graphs import (
     save_weights,
     tensors_of,
 )
-from bakeoff.backends.inductor import FREEZING_ON_CUDA, compiler_environment, missing_compiler
+from bakeoff.backends.inductor import FREEZING_ON_CUDA, compiler_environment, missing_compiler, tunes_by_environment
 from bakeoff.backends.port import NOTHING_CARRIED, Port, ReplacingPort, port_buffers
 from bakeoff.backends.pt2_files import check_package
 from bakeoff.backends.torch_internals import INDUCTOR_KERNELS, Package, compile_package, load_package, package_calls
@@ -66,6 +66,10 @@ def _unsupported(options: Options, device: str, _dtype: str) -> str | None:
 
 def _one_size_only(options: Options) -> str | None:
     return "max_autotune tunes for one size; leave it or --sizes out" if options.max_autotune else None
+
+
+def _overlaps(options: Options) -> bool:
+    return not options.max_autotune and not tunes_by_environment()
 
 
 def _missing(options: Options, device: str) -> str | None:
@@ -291,7 +295,13 @@ BACKEND = Backend(
         uses_inductor=True,
         same_when_traced=("cuda",),
     ),
-    footprint=Footprint(keeps_module_weights=False, caches=True, weight_copies=3.0, environment=compiler_environment),
+    footprint=Footprint(
+        keeps_module_weights=False,
+        caches=True,
+        weight_copies=3.0,
+        environment=compiler_environment,
+        overlaps=_overlaps,
+    ),
     artifact=ArtifactFormat(
         name="aoti",
         summary="AOTInductor package (.pt2); weights of 1 GB or more are files beside it",

@@ -26,6 +26,7 @@ from bakeoff.backends.backend import (
     Ran,
     Unsupported,
     any_size,
+    overlaps_always,
 )
 from bakeoff.backends.graphs import TORCH
 from bakeoff.backends.torch_internals import profile_every_thread
@@ -188,5 +189,5 @@ BACKEND = Backend(
     evidence=Evidence(
         checks="by the names of the operators or kernels that a call ran, the chosen attention ran and no other",
     ),
-    footprint=Footprint(weight_copies=0.0),
+    footprint=Footprint(weight_copies=0.0, overlaps=overlaps_always),
 )

@@ -258,6 +258,15 @@ def _no_environment(_cache_dir: Path) -> Mapping[str, str]:
     return {}
 
 
+def _unknown_overlap(_options: Any) -> bool:
+    return False
+
+
+def overlaps_always(_options: Any) -> bool:
+    """For `Footprint.overlaps` of a backend that chooses nothing by timing it, whatever its options."""
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class Capability:
     """What a backend needs and what it supports. The parent process reads it, so the functions import no framework."""
@@ -300,7 +309,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Memory and cache files of a build."""
+    """What a build takes: memory, cache files, and whether it needs the machine to itself."""
 
     caches: bool = False
     """A build writes cache files that make the next build faster."""
@@ -310,6 +319,9 @@ class Footprint:
     """The engines read the module's own parameters; if False, these are freed after the build."""
     environment: Callable[[Path], Mapping[str, str]] = _no_environment
     """Cache folder to the environment variables that the worker must set before it imports torch."""
+    overlaps: Callable[[Any], bool] = _unknown_overlap
+    """Options to whether a build with them on a CPU may run beside other builds: it chooses no kernels by timing them.
+    The default is False, since of a user's own backend this is not known. Builds on a GPU never overlap."""
 
 
 @dataclass(frozen=True, slots=True)

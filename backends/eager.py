@@ -9,9 +9,11 @@ from bakeoff.backends.backend import (
     Capability,
     Engine,
     Evidence,
+    Footprint,
     ModuleEngine,
     NoOptions,
     any_size,
+    overlaps_always,
 )
 from bakeoff.backends.graphs import TORCH
 
@@ -29,5 +31,6 @@ BACKEND = Backend(
     build=_build,
     baseline=True,
     capability=Capability(requires=(TORCH,), unsupported_sizes=any_size),
-    evidence=Evidence(runs_eagerly=True),
+    evidence=Evidence(runs_eagerly=True, same_when_traced=("cpu", "cuda")),
+    footprint=Footprint(overlaps=overlaps_always),
 )

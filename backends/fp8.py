@@ -18,6 +18,7 @@ from bakeoff.backends.backend import (
     Prepared,
     Unsupported,
     any_size,
+    overlaps_always,
 )
 from bakeoff.backends.graphs import TORCH
 from bakeoff.backends.quantization import LEAST_ELEMENTS, TORCHAO, negative_least, quantise_linear, quiet
@@ -110,5 +111,5 @@ BACKEND = Backend(
         checks="torchao replaced the weights of at least one layer, and the weights take fewer bytes than before",
         quantises=_quantises,
     ),
-    footprint=Footprint(weight_copies=2.0),
+    footprint=Footprint(weight_copies=2.0, overlaps=overlaps_always),
 )

@@ -6,6 +6,7 @@ of torch.compile's modes. Convolutions and large matrix products call oneDNN, cu
 faster kernel.
 """
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -39,6 +40,12 @@ from bakeoff.backends.tracing import trace_operators
 if TYPE_CHECKING:
     from torch import Tensor, fx, nn
 
+_TUNING_VARIABLES = (
+    "TORCHINDUCTOR_MAX_AUTOTUNE",
+    "TORCHINDUCTOR_MAX_AUTOTUNE_GEMM",
+    "TORCHINDUCTOR_BENCHMARK_FUSION",
+)
+"""Variables that make inductor time choices on a CPU (torch/_inductor/config.py)."""
 FREEZING_ON_CUDA = "freezing packs weights for CPU kernels only; leave it out on cuda"
 
 
@@ -118,8 +125,10 @@ def _settings(options: Options, context: BuildContext) -> dict[str, Any]:
         settings |= TUNED
     if settings.get("triton.cudagraphs"):
         settings["graph_partition"] = True  # torch's default; the proof reads from the functions what is captured
-    if context.trace and context.device == "cpu":
-        # Kernels on CUDA have names anyway, and any setting changes the key in inductor's cache.
+    if context.device == "cpu":
+        # A guard in each kernel tells its name to a profiler; kernels on CUDA have names anyway. Every build has it,
+        # so that what was timed can be traced. Without a profiler it costs tens of nanoseconds a kernel
+        # (tests/trials/profiling_guards.py).
         settings["cpp.enable_kernel_profile"] = True
     return settings
 
@@ -153,6 +162,15 @@ def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options
     return engine
 
 
+def tunes_by_environment() -> bool:
+    """Whether the user's environment tells inductor to choose by timing where its settings do not say so."""
+    return any(os.environ.get(name) == "1" for name in _TUNING_VARIABLES)
+
+
+def _overlaps(options: Options) -> bool:
+    return options.mode != "max-autotune" and not options.tuned and not tunes_by_environment()
+
+
 def _one_size_only(options: Options) -> str | None:
     """Why engines with these options take one size alone; None: they take a range."""
     if options.mode != "default":
@@ -181,7 +199,7 @@ BACKEND = Backend(
     evidence=Evidence(
         checks="dynamo captured one graph without a graph break, and inductor compiled it",
         uses_inductor=True,
-        same_when_traced=("cuda",),
+        same_when_traced=("cpu", "cuda"),
     ),
-    footprint=Footprint(caches=True, weight_copies=2.0, environment=compiler_environment),
+    footprint=Footprint(caches=True, weight_copies=2.0, environment=compiler_environment, overlaps=_overlaps),
 )

@@ -19,6 +19,7 @@ from bakeoff.backends.backend import (
     Footprint,
     Prepared,
     Unsupported,
+    overlaps_always,
 )
 from bakeoff.backends.graphs import TORCH, export
 from bakeoff.backends.quantization import TORCHAO, quiet
@@ -132,5 +133,5 @@ BACKEND = Backend(
         checks="in the compiled graph at least one convolution or matrix product reads a dequantised activation",
         quantises=_quantises,
     ),
-    footprint=Footprint(weight_copies=2.0),
+    footprint=Footprint(weight_copies=2.0, overlaps=overlaps_always),
 )

@@ -35,6 +35,7 @@ from bakeoff.backends.backend import (
     Requirement,
     Unsupported,
     any_size,
+    overlaps_always,
 )
 from bakeoff.backends.dynamic import Shape, output_shapes
 from bakeoff.backends.format import ArtifactFormat, BadArtifact, HostRequirement, Opening, Run, WriteRequest, Written
@@ -461,7 +462,7 @@ BACKEND = Backend(
         tracer="OpenVINO",
         checks="the compiled graph runs more than half of its convolutions and products in the variant's dtype",
     ),
-    footprint=Footprint(keeps_module_weights=False, weight_copies=3.0),
+    footprint=Footprint(keeps_module_weights=False, weight_copies=3.0, overlaps=overlaps_always),
     artifact=ArtifactFormat(
         name="openvino",
         summary="OpenVINO IR (.xml and .bin)",

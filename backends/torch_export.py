@@ -22,6 +22,7 @@ from bakeoff.backends.backend import (
     NoOptions,
     Proof,
     any_size,
+    overlaps_always,
 )
 from bakeoff.backends.format import ArtifactFormat, HostRequirement, Opening, Run, WriteRequest, Written
 from bakeoff.backends.graphs import (
@@ -134,8 +135,8 @@ BACKEND = Backend(
     build=_build,
     defaults=(DefaultOptions(NoOptions(), suite="full", dtypes=("bf16",)),),
     capability=Capability(requires=(TORCH,), unsupported_sizes=any_size),
-    evidence=Evidence(runs_eagerly=True),
-    footprint=Footprint(keeps_module_weights=False, weight_copies=2.0),
+    evidence=Evidence(runs_eagerly=True, same_when_traced=("cpu", "cuda")),
+    footprint=Footprint(keeps_module_weights=False, weight_copies=2.0, overlaps=overlaps_always),
     artifact=ArtifactFormat(
         name="torch.export",
         summary="torch.export program (.pt2): graph and weights, not compiled",

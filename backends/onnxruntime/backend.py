@@ -23,6 +23,7 @@ from bakeoff.backends.backend import (
     Proof,
     Requirement,
     Unsupported,
+    overlaps_always,
 )
 from bakeoff.backends.graphs import TORCH, input_layouts
 from bakeoff.backends.onnxruntime.artifact import FORMAT
@@ -167,6 +168,6 @@ BACKEND = Backend(
         checks="the session has the requested provider, and every node runs on it but those that compute shapes",
         quantises=_quantises,
     ),
-    footprint=Footprint(keeps_module_weights=False, caches=True, weight_copies=3.0),
+    footprint=Footprint(keeps_module_weights=False, caches=True, weight_copies=3.0, overlaps=overlaps_always),
     artifact=FORMAT,
 )

@@ -100,12 +100,12 @@ class _Workers:
         return result
 
     def _run(self, job: Job, result: type, what: str, environment: Mapping[str, str]) -> Any:
-        self.progress.start(0, 0, f"{self.plan.rows[0].variant}: {what}")
+        running = self.progress.start(0, 0, f"{self.plan.rows[0].variant}: {what}")
         name = f"{self.part.name.strip('.')}-{what.partition(',')[0].replace(' ', '-')}.log"
         log = self.cache / "logs" / "export" / name
-        outcome = run_job(job, result, Launch(environment, Deadlines(_DEADLINE_S), log, self.progress.event))
+        outcome = run_job(job, result, Launch(environment, Deadlines(_DEADLINE_S), log, running.event))
         value = value_of(outcome, what, log)
-        self.progress.finish("ok", f"{outcome.wall_s:.0f} s, peak {value.peak_bytes >> 20} MiB")
+        running.finish("ok", f"{outcome.wall_s:.0f} s, peak {value.peak_bytes >> 20} MiB")
         return value
 
 

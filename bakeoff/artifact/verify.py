@@ -25,13 +25,13 @@ def verify(
     cache = paths.ensure_writable(paths.cache_folder(), "caches")
     log = cache / "logs" / "verify" / f"{folder.absolute().name}-{manifest.digest[:12]}.log"
     with device_lock(manifest.device, f"verify {folder.absolute().name}", progress.say, cache):
-        progress.start(0, 0, manifest.variant)
+        running = progress.start(0, 0, manifest.variant)
         outcome = run_job(
             job,
             VerifyResult,
-            Launch(worker_environment(threads), Deadlines(seconds, total=seconds), log, progress.event),
+            Launch(worker_environment(threads), Deadlines(seconds, total=seconds), log, running.event),
         )
-        progress.finish("ok" if outcome.kind == "result" else outcome.kind, f"{outcome.wall_s:.0f} s")
+        running.finish("ok" if outcome.kind == "result" else outcome.kind, f"{outcome.wall_s:.0f} s")
     value: VerifyResult = value_of(outcome, "verification", log)
     return value
 

@@ -65,13 +65,13 @@ def first_program(folder: str) -> str:
 def _describe(job: DescribeJob, progress: Progress) -> None:
     folder = Path(job.folder)
     log = folder.parents[1] / "logs" / f"describe-{folder.name}.log"
-    progress.start(0, 0, f"describing {job.name}")
-    launch = Launch(worker_environment(job.threads, user_code_path()), Deadlines(_DEADLINE_S), log, progress.event)
+    running = progress.start(0, 0, f"describing {job.name}")
+    launch = Launch(worker_environment(job.threads, user_code_path()), Deadlines(_DEADLINE_S), log, running.event)
     outcome = run_job(job, DescribeResult, launch)
     if outcome.kind == "result":
-        progress.finish("ok", f"{outcome.wall_s:.1f} s")
+        running.finish("ok", f"{outcome.wall_s:.1f} s")
         return
-    progress.finish(outcome.kind, "")
+    running.finish(outcome.kind, "")
     if outcome.kind == "refused":
         raise BakeoffError(outcome.reason, outcome.code)
     raise BakeoffError(f"{job.name} cannot be described: {outcome.reason}; its output is in {log}", "worker-failed")

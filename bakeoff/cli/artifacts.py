@@ -39,9 +39,9 @@ def export(
     from bakeoff.artifact.plan import default_folder, plan_export
     from bakeoff.bring.bring import bring
     from bakeoff.bring.source import is_brought
+    from bakeoff.cli.progress import TerminalProgress
     from bakeoff.plan.request import Request, request_of
     from bakeoff.report.text import artifact
-    from bakeoff.sweeps.progress import TerminalProgress
     from bakeoff.variant import parse_variant
 
     options = {"--backend": backend, "--preset": preset, "--workload": workload, "--dtype": dtype, "--device": device}
@@ -95,9 +95,9 @@ def verify(
     from rich.console import Console
 
     from bakeoff.artifact.verify import verify as verify_artifact
+    from bakeoff.cli.progress import TerminalProgress
     from bakeoff.export import read_manifest
     from bakeoff.report.text import artifact
-    from bakeoff.sweeps.progress import TerminalProgress
 
     if not 0 < seconds <= 86400:
         raise BakeoffError(f"--seconds {seconds:g}: give more than 0 and at most 86400", "bad-option")

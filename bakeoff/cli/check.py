@@ -18,10 +18,10 @@ def selftest(
     """Test the lab: faulty backends must be caught and correct ones left alone; exit 1 if one check fails."""
     from rich.console import Console
 
+    from bakeoff.cli.progress import TerminalProgress
     from bakeoff.machine import host
     from bakeoff.report.text import selftest
     from bakeoff.selftest.run import run
-    from bakeoff.sweeps.progress import TerminalProgress
 
     asked = host.usable_device(named("--device", device))
     with TerminalProgress(Console(stderr=True)) as progress:
@@ -47,12 +47,12 @@ def ceilings(
     """Print the best known ceilings of this machine, measured once: copies, reads, products and convolutions."""
     from rich.console import Console
 
+    from bakeoff.cli.progress import TerminalProgress
     from bakeoff.machine import host, paths
     from bakeoff.machine.locks import device_lock
     from bakeoff.record.store import prepare_folder
     from bakeoff.report.text import selftest
     from bakeoff.sweeps.ceilings import known_ceilings
-    from bakeoff.sweeps.progress import TerminalProgress
 
     asked = host.usable_device(named("--device", device))
     if not 0 <= threads <= 1024:

@@ -73,11 +73,11 @@ def _compare_variants(
     from rich.console import Console
 
     from bakeoff.cli.pages import update_pages
+    from bakeoff.cli.progress import TerminalProgress
     from bakeoff.record.verdict import decide
     from bakeoff.report.text import comparison
     from bakeoff.sweeps.compare import compare as compare_now
     from bakeoff.sweeps.compare import plan_of_two
-    from bakeoff.sweeps.progress import TerminalProgress
 
     plan = plan_of_two(a, b, lambda request: replace(request, threads=threads, final_s=seconds))
     with TerminalProgress(Console(stderr=True)) as progress:

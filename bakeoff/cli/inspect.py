@@ -63,11 +63,11 @@ def _inspect_callable(
 ) -> "tuple[Recorded, ...]":
     from rich.console import Console
 
+    from bakeoff.cli.progress import TerminalProgress
     from bakeoff.inspection import page
     from bakeoff.inspection.bounds import candidates, worth_sweeping
     from bakeoff.inspection.run import inspect_file, machine_ceilings, split_reference
     from bakeoff.machine import host
-    from bakeoff.sweeps.progress import TerminalProgress
 
     if not 2 <= passes <= 1000:
         raise BakeoffError(f"--passes {passes}: give 2 to 1000", "bad-option")

@@ -64,13 +64,13 @@ def run_mixes(
     from rich.console import Console
 
     from bakeoff.cli.pages import update_pages, update_plots
+    from bakeoff.cli.progress import TerminalProgress
     from bakeoff.machine import paths
     from bakeoff.pipeline.dry_run import estimate
     from bakeoff.pipeline.plan import make_pipeline_plan
     from bakeoff.pipeline.run import continue_run, run_pipeline
     from bakeoff.record.store import load_all
     from bakeoff.report.text import pipeline_plan
-    from bakeoff.sweeps.progress import TerminalProgress
 
     plan = make_pipeline_plan(request, folder)
     warn(load_all(folder).problems)

@@ -93,6 +93,7 @@ def profile(
     from bakeoff.bring.bring import bring, first_program
     from bakeoff.bring.source import is_brought
     from bakeoff.cli.nsight import nsight
+    from bakeoff.cli.progress import TerminalProgress
     from bakeoff.machine import paths
     from bakeoff.pipeline.request import PipelineRequest, ProfileOptions
     from bakeoff.pipeline.subject import subject_of
@@ -101,7 +102,6 @@ def profile(
     from bakeoff.report.html import profile as html
     from bakeoff.report.profiles import reports_of
     from bakeoff.report.text import profile as page
-    from bakeoff.sweeps.progress import TerminalProgress
 
     short("--note", note)
     if is_brought(subject):

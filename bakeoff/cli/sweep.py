@@ -82,6 +82,7 @@ def sweep(
 
     from bakeoff.bring.bring import bring
     from bakeoff.cli.pages import update_pages, update_plots
+    from bakeoff.cli.progress import TerminalProgress
     from bakeoff.machine import paths
     from bakeoff.models.sizes import parse_sizes
     from bakeoff.plan.budget import parse_budget
@@ -92,9 +93,8 @@ def sweep(
     from bakeoff.record.objective import parse_objective
     from bakeoff.record.store import load_all
     from bakeoff.report.groups import newest
-    from bakeoff.report.text import batch_curve, out_of_time, table
+    from bakeoff.report.text import batch_curve, out_of_time, spent, table
     from bakeoff.report.text import plan as plan_page
-    from bakeoff.sweeps.progress import TerminalProgress
     from bakeoff.sweeps.resume import continue_unfinished
     from bakeoff.sweeps.run import run_sweep
 
@@ -144,7 +144,7 @@ def sweep(
         else:
             print_text(plan_page.render(costs))
         return
-    with TerminalProgress(Console(stderr=True)) as progress:
+    with TerminalProgress(Console(stderr=True), plan.rows) as progress:
         done = run_sweep(plan, folder, note, resume, progress, started)
     if as_json:
         print_json(_summary(done))
@@ -155,6 +155,8 @@ def sweep(
             print_text("\n" + "\n\n".join(filter(None, pages)) + "\n")
         where = folder_of(folder, done.stored[0].record) if done.stored else folder
         print_text(f"sweep {done.sweep}: {len(done.stored)} of {len(plan.rows)} variants recorded in {where}")
+        if done.spent_s:
+            print_text(spent.render(done.spent_s))
         if done.out_of_time is not None and _measured(done):
             print_text(out_of_time.render(done.out_of_time, done.stored, _resume_command(sys.argv[1:])))
     update_pages(folder)
@@ -169,6 +171,7 @@ def _summary(done: "Done") -> dict[str, object]:
         "records": [stored.id for stored in done.stored],
         "finals": [stored.id for stored in done.finals],
         "interrupted": done.interrupted,
+        "spent_s": {part: round(seconds, 1) for part, seconds in done.spent_s.items()},
         "out_of_time": done.out_of_time,
     }
 

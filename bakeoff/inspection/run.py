@@ -41,11 +41,11 @@ def inspect_file(
     job = InspectJob(str(file), name, passes, str(Path.cwd()), record, str(folder))
     environment = worker_environment(threads, user_code_path())
     with device_lock(device, f"inspect {file.name}:{name}", progress.say, cache):
-        progress.start(0, 0, f"{file.name}:{name}")
+        running = progress.start(0, 0, f"{file.name}:{name}")
         outcome = run_job(
-            job, InspectResult, Launch(environment, Deadlines(seconds, total=seconds), log, progress.event)
+            job, InspectResult, Launch(environment, Deadlines(seconds, total=seconds), log, running.event)
         )
-        progress.finish("ok" if outcome.kind == "result" else outcome.kind, f"{outcome.wall_s:.0f} s")
+        running.finish("ok" if outcome.kind == "result" else outcome.kind, f"{outcome.wall_s:.0f} s")
     if outcome.kind == "refused" and " raised " in outcome.reason:
         raise BakeoffError(f"{outcome.reason}; the traceback is in {log}", outcome.code)
     result: InspectResult = value_of(outcome, f"{file.name}:{name}", log)

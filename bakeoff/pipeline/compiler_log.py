@@ -16,13 +16,16 @@ from bakeoff.pipeline.session import PipelineSession
 from bakeoff.process.jobs import TraceJob, TraceResult
 from bakeoff.process.supervisor import Event, run_job
 from bakeoff.record.pipeline import PipelineMeasurement
+from bakeoff.sweeps.progress import Running
 from bakeoff.sweeps.row import measure_job
 
 _OUTPUT, _SECONDS = "tl_out", 300
 HOW = "pip install tlparse and profile again, or read the log elsewhere: tlparse LOG -o tl_out --no-browser"
 
 
-def with_compiler_log(session: PipelineSession, mix: MixPlan, measurement: PipelineMeasurement) -> PipelineMeasurement:
+def with_compiler_log(
+    session: PipelineSession, mix: MixPlan, measurement: PipelineMeasurement, running: Running
+) -> PipelineMeasurement:
     """The measurement with the folder of its compiler's logs; as it is where none was asked for."""
     asked, profile = session.plan.request.profile, measurement.profile
     if asked is None or not asked.compiler or profile is None:
@@ -31,7 +34,7 @@ def with_compiler_log(session: PipelineSession, mix: MixPlan, measurement: Pipel
     compiled = [program for program in mix.programs if _is_compiled(program)]
     notes = [profile.note] if profile.note else []
     for program in compiled:
-        notes += _log(session, mix, program, folder / program.name)
+        notes += _log(session, mix, program, folder / program.name, running)
     if not compiled:
         notes.append("no program of this mix is compiled by torch, so there is no compiler's log")
     path = folder.relative_to(session.cache).as_posix() if compiled else ""
@@ -42,11 +45,11 @@ def _is_compiled(program: MixProgram) -> bool:
     return resolve_backend(program.row.steps[-1].backend).evidence.uses_inductor
 
 
-def _log(session: PipelineSession, mix: MixPlan, program: MixProgram, folder: Path) -> list[str]:
+def _log(session: PipelineSession, mix: MixPlan, program: MixProgram, folder: Path, running: Running) -> list[str]:
     """Build the program with a log in `folder` and let tlparse read it; returns what went wrong."""
     folder.mkdir(parents=True, exist_ok=True)
-    session.progress.event(Event("traced build", f"{program.name} with the compiler's log"))
-    launch = session.launch_of(mix)
+    running.event(Event("traced build", f"{program.name} with the compiler's log"))
+    launch = session.launch_of(mix, running)
     environment: Mapping[str, str] = {**launch.environment, **_environment(folder)}
     log = launch.log.with_suffix(f".{program.name}.compiler.log")
     policy = replace(session.plan.request.policy, trace=False)

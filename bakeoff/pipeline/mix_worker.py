@@ -13,6 +13,7 @@ from bakeoff.process.supervisor import Event, LiveWorker, Outcome
 from bakeoff.record.pipeline import PipelineMeasurement
 from bakeoff.record.schema import MEASURED
 from bakeoff.record.store import now
+from bakeoff.sweeps.progress import Running
 from bakeoff.sweeps.references import References
 from bakeoff.sweeps.row import measure_job
 from bakeoff.sweeps.watch import Watched, WorkerWatch
@@ -31,6 +32,7 @@ class MixWorker:
         references: Mapping[str, References],
         loop: References,
         heap_offset: int,
+        running: Running,
     ) -> None:
         """`references` are those of the programs, by `slot.program`; `loop` those of the loop."""
         self.mix = mix
@@ -38,7 +40,7 @@ class MixWorker:
         """Of each unit so far."""
         self.span_s: list[float] = []
         """Seconds from each command to its answer, by this process's clock."""
-        self._session = session
+        self._running = running
         self._outcome: Outcome | None = None
         _open_cache(mix)
         policy = session.plan.request.policy
@@ -62,7 +64,7 @@ class MixWorker:
             heap_offset_bytes=heap_offset,
             profile=session.profile_of(mix),
         )
-        launch = replace(session.launch_of(mix), on_event=self._on_event)
+        launch = replace(session.launch_of(mix, running), on_event=self._on_event)
         self._watch = WorkerWatch(launch, (UNIT,), session.plan.request.monitor)
         self._worker = LiveWorker(job, self._watch.launch)
 
@@ -77,7 +79,7 @@ class MixWorker:
     def _on_event(self, event: Event) -> None:
         if event.phase not in (UNIT, "opening"):  # the rounds are what is said of them
             detail = f"{self.mix.label} {event.detail}".strip()
-            self._session.progress.event(Event(event.phase, detail))
+            self._running.event(Event(event.phase, detail))
 
     @property
     def watched(self) -> Watched:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from bakeoff.pipeline.mix_worker import MixWorker
 from bakeoff.process.supervisor import Event
 from bakeoff.record.schema import Finding, new_finding
-from bakeoff.sweeps.progress import Progress
+from bakeoff.sweeps.progress import Running
 
 _IDLE = 0.05
 """Of a core: a mix that takes more while another one runs is not idle."""
@@ -27,7 +27,7 @@ class Limits:
 
 
 def take_turns(
-    workers: Sequence[MixWorker], limits: Limits, order: random.Random, progress: Progress
+    workers: Sequence[MixWorker], limits: Limits, order: random.Random, running: Running
 ) -> tuple[Finding, ...]:
     """Run units until each mix has enough steady ones, fails, does not settle, or the time is over.
 
@@ -38,7 +38,7 @@ def take_turns(
     racing = [worker for worker in workers if worker.live]
     while any(worker.steady < limits.units for worker in racing):
         counts = ", ".join(f"{worker.mix.label} {worker.steady}/{limits.units}" for worker in racing)
-        progress.event(Event("rounds", counts))
+        running.event(Event("rounds", counts))
         for worker in order.sample(racing, len(racing)):
             worker.run_unit()
         racing = [worker for worker in racing if worker.live and worker.unsettled < limits.unsettled]

@@ -25,7 +25,7 @@ from bakeoff.process.supervisor import Outcome
 from bakeoff.record.pipeline import PipelineMeasurement, PipelineRecord
 from bakeoff.record.schema import Finding, new_finding
 from bakeoff.record.store import StoredPipeline, load_all, prepare_folder, save
-from bakeoff.sweeps.progress import Progress
+from bakeoff.sweeps.progress import Progress, Running
 from bakeoff.sweeps.references import References, make_reference
 from bakeoff.sweeps.resume import SweepState, begin_run, find_unfinished, mark_finished
 from bakeoff.sweeps.row import launch_of
@@ -56,16 +56,18 @@ class _Run:
     stored: dict[str, StoredPipeline] = field(default_factory=dict)
     """By the mix's string."""
 
-    def keep(self, mix: MixPlan, record: PipelineRecord) -> None:
-        """Store the record before the mix is shown as finished."""
+    def start(self, mix: MixPlan) -> Running:
         mixes = self.session.plan.mixes
-        self.session.progress.start(1 + mixes.index(mix), len(mixes), str(mix.mix))
+        return self.session.progress.start(1 + mixes.index(mix), len(mixes), str(mix.mix))
+
+    def keep(self, mix: MixPlan, record: PipelineRecord, running: Running) -> None:
+        """Store the record before the mix is shown as finished."""
         self.stored[str(mix.mix)] = StoredPipeline(save(self.runs, record), record)
-        self.session.progress.finish(record.status, _line(record))
+        running.finish(record.status, _line(record))
 
     def settle(self, mix: MixPlan, outcome: Outcome) -> None:
         """Keep a record of a mix that is not run."""
-        self.keep(mix, make_record(self.session, mix, outcome))
+        self.keep(mix, make_record(self.session, mix, outcome), self.start(mix))
 
 
 def run_pipeline(plan: PipelinePlan, runs: Path, note: str, resume: bool, progress: Progress) -> Done:
@@ -129,20 +131,20 @@ def _run_mixes(run: _Run, mixes: Sequence[MixPlan]) -> None:
 def _measure_all(run: _Run, mixes: Sequence[MixPlan]) -> None:
     session = run.session
     free = host.available_bytes(session.plan.subject.device)
-    session.progress.start(0, 0, f"{mixes[0].mix.subject}: references")
-    loop_outcome, loop = make_loop_reference(session.plan, mixes, session.launch_of(mixes[0]))
+    running = session.progress.start(0, 0, f"{mixes[0].mix.subject}: references")
+    loop_outcome, loop = make_loop_reference(session.plan, mixes, session.launch_of(mixes[0], running))
     references: Mapping[str, References]
     ready: list[tuple[MixPlan, Mapping[str, References]]] = []
     failed: list[tuple[MixPlan, Outcome]] = []
     for mix in mixes:
         outcome, references = loop_outcome, {}
         if outcome.kind == "result":
-            outcome, references = _program_references(session, mix)
+            outcome, references = _program_references(session, mix, running)
         if outcome.kind == "result":
             ready.append((mix, references))
         else:
             failed.append((mix, outcome))
-    session.progress.finish("ok" if not failed else "failed", "")
+    running.finish("ok" if not failed else "failed", "")
     for mix, outcome in failed:
         run.settle(mix, outcome)
     if len(ready) > 1 and sum(mix.memory_bytes for mix, _ in ready) > free:
@@ -153,12 +155,14 @@ def _measure_all(run: _Run, mixes: Sequence[MixPlan]) -> None:
         _measure(run, ready, loop, "interleaved" if len(ready) > 1 else "alone")
 
 
-def _program_references(session: PipelineSession, mix: MixPlan) -> tuple[Outcome, Mapping[str, References]]:
+def _program_references(
+    session: PipelineSession, mix: MixPlan, running: Running
+) -> tuple[Outcome, Mapping[str, References]]:
     """References of every program, by `slot.program`; the outcome is that of the first that cannot be made."""
     found: dict[str, References] = {}
     for program in mix.programs:
         of_slot = session.slots[program.slot]
-        outcome, references = make_reference(of_slot, program.row, launch_of(of_slot, program.row))
+        outcome, references = make_reference(of_slot, program.row, launch_of(of_slot, program.row, running))
         if outcome.kind != "result":
             return outcome, found
         found[program.name] = references
@@ -177,28 +181,29 @@ def _measure(
     filling = session.plan.loop.filling
     limits = Limits(request.units, 2 * filling + _MORE_UNSETTLED, request.minutes * 60 / turns)
     names = " and ".join(mix.label for mix, _ in mixes)
-    session.progress.start(0, 0, f"{mixes[0][0].mix.subject}: {names}")
+    running = session.progress.start(0, 0, f"{mixes[0][0].mix.subject}: {names}")
     with ExitStack() as stack:
         workers: list[MixWorker] = []
         for mix, references in run.order.sample(mixes, len(mixes)):
             offset = run.order.randrange(0, _LARGEST_OFFSET, 16)
-            worker = stack.enter_context(MixWorker(session, mix, references, loop, offset))
+            worker = stack.enter_context(MixWorker(session, mix, references, loop, offset, running))
             worker.wait_until_ready()
             workers.append(worker)
-        findings = take_turns(workers, limits, run.order, session.progress)
+        findings = take_turns(workers, limits, run.order, running)
         ended = {str(worker.mix.mix): (worker, worker.finish()) for worker in workers}
     if sum(bool(worker.blocks) for worker in workers) < 2 and how == "interleaved":
         how = "alone"
-    session.progress.finish("done", f"{max((len(worker.blocks) for worker in workers), default=0)} rounds")
+    running.finish("done", f"{max((len(worker.blocks) for worker in workers), default=0)} rounds")
     changed = _changed(mixes, loop)
     for mix, _ in mixes:
         worker, outcome = ended[str(mix.mix)]
+        running = run.start(mix)
         if outcome.kind == "result":
-            seen = with_sights(session, mix, outcome.value)
-            outcome = replace(outcome, value=with_compiler_log(session, mix, seen))
+            seen = with_sights(session, mix, outcome.value, running)
+            outcome = replace(outcome, value=with_compiler_log(session, mix, seen, running))
         found = (*findings, *changed, *_few(worker, outcome, limits))
         made = make_record(session, mix, outcome, how, worker.blocks, sum(worker.span_s), found, worker.watched)
-        run.keep(mix, made)
+        run.keep(mix, made, running)
 
 
 def _few(worker: MixWorker, outcome: Outcome, limits: Limits) -> Sequence[Finding]:

@@ -10,7 +10,7 @@ from bakeoff.pipeline.plan import PipelinePlan
 from bakeoff.process.jobs import ProfileRequest
 from bakeoff.process.phases import PHASES, DeadlineClass
 from bakeoff.process.supervisor import Deadlines, Launch
-from bakeoff.sweeps.progress import Progress
+from bakeoff.sweeps.progress import Progress, Running
 from bakeoff.sweeps.session import Session, open_session
 
 
@@ -50,8 +50,8 @@ class PipelineSession:
             capture=asked.capture,
         )
 
-    def launch_of(self, mix: MixPlan) -> Launch:
-        """How a mix's worker is started: environment, log, and deadlines by phase."""
+    def launch_of(self, mix: MixPlan, running: Running) -> Launch:
+        """How a mix's worker is started: environment, log, deadlines by phase, and who hears its events."""
         policy = self.plan.request.policy
         seconds: dict[DeadlineClass, float] = {
             "startup": policy.startup_deadline_s,
@@ -61,7 +61,7 @@ class PipelineSession:
         limits: dict[str, float] = {phase: seconds[info.deadline] for phase, info in PHASES.items()}
         gpu = str(host.read_host().gpus[0]["uuid"]) if mix.mix.device == "cuda" else ""
         deadlines = Deadlines(policy.phase_deadline_s, limits)
-        return Launch(mix.environment, deadlines, self.log_of(mix), self.progress.event, gpu)
+        return Launch(mix.environment, deadlines, self.log_of(mix), running.event, gpu)
 
 
 def open_pipeline_session(

@@ -13,31 +13,38 @@ from bakeoff.process.supervisor import Event, run_job
 from bakeoff.record.pipeline import PipelineMeasurement
 from bakeoff.record.profile import ProgramSight
 from bakeoff.record.schema import TraceRecord
+from bakeoff.sweeps.progress import Running
 from bakeoff.sweeps.row import measure_job
 
 _TRACER = "torch.profiler"
 
 
-def with_sights(session: PipelineSession, mix: MixPlan, measurement: PipelineMeasurement) -> PipelineMeasurement:
+def with_sights(
+    session: PipelineSession, mix: MixPlan, measurement: PipelineMeasurement, running: Running
+) -> PipelineMeasurement:
     """The measurement with kernels of its hidden programs; as it is where it has no profile."""
     profile = measurement.profile
     if profile is None:
         return measurement
     planned = {program.name: program for program in mix.programs}
     sights = tuple(
-        _seen(session, mix, planned[f"{sight.slot}.{sight.program}"], sight) if sight.sight == "hidden" else sight
+        _seen(session, mix, planned[f"{sight.slot}.{sight.program}"], sight, running)
+        if sight.sight == "hidden"
+        else sight
         for sight in profile.programs
     )
     return replace(measurement, profile=replace(profile, programs=sights))
 
 
-def _seen(session: PipelineSession, mix: MixPlan, program: MixProgram, sight: ProgramSight) -> ProgramSight:
+def _seen(
+    session: PipelineSession, mix: MixPlan, program: MixProgram, sight: ProgramSight, running: Running
+) -> ProgramSight:
     tracer = resolve_backend(program.row.steps[-1].backend).evidence.tracer or _TRACER
     proof = program.part.record.measurement.proof if program.part is not None else None
     if program.part is not None and proof is not None and proof.trace is not None:
         return _with(sight, f"{tracer}, record {program.part.id}", proof.trace)
-    session.progress.event(Event("traced build", program.name))
-    launch = session.launch_of(mix)
+    running.event(Event("traced build", program.name))
+    launch = session.launch_of(mix, running)
     log = launch.log.with_suffix(f".{program.name}.trace.log")
     policy = replace(session.plan.request.policy, trace=True)
     job = TraceJob(measure_job(program.row, policy, None), rebuild=False)

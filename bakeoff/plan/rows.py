@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from bakeoff.backends import may_overlap
 from bakeoff.machine import build_cache, host
 from bakeoff.machine.files import digest
 from bakeoff.machine.identity import this_machine
@@ -57,6 +58,8 @@ class Row:
     """Name and content hash of the weights file; "" for random weights."""
     known_issues: tuple[tuple[IssueCode, str], ...]
     """(code, text) of version combinations that are known to mislead rows of this dtype and device."""
+    overlaps: bool = False
+    """Its build may run beside other rows' builds."""
     label: str = ""
     """The variant and, where there are several, its batch, build and process; set once the plan is whole."""
     builds: int = 1
@@ -148,6 +151,7 @@ def _row(target: Target, steps: tuple[Step, ...], dtype: Dtype) -> Row:
         environment=_environment(target, steps, folder),
         checkpoint=component.weights or _checkpoint_label(subject),
         known_issues=tuple(known_issues(host.read_versions(), subject.device, [dtype])),
+        overlaps=may_overlap([(step.backend, step.options) for step in steps], subject.device),
     )
 
 

@@ -12,7 +12,7 @@ from bakeoff.models.errors import ErrorCode
 from bakeoff.models.sizes import AskedSizes
 from bakeoff.models.types import Device, Dtype
 from bakeoff.record.policy import Policy
-from bakeoff.record.schema import TraceRecord
+from bakeoff.record.schema import Measurement, TraceRecord
 from bakeoff.variant import OptionValue
 
 
@@ -97,11 +97,14 @@ class MeasureJob:
     quantisation: Quantisation = ""
     reference_hashes: dict[str, str] = field(default_factory=dict)
     """SHA-256 of each file in the reference folder, by name."""
+    overlapped: bool = False
+    """Other builds run at the same time, so that the seconds of this one would say little."""
 
 
 @dataclass(frozen=True, slots=True)
 class TraceJob:
-    """In a fresh process: rebuild a measured variant where its caches were cold, then build and trace it."""
+    """In a fresh process: rebuild a measured variant where its caches were cold, then build and trace it if its policy
+    asks for a trace."""
 
     measure: MeasureJob
     rebuild: bool
@@ -110,7 +113,7 @@ class TraceJob:
 @dataclass(frozen=True, slots=True)
 class TraceResult:
     warm_s: float | None
-    """Seconds of the second build; None where none was asked for."""
+    """Seconds of the second build; None where none was asked for, and where others ran at the same time."""
     trace: TraceRecord | None
     outside: dict[str, int]
     """Operators that ran elsewhere than in the compiler, by the trace."""
@@ -119,6 +122,25 @@ class TraceResult:
     """Why there is no trace, or no warm build."""
     instead: str = ""
     """What the traced call ran instead of what was prepared, as a noun phrase; "" if nothing shows that."""
+    warm_cpu_s: float | None = None
+    """CPU seconds of the second build; None where none was asked for."""
+
+    @property
+    def rebuilt(self) -> bool:
+        """Whether there was a second build, and it succeeded."""
+        return self.warm_s is not None or self.warm_cpu_s is not None
+
+
+NOTHING_TRACED = TraceResult(None, None, {}, {})
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureResult:
+    """A measurement, and the trace of the engine that was timed."""
+
+    measurement: Measurement
+    traced: TraceResult | None = None
+    """None where no trace is asked for, or a build of its own is needed for it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -167,6 +167,8 @@ class LiveWorker:
             raise BakeoffError(text, "not-writable") from error
         self.phase = "start"
         """The last phase it announced."""
+        self.timeline: list[tuple[str, float]] = []
+        """Each phase that it entered, and when by time.monotonic(); "" at its end."""
         self._late = False
         self._spans = _Spans()
         self._seals: list[str] = []
@@ -183,6 +185,7 @@ class LiveWorker:
         commands_read, self._commands = os.pipe()
         self._ooms_before = _kernel_oom_kills()
         self._started = time.monotonic()
+        self.timeline.append((self.phase, self._started))
         self._deadline = self._started + self._deadlines.of(self.phase)
         self._pending = b""
         ours = (control_read, status_write, events_write, commands_read)
@@ -216,37 +219,42 @@ class LiveWorker:
         self._work.remove()
 
     def tell(self, line: str) -> None:
-        """Write one line to the worker; one that is gone is found out by `wait`."""
+        """Write one line to the worker, whose phase has its whole deadline from here on; one that is gone is found out
+        by `wait`."""
         if self._report is not None:  # ended: the descriptor is somebody else's now
             return
+        self._deadline = time.monotonic() + self._deadlines.of(self.phase)
         with contextlib.suppress(BrokenPipeError):
             os.write(self._commands, line.encode() + b"\n")
 
     def wait(self, until: str = "") -> Event | None:
         """Read events until the worker announces phase `until` or ends; None where it ended or a deadline passed."""
-        selector = selectors.DefaultSelector()
-        selector.register(self._events, selectors.EVENT_READ)
-        selector.register(self._status, selectors.EVENT_READ)
-        self._deadline = max(self._deadline, time.monotonic() + self._deadlines.of(until)) if until else self._deadline
-        while True:
-            remaining = min(self._deadline, self._started + self._deadlines.total) - time.monotonic()
-            if remaining <= 0:
-                self._late = True
-                return None
-            metered = self._meter.meters(self.phase)
-            ready = {key.fd for key, _ in selector.select(min(remaining, POLL_S) if metered else remaining)}
-            if metered:
-                self._meter.poll(self.phase, self._process.pid)
-            data = b""
-            if self._events in ready:
-                data = os.read(self._events, 1 << 16)
-                if not data:
-                    selector.unregister(self._events)
-                found = self._take(data, until)
-                if found is not None:
-                    return found
-            if self._status in ready and not data:
-                return None
+        return wait_for({self: until})[self]
+
+    def _descriptors(self) -> tuple[int, int]:
+        return self._events, self._status
+
+    def _pause_s(self) -> float:
+        """How long to wait for its next event at most."""
+        remaining = min(self._deadline, self._started + self._deadlines.total) - time.monotonic()
+        return min(remaining, POLL_S) if self._meter.meters(self.phase) else remaining
+
+    def _read(self, ready: Collection[int], until: str, selector: selectors.BaseSelector) -> tuple[bool, Event | None]:
+        """Whether it need not be waited for any longer, and the event that it was waited for."""
+        if self._meter.meters(self.phase):
+            self._meter.poll(self.phase, self._process.pid)
+        data = b""
+        if self._events in ready:
+            data = os.read(self._events, 1 << 16)
+            if not data:
+                selector.unregister(self._events)
+            found = self._take(data, until)
+            if found is not None:
+                return True, found
+        if self._status in ready and not data:
+            return True, None
+        self._late = min(self._deadline, self._started + self._deadlines.total) <= time.monotonic()
+        return self._late, None
 
     def _take(self, data: bytes, until: str) -> Event | None:
         *lines, pending = (self._pending + data).split(b"\n")
@@ -261,6 +269,7 @@ class LiveWorker:
                 continue
             if event.phase != self.phase:
                 self._spans.enter(event.phase, event.t_ns)
+                self.timeline.append((event.phase, time.monotonic()))
                 self.phase, self._deadline = event.phase, time.monotonic() + self._deadlines.of(event.phase)
             self._launch.on_event(event)
             if event.phase == until:
@@ -312,7 +321,9 @@ class LiveWorker:
         self._spans.end()
         os.close(self._events)
         os.close(self._status)
-        self._wall_s = time.monotonic() - self._started
+        ended = time.monotonic()
+        self.timeline.append(("", ended))
+        self._wall_s = ended - self._started
 
     def _drain(self) -> None:
         """Take the events of a worker that ended before they were read."""
@@ -320,6 +331,32 @@ class LiveWorker:
         with contextlib.suppress(BlockingIOError):
             while data := os.read(self._events, 1 << 16):
                 self._take(data, "")
+
+
+def wait_for(awaited: Mapping[LiveWorker, str]) -> dict[LiveWorker, Event | None]:
+    """Read the events of several workers until each has announced the phase that is named for it, or has ended.
+
+    None where it ended or a deadline passed. A worker that stands at its phase is not read any further, nor held to a
+    deadline, while the others are waited for.
+    """
+    found: dict[LiveWorker, Event | None] = {}
+    with selectors.DefaultSelector() as selector:
+        for worker in awaited:
+            for descriptor in worker._descriptors():
+                selector.register(descriptor, selectors.EVENT_READ, worker)
+        while len(found) < len(awaited):
+            left = [worker for worker in awaited if worker not in found]
+            ready: dict[LiveWorker, set[int]] = {worker: set() for worker in left}
+            for key, _ in selector.select(max(0.0, min(worker._pause_s() for worker in left))):
+                ready[key.data].add(key.fd)
+            for worker in left:
+                done, event = worker._read(ready[worker], awaited[worker], selector)
+                if done:
+                    found[worker] = event
+                    for descriptor in worker._descriptors():
+                        with contextlib.suppress(KeyError):
+                            selector.unregister(descriptor)
+    return found
 
 
 class _Spans:

@@ -76,6 +76,7 @@ FindingCode = Literal[
     "power-cap",  # the GPU reached its power limit in the timed window
     "proof.incomplete",  # the certificate lacks a fact
     "rebuild",  # no traced build, and so no warm build time
+    "run-again",  # measured by itself, after it had ended without a result beside other builds or while it was traced
     "recompiles",  # something was compiled in the timed window
     "size-padded",  # at a smaller size the engine takes as long as at the largest one
     "size-recompiled",  # the engine was compiled again for a size within its range
@@ -156,7 +157,8 @@ class BuildCost:
     """Cost of building an engine. `build_s` runs from the start of the build until the first call returned."""
 
     cache: Literal["none", "cold", "warm"]
-    build_s: float
+    build_s: float | None
+    """None where other builds ran at the same time (`overlapped`)."""
     warm_s: float | None = None
     """The same in a fresh process with the caches of a cold build."""
     peak_bytes: int | None = None
@@ -167,7 +169,19 @@ class BuildCost:
     artifact_bytes: int | None = None
     untimed_s: float | None = None
     """Seconds of this project's own work within the build that `build_s` leaves out, such as hashing all weights for
-    the key of its cache; None in records that lack it, whose `build_s` includes them."""
+    the key of its cache; None in records that lack it, whose `build_s` includes them, and where `build_s` is None."""
+    cpu_s: float | None = None
+    """CPU seconds of the worker and of all that it started within the time of `build_s`; None in records that lack
+    it."""
+    overlapped: bool = False
+    """Other builds ran at the same time."""
+    warm_cpu_s: float | None = None
+    """CPU seconds of the warm build; None where there was none, and in records that lack it."""
+
+    @property
+    def shown_as_cpu(self) -> bool:
+        """Whether CPU seconds stand for one of the two builds, because others ran at the same time."""
+        return self.overlapped or (self.warm_s is None and self.warm_cpu_s is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -510,6 +524,12 @@ class Record:
     """Start and end of the timed window by the times of `monitored`; None where nothing was timed."""
     objective: Objective = LATENCY
     """What its sweep was for (`--objective`)."""
+    build_span_s: tuple[float, float] | None = None
+    """Seconds since the sweep began from which to which its worker was built, possibly beside others; None in records
+    that lack it."""
+    alone_span_s: tuple[float, float] | None = None
+    """Seconds since the sweep began from which to which its worker had the machine to itself; None in records that lack
+    it."""
 
     @property
     def status(self) -> Status:

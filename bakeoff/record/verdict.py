@@ -3,10 +3,11 @@
 The ratio and its interval come from the same quantity. From three sets of fresh processes on it is each set's median
 ratio: the median over the sets, and an interval by order statistics that holds the median with 98 % (all of seven, or
 all but one at each end of eleven). With fewer sets it is the ratio of each round, with a bootstrap interval; nothing is
-decided from so few. A difference is shown only if at least seven sets were measured, the interval excludes 1, and the
-ratio is beyond 2 %. Sets of processes are needed because two processes of the same program can differ in speed by the
-placement of their memory (Mytkowicz et al., ASPLOS 2009; Curtsinger and Berger, ASPLOS 2013). That difference is
-constant while they live, so more rounds between the same two processes do not show it.
+decided from so few. A difference is shown if at least seven sets were measured, the interval excludes 1, and the ratio
+is beyond 2 %; or early, where three to six sets are all far on one side (`show_early`). Sets of processes are needed
+because two processes of the same program can differ in speed by the placement of their memory (Mytkowicz et al., ASPLOS
+2009; Curtsinger and Berger, ASPLOS 2013). That difference is constant while they live, so more rounds between the same
+two processes do not show it.
 """
 
 from collections.abc import Sequence
@@ -29,8 +30,16 @@ AGREEING_PAIRS = 7
 """Least number of sets of a verdict. Seven that all agree on the faster variant do so by chance with 1/64."""
 MOST_PAIRS = 11
 """Most sets that are measured. With this many one may disagree; by chance at most one does with probability 1/85."""
-_PAIRS_WITHOUT_DIFFERENCE = 3
-"""Number of sets after which no more are taken if their median ratio is within 2 %."""
+FEWEST_PAIRS = 3
+"""Number of sets after which no more are taken if their median ratio is within 2 %, or the difference is large."""
+EARLY_ERRORS = 3.3
+"""Standard errors from the mean of the logarithms to each end of the interval of an early verdict."""
+LEAST_SPREAD = 0.15
+"""Least standard deviation of the logarithms of sets' ratios that an early verdict assumes.
+
+That of the stored comparisons is 0.08, in single ones up to 0.15. With 0.15 less than 0.2 % of random comparisons
+without a difference get an early verdict; with 0.10 up to 1.5 %, where processes have one of two speeds
+(tests/trials/sequential_finals.py)."""
 _ROUNDS_CONFIDENCE = 0.999
 Nanoseconds = NDArray[Any]
 Word = Literal["faster", "slower", "no difference shown"]
@@ -54,44 +63,109 @@ class Verdict:
     """Number of sets of fresh processes."""
     confidence: float
     """Probability with which the interval holds the median ratio, of the sets or, with fewer than three, of the rounds:
-    75 % for three sets, 98.4 % for seven."""
+    75 % for three sets, 98.4 % for seven. Of an early verdict the least one with which such an interval holds the mean
+    ratio, by trial."""
+    early: bool = False
+    """Reached with three to six sets, all far on one side; the ratio is then their geometric mean."""
 
 
 def decide(comparison: Comparison, first: int = 0, second: int = 1) -> Verdict:
     """The verdict on two sides of a comparison, A being number `first`. Raises ValueError if there are no rounds."""
-    from scipy.special import bdtr  # importing scipy takes long
-
     if not comparison.rounds:
         raise ValueError("no rounds")
-    a, b, ratios = _medians(comparison.rounds, first, second)
-    pairs = _ratios_of_pairs(comparison.rounds, first, second)
-    if len(pairs) >= _PAIRS_WITHOUT_DIFFERENCE:
-        ordered = np.sort(pairs)
-        rank, _ = interval_ranks(len(pairs), CONFIDENCE)
-        ratio, low, high = np.median(pairs), ordered[rank], ordered[-1 - rank]
-        confidence = 1 - 2 * float(bdtr(rank, len(pairs), 0.5))
-    else:
-        ratio, (low, high), confidence = np.median(ratios), _rounds_interval(ratios), _ROUNDS_CONFIDENCE
-    word: Word = "no difference shown"
-    if len(pairs) >= AGREEING_PAIRS and len(ratios) >= LEAST_ROUNDS:
-        word = _word(float(ratio), float(low), float(high))
-    medians_ms = (float(np.median(a)) / 1e6, float(np.median(b)) / 1e6)
-    return Verdict(word, float(ratio), float(low), float(high), len(ratios), *medians_ms, len(pairs), confidence)
+    rounds = comparison.rounds
+    a, b = (float(np.median(_medians(rounds, side))) / 1e6 for side in (first, second))
+    pairs = ratios_of_pairs(rounds, first, second)
+    found = show(pairs, ratios_of_rounds(rounds, first, second))
+    return Verdict(
+        found.word,
+        found.ratio,
+        found.low,
+        found.high,
+        len(rounds),
+        a,
+        b,
+        len(pairs),
+        found.confidence,
+        found.early,
+    )
 
 
 def is_decided(comparison: Comparison) -> bool:
-    """Whether the first two sides need no more sets of processes: a verdict is reached, or unlikely to be reached."""
-    if decide(comparison).word != "no difference shown":
+    """Whether the first two sides need no more sets of processes: a verdict is reached, or unlikely to be reached.
+
+    An early verdict also needs one on the faster of the two against the baseline: a final states both.
+    """
+    found = decide(comparison)
+    if found.early and comparison.baseline is not None and comparison.baseline.status == "ok":
+        return decide(comparison, 0 if found.word == "faster" else 1, 2).early
+    if found.word != "no difference shown":
         return True
-    pairs = _ratios_of_pairs(comparison.rounds, 0, 1)
+    return is_futile(ratios_of_pairs(comparison.rounds, 0, 1), ratios_of_rounds(comparison.rounds, 0, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What ratios show, as `Verdict` has it."""
+
+    word: Word
+    ratio: float
+    low: float
+    high: float
+    confidence: float
+    early: bool = False
+
+
+def show(pairs: Nanoseconds, ratios: Nanoseconds) -> Shown:
+    """What the ratios of sets of processes, and of all their rounds, show about two sides."""
+    early = show_early(pairs) if len(ratios) >= LEAST_ROUNDS else None
+    return early or show_usual(pairs, ratios)
+
+
+def show_early(pairs: Nanoseconds, errors: float = EARLY_ERRORS, least_spread: float = LEAST_SPREAD) -> Shown | None:
+    """The ratio and its interval where three to six sets show a large difference; None where they do not.
+
+    All sets must lie on one side of 1 by more than 2 %. The interval is the mean of their logarithms with `errors`
+    standard errors on each side, and must do so too. The standard deviation is that of the sets, but at least
+    `least_spread`: three sets that agree by chance say nothing about it.
+    """
+    if not FEWEST_PAIRS <= len(pairs) < AGREEING_PAIRS:
+        return None
+    logs, least = np.log(pairs), np.log1p(LEAST_DIFFERENCE)
+    mean, half = float(logs.mean()), errors * max(least_spread, float(logs.std(ddof=1))) / np.sqrt(len(pairs))
+    if not (np.all(logs > least) or np.all(logs < -least)) or abs(mean) - half < least:
+        return None
+    ratio, low, high = (float(np.exp(value)) for value in (mean, mean - half, mean + half))
+    return Shown("faster" if mean > 0 else "slower", ratio, low, high, CONFIDENCE, early=True)
+
+
+def show_usual(pairs: Nanoseconds, ratios: Nanoseconds) -> Shown:
+    """What the order of the sets' ratios shows, whatever their distribution."""
+    from scipy.special import bdtr  # importing scipy takes long
+
+    if len(pairs) < FEWEST_PAIRS:
+        low, high = _rounds_interval(ratios)
+        return Shown("no difference shown", float(np.median(ratios)), low, high, _ROUNDS_CONFIDENCE)
+    ordered = np.sort(pairs)
+    rank, _ = interval_ranks(len(pairs), CONFIDENCE)
+    ratio, low, high = float(np.median(pairs)), float(ordered[rank]), float(ordered[-1 - rank])
+    decides = len(pairs) >= AGREEING_PAIRS and len(ratios) >= LEAST_ROUNDS
+    word: Word = _word(ratio, low, high) if decides else "no difference shown"
+    return Shown(word, ratio, low, high, 1 - 2 * float(bdtr(rank, len(pairs), 0.5)))
+
+
+def is_futile(pairs: Nanoseconds, ratios: Nanoseconds) -> bool:
+    """Whether sets that show no difference are unlikely to show one with more of them."""
     if len(pairs) >= MOST_PAIRS or _disagreeing(pairs) > 1:
         return True
-    _, _, ratios = _medians(comparison.rounds, 0, 1)
-    low, high = _rounds_interval(ratios)
-    near = 1 + LEAST_DIFFERENCE
-    return (1 / near < low and high < near) or (
-        len(pairs) >= _PAIRS_WITHOUT_DIFFERENCE and 1 / near < float(np.median(pairs)) < near
-    )
+    if len(pairs) >= FEWEST_PAIRS and _is_near(float(np.median(pairs))):
+        return True
+    return _is_near(float(np.median(ratios))) and all(map(_is_near, _rounds_interval(ratios)))
+
+
+def _is_near(ratio: float) -> bool:
+    """Whether a ratio is within 2 %."""
+    return 1 / (1 + LEAST_DIFFERENCE) < ratio < 1 + LEAST_DIFFERENCE
 
 
 def _word(ratio: float, low: float, high: float) -> Word:
@@ -107,17 +181,20 @@ def _rounds_interval(ratios: Nanoseconds) -> tuple[float, float]:
     return bootstrap_median(ratios, _ROUNDS_CONFIDENCE)
 
 
-def _medians(rounds: Sequence[Round], first: int, second: int) -> tuple[Nanoseconds, Nanoseconds, Nanoseconds]:
-    """For each round the median of both sides in nanoseconds, and the second's over the first's."""
-    a = np.array([median(entry.samples_ns[first]) for entry in rounds], dtype=np.float64)
-    b = np.array([median(entry.samples_ns[second]) for entry in rounds], dtype=np.float64)
-    return a, b, b / a
+def _medians(rounds: Sequence[Round], side: int) -> Nanoseconds:
+    """For each round the median of a side in nanoseconds."""
+    return np.array([median(entry.samples_ns[side]) for entry in rounds], dtype=np.float64)
 
 
-def _ratios_of_pairs(rounds: Sequence[Round], first: int, second: int) -> Nanoseconds:
+def ratios_of_rounds(rounds: Sequence[Round], first: int, second: int) -> Nanoseconds:
+    """For each round the second side's median over the first's."""
+    ratios: Nanoseconds = _medians(rounds, second) / _medians(rounds, first)
+    return ratios
+
+
+def ratios_of_pairs(rounds: Sequence[Round], first: int, second: int) -> Nanoseconds:
     """For each set of processes the median ratio of its rounds."""
-    _, _, ratios = _medians(rounds, first, second)
-    numbers = np.array([entry.pair for entry in rounds])
+    ratios, numbers = ratios_of_rounds(rounds, first, second), np.array([entry.pair for entry in rounds])
     return np.array([np.median(ratios[numbers == number]) for number in np.unique(numbers)])
 
 

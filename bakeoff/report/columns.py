@@ -5,6 +5,7 @@ To add one, add an entry to `_COLUMNS` and its key to each page that should show
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Any, Final
 
 from bakeoff.machine.floors import Ceiling, Floor
@@ -135,12 +136,29 @@ def worst_error(record: Record) -> float | None:
 
 
 def build_seconds(build: BuildCost) -> str:
-    """Cold and warm seconds as `60.1/7.3`; a dash for what was not measured in this record."""
+    """Cold and warm seconds as `60.1/7.3`; a dash for what was not measured in this record.
+
+    Of builds beside which others ran it is the CPU seconds, as in `71.0 cpu/9.1 cpu`.
+    """
+    built = _seconds(build.build_s, build.cpu_s)
     if build.cache == "none":
-        return f"{build.build_s:.1f}/-"
+        return f"{built}/-"
     if build.cache == "warm":
-        return f"-/{build.build_s:.1f}"
-    return f"{build.build_s:.1f}/{'-' if build.warm_s is None else f'{build.warm_s:.1f}'}"
+        return f"-/{built}"
+    return f"{built}/{_seconds(build.warm_s, build.warm_cpu_s)}"
+
+
+def _seconds(wall_s: float | None, cpu_s: float | None) -> str:
+    """`60.1`, or where the seconds are not known the CPU seconds as `71.0 cpu`, or a dash."""
+    if wall_s is not None:
+        return f"{wall_s:.1f}"
+    return "-" if cpu_s is None else f"{cpu_s:.1f} cpu"
+
+
+def _by_build(build: BuildCost) -> float:
+    """What rows are sorted by; those whose cost is not known come last."""
+    known = [cost for cost in (build.build_s, build.cpu_s) if cost is not None]
+    return known[0] if known else inf
 
 
 def _duration(key: str, heading: str, explanation: str, read: Callable[[Summary], float]) -> Column:
@@ -357,7 +375,7 @@ _COLUMNS: Final = (
         "signal to quantisation noise against the reference, of the worst output",
         lambda record, _: _sqnr(record),
         lambda parity: parity.sqnr_text,
-        lambda parity: float("inf") if parity.sqnr_db is None else parity.sqnr_db,
+        lambda parity: inf if parity.sqnr_db is None else parity.sqnr_db,
         lambda parity: parity.sqnr_db,
     ),
     Column(
@@ -372,7 +390,7 @@ _COLUMNS: Final = (
         "seconds with empty and with filled compiler caches; - not measured",
         lambda record, _: record.measurement.build,
         build_seconds,
-        lambda build: build.build_s,
+        _by_build,
     ),
     Column("record", "record", "", lambda _, context: context.id, lambda name: name.rpartition("_")[2], numeric=False),
 )

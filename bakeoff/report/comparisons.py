@@ -77,9 +77,15 @@ def _stated(verdict: Verdict, a: Record, b: Record, figures: str) -> str:
 
 def ratio_text(verdict: Verdict) -> str:
     """The ratio of times, the second side over the first, with its interval, and how sure that is where it is less than
-    usual, because few sets of processes showed that there is no difference worth measuring."""
-    sure = "" if verdict.confidence >= CONFIDENCE else f" ({verdict.confidence:.0%} interval)"
-    return f"{verdict.ratio:.3f}x [{verdict.low:.3f}, {verdict.high:.3f}]{sure}"
+    usual, because few sets of processes showed that there is no difference worth measuring, or a large one."""
+    return f"{verdict.ratio:.3f}x [{verdict.low:.3f}, {verdict.high:.3f}]{sure_text(verdict)}"
+
+
+def sure_text(verdict: Verdict) -> str:
+    """How sure an interval of few sets of processes is, as ` (75% interval)`; "" for one of the usual confidence."""
+    if verdict.early:
+        return f" (early verdict of {verdict.pairs} pairs)"
+    return "" if verdict.confidence >= CONFIDENCE else f" ({verdict.confidence:.0%} interval)"
 
 
 def how(comparison: Comparison) -> str:

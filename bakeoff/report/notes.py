@@ -45,6 +45,14 @@ def reasons(rows: Sequence[Stored]) -> list[tuple[str, str, str]]:
     ]
 
 
+def overlapped_text(rows: Sequence[Stored]) -> str | None:
+    """What `cpu` means in the builds' column; None where no row was built while others were."""
+    builds = [entry.record.measurement.build for entry in rows]
+    if not any(build is not None and build.shown_as_cpu for build in builds):
+        return None
+    return "build s with cpu: CPU seconds of the build and all that it started, because others ran at the same time"
+
+
 def selftest_text(record: Record | PipelineRecord) -> str:
     """The result of the selftest that was the newest on the machine when a record was made."""
     stamp = record.selftest

@@ -15,7 +15,7 @@ from bakeoff.record.schema import Comparison, Record
 from bakeoff.record.store import Stored, StoredComparison
 from bakeoff.record.verdict import decide
 from bakeoff.report.comparable import current
-from bakeoff.report.comparisons import final_of, how, ratio_text
+from bakeoff.report.comparisons import final_of, how, ratio_text, sure_text
 from bakeoff.report.groups import name_of
 from bakeoff.report.objectives import fit_text, goal_text, judged_text
 
@@ -162,10 +162,10 @@ def _gain(final: Comparison, index: int) -> str:
     verdict = decide(final, index, eager)
     if verdict.word == "no difference shown":
         return f"No difference shown between {name} and {name_of(base)} ({ratio_text(verdict)})."
-    figures = f"{verdict.ratio:.2f}x [{verdict.low:.2f}, {verdict.high:.2f}]"
+    figures, sure = f"{verdict.ratio:.2f}x [{verdict.low:.2f}, {verdict.high:.2f}]", sure_text(verdict)
     if verdict.word == "slower":
-        return f"{name} lost to {name_of(base)}: {figures} its speed."
-    return f"{name} is {figures} as fast as {name_of(base)}."
+        return f"{name} lost to {name_of(base)}: {figures} its speed{sure}."
+    return f"{name} is {figures} as fast as {name_of(base)}{sure}."
 
 
 def _undecided(first: Record, second: Record, objective: Objective) -> str:

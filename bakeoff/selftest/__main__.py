@@ -1,7 +1,6 @@
 """Sweep one lane of the selftest: `python -m bakeoff.selftest LANE quick|full DEVICE`.
 
-Prints a JSON line when a row starts, ["start", variant], and when it ends, ["finish", status]. BAKEOFF_CACHE and
-BAKEOFF_RUNS name the lane's own folders.
+Prints a JSON line when a row ends, [backend, status]. BAKEOFF_CACHE and BAKEOFF_RUNS name the lane's own folders.
 """
 
 import signal
@@ -11,30 +10,27 @@ from bakeoff.machine import paths
 from bakeoff.plan.plan import make_plan
 from bakeoff.plan.request import Request
 from bakeoff.process import guard
-from bakeoff.process.supervisor import Event
 from bakeoff.record.codec import encode_json
+from bakeoff.record.schema import Record
 from bakeoff.selftest.expected import lane_named
+from bakeoff.sweeps.progress import Running, Unheard
 from bakeoff.sweeps.run import run_sweep
 
 
 class _Lines:
-    """A Progress that prints JSON lines, for the parent process to read."""
+    """A Progress that prints a JSON line for each row that ends, for the parent process to read."""
 
-    def start(self, _position: int, _total: int, what: str) -> None:
-        self._print("start", what)
-
-    def event(self, event: Event) -> None:
-        pass
-
-    def finish(self, status: str, _text: str) -> None:
-        self._print("finish", status)
+    def start(self, _position: int, _total: int, _what: str) -> Running:
+        return Unheard()
 
     def say(self, text: str) -> None:
         pass
 
-    @staticmethod
-    def _print(kind: str, text: str) -> None:
-        sys.stdout.write(encode_json([kind, text]).decode() + "\n")
+    def expect(self, seconds: float | None) -> None:
+        pass
+
+    def result(self, record: Record) -> None:
+        sys.stdout.write(encode_json([record.variant.backend, record.status]).decode() + "\n")
         sys.stdout.flush()
 
 

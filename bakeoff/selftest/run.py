@@ -29,8 +29,8 @@ from bakeoff.record.selftest_stamp import write_stamp
 from bakeoff.record.source import code_hash
 from bakeoff.record.store import load_all, now
 from bakeoff.selftest.expected import Expectation, Lane, lanes
-from bakeoff.sweeps.progress import Progress
-from bakeoff.variant import options_of, parse_use, parse_variant, split_outside_brackets, use_of
+from bakeoff.sweeps.progress import Progress, Running
+from bakeoff.variant import options_of, parse_use, split_outside_brackets, use_of
 
 MARKER = "BAKEOFF_SELFTEST"
 _DTYPE = "fp32"
@@ -96,9 +96,9 @@ def _run(quick: bool, device: str, progress: Progress) -> Selftest:
         ]
         left = _still_running(marker)
         checks.append(Check("no process is left", "0 processes", f"{len(left)} processes", not left))
-        counter.start("clock")
-        clock = _measure_clock(device, folder)
-        counter.finish("clock")
+        running = counter.start("clock")
+        clock = _measure_clock(device, folder, running)
+        running.finish("ok", "")
         checks += clock_checks(clock)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -112,14 +112,11 @@ class _Counter:
     """Progress over lanes that run at the same time."""
 
     def __init__(self, progress: Progress, total: int) -> None:
-        self._progress, self._total, self._ended = progress, total, 0
+        self._progress, self._total, self._started = progress, total, 0
 
-    def start(self, what: str) -> None:
-        self._progress.start(min(self._ended + 1, self._total), self._total, what)
-
-    def finish(self, status: str) -> None:
-        self._ended += 1
-        self._progress.finish(status, "")
+    def start(self, what: str) -> Running:
+        self._started += 1
+        return self._progress.start(min(self._started, self._total), self._total, what)
 
 
 def _run_together(
@@ -130,7 +127,7 @@ def _run_together(
     Raises BakeoffError when the process of a lane fails. A faulty backend cannot cause that: it runs in a worker.
     """
     selector = selectors.DefaultSelector()
-    running: dict[int, tuple[Lane, subprocess.Popen[str], list[str]]] = {}
+    running: dict[int, tuple[Lane, subprocess.Popen[str]]] = {}
     try:
         for lane in group:
             own = folder / lane.name
@@ -154,15 +151,15 @@ def _run_together(
             )
             errors.close()
             assert process.stdout is not None
-            running[process.stdout.fileno()] = (lane, process, [])
+            running[process.stdout.fileno()] = (lane, process)
             selector.register(process.stdout, selectors.EVENT_READ)
         while running:
             for key, _ in selector.select():
-                lane, process, names = running[key.fd]
+                lane, process = running[key.fd]
                 assert process.stdout is not None
                 line = process.stdout.readline()
                 if line:
-                    _show_progress(line, names, counter)
+                    _show_progress(line, counter)
                     continue
                 selector.unregister(key.fileobj)
                 del running[key.fd]
@@ -172,21 +169,17 @@ def _run_together(
                     text = f"The selftest's lane {lane.name} failed: {''.join(tail) or process.returncode}"
                     raise BakeoffError(text, code="worker-failed")
     finally:
-        for _, process, _ in running.values():
+        for _, process in running.values():
             process.send_signal(signal.SIGINT)
-        for _, process, _ in running.values():
+        for _, process in running.values():
             with suppress(subprocess.TimeoutExpired):
                 process.wait(20)
             process.kill()
 
 
-def _show_progress(line: str, names: list[str], counter: _Counter) -> None:
-    kind, text = msgspec.json.decode(line)
-    if kind == "start":
-        names.append(parse_variant(text).backend)
-    else:
-        counter.start(names[-1])
-        counter.finish(text)
+def _show_progress(line: str, counter: _Counter) -> None:
+    backend, status = msgspec.json.decode(line)
+    counter.start(backend).finish(status, "")
 
 
 def _records(runs: Path, lane: Lane) -> Mapping[str, Record]:
@@ -251,9 +244,9 @@ def _still_running(marker: str) -> list[int]:
     return found
 
 
-def _measure_clock(device: str, folder: Path) -> ClockResult:
+def _measure_clock(device: str, folder: Path, running: Running) -> ClockResult:
     environment = worker_environment(host.usable_cores())
-    launch = Launch(environment, Deadlines(_CLOCK_DEADLINE_S), folder / "clock.log")
+    launch = Launch(environment, Deadlines(_CLOCK_DEADLINE_S), folder / "clock.log", running.event)
     outcome = run_job(ClockJob(device), ClockResult, launch)
     if outcome.kind != "result":
         text = f"The worker that checks the clocks ended with {outcome.kind}: {outcome.reason}"

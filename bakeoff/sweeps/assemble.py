@@ -1,6 +1,6 @@
 """The record of a row, from what its worker reported, or from how that ended, and the facts of this machine."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 
 from bakeoff.machine import host, paths
@@ -17,14 +17,18 @@ from bakeoff.record.source import backend_source, code_hash, component_hash, ins
 from bakeoff.record.store import now
 from bakeoff.sweeps.clock_span import clock_span
 from bakeoff.sweeps.session import Session
-from bakeoff.sweeps.watch import NOT_WATCHED, Watched
+from bakeoff.sweeps.turns import Ended
+from bakeoff.sweeps.watch import NOT_WATCHED
 
 _STATUS: dict[str, Status] = {"timeout": "timeout", "oom": "oom", "crashed": "crashed"}
 """By how a worker ended without a result."""
 
 
-def make_record(session: Session, row: Row, outcome: Outcome, watched: Watched = NOT_WATCHED) -> Record:
-    """The record of one try, whatever came of it; `watched` is what a monitor saw meanwhile."""
+def make_record(
+    session: Session, row: Row, outcome: Outcome, ended: Ended | None = None, findings: Sequence[Finding] = ()
+) -> Record:
+    """The record of one try, whatever came of it; `ended` is how its worker did, `findings` are the caller's own."""
+    watched = NOT_WATCHED if ended is None else ended.watched
     plan, component, subject = session.plan, session.plan.component, row.subject
     preset = component.preset(subject.preset)
     workload = component.workload(preset.config, subject.workload, subject.batch)
@@ -49,14 +53,14 @@ def make_record(session: Session, row: Row, outcome: Outcome, watched: Watched =
         flops=workload.work.flops,
         convolution_flops=workload.work.convolution_flops,
         policy=plan.request.policy,
-        measurement=_measurement(session, row, outcome, watched),
+        measurement=_measurement(session, row, outcome, (*findings, *watched.findings)),
         host=host.read_host(),
         load_before=round(session.load, 2),
         environment=recorded_environment(row.environment),
         versions=host.read_versions(),
         commit=commit,
         dirty=dirty,
-        wall_s=round(outcome.wall_s, 3),
+        wall_s=round(outcome.wall_s - outcome.phase_s.get("turn", 0.0), 3),
         log=str(session.log_of(row).relative_to(session.cache)),
         note=session.note,
         baseline=row.baseline,
@@ -76,6 +80,8 @@ def make_record(session: Session, row: Row, outcome: Outcome, watched: Watched =
         phase_s={phase: round(seconds, 3) for phase, seconds in outcome.phase_s.items()},
         position=session.position(row),
         order_seed=session.order_seed,
+        build_span_s=session.spent.since_began(ended.built if ended is not None else None),
+        alone_span_s=session.spent.since_began(ended.alone if ended is not None else None),
         monitored=watched.monitored,
         monitored_window_ns=watched.window_ns,
         objective=plan.request.objective,
@@ -103,11 +109,11 @@ def _unstable(record: Record, finding: Finding) -> Record:
     return replace(record, measurement=made)
 
 
-def _measurement(session: Session, row: Row, outcome: Outcome, watched: Watched) -> Measurement:
+def _measurement(session: Session, row: Row, outcome: Outcome, more: Sequence[Finding]) -> Measurement:
     """The worker's report, or the status that its end means, with the parent's own findings and no local folders."""
     status = ended_status(outcome)
     made = Measurement(status, ending(outcome)) if status is not None else outcome.value
-    findings = (*made.findings, *insensitive(made), *_findings(session, row, outcome), *watched.findings)
+    findings = (*made.findings, *insensitive(made), *_findings(session, row, outcome), *more)
     return replace(
         made,
         memory=made.memory and with_gpu_peaks(made.memory, outcome.gpu_peaks),

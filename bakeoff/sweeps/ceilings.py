@@ -52,13 +52,11 @@ def _is_known(records: Records, device: str, threads: int) -> bool:
 
 def _measure(device: str, threads: int, runs: Path, cache: Path, progress: Progress) -> list[StoredCeilings]:
     """A new set, stored among the records; none where it could not be measured."""
-    progress.start(0, 0, f"ceilings of this {device}, measured once")
-    launch = Launch(
-        worker_environment(threads), Deadlines(_DEADLINE_S), cache / "logs" / "ceilings.log", progress.event
-    )
+    running = progress.start(0, 0, f"ceilings of this {device}, measured once")
+    launch = Launch(worker_environment(threads), Deadlines(_DEADLINE_S), cache / "logs" / "ceilings.log", running.event)
     outcome = run_job(CeilingsJob(device, threads), CeilingsResult, launch)
     if outcome.kind != "result":
-        progress.finish("unknown", f"{outcome.kind}: {outcome.reason}; rows have no measured floor from this set")
+        running.finish("unknown", f"{outcome.kind}: {outcome.reason}; rows have no measured floor from this set")
         return []
     result: CeilingsResult = outcome.value
     entry = CeilingsRecord(
@@ -74,11 +72,11 @@ def _measure(device: str, threads: int, runs: Path, cache: Path, progress: Progr
     try:
         name = save(runs, entry)
     except BakeoffError as error:
-        progress.finish("not stored", f"{error}; used now, and measured again the next time")
+        running.finish("not stored", f"{error}; used now, and measured again the next time")
         return [StoredCeilings("", entry)]
     if result.others > LARGEST_OTHER_SHARE:
         text = f"other processes took {result.others:.0%} of all cores: measured again the next time"
-        progress.finish("busy", text)
+        running.finish("busy", text)
     else:
-        progress.finish("ok", f"{len(result.ceilings)} ceilings")
+        running.finish("ok", f"{len(result.ceilings)} ceilings")
     return [StoredCeilings(name, entry)]

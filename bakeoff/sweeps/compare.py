@@ -22,8 +22,8 @@ from bakeoff.process.supervisor import Event
 from bakeoff.record.schema import MEASURED, SCHEMA, Comparison, Finding, Record, Round, Samples, new_finding
 from bakeoff.record.store import StoredComparison, now, prepare_folder, save
 from bakeoff.record.verdict import AGREEING_PAIRS, LEAST_ROUNDS, MOST_PAIRS, is_decided
-from bakeoff.sweeps.compare_worker import CompareWorker, SideFailedError
-from bakeoff.sweeps.progress import Progress
+from bakeoff.sweeps.compare_worker import CompareWorker, SideFailedError, wait_until_ready
+from bakeoff.sweeps.progress import Progress, Running
 from bakeoff.sweeps.references import References, make_reference
 from bakeoff.sweeps.row import launch_of
 from bakeoff.sweeps.session import Session, open_session
@@ -46,6 +46,7 @@ class _Race:
     """Rows that are measured against each other, and the random order in which everything is done."""
 
     session: Session
+    running: Running
     rows: tuple[Row, ...]
     references: References
     seed: int
@@ -56,7 +57,7 @@ class _Race:
     def side(self, index: int) -> CompareWorker:
         """A fresh process for one of the rows, with a heap offset of its own."""
         offset = self.order.randrange(0, _LARGEST_OFFSET, 16)
-        return CompareWorker(self.session, self.rows[index], self.references, _NAMES[index], offset)
+        return CompareWorker(self.session, self.rows[index], self.references, _NAMES[index], offset, self.running)
 
     def shuffled(self) -> list[int]:
         """The sides' indices in random order."""
@@ -64,7 +65,13 @@ class _Race:
 
 
 def race(
-    session: Session, a: Row, b: Row, baseline: Row | None = None, seed: int | None = None, without: str = ""
+    session: Session,
+    running: Running,
+    a: Row,
+    b: Row,
+    baseline: Row | None = None,
+    seed: int | None = None,
+    without: str = "",
 ) -> Comparison:
     """Measure two rows of one subject against each other; the caller holds the device's lock.
 
@@ -76,26 +83,26 @@ def race(
     rows = (a, b, *([baseline] if baseline is not None else []))
     seed = secrets.randbits(32) if seed is None else seed
     try:
-        return _race(session, rows, seed, without)
+        return _race(session, running, rows, seed, without)
     except SideFailedError as error:
         if baseline is None or error.row.key != baseline.key:
             raise
-        return _race(session, (a, b), seed, f"it cannot be measured, {error.why}")
+        return _race(session, running, (a, b), seed, f"it cannot be measured, {error.why}")
 
 
-def _race(session: Session, rows: tuple[Row, ...], seed: int, without: str) -> Comparison:
+def _race(session: Session, running: Running, rows: tuple[Row, ...], seed: int, without: str) -> Comparison:
     """Raises SideFailedError when one of the rows cannot be built and checked."""
     for row in rows:
         obstacle = row.obstacle()
         if obstacle is not None:
             raise SideFailedError(row, str(obstacle))
-        outcome, references = make_reference(session, row, launch_of(session, row))
+        outcome, references = make_reference(session, row, launch_of(session, row, running))
         if outcome.kind != "result":
             raise SideFailedError(row, f"{outcome.kind}: {outcome.reason}")
     with ExitStack() as stack:
         for folder in sorted({row.cache_folder for row in rows}):
             stack.enter_context(session.entry_lock(folder))
-        return _measure(_Race(session, rows, references, seed, random.Random(seed), without))
+        return _measure(_Race(session, running, rows, references, seed, random.Random(seed), without))
 
 
 def _measure(race: _Race) -> Comparison:
@@ -138,9 +145,8 @@ def _run_set(race: _Race, number: int) -> _Set:
         made: dict[int, CompareWorker] = {}
         for index in race.shuffled():
             made[index] = stack.enter_context(race.side(index))
-        for side in made.values():
-            side.wait_until_ready()
         sides = [made[index] for index in range(len(race.rows))]
+        wait_until_ready([made[index] for index in race.shuffled()])
         counts = [side.calls_a_block() for side in sides]
         round_s = sum((count + 1) * side.call_ns / 1e9 for count, side in zip(counts, sides, strict=True))
         wanted = max(_LEAST, min(_MOST, int(race.session.plan.request.final_s / AGREEING_PAIRS / round_s)))
@@ -148,7 +154,7 @@ def _run_set(race: _Race, number: int) -> _Set:
         idle_s, taken_s = 0.0, 0.0
         for done in range(wanted):
             detail = f"{done + 1} of {wanted}, pair {number + 1} of up to {MOST_PAIRS}"
-            race.session.progress.event(Event("rounds", detail))
+            race.running.event(Event("rounds", detail))
             order = race.shuffled()
             found = {index: sides[index].run(counts[index]) for index in order}
             samples = tuple(Samples(found[index].samples_ns) for index in range(len(sides)))
@@ -167,12 +173,12 @@ def _in_turn(race: _Race) -> Comparison:
     rounds: list[Round] = []
     records: dict[int, Record] = {}
     for number in range(_IN_TURN):
-        race.session.progress.event(Event("rounds", f"{number + 1} of {_IN_TURN}, a fresh process each"))
+        race.running.event(Event("rounds", f"{number + 1} of {_IN_TURN}, a fresh process each"))
         order = race.shuffled()
         found: dict[int, Samples] = {}
         for index in order:
             with race.side(index) as side:
-                side.wait_until_ready()
+                wait_until_ready([side])
                 found[index] = Samples(side.run(max(3, side.calls_a_block())).samples_ns)
                 records[index] = side.end()
         rounds.append(Round(tuple(order), tuple(found[index] for index in sorted(found)), number))
@@ -234,8 +240,8 @@ def compare(plan: Plan, runs: Path, note: str, progress: Progress, seed: int | N
         load = host.present_load(waited)
         sweep = f"compare-{digest([plan.key, now()])[:8]}"
         session = open_session(plan, sweep, note, runs, cache, load, progress)
-        progress.start(0, 0, f"{a.variant} against {b.variant}")
-        comparison = replace(race(session, a, b, seed=seed), sweep="")
+        running = progress.start(0, 0, f"{a.variant} against {b.variant}")
+        comparison = replace(race(session, running, a, b, seed=seed), sweep="")
         kept = StoredComparison(save(runs, comparison), comparison)
-        progress.finish("ok", f"{len(comparison.rounds)} rounds, {comparison.how}")
+        running.finish("ok", f"{len(comparison.rounds)} rounds, {comparison.how}")
     return kept

@@ -1,14 +1,16 @@
 """The worker of one side of a comparison: it has built its variant, and runs a block of calls on command."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from bakeoff.models.errors import BakeoffError
 from bakeoff.plan.rows import Row
 from bakeoff.process.jobs import CompareJob
 from bakeoff.process.phases import Block, Phase
-from bakeoff.process.supervisor import Event, LiveWorker
+from bakeoff.process.supervisor import Event, LiveWorker, wait_for
 from bakeoff.record.schema import Measurement, Record
 from bakeoff.sweeps.assemble import make_record
+from bakeoff.sweeps.progress import Running
 from bakeoff.sweeps.references import References
 from bakeoff.sweeps.row import launch_of, measure_job, open_cache
 from bakeoff.sweeps.session import Session
@@ -30,14 +32,16 @@ _LONGEST_BLOCK = 200
 class CompareWorker:
     """The parent's handle of it. A context manager: leaving it kills the worker."""
 
-    def __init__(self, session: Session, row: Row, references: References, name: str, heap_offset: int) -> None:
+    def __init__(
+        self, session: Session, row: Row, references: References, name: str, heap_offset: int, running: Running
+    ) -> None:
         """`references` are the subject's; `name` tells the logs of the sides apart."""
-        self._session, self._row = session, row
+        self._session, self._row, self._running = session, row, running
         open_cache(row)
         request = session.plan.request
         queued = request.objective.goal == "throughput"
         job = CompareJob(measure_job(row, request.policy, references), heap_offset, queued)
-        launch = launch_of(session, row)
+        launch = launch_of(session, row, running)
         log = launch.log.with_suffix(f".{name}.log")
         self._worker = LiveWorker(job, replace(launch, log=log, on_event=self._on_event))
         self.call_ns = 0.0
@@ -53,10 +57,11 @@ class CompareWorker:
     def _on_event(self, event: Event) -> None:
         if event.phase != "block":
             variant = self._row.variant
-            self._session.progress.event(Event(event.phase, f"{variant.backend} {variant.dtype}"))
+            self._running.event(Event(event.phase, f"{variant.backend} {variant.dtype}"))
 
-    def wait_until_ready(self) -> None:
+    def _warm_up(self) -> None:
         """Raises BakeoffError when the variant cannot be built or fails its checks."""
+        self._worker.tell("go")
         call_ns = self._expect("ready").call_ns
         if call_ns is None:
             raise self._failure()
@@ -91,3 +96,15 @@ class CompareWorker:
 
     def _record(self) -> Record:
         return make_record(self._session, self._row, self._worker.finish(Measurement))
+
+
+def wait_until_ready(sides: Sequence[CompareWorker]) -> None:
+    """Wait until all sides are built, and let one after the other warm up.
+
+    Raises BakeoffError when a variant cannot be built or fails its checks.
+    """
+    built = wait_for({side._worker: "turn" for side in sides})
+    for side in sides:
+        if built[side._worker] is None:
+            raise side._failure()
+        side._warm_up()

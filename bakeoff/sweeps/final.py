@@ -48,16 +48,16 @@ def run_finals(
             continue
         names = [f"{row.variant.backend} {row.variant.dtype}" for row in best]
         of_batch = f", batch {subject.batch}" if len(session.plan.request.batch_sizes) > 1 else ""
-        session.progress.start(0, 0, f"final: {names[0]} against {names[1]}{of_batch}")
+        running = session.progress.start(0, 0, f"final: {names[0]} against {names[1]}{of_batch}")
         try:
             baseline, without = _baseline(session.plan, measured, best, stored)
-            comparison = race(session, best[0], best[1], baseline, without=without)
+            comparison = race(session, running, best[0], best[1], baseline, without=without)
         except BakeoffError as error:
-            session.progress.finish("no final", str(error))
+            running.finish("no final", str(error))
             time.finals_ended.append(subject)
             continue
         kept = StoredComparison(save(runs, comparison), comparison)
-        session.progress.finish("ok", f"{len(comparison.rounds)} rounds, {comparison.how}")
+        running.finish("ok", f"{len(comparison.rounds)} rounds, {comparison.how}")
         time.finals_ended.append(subject)
         yield kept
 

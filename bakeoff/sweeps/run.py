@@ -4,7 +4,9 @@ With a budget the rows come in the order of what they are likely to tell, as man
 """
 
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bakeoff.machine import host, paths
@@ -12,14 +14,14 @@ from bakeoff.machine.locks import device_lock
 from bakeoff.plan.plan import Plan
 from bakeoff.plan.rows import Key
 from bakeoff.record.objective import LATENCY, Objective
-from bakeoff.record.schema import Record
 from bakeoff.record.store import Stored, StoredComparison, prepare_folder, save
 from bakeoff.sweeps.final import keep_best_builds, run_finals, undecided
 from bakeoff.sweeps.progress import Progress
 from bakeoff.sweeps.resume import begin, continue_unfinished, mark_finished
-from bakeoff.sweeps.row import run_row
 from bakeoff.sweeps.session import Session, open_session
+from bakeoff.sweeps.time_left import estimate_costs, seconds_left
 from bakeoff.sweeps.time_limit import OutOfTime, TimeIsUpError, TimeLimit, open_limit
+from bakeoff.sweeps.wave import next_wave, run_wave
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,8 @@ class Done:
     """What they are the best by."""
     out_of_time: OutOfTime | None = None
     """What was left out because the budget allowed no more: `--resume` does it."""
+    spent_s: Mapping[str, float] = field(default_factory=dict)
+    """Seconds by what was done, the largest first: their sum is the time since the device's lock was held."""
 
 
 def run_sweep(
@@ -53,6 +57,7 @@ def run_sweep(
     prepare_folder(runs)
     cache = paths.ensure_writable(paths.cache_folder(), "caches")
     interrupted = False
+    session: Session | None = None
     finals: list[StoredComparison] = []
     begun: list[Key] = []
     device = plan.rows[0].subject.device if plan.rows else "cpu"
@@ -72,7 +77,8 @@ def run_sweep(
                 session = replace(session, order=limit.order(session.order), begun=begun)
                 _run_rows(session, runs, stored, limit)
                 if plan.request.final_s:
-                    finals += run_finals(session, stored, runs, limit)
+                    with session.spent.on("final"):
+                        finals += run_finals(session, stored, runs, limit)
             if all(row.key in stored for row in plan.rows):
                 keep_best_builds(session, stored)
         except TimeIsUpError:
@@ -94,26 +100,32 @@ def run_sweep(
         tuple(finals),
         plan.request.objective,
         None if interrupted else out_of_time,
+        {} if session is None else session.spent.seconds(),
     )
 
 
 def _run_rows(session: Session, runs: Path, stored: dict[Key, Stored], limit: TimeLimit) -> None:
     """Run the rows that are not in `stored`; each record is on disk before its row is shown as finished."""
+    progress, before = session.progress, frozenset(stored)
+    costs, began = estimate_costs(session.plan, runs), time.monotonic()
+
+    def expect() -> None:
+        left = [row.key for row in session.order if row.key not in stored]
+        progress.expect(seconds_left(costs, left, stored.keys() - before, time.monotonic() - began))
+
+    for kept in stored.values():
+        progress.result(kept.record)
+    expect()
     session.begun.extend(sorted(stored, key=lambda key: stored[key].record.created))
     left = [row for row in session.order if row.key not in stored]
     while fitting := limit.fitting(left):
-        row = fitting[0]
-        session.begun.append(row.key)
-        session.progress.start(session.position(row), len(session.order), row.label)
-        record = run_row(session, row)
-        stored[row.key] = Stored(save(runs, record), record)
-        session.progress.finish(record.status, _line(record))
-        left.remove(row)
-
-
-def _line(record: Record) -> str:
-    figures = record.latency
-    if figures is None:
-        return record.measurement.reason
-    text = f"{figures.median_ms:.2f} ms [{figures.low_ms:.2f}, {figures.high_ms:.2f}]"
-    return f"{text}  {record.measurement.reason}".rstrip()
+        wave = next_wave(fitting)
+        session.begun.extend(row.key for row in wave)
+        running = {row.key: progress.start(session.position(row), len(session.order), row.label) for row in wave}
+        with closing(run_wave(session, wave, running)) as found:
+            for row, record in found:
+                stored[row.key] = Stored(save(runs, record), record)
+                running[row.key].finish()
+                expect()
+                progress.result(record)
+        left = [row for row in left if row.key not in stored]

@@ -16,6 +16,7 @@ from bakeoff.record.selftest_stamp import read_stamp
 from bakeoff.sweeps.ceilings import known_ceilings
 from bakeoff.sweeps.progress import Progress
 from bakeoff.sweeps.seal import Seal
+from bakeoff.sweeps.spent import Spent
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,8 @@ class Session:
     plan: Plan
     sweep: str
     order: tuple[Row, ...]
-    """The rows in the order in which they are to run; with a budget one that does not fit is passed over."""
+    """The rows in the order in which they are to run, but for those that are built beside an earlier one; with a budget
+    one that does not fit is passed over."""
     order_seed: int | None
     """Of that order; None with a budget, which orders rows by what they are likely to tell, and for a comparison."""
     note: str
@@ -37,6 +39,8 @@ class Session:
     progress: Progress
     references: dict[Path, tuple[Outcome, Seal]] = field(default_factory=dict)
     """How making each reference folder ended, so that it is tried once, and the hashes of its files."""
+    spent: Spent = field(default_factory=Spent)
+    """Where the time goes."""
     begun: list[Key] = field(default_factory=list)
     """The rows of the sweep that were begun so far, also before an interruption, in their order."""
 
@@ -67,21 +71,24 @@ def open_session(
 
     A sweep with a budget measures no ceilings.
     """
+    spent = Spent()
     ceilings: tuple[Ceiling, ...] = ()
     if plan.request.ceilings and any(row.never_runs is None for row in plan.rows):
         subject = plan.rows[0].subject
         measure = not plan.request.budget_s
-        ceilings = known_ceilings(subject.device, subject.threads, runs, cache, progress, measure=measure)
+        with spent.on("ceilings"):
+            ceilings = known_ceilings(subject.device, subject.threads, runs, cache, progress, measure=measure)
     order = plan.rows if order_seed is None else shuffled(plan.rows, order_seed)
-    return Session(plan, sweep, order, order_seed, note, load, cache, ceilings, read_stamp(), progress)
+    return Session(plan, sweep, order, order_seed, note, load, cache, ceilings, read_stamp(), progress, spent=spent)
 
 
 def shuffled(rows: Sequence[Row], seed: int) -> tuple[Row, ...]:
-    """The rows in random order, but all of one fresh process before those of the next.
+    """The rows in random order, but all of one fresh process before those of the next, and of these baselines first.
 
     In a fixed order the same variants would always run first, on a machine that is cooler or less busy, and a variant's
-    place in the order would look like its speed.
+    place in the order would look like its speed. Baselines need no build, so that after a minute there is something
+    that each later row can be compared with; a final does not depend on the order.
     """
     order = random.Random(seed)
     keys = {row.key: order.random() for row in rows}
-    return tuple(sorted(rows, key=lambda row: (row.process, keys[row.key])))
+    return tuple(sorted(rows, key=lambda row: (row.process, not row.baseline, keys[row.key])))

@@ -13,14 +13,14 @@ _SLOW_CONV = re.compile("slow_conv_dilated|vol2col")
 
 
 def with_trace(measurement: Measurement, traced: TraceResult, wanted: bool) -> Measurement:
-    """The measurement with the seconds of a warm build and, where a trace is `wanted`, its kernels.
+    """The measurement with the cost of a warm build and, where a trace is `wanted`, its kernels.
 
     Its status becomes `fell_back` where operators ran elsewhere than in the requested compiler or provider, or where
     something ran instead of what was prepared.
     """
     made = measurement
-    if made.build is not None and traced.warm_s is not None:
-        made = replace(made, build=replace(made.build, warm_s=traced.warm_s))
+    if made.build is not None and traced.rebuilt:
+        made = replace(made, build=replace(made.build, warm_s=traced.warm_s, warm_cpu_s=traced.warm_cpu_s))
     if not wanted or made.proof is None:
         return made
     incomplete = _incomplete(made.proof, traced)

@@ -64,15 +64,17 @@ def _read_job() -> Job:
 def _do(job: Job, report: Reporter) -> Any:
     match job:
         case MeasureJob():
+            from bakeoff.worker.commands import turn_of
             from bakeoff.worker.measure import measure
 
             _limit_memory(job.subject.device)
-            return measure(job, report)
+            return measure(job, report, turn_of(int(sys.argv[2]), report))
         case TraceJob():
+            from bakeoff.worker.commands import turn_of
             from bakeoff.worker.trace import trace_build
 
             _limit_memory(job.measure.subject.device)
-            return trace_build(job, report)
+            return trace_build(job, report, turn_of(int(sys.argv[2]), report))
         case DescribeJob():
             from bakeoff.worker.brought.describe import describe_model
 

@@ -19,6 +19,7 @@ from bakeoff.variant import options_of
 from bakeoff.worker.checks import memory
 from bakeoff.worker.checks.quantisation import check_quantisation, layer_bytes
 from bakeoff.worker.failures import StageError, status_of
+from bakeoff.worker.helpers import helper_cpu_s
 from bakeoff.worker.subject import LoadedSubject, cast_inputs, drawn_inputs, synchronise
 
 _Steps = Sequence[tuple[Backend, Mapping[str, Any]]]
@@ -49,7 +50,8 @@ def build_engine(
 ) -> BuiltEngine:
     """Prepare, build, bind every set of inputs and call the first once; all of this counts as the build's cost.
 
-    The module of `loaded` belongs to the variant from here on: it may be quantised in place, and its weights are freed
+    Where the job states that other builds run at the same time, the cost is its CPU time and not its seconds. The
+    module of `loaded` belongs to the variant from here on: it may be quantised in place, and its weights are freed
     where the engine does not need them. Raises StageError with `build_failed`, or the status of the exception.
     """
     steps = [(resolve_backend(step.backend), step.options) for step in job.steps]
@@ -60,7 +62,7 @@ def build_engine(
     activity = snapshot()
     resident = memory.resident_bytes()
     memory.reset_host_peak()
-    started = time.monotonic()
+    used_s, started = _cpu_s(), time.monotonic()
     try:
         example = _example(job, loaded, sets)
         prepared = prepare(steps[:-1], loaded.module, example, context)
@@ -69,12 +71,12 @@ def build_engine(
         calls = tuple(engine.bind(inputs) for inputs in sets)
         calls[0]()
         synchronise(job.subject.device)
-        seconds = time.monotonic() - started - pauses.seconds
+        spent = _Spent(time.monotonic() - started - pauses.wall_s, _cpu_s() - used_s - pauses.cpu_s, pauses.wall_s)
         mark_finished(context.cache_dir)
         proof = engine.prove()
     except Exception as error:
         raise StageError(status_of(error, "build_failed"), error) from error
-    cost = _cost(steps, seconds, pauses.seconds, warm, resident, proof)
+    cost = _cost(job, steps, spent, warm, resident, proof)
     fallback = None
     if job.quantisation:
         prepared, fallback = check_quantisation(prepared, proof.quantised, before_bytes, after_bytes)
@@ -100,30 +102,49 @@ def _example(job: MeasureJob, loaded: LoadedSubject, sets: Sequence[Mapping[str,
     return cast_inputs(loaded.workload, largest, job.dtype, job.subject.device)
 
 
+def _cpu_s() -> float:
+    """CPU seconds so far of this process and of all that it started."""
+    return time.process_time() + helper_cpu_s()
+
+
 class _Pauses:
     """Adds up the time of contexts that do not count as a build's."""
 
     def __init__(self) -> None:
-        self.seconds = 0.0
+        self.wall_s = 0.0
+        self.cpu_s = 0.0
 
     @contextmanager
     def pause(self) -> Iterator[None]:
-        started = time.monotonic()
+        started, used_s = time.monotonic(), _cpu_s()
         try:
             yield
         finally:
-            self.seconds += time.monotonic() - started
+            self.cpu_s += _cpu_s() - used_s
+            self.wall_s += time.monotonic() - started
 
 
-def _cost(steps: _Steps, seconds: float, untimed_s: float, warm: bool, resident_before: int, proof: Proof) -> BuildCost:
+@dataclass(frozen=True, slots=True)
+class _Spent:
+    """What a build took, without its pauses."""
+
+    wall_s: float
+    cpu_s: float
+    paused_s: float
+    """Wall time of the pauses."""
+
+
+def _cost(job: MeasureJob, steps: _Steps, spent: _Spent, warm: bool, resident_before: int, proof: Proof) -> BuildCost:
     caches = any(backend.footprint.caches for backend, _ in steps)
     return BuildCost(
         cache=("warm" if warm else "cold") if caches else "none",
-        build_s=seconds,
+        build_s=None if job.overlapped else spent.wall_s,
         peak_bytes=max(0, memory.host_peak_bytes() - resident_before),
         children_peak_bytes=memory.children_peak_bytes() or None,
         artifact_bytes=proof.artifact_bytes,
-        untimed_s=untimed_s,
+        untimed_s=None if job.overlapped else spent.paused_s,
+        cpu_s=spent.cpu_s,
+        overlapped=job.overlapped,
     )
 
 

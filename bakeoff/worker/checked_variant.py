@@ -4,6 +4,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from torch import Tensor
 
@@ -20,6 +21,8 @@ from bakeoff.worker.reference.load import Reference
 from bakeoff.worker.reporter import Report
 from bakeoff.worker.subject import LoadedSubject, cast_subject, load_subject, synchronise
 from bakeoff.worker.torch_flags import flags, settings
+
+_Made = TypeVar("_Made")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,7 @@ class CheckedVariant:
         return tuple(tensor for inputs in self.sets for tensor in inputs.values())
 
 
-def with_failures(job: MeasureJob, report: Report, action: Callable[[LoadedSubject], Measurement]) -> Measurement:
+def with_failures(job: MeasureJob, report: Report, action: Callable[[LoadedSubject], _Made]) -> _Made | Measurement:
     """Load the job's subject and run `action`; an exception of the variant's own code becomes a measurement's status.
 
     Raises BakeoffError where the request itself is wrong (a bad checkpoint).

@@ -4,9 +4,7 @@ Between two blocks it waits in read(2). A block is reported only after all threa
 and with each block goes the CPU time that the process used while it should have been idle.
 """
 
-import os
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 
 from bakeoff.process.jobs import CompareJob
@@ -16,6 +14,7 @@ from bakeoff.worker.checked_variant import CheckedVariant, build_and_check, with
 from bakeoff.worker.checks.dispatch import dispatched
 from bakeoff.worker.clocks.clock import TimingConfig, measure_overhead, time_block, time_call
 from bakeoff.worker.clocks.warm_up import warm_up
+from bakeoff.worker.commands import read_lines, turn_of, wait_for_idle_threads
 from bakeoff.worker.device import cache_flush, context_bytes
 from bakeoff.worker.failures import call_stage
 from bakeoff.worker.gpu_watch import GpuWatch, watching
@@ -26,19 +25,16 @@ from bakeoff.worker.status import decide_status
 from bakeoff.worker.subject import LoadedSubject
 from bakeoff.worker.torch_flags import settings
 
-_POLL_S = 0.011
-"""Longer than a tick of the kernel's clock (10 ms): CPU time since the last tick is not accounted yet."""
-_LONGEST_SPIN_S = 0.1
-"""With OMP_WAIT_POLICY=active threads spin for ever; then this is how long to wait for them."""
 OF_ALL_SIDES = ("energy_j", "gpu_watched_s")
 """Facts of the GPU that the other sides' calls, which run in between, are part of."""
 
 
 def serve_blocks(job: CompareJob, commands: int, report: Reporter) -> Measurement:
-    """Build, check and warm up, report `ready` with the nanoseconds of a call, then time blocks until told to stop.
+    """Build and check, warm up in its turn, report `ready` with the nanoseconds of a call, then time blocks until told
+    to stop.
 
-    `commands` is the descriptor that the parent writes to: a number of calls a line, or `stop`. The measurement has no
-    clocks: the samples went with the blocks.
+    `commands` is the descriptor that the parent writes to: a line for its turn, then a number of calls a line, or
+    `stop`. The measurement has no clocks: the samples went with the blocks.
     """
     return with_failures(job.measure, report, lambda loaded: _serve(job, loaded, commands, report))
 
@@ -69,10 +65,12 @@ def _serve(job: CompareJob, loaded: LoadedSubject, commands: int, report: Report
         report=report,
     )
     counters = activity(checked.built.engine)
+    turn_of(commands, report)()
     report("warm-up")
     warmup_ns, _ = call_stage(lambda: warm_up(checked.built.calls, counters, config))
     overhead = measure_overhead(call_stage(checked.built.calls[0]), config)
     before = dict(counters())
+    wait_for_idle_threads()
     report.ready(sorted(warmup_ns)[len(warmup_ns) // 2])
     with watching(device) as watch:
         watch.begin()
@@ -130,20 +128,3 @@ def _run_blocks(
         wait_for_idle_threads()
         idle_since = time.process_time()
         report.block(Block(tuple(samples), idle_cpu_s))
-
-
-def wait_for_idle_threads() -> None:
-    """Sleep until this process uses no CPU: threads of OpenMP and of compilers spin for a while before they sleep."""
-    until = time.monotonic() + _LONGEST_SPIN_S
-    while time.monotonic() < until:
-        before = time.process_time()
-        time.sleep(_POLL_S)
-        if time.process_time() - before < _POLL_S / 10:
-            return
-
-
-def read_lines(descriptor: int) -> Iterator[bytes]:
-    """Commands of the parent, one a line, until it closes its end."""
-    with os.fdopen(descriptor, "rb", buffering=0) as stream:
-        while line := stream.readline():
-            yield line.strip()

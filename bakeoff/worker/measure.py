@@ -1,4 +1,7 @@
-"""One variant from build to numbers: build, prove, check, time, meter memory, call with fresh inputs."""
+"""One variant from build to numbers: build, prove, check, time, meter memory, call with fresh inputs, trace.
+
+Between the checks and the clocks it waits for its turn: until then other workers may build beside it.
+"""
 
 import secrets
 import time
@@ -8,7 +11,7 @@ from itertools import takewhile
 
 from bakeoff.backends.backend import Call, Engine, Outputs
 from bakeoff.backends.torch_internals import snapshot
-from bakeoff.process.jobs import MeasureJob
+from bakeoff.process.jobs import MeasureJob, MeasureResult
 from bakeoff.record.schema import Finding, InputCopy, Measurement, Memory, Overhead, Parity, new_finding
 from bakeoff.worker.checked_variant import CheckedVariant, build_and_check, with_failures
 from bakeoff.worker.checks import memory
@@ -21,6 +24,7 @@ from bakeoff.worker.checks.window import WindowChecker
 from bakeoff.worker.clocks.clock import TimingConfig, measure_overhead, time_call
 from bakeoff.worker.clocks.core_distance import core_distance_reader
 from bakeoff.worker.clocks.timing import Timing, time_calls
+from bakeoff.worker.commands import Turn, at_once
 from bakeoff.worker.device import cache_flush, context_bytes, held_bytes
 from bakeoff.worker.failures import call_stage
 from bakeoff.worker.gpu_watch import GpuState, GpuWatch, watching
@@ -41,6 +45,7 @@ from bakeoff.worker.status import (
 )
 from bakeoff.worker.subject import LoadedSubject, held_inputs
 from bakeoff.worker.torch_flags import settings
+from bakeoff.worker.trace import trace_measured
 
 _LEAST_HELP = 0.02
 """Cores that the backend's own processes kept busy, from which on a finding names them."""
@@ -80,15 +85,21 @@ class _AfterTiming:
     input_copy: InputCopy | None
 
 
-def measure(job: MeasureJob, report: Report) -> Measurement:
-    """Measure one variant. Raises BakeoffError only where the request itself is wrong (a bad checkpoint)."""
-    return with_failures(job, report, lambda loaded: _measure(job, loaded, report))
+def measure(job: MeasureJob, report: Report, turn: Turn = at_once) -> MeasureResult:
+    """Measure one variant, and trace the engine that was timed where its build need not be another one for that.
+
+    `turn` is waited for before anything is timed. Raises BakeoffError only where the request itself is wrong (a bad
+    checkpoint).
+    """
+    made = with_failures(job, report, lambda loaded: _measure(job, loaded, report, turn))
+    return MeasureResult(made) if isinstance(made, Measurement) else made
 
 
-def _measure(job: MeasureJob, loaded: LoadedSubject, report: Report) -> Measurement:
+def _measure(job: MeasureJob, loaded: LoadedSubject, report: Report, turn: Turn) -> MeasureResult:
     context = context_bytes(job.subject.device)
     before = settings()
     checked = build_and_check(job, loaded, report)
+    turn()
     chosen = {**before, **checked.built.prepared.settings}
     with watching(job.subject.device) as watch:
         timed = _time(job, checked, watch, report)
@@ -109,7 +120,7 @@ def _measure(job: MeasureJob, loaded: LoadedSubject, report: Report) -> Measurem
     of_sizes = size_findings(sizes)
     status, reason = status_with_sizes(status, reason, of_sizes)
     timing = timed.timing
-    return Measurement(
+    made = Measurement(
         status=status,
         reason=reason,
         findings=(*timing.findings, *alarms, *of_sizes, *timing_remarks(timing, job), *_remarks(job, timed, parity)),
@@ -127,6 +138,7 @@ def _measure(job: MeasureJob, loaded: LoadedSubject, report: Report) -> Measurem
         input_copy=after.input_copy,
         sizes=sizes,
     )
+    return MeasureResult(made, trace_measured(job, checked.built, report))
 
 
 def _time(job: MeasureJob, checked: CheckedVariant, watch: GpuWatch, report: Report) -> _Timed:

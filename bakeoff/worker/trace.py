@@ -1,18 +1,20 @@
-"""Builds a measured variant again in a process of its own: how long a warm build takes, and which kernels a call runs.
+"""Which kernels a call runs, and how long a warm build takes: after the clocks, in the same process or another.
 
-The traced build has `trace` set, because some compilers can be profiled only where that is requested at build time; it
-is never timed. Where that changes nothing, the warm build is traced instead of a third one. If a build fails, the
-measurement stays as it is.
+Some compilers can be profiled only where that is requested at build time: then a traced build, which is never timed, is
+made in a fresh process. Where the caches were cold, a fresh process builds again for the time of a warm build. If a
+build or trace fails, the measurement stays as it is.
 """
 
 import gc
 import re
+from dataclasses import replace
 
 from bakeoff.backends import resolve_backend
 from bakeoff.backends.tracing import Trace
-from bakeoff.process.jobs import MeasureJob, TraceJob, TraceResult
-from bakeoff.record.schema import KernelTime, TraceRecord
+from bakeoff.process.jobs import NOTHING_TRACED, MeasureJob, TraceJob, TraceResult
+from bakeoff.record.schema import BuildCost, KernelTime, TraceRecord
 from bakeoff.worker.build import BuiltEngine, build_engine
+from bakeoff.worker.commands import Turn, at_once
 from bakeoff.worker.failures import StageError, call_stage
 from bakeoff.worker.proof import ran_instead
 from bakeoff.worker.reporter import Report
@@ -25,35 +27,58 @@ _STORED = 10
 """Kernels that a record lists, the longest first."""
 
 
-def trace_build(job: TraceJob, report: Report) -> TraceResult:
+def trace_measured(job: MeasureJob, built: BuiltEngine, report: Report) -> TraceResult | None:
+    """Trace the engine that was timed; None where no trace is asked for, or a build of its own is needed for it."""
+    if not job.policy.trace or not _same_when_traced(job):
+        return None
+    report("trace")
+    try:
+        return _traced(built)
+    except StageError as stage:
+        return _failed(stage)
+
+
+def trace_build(job: TraceJob, report: Report, turn: Turn = at_once) -> TraceResult:
     """Build once more where a warm build is asked for, then build with `trace` and profile a call.
 
-    A failure of the variant's own code is the result's `problem`. Raises BakeoffError only where the request itself is
-    wrong (a bad checkpoint).
+    `turn` is waited for before the trace. A failure of the variant's own code is the result's `problem`. Raises
+    BakeoffError only where the request itself is wrong (a bad checkpoint).
     """
     measured = job.measure
-    warm_s: float | None = None
+    warm = BuildCost("none", None)
     built: BuiltEngine | None = None
     with flags(measured.dtype, measured.subject.threads, search=measured.subject.device == "cuda"):
         try:
             if job.rebuild:
                 built = _build(measured, report, trace=False)
-                warm_s = built.cost.build_s
-            if not measured.policy.trace:
-                return TraceResult(warm_s, None, {}, {})
-            report("trace")
-            if built is None or not _same_when_traced(measured):
-                built = None
-                gc.collect()
-                built = _build(measured, report, trace=True)
-            trace = call_stage(lambda: built.engine.trace(built.calls[0]))
-            graph_hash = call_stage(built.engine.prove).graph_hash
-            instead = ran_instead(built.prepared, (kernel.name for kernel in trace.kernels), bool(trace.kernels))
-            call_stage(built.engine.close)
+                warm = built.cost
+            if measured.policy.trace:
+                if built is None or not _same_when_traced(measured):
+                    built = None
+                    gc.collect()
+                    built = _build(measured, report, trace=True)
+                turn()
+                report("trace")
+                found = _traced(built)
+            else:
+                found = NOTHING_TRACED
         except StageError as stage:
-            return TraceResult(warm_s, None, {}, {}, problem=f"{stage.status}: {stage.reason}")
+            found = _failed(stage)
+    return replace(found, warm_s=warm.build_s, warm_cpu_s=warm.cpu_s)
+
+
+def _traced(built: BuiltEngine) -> TraceResult:
+    """Raises StageError where the call, the profiler or closing the engine fails."""
+    trace = call_stage(lambda: built.engine.trace(built.calls[0]))
+    graph_hash = call_stage(built.engine.prove).graph_hash
+    instead = ran_instead(built.prepared, (kernel.name for kernel in trace.kernels), bool(trace.kernels))
+    call_stage(built.engine.close)
     record = _trace_record(trace, graph_hash)
-    return TraceResult(warm_s, record, dict(trace.operators_outside), dict(trace.operators_inside), instead=instead)
+    return TraceResult(None, record, dict(trace.operators_outside), dict(trace.operators_inside), instead=instead)
+
+
+def _failed(stage: StageError) -> TraceResult:
+    return replace(NOTHING_TRACED, problem=f"{stage.status}: {stage.reason}")
 
 
 def _same_when_traced(job: MeasureJob) -> bool:

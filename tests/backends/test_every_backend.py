@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bakeoff.backends import backend_module, backend_names, resolve_backend
+from bakeoff.backends import backend_module, backend_names, may_overlap, resolve_backend
+from bakeoff.backends.backend import Backend, Footprint, NoOptions
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.types import DEVICES, DTYPES
 from bakeoff.variant import options_of, parse_use, parse_variant, split_outside_brackets, use_of
@@ -90,3 +91,78 @@ def test_a_users_backend_cannot_be_taken_for_one_of_the_table(reference: str, co
 @pytest.mark.parametrize("name", backend_names())
 def test_a_backend_of_the_table_may_be_named_by_its_module(name: str) -> None:
     assert resolve_backend(f"{backend_module(name)}:BACKEND") is resolve_backend(name)
+
+
+OVERLAPPING = {
+    "eager",
+    "inductor",
+    "inductor[freezing]",
+    "aoti",
+    "aoti[freezing]",
+    "torch.export",
+    "openvino",
+    "openvino[hint=dtype]",
+    "onnxruntime",
+    "onnxruntime[int8]",
+    "int8+inductor",
+    "int8+aoti",
+    "int8[kind=weight-only]+inductor",
+    "int8-static+inductor[freezing]",
+    "fp8+inductor",
+    "fp8[kind=per-row]+inductor",
+    "fp8[kind=per-tensor]+inductor",
+    "attention+inductor",
+    "attention[kind=math]+inductor",
+}
+"""What the suites run on a CPU and whose builds choose nothing by timing it."""
+
+
+def steps_of(uses: str) -> list[tuple[Backend, object]]:
+    parsed = [parse_use(part) for part in split_outside_brackets(uses, "+")]
+    return [(resolve_backend(name), options_of(resolve_backend(name), pairs or {})) for name, pairs in parsed]
+
+
+def suite_rows(device: str) -> list[str]:
+    """What the suites run on a device, as typed, but for the dtypes."""
+    return [
+        "+".join(filter(None, (str(use_of(backend, default.options)), default.then)))
+        for backend in BACKENDS
+        for default in backend.defaults
+        if device in default.devices
+    ]
+
+
+def test_builds_that_time_nothing_may_overlap_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TORCHINDUCTOR_MAX_AUTOTUNE", raising=False)
+    rows = suite_rows("cpu")
+    found = {row for row in rows if may_overlap(steps_of(row), "cpu")}
+    assert set(rows) - found == {"inductor[mode=max-autotune,freezing]", "aoti[max_autotune]", "aitune"}
+    assert found == OVERLAPPING
+
+
+@pytest.mark.parametrize("row", suite_rows("cuda"))
+def test_builds_on_a_gpu_never_overlap(row: str) -> None:
+    assert not may_overlap(steps_of(row), "cuda")
+
+
+@pytest.mark.parametrize("variable", ["TORCHINDUCTOR_MAX_AUTOTUNE", "TORCHINDUCTOR_MAX_AUTOTUNE_GEMM"])
+@pytest.mark.parametrize("row", ["inductor", "aoti", "int8+inductor"])
+def test_builds_that_the_environment_lets_tune_do_not_overlap(
+    row: str, variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, "1")
+    assert not may_overlap(steps_of(row), "cpu")
+
+
+def test_one_step_that_needs_the_machine_is_enough() -> None:
+    assert not may_overlap(steps_of("int8+inductor[mode=max-autotune]"), "cpu")
+    assert not may_overlap(steps_of("inductor[tuned]"), "cpu")
+
+
+def test_builds_of_a_users_own_backend_do_not_overlap_unless_it_says_so() -> None:
+    silent, states = (
+        Backend("own", "", footprint=found) for found in (Footprint(), Footprint(overlaps=lambda _: True))
+    )
+    assert not may_overlap([(silent, NoOptions())], "cpu")
+    assert may_overlap([(states, NoOptions())], "cpu")
+    assert not may_overlap([(states, NoOptions()), (silent, NoOptions())], "cpu")

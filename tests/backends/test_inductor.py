@@ -1,4 +1,4 @@
-"""Inductor on a toy: one graph, its operators and library calls by name, and a traced build with the same graph."""
+"""Inductor on a toy: one graph, its operators and library calls by name, and kernels that a profiler can name."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -41,16 +41,20 @@ def test_gives_what_eager_gives(toy: Toy) -> None:
     assert toy.error() < 1e-6
 
 
-def test_a_traced_build_has_the_same_graph_and_names_its_kernels(tmp_path: Path, toy: Toy) -> None:
-    known, operators, calls = toy.proof.graph_hash, toy.proof.operators_inside, toy.proof.operators_outside
+def test_the_timed_build_names_its_kernels(toy: Toy) -> None:
+    operators, calls = toy.proof.operators_inside, toy.proof.operators_outside
     assert operators["scaled_dot_product_attention"] == operators["linear"] == 1
     assert calls["mm"] == calls["aten._scaled_dot_product_flash_attention_for_cpu"] == 1
     assert (toy.proof.fell_back, toy.proof.graphs, toy.proof.graph_breaks) == ("", 1, 0)
-    traced = build(tmp_path, trace=True)
-    assert traced.proof.graph_hash == known
     with torch.no_grad():
-        trace = traced.engine.trace(traced.built.calls[0])
+        trace = toy.engine.trace(toy.built.calls[0])
     assert any(kernel.own and kernel.name.startswith(("cpp_", "graph_", "kernel_")) for kernel in trace.kernels)
+
+
+def test_a_traced_build_loads_what_was_compiled_for_the_clocks(tmp_path: Path) -> None:
+    timed, traced = build(tmp_path), build(tmp_path, trace=True)
+    assert [toy.proof.facts["graph_cache_hits"] for toy in (timed, traced)] == [0, 1]
+    assert traced.proof.graph_hash == timed.proof.graph_hash
 
 
 @pytest.mark.parametrize(("in_functions", "skips", "captured"), [(True, 0, True), (True, 1, False), (False, 0, False)])
@@ -76,12 +80,13 @@ def test_cuda_graphs_that_capture_nothing_are_falling_back(
     assert ("without CUDA graphs" in proof.fell_back) is not captured
 
 
-@pytest.mark.parametrize(("device", "changed"), [("cpu", {"cpp.enable_kernel_profile"}), ("cuda", set())])
-def test_a_traced_build_changes_settings_only_where_kernels_would_have_no_names(device: str, changed: set[str]) -> None:
-    """On CUDA it finds what was compiled for the clocks in the cache."""
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("options", [Options(), Options("max-autotune"), Options(freezing=True)])
+def test_a_traced_build_has_the_settings_of_the_timed_one(options: Options, device: str) -> None:
     contexts: Any = [SimpleNamespace(device=device, trace=trace) for trace in (False, True)]
-    timed, traced = (_settings(Options("max-autotune"), context) for context in contexts)
-    assert dict(timed.items() ^ traced.items()).keys() == changed
+    timed, traced = (_settings(options, context) for context in contexts)
+    assert timed == traced
+    assert device in BACKEND.evidence.same_when_traced
 
 
 def test_options_are_read_from_strings() -> None:
@@ -129,7 +134,7 @@ def test_tuned_compiles_with_the_settings_that_torchao_sets(monkeypatch: pytest.
         context = BuildContext("", "cpu", "fp32", 1, tmp_path, tmp_path, lambda _seed: {"x": x})
         assert inductor.BACKEND.build is not None
         inductor.BACKEND.build(module, {"x": x}, Options(tuned=tuned), context).bind({"x": x})()
-    assert given == [dict(TUNED), {}]
+    assert given == [dict(TUNED) | {"cpp.enable_kernel_profile": True}, {"cpp.enable_kernel_profile": True}]
 
 
 @pytest.mark.parametrize(

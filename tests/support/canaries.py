@@ -3,6 +3,7 @@
 import itertools
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -238,6 +239,24 @@ def _hash(module: "nn.Module", _inputs: "Mapping[str, Tensor]", _options: NoOpti
 
 
 HASHES = canary("hashes", "spends a fifth of a second on the instrument's own work", _hash)
+
+
+BURNT_S = 0.3
+"""CPU seconds, of each of the two in `_burn`."""
+
+
+def _burn(module: "nn.Module", _inputs: "Mapping[str, Tensor]", _options: NoOptions, context: BuildContext) -> Engine:
+    """Computes in a process that it starts, and as long in a pause that does not count."""
+    code = f"import time\nwhile time.process_time() < {BURNT_S}: pass"
+    subprocess.run([sys.executable, "-I", "-c", code], check=True)
+    with context.untimed():
+        until = time.process_time() + BURNT_S
+        while time.process_time() < until:
+            pass
+    return ModuleEngine(module)
+
+
+BURNS = canary("burns", "computes in a process of its own and in an untimed pause", _burn)
 
 # Two different backends with the same name.
 FALSE_EAGER = canary("eager", "is named like another", doing(hang))

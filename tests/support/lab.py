@@ -19,6 +19,7 @@ from bakeoff.process.supervisor import Event
 from bakeoff.record.policy import Policy
 from bakeoff.record.schema import Record
 from bakeoff.record.store import load_all
+from bakeoff.sweeps.progress import Running
 from bakeoff.sweeps.run import Done, run_sweep
 
 FAST = Policy(
@@ -48,32 +49,56 @@ class Recorder:
     """A Progress that stores its calls in order."""
 
     told: list[tuple[str, str]] = field(default_factory=list)
-    """("start", variant), ("event", phase), ("finish", status) and ("say", text)."""
+    """("start", what), ("event", phase), ("finish", what), ("result", status) and ("say", text)."""
+    started: "list[Recorded]" = field(default_factory=list)
+    expected: list[float | None] = field(default_factory=list)
 
-    def start(self, position: int, total: int, what: str) -> None:
+    def start(self, position: int, total: int, what: str) -> Running:
         assert total == 0 or 1 <= position <= total
         self.told.append(("start", what))
+        self.started.append(Recorded(self, what))
+        return self.started[-1]
 
     def event(self, event: Event) -> None:
+        """Called with each event of anything that runs."""
         self.told.append(("event", event.phase))
-
-    def finish(self, status: str, text: str) -> None:
-        assert "\n" not in text
-        self.told.append(("finish", status))
 
     def say(self, text: str) -> None:
         self.told.append(("say", text))
 
+    def result(self, record: Record) -> None:
+        self.told.append(("result", record.status))
+
+    def expect(self, seconds: float | None) -> None:
+        assert seconds is None or seconds >= 0
+        self.expected.append(seconds)
+
     def phases(self, variant: str) -> list[str]:
-        """The phases of one variant without repetitions."""
-        begin = self.told.index(("start", variant))
-        phases: list[str] = []
-        for kind, text in self.told[begin + 1 :]:
-            if kind == "start":
-                break
-            if kind == "event" and text not in phases[-1:]:
-                phases.append(text)
-        return phases
+        """The phases of the first run of one variant without repetitions."""
+        return next(running for running in self.started if running.what == variant).phases
+
+
+@dataclass
+class Recorded:
+    """A Running of a Recorder."""
+
+    recorder: Recorder
+    what: str
+    phases: list[str] = field(default_factory=list)
+    """Without repetitions."""
+    ended: bool = False
+
+    def event(self, event: Event) -> None:
+        assert not self.ended
+        if event.phase not in self.phases[-1:]:
+            self.phases.append(event.phase)
+        self.recorder.event(event)
+
+    def finish(self, status: str = "", text: str = "") -> None:
+        assert not self.ended
+        assert "\n" not in status + text
+        self.ended = True
+        self.recorder.told.append(("finish", self.what))
 
 
 @dataclass(frozen=True)
@@ -135,9 +160,12 @@ def check_sweep(swept: Swept) -> None:
     files = sorted(swept.runs.glob("*/records/*"))
     assert [file.name for file in files] == sorted(f"{stored.id}.json" for stored in kept.current)
 
-    told = [entry for entry in swept.progress.told if entry[0] in ("start", "finish")]
+    told = [entry for entry in swept.progress.told if entry[0] in ("start", "finish", "result")]
     assert told == [
-        pair for stored in ran for pair in (("start", str(stored.record.variant)), ("finish", stored.record.status))
+        entry
+        for stored in ran
+        for name in [str(stored.record.variant)]
+        for entry in (("start", name), ("finish", name), ("result", stored.record.status))
     ]
 
     assert swept.left_alive == ()

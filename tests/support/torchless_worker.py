@@ -1,8 +1,10 @@
 """A worker that measures nothing: it reports its phases, sleeps and writes a result, in a tenth of a second.
 
 A build that finds nothing in its cache folder draws how slow its code is, and leaves that there, as compilers differ
-from build to build. BAKEOFF_TEST_SURE=1 keeps workers from dying by chance; one whose cache folder's name ends with
-BAKEOFF_TEST_UNSTABLE is unstable. With BAKEOFF_TEST_HOLDS=N a row that runs after N records is never done.
+from build to build. BAKEOFF_TEST_SURE=1 keeps workers from dying by chance; those of variants that contain
+BAKEOFF_TEST_DIES die for sure, and of BAKEOFF_TEST_DIES_BESIDE where they build beside others; one whose cache
+folder's name ends with BAKEOFF_TEST_UNSTABLE is unstable. With BAKEOFF_TEST_HOLDS=N a row that runs after N records is
+never done.
 
 Standard library only. What it is asked is counted in the file that BAKEOFF_TEST_WINDOWS names, a line for each job:
 who asked (BAKEOFF_TEST_WHO), the kind, and from when to when on the monotonic clock.
@@ -35,6 +37,12 @@ def work(*phases: str) -> None:
         time.sleep(random.random() * _LONGEST_PHASE_S)
 
 
+def wait_for_turn() -> None:
+    say("turn")
+    while os.read(int(sys.argv[2]), 1) != b"\n":
+        pass
+
+
 def reference(job: dict[str, Any]) -> dict[str, Any]:
     """Write the files by which a sweep recognises an existing reference."""
     folder = Path(job["folder"])
@@ -58,26 +66,40 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
         subprocess.Popen(["sleep", "600"], start_new_session=True, stdout=subprocess.DEVNULL)
     if chance < 0.05:
         os.kill(os.getpid(), signal.SIGSEGV)
+    for name, dies in (("BAKEOFF_TEST_DIES", True), ("BAKEOFF_TEST_DIES_BESIDE", job["overlapped"])):
+        if dies and os.environ.get(name, "nobody") in job["variant"]:
+            os.kill(os.getpid(), signal.SIGKILL)
     cache = "none" if "eager" in job["variant"] else "warm" if speed_file(job).exists() else "cold"
     slowness = built(job)
     ending = os.environ.get("BAKEOFF_TEST_UNSTABLE")
     unstable = bool(ending) and job["cache_folder"].endswith(ending)
-    work("prove", "check", "warm-up", "latency", "throughput", "memory")
+    work("prove", "check")
+    wait_for_turn()
+    work("warm-up", "latency", "throughput", "memory")
     clock = {"samples_ns": drawn(SAMPLES, slowness), "warmup_ns": drawn(10), "stopped": "narrow"}
-    return {
+    measurement = {
         "status": "unstable" if unstable else "ok",
         "reason": "said so itself" if unstable else "",
-        "build": {"cache": cache, "build_s": 0.1},
+        "build": build_cost(cache, job["overlapped"]),
         "latency": clock,
         "throughput": {"samples_ns": drawn(10)},
         "weights": "f00d",
     }
+    return {"measurement": measurement}
 
 
 def traced_build(job: dict[str, Any]) -> dict[str, Any]:
-    work("import", "weights", "build", "trace")
+    work("import", "weights", "build")
+    wait_for_turn()
+    work("trace")
     trace = {"kernels": [], "kernel_count": 1, "total_ns": 100, "named_ns": 100, "own_ns": 0}
-    return {"warm_s": 0.05 if job["rebuild"] else None, "trace": trace, "outside": {}, "inside": {}}
+    warm_s = 0.05 if job["rebuild"] and not job["measure"]["overlapped"] else None
+    warm_cpu_s = 0.08 if job["rebuild"] else None
+    return {"warm_s": warm_s, "trace": trace, "outside": {}, "inside": {}, "warm_cpu_s": warm_cpu_s}
+
+
+def build_cost(cache: str, overlapped: bool) -> dict[str, Any]:
+    return {"cache": cache, "build_s": None if overlapped else 0.1, "cpu_s": 0.2, "overlapped": overlapped}
 
 
 def speed_file(job: dict[str, Any]) -> Path:
@@ -100,14 +122,16 @@ def built(job: dict[str, Any]) -> float:
 
 def compare(job: dict[str, Any]) -> dict[str, Any]:
     """Answer requests for blocks of calls, until `stop` or the end of the input."""
-    work("import", "weights", "build", "prove", "check", "warm-up")
+    work("import", "weights", "build", "prove", "check")
+    wait_for_turn()
+    work("warm-up")
     slowness = built(job["measure"])
     say("ready", call_ns=1_000_000)
     with os.fdopen(int(sys.argv[2]), "rb", buffering=0) as commands:
         while (line := commands.readline().strip()) not in (b"", b"stop"):
             time.sleep(0.005)
             say("block", block={"samples_ns": drawn(int(line), slowness), "idle_cpu_s": 0.0})
-    return {"status": "ok", "build": {"cache": "warm", "build_s": 0.1}, "weights": "f00d"}
+    return {"status": "ok", "build": build_cost("warm", job["measure"]["overlapped"]), "weights": "f00d"}
 
 
 def loop_reference(job: dict[str, Any]) -> dict[str, Any]:

@@ -19,13 +19,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 from lab import marked_folder
 
+from bakeoff.cli.progress import TerminalProgress
 from bakeoff.machine import paths
 from bakeoff.plan.plan import make_plan
 from bakeoff.plan.request import Request
 from bakeoff.record.policy import Policy
 from bakeoff.record.schema import Record
 from bakeoff.record.store import load_all, save
-from bakeoff.sweeps.progress import TerminalProgress
 from bakeoff.sweeps.run import run_sweep
 
 SHORT = Policy(warmup_s=0.3, warmup_cap_s=3.0, min_s=1.5, cap_s=3.0, throughput_s=0.5, trace=False)
@@ -36,10 +36,11 @@ WORKLOADS = ("world", "picture", "sound", "stream")
 
 def rows(requests: Iterable[Request], runs: Path) -> list[Record]:
     found = []
-    with TerminalProgress(Console(stderr=True)) as progress:
-        for request in requests:
-            done = run_sweep(make_plan(request), runs, "honest", resume=False, progress=progress)
-            found += [entry.record for entry in done.stored]
+    for request in requests:
+        plan = make_plan(request)
+        with TerminalProgress(Console(stderr=True), plan.rows) as progress:
+            done = run_sweep(plan, runs, "honest", resume=False, progress=progress)
+        found += [entry.record for entry in done.stored]
     return found
 
 

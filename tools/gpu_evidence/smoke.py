@@ -4,11 +4,11 @@ Its times mean nothing, so its records go to the folder that is given and not to
 """
 
 import sys
-import time
 from pathlib import Path
 
 from bakeoff.plan.plan import make_plan
-from bakeoff.process.supervisor import Event
+from bakeoff.record.schema import Record
+from bakeoff.sweeps.progress import Running, Unheard
 from bakeoff.sweeps.run import run_sweep
 from gpu_evidence.plans import request_of
 from gpu_evidence.steps import Step
@@ -20,22 +20,20 @@ _FINE = ("ok", "unstable", "unavailable", "unsupported")
 class Lines:
     """A Progress that prints each finished row."""
 
-    def __init__(self) -> None:
-        self._what, self._started = "", 0.0
-
-    def start(self, _position: int, _total: int, what: str) -> None:
-        self._what, self._started = what, time.monotonic()
-
-    def event(self, event: Event) -> None:
-        pass
-
-    def finish(self, status: str, text: str) -> None:
-        seconds = time.monotonic() - self._started
-        word = {"unstable": "ok"}.get(status, status if status in _FINE else f"failed: {status}:")
-        print(f"{self._what:60} {seconds:4.0f} s  {word} {text if word != 'ok' else ''}".rstrip(), flush=True)
+    def start(self, _position: int, _total: int, _what: str) -> Running:
+        return Unheard()
 
     def say(self, text: str) -> None:
         print(text, flush=True)
+
+    def result(self, record: Record) -> None:
+        status = record.status
+        word = {"unstable": "ok"}.get(status, status if status in _FINE else f"failed: {status}:")
+        text = record.measurement.reason if word != "ok" else ""
+        print(f"{record.variant!s:60} {record.wall_s:4.0f} s  {word} {text}".rstrip(), flush=True)
+
+    def expect(self, seconds: float | None) -> None:
+        pass
 
 
 def main() -> int:

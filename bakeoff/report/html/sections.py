@@ -16,7 +16,7 @@ from bakeoff.report.html import charts
 from bakeoff.report.html.embed import as_script_data
 from bakeoff.report.links import Link
 from bakeoff.report.monitored import sentences
-from bakeoff.report.notes import ceilings_text, findings
+from bakeoff.report.notes import ceilings_text, findings, overlapped_text
 from bakeoff.report.recommendation import recommendation
 from bakeoff.report.sizes import SizeTable, by_size
 from bakeoff.report.text.proof import longest_kernels
@@ -98,6 +98,7 @@ def section(
         findings=(
             *((note.code, note.text, ", ".join(note.names)) for note in findings(table.rows)),
             *(("ceilings", text, "") for text in [ceilings_text(table.ceilings)] if text is not None),
+            *(("build", text, "") for text in [overlapped_text(table.rows)] if text is not None),
         ),
         kernels=tuple((name_of(entry.record), text) for entry in table.rows if (text := _kernels(entry.record))),
         monitored=tuple((name_of(entry.record), text) for entry in table.rows for text in sentences(entry.record)),

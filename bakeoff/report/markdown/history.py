@@ -17,7 +17,7 @@ from bakeoff.report.markdown import pipelines
 from bakeoff.report.markdown.escape import escape
 from bakeoff.report.markdown.results import NAME as RESULTS
 from bakeoff.report.markdown.table import cited, table
-from bakeoff.report.notes import reasons, selftest_text
+from bakeoff.report.notes import overlapped_text, reasons, selftest_text
 from bakeoff.report.recommendation import recommendation
 from bakeoff.report.spread import spread_lines
 
@@ -159,6 +159,7 @@ def _entry(rows: Sequence[Stored], compared: Sequence[StoredComparison], ceiling
         "",
         *_block(f"- {escape(f'{name}: {reason}')}" for name, _, reason in reasons(rows)),
     ]
+    lines += _block(f"- {escape(text)}" for text in [overlapped_text(rows)] if text is not None)
     selftests = dict.fromkeys(selftest_text(entry.record) for entry in rows if entry.record.code)
     lines += [f"{escape(text[0].upper() + text[1:])}.\n" for text in selftests]
     lines += _block(f"- {escape(text)}" for text in spread_lines(newest(rows), rows))

@@ -11,7 +11,7 @@ from bakeoff.report.links import Link, folders_of, links_from
 from bakeoff.report.markdown import batch_curve, pipelines
 from bakeoff.report.markdown.escape import escape
 from bakeoff.report.markdown.table import table
-from bakeoff.report.notes import ceilings_text, reasons, selftest_text
+from bakeoff.report.notes import ceilings_text, overlapped_text, reasons, selftest_text
 from bakeoff.report.recommendation import recommendation
 from bakeoff.report.spread import spread_lines
 
@@ -46,7 +46,7 @@ def _section(found: Table, comparisons: Sequence[StoredComparison], every: Seque
     remarks = [f"{name}: {status}: {reason}" for name, status, reason in reasons(found.rows)]
     remarks += spread_lines(found.rows, every)
     remarks += dict.fromkeys(selftest_text(entry.record) for entry in found.rows)
-    remarks += filter(None, [ceilings_text(found.ceilings)])
+    remarks += filter(None, [ceilings_text(found.ceilings), overlapped_text(found.rows)])
     return "\n".join(
         [
             f"## {escape(title_without_machine(rows[0].record))}",

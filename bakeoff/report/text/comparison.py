@@ -10,8 +10,9 @@ from bakeoff.report.comparisons import sentence, sentence_apart
 from bakeoff.report.groups import name_of
 
 _RULE = (
-    f"a verdict needs the rounds' {CONFIDENCE:.1%} interval to exclude 1, a ratio beyond {LEAST_DIFFERENCE:.0%}, and "
-    f"pairs of fresh processes that agree: all of {AGREEING_PAIRS}, or all but one of {MOST_PAIRS}"
+    f"a verdict needs the {CONFIDENCE:.1%} interval of the pairs' ratios to exclude 1, a ratio beyond "
+    f"{LEAST_DIFFERENCE:.0%}, and pairs of fresh processes that agree: all of {AGREEING_PAIRS}, or all but one of "
+    f"{MOST_PAIRS}; fewer decide early where all show a large difference"
 )
 _SHOWN = 40
 """Differences between the two sides that are listed at most."""

@@ -10,6 +10,7 @@ from bakeoff.machine.terminal import lines_of, one_line
 from bakeoff.record.frames import FrameFigures, before_after, figures, phases
 from bakeoff.record.pipeline import PipelineRecord, SlotProgram
 from bakeoff.record.prediction import Prediction, prediction
+from bakeoff.record.schema import BuildCost
 from bakeoff.record.statistics import summarise_ns
 from bakeoff.record.store import StoredPipeline
 from bakeoff.report import mix_notes
@@ -173,7 +174,7 @@ def _opening(record: PipelineRecord) -> Iterator[str]:
 
 def _program(record: PipelineRecord, program: SlotProgram) -> str:
     name = f"{program.slot}.{program.variant.workload}"
-    build = "" if program.build is None else f", built in {program.build.build_s:.1f} s"
+    build = "" if program.build is None else _build(program.build)
     alone = ""
     if program.alone_ns:
         alone = f", alone {milliseconds(summarise_ns(program.alone_ns).median_ms)} ms a call"
@@ -181,6 +182,13 @@ def _program(record: PipelineRecord, program: SlotProgram) -> str:
     shared = ", shares its slot's weights" if program.shares_weights else ""
     calls = record.calls.get(name, 0)
     return f"{name}: {program.variant}, {program.status}, called {calls}x a unit{build}{alone}{part}{shared}"
+
+
+def _build(cost: BuildCost) -> str:
+    """How long the build took; of one beside which others ran the CPU time."""
+    if cost.build_s is not None:
+        return f", built in {cost.build_s:.1f} s"
+    return "" if cost.cpu_s is None else f", built with {cost.cpu_s:.1f} s of CPU"
 
 
 def _prediction(found: Prediction) -> str:

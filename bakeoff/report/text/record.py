@@ -118,8 +118,10 @@ def _build(build: BuildCost) -> str:
     peak = "" if build.peak_bytes is None else f", peak {build.peak_bytes // MIB} MiB"
     children = build.children_peak_bytes
     compilers = "" if children is None else f", no compiler process above {children // MIB} MiB"
+    cpu = "" if build.cpu_s is None or build.overlapped else f", {build.cpu_s:.1f} s of CPU"
+    beside = " (cpu: CPU seconds, because other builds ran at the same time)" if build.shown_as_cpu else ""
     left_out = f", hashing and the like {build.untimed_s:.1f} s besides" if build.untimed_s else ""
-    return f"build     {build_seconds(build)} s cold/warm{left_out}{peak}{compilers}"
+    return f"build     {build_seconds(build)} s cold/warm{beside}{cpu}{left_out}{peak}{compilers}"
 
 
 def _memory(memory: Memory) -> str:

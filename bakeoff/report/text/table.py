@@ -11,7 +11,7 @@ from bakeoff.report.columns import COLUMNS, Context, cells, columns, contexts, d
 from bakeoff.report.comparable import StaleRow, Table, tables
 from bakeoff.report.format import minute
 from bakeoff.report.groups import name_of
-from bakeoff.report.notes import ceilings_text, findings, reasons, selftest_text
+from bakeoff.report.notes import ceilings_text, findings, overlapped_text, reasons, selftest_text
 from bakeoff.report.recommendation import recommendation
 from bakeoff.report.sizes import LEGEND, as_data, by_size
 from bakeoff.report.spread import spread_lines
@@ -63,7 +63,7 @@ def _section(table: Table, comparisons: Sequence[StoredComparison], every: Seque
     explained = _explained(held)
     differ = ceilings_text(table.ceilings)
     notes += [differ] if differ is not None and "floor" in explained else []
-    lines = legend(explained)
+    lines = [*legend(explained), *filter(None, [overlapped_text(rows)])]
     lines += [_WINNER] if any(context.winner for _, context in held) else []
     lines += [f"{name}: {status}: {reason}" for name, status, reason in reasons(rows)]
     lines += spread_lines(rows, every)

@@ -12,7 +12,7 @@ from bakeoff.models.pipelines.pipeline import Loop
 from bakeoff.process.phases import Block
 from bakeoff.worker.clocks.clock import now_ns
 from bakeoff.worker.clocks.cpu_usage import CpuMeter
-from bakeoff.worker.compare import read_lines, wait_for_idle_threads
+from bakeoff.worker.commands import read_lines, wait_for_idle_threads
 from bakeoff.worker.device import held_bytes
 from bakeoff.worker.failures import call_stage
 from bakeoff.worker.gpu_watch import GpuWatch

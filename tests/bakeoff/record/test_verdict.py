@@ -9,11 +9,17 @@ from records import record
 from bakeoff.record.schema import SCHEMA, Comparison, Round, Samples
 from bakeoff.record.verdict import (
     AGREEING_PAIRS,
+    CONFIDENCE,
+    EARLY_ERRORS,
+    FEWEST_PAIRS,
+    LEAST_DIFFERENCE,
     LEAST_ROUNDS,
+    LEAST_SPREAD,
     MOST_PAIRS,
     bootstrap_median,
     decide,
     is_decided,
+    show_early,
 )
 
 EQUAL = (1.0,) * AGREEING_PAIRS
@@ -66,8 +72,9 @@ def test_too_few_rounds_show_nothing() -> None:
 
 def test_one_pair_of_processes_shows_nothing_however_many_rounds() -> None:
     assert decide(compared(1.3, rounds=200, pairs=(1.0,))).word == "no difference shown"
-    assert decide(compared(1.3, rounds=200, pairs=(1.0,) * (AGREEING_PAIRS - 1))).word == "no difference shown"
-    assert decide(compared(1.3, rounds=200, pairs=(1.0,) * AGREEING_PAIRS)).word == "faster"
+    assert decide(compared(3.0, rounds=200, pairs=(1.0,) * (FEWEST_PAIRS - 1))).word == "no difference shown"
+    assert decide(compared(1.1, rounds=200, pairs=(1.0,) * (AGREEING_PAIRS - 1))).word == "no difference shown"
+    assert decide(compared(1.1, rounds=200, pairs=(1.0,) * AGREEING_PAIRS)).word == "faster"
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -140,6 +147,126 @@ def test_of_the_most_pairs_one_may_disagree() -> None:
 )
 def test_whether_more_pairs_could_change_the_verdict(ratio: float, pairs: tuple[float, ...], enough: bool) -> None:
     assert is_decided(compared(ratio, rounds=20 * len(pairs), noise=0.003, pairs=pairs)) is enough
+
+
+def of_sides(*pairs: tuple[float, ...], baseline_status: str = "ok") -> Comparison:
+    """Rounds in which the first side takes 1 us, and the others the given times in each set of processes."""
+    turns = tuple(
+        Round(tuple(range(len(pairs) + 1)), tuple(Samples([round(1e6 * factor)]) for factor in (1.0, *factors)), number)
+        for number, factors in enumerate(zip(*pairs, strict=True))
+        for _ in range(12)
+    )
+    names = ("inductor", "aoti", "eager")[: len(pairs) + 1]
+    sides = [record(name) for name in names]
+    if len(sides) > 2:
+        sides[2] = record("eager", status=baseline_status)
+    return replace(compared(1.0), sides=tuple(sides), rounds=turns)
+
+
+LARGE = 1.5
+"""Enough for three sets."""
+
+
+class TestAnEarlyVerdict:
+    @pytest.mark.parametrize("count", range(FEWEST_PAIRS, AGREEING_PAIRS))
+    def test_is_reached_with_three_to_six_sets_that_are_far_on_one_side(self, count: int) -> None:
+        for ratio, word in ((LARGE, "faster"), (1 / LARGE, "slower")):
+            found = of_sides((ratio,) * count)
+            verdict = decide(found)
+            assert (verdict.word, verdict.early, verdict.pairs) == (word, True, count)
+            assert verdict.confidence == CONFIDENCE
+            assert is_decided(found)
+
+    def test_is_not_reached_with_two(self) -> None:
+        found = of_sides((4.0, 4.0))
+        assert (decide(found).word, decide(found).early, is_decided(found)) == ("no difference shown", False, False)
+
+    def test_is_none_with_seven(self) -> None:
+        verdict = decide(of_sides((LARGE,) * AGREEING_PAIRS))
+        assert (verdict.word, verdict.early, verdict.low, verdict.high) == ("faster", False, LARGE, LARGE)
+
+    def test_is_not_reached_where_one_set_is_on_the_other_side_or_near_one(self) -> None:
+        far = (8.0,) * 5
+        assert decide(of_sides((1.03, *far))).early
+        assert not decide(of_sides((1.019, *far))).early
+        assert not decide(of_sides((0.97, *far))).early
+
+    def test_is_not_reached_below_the_least_spread_however_well_sets_agree(self) -> None:
+        half = EARLY_ERRORS * LEAST_SPREAD / np.sqrt(3)
+        least = (1 + LEAST_DIFFERENCE) * np.exp(half)
+        assert decide(of_sides((least * 1.001,) * 3)).early
+        assert not decide(of_sides((least * 0.999,) * 3)).early
+        assert not is_decided(of_sides((least * 0.999,) * 3))
+        assert decide(of_sides((least * 0.999,) * 4)).early, "more sets show less"
+
+    def test_is_not_reached_where_sets_differ_much(self) -> None:
+        """Both have the same mean; the standard deviation of the second is 0.35."""
+        mean, apart = 0.6, 0.35
+        near = tuple(np.exp([mean, mean, mean]))
+        wide = tuple(np.exp([mean - apart, mean, mean + apart]))
+        assert min(wide) > 1 + LEAST_DIFFERENCE
+        assert decide(of_sides(near)).early
+        assert not decide(of_sides(wide)).early
+
+    def test_is_not_reached_with_too_few_rounds(self) -> None:
+        found = of_sides((LARGE,) * 3)
+        few = tuple(turn for number, turn in enumerate(found.rounds) if number % 12 < 3)
+        assert len(few) < LEAST_ROUNDS
+        assert not decide(replace(found, rounds=few)).early
+
+    def test_has_the_geometric_mean_and_an_interval_beyond_two_per_cent(self) -> None:
+        ratios = (1.5, 1.6, 2.0)
+        verdict = decide(of_sides(ratios))
+        logs = np.log(ratios)
+        half = EARLY_ERRORS * max(LEAST_SPREAD, logs.std(ddof=1)) / np.sqrt(3)
+        assert verdict.ratio == pytest.approx(np.exp(logs.mean()), rel=1e-5)
+        assert (verdict.low, verdict.high) == pytest.approx(
+            (verdict.ratio * np.exp(-half), verdict.ratio * np.exp(half)), rel=1e-5
+        )
+        assert verdict.low > 1 + LEAST_DIFFERENCE
+        other_way = decide(of_sides(tuple(1 / ratio for ratio in ratios)))
+        assert (other_way.low, other_way.high) == pytest.approx((1 / verdict.high, 1 / verdict.low), rel=1e-4)
+
+    def test_the_spread_of_the_sets_counts_where_it_is_larger(self) -> None:
+        mean, apart = 1.0, 0.25
+        shown = show_early(np.exp([mean - apart, mean, mean + apart]))
+        assert shown is not None
+        assert np.log(shown.high / shown.ratio) == pytest.approx(EARLY_ERRORS * apart / np.sqrt(3))
+
+    def test_waits_for_the_speed_up_of_the_faster_one_over_the_baseline(self) -> None:
+        slower, near, far = (1.5,) * 3, (1.2,) * 3, (3.0,) * 3
+        assert is_decided(of_sides(slower, far))
+        found = of_sides(slower, near)
+        assert decide(found).early
+        assert not decide(found, 0, 2).early
+        assert not is_decided(found)
+        assert is_decided(of_sides((1.5,) * AGREEING_PAIRS, (1.2,) * AGREEING_PAIRS)), "the first two are, as ever"
+
+    def test_the_slower_one_need_not_be_shown_against_the_baseline(self) -> None:
+        first_is_slower, baseline = (0.5,) * 3, (1.05,) * 3
+        found = of_sides(first_is_slower, baseline)
+        assert decide(found).word == "slower"
+        assert not decide(found, 0, 2).early
+        assert decide(found, 1, 2).early
+        assert is_decided(found)
+
+    def test_a_baseline_without_a_result_is_not_waited_for(self) -> None:
+        assert is_decided(of_sides((1.5,) * 3, (1.2,) * 3, baseline_status="unstable"))
+
+    def test_a_baseline_is_decided_early_where_the_two_show_no_difference(self) -> None:
+        found = of_sides((1.0, 1.01, 0.99), (3.0,) * 3)
+        assert is_decided(found)
+        assert (decide(found).word, decide(found, 0, 2).word) == ("no difference shown", "faster")
+        assert decide(found, 1, 2).early
+
+    def test_is_rarely_wrong(self) -> None:
+        """Where half of the processes are 15 % faster and half 15 % slower than the median, and no variant is."""
+        random = np.random.default_rng(3)
+        logs = 0.15 * random.choice((-1, 1), (4000, AGREEING_PAIRS - 1)) + 0.02 * random.standard_normal((4000, 6))
+        wrong = sum(any(show_early(np.exp(row[:count])) is not None for count in range(3, 7)) for row in logs)
+        assert wrong <= 8, "2 of 1,000"
+        wrong = sum(show_early(np.exp(row), least_spread=0.10) is not None for row in logs)
+        assert wrong > 20, "with a smaller least spread it would be"
 
 
 def test_the_verdict_depends_only_on_the_rounds() -> None:

@@ -16,6 +16,7 @@ from bakeoff.plan.request import Request
 from bakeoff.process import supervisor
 from bakeoff.record.objective import parse_objective
 from bakeoff.record.policy import Policy
+from bakeoff.record.schema import Record
 from bakeoff.record.store import load_all
 from bakeoff.report.text import plan as plan_page
 from bakeoff.sweeps.resume import key_of
@@ -120,9 +121,9 @@ class TestSweep:
 
     def test_is_resumed_where_it_ended(self) -> None:
         class Stopping(Recorder):
-            def finish(self, status: str, text: str) -> None:
-                super().finish(status, text)
-                if sum(kind == "finish" for kind, _ in self.told) == 2:
+            def result(self, record: Record) -> None:
+                super().result(record)
+                if sum(kind == "result" for kind, _ in self.told) == 2:
                     raise KeyboardInterrupt
 
         plan = plan_of(1, 2, objective=THROUGHPUT)

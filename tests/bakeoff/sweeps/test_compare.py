@@ -1,9 +1,13 @@
 """Live variants in interleaved blocks: what is kept, what is refused, and that nobody is left."""
 
+import random
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import comparisons
 import pytest
 from lab import FAST, Recorder, marked_folder, processes_with
 from records import bakeoff, record
@@ -15,7 +19,7 @@ from bakeoff.plan.request import Request
 from bakeoff.record.diff import differences
 from bakeoff.record.schema import Comparison
 from bakeoff.record.store import Stored, StoredComparison, find, find_comparison, load_all
-from bakeoff.record.verdict import AGREEING_PAIRS, decide
+from bakeoff.record.verdict import AGREEING_PAIRS, FEWEST_PAIRS, MOST_PAIRS, decide
 from bakeoff.report.comparisons import final_of, sentence
 from bakeoff.report.format import milliseconds
 from bakeoff.report.recommendation import recommendation
@@ -68,8 +72,11 @@ def test_the_faster_one_is_called_faster(kept: tuple[StoredComparison, Recorder,
 def test_rounds_are_kept_in_random_order(kept: tuple[StoredComparison, Recorder, Path]) -> None:
     comparison = kept[0].comparison
     assert comparison.how == "interleaved"
-    assert len(comparison.rounds) >= 60
-    assert {entry.pair for entry in comparison.rounds} == set(range(AGREEING_PAIRS))
+    sets = {entry.pair for entry in comparison.rounds}
+    assert sets == set(range(len(sets)))
+    assert FEWEST_PAIRS <= len(sets) <= AGREEING_PAIRS
+    assert decide(comparison).early is (len(sets) < AGREEING_PAIRS)
+    assert len(comparison.rounds) >= 12 * len(sets)
     assert {entry.order for entry in comparison.rounds} == {(0, 1), (1, 0)}
     assert all(len(entry.samples_ns) == 2 and all(map(len, entry.samples_ns)) for entry in comparison.rounds)
     assert (comparison.seed, comparison.sweep) == (5, "")
@@ -99,6 +106,30 @@ def test_it_is_stored_beside_the_records_and_found_again(kept: tuple[StoredCompa
         find(runs, found.id)
 
 
+@pytest.mark.parametrize(("slower_ms", "sets"), [(3.0, FEWEST_PAIRS), (2.2, AGREEING_PAIRS), (2.0, 1)])
+def test_a_large_difference_needs_three_sets(slower_ms: float, sets: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    canned = comparisons.final(record("inductor", [2.0]), record("eager", [slower_ms]), pairs=MOST_PAIRS)
+    started: list[int] = []
+
+    def run_set(_race: comparing._Race, number: int) -> comparing._Set:
+        started.append(number)
+        return comparing._Set([turn for turn in canned.rounds if turn.pair == number], list(canned.sides), [])
+
+    monkeypatch.setattr(comparing, "_run_set", run_set)
+    session: Any = SimpleNamespace(sweep="")
+    rows: Any = (None, None)
+    references: Any = None
+    found = comparing._interleaved(comparing._Race(session, rows, references, 1, random.Random(1)))
+    assert started == list(range(sets))
+    assert {turn.pair for turn in found.rounds} == set(started)
+    verdict = decide(found)
+    assert (verdict.pairs, verdict.early) == (sets, sets == FEWEST_PAIRS)
+    assert verdict.word == ("faster" if slower_ms > 2 else "no difference shown")
+    said = sentence(found)
+    assert (f"(early verdict of {FEWEST_PAIRS} pairs)" in said) is verdict.early
+    assert f"in {sets} pair" in said
+
+
 def three_sides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free_bytes: int) -> Comparison:
     """A race of three rows with a baseline that takes three times as long, on a machine with so much free memory."""
     plan = plan_of(REPEATS, f"{REPEATS}[times=2]", f"{REPEATS}[times=3]")
@@ -107,7 +138,7 @@ def three_sides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free_bytes: int
     monkeypatch.setattr(host, "available_bytes", lambda _device: free_bytes)
     with marked_folder(tmp_path):
         session = open_session(plan, "sweep", "", paths.runs_folder(), paths.cache_folder(), 0.0, Recorder())
-        return race(session, *plan.rows, seed=3)
+        return race(session, Recorder().start(0, 0, "race"), *plan.rows, seed=3)
 
 
 def test_a_baseline_runs_in_the_same_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

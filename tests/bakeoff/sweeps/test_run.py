@@ -64,8 +64,8 @@ def test_rows_after_an_edit_of_the_component_have_a_reference_of_their_own(
     monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
 
     class Editing(Recorder):
-        def finish(self, status: str, text: str) -> None:
-            super().finish(status, text)
+        def result(self, record: Record) -> None:
+            super().result(record)
             network.write_text(network.read_text() + "# another line\n")
 
     progress = Editing()
@@ -307,9 +307,9 @@ class TestBuilds:
 
     def test_resuming_takes_up_the_builds(self) -> None:
         class Stopping(Recorder):
-            def finish(self, status: str, text: str) -> None:
-                super().finish(status, text)
-                if self.told.count(("finish", "ok")) == 4:
+            def result(self, record: Record) -> None:
+                super().result(record)
+                if self.told.count(("result", "ok")) == 4:
                     raise KeyboardInterrupt
 
         plan = self.plan(3, 2)

@@ -125,6 +125,12 @@ def test_where_no_trace_was_asked_for_nothing_is_lacking() -> None:
     assert (made.proof, made.findings) == (PROOF, ())
 
 
+def test_a_warm_build_beside_others_has_cpu_seconds_only() -> None:
+    assert MEASURED.build is not None
+    made = with_trace(MEASURED, TraceResult(None, None, {}, {}, warm_cpu_s=4.5), wanted=False)
+    assert made.build == replace(MEASURED.build, warm_s=None, warm_cpu_s=4.5)
+
+
 def test_a_row_without_a_proof_stays_as_it_is() -> None:
     unproved = replace(MEASURED, proof=None)
     assert with_trace(unproved, replace(TRACED, warm_s=None), wanted=True) == unproved

@@ -27,6 +27,7 @@ def test_on_a_gpu_kernels_that_overlap_are_named_once() -> None:
     assert kept.own_ns == 700
 
 
+@pytest.mark.parametrize("build_s", [1.5, None])
 @pytest.mark.parametrize(
     ("backend", "device", "rebuild", "traced", "builds"),
     [
@@ -34,14 +35,22 @@ def test_on_a_gpu_kernels_that_overlap_are_named_once() -> None:
         ("tensorrt-aot", "cuda", True, True, [False]),
         ("inductor", "cuda", True, True, [False]),
         ("aoti", "cuda", True, True, [False]),
-        ("inductor", "cpu", True, True, [False, True]),
+        ("inductor", "cpu", True, True, [False]),
+        ("eager", "cpu", True, True, [False]),
+        ("openvino", "cpu", True, True, [False, True]),
         ("onnxruntime", "cuda", True, True, [False, True]),
         ("tensorrt", "cuda", False, True, [True]),
         ("tensorrt", "cuda", True, False, [False]),
     ],
 )
 def test_the_warm_build_is_traced_where_a_traced_one_is_the_same(
-    backend: str, device: str, rebuild: bool, traced: bool, builds: list[bool], monkeypatch: pytest.MonkeyPatch
+    backend: str,
+    device: str,
+    rebuild: bool,
+    traced: bool,
+    builds: list[bool],
+    build_s: float | None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made: list[bool] = []
     module: Any = None
@@ -52,7 +61,7 @@ def test_the_warm_build_is_traced_where_a_traced_one_is_the_same(
             trace=lambda _call: Trace(KERNELS, 1000), prove=lambda: Proof(graph_hash="aa"), close=lambda: None
         )
         return SimpleNamespace(
-            engine=engine, calls=[None], cost=SimpleNamespace(build_s=1.5), prepared=Prepared(module)
+            engine=engine, calls=[None], cost=SimpleNamespace(build_s=build_s, cpu_s=2.5), prepared=Prepared(module)
         )
 
     monkeypatch.setattr(trace, "_build", build)
@@ -65,5 +74,6 @@ def test_the_warm_build_is_traced_where_a_traced_one_is_the_same(
     job: Any = SimpleNamespace(measure=measured, rebuild=rebuild)
     result = trace_build(job, lambda *_stage: None)
     assert made == builds
-    assert result.warm_s == (1.5 if rebuild else None)
+    assert (result.warm_s, result.warm_cpu_s) == ((build_s, 2.5) if rebuild else (None, None))
+    assert result.rebuilt is rebuild
     assert (result.trace is not None) is traced

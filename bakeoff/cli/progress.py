@@ -1,0 +1,247 @@
+"""Progress on stderr: a table that grows, with what runs below it, on a terminal; plain lines in files and logs."""
+
+import time
+from collections.abc import Sequence
+from types import TracebackType
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from bakeoff.machine.terminal import one_line, printable
+from bakeoff.plan.rows import Row
+from bakeoff.process.phases import TIMED, phase_text
+from bakeoff.process.supervisor import Event
+from bakeoff.record.schema import Record
+from bakeoff.report.format import shorten
+from bakeoff.report.standings import Standing, Standings, can_run, never_run, standings, subject_of
+from bakeoff.sweeps.progress import Running
+from bakeoff.sweeps.resume import key_of
+
+_STYLES = {"ok": "green", "unstable": "yellow", "unavailable": "dim", "unsupported": "dim"}
+_HEADINGS = {"median": "ms", "interval": "95 % interval", "gain": "vs eager fp32", "status": "status"}
+"""Of the columns of a Standing that are shown beside its name."""
+_FULL = 80
+"""Columns of a terminal from which the intervals are shown."""
+_LEAST, _LEAST_REASON = 12, 30
+"""Letters of a name, however narrow the terminal is, and of a reason that is shown at all."""
+_SILENCE_S = 30.0
+"""Without a line after which the next phase is one, where lines are written."""
+_REFRESHES = 1
+"""In a second: drawing takes CPU time from what is measured."""
+
+
+class TerminalProgress:
+    """A context manager: leaving it takes the table off the screen, since the final one follows on stdout."""
+
+    def __init__(self, console: Console, rows: Sequence[Row] = ()) -> None:
+        """`rows` are those of the sweep that is shown."""
+        self.console = console
+        self._several = len({(row.variant.subject, row.subject.batch) for row in rows}) > 1
+        self._names = {row.label: _name(row, self._several) for row in rows}
+        self._labels = {row.key: row.label for row in rows}
+        self._live: Live | None = None
+        self._running: list[_Shown] = []
+        self._records: list[Record] = []
+        self._standings: list[Standings] = []
+        self._left: tuple[float, float] | None = None
+        """Seconds that were left, and when that was."""
+        self._began = self.spoke = time.monotonic()
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it draws over itself; not in a file, also not where colours are forced upon it."""
+        return self.console.is_interactive and not self.console.is_dumb_terminal and self.console.file.isatty()
+
+    def __enter__(self) -> "TerminalProgress":
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.update("")
+            self._live.stop()
+            self._live = None
+            if error is not None:  # then no final table follows
+                self.console.print(Group(*self._tables(self.console.height)))
+        if counted := never_run(self._records):
+            self.say(f"{counted}; their records say why.")
+
+    def start(self, position: int, total: int, what: str) -> Running:
+        name = self._names.get(what, what)
+        running = _Shown(self, f"[{position}/{total}] {name}" if total else name)
+        self._running.append(running)
+        if self._live is None and self.is_live:
+            self._live = Live(
+                self,
+                console=self.console,
+                refresh_per_second=_REFRESHES,
+                transient=True,
+                redirect_stdout=False,
+            )
+            self._live.start()
+        return running
+
+    def say(self, text: str) -> None:
+        self.spoke = time.monotonic()
+        self.console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
+
+    def result(self, record: Record) -> None:
+        self._records.append(record)
+        self._standings = standings(self._records)
+        if self._live is None and can_run(record):
+            self._tell_row(record)
+
+    def expect(self, seconds: float | None) -> None:
+        self._left = None if seconds is None else (seconds, time.monotonic())
+
+    def tell(self, what: str, status: str, text: str) -> None:
+        """Print the line of something that has ended; `text` is printable."""
+        self.spoke = time.monotonic()
+        line = Text(f"{printable(what)}  ")
+        line.append(status, style=_STYLES.get(status, "red"))
+        line.append(f"  {text}")
+        line.rstrip()
+        self.console.print(line, soft_wrap=True)
+
+    def remove(self, running: "_Shown") -> None:
+        self._running.remove(running)
+
+    def _tell_row(self, record: Record) -> None:
+        table = next(each for each in self._standings if each.subject == subject_of(record))
+        row = table.row(record)
+        label = self._labels.get(key_of(record), str(record.variant))
+        figures = f"{row.median} ms {row.interval}" if row.median else ""
+        gain = f"{row.gain} eager fp32" if row.gain and record is not table.base else ""
+        more = "; ".join(filter(None, [table.place(record), self._left_text()]))
+        parts = [figures, gain, row.reason, f"({more})" if more else ""]
+        what = f"[{record.position}/{len(self._labels)}] {self._names.get(label, label)}"
+        self.tell(what, record.status, "  ".join(filter(None, parts)))
+
+    def __rich__(self) -> Group:
+        """What is drawn: the rows so far, what runs, and the times; no more lines than the terminal has."""
+        running, counted = tuple(self._running), never_run(self._records)
+        notes = [Text(counted, "dim")] if counted else []
+        times = f"{_spoken(time.monotonic() - self._began)} so far"
+        below = Text(", ".join(filter(None, [times, self._left_text()])), "dim")
+        tables = self._tables(self.console.height - len(running) - len(notes) - 3)
+        gap = [Text("")] if tables or notes else []
+        return Group(*tables, *notes, *gap, _running_table(running, self.console.width), below)
+
+    def _tables(self, room: int) -> list[Table]:
+        """The tables of the subjects in so many lines together; of the last subjects where they are too many."""
+        least = 2 + self._several
+        shown = self._standings[-max(1, room // least) :]
+        return [_table(table, self.console.width, room // len(shown) + 1 - least, self._several) for table in shown]
+
+    def _left_text(self) -> str:
+        if self._left is None:
+            return ""
+        seconds, since = self._left
+        left = seconds - (time.monotonic() - since)
+        return f"about {_spoken(left, 10)} left" if left >= 10 else "almost done"
+
+
+class _Shown:
+    """A Running of the terminal."""
+
+    def __init__(self, progress: TerminalProgress, what: str) -> None:
+        self.what, self.last = what, Event("start")
+        self._progress, self._started = progress, time.monotonic()
+        self.entered = self._started
+        """When its phase began."""
+        self._is_told = False
+
+    def event(self, event: Event) -> None:
+        alternating = {event.phase, self.last.phase} <= set(TIMED)  # the two clocks run in turn, ten times each
+        changed = event.phase != self.last.phase and not alternating
+        self.last = event
+        now = time.monotonic()
+        if changed:
+            self.entered = now
+        if self._progress.is_live:
+            return
+        if not self._is_told:
+            self._is_told = True
+            self._progress.say(f"{self.what}: started")
+        elif changed and now - self._progress.spoke > _SILENCE_S:
+            self._progress.say(f"{self.what}: {_sentence(event)} (after {_spoken(now - self._started)})")
+
+    def finish(self, status: str = "", text: str = "") -> None:
+        self._progress.remove(self)
+        if status:
+            self._progress.tell(self.what, status, one_line(text))
+
+
+def _name(row: Row, several: bool) -> str:
+    """A row's name among the others: without the subject where all have the same."""
+    suffix = row.label.removeprefix(str(row.variant))
+    subject = f"{row.variant.subject} " if several else ""
+    return f"{subject}{row.variant.backend} {row.variant.dtype}{suffix}"
+
+
+def _table(table: Standings, width: int, most: int, titled: bool) -> Table:
+    """The `most` best rows; on a narrow terminal fewer columns, and the middle of long names left out."""
+    rows = table.rows
+    shown = rows if len(rows) <= most else rows[: max(1, most - 1)]
+    keys = [key for key in _HEADINGS if _has(key, rows, width)]
+    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
+    if titled:
+        made.title, made.title_justify, made.title_style = Text(table.subject), "left", "bold"
+    taken = sum(max(len(_HEADINGS[key]), *(len(getattr(row, key)) for row in shown)) + 2 for key in keys)
+    letters = max(_LEAST, width - taken - 2)
+    made.add_column("", no_wrap=True)
+    for key in keys:
+        made.add_column(_HEADINGS[key], justify="left" if key == "status" else "right", no_wrap=True)
+    names = [shorten(row.name, letters) for row in shown]
+    reasons = width - taken - max(map(len, names)) - 4
+    is_explained = reasons >= _LEAST_REASON and any(row.reason for row in shown)
+    if is_explained:
+        made.add_column("", no_wrap=True)
+    for name, row in zip(names, shown, strict=True):
+        why = [Text(shorten(row.reason, reasons), "dim")] if is_explained else []
+        made.add_row(Text(name), *(_cell(row, key) for key in keys), *why)
+    if len(shown) < len(rows):
+        made.add_row(Text(f"and {len(rows) - len(shown)} more", "dim"))
+    return made
+
+
+def _has(key: str, rows: Sequence[Standing], width: int) -> bool:
+    return (key != "interval" or width >= _FULL) and any(getattr(row, key) for row in rows)
+
+
+def _cell(row: Standing, key: str) -> Text:
+    text = getattr(row, key)
+    return Text(text, _STYLES.get(text, "red") if key == "status" else "")
+
+
+def _running_table(running: Sequence[_Shown], width: int) -> Table:
+    """A line for each: its name, its phase, and how long it has been in it."""
+    made = Table.grid(padding=(0, 2, 0, 0))
+    if not running:
+        return made
+    now = time.monotonic()
+    times = [_spoken(now - each.entered) for each in running]
+    room = width - max(map(len, times)) - 4
+    phases = [_sentence(each.last) for each in running]
+    names = min(max(len(each.what) for each in running), max(room // 2, room - max(map(len, phases))))
+    for each, phase, taken in zip(running, phases, times, strict=True):
+        shown = Text(phase, "cyan")
+        shown.truncate(room - names, overflow="ellipsis")
+        made.add_row(Text(shorten(each.what, names)), shown, Text(taken, "dim"))
+    return made
+
+
+def _sentence(event: Event) -> str:
+    what = phase_text(event.phase)
+    return one_line(f"{what}: {event.detail}" if event.detail else what)
+
+
+def _spoken(seconds: float, step: int = 1) -> str:
+    """As in `40 s`, `4 min` or `2 h 5 min`; seconds in steps of so many."""
+    if seconds < 100:
+        return f"{round(seconds / step) * step} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"

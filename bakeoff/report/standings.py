@@ -1,0 +1,98 @@
+"""How the rows of a sweep stand while it goes on: by subject, the fastest first, from the records so far."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from bakeoff.machine.terminal import one_line
+from bakeoff.record.schema import Record
+from bakeoff.record.store import Stored
+from bakeoff.report.comparable import baselines
+from bakeoff.report.format import median_and_interval
+from bakeoff.report.groups import groups, name_of, newest
+from bakeoff.report.speedups import speedup
+
+_NEVER_RUN = ("unavailable", "unsupported")
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One row as text."""
+
+    name: str
+    status: str
+    reason: str
+    median: str
+    """In milliseconds; "" where there are no samples, as in the next two."""
+    interval: str
+    """The median's 95 % interval."""
+    gain: str
+    """How many times as fast as eager fp32; "" also where that is not measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standings:
+    """The variants of one subject, each by the build or process that represents it."""
+
+    subject: str
+    records: tuple[Record, ...]
+    """Those that are ok, the fastest first; then the others with figures, then those without."""
+    base: Record | None
+    """Eager fp32, where it was measured."""
+
+    @property
+    def rows(self) -> list[Standing]:
+        return [self.row(record) for record in self.records]
+
+    def row(self, record: Record) -> Standing:
+        """Any row of this subject."""
+        median, interval = median_and_interval(record.latency) if record.latency is not None else ("", "")
+        return Standing(
+            name=name_of(record),
+            status=record.status,
+            reason=one_line(record.measurement.reason),
+            median=median,
+            interval=interval,
+            gain=str(speedup(record, self.base) or ""),
+        )
+
+    def place(self, record: Record) -> str:
+        """The place of the record's variant among those that are ok, such as `fastest so far`; "" if it is alone."""
+        ranked = [str(each.variant) for each in self.records if each.status == "ok"]
+        if len(ranked) < 2 or str(record.variant) not in ranked:
+            return ""
+        place = ranked.index(str(record.variant)) + 1
+        return "fastest so far" if place == 1 else f"{place} of {len(ranked)} so far"
+
+
+def subject_of(record: Record) -> str:
+    """What rows of one table have in common."""
+    return f"{record.variant.subject}, batch {record.batch}"
+
+
+def standings(records: Iterable[Record]) -> list[Standings]:
+    """One for each subject, in the order of their first rows, without the rows that cannot run on this machine."""
+    stored = [Stored("", record) for record in records if can_run(record)]
+    found = []
+    for group in groups(newest(stored)):
+        ordered = sorted((entry.record for entry in group.rows), key=_rank)
+        found.append(Standings(subject_of(ordered[0]), tuple(ordered), baselines(group.rows).get("fp32")))
+    return found
+
+
+def can_run(record: Record) -> bool:
+    """Whether the row can run on this machine at all."""
+    return record.status not in _NEVER_RUN
+
+
+def never_run(records: Sequence[Record]) -> str:
+    """How many rows cannot, as in `3 rows cannot run here (2 unavailable, 1 unsupported)`; "" for none."""
+    statuses = [record.status for record in records if not can_run(record)]
+    if not statuses:
+        return ""
+    counts = ", ".join(f"{statuses.count(status)} {status}" for status in sorted(set(statuses)))
+    return f"{len(statuses)} {'rows' if len(statuses) > 1 else 'row'} cannot run here ({counts})"
+
+
+def _rank(record: Record) -> tuple[bool, float]:
+    figures = record.latency
+    return record.status != "ok", figures.median_ms if figures is not None else float("inf")

@@ -1,0 +1,69 @@
+"""Workers that build beside each other; then each in its turn has the machine to itself, while the others wait.
+
+Nothing is timed while anything is built, and nothing is built while anything is timed.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from bakeoff.process.jobs import Job
+from bakeoff.process.phases import TIMED
+from bakeoff.process.supervisor import Launch, LiveWorker, Outcome, wait_for
+from bakeoff.sweeps.watch import Watched, WorkerWatch
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One worker, which announces the phase "turn" before it times or traces anything, or ends without it."""
+
+    job: Job
+    result_type: type
+    launch: Launch
+    monitor: bool = False
+    """Watch it with a monitor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a worker ended."""
+
+    outcome: Outcome
+    watched: Watched
+    timeline: tuple[tuple[str, float], ...]
+    """Each phase that it entered, and when by time.monotonic(); "" at its end."""
+
+    @property
+    def built(self) -> tuple[float, float]:
+        """From when to when it built, possibly beside others."""
+        ends = [at for phase, at in self.timeline if phase in ("turn", "")]
+        return self.timeline[0][1], ends[0]
+
+    @property
+    def alone(self) -> tuple[float, float] | None:
+        """From when to when it had the machine to itself; None where it ended before its turn."""
+        phases = [phase for phase, _ in self.timeline]
+        if "turn" not in phases:
+            return None
+        after = phases.index("turn") + 1
+        return self.timeline[after][1], self.timeline[-1][1]
+
+
+def in_turns(tasks: Sequence[Task]) -> Iterator[Ended]:
+    """Start all workers at once; when all are built or have ended, let one after the other go on.
+
+    Yields how each ended, in their order. Close the iterator where it is not read to its end: that ends the workers.
+    Raises BakeoffError when no worker can be started at all.
+    """
+    with ExitStack() as stack:
+        watches = [stack.enter_context(WorkerWatch(task.launch, TIMED, task.monitor)) for task in tasks]
+        workers = [
+            stack.enter_context(LiveWorker(task.job, watch.launch)) for task, watch in zip(tasks, watches, strict=True)
+        ]
+        waiting = wait_for(dict.fromkeys(workers, "turn"))
+        for task, worker, watch in zip(tasks, workers, watches, strict=True):
+            if waiting[worker] is not None:
+                worker.tell("go")
+                worker.wait()
+            outcome = worker.finish(task.result_type)
+            yield Ended(outcome, watch.stop(), tuple(worker.timeline))

@@ -1,0 +1,229 @@
+"""Rows from their references to their records: built beside each other, then measured one after the other.
+
+A worker for each row builds, proves and checks its variant, and waits for its turn. In its turn it times, meters and
+traces the variant, alone on the machine. A second worker follows where the build was cold, to build again with warm
+caches, or where the engine that was timed cannot be traced.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from math import ceil
+
+from bakeoff.machine import host
+from bakeoff.models.errors import BakeoffError
+from bakeoff.plan.rows import Key, Row
+from bakeoff.process.jobs import NOTHING_TRACED, MeasureJob, MeasureResult, TraceJob, TraceResult
+from bakeoff.process.supervisor import Event, Outcome
+from bakeoff.record.schema import MEASURED, Measurement, Record, Status, new_finding
+from bakeoff.sweeps.assemble import make_record
+from bakeoff.sweeps.progress import Running
+from bakeoff.sweeps.references import References, make_reference
+from bakeoff.sweeps.row import launch_of, measure_job, open_cache
+from bakeoff.sweeps.session import Session
+from bakeoff.sweeps.trace import with_trace
+from bakeoff.sweeps.turns import Ended, Task, in_turns
+
+_MOST = 8
+"""Rows of a wave: each keeps its engine in memory until its turn."""
+_MEMORY_SHARE = 0.6
+"""Of the free memory, that the rows of a wave may take by their estimates; those do not know compilers' helpers."""
+_SHORTAGES: tuple[Status, ...] = ("oom", "crashed", "timeout")
+"""How a row may end because others were built beside it."""
+
+
+def next_wave(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """The first of these rows, with those of the others that may be built beside it, in their order.
+
+    They have caches of their own and fit into memory together. Baselines come by themselves, so that there is soon
+    something to compare with. There is at most one row more than there are cores, because most of a build keeps one
+    core busy; where the rows need several waves, these are of about one size.
+    """
+    first, *others = rows
+    if not first.overlaps or first.obstacle() is not None:
+        return (first,)
+    joining = [row for row in others if _may_join(row, first)]
+    waves = ceil((1 + len(joining)) / min(_MOST, host.usable_cores() + 1))
+    most = ceil((1 + len(joining)) / waves)
+    free = host.available_bytes(first.subject.device) * _MEMORY_SHARE
+    chosen = [first]
+    for row in joining:
+        own_cache = row.cache_folder not in {other.cache_folder for other in chosen}
+        if len(chosen) < most and own_cache and sum(other.memory_bytes for other in (*chosen, row)) <= free:
+            chosen.append(row)
+    return tuple(chosen)
+
+
+def _may_join(row: Row, first: Row) -> bool:
+    alike = (row.process, row.baseline) == (first.process, first.baseline)
+    return row.overlaps and alike and row.obstacle() is None
+
+
+@dataclass(frozen=True, slots=True)
+class _Try:
+    """A row that can be measured now."""
+
+    row: Row
+    references: References
+    running: Running
+    trace_apart: bool = False
+    """Trace a build of its own, because its process ended while the engine that was timed was traced."""
+    ended_before: str = ""
+    """How it ended when it was tried beside others; "" for the first time."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """A row whose first worker has ended."""
+
+    tried: _Try
+    ended: Ended
+    outcome: Outcome
+    """Its value is a Measurement where the worker left a result."""
+    follows: TraceJob | None = None
+    """What a second worker has to do."""
+
+
+def run_wave(session: Session, wave: Sequence[Row], running: Mapping[Key, Running]) -> Iterator[tuple[Row, Record]]:
+    """Measure the rows of one wave; yields each with its record, whatever came of it, as soon as that is whole.
+
+    Close the iterator where it is not read to its end: that ends the workers. Raises BakeoffError when the request
+    itself is wrong (a bad checkpoint).
+    """
+    tries = []
+    for row in wave:
+        made = _begun(session, row, running[row.key])
+        if isinstance(made, _Try):
+            tries.append(made)
+        else:
+            yield row, made
+    yield from _run(session, tries)
+
+
+def _begun(session: Session, row: Row, running: Running) -> _Try | Record:
+    """The row with its references, or its record where it cannot be measured."""
+    obstacle = row.obstacle()
+    if obstacle is not None:
+        return make_record(session, row, Outcome("result", value=Measurement(obstacle.status, obstacle.reason)))
+    with session.spent.on("references"):
+        outcome, references = make_reference(session, row, launch_of(session, row, running))
+    return _Try(row, references, running) if outcome.kind == "result" else make_record(session, row, outcome)
+
+
+def _run(session: Session, tries: Sequence[_Try]) -> Iterator[tuple[Row, Record]]:
+    again: list[_Measured] = []
+    second: list[_Measured] = []
+    with ExitStack() as stack:
+        for folder in sorted({tried.row.cache_folder for tried in tries}):
+            stack.enter_context(session.entry_lock(folder))
+        with closing(_measure(session, tries)) as found:
+            for measured in found:
+                if _ended_by_others(measured, len(tries)):
+                    again.append(measured)
+                elif measured.follows is not None:
+                    second.append(measured)
+                else:
+                    yield measured.tried.row, _record(session, measured)
+        with closing(_follow(session, second)) as found:
+            for measured in found:
+                yield measured.tried.row, _record(session, measured)
+    for measured in again:
+        yield from _run_again(session, measured)
+
+
+def _run_again(session: Session, measured: _Measured) -> Iterator[tuple[Row, Record]]:
+    """The same row by itself."""
+    outcome, before = measured.outcome, measured.tried
+    tried = _begun(session, before.row, before.running)
+    if isinstance(tried, Record):
+        yield before.row, tried
+        return
+    reason = outcome.reason or outcome.value.reason
+    trace_apart = before.trace_apart or outcome.phase == "trace"
+    yield from _run(session, [replace(tried, trace_apart=trace_apart, ended_before=reason)])
+
+
+def _ended_by_others(measured: _Measured, tries: int) -> bool:
+    """Whether those beside it may have ended the row, or the profiler in its process."""
+    outcome = measured.outcome
+    if outcome.kind == "result":
+        return tries > 1 and outcome.value.status in _SHORTAGES
+    return tries > 1 or (outcome.phase == "trace" and not measured.tried.trace_apart)
+
+
+def _measure(session: Session, tries: Sequence[_Try]) -> Iterator[_Measured]:
+    """Build the rows beside each other and measure them in turn. Raises BakeoffError for a request that is wrong."""
+    request, beside = session.plan.request, len(tries) - 1
+    jobs, tasks = [], []
+    for tried in tries:
+        row = tried.row
+        open_cache(row, anew=row.builds > 1 and row.process == 1)
+        policy = replace(request.policy, trace=request.policy.trace and not tried.trace_apart)
+        job = replace(measure_job(row, policy, tried.references), overlapped=beside > 0)
+        jobs.append(job)
+        tasks.append(Task(job, MeasureResult, launch_of(session, row, tried.running, beside), request.monitor))
+    with closing(in_turns(tasks)) as all_ended:
+        for tried, job, ended in zip(tries, jobs, all_ended, strict=True):
+            session.spent.worker(ended.timeline)
+            yield _measured(tried, job, ended, request.policy.trace)
+
+
+def _measured(tried: _Try, job: MeasureJob, ended: Ended, trace: bool) -> _Measured:
+    outcome = ended.outcome
+    if outcome.kind == "refused":
+        raise BakeoffError(outcome.reason, outcome.code)
+    if outcome.kind != "result":
+        return _Measured(tried, ended, outcome)
+    measurement, traced = outcome.value.measurement, outcome.value.traced
+    follows = None
+    if measurement.status in MEASURED and measurement.build is not None:
+        if traced is not None:
+            measurement = with_trace(measurement, traced, wanted=True)
+        rebuild, retrace = measurement.build.cache == "cold", trace and traced is None
+        if rebuild or retrace:
+            follows = TraceJob(replace(job, policy=replace(job.policy, trace=retrace)), rebuild)
+    return _Measured(tried, ended, replace(outcome, value=measurement), follows)
+
+
+def _follow(session: Session, all_measured: Sequence[_Measured]) -> Iterator[_Measured]:
+    """Build the rows once more, beside each other, and trace them in turn where that is wanted."""
+    beside = len(all_measured) - 1
+    jobs, tasks = [], []
+    for measured in all_measured:
+        assert measured.follows is not None
+        row, running = measured.tried.row, measured.tried.running
+        running.event(Event("traced build"))
+        job = replace(measured.follows, measure=replace(measured.follows.measure, overlapped=beside > 0))
+        jobs.append(job)
+        launch = launch_of(session, row, running, beside)
+        tasks.append(Task(job, TraceResult, replace(launch, log=launch.log.with_suffix(".trace.log"))))
+    with closing(in_turns(tasks)) as all_ended:
+        for measured, job, ended in zip(all_measured, jobs, all_ended, strict=True):
+            session.spent.worker(ended.timeline, "warm and traced builds")
+            yield replace(measured, outcome=_with_second(measured.outcome, job, ended.outcome))
+
+
+def _with_second(outcome: Outcome, job: TraceJob, second: Outcome) -> Outcome:
+    """The outcome of a row's first worker with what its second one found."""
+    found = second.value if second.kind == "result" else replace(NOTHING_TRACED, problem=second.reason)
+    measurement = with_trace(outcome.value, found, wanted=job.measure.policy.trace)
+    if job.rebuild and not found.rebuilt:
+        finding = new_finding("rebuild", f"no warm build: {found.problem}")
+        measurement = replace(measurement, findings=(*measurement.findings, finding))
+    return replace(outcome, value=measurement)
+
+
+def _record(session: Session, measured: _Measured) -> Record:
+    """The row's record, with findings of what happened around it."""
+    tried, outcome = measured.tried, measured.outcome
+    findings = []
+    if outcome.kind == "result":
+        changed = tried.references.changed()
+        if changed:
+            # Its own limits were read before any of its code ran, and the next row gets references made anew.
+            text = f"{', '.join(changed)} of its references changed while this row ran"
+            findings.append(new_finding("tampered", text))
+    if tried.ended_before:
+        text = f"it was run again by itself, because it had ended otherwise at first: {tried.ended_before}"
+        findings.append(new_finding("run-again", text))
+    return make_record(session, tried.row, outcome, measured.ended, findings)

@@ -1,0 +1,96 @@
+"""What tables show of a build: its seconds, or its CPU seconds where other builds ran at the same time."""
+
+from dataclasses import replace
+
+import pytest
+from pipeline_records import EAGER, measured, pipeline_record, programs
+from records import measurement, record
+
+from bakeoff.record.schema import BuildCost, Record
+from bakeoff.record.store import Records, Stored, StoredPipeline
+from bakeoff.report.columns import COLUMNS, build_seconds, cells, contexts
+from bakeoff.report.markdown import history, readme, results
+from bakeoff.report.notes import overlapped_text
+from bakeoff.report.text import pipeline, table
+from bakeoff.report.text import record as one
+
+ALONE = BuildCost("cold", 12.25, 3.5)
+BESIDE = BuildCost("cold", None, cpu_s=71.04, overlapped=True, warm_cpu_s=9.11)
+
+
+def built(cost: BuildCost, backend: str = "inductor") -> Record:
+    return record(backend, made=replace(measurement([5.0 + 0.1 * index for index in range(20)]), build=cost))
+
+
+def stored(*rows: Record) -> tuple[Stored, ...]:
+    return tuple(Stored(f"id-{index}", row) for index, row in enumerate(rows))
+
+
+@pytest.mark.parametrize(
+    ("cost", "cell"),
+    [
+        (ALONE, "12.2/3.5"),
+        (replace(ALONE, cpu_s=20.0, warm_cpu_s=5.0), "12.2/3.5"),
+        (replace(ALONE, warm_s=None), "12.2/-"),
+        (replace(ALONE, warm_s=None, warm_cpu_s=9.11), "12.2/9.1 cpu"),
+        (BESIDE, "71.0 cpu/9.1 cpu"),
+        (replace(BESIDE, warm_s=3.5), "71.0 cpu/3.5"),
+        (replace(BESIDE, warm_cpu_s=None), "71.0 cpu/-"),
+        (replace(BESIDE, cache="warm", warm_cpu_s=None), "-/71.0 cpu"),
+        (replace(BESIDE, cache="none", warm_cpu_s=None), "71.0 cpu/-"),
+        (replace(BESIDE, cpu_s=None), "-/9.1 cpu"),
+    ],
+)
+def test_a_cell_names_what_is_no_wall_time(cost: BuildCost, cell: str) -> None:
+    assert build_seconds(cost) == cell
+    assert cost.shown_as_cpu is ("cpu" in cell or cost.overlapped)
+
+
+def test_every_page_explains_cpu_where_a_row_has_it_and_only_there() -> None:
+    pages = pytest.importorskip("bakeoff.report.html.page")
+    for row, explained in ((built(BESIDE), True), (built(ALONE), False)):
+        rows = stored(row)
+        records = Records(rows, (), (), ())
+        text = overlapped_text(stored(built(BESIDE)))
+        assert text is not None
+        for page in (
+            table.render(rows),
+            results.render(records, rows[0].machine),
+            history.render(records),
+            readme.render(readme.chosen(records)),
+            pages.render(records),
+        ):
+            assert (text[1:] in page) is explained
+            assert ("71.0 cpu/9.1 cpu" in page) is explained
+
+
+def test_rows_are_sorted_by_seconds_or_cpu_seconds_and_the_unknown_last() -> None:
+    costs = (replace(BESIDE, cpu_s=None), BESIDE, ALONE)
+    assert sorted(costs, key=COLUMNS["build"].order) == [ALONE, BESIDE, replace(BESIDE, cpu_s=None)]
+
+
+def test_one_record_states_cpu_seconds() -> None:
+    assert "build     12.2/3.5 s cold/warm, 20.0 s of CPU" in one.render(stored(built(replace(ALONE, cpu_s=20.0)))[0])
+    shown = one.render(stored(built(BESIDE))[0])
+    assert (
+        "build     71.0 cpu/9.1 cpu s cold/warm (cpu: CPU seconds, because other builds ran at the same time)" in shown
+    )
+
+
+def test_a_row_of_a_table_shows_it() -> None:
+    (row,) = contexts(stored(built(BESIDE)))
+    assert cells(("build",), *row) == ["71.0 cpu/9.1 cpu"]
+
+
+@pytest.mark.parametrize(
+    ("cost", "says"),
+    [
+        (ALONE, ", built in 12.2 s, alone"),
+        (BESIDE, ", built with 71.0 s of CPU, alone"),
+        (replace(BESIDE, cpu_s=None), "called 4x a unit, alone"),
+    ],
+)
+def test_a_program_of_a_mix_states_what_is_known(cost: BuildCost, says: str) -> None:
+    first, *others = programs(EAGER)
+    made = measured(programs=(replace(first, build=cost), *others))
+    assert says in pipeline.render_record(StoredPipeline("id", pipeline_record(made=made)))

@@ -1,0 +1,89 @@
+"""docs/sweep-times.md from tests/trials/sweep_times.json."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tabulate import tabulate
+
+ROOT = Path(__file__).resolve().parents[2]
+RECORD, PAGE = ROOT / "tests" / "trials" / "sweep_times.json", ROOT / "docs" / "sweep-times.md"
+_KINDS = ("cold", "warm")
+
+
+def page(found: dict[str, Any]) -> str:
+    """The page of a record."""
+    sections = [
+        "# How long a sweep takes\n\n"
+        "Written by `tests/trials/sweep_times.py` from what it recorded in tests/trials/sweep_times.json; do not edit. "
+        "Each sweep is `bakeoff sweep NAME` at the default suite, final included, from the command to the table: cold "
+        "with an empty cache folder, warm with the one that the cold sweep left. Nothing else ran on the machine."
+    ]
+    for label, entry in found.items():
+        sections.append(f"## {label}\n\n{_about(entry)}\n\n{_times(entry)}")
+        budgets = list(_budgets(entry))
+        if budgets:
+            headers = ["component", "took", "rows", "best row in time", "best row of the full sweep", "same"]
+            sections.append(tabulate(budgets, headers=headers, tablefmt="github"))
+    return "\n\n".join(sections) + "\n"
+
+
+def _about(entry: dict[str, Any]) -> str:
+    runs = [made for kinds in _components(entry).values() for made in kinds.values()]
+    loads = [made["load_before"] for made in runs]
+    host = entry["host"]
+    return (
+        f"Recorded {entry['recorded']} on {host['cpu']}, {host['cores']} cores, no GPU. Load average before a sweep: "
+        f"{min(loads):.1f} to {max(loads):.1f}, of which each earlier sweep is a part."
+    )
+
+
+def _components(entry: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {name: kinds for name, kinds in entry.items() if name not in ("host", "recorded")}
+
+
+def _times(entry: dict[str, Any]) -> str:
+    rows = []
+    for name, kinds in _components(entry).items():
+        for kind in _KINDS:
+            if kind in kinds:
+                made = kinds[kind]
+                measured = sum(row["median_ms"] is not None for row in made["rows"].values())
+                finals = "; ".join(_final(one) for one in made["finals"])
+                rows.append([name, kind, _minutes(made["seconds"]), measured, _parts(made), finals])
+    headers = ["component", "caches", "took", "rows measured", "of this", "final"]
+    return tabulate(rows, headers=headers, tablefmt="github")
+
+
+def _minutes(seconds: float) -> str:
+    return f"{int(seconds) // 60} min {int(seconds) % 60:02d} s"
+
+
+def _parts(made: dict[str, Any]) -> str:
+    total = sum(made["spent_s"].values())
+    shares = [f"{part} {seconds / total:.0%}" for part, seconds in made["spent_s"].items() if seconds / total >= 0.01]
+    return ", ".join(shares) or made["errors"][-200:]
+
+
+def _final(one: dict[str, Any]) -> str:
+    first, second = one["sides"][:2]
+    ratio = f"{one['ratio']:.2f}x [{one['low']:.2f}, {one['high']:.2f}], {one['sets']} sets"
+    if one["word"] == "no difference shown":
+        return f"{first}, {second}: {one['word']}, {ratio}"
+    return f"{first} {one['word']} than {second}, {ratio}"
+
+
+def _budgets(entry: dict[str, Any]) -> Iterator[list[Any]]:
+    for name, kinds in _components(entry).items():
+        if "budget" in kinds and "cold" in kinds:
+            soon, full = _best(kinds["budget"]), _best(kinds["cold"])
+            measured = sum(row["median_ms"] is not None for row in kinds["budget"]["rows"].values())
+            same = "yes" if soon[:1] == full[:1] else "no"
+            yield [name, _minutes(kinds["budget"]["seconds"]), measured, " ".join(soon), " ".join(full), same]
+
+
+def _best(made: dict[str, Any]) -> tuple[str, str]:
+    """Name and time of the fastest row that is ok."""
+    rows = {name: row["median_ms"] for name, row in made["rows"].items() if row["status"] == "ok" and row["median_ms"]}
+    best = min(rows, key=lambda name: float(rows[name]), default="")
+    return (best, f"{rows[best]:.2f} ms") if best else ("none", "")

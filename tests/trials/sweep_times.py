@@ -1,0 +1,111 @@
+"""How long a sweep takes: each component with nothing cached, with warm caches, and with a budget, and its parts.
+
+    python tests/trials/sweep_times.py [--label after] [--python .venv/bin/python] [--only wm image] [--budget 3m]
+                                       [--without-warm] [--without-budget]
+
+Runs `bakeoff sweep NAME` at the default suite from the command line, one after the other, with a cache folder of their
+own, and adds what it saw under the label to tests/trials/sweep_times.json and from that writes docs/sweep-times.md.
+`--python` of another checkout's environment measures that checkout, so that two versions can be told apart. A sweep
+with a budget begins with a cache folder that is empty again. Run it alone on the machine.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+
+from sweep_times_page import PAGE, RECORD, page
+
+from bakeoff.machine import host
+from bakeoff.machine.files import write_atomically
+from bakeoff.record.store import load_all
+from bakeoff.record.verdict import decide
+
+COMPONENTS = ("wm", "image", "audio", "matrix-vae", "matrix-wm")
+
+
+def sweep(python: str, component: str, folder: Path, *more: str) -> dict[str, Any]:
+    """One sweep: its wall seconds, parts, rows and final, from a runs folder of its own."""
+    runs = Path(tempfile.mkdtemp(dir=folder)) / "runs"
+    environment = {**os.environ, "BAKEOFF_CACHE": str(folder / "cache")}
+    started = time.monotonic()
+    done = subprocess.run(
+        [python, "-m", "bakeoff", "sweep", component, "--runs", str(runs), "--json", *more],
+        env=environment,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    seconds = time.monotonic() - started
+    said = json.loads(done.stdout) if done.stdout.startswith("{") else {}
+    kept = load_all(runs)
+    rows = {
+        f"{record.variant.backend} {record.variant.dtype}": {
+            "status": record.status,
+            "median_ms": None if record.latency is None else record.latency.median_ms,
+            "cache": "" if record.measurement.build is None else record.measurement.build.cache,
+        }
+        for record in (stored.record for stored in kept.current)
+    }
+    return {
+        "seconds": seconds,
+        "exit_code": done.returncode,
+        "errors": "" if done.returncode == 0 else done.stderr[-2000:],
+        "spent_s": said.get("spent_s", {}),
+        "rows": rows,
+        "finals": [final(stored.comparison) for stored in kept.comparisons],
+    }
+
+
+def final(comparison: Any) -> dict[str, Any]:
+    verdict = decide(comparison)
+    names = [f"{side.variant.backend} {side.variant.dtype}" for side in comparison.sides]
+    return {
+        "sides": names,
+        "word": verdict.word,
+        "ratio": verdict.ratio,
+        "low": verdict.low,
+        "high": verdict.high,
+        "sets": verdict.pairs,
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--label", default="now")
+    parser.add_argument("--python", default=sys.executable)
+    parser.add_argument("--only", nargs="*", default=[])
+    parser.add_argument("--budget", default="3m")
+    parser.add_argument("--without-warm", action="store_true")
+    parser.add_argument("--without-budget", action="store_true")
+    asked = parser.parse_args()
+    found: dict[str, Any] = json.loads(RECORD.read_bytes()) if RECORD.exists() else {}
+    mine = found.setdefault(asked.label, {"host": {"cpu": host.read_host().cpu, "cores": host.usable_cores()}})
+    mine["recorded"] = datetime.now(UTC).strftime("%Y-%m-%dT%H:%MZ")
+    for component in asked.only or COMPONENTS:
+        kinds: list[tuple[str, tuple[str, ...]]] = [("cold", ())]
+        kinds += [] if asked.without_warm else [("warm", ())]
+        kinds += [] if asked.without_budget else [("budget", ("--budget", asked.budget))]
+        with tempfile.TemporaryDirectory() as cold, tempfile.TemporaryDirectory() as empty:
+            for kind, more in kinds:
+                before = os.getloadavg()[0]
+                made = sweep(asked.python, component, Path(empty if kind == "budget" else cold), *more)
+                made["load_before"] = before
+                mine.setdefault(component, {})[kind] = made
+                print(asked.label, component, kind, json.dumps(made), flush=True)
+                write_atomically(RECORD, json.dumps(found, indent=1).encode() + b"\n")
+                write_atomically(PAGE, page(found).encode())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

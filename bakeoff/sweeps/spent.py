@@ -72,12 +72,10 @@ class Spent:
 
 def share_out(spans: Iterable[Span]) -> dict[str, float]:
     """Seconds by part; a moment that lies in several spans is shared by them in equal parts."""
-    starts_and_ends = sorted(
-        (at, change, span.part) for span in spans for at, change in ((span.start, 1), (span.end, -1))
-    )
-    running: dict[str, int] = defaultdict(int)
+    changes = sorted((at, change, span.part) for span in spans for at, change in ((span.start, 1), (span.end, -1)))
+    running: dict[Part, int] = defaultdict(int)
     found: dict[str, float] = defaultdict(float)
-    for (at, change, part), (until, _, _) in pairwise([*starts_and_ends, (starts_and_ends or [(0.0, 0, "")])[-1]]):
+    for (at, change, part), (until, _, _) in pairwise(changes):
         running[part] += change
         total = sum(running.values())
         for name, count in running.items():

@@ -3,7 +3,7 @@
 Nothing is timed while anything is built, and nothing is built while anything is timed.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -49,7 +49,7 @@ class Ended:
         return self.timeline[after][1], self.timeline[-1][1]
 
 
-def in_turns(tasks: Sequence[Task]) -> Iterator[Ended]:
+def in_turns(tasks: Sequence[Task]) -> Generator[Ended, None, None]:
     """Start all workers at once; when all are built or have ended, let one after the other go on.
 
     Yields how each ended, in their order. Close the iterator where it is not read to its end: that ends the workers.

@@ -5,7 +5,7 @@ traces the variant, alone on the machine. A second worker follows where the buil
 caches, or where the engine that was timed cannot be traced.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from math import ceil
@@ -84,7 +84,7 @@ class _Measured:
     """What a second worker has to do."""
 
 
-def run_wave(session: Session, wave: Sequence[Row], running: Mapping[Key, Running]) -> Iterator[tuple[Row, Record]]:
+def run_wave(session: Session, wave: Sequence[Row], running: Mapping[Key, Running]) -> Generator[tuple[Row, Record], None, None]:
     """Measure the rows of one wave; yields each with its record, whatever came of it, as soon as that is whole.
 
     Close the iterator where it is not read to its end: that ends the workers. Raises BakeoffError when the request
@@ -110,7 +110,7 @@ def _begun(session: Session, row: Row, running: Running) -> _Try | Record:
     return _Try(row, references, running) if outcome.kind == "result" else make_record(session, row, outcome)
 
 
-def _run(session: Session, tries: Sequence[_Try]) -> Iterator[tuple[Row, Record]]:
+def _run(session: Session, tries: Sequence[_Try]) -> Generator[tuple[Row, Record], None, None]:
     again: list[_Measured] = []
     second: list[_Measured] = []
     with ExitStack() as stack:
@@ -131,7 +131,7 @@ def _run(session: Session, tries: Sequence[_Try]) -> Iterator[tuple[Row, Record]
         yield from _run_again(session, measured)
 
 
-def _run_again(session: Session, measured: _Measured) -> Iterator[tuple[Row, Record]]:
+def _run_again(session: Session, measured: _Measured) -> Generator[tuple[Row, Record], None, None]:
     """The same row by itself."""
     outcome, before = measured.outcome, measured.tried
     tried = _begun(session, before.row, before.running)
@@ -151,7 +151,7 @@ def _ended_by_others(measured: _Measured, tries: int) -> bool:
     return tries > 1 or (outcome.phase == "trace" and not measured.tried.trace_apart)
 
 
-def _measure(session: Session, tries: Sequence[_Try]) -> Iterator[_Measured]:
+def _measure(session: Session, tries: Sequence[_Try]) -> Generator[_Measured, None, None]:
     """Build the rows beside each other and measure them in turn. Raises BakeoffError for a request that is wrong."""
     request, beside = session.plan.request, len(tries) - 1
     jobs, tasks = [], []
@@ -185,7 +185,7 @@ def _measured(tried: _Try, job: MeasureJob, ended: Ended, trace: bool) -> _Measu
     return _Measured(tried, ended, replace(outcome, value=measurement), follows)
 
 
-def _follow(session: Session, all_measured: Sequence[_Measured]) -> Iterator[_Measured]:
+def _follow(session: Session, all_measured: Sequence[_Measured]) -> Generator[_Measured, None, None]:
     """Build the rows once more, beside each other, and trace them in turn where that is wanted."""
     beside = len(all_measured) - 1
     jobs, tasks = [], []

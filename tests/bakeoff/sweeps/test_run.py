@@ -84,10 +84,16 @@ def test_rows_run_in_an_order_drawn_with_a_recorded_seed() -> None:
     plan = make_plan(Request("toy", device="cpu", processes=3))
     orders = {tuple(row.key for row in shuffled(plan.rows, seed)) for seed in range(20)}
     assert len(orders) == 20
+    baselines = {row.key for row in plan.rows if row.baseline}
     first = {order[0] for order in orders}
-    assert len(first) > 2, "no variant is always the first"
+    assert first == {key for key in baselines if key[-1] == 1}, "no baseline is always the first"
+    compiled = {next(key for key in order if key not in baselines) for order in orders}
+    assert len(compiled) > 2, "no variant is always the first of those that are compiled"
     for order in orders:
         assert set(order) == {row.key for row in plan.rows}
+        assert [key in baselines for key in order[: len(order) // 3]] == sorted(
+            (key in baselines for key in order[: len(order) // 3]), reverse=True
+        )
         assert [process for _, _, _, process in order] == sorted(process for _, _, _, process in order)
     assert shuffled(plan.rows, 7) == shuffled(plan.rows, 7)
 

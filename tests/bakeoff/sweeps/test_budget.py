@@ -201,6 +201,22 @@ class TestTheEnd:
             assert [entry.record.status for entry in again.stored] == ["ok"] * 4
             assert len(load_all(paths.runs_folder()).current) == 4 + 4
 
+    @pytest.mark.parametrize("when", ["warm-up", "traced build"])
+    def test_keeps_a_row_that_lacks_only_its_second_build(self, when: str) -> None:
+        """Frozen inductor is measured when the time is up in the turn of the other, or while both are built again."""
+        know_all(openvino=2 * HOUR)
+        done = run(plan_of(HOUR), Alarm(lambda what, phase: "/inductor/" in what and phase == when))
+        kept = ["eager", "inductor[freezing]"] + (["inductor"] if when == "traced build" else [])
+        assert sorted(ran(done)) == sorted(kept)
+        for entry in done.stored:
+            made = entry.record.measurement
+            assert made.status == "ok"
+            said = [finding.text for finding in made.findings if finding.code == "rebuild"]
+            assert said == ([] if entry.record.baseline else ["no warm build: the time of the budget was up"])
+        later = run(plan_of(9 * HOUR), resume=True)
+        assert len(later.stored) == 4
+        assert {entry.id for entry in done.stored} < {entry.id for entry in later.stored}
+
     def test_comes_by_the_clock(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A worker that never ends is stopped when the budget and its grace are over."""
         know_all()

@@ -157,7 +157,7 @@ def sweep(
         print_text(f"sweep {done.sweep}: {len(done.stored)} of {len(plan.rows)} variants recorded in {where}")
         if done.spent_s:
             print_text(spent.render(done.spent_s))
-        if done.out_of_time is not None:
+        if done.out_of_time is not None and _measured(done):
             print_text(out_of_time.render(done.out_of_time, done.stored, _resume_command(sys.argv[1:])))
     update_pages(folder)
     update_plots(folder, plan.component.name)
@@ -194,16 +194,20 @@ def _exit(done: "Done", strict: bool) -> None:
 
     A row that was left out for lack of time is not known to be ok.
     """
-    from bakeoff.record.schema import MEASURED
     from bakeoff.report.text import out_of_time
 
     if done.interrupted:
         fail(f"interrupted; not run: {', '.join(done.interrupted)}; the same command with --resume runs them", 130)
-    statuses = [stored.record.status for stored in done.stored]
-    if not any(status in MEASURED for status in statuses):
+    if not _measured(done):
         if done.out_of_time is not None:
             fail(out_of_time.nothing_measured(done.out_of_time), 3)
         raise typer.Exit(3)
     left_out = done.out_of_time is not None and bool(done.out_of_time.left_out)
-    if strict and (left_out or any(status != "ok" for status in statuses)):
+    if strict and (left_out or any(stored.record.status != "ok" for stored in done.stored)):
         raise typer.Exit(1)
+
+
+def _measured(done: "Done") -> bool:
+    from bakeoff.record.schema import MEASURED
+
+    return any(stored.record.status in MEASURED for stored in done.stored)

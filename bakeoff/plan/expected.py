@@ -90,7 +90,7 @@ def _seconds(row: Row, records: list[Record]) -> float:
         return newest.wall_s
     startup = sum(phases.get(phase, 0.0) for phase in _STARTUP)
     rest = sum(seconds for phase, seconds in phases.items() if phase not in (*_STARTUP, "build"))
-    build = again = phases["build"]
+    build = again = _alone_s(newest)
     if row.caches:
         cold, warm = _build_s(records, "cold"), _build_s(records, "warm")
         again = warm if warm is not None else build
@@ -106,10 +106,19 @@ def _build_s(records: list[Record], state: Literal["cold", "warm"]) -> float | N
         if build is None:
             continue
         if build.cache == state and "build" in record.phase_s:
-            return record.phase_s["build"]
-        if state == "warm" and build.warm_s is not None:
-            return build.warm_s
+            return _alone_s(record)
+        warm = build.warm_s if build.warm_s is not None else build.warm_cpu_s
+        if state == "warm" and warm is not None:
+            return warm
     return None
+
+
+def _alone_s(record: Record) -> float:
+    """Seconds of the record's build by itself; of one that ran beside others at most its CPU seconds."""
+    build, wall_s = record.measurement.build, record.phase_s["build"]
+    if build is None or not build.overlapped or build.cpu_s is None:
+        return wall_s
+    return min(wall_s, build.cpu_s)
 
 
 def _has_second_worker(row: Row, record: Record) -> bool:
@@ -129,7 +138,7 @@ def expected_final(sides: Sequence[Row], history: History, final_s: float) -> fl
             setups.append(_GUESS_SETUP_S)
             continue
         phases = records[-1].phase_s
-        warm = _build_s(records, "warm") if row.caches else phases["build"]
-        build = phases["build"] if warm is None else warm
+        warm = _build_s(records, "warm") if row.caches else None
+        build = _alone_s(records[-1]) if warm is None else warm
         setups.append(build + sum(phases.get(phase, 0.0) for phase in (*_STARTUP, "prove", "check")))
     return final_s + _SETS * sum(setups)

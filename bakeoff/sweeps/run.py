@@ -111,7 +111,8 @@ def _run_rows(session: Session, runs: Path, stored: dict[Key, Stored], limit: Ti
 
     def expect() -> None:
         left = [row.key for row in session.order if row.key not in stored]
-        progress.expect(seconds_left(costs, left, stored.keys() - before, time.monotonic() - began))
+        left_s = seconds_left(costs, left, stored.keys() - before, time.monotonic() - began)
+        progress.expect(max(0.0, min(left_s, limit.left_s)))
 
     for kept in stored.values():
         progress.result(kept.record)

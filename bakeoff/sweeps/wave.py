@@ -21,6 +21,7 @@ from bakeoff.sweeps.progress import Running
 from bakeoff.sweeps.references import References, make_reference
 from bakeoff.sweeps.row import launch_of, measure_job, open_cache
 from bakeoff.sweeps.session import Session
+from bakeoff.sweeps.time_limit import TimeIsUpError
 from bakeoff.sweeps.trace import with_trace
 from bakeoff.sweeps.turns import Ended, Task, in_turns
 
@@ -28,6 +29,7 @@ _MOST = 8
 """Rows of a wave: each keeps its engine in memory until its turn."""
 _MEMORY_SHARE = 0.6
 """Of the free memory, that the rows of a wave may take by their estimates; those do not know compilers' helpers."""
+_NO_TIME = Outcome("timeout", "the time of the budget was up")
 _SHORTAGES: tuple[Status, ...] = ("oom", "crashed", "timeout")
 """How a row may end because others were built beside it."""
 
@@ -84,7 +86,9 @@ class _Measured:
     """What a second worker has to do."""
 
 
-def run_wave(session: Session, wave: Sequence[Row], running: Mapping[Key, Running]) -> Generator[tuple[Row, Record], None, None]:
+def run_wave(
+    session: Session, wave: Sequence[Row], running: Mapping[Key, Running]
+) -> Generator[tuple[Row, Record], None, None]:
     """Measure the rows of one wave; yields each with its record, whatever came of it, as soon as that is whole.
 
     Close the iterator where it is not read to its end: that ends the workers. Raises BakeoffError when the request
@@ -111,22 +115,31 @@ def _begun(session: Session, row: Row, running: Running) -> _Try | Record:
 
 
 def _run(session: Session, tries: Sequence[_Try]) -> Generator[tuple[Row, Record], None, None]:
+    """When the time of a budget is up, what is measured is still yielded, without a second build, before the error."""
     again: list[_Measured] = []
     second: list[_Measured] = []
     with ExitStack() as stack:
         for folder in sorted({tried.row.cache_folder for tried in tries}):
             stack.enter_context(session.entry_lock(folder))
-        with closing(_measure(session, tries)) as found:
-            for measured in found:
-                if _ended_by_others(measured, len(tries)):
-                    again.append(measured)
-                elif measured.follows is not None:
-                    second.append(measured)
-                else:
+        try:
+            with closing(_measure(session, tries)) as found:
+                for measured in found:
+                    if _ended_by_others(measured, len(tries)):
+                        again.append(measured)
+                    elif measured.follows is not None:
+                        second.append(measured)
+                    else:
+                        yield measured.tried.row, _record(session, measured)
+            with closing(_follow(session, tuple(second))) as found:
+                for measured in found:
+                    second.pop(0)
                     yield measured.tried.row, _record(session, measured)
-        with closing(_follow(session, second)) as found:
-            for measured in found:
-                yield measured.tried.row, _record(session, measured)
+        except TimeIsUpError:
+            for measured in second:
+                assert measured.follows is not None
+                outcome = _with_second(measured.outcome, measured.follows, _NO_TIME)
+                yield measured.tried.row, _record(session, replace(measured, outcome=outcome))
+            raise
     for measured in again:
         yield from _run_again(session, measured)
 

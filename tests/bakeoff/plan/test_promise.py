@@ -223,6 +223,14 @@ class TestSeconds:
         once = self.seconds(built("cold", 40.0, 9.0))
         assert self.seconds(built("cold", 40.0), built("warm", 9.0, number=1)) == pytest.approx(once)
 
+    def test_of_a_build_beside_others_are_its_cpu_seconds(self) -> None:
+        cost = BuildCost("cold", None, cpu_s=30.0, overlapped=True, warm_cpu_s=6.0)
+        beside = stored("inductor", 10, made=measurement([10.0] * 20, build=cost), phase_s=PHASES)
+        assert self.seconds(beside) == pytest.approx((4 + 30 + 11) + (4 + 6 + 3))
+        row = self.row()
+        self.warm(row)
+        assert self.seconds(beside, row=row) == pytest.approx(4 + 6 + 11), "what was timed is traced"
+
     def test_of_several_builds_are_cold_and_of_later_processes_warm(self) -> None:
         plan = plan_of("inductor[]", builds=2, processes=2)
         self.warm(self.row())

@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from bakeoff.record.store import load_all, save
 from bakeoff.report.text import out_of_time as page
 from bakeoff.report.text import record as record_page
 from bakeoff.sweeps import ceilings
+from bakeoff.sweeps.progress import Running
 from bakeoff.sweeps.run import Done, run_sweep
 from bakeoff.sweeps.time_limit import LeftOut, OutOfTime
 
@@ -75,24 +76,35 @@ def left_out(done: Done) -> list[str]:
 
 
 class Alarm(Recorder):
-    """The time is up when the given backend's worker builds, or something else happens."""
+    """The time is up when `when` is true of something that runs and of the phase that it enters."""
 
     def __init__(self, when: Callable[[str, str], bool], number: int = signal.SIGALRM) -> None:
         super().__init__()
-        self.when, self.what, self.number = when, "", number
+        self.when, self.number = when, number
 
-    def start(self, position: int, total: int, what: str) -> None:
-        super().start(position, total, what)
-        self.what = what
+    def start(self, position: int, total: int, what: str) -> Running:
+        return Ringing(self, super().start(position, total, what), what)
+
+
+@dataclass
+class Ringing:
+    """A Running of an Alarm."""
+
+    alarm: Alarm
+    running: Running
+    what: str
 
     def event(self, event: Event) -> None:
-        super().event(event)
-        if self.when(self.what, event.phase):
-            os.kill(os.getpid(), self.number)
+        self.running.event(event)
+        if self.alarm.when(self.what, event.phase):
+            os.kill(os.getpid(), self.alarm.number)
+
+    def finish(self, status: str = "", text: str = "") -> None:
+        self.running.finish(status, text)
 
 
-def while_building(backend: str) -> Alarm:
-    return Alarm(lambda what, phase: f"/{backend}/" in what and phase == "build")
+def in_the_turn_of(backend: str, number: int = signal.SIGALRM) -> Alarm:
+    return Alarm(lambda what, phase: f"/{backend}/" in what and phase == "warm-up", number)
 
 
 class TestRows:
@@ -105,6 +117,16 @@ class TestRows:
         assert [entry.record.position for entry in stored] == [1, 2, 3, 4]
         assert {entry.record.order_seed for entry in stored} == {None}
         assert "row 2 of its sweep, by what it was likely to tell" in record_page.render(stored[1])
+
+    def test_take_no_longer_than_the_budget_by_what_the_progress_says(self) -> None:
+        know_all(inductor=2 * HOUR, openvino=90.0)
+        progress, without = Recorder(), Recorder()
+        run(plan_of(HOUR), progress)
+        assert progress.expected
+        assert all(0 <= seconds <= HOUR for seconds in progress.expected if seconds is not None)
+        run(plan_of(0.0), without)
+        assert without.expected[0] is not None
+        assert without.expected[0] > 4 * HOUR
 
     def test_that_do_not_fit_are_passed_over_and_run_when_the_sweep_goes_on(self) -> None:
         know_all(inductor=2 * HOUR)
@@ -164,21 +186,36 @@ class TestRows:
 class TestTheEnd:
     def test_stops_what_runs_and_keeps_what_is_done(self, tmp_path: Path) -> None:
         with marked_folder(tmp_path / "own") as marker:
-            know_all()
-            progress = while_building("inductor[freezing]")
-            first = run(plan_of(HOUR), progress)
+            know_all(openvino=2 * HOUR)
+            first = run(plan_of(HOUR), in_the_turn_of("inductor[freezing]"))
             assert list(processes_with(marker)) == []
             assert ran(first) == ["eager"]
             assert first.interrupted == ()
             assert first.out_of_time is not None
             assert {row.label.split("/")[1]: row.begun for row in first.out_of_time.left_out} == {
-                "openvino": False, "inductor": False, "inductor[freezing]": True,
-            }  # fmt: skip
+                "openvino": False, "inductor": True, "inductor[freezing]": True,
+            }, "both inductors were built beside each other"  # fmt: skip
             assert len(load_all(paths.runs_folder()).current) == 4 + 1
-            again = run(plan_of(HOUR), resume=True)
-            assert ran(again) == ["eager", "inductor[freezing]", "inductor", "openvino"]
+            again = run(plan_of(9 * HOUR), resume=True)
+            assert sorted(ran(again)[1:]) == ["inductor", "inductor[freezing]", "openvino"]
             assert [entry.record.status for entry in again.stored] == ["ok"] * 4
             assert len(load_all(paths.runs_folder()).current) == 4 + 4
+
+    @pytest.mark.parametrize("when", ["warm-up", "traced build"])
+    def test_keeps_a_row_that_lacks_only_its_second_build(self, when: str) -> None:
+        """Frozen inductor is measured when the time is up in the turn of the other, or while both are built again."""
+        know_all(openvino=2 * HOUR)
+        done = run(plan_of(HOUR), Alarm(lambda what, phase: "/inductor/" in what and phase == when))
+        kept = ["eager", "inductor[freezing]"] + (["inductor"] if when == "traced build" else [])
+        assert sorted(ran(done)) == sorted(kept)
+        for entry in done.stored:
+            made = entry.record.measurement
+            assert made.status == "ok"
+            said = [finding.text for finding in made.findings if finding.code == "rebuild"]
+            assert said == ([] if entry.record.baseline else ["no warm build: the time of the budget was up"])
+        later = run(plan_of(9 * HOUR), resume=True)
+        assert len(later.stored) == 4
+        assert {entry.id for entry in done.stored} < {entry.id for entry in later.stored}
 
     def test_comes_by_the_clock(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A worker that never ends is stopped when the budget and its grace are over."""
@@ -195,7 +232,7 @@ class TestTheEnd:
     def test_leaves_no_alarm_behind(self) -> None:
         know_all()
         before = signal.getsignal(signal.SIGALRM)
-        run(plan_of(HOUR), while_building("openvino"))
+        run(plan_of(HOUR), in_the_turn_of("openvino"))
         assert signal.getsignal(signal.SIGALRM) == before
         left_s, _ = signal.getitimer(signal.ITIMER_REAL)
         assert left_s < HOUR / 2, "another timer, of this test itself, may run"
@@ -219,9 +256,7 @@ class TestTheEnd:
 
     def test_is_not_that_of_ctrl_c(self) -> None:
         know_all()
-        progress = while_building("inductor[freezing]")
-        progress.number = signal.SIGINT
-        done = run(plan_of(HOUR), progress)
+        done = run(plan_of(HOUR), in_the_turn_of("inductor[freezing]", signal.SIGINT))
         assert ran(done) == ["eager"]
         assert done.out_of_time is None
         assert len(done.interrupted) == 3
@@ -279,7 +314,7 @@ class TestFinals:
 def test_a_best_build_is_kept_only_when_all_are_measured() -> None:
     know_all()
     plan = plan_of(HOUR, "eager", "inductor[]", builds=2)
-    progress = Alarm(lambda what, phase: "build 2 of 2" in what and phase == "build")
+    progress = Alarm(lambda what, phase: "build 2 of 2" in what and phase == "warm-up")
     first = run(plan, progress)
     assert len(first.stored) == 2
     usual = plan.rows[1].cache_folder.with_name(plan.rows[1].cache_folder.name.partition("-build")[0])
@@ -387,6 +422,7 @@ class TestCommand:
         assert "nothing was measured within 5s" in ended.stderr
         assert "about 60 s" in ended.stderr
         assert "Traceback" not in ended.output
+        assert "To go on" not in ended.output
 
     def test_refuses_what_is_no_time(self) -> None:
         ended = self.sweep("--budget", "0")

@@ -40,6 +40,7 @@ from bakeoff.backends.graphs import (
     save_weights,
     tensors_of,
 )
+from bakeoff.backends.headers import link_headers
 from bakeoff.backends.inductor import FREEZING_ON_CUDA, compiler_environment, missing_compiler, tunes_by_environment
 from bakeoff.backends.port import NOTHING_CARRIED, Port, ReplacingPort, port_buffers
 from bakeoff.backends.pt2_files import check_package
@@ -70,6 +71,11 @@ def _one_size_only(options: Options) -> str | None:
 
 def _overlaps(options: Options) -> bool:
     return not options.max_autotune and not tunes_by_environment()
+
+
+def _headers(_options: Options) -> str:
+    """A package is compiled with other flags than a graph of torch.compile, and with a header of its own."""
+    return "aoti"
 
 
 def _missing(options: Options, device: str) -> str | None:
@@ -170,7 +176,7 @@ def _cached_package(
     stored = load_or_build(
         path,
         _load_whole,
-        lambda target: _compile(program, settings, target),
+        lambda target: _compile(program, settings, context.headers, target),
         context.work_dir / "package.pt2",
         (OSError, RuntimeError, ValueError, zipfile.BadZipFile),
     )
@@ -193,7 +199,10 @@ def _set_weights(package: Package, weights: "Mapping[str, Tensor]") -> "Mapping[
     return used
 
 
-def _compile(program: "torch.export.ExportedProgram", settings: dict[str, Any], target: Path) -> None:
+def _compile(
+    program: "torch.export.ExportedProgram", settings: dict[str, Any], headers: Sequence[Path], target: Path
+) -> None:
+    link_headers(headers)
     compile_package(program, target, settings)
 
 
@@ -301,6 +310,7 @@ BACKEND = Backend(
         weight_copies=3.0,
         environment=compiler_environment,
         overlaps=_overlaps,
+        headers=_headers,
     ),
     artifact=ArtifactFormat(
         name="aoti",

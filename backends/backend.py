@@ -89,6 +89,9 @@ class BuildContext:
     them. The inputs of the build have a size of at least two along each, since torch specialises graphs on one. ():
     all calls have the shapes of the build's inputs. Only backends whose `Capability.unsupported_sizes` allows them get
     any."""
+    headers: tuple[Path, ...] = ()
+    """C++ headers of torch that were precompiled with this host's compiler, and their sources. A build on a CPU that
+    compiles with them need not precompile them itself."""
     untimed: Callable[[], AbstractContextManager[None]] = nullcontext
     """A context for work that only this project needs, such as hashing the weights for the key of its cache. It is left
     out of the build's seconds, and stated beside them."""
@@ -258,6 +261,10 @@ def _no_environment(_cache_dir: Path) -> Mapping[str, str]:
     return {}
 
 
+def _no_headers(_options: Any) -> str:
+    return ""
+
+
 def _unknown_overlap(_options: Any) -> bool:
     return False
 
@@ -322,6 +329,10 @@ class Footprint:
     overlaps: Callable[[Any], bool] = _unknown_overlap
     """Options to whether a build with them on a CPU may run beside other builds: it chooses no kernels by timing them.
     The default is False, since of a user's own backend this is not known. Builds on a GPU never overlap."""
+    headers: Callable[[Any], str] = _no_headers
+    """Options to the name of the set of torch's C++ headers that a build with them on a CPU precompiles; "": none. All
+    builds with one name use the same headers, whatever their other options. A sweep has them precompiled before its
+    first row, and each build gets them in `BuildContext.headers`."""
 
 
 @dataclass(frozen=True, slots=True)

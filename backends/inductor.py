@@ -26,6 +26,7 @@ from bakeoff.backends.backend import (
 )
 from bakeoff.backends.compilers import missing_cpp_compiler, missing_for_triton
 from bakeoff.backends.graphs import TORCH
+from bakeoff.backends.headers import link_headers
 from bakeoff.backends.torch_compile import CompiledEngine, CompileLog, compile_whole
 from bakeoff.backends.torch_internals import (
     INDUCTOR_KERNELS,
@@ -136,6 +137,7 @@ def _settings(options: Options, context: BuildContext) -> dict[str, Any]:
 def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext) -> Engine:
     import torch
 
+    link_headers(context.headers)
     settings = _settings(options, context)
     compiler = _Compiler(settings, captures=context.device == "cuda" and bool(settings.get("triton.cudagraphs")))
     compiled = call = compile_whole(module, compiler)
@@ -160,6 +162,10 @@ def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options
         with separate_sizes():
             engine.bind(marked(inputs, context.sizes))()
     return engine
+
+
+def _headers(_options: Options) -> str:
+    return "inductor"
 
 
 def tunes_by_environment() -> bool:
@@ -201,5 +207,7 @@ BACKEND = Backend(
         uses_inductor=True,
         same_when_traced=("cpu", "cuda"),
     ),
-    footprint=Footprint(caches=True, weight_copies=2.0, environment=compiler_environment, overlaps=_overlaps),
+    footprint=Footprint(
+        caches=True, weight_copies=2.0, environment=compiler_environment, overlaps=_overlaps, headers=_headers
+    ),
 )

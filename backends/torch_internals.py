@@ -178,6 +178,18 @@ TUNED: Mapping[str, bool] = {
 recommended_inductor_config_setter)."""
 
 
+def header_folder() -> Path | None:
+    """Where inductor in this process keeps C++ headers that it precompiles; None if this torch has no such folder.
+
+    A file's name is the hash of what is compiled and of how, so inductor uses those that it finds, whoever made them
+    (torch/_inductor/codecache.py, _precompile_header and _HEADER_DIR; 2.13). The folder lies below TMPDIR.
+    """
+    from torch._inductor import codecache
+
+    found = getattr(codecache, "_HEADER_DIR", None)
+    return Path(found) if isinstance(found, str) else None
+
+
 def read_inductor_settings() -> dict[str, bool]:
     """The settings of `TUNED` in force, as `inductor.NAME`; empty if inductor is not imported."""
     if "torch._inductor.config" not in sys.modules:

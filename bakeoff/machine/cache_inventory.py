@@ -31,6 +31,7 @@ class Kind:
 
 KINDS = (
     Kind("compiled", "compiler caches of each variant", large=True),
+    Kind("headers", "torch's C++ headers, precompiled for all builds", large=True),
     Kind("references", "reference outputs, and eager's error", large=True, former_name="judges"),
     Kind("brought", "descriptions of models that users brought", large=True),
     Kind("live", "modules that were swept from Python, with weights", large=True),

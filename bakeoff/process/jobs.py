@@ -6,6 +6,7 @@ from typing import Any
 from bakeoff.backends.format import Written
 from bakeoff.export.manifest import Checked, Program, Sample
 from bakeoff.machine.floors import Ceiling
+from bakeoff.machine.header_cache import HeaderFile
 from bakeoff.models.brought.about import Source
 from bakeoff.models.component import Quantisation, Stream
 from bakeoff.models.errors import ErrorCode
@@ -232,6 +233,21 @@ class PipelineJob:
 
 
 @dataclass(frozen=True, slots=True)
+class HeadersJob:
+    """Build a trivial module with each backend on the CPU, and keep the C++ headers that were precompiled for it."""
+
+    steps: tuple[BackendStep, ...]
+    folder: str
+    threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeadersResult:
+    files: tuple[HeaderFile, ...]
+    """Those that are now in the folder of the job; empty where the compiler precompiled none that can be shared."""
+
+
+@dataclass(frozen=True, slots=True)
 class CeilingsJob:
     """Measure a device's ceilings: copies, reads, products and convolutions."""
 
@@ -408,6 +424,7 @@ Job = (
     | CompareJob
     | LoopReferenceJob
     | PipelineJob
+    | HeadersJob
     | CeilingsJob
     | ClockJob
     | GoldenJob

@@ -154,7 +154,10 @@ class SelftestStamp:
 
 @dataclass(frozen=True, slots=True)
 class BuildCost:
-    """Cost of building an engine. `build_s` runs from the start of the build until the first call returned."""
+    """Cost of building an engine. `build_s` runs from the start of the build until the first call returned.
+
+    A cold build on a CPU finds torch's own C++ headers precompiled, as every build but a user's first does.
+    """
 
     cache: Literal["none", "cold", "warm"]
     build_s: float | None

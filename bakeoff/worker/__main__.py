@@ -26,6 +26,7 @@ from bakeoff.process.jobs import (
     CompareJob,
     DescribeJob,
     GoldenJob,
+    HeadersJob,
     InspectJob,
     Job,
     LoopReferenceJob,
@@ -100,6 +101,11 @@ def _do(job: Job, report: Reporter) -> Any:
 
             _limit_memory(job.subject.device)
             return serve_units(job, int(sys.argv[2]), report)
+        case HeadersJob():
+            from bakeoff.worker.headers import make_headers
+
+            _limit_memory("cpu")
+            return make_headers(job, report)
         case CeilingsJob():
             from bakeoff.worker.clocks.ceilings import measure_ceilings
 

@@ -12,7 +12,9 @@ from torch import Tensor, nn
 from bakeoff.backends import resolve_backend
 from bakeoff.backends.backend import Backend, BuildContext, Call, Engine, Prepared, Proof
 from bakeoff.backends.torch_internals import snapshot
+from bakeoff.machine import paths
 from bakeoff.machine.build_cache import is_warm, mark_finished
+from bakeoff.machine.header_cache import header_folder, usable_headers
 from bakeoff.process.jobs import MeasureJob
 from bakeoff.record.schema import BuildCost
 from bakeoff.variant import options_of
@@ -160,6 +162,7 @@ def build_context(job: MeasureJob, loaded: LoadedSubject, trace: bool = False) -
         draw=lambda seed: drawn_inputs(loaded, seed, job.dtype, job.subject.device),
         trace=trace,
         sizes=loaded.workload.axes,
+        headers=usable_headers(header_folder(paths.cache_folder())) if job.subject.device == "cpu" else (),
     )
 
 

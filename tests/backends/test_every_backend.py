@@ -140,6 +140,15 @@ def test_builds_that_time_nothing_may_overlap_on_a_cpu(monkeypatch: pytest.Monke
     assert found == OVERLAPPING
 
 
+def test_sets_of_headers_are_stated_by_the_backends_that_compile_with_inductor_on_a_cpu() -> None:
+    found = {row: [step.footprint.headers(options) for step, options in steps_of(row)] for row in suite_rows("cpu")}
+    for row, names in found.items():
+        last = row.split("+")[-1].partition("[")[0]
+        assert names[:-1] == [""] * (len(names) - 1), row
+        assert names[-1] == (last if last in ("inductor", "aoti") else ""), row
+    assert {name for names in found.values() for name in names} == {"inductor", "aoti", ""}
+
+
 @pytest.mark.parametrize("row", suite_rows("cuda"))
 def test_builds_on_a_gpu_never_overlap(row: str) -> None:
     assert not may_overlap(steps_of(row), "cuda")

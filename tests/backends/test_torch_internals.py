@@ -4,6 +4,7 @@ import inspect
 import re
 import subprocess
 import sys
+import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -288,6 +289,22 @@ def test_a_package_is_compiled_loaded_and_run(tmp_path: Path) -> None:
     (calls,) = (torch_internals.package_calls(wrapper) for wrapper in wrappers)
     assert any("mm" in name or "linear" in name for name in calls[0])
     assert any("sin" in name for name in calls[1])
+
+
+def test_precompiled_headers_lie_below_the_temporary_folder() -> None:
+    folder = torch_internals.header_folder()
+    assert folder is not None
+    assert folder.name == "precompiled_headers"
+    assert folder.is_relative_to(tempfile.gettempdir())
+
+
+@pytest.mark.parametrize("value", [None, 5])
+def test_a_torch_without_a_folder_of_headers_has_none(value: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    if value is None:
+        monkeypatch.delattr("torch._inductor.codecache._HEADER_DIR")
+    else:
+        monkeypatch.setattr("torch._inductor.codecache._HEADER_DIR", value)
+    assert torch_internals.header_folder() is None
 
 
 def test_no_other_file_imports_what_torch_keeps_private() -> None:

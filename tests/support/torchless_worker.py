@@ -234,6 +234,23 @@ def variant(program: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def headers(job: dict[str, Any]) -> dict[str, Any]:
+    """A small precompiled header for each backend; with BAKEOFF_TEST_NO_HEADERS it dies with half of one."""
+    work("import", "headers")
+    folder, files = Path(job["folder"]), []
+    folder.mkdir(parents=True, exist_ok=True)
+    for step in job["steps"]:
+        source, made = folder / f"{step['backend']}.h", folder / f"{step['backend']}.h.gch"
+        source.write_bytes(b"#include <torch.h>")
+        made.write_bytes(random.randbytes(1000))
+        if os.environ.get("BAKEOFF_TEST_NO_HEADERS"):
+            os.kill(os.getpid(), signal.SIGSEGV)
+        for file in (source, made):
+            data = file.read_bytes()
+            files.append({"name": file.name, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()})
+    return {"files": files}
+
+
 def ceilings(_job: dict[str, Any]) -> dict[str, Any]:
     work("import", "ceilings")
     return {"ceilings": [{"kind": "copy", "dtype": "fp32", "size": 1 << 20, "best": 1e10, "median": 1e10}]}
@@ -254,6 +271,7 @@ def main() -> None:
         "CompareJob": compare,
         "LoopReferenceJob": loop_reference,
         "PipelineJob": pipeline,
+        "HeadersJob": headers,
         "CeilingsJob": ceilings,
     }
     if asked["kind"] not in answers:

@@ -41,6 +41,7 @@ def folder() -> Path:
     put(root / "compiled/bbbb-build2/inductor/deep/y.so", 3 * MIB, days=40)
     build_cache.open_folder(root / "compiled/bbbb-build2", INDUCTOR)
     put(root / "compiled/cccc/old.so", MIB // 2, days=60)
+    put(root / "headers/1234/a.h.gch", MIB, days=5)
     put(root / "references/toy-tiny-world-1234/set0.safetensors", 2 * MIB, days=5)
     put(root / "logs/20260102T030400-abcdef/toy.log", 1000, days=5)
     put(root / "logs/ceilings.log", 10, days=50)
@@ -87,6 +88,7 @@ LARGE = {
     "compiled/aaaa",
     "compiled/bbbb-build2",
     "compiled/cccc",
+    "headers/1234",
     "references/toy-tiny-world-1234",
     "logs/20260102T030400-abcdef",
     "logs/ceilings.log",
@@ -102,7 +104,7 @@ class TestShowing:
             (folder / "compiled" / name / build_cache.ABOUT).stat().st_size for name in ("aaaa", "bbbb-build2")
         )
         assert {kind: line.entries for kind, line in found.items()} == {
-            "compiled": 3, "references": 1, "logs": 2, "ceilings": 1, "instrument": 1,
+            "compiled": 3, "headers": 1, "references": 1, "logs": 2, "ceilings": 1, "instrument": 1,
             "traces": 1, "work": 1, "sweeps": 1, "checkpoints": 1, "selftest": 1, "locks": 1, "other": 1,
         }  # fmt: skip
         assert found["compiled"].bytes == 4 * MIB + MIB // 2 + about_bytes
@@ -112,7 +114,7 @@ class TestShowing:
         text = cache.render(cache.survey(folder, cache_inventory.read(folder)), verbose=False)
         assert re.search("^compiled .* 3 +4.5 +2023-11-13 22:13$", text, re.MULTILINE)
         assert text.splitlines()[0] == str(folder)
-        assert text.splitlines()[-1].split() == ["total", "15", "6.5"]
+        assert text.splitlines()[-1].split() == ["total", "16", "7.5"]
 
     def test_compiled_entries_are_listed_by_variant_or_by_hash_if_it_is_unknown(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -168,7 +170,9 @@ class TestClearing:
         before = all_files(folder)
         assert clear(folder) == LARGE
         assert all_files(folder) == {
-            name for name in before if name.split("/")[0] not in ("compiled", "references", "logs", "traces", "work")
+            name
+            for name in before
+            if name.split("/")[0] not in ("compiled", "headers", "references", "logs", "traces", "work")
         }
 
     @pytest.mark.parametrize("kind", [kind.name for kind in cache_inventory.KINDS])
@@ -201,7 +205,7 @@ class TestClearing:
             (
                 {"kinds": ("everything",)},
                 "unknown-name",
-                "compiled, references, brought, live, logs, traces, work, ceilings",
+                "compiled, headers, references, brought, live, logs, traces, work, ceilings",
             ),
             ({"kinds": ("other",)}, "unknown-name", "'other'"),
             ({"kinds": ("compiled", "locks")}, "bad-option", "locks"),
@@ -369,8 +373,8 @@ class TestCommand:
         assert ran.out.splitlines()[-1] == "removed 5 entries, 4.5 MiB"
         assert self.run("clear", "compiled").out == "nothing to remove\n"
         assert {item.kind for item in cache_inventory.read(folder)} == {
-            "references", "traces", "work", "ceilings", "instrument", "sweeps", "checkpoints", "selftest", "locks",
-            "other",
+            "headers", "references", "traces", "work", "ceilings", "instrument", "sweeps", "checkpoints", "selftest",
+            "locks", "other",
         }  # fmt: skip
         found = json.loads(self.run("clear", "references", "--json").out)
         assert ([item["place"] for item in found["removed"]], found["kept"], found["bytes"]) == (

@@ -1,0 +1,106 @@
+"""Has torch's C++ headers precompiled before the first row, so that no row's build pays for them alone."""
+
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from bakeoff.backends import resolve_backend
+from bakeoff.machine.build_cache import HOME, is_warm
+from bakeoff.machine.header_cache import Stamp, header_folder, is_undamaged, mark_headers_used, read_stamp, write_stamp
+from bakeoff.machine.locks import entry_lock
+from bakeoff.models.errors import BakeoffError
+from bakeoff.plan.rows import Row
+from bakeoff.process.environment import own_home
+from bakeoff.process.jobs import BackendStep, HeadersJob, HeadersResult
+from bakeoff.process.supervisor import Deadlines, Event, Launch, run_job
+from bakeoff.variant import options_of
+
+_DEADLINE_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """A backend's step that needs a set of headers, and the row that it is of."""
+
+    step: BackendStep
+    row: Row
+
+
+def _ignore(_event: Event) -> None:
+    pass
+
+
+def make_headers(
+    rows: Iterable[Row], cache: Path, say: Callable[[str], None], on_event: Callable[[Event], None] = _ignore
+) -> None:
+    """Precompile the headers that cold builds of these rows need and the cache folder lacks; `on_event` as `Launch`'s.
+
+    Where it has them, no process is started; their files are read once, to see that they are whole. Damaged ones are
+    deleted and made again. What goes wrong costs a sentence: builds then precompile headers for themselves. Raises
+    nothing but KeyboardInterrupt. The caller holds the lock of the CPUs, since this takes half a minute of their time.
+    """
+    needed = _needed(rows)
+    if not needed:
+        return
+    try:
+        folder = header_folder(cache)
+        with entry_lock(cache, folder, "precompiling headers", say):
+            stamp = read_stamp(folder)
+            if not stamp.sets or not is_undamaged(folder, stamp):
+                stamp = Stamp((), ())
+                shutil.rmtree(folder, ignore_errors=True)
+            missing = {name: use for name, use in needed.items() if name not in stamp.sets}
+            if missing:
+                say("Precompiling torch's C++ headers, once for all builds with this compiler.")
+                made = _make(folder, list(missing.values()), cache / "logs" / "headers.log", on_event)
+                write_stamp(folder, _joined(stamp, missing, made))
+            mark_headers_used(folder)
+    except (BakeoffError, OSError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        say(f"torch's C++ headers are not precompiled: {reason}. Each cold build compiles them itself.")
+
+
+def _needed(rows: Iterable[Row]) -> dict[str, _Use]:
+    """Each set of headers that a cold build on the CPU needs; of several uses the one with the fewest options."""
+    found: dict[str, _Use] = {}
+    for row in rows:
+        if row.subject.device != "cpu" or row.never_runs is not None or not _builds_cold(row):
+            continue
+        for step in row.steps:
+            backend = resolve_backend(step.backend)
+            name = backend.footprint.headers(options_of(backend, step.options))
+            if name and (name not in found or len(step.options) < len(found[name].step.options)):
+                found[name] = _Use(step, row)
+    return found
+
+
+def _builds_cold(row: Row) -> bool:
+    """Whether the row's first worker finds no caches of a finished build."""
+    return (row.builds > 1 and row.process == 1) or not row.caches or not is_warm(row.cache_folder)
+
+
+def _make(folder: Path, uses: list[_Use], log: Path, on_event: Callable[[Event], None]) -> HeadersResult:
+    """Run the worker, with the environment of a row but for its caches: they must be empty.
+
+    Raises BakeoffError where the worker did not end with a result, and OSError.
+    """
+    scratch, row = folder / "scratch", uses[0].row
+    environment = {**row.environment, **own_home(scratch)}
+    for use in uses:
+        environment |= resolve_backend(use.step.backend).footprint.environment(scratch)
+    try:
+        (scratch / HOME / ".cache").mkdir(parents=True)
+        job = HeadersJob(tuple(use.step for use in uses), str(folder), row.subject.threads)
+        outcome = run_job(job, HeadersResult, Launch(environment, Deadlines(_DEADLINE_S), log, on_event))
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    if outcome.kind != "result":
+        raise BakeoffError(f"{outcome.kind}: {outcome.reason}", code="worker-failed")
+    made: HeadersResult = outcome.value
+    return made
+
+
+def _joined(stamp: Stamp, more: Mapping[str, _Use], made: HeadersResult) -> Stamp:
+    files = {file.name: file for file in (*stamp.files, *made.files)}
+    return Stamp(tuple(sorted({*stamp.sets, *more})), tuple(files.values()))

@@ -1,0 +1,182 @@
+"""torch's C++ headers are precompiled once, before any row: no cold build compiles them, and damage heals."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from lab import FAST, TORCHLESS, marked_folder, sweep
+
+from bakeoff.backends.compilers import missing_cpp_compiler
+from bakeoff.machine import build_cache, header_cache, paths
+from bakeoff.machine.header_cache import header_folder, read_stamp
+from bakeoff.models.errors import BakeoffError
+from bakeoff.plan.plan import make_plan
+from bakeoff.plan.request import Request
+from bakeoff.plan.rows import Row
+from bakeoff.process import supervisor
+from bakeoff.process.supervisor import Event
+from bakeoff.sweeps.headers import make_headers
+
+
+def rows_of(*backends: str, builds: int = 1) -> tuple[Row, ...]:
+    request = Request("toy", backends=backends, dtypes=("fp32",), device="cpu", threads=1, policy=FAST, builds=builds)
+    return make_plan(request).rows
+
+
+class Sweeps:
+    """Has headers made for rows as a sweep does, and keeps what was said and started."""
+
+    def __init__(self, windows: Path) -> None:
+        self.said: list[str] = []
+        self.events: list[Event] = []
+        self._windows = windows
+
+    def make(self, *rows: Row) -> None:
+        make_headers(rows, paths.cache_folder(), self.said.append, self.events.append)
+
+    @property
+    def folder(self) -> Path:
+        return header_folder(paths.cache_folder())
+
+    @property
+    def started(self) -> int:
+        """Workers that finished."""
+        return len(self._windows.read_text().splitlines()) if self._windows.exists() else 0
+
+    def sets(self) -> tuple[str, ...]:
+        return read_stamp(self.folder).sets
+
+    def names(self) -> set[str]:
+        return {path.name for path in self.folder.iterdir()} if self.folder.exists() else set()
+
+
+INDUCTOR = {"inductor.h", "inductor.h.gch", "stamp.json"}
+BOTH = {*INDUCTOR, "aoti.h", "aoti.h.gch"}
+
+
+class TestOnce:
+    """By a worker that compiles nothing."""
+
+    @pytest.fixture
+    def sweeps(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sweeps:
+        monkeypatch.setattr(supervisor, "WORKER", TORCHLESS)
+        monkeypatch.setenv("BAKEOFF_TEST_WINDOWS", str(tmp_path / "windows"))
+        monkeypatch.setenv("BAKEOFF_TEST_WHO", "headers")
+        return Sweeps(tmp_path / "windows")
+
+    def test_for_all_rows_and_all_later_sweeps(self, sweeps: Sweeps) -> None:
+        rows = rows_of("eager", "inductor[freezing]", "int8+inductor", "inductor[]", "aoti[]")
+        sweeps.make(*rows)
+        assert (sweeps.started, sweeps.sets(), sweeps.names()) == (1, ("aoti", "inductor"), BOTH)
+        assert [event.phase for event in sweeps.events] == ["import", "headers"]
+        assert len(sweeps.said) == 1
+        sweeps.make(*rows)
+        sweeps.make(rows[1])
+        assert (sweeps.started, len(sweeps.said)) == (1, 1), "a second sweep starts nothing and says nothing"
+
+    def test_a_set_that_is_needed_later_is_added(self, sweeps: Sweeps) -> None:
+        sweeps.make(*rows_of("inductor[]"))
+        first = (sweeps.folder / "inductor.h.gch").read_bytes()
+        assert (sweeps.sets(), sweeps.names()) == (("inductor",), INDUCTOR)
+        sweeps.make(*rows_of("inductor[]", "aoti[freezing]"))
+        assert (sweeps.started, sweeps.sets(), sweeps.names()) == (2, ("aoti", "inductor"), BOTH)
+        assert (sweeps.folder / "inductor.h.gch").read_bytes() == first
+        assert len(header_cache.usable_headers(sweeps.folder)) == 4
+
+    def test_nothing_for_rows_that_compile_no_cpp(self, sweeps: Sweeps) -> None:
+        (inductor,) = rows_of("inductor[]")
+        sweeps.make(*rows_of("eager"))
+        sweeps.make(replace(inductor, subject=replace(inductor.subject, device="cuda")))
+        sweeps.make(*rows_of("inductor[mode=reduce-overhead]"))
+        assert (sweeps.started, sweeps.said, sweeps.names()) == (0, [], set())
+
+    def test_nothing_where_all_caches_are_warm(self, sweeps: Sweeps) -> None:
+        (row,) = rows_of("inductor[]")
+        row.cache_folder.mkdir(parents=True)
+        build_cache.mark_finished(row.cache_folder)
+        sweeps.make(row)
+        assert sweeps.started == 0
+        sweeps.make(replace(row, builds=2))
+        assert sweeps.started == 1, "the first process of several builds begins anew"
+
+    @pytest.mark.parametrize("damage", ["changed", "cut off", "gone", "stamp"])
+    def test_damaged_headers_are_made_again(self, sweeps: Sweeps, damage: str) -> None:
+        sweeps.make(*rows_of("inductor[]"))
+        made = sweeps.folder / "inductor.h.gch"
+        content = bytearray(made.read_bytes())
+        if damage == "changed":
+            content[500] ^= 1
+            made.write_bytes(content)
+        elif damage == "cut off":
+            made.write_bytes(content[:500])
+        elif damage == "gone":
+            made.unlink()
+        else:
+            (sweeps.folder / "stamp.json").write_bytes(b"{")
+        sweeps.make(*rows_of("inductor[]"))
+        assert (sweeps.started, sweeps.names()) == (2, INDUCTOR)
+        assert len(header_cache.usable_headers(sweeps.folder)) == 2
+        sweeps.make(*rows_of("inductor[]"))
+        assert sweeps.started == 2
+
+    def test_a_worker_that_dies_costs_a_sentence(self, sweeps: Sweeps, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("BAKEOFF_TEST_NO_HEADERS", "1")
+        sweeps.make(*rows_of("inductor[]"))
+        assert "SIGSEGV" in sweeps.said[-1]
+        assert header_cache.usable_headers(sweeps.folder) == ()
+        monkeypatch.delenv("BAKEOFF_TEST_NO_HEADERS")
+        sweeps.make(*rows_of("inductor[]"))
+        assert (sweeps.started, sweeps.names()) == (1, INDUCTOR), "the next sweep tries again"
+
+    @pytest.mark.parametrize("full", ["folder", "stamp"])
+    def test_a_full_disk_costs_a_sentence(self, sweeps: Sweeps, monkeypatch: pytest.MonkeyPatch, full: str) -> None:
+        def refuse(*_: object) -> None:
+            raise BakeoffError("stamp.json cannot be written", code="not-writable")
+
+        if full == "folder":
+            paths.cache_folder().mkdir()
+            (paths.cache_folder() / "headers").write_text("in the way")
+        else:
+            monkeypatch.setattr("bakeoff.sweeps.headers.write_stamp", refuse)
+        sweeps.make(*rows_of("inductor[]"))
+        assert sweeps.said[-1].endswith("Each cold build compiles them itself.")
+        assert header_cache.usable_headers(sweeps.folder) == ()
+
+
+COMPILER = """#!/bin/sh
+case " $* " in *" c++-header "*) echo header >> "$HEADERS_COMPILED" ;; esac
+exec g++ "$@"
+"""
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(missing_cpp_compiler() is not None, reason="inductor needs a C++ compiler")
+class TestRealBuilds:
+    """With inductor and AOTInductor, and a compiler that counts the headers that it precompiles."""
+
+    def test_cold_builds_in_fresh_processes_compile_no_header(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        pytest.importorskip("torch", reason="the headers are torch's")
+        compiler, log = tmp_path / "bin" / "g++", tmp_path / "compiled"
+        compiler.parent.mkdir()
+        compiler.write_text(COMPILER)
+        compiler.chmod(0o755)
+        log.touch()
+        monkeypatch.setenv("CXX", str(compiler))
+        monkeypatch.setenv("HEADERS_COMPILED", str(log))
+        request = Request("toy", backends=("inductor[]", "aoti[]"), dtypes=("fp32",), device="cpu", policy=FAST)
+        said: list[str] = []
+        with marked_folder(tmp_path):
+            make_headers(make_plan(request).rows, paths.cache_folder(), said.append)
+            folder = header_folder(paths.cache_folder())
+        assert len(said) == 1
+        made = log.read_text()
+        assert made.count("header") == 3, "one for inductor, and a wrapper's and a kernel's for AOTInductor"
+        assert len(header_cache.usable_headers(folder)) == 6, "each with its source"
+        assert not [path for path in folder.iterdir() if path.is_dir()], "nothing else is left there"
+        for record in sweep(request, tmp_path).records().values():
+            assert (record.status, record.measurement.reason) == ("ok", "")
+            assert record.measurement.build is not None
+            assert record.measurement.build.cache == "cold"
+        assert log.read_text() == made

@@ -40,7 +40,7 @@ def test_the_page_names_the_backends_that_take_a_range() -> None:
         name
         for line in table.splitlines()
         if line.startswith("| `")
-        for name in re.findall(r"`([\w.]+)`", line.split("|")[1])
+        for name in re.findall(r"`([\w.-]+)`", line.split("|")[1])
     }
     taking = set()
     for name in backend_names():

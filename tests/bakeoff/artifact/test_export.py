@@ -61,7 +61,7 @@ def test_a_whole_variant_exports_the_same_artifact_as_its_options(whole: Path, t
     done = bakeoff("export", variant, "--threads", "1", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert found["folder"] == "artifacts/toy-tiny-torch.export-fp32"
+    assert found["folder"] == "artifacts/toy-tiny-stream-torch.export-fp32"
     assert manifest_of(tmp_path / found["folder"]).parity == manifest_of(whole).parity
     assert manifest_of(whole).command == f"bakeoff export '{variant}' --threads 1"
 

@@ -14,7 +14,8 @@ PAGE = (Path(__file__).parent.parent / "docs" / "sizes.md").read_text(encoding="
 
 
 def block(language: str) -> str:
-    (found,) = re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+    """The page's first block in a language."""
+    found, *_ = re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
     return str(found)
 
 

@@ -1,6 +1,6 @@
 """Artifacts: variants exported as folders, which `load` checks and opens on this or another host.
 
-engine = load("artifacts/wm-200m-aoti-bf16")
+engine = load("artifacts/wm-200m-step-aoti-bf16")
 outputs = engine(**inputs)
 """
 

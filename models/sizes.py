@@ -152,6 +152,17 @@ def unseen_points(dimensions: Sequence[Dimension]) -> list[Point]:
     return points
 
 
+def middle_points(points: Sequence[Point]) -> list[Point]:
+    """Points half-way between neighbours among recorded ones, those of the farthest neighbours first.
+
+    Where one size follows from another, as in a mask that is one longer than a cache, such a point keeps to that.
+    """
+    ordered = sorted(points)
+    pairs = sorted(pairwise(ordered), key=lambda pair: -sum(abs(b - a) for a, b in zip(*pair, strict=True)))
+    middles = [tuple(a + (b - a) // 2 for a, b in zip(*pair, strict=True)) for pair in pairs]
+    return [point for point in dict.fromkeys(middles) if point not in ordered]
+
+
 def _between(values: Sequence[int], step: int) -> int | None:
     """The multiple of `step` that is nearest to the middle of the widest gap between the values, and in no other."""
     low, high = max(pairwise(values), key=lambda pair: pair[1] - pair[0])

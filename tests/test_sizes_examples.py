@@ -14,7 +14,8 @@ PAGE = (Path(__file__).parent.parent / "docs" / "sizes.md").read_text(encoding="
 
 
 def block(language: str) -> str:
-    (found,) = re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+    """The page's first block in a language."""
+    found, *_ = re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
     return str(found)
 
 
@@ -40,7 +41,7 @@ def test_the_page_names_the_backends_that_take_a_range() -> None:
         name
         for line in table.splitlines()
         if line.startswith("| `")
-        for name in re.findall(r"`([\w.]+)`", line.split("|")[1])
+        for name in re.findall(r"`([\w.-]+)`", line.split("|")[1])
     }
     taking = set()
     for name in backend_names():

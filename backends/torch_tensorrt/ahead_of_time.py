@@ -3,6 +3,11 @@
 Weights are constants of the engine. With `require_full_compilation`, a build fails if TensorRT lacks an operator, and
 the error names it. A saved program in the cache that cannot be loaded is built again. Never run on a real engine yet:
 the machines it was written on have no TensorRT libraries, so tests use a fake of torch_tensorrt.
+
+For a range of sizes the module is exported with both ends (`torch.export.Dim`) and compiled for inputs with a profile
+(`torch_tensorrt.Input` with min_shape, opt_shape and max_shape), as torch_tensorrt documents
+(docsrc/user_guide/compilation/dynamic_shapes.rst, 2.13.0). An operator whose converter does not say that it takes such
+sizes counts as one that TensorRT lacks (dynamo/conversion/_ConverterRegistry.py, 470 in 2.13.0).
 """
 
 from collections.abc import Mapping
@@ -25,8 +30,9 @@ from bakeoff.backends.torch_tensorrt.artifact import FORMAT
 from bakeoff.backends.torch_tensorrt.library import REQUIRES
 from bakeoff.backends.torch_tensorrt.program import Options, configure, file_digest, save_program
 from bakeoff.backends.torch_tensorrt.proof import prove, read_converted, trace_engines
-from bakeoff.backends.torch_tensorrt.settings import QUANTISE_OPERATORS, unsupported_settings
+from bakeoff.backends.torch_tensorrt.settings import QUANTISE_OPERATORS, one_size_only, unsupported_settings
 from bakeoff.backends.tracing import Trace
+from bakeoff.models.component import DynamicAxis
 
 if TYPE_CHECKING:
     from torch import Tensor, fx, nn
@@ -40,9 +46,10 @@ class _Loaded(Engine):
     layouts: Mapping[str, str]
     proof: Proof
     cudagraphs: bool
+    sizes: tuple[DynamicAxis, ...] = ()
 
     def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
-        check_layouts(self.layouts, inputs)
+        check_layouts(self.layouts, inputs, self.sizes)
         run, tensors = self.module, tuple(inputs.values())
         return lambda: tuple(run(*tensors))
 
@@ -63,6 +70,10 @@ def _unsupported(options: Options, _device: str, _dtype: str) -> str | None:
     return unsupported_settings(options.optimization_level, options.min_block_size)
 
 
+def _one_size_only(options: Options) -> str | None:
+    return one_size_only(options.cudagraphs, options.external)
+
+
 def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext) -> Engine:
     made = save_program(module, inputs, options, context)
     found = read_converted(made.module)
@@ -78,7 +89,8 @@ def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options
     )
     configure(made.library, made.module, options)
     proof = replace(proof, artifact_bytes=made.path.stat().st_size)
-    return _Loaded(made.module, input_layouts(inputs), proof, options.cudagraphs)
+    layouts = input_layouts(inputs, context.sizes)
+    return _Loaded(made.module, layouts, proof, options.cudagraphs, context.sizes)
 
 
 BACKEND = Backend(
@@ -96,6 +108,7 @@ BACKEND = Backend(
         requires=(TORCH, *REQUIRES),
         devices=("cuda",),
         unsupported=_unsupported,
+        unsupported_sizes=_one_size_only,
         own_attention=True,
         quantise_operators=QUANTISE_OPERATORS,
     ),

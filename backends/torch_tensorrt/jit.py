@@ -5,6 +5,10 @@ which TensorRT can neither fold nor rearrange (pytorch/TensorRT#3216), and with 
 input, so all weights, at each call (core/runtime/execute_engine.cpp, 2.11 to 2.13). A failed build is always an error
 here, while torch_tensorrt's default is to continue with PyTorch's graph and a warning. Never run on a real engine yet:
 the machines it was written on have no TensorRT libraries, so tests use a fake of torch_tensorrt.
+
+For a range of sizes the example inputs are marked with both ends (`torch._dynamo.mark_dynamic`), as torch_tensorrt
+documents (docsrc/user_guide/compilation/dynamic_shapes.rst, 2.13.0): an engine's profile is the range of the graph's
+symbols, and is tuned for the example's size (dynamo/partitioning/common.py, construct_dynamic_input, 18 in 2.13.0).
 """
 
 from collections import Counter
@@ -24,6 +28,7 @@ from bakeoff.backends.backend import (
 )
 from bakeoff.backends.graphs import TORCH, check_not_quantised, operators
 from bakeoff.backends.torch_compile import CompiledEngine, CompileLog, compile_whole
+from bakeoff.backends.torch_internals import marked, separate_sizes
 from bakeoff.backends.torch_tensorrt.builder_errors import builder_errors
 from bakeoff.backends.torch_tensorrt.external import asked, externalise
 from bakeoff.backends.torch_tensorrt.library import REQUIRES, load_library
@@ -34,6 +39,8 @@ from bakeoff.backends.torch_tensorrt.settings import (
     QUANTISE_OPERATORS,
     QUANTISED_ADVICE,
     cache_settings,
+    check_symbols,
+    one_size_only,
     settings,
     unsupported_settings,
 )
@@ -101,9 +108,15 @@ class _Compiler:
         )
 
 
+def _one_size_only(options: Options) -> str | None:
+    return one_size_only(options.cudagraphs, options.external)
+
+
 def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, context: BuildContext) -> Engine:
     check_not_quantised(module, "torch_tensorrt", QUANTISED_ADVICE)
     library = load_library()
+    if context.sizes:
+        check_symbols()
     outside = executed_operators(options.outside)
     module, external = externalise(module, inputs, options.external)
     known = {entry.name for entry in fields(library.dynamo.CompilationSettings)} | {"engine_cache_dir"}
@@ -120,7 +133,11 @@ def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options
         library.dynamo.backend.torch_tensorrt_backend, settings(wanted, known, context), outside | asked(external)
     )
     compiled = compile_whole(module, compiler)
-    return CompiledEngine(compiled, compiler.log, compiler.prove, trace_engines, options.freezing, options.cudagraphs)
+    engine = CompiledEngine(compiled, compiler.log, compiler.prove, trace_engines, options.freezing, options.cudagraphs)
+    if context.sizes:
+        with separate_sizes():
+            engine.bind(marked(inputs, context.sizes))()
+    return engine
 
 
 BACKEND = Backend(
@@ -139,6 +156,7 @@ BACKEND = Backend(
         requires=(TORCH, *REQUIRES),
         devices=("cuda",),
         unsupported=_unsupported,
+        unsupported_sizes=_one_size_only,
         own_attention=True,
         quantise_operators=QUANTISE_OPERATORS,
     ),

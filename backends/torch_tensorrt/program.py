@@ -7,13 +7,14 @@ import inspect
 import operator
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bakeoff.backends.artifact_cache import load_or_build
 from bakeoff.backends.backend import BuildContext, Unsupported
+from bakeoff.backends.dynamic import dynamic_shapes
 from bakeoff.backends.graphs import check_not_quantised, export, graph_hash, operators, program_key
 from bakeoff.backends.torch_tensorrt.builder_errors import builder_errors
 from bakeoff.backends.torch_tensorrt.external import (
@@ -29,6 +30,7 @@ from bakeoff.backends.torch_tensorrt.outside import check_outside, executed_oper
 from bakeoff.backends.torch_tensorrt.partitions import PartitionLog, capture_partition_log
 from bakeoff.backends.torch_tensorrt.proof import read_converted
 from bakeoff.backends.torch_tensorrt.settings import QUANTISED_ADVICE, cache_settings, settings
+from bakeoff.models.component import DynamicAxis
 
 if TYPE_CHECKING:
     import torch
@@ -70,6 +72,7 @@ class Lowered:
     """An exported program, and how torch_tensorrt is to compile it."""
 
     program: "torch.export.ExportedProgram"
+    sizes: tuple[DynamicAxis, ...]
     external: tuple[ExternalOperator, ...]
     asked: Mapping[str, frozenset[str]]
     """Options that name operators for PyTorch to run, with their qualified names."""
@@ -116,7 +119,23 @@ def lower(
     if options.engine_cache:
         wanted |= cache_settings(context.cache_dir)
     chosen = settings(wanted, known, context)
-    return Lowered(export(module, inputs), external, named, chosen, options.require_full_compilation)
+    program = _export(module, inputs, context.sizes)
+    return Lowered(program, context.sizes, external, named, chosen, options.require_full_compilation)
+
+
+def _export(
+    module: "nn.Module", inputs: "Mapping[str, Tensor]", sizes: Sequence[DynamicAxis]
+) -> "torch.export.ExportedProgram":
+    """Export the module; with sizes, so that a second trace gives its symbols the same names.
+
+    When a compiled graph is traced to be saved, an engine gives outputs whose shapes are expressions in the symbols of
+    the first graph (dynamo/runtime/meta_ops/register_meta_ops.py, 138 in 2.13.0: create_symintnode). torch derives the
+    name of a symbol from that of the argument, which is `tensors[0]` in `forward(*tensors)` and `tensors_0` in a graph.
+    """
+    program = export(module, inputs, sizes)
+    if not sizes:
+        return program
+    return export(strip_guards(program.module()), inputs, sizes)
 
 
 def save_program(
@@ -134,7 +153,7 @@ def save_program(
     program = lowered.program
     hashed, counted = graph_hash([program.graph]), operators(program.graph)
     with context.untimed():
-        key = program_key(program, hashed, sorted(asdict(options).items()))
+        key = program_key(program, hashed, sorted(asdict(options).items()), *context.sizes)
     path = context.cache_dir / f"{key}.ep"
     log = PartitionLog()
 
@@ -167,18 +186,18 @@ def _compile(library: Any, lowered: Lowered, inputs: "Mapping[str, Tensor]", pat
     Beside `path` are its external operators, and the raw engine if that is the whole program. Raises Unsupported with
     the names of operators that TensorRT lacks and the options do not name, if `require_full_compilation` is set.
     """
-    tensors = tuple(inputs.values())
+    given = _profiles(library, inputs, lowered.sizes)
     report = target.with_name("partitions.txt")
     if lowered.asked:
-        check_named(lowered, dry_run(library, lowered, tensors, report).unconverted)
+        check_named(lowered, dry_run(library, lowered, given, report).unconverted)
     with capture_partition_log() as log:
         try:
             with builder_errors():
-                compiled = library.dynamo.compile(lowered.program, arg_inputs=tensors, **lowered.settings)
+                compiled = library.dynamo.compile(lowered.program, arg_inputs=given, **lowered.settings)
         except AssertionError as error:
             if "require_full_compilation" not in str(error):
                 raise
-            unconverted = sorted(dry_run(library, lowered, tensors, report).unconverted)
+            unconverted = sorted(dry_run(library, lowered, given, report).unconverted)
             raise Unsupported(
                 f"TensorRT has no layer for {', '.join(unconverted) or 'some operator'}; to run it with PyTorch, use "
                 f"outside={'+'.join(unconverted) or 'OPERATOR'}, external=SUBMODULE or require_full_compilation=false"
@@ -189,21 +208,60 @@ def _compile(library: Any, lowered: Lowered, inputs: "Mapping[str, Tensor]", pat
     if len(engines) == 1 and engines[0] and not found.outside:
         path.with_suffix(ENGINE_ENDING).write_bytes(engines[0])
     save_operators(lowered.external, path)
-    _save(compiled, tensors, target)
+    _save(library, compiled, inputs, lowered.sizes, target)
     return log
 
 
-def _save(compiled: "fx.GraphModule", tensors: "tuple[Tensor, ...]", path: Path) -> None:
+def _profiles(library: Any, inputs: "Mapping[str, Tensor]", sizes: Sequence[DynamicAxis]) -> tuple[Any, ...]:
+    """The inputs in order as `compile` takes them: tensors, and torch_tensorrt's specification of one with a range.
+
+    An engine is tuned for the shapes of `inputs`, which `opt_shape` is in TensorRT's words. The exported graph has all
+    three too, and torch_tensorrt reads them there (dynamo/_compiler.py, 1103 in 2.13.0: construct_submodule_inputs).
+    """
+
+    def shape(name: str, tensor: "Tensor", end: str) -> tuple[int, ...]:
+        found = list(tensor.shape)
+        for one in sizes:
+            if one.input == name:
+                found[one.axis] = getattr(one, end)
+        return tuple(found)
+
+    ranged = {one.input for one in sizes}
+    return tuple(
+        library.Input(
+            min_shape=shape(name, tensor, "min"),
+            opt_shape=tuple(tensor.shape),
+            max_shape=shape(name, tensor, "max"),
+            dtype=tensor.dtype,
+        )
+        if name in ranged
+        else tensor
+        for name, tensor in inputs.items()
+    )
+
+
+def _save(
+    library: Any,
+    compiled: "fx.GraphModule",
+    inputs: "Mapping[str, Tensor]",
+    sizes: Sequence[DynamicAxis],
+    path: Path,
+) -> None:
     """Save a compiled graph by tracing it again, as torch_tensorrt.save does by default, with two differences.
 
     Example inputs, which include all caches, are not pickled into the file. And engines stay objects of the C++
     runtime, which torch's C++ code can read. torch_tensorrt 2.13 and 2.14 convert them to Python objects before saving
     (torch_tensorrt/_compile.py, _normalize_engine_constants_to_python); their pickles run code when the file is opened,
     and the artifact's check rejects them. 2.14 also states which buffers a program changes; components change none.
+    With a range of sizes, torch_tensorrt.save traces the graph by its own `export` (_compile.py, 1050 in 2.13.0).
     """
     import torch
 
-    saved = torch.export.export(compiled, tensors, strict=False)
+    tensors, shapes = tuple(inputs.values()), dynamic_shapes(compiled, tuple(inputs), sizes)
+    if shapes is None:
+        saved = torch.export.export(compiled, tensors, strict=False)
+    else:
+        saved = library.dynamo.export(compiled, arg_inputs=tensors, kwarg_inputs={}, dynamic_shapes=shapes)
     saved.example_inputs = None
     torch.export.save(saved, path, pickle_protocol=_PICKLE_PROTOCOL)
 
@@ -220,12 +278,12 @@ def check_named(lowered: Lowered, unconverted: Mapping[str, int]) -> None:
         )
 
 
-def dry_run(library: Any, lowered: Lowered, tensors: "tuple[Tensor, ...]", report: Path) -> PartitionLog:
+def dry_run(library: Any, lowered: Lowered, given: tuple[Any, ...], report: Path) -> PartitionLog:
     """The partitions that a compilation would have; builds nothing. torch_tensorrt writes them to `report`."""
     report.unlink(missing_ok=True)  # torch_tensorrt does not overwrite it
     chosen = {**lowered.settings, "require_full_compilation": False, "dryrun": str(report)}
     with contextlib.redirect_stdout(sys.stderr):
-        library.dynamo.compile(lowered.program, arg_inputs=tensors, **chosen)
+        library.dynamo.compile(lowered.program, arg_inputs=given, **chosen)
     return PartitionLog(report.read_text(encoding="utf-8"))
 
 

@@ -45,6 +45,19 @@ def settings(wanted: Mapping[str, Any], known: Collection[str], context: BuildCo
     return chosen
 
 
+def check_symbols() -> None:
+    """Raise Unsupported for a version whose torch.compile backend cannot take a range of sizes here.
+
+    2.11 asks a size for the name of its parameter, which one of an input of `forward(*tensors)` does not have, and
+    raises an AttributeError (dynamo/lowering/passes/remove_sym_nodes.py, 58); 2.12 and later do not.
+    """
+    found = version("torch_tensorrt")
+    if tuple(int(part) for part in found.split(".")[:2]) < (2, 12):
+        raise Unsupported(
+            f"torch_tensorrt {found} finds no range of sizes under torch.compile; use tensorrt-aot, or 2.12 to 2.14"
+        )
+
+
 def cache_settings(cache_dir: Path) -> dict[str, Any]:
     """Settings of torch_tensorrt's engine cache, which stores only refittable engines.
 
@@ -57,6 +70,19 @@ def cache_settings(cache_dir: Path) -> dict[str, Any]:
         "reuse_cached_engines": True,
         "engine_cache_dir": str(cache_dir / "engines"),
     }
+
+
+def one_size_only(cudagraphs: bool, external: str) -> str | None:
+    """Why engines with these options take one size alone; None: they take a range.
+
+    The runtime captures a CUDA graph again whenever a shape changes (core/runtime/TRTEngine.h, set_runtime_states; 54
+    in 2.11.0, 74 in 2.13.0). An external operator is a graph that was exported with one size.
+    """
+    if cudagraphs:
+        return "cudagraphs captures a graph for one size, and anew at each change of it; leave it or --sizes out"
+    if external:
+        return "external makes an operator of a submodule for one size; leave it or --sizes out"
+    return None
 
 
 def unsupported_settings(level: int, min_block_size: int) -> str | None:

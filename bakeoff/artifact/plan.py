@@ -46,9 +46,13 @@ def artifact_format(row: Row) -> ArtifactFormat | None:
 
 
 def default_folder(plan: Plan) -> Path:
-    """artifacts/COMPONENT-PRESET-BACKEND-DTYPE of the working folder."""
+    """artifacts/COMPONENT-PRESET-BACKEND-DTYPE of the working folder, with -WORKLOAD after the preset where the
+    component has several: two workloads of one model are two artifacts."""
     variant = plan.rows[0].variant
-    return Path("artifacts") / f"{variant.component}-{variant.preset}-{_safe(variant.backend)}-{variant.dtype}"
+    several = len(plan.component.workload_names(plan.component.preset(variant.preset).config)) > 1
+    workload = f"-{variant.workload}" if several else ""
+    name = f"{variant.component}-{variant.preset}{workload}-{_safe(variant.backend)}-{variant.dtype}"
+    return Path("artifacts") / name
 
 
 def _built_alike(row: Row, other: Row) -> bool:

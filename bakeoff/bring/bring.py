@@ -3,13 +3,16 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
+
 from bakeoff.bring.source import is_brought, read_source
 from bakeoff.machine import host, paths
 from bakeoff.machine.files import digest
 from bakeoff.machine.locks import entry_lock
-from bakeoff.models.brought.about import ABOUT, SCHEMA, read_about
+from bakeoff.models.brought.about import ABOUT, SCHEMA, About, Source, read_about
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.sizes import AskedSizes
+from bakeoff.plan.brought import brought_reference
 from bakeoff.process.environment import user_code_path, worker_environment
 from bakeoff.process.jobs import DescribeJob, DescribeResult
 from bakeoff.process.supervisor import Deadlines, Launch, run_job
@@ -26,21 +29,27 @@ def bring(
     progress: Progress,
     sizes: AskedSizes = (),
     batches: Sequence[int] = (),
+    preset: str = "",
 ) -> str:
     """The reference that names a brought model to everything else; any other reference as it is.
 
     A description that is in the cache is taken where the code, the libraries and the seed are the same; workers check
     the weights. With `sizes`, its workloads have those; with `batches`, they are run with these multiples of the given
-    batch too. Raises BakeoffError where the model cannot be described, or the
-    reference is none of a brought model and sizes are asked for; the message says why.
+    batch too; for both, the name of a brought model, and its preset if one is given, stands for its source. Raises
+    BakeoffError where the model cannot be described, or the reference is none of a brought model and sizes are asked
+    for; the message says why.
     """
-    if not is_brought(reference):
-        if sizes:
-            text = f"--sizes: {reference} has fixed shapes; sizes are for models of yours, as in mine.py:model"
-            raise BakeoffError(text, "bad-option")
-        return reference
-    source, name, preset = read_source(reference)
     more = tuple(sorted({batch for batch in batches if batch > 1}))
+    if is_brought(reference):
+        source, name, preset = read_source(reference)
+    else:
+        known = brought_reference(reference, preset) if sizes or more else reference
+        if known == reference:
+            if sizes:
+                text = f"--sizes: {reference} has fixed shapes; sizes are for models of yours, as in mine.py:model"
+                raise BakeoffError(text, "bad-option")
+            return reference
+        source, name, preset = _read_again(read_about(Path(known)))
     if sizes and more:
         raise BakeoffError("--sizes and --batch: give one of them, since a batch is a size of axis 0", "bad-option")
     key = digest([source, name, preset, seed, host.read_versions(), SCHEMA, *filter(None, [sizes, more])])
@@ -54,6 +63,13 @@ def bring(
     for note in read_about(folder).notes:
         progress.say(f"{name}: {note}.")
     return str(folder)
+
+
+def _read_again(about: About) -> tuple[Source, str, str]:
+    """As `read_source` for what a description was made of; a factory runs in the folder that it ran in before."""
+    known = about.source
+    source, name, preset = read_source(f"{known.path}:{known.function}" if known.function else known.path)
+    return msgspec.structs.replace(source, working_folder=known.working_folder), name, preset
 
 
 def first_program(folder: str) -> str:

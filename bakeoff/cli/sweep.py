@@ -107,10 +107,12 @@ def sweep(
         sys.path.insert(0, str(Path.cwd()))
     several = tuple(whole_number("--batches", size) for size in names("--batches", batches))
     with TerminalProgress(Console(stderr=True)) as progress:
-        component = bring(component, seed, threads, progress, parse_sizes(sizes or []), (batch, *several))
+        asked, presets = parse_sizes(sizes or []), names("--preset", preset)
+        one = presets[0] if len(presets) == 1 else ""
+        component = bring(component, seed, threads, progress, asked, (batch, *several), one)
     request = Request(
         component=component,
-        presets=names("--preset", preset),
+        presets=presets,
         workloads=names("--workload", workload),
         backends=names("--backends", backends),
         dtypes=names("--dtype", dtype),

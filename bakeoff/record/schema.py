@@ -396,6 +396,10 @@ class SizeResult:
     limit: float | None = None
     eager_ns: int = 0
     """Median of eager's calls in the same dtype at this size, made with the references."""
+    recorded_sets: int = 0
+    """Sets of inputs that are calls as they were given or recorded with this size."""
+    drawn_sets: int = 0
+    """Sets of inputs whose values are drawn. Both are 0 in records that do not state it."""
 
     @cached_property
     def figures(self) -> Summary | None:

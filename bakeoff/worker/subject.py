@@ -41,6 +41,8 @@ class LoadedSubject:
     """Where other inputs come from."""
     sized: tuple[tuple[dict[str, Tensor], ...], ...] = ()
     """For each of the workload's sizes, sets of inputs."""
+    recorded_sets: tuple[int, ...] = ()
+    """How many sets are calls as they were recorded: of the usual size, and of each other one; () without sizes."""
 
 
 class InputSource(Protocol):
@@ -134,11 +136,13 @@ def load_subject(subject: Subject) -> LoadedSubject:
             load_checkpoint(path, module, component)
         weights = fingerprint(module)
     sets = tuple(source.judged(subject.input_seed, index) for index in range(set_count(workload)))
-    sized = tuple(
-        tuple(network.inputs(workload.at(size)).sized(subject.input_seed, index) for index in range(SIZED_SETS))
-        for size in workload.sizes
-    )
-    return LoadedSubject(component, config, workload, module, weights, sets, source, sized)
+    sources = [network.inputs(workload.at(size)) for size in workload.sizes]
+    sized = tuple(tuple(one.sized(subject.input_seed, index) for index in range(SIZED_SETS)) for one in sources)
+    recorded: tuple[int, ...] = ()
+    if sources:
+        usual = min(len(sets), network.inputs(workload).judged_calls)
+        recorded = (usual, *(min(SIZED_SETS, one.recorded_of_this_size) for one in sources))
+    return LoadedSubject(component, config, workload, module, weights, sets, source, sized, recorded)
 
 
 def build_module(build: Callable[[], nn.Module], seed: int) -> nn.Module:

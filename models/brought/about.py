@@ -1,6 +1,7 @@
 """The description of a brought model: what a worker found out by running it, as a file in its folder.
 
-A described folder holds `about.json` and `given.safetensors`, the tensors of every recorded call as `SET/CALL/NAME`; a
+A described folder holds `about.json` and `given.safetensors`, the tensors of every recorded call as `SET/CALL/NAME`,
+and of those of other sizes, where the model was described with sizes, as `SET/other/CALL/NAME`; a
 live module's folder holds its module beside them.
 """
 
@@ -17,7 +18,7 @@ from bakeoff.models.signature import Node, Signature
 OWN_WEIGHTS = "its own weights"
 """How a record names the weights of a brought model, before their hash."""
 ABOUT, GIVEN = "about.json", "given.safetensors"
-SCHEMA = 1
+SCHEMA = 2
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -65,6 +66,8 @@ class InputSet(msgspec.Struct, frozen=True):
     sizes: tuple[Size, ...] = ()
     batches: tuple[Batched, ...] = ()
     """Multiples of the given batch that were asked for."""
+    others: int = 0
+    """Recorded calls of other sizes; their tensors are `SET/other/CALL/NAME`."""
 
 
 class About(msgspec.Struct, frozen=True):
@@ -103,7 +106,7 @@ class About(msgspec.Struct, frozen=True):
             self.source.hash,
             self.weights,
             self.given,
-            tuple(msgspec.structs.replace(one, batches=()) for one in self.sets),
+            tuple(_facts(one) for one in self.sets),
             self.state,
         ]
         return hashlib.sha256(msgspec.json.encode(facts, order="sorted")).hexdigest()[:12]
@@ -115,6 +118,14 @@ class About(msgspec.Struct, frozen=True):
                 return one
         known = ", ".join(one.name for one in self.sets)
         raise BakeoffError(f"{self.name} has no input set '{name}'; it has {known}", code="unknown-name")
+
+
+def _facts(one: InputSet) -> dict[str, object]:
+    """What of a set decides the outputs. A set of one size has the facts that it had before there were others."""
+    facts: dict[str, object] = msgspec.to_builtins(msgspec.structs.replace(one, batches=()))
+    if not one.others:
+        del facts["others"]
+    return facts
 
 
 def read_about(folder: Path) -> About:

@@ -146,7 +146,7 @@ class TestExternal:
         assert artifact is not None
         options = ahead_of_time.Options(external="blocks.0+blocks.1")
         context: Any = SimpleNamespace(
-            dtype="fp32", cache_dir=tmp_path / "cache", work_dir=tmp_path, untimed=nullcontext
+            dtype="fp32", cache_dir=tmp_path / "cache", work_dir=tmp_path, sizes=(), untimed=nullcontext
         )
         folder = tmp_path / "artifact"
         folder.mkdir()

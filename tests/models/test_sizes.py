@@ -8,6 +8,7 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.models.sizes import (
     Dimension,
     dynamic_axes,
+    middle_points,
     parse_sizes,
     seen_points,
     shapes_at,
@@ -100,3 +101,10 @@ def test_each_axis_has_its_range() -> None:
     x, mask = dynamic_axes([BATCH], [4])
     assert (x.input, x.axis, x.name, x.min, x.usual, x.max) == ("x", 0, "x.0", 1, 4, 8)
     assert (mask.input, mask.name) == ("mask", "x.0")
+
+
+def test_points_between_recorded_ones_keep_to_what_holds_for_both() -> None:
+    """A mask that is one longer than a cache, in every recorded call."""
+    assert middle_points([(4, 5), (8, 9), (16, 17)]) == [(12, 13), (6, 7)]
+    assert middle_points([(4, 5), (5, 6), (6, 7)]) == []
+    assert middle_points([(4,)]) == middle_points([]) == []

@@ -9,21 +9,37 @@ its outputs' memory (dynamo/runtime/_TRTEngine.py); partitions are logged for de
 of `torch_executed_ops`, by their qualified names, and those without a converter are left in graphs `_run_on_gpu_N`
 between the engines (dynamo/partitioning/_adjacency_partitioner.py); a failed build is PyTorch's own graph unless it is
 to be passed through (dynamo/backend/backends.py). It builds no engine and proves none.
+
+Ranges of sizes follow the sources of 2.13.0:
+- an engine's profile is the range of the symbols in its graph, not what `inputs` says; a range that begins at 2 begins
+  at 1 (dynamo/_compiler.py:1106; dynamo/partitioning/common.py:18; dynamo/utils.py:409 and 458);
+- shapes outside of the profile are an error of the call (core/runtime/execute_engine.cpp:147), and so are those of an
+  engine for one size;
+- torch.compile's graph is lowered with its symbols, which an engine takes as tensors where it uses them
+  (dynamo/backend/backends.py:329; dynamo/runtime/_TorchTensorRTModule.py:579);
+- a traced engine gives outputs whose shapes are the expressions of its graph (dynamo/runtime/meta_ops/
+  register_meta_ops.py:11), a run one those that the inputs lead to (core/runtime/execute_engine.cpp:169);
+- outputs that were allocated before serve calls of the same shapes alone (core/runtime/TRTEngine.h:78);
+- `export` copies a graph and traces it with torch.export (dynamo/_exporter.py:26).
 """
 
+import copy
 import logging
 import operator
 import sys
 import types
 import weakref
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor, fx, nn
+from torch._dynamo.utils import detect_fake_mode
+from torch._functorch.aot_autograd import aot_export_joint_simple
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.passes.split_module import split_module
 
@@ -35,36 +51,112 @@ _OPERATORS = torch.library.Library("tensorrt", "FRAGMENT")
 _OPERATORS.define("execute_engine(Tensor[] inputs, int engine) -> Tensor[]")
 
 
+Bounds = tuple[tuple[int, int], ...]
+"""The smallest and the largest size of each axis; of a size that is an input itself, its values."""
+
+
+def _bounds(size: Any) -> tuple[int, int]:
+    """As extract_var_range_info (dynamo/utils.py:409 in 2.13.0)."""
+    if isinstance(size, int):
+        return size, size
+    environment, expression = size.node.shape_env, size.node.expr
+    found = environment.var_to_range.get(expression) or environment.bound_sympy(expression)
+    least = int(found.lower)
+    return 1 if least == 2 else least, int(found.upper)
+
+
+def _profile(graph: fx.GraphModule) -> tuple[Bounds | None, ...]:
+    """The profile of an engine for this graph; None for an input whose shape is not known."""
+    found: list[Bounds | None] = []
+    for node in graph.graph.find_nodes(op="placeholder"):
+        value = node.meta.get("val", node.meta.get("example_value"))
+        sizes = value.shape if isinstance(value, Tensor) else None if value is None else (value,)
+        found.append(None if sizes is None else tuple(_bounds(size) for size in sizes))
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class Input:
+    """What `torch_tensorrt.Input` says of one input with a range (_Input.py)."""
+
+    min_shape: tuple[int, ...]
+    opt_shape: tuple[int, ...]
+    max_shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
 @dataclass
 class Engine:
     """An engine's runtime object, by the attributes that torch_tensorrt's has (runtime/_TorchTensorRTModule.py)."""
 
     graph: fx.GraphModule
+    profile: tuple[Bounds | None, ...] = ()
     device_memory_budget: int = 1000
     automatic_device_memory_budget: int = 600
     use_pre_allocated_outputs: bool = False
     output_tensors_are_unowned: bool = False
     pre_allocated_outputs: list[Tensor] = field(default_factory=list)
+    shape_key: list[torch.Size] = field(default_factory=list)
 
     def set_output_tensors_as_unowned(self, enabled: bool) -> None:
         self.output_tensors_are_unowned = enabled
 
-    @property
-    def forms(self) -> list[Tensor]:
-        """Empty tensors like the outputs."""
+    def forms(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """Empty tensors like the outputs for these inputs, which may be traced."""
+        known: dict[Any, Any] = {}
+        for node, tensor in zip(self.graph.graph.find_nodes(op="placeholder"), inputs, strict=True):
+            value = node.meta["val"]
+            for size, real in zip(value.shape if isinstance(value, Tensor) else (), tensor.shape, strict=False):
+                if not isinstance(size, int):
+                    known[size.node.expr] = real
         (outputs,) = self.graph.graph.find_nodes(op="output")[0].args
-        return [torch.empty(node.meta["val"].shape, dtype=node.meta["val"].dtype) for node in outputs]
+        shapes = [[_size(size, known) for size in node.meta["val"].shape] for node in outputs]
+        return [torch.empty(shape, dtype=node.meta["val"].dtype) for shape, node in zip(shapes, outputs, strict=True)]
 
     def run(self, inputs: list[Tensor]) -> list[Tensor]:
-        computed = self.graph(*inputs)
+        self._check(inputs)
+        values = [int(tensor) if self._is_size(node) else tensor for node, tensor in self._given(inputs)]
+        computed = self.graph(*values)
+        changed = self.shape_key != [tensor.shape for tensor in inputs] or not self.pre_allocated_outputs
+        self.shape_key = [tensor.shape for tensor in inputs]
         if not self.use_pre_allocated_outputs:
             return [output.clone() for output in computed]
-        outputs = self.pre_allocated_outputs or self.forms
+        outputs = [torch.empty_like(one) for one in computed] if changed else self.pre_allocated_outputs
         for output, value in zip(outputs, computed, strict=True):
             output.copy_(value)
-        if self.output_tensors_are_unowned or not self.pre_allocated_outputs:
-            self.pre_allocated_outputs = self.forms
+        if self.output_tensors_are_unowned or changed:
+            self.pre_allocated_outputs = [torch.empty_like(one) for one in computed]
         return list(outputs)
+
+    def _given(self, inputs: Sequence[Tensor]) -> Iterator[tuple[fx.Node, Tensor]]:
+        return zip(self.graph.graph.find_nodes(op="placeholder"), inputs, strict=True)
+
+    def _is_size(self, node: fx.Node) -> bool:
+        return isinstance(node.meta.get("val"), torch.SymInt)
+
+    def _check(self, inputs: Sequence[Tensor]) -> None:
+        for bounds, (node, tensor) in zip(self.profile, self._given(inputs), strict=True):
+            sizes = (int(tensor),) if self._is_size(node) else tensor.shape
+            if bounds is not None and not (
+                len(sizes) == len(bounds)
+                and all(low <= size <= high for size, (low, high) in zip(sizes, bounds, strict=True))
+            ):
+                raise RuntimeError("Error while setting the input shape")
+
+
+def _size(size: Any, known: Mapping[Any, Any]) -> Any:
+    """An output's size where the inputs have `known` ones, as register_meta_ops.py:11 finds it in 2.13.0."""
+    if isinstance(size, int):
+        return size
+    expression = size.node.expr
+    if expression in known:
+        return known[expression]
+    numbers = {symbol: value for symbol, value in known.items() if isinstance(value, int)}
+    if expression.free_symbols & numbers.keys():
+        return int(expression.subs(numbers))
+    traced = next(value for value in known.values() if not isinstance(value, int))
+    hints = {symbol: value.node.hint for symbol, value in known.items()}
+    return traced.node.shape_env.create_symintnode(expression, hint=int(expression.subs(hints)))
 
 
 def _execute(inputs: list[Tensor], engine: int) -> list[Tensor]:
@@ -73,7 +165,9 @@ def _execute(inputs: list[Tensor], engine: int) -> list[Tensor]:
 
 
 _OPERATORS.impl("execute_engine", _execute, "CompositeExplicitAutograd")
-torch.library.register_fake("tensorrt::execute_engine", lambda _inputs, engine: _ENGINES[engine].forms, lib=_OPERATORS)
+torch.library.register_fake(
+    "tensorrt::execute_engine", lambda inputs, engine: _ENGINES[engine].forms(inputs), lib=_OPERATORS
+)
 
 
 class EngineModule(nn.Module):
@@ -87,11 +181,12 @@ class EngineModule(nn.Module):
             end.args = ((end.args[0],),)
             graph.recompile()
         self.number = len(_ENGINES)
-        _ENGINES.append(Engine(graph))
+        _ENGINES.append(Engine(graph, _profile(graph)))
         self.serialized_engine = FAKE_ENGINE
 
-    def forward(self, *inputs: Tensor) -> Any:
-        outputs = torch.ops.tensorrt.execute_engine(list(inputs), self.number)
+    def forward(self, *inputs: Any) -> Any:
+        tensors = [one if isinstance(one, Tensor) else torch.tensor(one) for one in inputs]
+        outputs = torch.ops.tensorrt.execute_engine(tensors, self.number)
         return outputs[0] if self.single else tuple(outputs)
 
 
@@ -180,7 +275,15 @@ class Fake:
         _TELLER.debug(self.partitions)
         left = any(name in str(node.target) for node in graph.graph.nodes for name in self.lacks)
         outer = fx.Graph()
-        inputs = [outer.placeholder(node.name) for node in graph.graph.nodes if node.op == "placeholder"]
+        inputs = []
+        for node in graph.graph.find_nodes(op="placeholder"):
+            own = outer.placeholder(node.name)
+            own.meta |= {"val": node.meta["val"]} if "val" in node.meta else {}
+            if isinstance(node.meta.get("val"), torch.SymInt) and not node.users:
+                graph.graph.erase_node(node)
+            else:
+                inputs.append(own)
+        graph.recompile()
         name = "_run_on_gpu_0" if left else "_run_on_acc_0"
         outer.output(outer.call_module(name, tuple(inputs)))
         return fx.GraphModule({name: graph if left else EngineModule(graph)}, outer)
@@ -193,7 +296,9 @@ class Fake:
         if self.fails:
             return graph
         executed = options.get("torch_executed_ops", ())
-        if executed or any(_runs_in_torch(node, executed) for node in graph.graph.nodes):
+        if any(isinstance(one, torch.SymInt) for one in inputs):
+            graph = _lowered(graph, inputs)
+        elif executed or any(_runs_in_torch(node, executed) for node in graph.graph.nodes):
             graph = make_fx(graph)(*inputs)  # the library lowers dynamo's graph to ATen operators
         return self._partition(graph, executed)
 
@@ -212,6 +317,16 @@ class Fake:
         compiled = self._partition(graph, executed)
         self._compiled = weakref.ref(compiled)
         return compiled
+
+    def export(self, compiled: fx.GraphModule, **asked: Any) -> torch.export.ExportedProgram:
+        """As torch_tensorrt.dynamo.export; the arguments are those that torch_tensorrt.save gives."""
+        assert set(asked) == {"arg_inputs", "kwarg_inputs", "dynamic_shapes"}
+        return torch.export.export(
+            copy.deepcopy(compiled),
+            args=asked["arg_inputs"],
+            kwargs=asked["kwarg_inputs"],
+            dynamic_shapes=asked["dynamic_shapes"],
+        )
 
     def load(self, path: str) -> Any:
         """The program with its engines' objects as attributes. Raises ValueError for another file."""
@@ -235,11 +350,22 @@ class Fake:
             CompilationSettings=settings,
             backend=types.SimpleNamespace(torch_tensorrt_backend=self.backend),
             compile=_with_parameters(self.compile, self.known("compile")),
+            export=self.export,
         )
+        module.Input = Input
         module.runtime = types.SimpleNamespace(set_cudagraphs_mode=self.cudagraphs.append)
         module.load = self.load
         result: types.ModuleType = module
         return result
+
+
+def _lowered(graph: fx.GraphModule, inputs: Sequence[Any]) -> fx.GraphModule:
+    """The graph of torch.compile in ATen's operators, with its symbols as inputs."""
+    mode = detect_fake_mode(inputs)
+    assert mode is not None
+    with mock.patch.object(mode, "allow_non_fake_inputs", True), mode:
+        lowered: fx.GraphModule = aot_export_joint_simple(graph, inputs, trace_joint=False)
+    return lowered
 
 
 def _with_parameters(function: Callable[..., Any], names: set[str]) -> Callable[..., Any]:

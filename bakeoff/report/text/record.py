@@ -10,6 +10,7 @@ from bakeoff.record.objective import LATENCY
 from bakeoff.record.schema import BuildCost, Memory, OutputParity, Parity, Record
 from bakeoff.record.statistics import Summary
 from bakeoff.record.store import Stored
+from bakeoff.report import sizes
 from bakeoff.report.columns import build_seconds
 from bakeoff.report.format import MIB
 from bakeoff.report.groups import title
@@ -39,6 +40,7 @@ def render(stored: Stored) -> str:
     if made.parity is not None:
         lines += _parity(made.parity)
     lines += proof.render(record)
+    lines += sizes.certificate(record)
     lines += [f"finding   {finding.code}: {finding.text}" for finding in made.findings]
     lines += [f"monitor   {text}" for text in sentences(record)]
     lines.append("versions  " + ", ".join(f"{name} {version}" for name, version in record.versions.items()))

@@ -23,7 +23,7 @@ from bakeoff.models.weights import fingerprint, state_digest
 from bakeoff.process.jobs import DescribeJob, DescribeResult
 from bakeoff.worker.brought.batches import find_batches
 from bakeoff.worker.brought.load import Call, load_module, one_line, user_error
-from bakeoff.worker.brought.network import Flat, GivenInputs
+from bakeoff.worker.brought.network import Flat, GivenInputs, other_key
 from bakeoff.worker.brought.sizes import FoundSizes, find_sizes, sizes_of, with_shapes
 from bakeoff.worker.brought.work import Counted, count
 from bakeoff.worker.reporter import Report
@@ -66,6 +66,8 @@ class _Found:
     flat: Flat
     notes: list[str] = field(default_factory=list)
     sizes: FoundSizes | None = None
+    others: list[Tensors] = field(default_factory=list)
+    """Recorded calls of other sizes."""
     batches: tuple[Batched, ...] = ()
 
     @property
@@ -82,17 +84,30 @@ class _Found:
             for one in self.batches
         )
         described = InputSet(
-            self.name, self.call, self.result, self.specs, self.outputs, work, calls, held, batches=batches
+            self.name,
+            self.call,
+            self.result,
+            self.specs,
+            self.outputs,
+            work,
+            calls,
+            held,
+            batches=batches,
+            others=len(self.others),
         )
         return described if self.sizes is None else self.sizes.added_to(described)
 
     @property
     def given(self) -> Tensors:
         """As they are written."""
-        return {f"{self.name}/{n}/{name}": one for n, call in enumerate(self.calls) for name, one in call.items()}
+        given = {f"{self.name}/{n}/{name}": one for n, call in enumerate(self.calls) for name, one in call.items()}
+        others = {
+            other_key(self.name, n, name): one for n, call in enumerate(self.others) for name, one in call.items()
+        }
+        return given | others
 
     def source(self, workload: Workload | None = None) -> GivenInputs:
-        return GivenInputs(self.described, workload or self.workload, self.given)
+        return GivenInputs(self.described, workload or self.workload, self.given, tuple(self.others))
 
 
 def describe_model(job: DescribeJob, report: Report) -> DescribeResult:
@@ -118,7 +133,9 @@ def describe_model(job: DescribeJob, report: Report) -> DescribeResult:
             _hold(one)
             if one.name in asked:
                 report("reference", f"running the model at other sizes of {one.name}")
-                one.sizes = find_sizes(one.name, asked[one.name], one.flat, one.specs, one.outputs, one.source)
+                found = asked[one.name]
+                one.others = [_tensors(one.name, one.call, other) for other in found.others]
+                one.sizes = find_sizes(one.name, found, one.flat, one.specs, one.outputs, one.source)
                 one.name = one.sizes.workload
                 one.notes += one.sizes.notes
             if job.batches:

@@ -125,7 +125,13 @@ class Network:
 
     def inputs(self, workload: Workload) -> "GivenInputs":
         """The given inputs of a workload, and others like them."""
-        return GivenInputs(self.about.input_set(workload.name), workload, self._given)
+        described = self.about.input_set(workload.name)
+        names = [spec.name for spec in workload.inputs]
+        others = tuple(
+            {name: self._given[other_key(described.name, call, name)] for name in names}
+            for call in range(described.others)
+        )
+        return GivenInputs(described, workload, self._given, others)
 
     @cached_property
     def _given(self) -> dict[str, Tensor]:
@@ -137,6 +143,8 @@ class Network:
 class GivenInputs:
     """Inputs as they were given or recorded, and others whose values are drawn from theirs.
 
+    A size has the calls that were recorded with it. Where there are fewer than are needed, values are drawn from them;
+    for a size without any, from those of the usual size, and held ones are cut from the smallest call that is longer.
     Of several calls the first half, two at least, is for judging and the rest for calibration. Where there are fewer
     than are needed, the values of each input are drawn with replacement from those of a judged call: integers stay
     within the range of the given ones, and the distribution is theirs.
@@ -146,6 +154,8 @@ class GivenInputs:
     workload: Workload
     given: dict[str, Tensor]
     """`SET/CALL/NAME` to tensor."""
+    others: tuple[dict[str, Tensor], ...] = ()
+    """Recorded calls of other sizes."""
 
     @property
     def judged_calls(self) -> int:
@@ -157,23 +167,52 @@ class GivenInputs:
             return self.sized(seed, index)
         if index == call:
             return {spec.name: self._recorded(call, spec) for spec in self.workload.inputs}
-        return {spec.name: self._like(call, spec, f"{seed}:{index}:{spec.name}") for spec in self.workload.inputs}
+        key = f"{seed}:{index}"
+        return {
+            spec.name: _like(self._recorded(call, spec), spec, f"{key}:{spec.name}") for spec in self.workload.inputs
+        }
 
     def sized(self, seed: int, index: int) -> dict[str, Tensor]:
         """Set `index` of the inputs of a workload that has other sizes than the given ones."""
+        own = self._of_this_size()
+        if index < len(own):
+            return own[index]
         call = index % self.judged_calls
         key = f"{seed}:{index}:{[list(spec.shape) for spec in self.workload.inputs]}"
-        return {spec.name: self._like(call, spec, f"{key}:{spec.name}") for spec in self.workload.inputs}
+        found = {}
+        for spec in self.workload.inputs:
+            base = own[index % len(own)][spec.name] if own else self._recorded(call, spec)
+            if spec.held and not own:
+                base = self._longer(spec, base)
+            found[spec.name] = _like(base, spec, f"{key}:{spec.name}")
+        return found
+
+    @property
+    def recorded_of_this_size(self) -> int:
+        """How many recorded calls have the workload's size; the first sets are these."""
+        return len(self._of_this_size())
+
+    def _of_this_size(self) -> list[dict[str, Tensor]]:
+        shapes = {spec.name: spec.shape for spec in self.workload.inputs}
+        return [one for one in self.others if all(one[name].shape == shape for name, shape in shapes.items())]
+
+    def _longer(self, spec: TensorSpec, usual: Tensor) -> Tensor:
+        """The smallest recorded tensor of this input that the size can be cut from; the usual one where none can."""
+        tensors = [usual, *(one[spec.name] for one in self.others)]
+        long = [one for one in tensors if all(have >= want for have, want in zip(one.shape, spec.shape, strict=True))]
+        return min(long, key=Tensor.numel, default=usual)
 
     def calibration(self, seed: str) -> dict[str, Tensor]:
         number, spare = _number(seed), self.described.calls - self.judged_calls
         call = self.judged_calls + number % spare if spare else 0
         if spare and not self._other_shapes():
             return {spec.name: self._recorded(call, spec) for spec in self.workload.inputs}
-        return {spec.name: self._like(call, spec, f"{seed}:{spec.name}") for spec in self.workload.inputs}
+        return {
+            spec.name: _like(self._recorded(call, spec), spec, f"{seed}:{spec.name}") for spec in self.workload.inputs
+        }
 
     def one(self, spec: TensorSpec, key: str) -> Tensor:
-        return self._like(0, spec, key)
+        return _like(self._recorded(0, spec), spec, key)
 
     def _other_shapes(self) -> bool:
         """Whether the workload has other shapes than were given: those of a batch."""
@@ -182,12 +221,18 @@ class GivenInputs:
     def _recorded(self, call: int, spec: TensorSpec) -> Tensor:
         return self.given[f"{self.described.name}/{call}/{spec.name}"]
 
-    def _like(self, call: int, spec: TensorSpec, key: str) -> Tensor:
-        recorded = self._recorded(call, spec)
-        if spec.held:
-            return _resized(recorded, spec.shape)
-        generator = torch.Generator().manual_seed(_number(key))
-        return recorded.flatten()[torch.randint(0, recorded.numel(), spec.shape, generator=generator)]
+
+def other_key(workload: str, call: int, name: str) -> str:
+    """The name of a tensor of a recorded call of another size."""
+    return f"{workload}/other/{call}/{name}"
+
+
+def _like(recorded: Tensor, spec: TensorSpec, key: str) -> Tensor:
+    """A tensor of the spec's shape with values of a recorded one: drawn, or where they are held as they are."""
+    if spec.held:
+        return _resized(recorded, spec.shape)
+    generator = torch.Generator().manual_seed(_number(key))
+    return recorded.flatten()[torch.randint(0, recorded.numel(), spec.shape, generator=generator)]
 
 
 def _resized(given: Tensor, shape: Sequence[int]) -> Tensor:

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
+import msgspec
 import torch
 from torch import Tensor, nn
 
@@ -11,12 +13,14 @@ from bakeoff.models.component import DynamicAxis, Size, TensorSpec, Work, Worklo
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.signature import Signature, describe_call, flatten_call
 from bakeoff.models.sizes import (
+    MOST_VALUES,
     RECORDED,
     AskedSizes,
     Dimension,
     Point,
     dynamic_axes,
     label,
+    middle_points,
     seen_points,
     shapes_at,
     unseen_points,
@@ -53,19 +57,7 @@ class FoundSizes:
             )
             for size in self.sizes
         )
-        return InputSet(
-            described.name,
-            described.call,
-            described.result,
-            described.inputs,
-            described.outputs,
-            described.work,
-            described.calls,
-            described.held,
-            self.axes,
-            self.usual,
-            sizes,
-        )
+        return msgspec.structs.replace(described, axes=self.axes, usual=self.usual, sizes=sizes)
 
 
 def with_shapes(specs: Sequence[TensorSpec], others: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
@@ -73,51 +65,140 @@ def with_shapes(specs: Sequence[TensorSpec], others: Sequence[TensorSpec]) -> tu
     return tuple(replace(spec, shape=other.shape) for spec, other in zip(specs, others, strict=True))
 
 
+@dataclass(frozen=True, slots=True)
+class AskedSet:
+    """What sizes are asked of one input set."""
+
+    dimensions: tuple[Dimension, ...]
+    others: tuple[Call, ...] = ()
+    """Recorded or given calls of other sizes."""
+    points: tuple[Point, ...] = ()
+    """The sizes of all recorded calls, where those are asked for; (): every listed size."""
+
+
 def sizes_of(
     sets: Sets, parameters: Sequence[str], asked: AskedSizes
-) -> tuple[Sets, Mapping[str, tuple[Dimension, ...]]]:
-    """The sets to describe, and the dimensions of each that has some.
+) -> tuple[Mapping[str, Sequence[Call]], Mapping[str, AskedSet]]:
+    """The sets to describe, and what is asked of each that has other sizes.
 
-    With sizes, sets without any of the inputs are left out. With `recorded`, sets that are called alike become the
-    first of them, with its calls of the first call's shapes, and the shapes of all their calls are its sizes. Raises
+    With sizes, sets without any of the inputs are left out, and sets that differ along the named axes alone become one:
+    the first that has a size in the range. With `recorded`, sets that are called alike become the first of them, with
+    its calls of the first call's shapes; calls with an input without elements are left out, as is a size of 0. Raises
     BakeoffError where no set has such inputs, or no recorded sizes differ.
     """
     if not asked:
         return sets, {}
     if asked == RECORDED:
         return _recorded(sets, parameters)
-    inputs = {name: _signature(calls[0], parameters).names for name, calls in sets.items()}
-    dimensions = {
-        name: tuple(one for one in asked if any(axis[0] in known for axis in one.axes))
-        for name, known in inputs.items()
+    return _named(sets, parameters, asked)
+
+
+@dataclass(frozen=True, slots=True)
+class _Set:
+    """Calls of one form: the same structure, constants and dtypes."""
+
+    name: str
+    form: object
+    calls: tuple[Call, ...]
+    shapes: tuple[Shapes, ...]
+    """Of each call."""
+
+
+def _set(name: str, calls: Sequence[Call], parameters: Sequence[str]) -> _Set:
+    signature = _signature(calls[0], parameters)
+    tensors = [flatten_call(signature, *call) for call in calls]
+    dtypes = {key: one.dtype for key, one in tensors[0].items()}
+    shapes = tuple({key: tuple(one.shape) for key, one in call.items()} for call in tensors)
+    return _Set(name, (signature, dtypes), tuple(calls), shapes)
+
+
+def _named(
+    sets: Sets, parameters: Sequence[str], asked: Sequence[Dimension]
+) -> tuple[Mapping[str, Sequence[Call]], Mapping[str, AskedSet]]:
+    known = [_set(name, calls, parameters) for name, calls in sets.items()]
+    own = {
+        one.name: tuple(each for each in asked if any(axis[0] in one.shapes[0] for axis in each.axes)) for one in known
     }
-    for one in asked:
-        if not any(one in found for found in dimensions.values()):
-            names = ", ".join(dict.fromkeys(tensor for known in inputs.values() for tensor in known))
-            raise BakeoffError(f"--sizes: there is no input '{one.axes[0][0]}'; there are {names}", "bad-option")
-    kept = {name: calls for name, calls in sets.items() if dimensions[name]}
-    return kept, dimensions
-
-
-def _recorded(sets: Sets, parameters: Sequence[str]) -> tuple[Sets, Mapping[str, tuple[Dimension, ...]]]:
-    groups: list[tuple[str, Signature, list[Call]]] = []
-    for name, calls in sets.items():
-        signature = _signature(calls[0], parameters)
-        known = next((group for group in groups if group[1] == signature), None)
-        if known is None:
-            groups.append((name, signature, list(calls)))
+    for each in asked:
+        if not any(each in found for found in own.values()):
+            names = ", ".join(dict.fromkeys(tensor for one in known for tensor in one.shapes[0]))
+            raise BakeoffError(f"--sizes: there is no input '{each.axes[0][0]}'; there are {names}", "bad-option")
+    known = [one for one in known if own[one.name]]
+    inside = [one for one in known if _in_range(one.shapes[0], own[one.name])]
+    kept: dict[str, _Set] = {}
+    others: dict[str, list[Call]] = {}
+    for one in [*inside, *(each for each in known if each not in inside)]:
+        main = next((each for each in kept.values() if _differ_along(each, one, own[one.name])), None)
+        if main is None:
+            kept[one.name], others[one.name] = one, []
         else:
-            known[2].extend(calls)
+            others[main.name] += one.calls
+    return (
+        {one.name: one.calls for one in known if one.name in kept},
+        {name: AskedSet(own[name], tuple(calls)) for name, calls in others.items()},
+    )
+
+
+def _in_range(shapes: Shapes, dimensions: Sequence[Dimension]) -> bool:
+    """Whether a call has one of the sizes; no for one that has not all axes."""
+    return all(
+        name in shapes and axis < len(shapes[name]) and one.values[0] <= shapes[name][axis] <= one.values[-1]
+        for one in dimensions
+        for name, axis in one.axes
+    )
+
+
+def _differ_along(one: _Set, other: _Set, dimensions: Sequence[Dimension]) -> bool:
+    """Whether two sets are called alike with other sizes along these axes alone."""
+    axes = {axis for dimension in dimensions for axis in dimension.axes}
+
+    def rest(shapes: Shapes) -> object:
+        return {
+            name: [None if (name, axis) in axes else size for axis, size in enumerate(shape)]
+            for name, shape in shapes.items()
+        }
+
+    first, second = one.shapes[0], other.shapes[0]
+    return one.form == other.form and first != second and rest(first) == rest(second)
+
+
+def _recorded(sets: Sets, parameters: Sequence[str]) -> tuple[Mapping[str, Sequence[Call]], Mapping[str, AskedSet]]:
+    groups: dict[str, list[_Set]] = {}
+    for name, calls in sets.items():
+        one = _set(name, calls, parameters)
+        same = next((first for first, others in groups.items() if others[0].form == one.form), name)
+        groups.setdefault(same, []).append(one)
     kept: dict[str, Sequence[Call]] = {}
-    found: dict[str, tuple[Dimension, ...]] = {}
-    for name, signature, calls in groups:
-        shapes = [_shapes(signature, call) for call in calls]
-        found[name] = _dimensions(shapes)
-        kept[name] = [call for call, shape in zip(calls, shapes, strict=True) if shape == shapes[0]]
-    if not any(found.values()):
+    found: dict[str, AskedSet] = {}
+    for name, group in groups.items():
+        calls = [pair for one in group for pair in zip(one.calls, one.shapes, strict=True)]
+        calls = [(call, shapes) for call, shapes in calls if all(map(prod, shapes.values()))] or calls
+        usual = calls[0][1]
+        calls = _fewer(calls, usual)
+        dimensions = _dimensions([shapes for _, shapes in calls])
+        if dimensions:
+            points = tuple(dict.fromkeys(_point(shapes, dimensions) for _, shapes in calls))
+            kept[name] = [call for call, shapes in calls if shapes == usual]
+            found[name] = AskedSet(dimensions, tuple(call for call, shapes in calls if shapes != usual), points)
+    if not found:
         text = "--sizes recorded: no recorded calls differ in sizes alone; record others, or name sizes as in x.0=1,4,8"
         raise BakeoffError(text, "bad-option")
-    return {name: calls for name, calls in kept.items() if found[name]}, found
+    return kept, found
+
+
+def _fewer(calls: list[tuple[Call, Shapes]], usual: Shapes) -> list[tuple[Call, Shapes]]:
+    """The calls of at most as many sizes as are judged: the usual one, and others from the smallest to the largest."""
+    sizes = sorted((shapes for _, shapes in calls), key=lambda shapes: sum(prod(one) for one in shapes.values()))
+    different = [one for index, one in enumerate(sizes) if one not in sizes[:index]]
+    if len(different) <= MOST_VALUES:
+        return calls
+    rest, last = [one for one in different if one != usual], MOST_VALUES - 2
+    chosen = [usual, *(rest[index * (len(rest) - 1) // last] for index in range(last + 1))]
+    return [(call, shapes) for call, shapes in calls if shapes in chosen]
+
+
+def _point(shapes: Shapes, dimensions: Sequence[Dimension]) -> Point:
+    return tuple(shapes[name][axis] for name, axis in (one.axes[0] for one in dimensions))
 
 
 def _dimensions(shapes: Sequence[Shapes]) -> tuple[Dimension, ...]:
@@ -137,21 +218,21 @@ def _signature(call: Call, parameters: Sequence[str]) -> Signature:
     return describe_call(*call, parameters, lambda value: isinstance(value, Tensor))
 
 
-def _shapes(signature: Signature, call: Call) -> Shapes:
-    return {name: tuple(tensor.shape) for name, tensor in flatten_call(signature, *call).items()}
-
-
 def find_sizes(
     name: str,
-    asked: Sequence[Dimension],
+    asked: AskedSet,
     module: nn.Module,
     inputs: tuple[TensorSpec, ...],
     outputs: tuple[TensorSpec, ...],
     source: Callable[[Workload], GivenInputs],
 ) -> FoundSizes:
-    """Run the model at each size, in fp32. Raises BakeoffError where it fails at one of those asked for."""
+    """Run the model at each size, in fp32. Raises BakeoffError where it fails at one of those asked for.
+
+    Of recorded sizes, the smallest and the largest of all axes together may be ones that nobody recorded; where the
+    model fails at those, that is a note.
+    """
     shapes = {spec.name: spec.shape for spec in inputs}
-    pairs = [with_usual(one, shapes) for one in asked]
+    pairs = [with_usual(one, shapes) for one in asked.dimensions]
     dimensions, usual = tuple(one for one, _ in pairs), tuple(size for _, size in pairs)
 
     def run(point: Point, seen: bool) -> Size:
@@ -169,28 +250,49 @@ def find_sizes(
         return Size(label(dimensions, point), seen, specs, given, counted.work((*specs, *given)))
 
     sizes = []
-    for point in seen_points(dimensions, usual):
+    listed = seen_points(dimensions, usual)
+    if asked.points:
+        listed = sorted({*asked.points} - {usual})
+    for point in listed:
         try:
             sizes.append(run(point, seen=True))
         except Exception as error:
             text = f"the model itself fails at {label(dimensions, point)}: {type(error).__name__}: {one_line(error)}"
             raise BakeoffError(f"{name}: {text}; give sizes that it takes", "bad-user-code") from error
-    unseen, note = _unseen(dimensions, run)
+    unseen, notes = _unseen(dimensions, asked.points, run)
     return FoundSizes(
         workload_name(name, dimensions),
         dynamic_axes(dimensions, usual),
         label(dimensions, usual),
         (*sizes, *unseen),
-        tuple(f"{name}: {text}" for text in note),
+        tuple(f"{name}: {text}" for text in notes),
     )
 
 
-def _unseen(dimensions: Sequence[Dimension], run: Callable[[Point, bool], Size]) -> tuple[list[Size], list[str]]:
-    """The first size that is not listed and that the model takes; else why there is none."""
-    problem = "all sizes within the range are listed"
-    for point in unseen_points(dimensions):
+def _unseen(
+    dimensions: Sequence[Dimension], recorded: Sequence[Point], run: Callable[[Point, bool], Size]
+) -> tuple[list[Size], list[str]]:
+    """The first size that is not listed and that the model takes, or why there is none; of recorded ones also the
+    smallest and the largest, unless they are among them."""
+    sizes, notes = [], []
+
+    def tried(point: Point) -> str:
+        """Run the model at a size; return what it raises."""
         try:
-            return [run(point, False)], []
+            sizes.append(run(point, False))
         except Exception as error:  # noqa: BLE001  # whatever a module raises for a size that it does not take
-            problem = f"the model fails at {label(dimensions, point)} ({type(error).__name__}: {one_line(error)})"
-    return [], [f"no engine is judged at a size that was not listed: {problem}"]
+            return f"the model fails at {label(dimensions, point)} ({type(error).__name__}: {one_line(error)})"
+        return ""
+
+    problem = "all sizes within the range are listed"
+    for point in dict.fromkeys([*middle_points(recorded), *unseen_points(dimensions)]):
+        problem = tried(point)
+        if not problem:
+            break
+    if problem:
+        notes.append(f"no engine is judged at a size that was not listed: {problem}")
+    if recorded:
+        ends = {tuple(one.values[end] for one in dimensions) for end in (0, -1)}
+        done = {size.name for size in sizes}
+        notes += filter(None, [tried(one) for one in sorted(ends - {*recorded}) if label(dimensions, one) not in done])
+    return sizes, notes

@@ -17,7 +17,7 @@ from bakeoff.models.signature import Signature, describe_call, flatten_call, reb
 from bakeoff.process.inspected import Recorded
 
 MOST_CALLS = 8
-"""Different calls of a module that are kept."""
+"""Different calls of a module that are kept, of as many sizes as there are."""
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 """Positional and keyword arguments."""
 Facts = tuple[tuple[str, tuple[int, ...], torch.dtype], ...]
@@ -41,25 +41,39 @@ class Recording:
         self._names = tuple(names)
         self._taken: dict[str, _Taken] = {}
 
+    def _make_room(self, taken: _Taken, form: tuple[Signature, Facts]) -> bool:
+        """Whether a call of this form is to be kept too: the last one of the commonest form gives way to a new form."""
+        if len(taken.calls) < MOST_CALLS:
+            return True
+        forms = [(signature, facts) for signature, facts, _ in taken.calls]
+        most = max(forms, key=forms.count)
+        if form in forms or forms.count(most) == 1:
+            return False
+        del taken.calls[len(forms) - 1 - forms[::-1].index(most)]
+        return True
+
     def take(self, name: str, module: nn.Module, method: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """A call begins; a `bakeoff.worker.inspection.tree.Capture`."""
         if name not in self._names:
             return
         taken = self._taken.setdefault(name, _Taken(module, method))
         taken.seen += 1
-        if taken.problem or len(taken.calls) >= MOST_CALLS:
+        if taken.problem:
             return
         try:
             parameters = tuple(inspect.signature(getattr(module, method or "forward")).parameters)
             signature = describe_call(args, kwargs, parameters, lambda value: isinstance(value, torch.Tensor))
         except BakeoffError as error:
-            taken.problem = str(error)
+            if len(taken.calls) < MOST_CALLS:
+                taken.problem = str(error)
             return
         tensors = flatten_call(signature, args, kwargs)
         facts = tuple((key, tuple(tensor.shape), tensor.dtype) for key, tensor in tensors.items())
         for other, others, kept in taken.calls:
             if (other, others) == (signature, facts) and all(torch.equal(kept[key], tensors[key]) for key in kept):
                 return
+        if not self._make_room(taken, (signature, facts)):
+            return
         taken.calls.append((signature, facts, {key: tensor.detach().clone() for key, tensor in tensors.items()}))
 
     @property

@@ -14,8 +14,10 @@ pytest.importorskip("torch", reason="artifacts are opened with torch")
 
 from artifacts import copy, manifest_of, rewrite
 
+from bakeoff.artifact.plan import default_folder, plan_export
 from bakeoff.backends.format import HostRequirement
 from bakeoff.models.errors import ErrorCode
+from bakeoff.plan.request import Request
 
 SUPPORT = Path(__file__).parents[2] / "support"
 ORDER = "stream: repeatedly stream; 1 inputs of stream start as zeros"
@@ -61,9 +63,18 @@ def test_a_whole_variant_exports_the_same_artifact_as_its_options(whole: Path, t
     done = bakeoff("export", variant, "--threads", "1", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert found["folder"] == "artifacts/toy-tiny-torch.export-fp32"
+    assert found["folder"] == "artifacts/toy-tiny-stream-torch.export-fp32"
     assert manifest_of(tmp_path / found["folder"]).parity == manifest_of(whole).parity
     assert manifest_of(whole).command == f"bakeoff export '{variant}' --threads 1"
+
+
+def test_workloads_of_one_component_have_folders_of_their_own() -> None:
+    asked = Request("toy", ("tiny",), ("stream",), ("torch.export",), ("fp32",), "cpu")
+    plan, other = (plan_export(replace(asked, workloads=(name,))) for name in ("stream", "world"))
+    assert default_folder(plan) == Path("artifacts/toy-tiny-stream-torch.export-fp32")
+    assert default_folder(other) == Path("artifacts/toy-tiny-world-torch.export-fp32")
+    alone = replace(plan, component=replace(plan.component, workload_names=lambda _config: ("stream",)))
+    assert default_folder(alone) == Path("artifacts/toy-tiny-torch.export-fp32")
 
 
 class TestVerify:

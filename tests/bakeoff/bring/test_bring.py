@@ -13,6 +13,7 @@ from bakeoff.bring.bring import bring
 from bakeoff.models.brought.about import ABOUT
 from bakeoff.models.component import TensorSpec
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.sizes import parse_sizes
 from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.request import Request
 from bakeoff.sweeps.run import run_sweep
@@ -101,6 +102,19 @@ def test_a_batch_curve_is_of_multiples_of_the_given_inputs(tmp_path: Path) -> No
 def row_inputs(plan: Plan, batch: int) -> tuple[TensorSpec, ...]:
     component = plan.component
     return component.workload(component.presets[0].config, "call", batch).inputs
+
+
+def test_a_name_stands_for_its_file_where_batches_or_sizes_are_asked_for(tmp_path: Path) -> None:
+    with marked_folder(tmp_path):
+        with pytest.raises(BakeoffError, match="language has fixed shapes"):
+            bring("language", 0, 1, Recorder(), parse_sizes(["ids.0=1,2"]))
+        usual = bring(f"{MODELS}:language", 0, 1, Recorder())
+        assert bring("language", 0, 1, Recorder()) == "language"
+        batched = bring("language", 0, 1, Recorder(), batches=(1, 3))
+        assert batched not in (usual, "language")
+        assert bring(f"{MODELS}:language", 0, 1, Recorder(), batches=(1, 3)) == batched
+        plan = make_plan(Request(batched, backends=("eager",), dtypes=("fp32",), device="cpu", batches=(1, 3)))
+        assert [row.subject.batch for row in plan.rows] == [1, 3]
 
 
 def test_a_batch_that_the_model_does_not_take_is_refused(tmp_path: Path) -> None:

@@ -78,6 +78,20 @@ def test_at_most_eight_calls_are_kept() -> None:
     assert [args[0].item() for args, _ in recording.sets("unet")["call"]] == list(range(MOST_CALLS))
 
 
+def test_later_sizes_take_the_place_of_calls_of_the_commonest_one() -> None:
+    unet = Denoiser()
+
+    def run() -> None:
+        for size in (2, 3, 4):
+            for value in range(10):
+                unet(torch.full((size,), float(value)))
+
+    sets = recorded(["unet"], run).sets("unet")
+    assert {name: len(calls) for name, calls in sets.items()} == {"call": 6, "call-2": 1, "call-3": 1}
+    assert [args[0].shape[0] for calls in sets.values() for args, _ in calls[:1]] == [2, 3, 4]
+    assert [args[0][0].item() for args, _ in sets["call"]] == [0, 1, 2, 3, 4, 5]
+
+
 def test_structures_and_keywords_are_kept() -> None:
     unet = Denoiser()
 

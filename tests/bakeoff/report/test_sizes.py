@@ -9,6 +9,7 @@ from bakeoff.record.codec import decode, encode
 from bakeoff.record.schema import Record, Samples, SizeResult, SizeStatus
 from bakeoff.record.store import Records, Stored
 from bakeoff.report.html import page
+from bakeoff.report.text import record as page_of_record
 from bakeoff.report.text import table
 from bakeoff.worker.sizes import size_findings, status_with_sizes, with_padding
 
@@ -70,6 +71,25 @@ def test_the_data_have_every_size_and_static_rows_have_none() -> None:
         ("x.0=6", "unseen", "refused", None),
         ("x.0=8", "seen", "parity_failed", 20.0),
     ]
+
+
+def test_the_record_says_of_each_size_what_happened_and_whose_inputs_it_had() -> None:
+    entry = made(
+        "inductor",
+        size(4, recorded_sets=1, drawn_sets=3),
+        size(2, 5.0, "recompiled", compilations=1, first_call_ns=3_200_000_000, recorded_sets=2),
+        size(6, status="refused", reason="no kernel", drawn_sets=2),
+        size(8, 20.0, rel_l2=1.5e-6, limit=1e-4),
+    )
+    text = page_of_record.render(Stored("id", entry))
+    lines = text[text.index("sizes ") :].splitlines()[:5]
+    assert [line.strip() for line in lines[1:]] == [
+        "x.0=4 (usual): ok, 10.00 [10.00, 10.00] ms, inputs 1 recorded, 3 drawn",
+        "x.0=2: recompiled, 5.000 [5.000, 5.000] ms, first call 3.2 s, compiled again 1x, inputs recorded",
+        "x.0=6 (not listed): refused (no kernel), inputs drawn",
+        "x.0=8: ok, 20.00 [20.00, 20.00] ms, relative L2 1.5e-06 of at most 1.0e-04",
+    ]
+    assert "\nsizes " not in page_of_record.render(Stored("id", record("eager", TEN)))
 
 
 def test_records_keep_their_sizes_and_those_without_are_read() -> None:

@@ -1,13 +1,19 @@
 """Which sizes a brought model's sets have: asked for by name, or as calls were recorded."""
 
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 import torch
+from torch import Tensor
 
+from bakeoff.models.component import TensorSpec, Work, Workload
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.sizes import Dimension, parse_sizes
 from bakeoff.worker.brought.load import Call
-from bakeoff.worker.brought.network import _resized
-from bakeoff.worker.brought.sizes import sizes_of
+from bakeoff.worker.brought.network import GivenInputs, _resized
+from bakeoff.worker.brought.sizes import AskedSet, sizes_of
 
 PARAMETERS = ("x", "mask")
 
@@ -18,31 +24,105 @@ def call(rows: int, columns: int = 4) -> Call:
 
 def test_sets_without_the_input_are_left_out() -> None:
     sets = {"all": [call(4)], "bare": [((), {"ids": torch.zeros(4)})]}
-    kept, dimensions = sizes_of(sets, PARAMETERS, parse_sizes(["x.0,mask.0=2,8"]))
+    kept, asked = sizes_of(sets, PARAMETERS, parse_sizes(["x.0,mask.0=2,8"]))
     assert list(kept) == ["all"]
-    assert dimensions["all"] == (Dimension((("x", 0), ("mask", 0)), (2, 8)),)
+    assert asked["all"] == AskedSet((Dimension((("x", 0), ("mask", 0)), (2, 8)),))
     with pytest.raises(BakeoffError, match="there is no input 'y'; there are x, mask, ids"):
         sizes_of(sets, PARAMETERS, parse_sizes(["y.0=2,8"]))
 
 
+def shapes(calls: Sequence[Call]) -> list[tuple[int, ...]]:
+    return [tuple(args[0].shape) for args, _ in calls]
+
+
+def test_sets_that_differ_along_the_named_axes_become_the_first_one_in_the_range() -> None:
+    sets = {
+        "long": [call(16)],
+        "usual": [call(4), call(4)],
+        "short": [call(2)],
+        "wide": [call(4, 5)],
+        "twin": [call(4)],
+    }
+    kept, asked = sizes_of(sets, PARAMETERS, parse_sizes(["x.0,mask.0=2,4,8"]))
+    assert {name: shapes(calls) for name, calls in kept.items()} == {
+        "usual": [(4, 4), (4, 4)],
+        "wide": [(4, 5)],
+        "twin": [(4, 4)],
+    }
+    assert [shapes(one.others) for one in asked.values()] == [[(2, 4), (16, 4)], [], []]
+
+
+def test_sets_of_other_dtypes_or_constants_stay_apart() -> None:
+    other: Call = (torch.zeros(8, 4, dtype=torch.float64), torch.ones(8)), {}
+    kept, _ = sizes_of({"a": [call(4)], "b": [other]}, PARAMETERS, parse_sizes(["x.0,mask.0=2,8"]))
+    assert list(kept) == ["a", "b"]
+    with pytest.raises(BakeoffError, match="no recorded calls differ in sizes alone"):
+        sizes_of({"a": [call(4)], "b": [other]}, PARAMETERS, "recorded")
+
+
 def test_recorded_calls_that_differ_in_sizes_alone_are_one_set() -> None:
     sets = {"prefill": [call(4), call(4)], "long": [call(8), call(2)]}
-    kept, dimensions = sizes_of(sets, PARAMETERS, "recorded")
+    kept, asked = sizes_of(sets, PARAMETERS, "recorded")
     assert {name: len(calls) for name, calls in kept.items()} == {"prefill": 2}
-    assert dimensions == {"prefill": (Dimension((("x", 0), ("mask", 0)), (2, 4, 8)),)}
+    (found,) = asked.values()
+    assert found.dimensions == (Dimension((("x", 0), ("mask", 0)), (2, 4, 8)),)
+    assert (shapes(found.others), found.points) == ([(8, 4), (2, 4)], ((4,), (8,), (2,)))
 
 
 def test_axes_that_move_on_their_own_are_dimensions_of_their_own() -> None:
-    _, dimensions = sizes_of({"call": [call(4, 4), call(8, 4), call(4, 6)]}, PARAMETERS, "recorded")
-    assert dimensions["call"] == (
+    _, asked = sizes_of({"call": [call(4, 4), call(8, 4), call(4, 6)]}, PARAMETERS, "recorded")
+    assert asked["call"].dimensions == (
         Dimension((("x", 0), ("mask", 0)), (4, 8)),
         Dimension((("x", 1),), (4, 6)),
     )
+    assert asked["call"].points == ((4, 4), (8, 4), (4, 6))
+
+
+def test_of_many_recorded_sizes_the_usual_one_and_both_ends_are_among_eight() -> None:
+    sets = {"call": [call(rows) for rows in (7, *range(1, 7), *range(8, 30))]}
+    _, asked = sizes_of(sets, PARAMETERS, "recorded")
+    values = asked["call"].dimensions[0].values
+    assert len(values) == 8
+    assert {1, 7, 29} <= set(values)
+
+
+def test_calls_without_elements_are_no_size() -> None:
+    kept, asked = sizes_of({"call": [call(0), call(2), call(4)]}, PARAMETERS, "recorded")
+    assert shapes(kept["call"]) == [(2, 4)]
+    assert asked["call"].points == ((2,), (4,))
 
 
 def test_recorded_calls_of_one_size_are_refused() -> None:
     with pytest.raises(BakeoffError, match="no recorded calls differ in sizes alone"):
         sizes_of({"call": [call(4), call(4)]}, PARAMETERS, "recorded")
+
+
+def inputs_of(rows: int, held: bool, given: Tensor, *others: Tensor) -> GivenInputs:
+    spec = TensorSpec("x", (rows,), "given", dtype="int64", held=held)
+    described: Any = SimpleNamespace(name="call", calls=1)
+    workload = Workload("call", "", (spec,), (), Work(0, 0, 0))
+    return GivenInputs(described, workload, {"call/0/x": given}, tuple({"x": one} for one in others))
+
+
+def test_a_size_has_the_calls_that_were_recorded_with_it_and_draws_more_from_them() -> None:
+    one = inputs_of(3, False, torch.arange(2), torch.tensor([7, 8, 9]), torch.arange(20, 25))
+    assert one.recorded_of_this_size == 1
+    assert one.sized(0, 0)["x"].tolist() == [7, 8, 9]
+    drawn = one.sized(0, 1)["x"]
+    assert drawn.shape == (3,)
+    assert set(drawn.tolist()) <= {7, 8, 9}
+
+
+def test_a_size_that_nobody_recorded_draws_from_the_usual_one() -> None:
+    one = inputs_of(4, False, torch.tensor([1, 2]), torch.tensor([7, 8, 9]))
+    assert one.recorded_of_this_size == 0
+    assert set(one.sized(0, 0)["x"].tolist()) <= {1, 2}
+
+
+def test_held_values_are_cut_from_a_longer_call_where_there_is_one() -> None:
+    positions = inputs_of(4, True, torch.arange(2), torch.arange(9), torch.arange(6))
+    assert positions.sized(0, 0)["x"].tolist() == [0, 1, 2, 3]
+    assert inputs_of(4, True, torch.arange(2)).sized(0, 0)["x"].tolist() == [0, 1, 0, 1]
 
 
 def test_held_values_are_cut_or_repeated() -> None:

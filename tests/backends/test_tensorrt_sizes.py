@@ -1,0 +1,209 @@
+"""The TensorRT backends for a range of sizes, with a fake of torch_tensorrt that follows its source code."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="torch_tensorrt converts torch's graphs")
+
+import torch
+from fake_torch_tensorrt import Fake, Input, installed
+from torch import Tensor, nn
+from toys import LIBRARY_WARNINGS
+
+from bakeoff.backends.backend import BuildContext, Unsupported
+from bakeoff.backends.backend import Engine as Built
+from bakeoff.backends.torch_tensorrt import ahead_of_time, jit, settings
+from bakeoff.models.component import DynamicAxis
+
+pytestmark = LIBRARY_WARNINGS
+GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "torch_tensorrt.json"
+SIGNATURES: dict[str, dict[str, list[str]]] = json.loads(GOLDEN.read_text(encoding="utf-8"))
+BOTH = (jit, ahead_of_time)
+SIZES = (DynamicAxis("x", 0, "x.0", 3, 4, 8), DynamicAxis("scale", 0, "x.0", 3, 4, 8))
+
+
+class Network(nn.Module):
+    """Two outputs, of which one has another size than the inputs along an axis, and a view by the size."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.narrow = nn.Linear(16, 16), nn.Conv1d(16, 16, 3, stride=2, padding=1)
+
+    def forward(self, *tensors: Tensor) -> tuple[Tensor, Tensor]:
+        x, scale = tensors
+        rows = x.shape[0]
+        scaled = self.layer(x).relu().view(rows * 2, 8).view(rows, 16) * scale.unsqueeze(-1)
+        return scaled, self.narrow(x.transpose(0, 1).unsqueeze(0))
+
+
+class Plain(nn.Module):
+    """No operator asks for the size."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(16, 16)
+
+    def forward(self, x: Tensor, scale: Tensor) -> tuple[Tensor]:
+        return (self.layer(x) * scale.unsqueeze(-1),)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_compiled_before() -> None:
+    torch._dynamo.reset()
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
+    monkeypatch.setattr(settings, "version", lambda _name: "2.13.0")
+    with installed(Fake("2.13.0", SIGNATURES["2.13.0"], "")) as library:
+        yield library
+
+
+@torch.inference_mode()
+def inputs(rows: int) -> dict[str, Tensor]:
+    """In inference mode, as a worker makes them: other tensors would be another graph for torch.compile."""
+    return {"x": torch.randn(rows, 16), "scale": torch.rand(rows)}
+
+
+def build(backend: Any, folder: Path, module: nn.Module, sizes: tuple[DynamicAxis, ...] = SIZES, **given: Any) -> Built:
+    cache = folder / "cache"
+    context = BuildContext("", "cpu", "fp32", 1, folder, cache, lambda _seed: {}, sizes=sizes)
+    example = inputs(sizes[0].usual)
+    with torch.inference_mode():
+        engine: Built = backend.BACKEND.build(module, example, backend.Options(**given), context)
+    return engine
+
+
+def call(engine: Built, given: dict[str, Tensor]) -> tuple[Tensor, ...]:
+    with torch.inference_mode():
+        return tuple(engine.bind(given)())
+
+
+@pytest.fixture(params=[Network, Plain])
+def network(request: pytest.FixtureRequest) -> nn.Module:
+    module: nn.Module = request.param()
+    return module.eval().requires_grad_(False)
+
+
+@pytest.mark.parametrize("backend", BOTH)
+def test_one_engine_gives_eagers_outputs_at_every_size(
+    fake: Fake, backend: Any, network: nn.Module, tmp_path: Path
+) -> None:
+    engine = build(backend, tmp_path, network)
+    before, count = len(fake.ran), len(fake.engines)
+    for rows in (4, 3, 5, 6, 8, 4):
+        given = inputs(rows)
+        for found, wanted in zip(call(engine, given), network(*given.values()), strict=True):
+            torch.testing.assert_close(found, wanted)
+    assert (len(fake.ran) - before, len(fake.engines) - count) == (6, 0)
+    assert len(fake.asked) == 1
+    proof = engine.prove()
+    assert (proof.fell_back, proof.graphs, proof.facts["engines"]) == ("", 1, 1)
+
+
+@pytest.mark.parametrize("backend", BOTH)
+def test_the_profile_has_both_ends_and_refuses_others(fake: Fake, backend: Any, tmp_path: Path) -> None:
+    build(backend, tmp_path, Plain().eval().requires_grad_(False))
+    engine = fake.engines[-1]
+    assert ((3, 8),) in engine.profile
+    assert ((3, 8), (16, 16)) in engine.profile
+    inside, outside = (
+        [torch.zeros(rows, *(end for end, _ in one[1:])) for one in engine.profile if one] for rows in (3, 9)
+    )
+    assert engine.run(inside)[0].shape == (3, 16)
+    with pytest.raises(RuntimeError, match="Error while setting the input shape"):
+        engine.run(outside)
+
+
+def test_a_saved_program_refuses_a_size_outside_when_it_is_bound(fake: Fake, tmp_path: Path) -> None:
+    engine = build(ahead_of_time, tmp_path, Plain().eval().requires_grad_(False))
+    before = len(fake.ran)
+    with pytest.raises(Unsupported, match=r"built for x as float32 \[3 to 8, 16\] on cpu and got float32 \[9"):
+        engine.bind(inputs(9))
+    assert len(fake.ran) == before
+
+
+def test_the_library_is_given_the_profile_that_it_documents(fake: Fake, tmp_path: Path) -> None:
+    build(ahead_of_time, tmp_path, Plain().eval().requires_grad_(False))
+    (asked,) = fake.asked
+    assert asked["arg_inputs"] == (
+        Input((3, 16), (4, 16), (8, 16), torch.float32),
+        Input((3,), (4,), (8,), torch.float32),
+    )
+
+
+def test_an_input_without_a_range_stays_a_tensor(fake: Fake, tmp_path: Path) -> None:
+    class Rows(nn.Module):
+        def forward(self, x: Tensor, scale: Tensor) -> tuple[Tensor]:
+            return (x * scale.sum(),)
+
+    build(ahead_of_time, tmp_path, Rows(), SIZES[:1])
+    (asked,) = fake.asked
+    assert [type(one) for one in asked["arg_inputs"]] == [Input, Tensor]
+
+
+def test_other_ends_are_another_program_in_the_cache(fake: Fake, tmp_path: Path) -> None:
+    module = Plain().eval().requires_grad_(False)
+    wider = tuple(DynamicAxis(one.input, 0, "x.0", 3, 4, 16) for one in SIZES)
+    for sizes in (SIZES, wider, SIZES):
+        build(ahead_of_time, tmp_path, module, sizes)
+    assert len(fake.asked) == 2
+
+
+def test_torch_compile_has_a_graph_of_its_own_for_one(fake: Fake, tmp_path: Path) -> None:
+    """As with inductor: dynamo's symbols begin at two, and the profile for them at one."""
+    module = Plain().eval().requires_grad_(False)
+    sizes = tuple(DynamicAxis(one.input, 0, "x.0", 1, 4, 8) for one in SIZES)
+    engine = build(jit, tmp_path, module, sizes)
+    assert ((1, 8),) in fake.engines[-1].profile
+    before = engine.compilations()
+    for rows, compiled in ((2, 0), (1, 1), (1, 1), (8, 1)):
+        given = inputs(rows)
+        torch.testing.assert_close(call(engine, given)[0], module(*given.values())[0])
+        assert engine.compilations() - before == compiled
+
+
+def test_preallocated_outputs_serve_calls_of_one_shape(fake: Fake, tmp_path: Path) -> None:
+    module = Plain().eval().requires_grad_(False)
+    engine = build(ahead_of_time, tmp_path, module, preallocated_outputs=True)
+    assert fake.engines[-1].use_pre_allocated_outputs
+    for rows in (4, 4, 8, 3, 3):
+        given = inputs(rows)
+        torch.testing.assert_close(call(engine, given)[0], module(*given.values())[0])
+
+
+@pytest.mark.usefixtures("fake")
+def test_what_pytorch_runs_takes_the_range_too(tmp_path: Path) -> None:
+    class Between(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.last = nn.Linear(16, 16), nn.Linear(16, 16)
+
+        def forward(self, x: Tensor, scale: Tensor) -> tuple[Tensor]:
+            return (self.last(torch.cumsum(self.first(x), 0) * scale.unsqueeze(-1)),)
+
+    module = Between().eval().requires_grad_(False)
+    for backend in BOTH:
+        engine = build(backend, tmp_path, module, outside="aten.cumsum")
+        given = inputs(6)
+        torch.testing.assert_close(call(engine, given)[0], module(*given.values())[0])
+        assert engine.prove().operators_outside["aten.cumsum"] == 1
+
+
+@pytest.mark.parametrize("backend", BOTH)
+def test_options_for_one_size_are_refused_in_one_sentence(backend: Any) -> None:
+    taken = backend.BACKEND.capability.unsupported_sizes
+    assert taken(backend.Options()) is None
+    assert "leave it or --sizes out" in taken(backend.Options(cudagraphs=True))
+    assert "leave it or --sizes out" in taken(backend.Options(external="first"))
+
+
+def test_a_version_that_finds_no_range_is_refused(fake: Fake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(settings, "version", lambda _name: "2.11.0")
+    with pytest.raises(Unsupported, match=r"2\.11\.0 finds no range of sizes under torch.compile; use tensorrt-aot"):
+        build(jit, tmp_path, Plain())
+    assert fake.asked == []

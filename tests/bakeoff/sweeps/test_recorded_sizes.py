@@ -1,0 +1,148 @@
+"""Sizes as a loop calls its modules with: recorded by an inspection, then one engine for all of them."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from lab import FAST, Recorder, Swept, marked_folder, sweep
+
+from bakeoff.bring.bring import bring
+from bakeoff.inspection.run import inspect_file
+from bakeoff.models.sizes import parse_sizes
+from bakeoff.plan.request import Request
+from bakeoff.record.schema import Record, SizeResult
+from bakeoff.report.text import record as page
+from bakeoff.worker.brought.network import open_network
+
+SOURCE = """
+import torch
+from torch import nn
+
+class Encoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.places, self.layer = nn.Embedding(50, 16), nn.Embedding(24, 16), nn.Linear(16, 16)
+
+    def forward(self, ids, positions):
+        return self.layer(torch.tanh(self.words(ids) + self.places(positions)))
+
+def encode():
+    torch.manual_seed(0)
+    encoder = Encoder().eval()
+    prompts = [torch.randint(0, 50, (1, length)) for length in (6, 12, 24) for _ in range(2)]
+
+    def run():
+        return [encoder(ids, torch.arange(ids.shape[1])) for ids in prompts]
+
+    return run
+
+class Cell(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.query, self.key = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x, past, mask):
+        keys = torch.cat([past, self.key(x)], 1)
+        return (self.query(x) @ keys.transpose(1, 2) + mask).softmax(-1) @ keys, keys
+
+def decode():
+    torch.manual_seed(0)
+    cell, first, x = Cell().eval(), torch.randn(1, 2, 8), torch.randn(1, 1, 8)
+
+    def run():
+        past, out = first, x
+        for _ in range(5):
+            out, past = cell(out, past, torch.zeros(1, 1, past.shape[1] + 1))
+        return out
+
+    return run
+"""
+POLICY = replace(FAST, build_deadline_s=400.0)  # compiling C++ beside other tests
+
+
+def sweep_recorded(function: str, module: str, folder: Path, backends: tuple[str, ...], sizes: str) -> Swept:
+    """Inspect a loop, which records the calls of a module, and sweep that with sizes."""
+    (folder / "mine.py").write_text(SOURCE, encoding="utf-8")
+    with marked_folder(folder):
+        result = inspect_file(folder / "mine.py", function, 2, 1, 300.0, Recorder(), (module,))
+        (recorded,) = result.recorded
+        assert recorded.problem == ""
+        component = bring(recorded.folder, 0, 1, Recorder(), parse_sizes([sizes]))
+    request = Request(component, backends=backends, dtypes=("fp32",), device="cpu", threads=1, policy=POLICY)
+    return sweep(request, folder)
+
+
+@pytest.fixture(scope="module")
+def encoded(tmp_path_factory: pytest.TempPathFactory) -> Swept:
+    pytest.importorskip("onnxruntime")
+    backends = ("eager", "inductor[]", "onnxruntime")
+    return sweep_recorded("encode", "encoder", tmp_path_factory.mktemp("encode"), backends, "recorded")
+
+
+def sizes_of(record: Record) -> dict[str, SizeResult]:
+    return {one.name: one for one in record.measurement.sizes}
+
+
+@pytest.mark.parametrize("backend", ["eager", "inductor", "onnxruntime"])
+def test_the_sizes_of_a_loop_are_judged_with_the_inputs_that_it_gave(encoded: Swept, backend: str) -> None:
+    (stored,) = [one for one in encoded.done.stored if one.record.variant.backend == backend]
+    record = stored.record
+    assert record.status in ("ok", "unstable"), record.measurement.reason  # other tests run beside this one
+    assert record.variant.workload == "call-ids1_6_12_24"
+    found = {name: (one.which, one.status, one.recorded_sets, one.drawn_sets) for name, one in sizes_of(record).items()}
+    assert found == {
+        "ids.1=6": ("usual", "ok", 2, 2),
+        "ids.1=12": ("seen", "ok", 2, 0),
+        "ids.1=18": ("unseen", "ok", 0, 2),
+        "ids.1=24": ("seen", "ok", 2, 0),
+    }
+    lines = [line.strip() for line in page.render(stored).splitlines()]
+    ends = {line.split(":")[0]: line.rpartition(", inputs ")[2] for line in lines if line.startswith("ids.1=")}
+    assert ends == {
+        "ids.1=6 (usual)": "2 recorded, 2 drawn",
+        "ids.1=12": "recorded",
+        "ids.1=18 (not listed)": "drawn",
+        "ids.1=24": "recorded",
+    }
+
+
+def test_drawn_ids_are_among_the_recorded_ones(encoded: Swept) -> None:
+    """A model has words for no others."""
+    (row, *_) = encoded.plan.rows
+    network = open_network(row.subject.component)
+    (described,) = network.about.sets
+    workload = network.component.workload(None, described.name, 1)
+    made = {}
+    for size in workload.sizes:
+        made[size.name] = [network.inputs(workload.at(size)).sized(0, index) for index in range(2)]
+    assert described.others == 4
+    torch.testing.assert_close(made["ids.1=12"][0]["ids"], network.inputs(workload).others[0]["ids"])
+    unseen = made["ids.1=18"]
+    assert all(one["ids"].shape == (1, 18) for one in unseen)
+    assert all(0 <= int(one["ids"].min()) <= int(one["ids"].max()) < 50 for one in unseen)
+    assert not torch.equal(unseen[0]["ids"], unseen[1]["ids"])
+
+
+def test_sizes_that_follow_from_each_other_are_those_of_the_calls_alone(tmp_path: Path) -> None:
+    """A cache that grows, and a mask that is one longer: no other pair of the two is a call of the model."""
+    swept = sweep_recorded("decode", "cell", tmp_path, ("eager", "torch.export"), "recorded")
+    for stored in swept.done.stored:
+        assert stored.record.status in ("ok", "unstable"), stored.record.measurement.reason
+        found = sizes_of(stored.record)
+        assert list(found) == [f"past.1={past} mask.2={past + 1}" for past in range(2, 7)]
+        assert {one.status for one in found.values()} <= {"ok", "padded"}
+        assert [one.recorded_sets for one in found.values()] == [1, 1, 1, 1, 1]
+
+
+def test_named_sizes_take_recorded_inputs_where_there_are_some(tmp_path: Path) -> None:
+    swept = sweep_recorded("encode", "encoder", tmp_path, ("eager",), "ids.1,positions.0=8,12,16")
+    (stored,) = swept.done.stored
+    assert stored.record.variant.workload == "call-2-ids1_8_12_16"
+    found = {name: (one.which, one.recorded_sets, one.drawn_sets) for name, one in sizes_of(stored.record).items()}
+    assert found == {
+        "ids.1=8": ("seen", 0, 2),
+        "ids.1=10": ("unseen", 0, 2),
+        "ids.1=12": ("usual", 2, 2),
+        "ids.1=16": ("seen", 0, 2),
+    }

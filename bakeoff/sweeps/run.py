@@ -16,6 +16,7 @@ from bakeoff.plan.rows import Key
 from bakeoff.record.objective import LATENCY, Objective
 from bakeoff.record.store import Stored, StoredComparison, prepare_folder, save
 from bakeoff.sweeps.final import keep_best_builds, run_finals, undecided
+from bakeoff.sweeps.headers import make_headers
 from bakeoff.sweeps.progress import Progress
 from bakeoff.sweeps.resume import begin, continue_unfinished, mark_finished
 from bakeoff.sweeps.session import Session, open_session
@@ -121,6 +122,9 @@ def _run_rows(session: Session, runs: Path, stored: dict[Key, Stored], limit: Ti
     left = [row for row in session.order if row.key not in stored]
     while fitting := limit.fitting(left):
         wave = next_wave(fitting)
+        if any(not row.baseline for row in wave):
+            with session.spent.on("headers"):
+                make_headers(fitting, session.cache, progress.say)
         session.begun.extend(row.key for row in wave)
         running = {row.key: progress.start(session.position(row), len(session.order), row.label) for row in wave}
         with closing(run_wave(session, wave, running)) as found:

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal
 
-Part = Literal["ceilings", "references", "imports", "builds", "sampling", "checks", "warm and traced builds", "final"]
+Part = Literal[
+    "ceilings", "references", "headers", "imports", "builds", "sampling", "checks", "warm and traced builds", "final"
+]
 _PART: Mapping[str, Part] = {
     "start": "imports",
     "import": "imports",

@@ -51,6 +51,21 @@ def program_key(program: "torch.export.ExportedProgram", graph: str, *settings: 
     return hashlib.sha256(f"{graph} {state_digest(tensors_of(program))} {settings}".encode()).hexdigest()[:16]
 
 
+def valued_hash(graph: "fx.GraphModule") -> str:
+    """Hash of a graph that dynamo captured and of all its tensors, bit by bit: what a compiler can fold is in it."""
+    from torch import fx, uint8
+
+    from bakeoff.models.weights import plain_tensors
+
+    parts = [part.graph for part in graph.modules() if isinstance(part, fx.GraphModule)]
+    digest = hashlib.sha256(graph_hash(parts).encode())
+    for name, held in (*graph.named_parameters(remove_duplicate=False), *graph.named_buffers(remove_duplicate=False)):
+        for key, tensor in plain_tensors(name, held):
+            digest.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+            digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(uint8).numpy().data)
+    return digest.hexdigest()
+
+
 def tensors_of(program: "torch.export.ExportedProgram") -> "dict[str, Tensor]":
     """Parameters, buffers and constants of a program, by AOTInductor's names for them.
 

@@ -7,7 +7,8 @@ faster kernel.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -25,13 +26,14 @@ from bakeoff.backends.backend import (
     Proof,
 )
 from bakeoff.backends.compilers import missing_cpp_compiler, missing_for_triton
-from bakeoff.backends.graphs import TORCH
+from bakeoff.backends.graphs import TORCH, valued_hash
 from bakeoff.backends.headers import link_headers
 from bakeoff.backends.torch_compile import CompiledEngine, CompileLog, compile_whole
 from bakeoff.backends.torch_internals import (
     INDUCTOR_KERNELS,
     TUNED,
     compile_with_inductor,
+    frozen_graphs_cached,
     inductor_mode,
     marked,
     separate_sizes,
@@ -87,11 +89,21 @@ class _Compiler:
     log: CompileLog = field(default_factory=CompileLog)
     captures: bool = False
     """The settings ask for CUDA graphs, on a device that has them."""
+    freezes: bool = False
+    """All weights are packed before inductor looks into its cache. Not so with autotuning, which packs some again while
+    it makes the code, and would store those with it."""
+    untimed: Callable[[], AbstractContextManager[None]] = nullcontext
+    """`BuildContext.untimed`"""
     compiler_name: str = "inductor"
 
     def __call__(self, graph: "fx.GraphModule", inputs: "list[Tensor]") -> Any:
         with self.log.compiling(graph):
-            return compile_with_inductor(graph, inputs, self.settings)
+            if not self.freezes:
+                return compile_with_inductor(graph, inputs, self.settings)
+            with self.untimed():
+                values = valued_hash(graph)
+            with frozen_graphs_cached(values):
+                return compile_with_inductor(graph, inputs, self.settings)
 
     def prove(self) -> Proof:
         log, activity = self.log, self.log.activity
@@ -139,7 +151,12 @@ def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options
 
     link_headers(context.headers)
     settings = _settings(options, context)
-    compiler = _Compiler(settings, captures=context.device == "cuda" and bool(settings.get("triton.cudagraphs")))
+    compiler = _Compiler(
+        settings,
+        captures=context.device == "cuda" and bool(settings.get("triton.cudagraphs")),
+        freezes=options.freezing and options.mode == "default",
+        untimed=context.untimed,
+    )
     compiled = call = compile_whole(module, compiler)
 
     def replay(*tensors: "Tensor") -> Outputs:

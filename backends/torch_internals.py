@@ -6,6 +6,7 @@ a module that torch has not loaded yet read as zero.
 """
 
 import ast
+import hashlib
 import re
 import sys
 from collections import Counter
@@ -158,6 +159,72 @@ def compile_with_inductor(graph: "fx.GraphModule", inputs: "list[Tensor]", setti
     from torch._inductor.compile_fx import compile_fx
 
     return compile_fx(graph, inputs, config_patches=dict(settings))
+
+
+_FROZEN_GRAPHS_PIN = ("2.13.0", "557e4336e50694f0")
+"""The version of torch whose cache `frozen_graphs_cached` changes, and the hash of the files that it relies on."""
+_FROZEN_GRAPHS_FILES = ("codecache.py", "output_code.py", "freezing_utils.py", "constant_folding.py")
+
+
+def caches_frozen_graphs() -> bool:
+    """Whether `frozen_graphs_cached` knows the installed version of torch, file by file."""
+    import torch._inductor
+
+    version, pinned = _FROZEN_GRAPHS_PIN
+    folder, digest = Path(torch._inductor.__file__).parent, hashlib.sha256()
+    try:
+        for name in _FROZEN_GRAPHS_FILES:
+            digest.update((folder / name).read_bytes())
+    except OSError:
+        return False
+    return torch.__version__.partition("+")[0] == version and digest.hexdigest()[:16] == pinned
+
+
+@contextmanager
+def frozen_graphs_cached(values: str) -> Iterator[None]:
+    """Within it, inductor's cache also takes graphs with frozen weights that oneDNN has packed.
+
+    Inductor refuses every graph with a packed tensor, because such tensors cannot be pickled (torch/_inductor/
+    codecache.py, CacheabilityValidator.check_tensor). It stores no frozen weight anyway: a graph from the cache gets
+    those of the process that loads it, by name (output_code.py, CompiledFxGraphConstantsWithGm). So for the key the
+    packed ones are reduced to shape, dtype and bytes.
+
+    `values` must be a hash of the graph and of all its weights; it becomes a part of the key. Inductor's own key has
+    the shapes alone of most frozen weights, although code may depend on their values: scalars are written into it, and
+    lowerings of int8 compute constants from scales and zero points (mkldnn_lowerings.py), which are stored. Equal
+    tensors may also be one constant in it and two in another graph.
+
+    Nothing is changed for another version of torch than the known one, nor for packed tensors that are not frozen
+    weights.
+    """
+    if not caches_frozen_graphs():
+        yield
+        return
+    import torch
+    from torch._inductor import codecache
+    from torch._inductor.freezing_utils import is_frozen_param
+
+    pickler, validator = codecache.FxGraphCachePickler, codecache.CacheabilityValidator
+    reduce, check = pickler._reduce_tensor, validator.check_tensor
+
+    def reduce_tensor(self: Any, tensor: "Tensor") -> Any:
+        if not (tensor.is_mkldnn and is_frozen_param(tensor)):
+            return reduce(self, tensor)
+        return codecache._ident, (("mkldnn", tuple(tensor.shape), tensor.dtype, torch.ops.mkldnn._nbytes(tensor)),)
+
+    def check_tensor(tensor: "Tensor") -> None:
+        if not (tensor.is_mkldnn and is_frozen_param(tensor)):
+            check(tensor)
+
+    tag = f"{torch.compiler.config.cache_key_tag} {values} {torch.backends.cpu.get_cpu_capability()}"
+    pickler._reduce_tensor = reduce_tensor
+    validator.check_tensor = staticmethod(check_tensor)
+    try:
+        with torch.compiler.config.patch(cache_key_tag=tag):
+            yield
+    finally:
+        pickler._reduce_tensor = reduce
+        validator.check_tensor = staticmethod(check)
 
 
 def inductor_mode(mode: str) -> dict[str, Any]:

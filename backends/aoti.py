@@ -176,10 +176,15 @@ def _cached_package(
     with context.untimed():
         key = program_key(program, graph, sorted(settings.items()), asdict(options), *context.sizes)
     path = context.cache_dir / f"{key}.pt2"
+
+    def compile_to(target: Path) -> None:
+        link_headers(context.headers)
+        _compile(program, settings, target)
+
     stored = load_or_build(
         path,
         _load_whole,
-        lambda target: _compile(program, settings, context.headers, target),
+        compile_to,
         context.work_dir / "package.pt2",
         (OSError, RuntimeError, ValueError, zipfile.BadZipFile),
     )
@@ -202,10 +207,7 @@ def _set_weights(package: Package, weights: "Mapping[str, Tensor]") -> "Mapping[
     return used
 
 
-def _compile(
-    program: "torch.export.ExportedProgram", settings: dict[str, Any], headers: Sequence[Path], target: Path
-) -> None:
-    link_headers(headers)
+def _compile(program: "torch.export.ExportedProgram", settings: dict[str, Any], target: Path) -> None:
     compile_package(program, target, settings)
 
 

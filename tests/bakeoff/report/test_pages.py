@@ -33,7 +33,7 @@ from bakeoff.record.store import Records, Stored, load_all, move_former_layout, 
 from bakeoff.report.columns import COLUMNS, cells, contexts
 from bakeoff.report.comparable import baselines
 from bakeoff.report.groups import group_key, groups, name_of, newest, title
-from bakeoff.report.markdown import files, history, readme, results, whole
+from bakeoff.report.markdown import elsewhere, files, history, readme, results, whole
 from bakeoff.report.markdown.escape import escape
 from bakeoff.report.markdown.table import citations
 from bakeoff.report.recommendation import recommendation
@@ -493,6 +493,16 @@ class TestHistoryPage:
         for path in [*runs.glob("*.md"), *runs.glob("*/*.md")]:
             for target in re.findall(r"\]\(([^)]+)\)", path.read_text()):
                 assert (path.parent / unquote(target)).is_file(), f"{path}: {target}"
+
+    def test_what_others_published_is_quoted_and_not_divided_by(self) -> None:
+        base = at(1, "eager", ms(10.0))
+        made = [replace(base, variant=replace(base.variant, component=name)) for name in ("wm", "matrix-vae")]
+        page = history.render(Records(stored(*made), (), ()))
+        (lines,) = tables(page.partition(elsewhere.HEADING)[2])
+        found = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+        assert [row[1:] for row in found] == [["29.00", "3.10"], ["294", "not stated"]]
+        assert "x" not in "".join(cell for row in found for cell in row[1:]), "no ratio"
+        assert elsewhere.HEADING not in history.render(Records(stored(base), (), ()))
 
     def test_a_machine_that_only_compared_has_a_history(self, tmp_path: Path) -> None:
         sides = tuple(replace(made, measurement=replace(made.measurement, latency=None)) for made in THREE[:2])

@@ -924,7 +924,7 @@ def test_text_of_a_sweep(tmp_path: Path) -> None:
     """The table on stdout, progress on stderr; the history is there afterwards."""
     ran = bakeoff(*SETTLED, "--note", "try", cwd=tmp_path)
     assert ran.code == 3
-    assert "Ship nothing from this table: no row is ok." in ran.out
+    assert "Deploy nothing from this table: no row is ok." in ran.out
     assert "variants recorded in" in ran.out.splitlines()[-1]
     assert "[1/1] toy:tiny.world/inductor[mode=reduce-overhead]/fp32@cpu  unsupported" in ran.err
     assert "> try\n" in (tmp_path / "runs" / history.NAME).read_text()

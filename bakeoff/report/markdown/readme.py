@@ -154,7 +154,8 @@ def check(runs: Path, records: Records | None = None) -> str | None:
 
 
 def _lost(found: Records, ids: set[str]) -> Iterable[tuple[str, set[str]]]:
-    known = {entry.id for entry in (*found.current, *found.comparisons, *found.pipelines)}
+    known = {entry.id for entry in found.current}
+    known |= {entry.id for entry in found.comparisons} | {entry.id for entry in found.pipelines}
     superseded = {entry.id for entry, _ in found.superseded}
     yield "superseded", superseded & ids
     yield "missing", ids - known - superseded

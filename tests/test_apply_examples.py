@@ -41,7 +41,7 @@ def test_the_page_is_what_happens(tmp_path: Path) -> None:
     for name, block in blocks().items():
         (tmp_path / name).write_text(block, encoding="utf-8")
     assert set(blocks()) == {"mine.py", "faster.py"}
-    commands = [shlex.split(line) for line in re.findall(r"^    (bakeoff .*)$", PAGE, re.MULTILINE)]
+    commands = [shlex.split(line) for line in re.findall(r"^(bakeoff .*)$", PAGE, re.MULTILINE)]
     assert [command[1] for command in commands] == ["sweep", "export"]
     sweep, export = (command[1:] for command in commands)
     run(tmp_path, str(FAST), *sweep, "--threads", "1")

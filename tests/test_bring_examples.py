@@ -1,4 +1,4 @@
-"""The examples of docs/bring.md: written to files unchanged, they are described and swept as the page says."""
+"""The examples of docs/bring-your-own.md: written to files unchanged, they are described and swept as the page says."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ from bakeoff.bring.bring import bring
 from bakeoff.models.brought.about import read_about
 from bakeoff.plan.request import Request
 
-PAGE = (Path(__file__).parent.parent / "docs" / "bring.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parent.parent / "docs" / "bring-your-own.md").read_text(encoding="utf-8")
 BLOCKS = {
     block.partition("\n")[0].removeprefix("# "): block for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 }

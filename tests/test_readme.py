@@ -4,6 +4,7 @@ import re
 import shlex
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 import typer
@@ -16,15 +17,9 @@ from bakeoff.report.markdown import files, readme
 
 ROOT = Path(__file__).parent.parent
 RUNS = ROOT / "runs"
-PAGES = (
-    "README.md",
-    "CONTRIBUTING.md",
-    "docs/sessions.md",
-    "docs/apply.md",
-    "docs/sizes.md",
-    "docs/bring.md",
-    "docs/inspect.md",
-)
+PAGES = ("README.md", "CONTRIBUTING.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")))
+WIDEST, WIDEST_CODE, LONGEST = 160, 106, 200
+"""Characters of README's lines, of those that a browser does not break (921 px of a page of 1,000), and lines of it."""
 
 
 def _code(page: str) -> list[str]:
@@ -103,7 +98,7 @@ def test_backends_are_said_to_be_executed_where_a_record_shows_it() -> None:
 def test_make_targets_exist() -> None:
     targets, text = _makefile()
     commands = _commands("make")
-    assert {"sweep", "test", "list", "doctor", "history", "table", "publish"} <= {words[0] for _, words in commands}
+    assert {"sweep", "test", "list", "doctor", "history", "publish"} <= {words[0] for _, words in commands}
     for page, words in commands:
         for word in words:
             name, assigned, _ = word.partition("=")
@@ -123,7 +118,7 @@ def test_bakeoff_commands_and_options_exist() -> None:
         command = known[words[0]]
         if words[1:] and words[1] in getattr(command, "commands", {}):
             command = command.commands[words[1]]
-        options = {option for parameter in command.params for option in parameter.opts}
+        options = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
         for word in words[1:]:
             if word.startswith("--"):
                 assert word.partition("=")[0] in options, f"{page}: bakeoff {' '.join(words)}: no {word}"
@@ -141,11 +136,32 @@ def test_files_that_are_linked_or_named_exist(page: str) -> None:
     assert missing == []
 
 
+def test_readme_is_short_and_fits_a_screen() -> None:
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= LONGEST
+    assert [line for line in lines if len(line) > WIDEST] == []
+    assert [line for line in lines if line.startswith("    ") and len(line) - 4 > WIDEST_CODE] == []
+
+
+def test_readme_leads_to_every_page() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [page for page in PAGES[1:] if f"]({page})" not in text] == []
+
+
+def test_the_published_tables_and_pictures_are_linked() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"!\[[^]]+\]\(([^)]+)\)", text)) == {"runs/latency.svg", "runs/frame.svg"}
+    assert "](runs/RESULTS.md)" in text
+    addresses = re.findall(r"^\[\w+\]: (\S+)$", text, re.MULTILINE)
+    assert addresses
+    assert [address for address in addresses if not (ROOT / unquote(address)).is_file()] == []
+
+
 def test_exit_codes_are_those_of_the_command_line() -> None:
-    """README's sentence and the docstring of bakeoff.cli state the same codes."""
+    """The sentence of docs/sweeps.md and the docstring of bakeoff.cli state the same codes."""
     from bakeoff import cli
 
-    for text in ((ROOT / "README.md").read_text(encoding="utf-8"), cli.__doc__ or ""):
-        sentence = " ".join(text.partition("Exit codes:")[2].split("\n\n")[0].split())
+    for text in ((ROOT / "docs" / "sweeps.md").read_text(encoding="utf-8"), cli.__doc__ or ""):
+        sentence = " ".join(text.partition("Exit codes: ")[2].split("\n\n")[0].split())
         found = re.findall(r"(?:^|, )(\d+) ", f", {sentence}")
         assert found == ["0", "1", "2", "3", "130"]

@@ -74,7 +74,8 @@ def plots(machine: Machines = None, runs: Runs = None, as_json: Json = False) ->
 
 @app.command()
 def publish(machine: Machines = None, runs: Runs = None, as_json: Json = False) -> None:
-    """Write this machine's newest records into the results block of README.md beside the folder of records."""
+    """Write this machine's newest records into README.md beside the folder of records: its results block, the whole
+    tables in RESULTS.md, and two pictures."""
     from bakeoff.record.store import load_all
     from bakeoff.report.markdown import readme
 
@@ -84,7 +85,7 @@ def publish(machine: Machines = None, runs: Runs = None, as_json: Json = False) 
     found = select_machines(records, machine)
     if not found.records.current:
         raise BakeoffError(f"there are no records in {folder} to publish", code="no-record")
-    written = [str(readme.publish(folder, found.records))]
+    written = [str(path) for path in readme.publish(folder, found.records)]
     if as_json:
         print_json({"written": written, "machines": found.machines})
     else:

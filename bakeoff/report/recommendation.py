@@ -1,4 +1,4 @@
-"""What to ship: what a final between the two best rows decided, or which command decides it.
+"""What to deploy: what a final between the two best rows decided, or which command decides it.
 
 The best are those by the objective of the newest row, among the rows that meet its limits.
 """
@@ -49,7 +49,7 @@ def decision(rows: Sequence[Stored], comparisons: Sequence[StoredComparison]) ->
 
 
 def recommendation(rows: Sequence[Stored], comparisons: Sequence[StoredComparison] = ()) -> str:
-    """What to ship, or how to decide it, in a few sentences, with the objective where it is not the usual one.
+    """What to deploy, or how to decide it, in a few sentences, with the objective where it is not the usual one.
 
     Only a final between the two best rows decides. Where it shows no difference a baseline is preferred, which needs no
     build. Quantised rows on random weights are named but never recommended.
@@ -60,7 +60,7 @@ def recommendation(rows: Sequence[Stored], comparisons: Sequence[StoredCompariso
         _about_limits(fresh, found),
         _about_quantised(fresh, found),
     ]
-    text = " ".join(filter(None, said)) or "Ship nothing from this table: no row is ok."
+    text = " ".join(filter(None, said)) or "Deploy nothing from this table: no row is ok."
     return text if found.objective == LATENCY else f"Objective {found.objective}: {text}"
 
 
@@ -82,7 +82,7 @@ def _about_none(rows: Sequence[Stored], objective: Objective) -> str:
     if not able:
         return ""
     limits = " and ".join(map(str, objective.limits))
-    begin = f"Ship nothing from this table: no row {'is shown to meet' if _may(judged, able) else 'meets'} {limits}"
+    begin = f"Deploy nothing from this table: no row {'is shown to meet' if _may(judged, able) else 'meets'} {limits}"
     known = [entry for entry in able if all(each.value is not None for each in judged[entry.id])]
     if not known:
         return f"{begin}; {name_of(able[0].record)}: {fit_text(judged[able[0].id])}."
@@ -99,7 +99,7 @@ def _misses(judged: Sequence[Judged]) -> str:
 
 
 def _about_limits(rows: Sequence[Stored], found: Decision) -> str:
-    """How far the shipped row, or the best, is from its limits, and the rows that may meet them too."""
+    """How far the deployed row, or the best, is from its limits, and the rows that may meet them too."""
     if not found.objective.limits:
         return ""
     said = []
@@ -120,15 +120,15 @@ def _by_final(found: Decision, final: Comparison) -> str:
     evidence = f"{ratio_text(decide(final))}, {how(final)}"
     if found.winner is None:
         plain = [entry.record for entry in found.best if entry.record.baseline]
-        ship = f"ship {name_of(plain[0])}, it needs no build" if plain else "ship either"
-        ship = "ship neither" if any(_lost_to_eager(final, index) for index in (0, 1)) else ship
+        word = f"deploy {name_of(plain[0])}, it needs no build" if plain else "deploy either"
+        word = "deploy neither" if any(_lost_to_eager(final, index) for index in (0, 1)) else word
         gains = " ".join(dict.fromkeys(filter(None, (_gain(final, index) for index in (0, 1)))))
-        text = f"No difference shown between {name_of(a)} and {name_of(b)} in the final ({evidence}); {ship}."
+        text = f"No difference shown between {name_of(a)} and {name_of(b)} in the final ({evidence}); {word}."
         return f"{text} {gains}".rstrip()
     winner = found.winner.record
     index = 0 if str(a.variant) == str(winner.variant) else 1
     loser = final.sides[1 - index]
-    word = "Ship" if not _lost_to_eager(final, index) else "Do not ship"
+    word = "Deploy" if not _lost_to_eager(final, index) else "Do not deploy"
     against = f"in the final against {name_of(loser)}, which lost, it was faster"
     text = f"{word} {name_of(winner)}: {against} ({name_of(b)} over {name_of(a)}: {evidence})."
     return f"{text} {_gain(final, index)}".rstrip()

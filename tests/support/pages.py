@@ -8,8 +8,9 @@ import pytest
 from bakeoff.record.codec import encode_json
 from bakeoff.record.store import Records
 from bakeoff.report.groups import newest
-from bakeoff.report.markdown import history, readme, results
+from bakeoff.report.markdown import history, readme, results, whole
 from bakeoff.report.recommendation import recommendation
+from bakeoff.report.selection import chosen
 from bakeoff.report.text import table
 
 
@@ -33,7 +34,8 @@ PAGES: dict[str, Callable[[Records], str]] = {
     ).decode(),
     "recommendation": lambda records: recommendation(newest(records.current), records.comparisons),
     "history": history.render,
-    "readme": lambda records: readme.render(readme.chosen(records)),
+    "readme": lambda records: readme.render(chosen(records)),
+    "whole": lambda records: whole.render(chosen(records)),
     "results": lambda records: "".join(results.render(records, machine) for machine in records.machines()),
     "html": _html,
     "plots": _plots,

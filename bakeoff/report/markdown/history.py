@@ -13,7 +13,7 @@ from bakeoff.report.comparisons import sentence
 from bakeoff.report.format import minute
 from bakeoff.report.groups import group_key, groups, newest, title_without_machine
 from bakeoff.report.links import Link, folders_of, links_from
-from bakeoff.report.markdown import pipelines
+from bakeoff.report.markdown import elsewhere, pipelines
 from bakeoff.report.markdown.escape import escape
 from bakeoff.report.markdown.results import NAME as RESULTS
 from bakeoff.report.markdown.table import cited, table
@@ -36,8 +36,8 @@ each other in interleaved blocks of calls.
 
 
 def render(records: Records) -> str:
-    """The page of all machines: their names with links to their pages, then the whole history of the one that measured
-    last. Equal records give equal text.
+    """The page of all machines: their names with links to their pages, the whole history of the one that measured last,
+    and what others published of the same architectures. Equal records give equal text.
     """
     machines, folders = records.machines(), folders_of(records)
     parts = [f"{_HEADING}\n\n"]
@@ -47,7 +47,8 @@ def render(records: Records) -> str:
     parts.append(f"Measured last: **{_named(last)}**. Its history is below; other machines have their own pages.\n\n")
     parts += [_line(machine, folders[machine.id], records) for machine in machines]
     parts.append(f"\n{_introduction()}\n")
-    return "".join(parts) + _body(records.of_machines([last.id]), links_from(""))
+    quoted = elsewhere.section({entry.record.variant.component for entry in records.current})
+    return "".join(parts) + _body(records.of_machines([last.id]), links_from("")) + (f"\n{quoted}" if quoted else "")
 
 
 def render_machine(records: Records, machine: Machine) -> str:

@@ -78,13 +78,13 @@ def _rows(rows: Sequence[MixRow], link: Link) -> list[str]:
     lines += ["", *(f"- {escape(text)}" for text in mix_notes.mixes(rows)), ""]
     verdicts = mix_notes.verdicts(rows)
     lines += [*(f"- {escape(text)}" for text in verdicts), ""] if verdicts else []
-    lines += _phases(rows)
+    lines += phases_of(rows)
     for row in rows:
         lines += [f"- {escape(f'{row.name}: {text}')}" for text in mix_notes.remarks(row)]
     return [*lines, *(f"- {escape(text)}" for text in mix_notes.selftests(rows)), ""]
 
 
-def _phases(rows: Sequence[MixRow]) -> list[str]:
+def phases_of(rows: Sequence[MixRow]) -> list[str]:
     """A row a phase; a mix has its milliseconds a unit and its shares, which add up to 100.0 %."""
     found = {row.name: {line.name: line for line in phases(row.record)} for row in rows}
     found = {name: lines for name, lines in found.items() if lines}

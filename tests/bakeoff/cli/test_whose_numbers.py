@@ -116,10 +116,12 @@ class TestWithoutRecordsOfThisMachine:
 
     def test_publish_writes_what_is_asked_for(self, clone: Path) -> None:
         old = machine_of(record(host=replace(HOST, cpu="Old CPU")))
-        before = (clone / "README.md").read_text()
+        tables = clone / "runs" / "RESULTS.md"
+        before = tables.read_text()
         ran = bakeoff("publish", "--machine", old.id, "--json", cwd=clone)
-        assert json.loads(ran.out)["written"] == [str(clone / "README.md")]
-        after = (clone / "README.md").read_text()
+        written = [clone / "README.md", *(clone / "runs" / name for name in ("RESULTS.md", "latency.svg"))]
+        assert json.loads(ran.out)["written"] == [str(path) for path in written]
+        after = tables.read_text()
         assert "Published CPU" in before
         assert "Published CPU" not in after
         assert set(citations(after)).isdisjoint(citations(before))

@@ -8,7 +8,8 @@ from records import measurement, record
 from bakeoff.record.schema import InputCopy, Record, Samples
 from bakeoff.record.store import Records, Stored, load_all, save
 from bakeoff.report.html import page
-from bakeoff.report.markdown import history, readme, results
+from bakeoff.report.markdown import history, results, whole
+from bakeoff.report.selection import chosen
 from bakeoff.report.text import record as text_of_record
 from bakeoff.report.text import table
 
@@ -34,7 +35,7 @@ def pages(records: Records) -> dict[str, str]:
         "table": table.render(records.current),
         "results": results.render(records, machine),
         "history": history.render(records),
-        "readme": readme.render(readme.chosen(records)),
+        "whole": whole.render(chosen(records)),
         "html": page.render(records),
     }
 

@@ -113,7 +113,7 @@ class TestPureFunction:
     def test_only_failed_rows(self) -> None:
         parsed = Parsed(page.render(records(record("aoti", status="oom", reason="needs 13 GiB"))))
         assert "aoti fp32 : oom: needs 13 GiB" in parsed.text
-        assert "Ship nothing from this table: no row is ok." in parsed.text
+        assert "Deploy nothing from this table: no row is ok." in parsed.text
         assert not [tag for tag, _ in parsed.tags if tag == "figure"]
 
 
@@ -370,7 +370,7 @@ class TestBrowser:
         assert found["places"] == 7
         assert found["drawn"] >= 7
         assert (found["violins"], found["points"]) == (5, 6)
-        assert found["title"] == "bakeoff: which compiler to ship"
+        assert found["title"] == "bakeoff: which compiler to deploy"
         assert (found["styled"], found["strangers"], found["wide"]) == (0, 0, 0)
         assert [name for name in found["names"] if name.startswith("</script><script>")]
         assert "inductor fp32" in found["names"]

@@ -55,14 +55,14 @@ class TestLimits:
         eager, slow, fast = three("p99<=20ms,memory<=1GiB")
         eager_made = replace(eager, measurement=replace(eager.measurement, latency=clock(around(15.0))))
         text = said([eager_made, slow, fast], final(fast, eager_made))
-        assert text.startswith("Objective latency,p99<=20ms,memory<=1GiB: Ship inductor[freezing] fp32: ")
+        assert text.startswith("Objective latency,p99<=20ms,memory<=1GiB: Deploy inductor[freezing] fp32: ")
         assert "inductor[freezing] fp32 meets the limits: p99 10.01 ms [10.01, 10.01], 50% below 20ms; " in text
         assert "memory 500 MiB, 51% below 1GiB." in text
 
     def test_no_row_that_misses_them_is_in_a_final(self) -> None:
         eager, slow, fast = three("p99<=25ms")
         text = said([eager, slow, fast], final(fast, slow, eager))
-        assert "Ship inductor[freezing] fp32" in text
+        assert "Deploy inductor[freezing] fp32" in text
         alone = said([eager, slow], final(slow, eager))
         assert (
             "inductor fp32 (20.01 ms [20.01, 20.01]) is the only row that can be ranked and meets the limits" in alone
@@ -71,7 +71,7 @@ class TestLimits:
     def test_where_none_meets_them_the_nearest_is_named_with_its_miss(self) -> None:
         text = said(three("p99<=8ms"))
         assert text == (
-            "Objective latency,p99<=8ms: Ship nothing from this table: no row meets p99<=8ms; the nearest is "
+            "Objective latency,p99<=8ms: Deploy nothing from this table: no row meets p99<=8ms; the nearest is "
             "inductor[freezing] fp32: p99 10.01 ms [10.01, 10.01], 25% above 8ms: not met."
         )
         assert "memory 500 MiB, 400% above 100MiB" in said(three("memory<=100MiB"))
@@ -96,7 +96,7 @@ class TestLimits:
 
     def test_rows_that_are_not_ok_meet_nothing(self) -> None:
         rows = [record("eager", around(1.0), "unstable", "x", objective=parse_objective("p99<=9ms"))]
-        assert said(rows).endswith("Ship nothing from this table: no row is ok.")
+        assert said(rows).endswith("Deploy nothing from this table: no row is ok.")
 
 
 class TestThroughput:
@@ -113,7 +113,7 @@ class TestThroughput:
         assert said(rows).endswith("--objective 'throughput'")
         sides = [replace(row, measurement=replace(row.measurement, latency=row.measurement.throughput)) for row in rows]
         text = said(rows, final(sides[2], sides[1], sides[0]))
-        assert text.startswith("Objective throughput: Ship inductor[freezing] fp32: ")
+        assert text.startswith("Objective throughput: Deploy inductor[freezing] fp32: ")
 
     def test_items_are_those_of_the_batch(self) -> None:
         rate = items_per_s(made("eager", 10.0, batch=8))
@@ -134,14 +134,16 @@ class TestEager:
         unstable = replace(eager, measurement=replace(eager.measurement, status="unstable"))
         assert "eager fp32 was unstable in this final" in said([eager, slow, fast], final(fast, slow, unstable))
 
-    def test_what_lost_to_it_is_not_shipped(self) -> None:
+    def test_what_lost_to_it_is_not_deployed(self) -> None:
         eager, slow, fast = three("latency")
         quick = replace(eager, measurement=replace(eager.measurement, latency=clock(around(5.0))))
         text = said([eager, slow, fast], final(fast, slow, quick))
-        assert text.startswith("Do not ship inductor[freezing] fp32: in the final against inductor fp32, which lost, ")
+        assert text.startswith(
+            "Do not deploy inductor[freezing] fp32: in the final against inductor fp32, which lost, "
+        )
         assert "inductor[freezing] fp32 lost to eager fp32: 0.50x [0.50, 0.50] its speed." in text
         same = replace(slow, measurement=replace(slow.measurement, latency=clock(around(10.0))))
-        assert "; ship neither." in said([eager, same, fast], final(fast, same, quick))
+        assert "; deploy neither." in said([eager, same, fast], final(fast, same, quick))
 
 
 def test_pages_have_the_objective_the_limits_and_the_rate() -> None:

@@ -33,10 +33,11 @@ from bakeoff.record.store import Records, Stored, load_all, move_former_layout, 
 from bakeoff.report.columns import COLUMNS, cells, contexts
 from bakeoff.report.comparable import baselines
 from bakeoff.report.groups import group_key, groups, name_of, newest, title
-from bakeoff.report.markdown import files, history, readme, results
+from bakeoff.report.markdown import elsewhere, files, history, readme, results, whole
 from bakeoff.report.markdown.escape import escape
 from bakeoff.report.markdown.table import citations
 from bakeoff.report.recommendation import recommendation
+from bakeoff.report.selection import chosen, frame, shorts
 from bakeoff.report.speedups import speedup
 from bakeoff.report.spread import BUILDS_LEGEND, spread_text, spreads
 from bakeoff.report.text import doctor, listing, table
@@ -87,7 +88,21 @@ def width(line: str) -> int:
 
 def block(records: Records) -> str:
     """README's results of all these records."""
-    return readme.render(readme.chosen(records))
+    return readme.render(chosen(records))
+
+
+def whole_tables(records: Records) -> str:
+    """The page of the whole tables behind README's results."""
+    return whole.render(chosen(records))
+
+
+def unbroken(text: str) -> str:
+    return text.replace("<wbr>", "")
+
+
+def definitions(text: str) -> dict[str, str]:
+    """The addresses of README's records by their short names."""
+    return dict(re.findall(r"^\[([^\]]+)\]: (\S+)$", text, re.MULTILINE))
 
 
 def folder_in(runs: Path) -> Path:
@@ -121,6 +136,9 @@ class TestThreeRecords:
     def test_readme_block(self) -> None:
         assert block(load_all(PAGES)) + "\n" == (PAGES / "readme.md").read_text(encoding="utf-8")
 
+    def test_whole_tables(self) -> None:
+        assert whole_tables(load_all(PAGES)) == (PAGES / "whole.md").read_text(encoding="utf-8")
+
     def test_results(self) -> None:
         records = load_all(PAGES)
         page = results.render(records, records.machines()[0])
@@ -129,7 +147,7 @@ class TestThreeRecords:
     def test_no_row_vanishes(self) -> None:
         records = load_all(PAGES)
         assert (len(records.current), records.problems) == (3, ())
-        for page in (table.render(records.current), history.render(records), block(records)):
+        for page in (table.render(records.current), history.render(records), unbroken(whole_tables(records))):
             for name in ("eager fp32", "inductor fp32", "inductor[freezing] fp32"):
                 assert name in page
             assert "parity_failed" in page
@@ -148,6 +166,7 @@ class TestPureFunctions:
         second = load_all(tmp_path / "other")
         assert history.render(second) == history.render(first) == history.render(first)
         assert block(second) == block(first)
+        assert whole_tables(second) == whole_tables(first)
         assert table.render(second.current) == table.render(first.current)
 
     def test_pages_do_not_depend_on_this_host(self, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -318,7 +337,8 @@ class TestRowsWithoutNumbers:
         assert f"inductor fp32: {status}: no kernel for conv3d" in table.render(records.current)
         assert "- inductor fp32: no kernel for conv3d" in history.render(records)
         assert f"| inductor fp32 | {status} | | | | |" in re.sub(" +", " ", history.render(records))
-        assert f"| inductor fp32 | {status} | no kernel for conv3d |" in re.sub(" +", " ", block(records))
+        (line,) = [line for line in whole_tables(records).splitlines() if line.startswith("| inductor fp32 ")]
+        assert line.endswith(f" | {status} |  | no kernel for conv3d |")
 
     def test_findings_name_their_rows_unless_all_have_them(self) -> None:
         both, lone = Finding("busy", "the host was busy"), Finding("cold", "caches were cold")
@@ -346,23 +366,25 @@ class TestHostileText:
     def test_tables_and_headings_stay_intact(self, hostile: Path) -> None:
         records = load_all(hostile)
         assert (len(records.current), len(records.superseded)) == (3, 1)
-        for page in (history.render(records), block(records)):
+        shown = replace(records, current=tuple(entry for entry in records.current if entry.record.status == "ok"))
+        pages = ((history.render(records), 2), (whole_tables(records), 2), (whole_tables(shown), 1), (block(shown), 1))
+        for page, count in pages:
             found = tables(page)
-            assert len(found) == 2
+            assert len(found) == count
             for rows in found:
                 assert {width(line) for line in rows} == {width(rows[0])}
                 assert all(line.endswith("|") for line in rows)
             assert "<script" not in page
             assert page.count(readme.END) == page.count(readme.BEGIN) == (1 if page.startswith(readme.BEGIN) else 0)
-            headings = [line for line in page.splitlines() if line.startswith("#")]
-            assert not [line for line in headings if line.startswith("# ") and line != "# Optimization history"]
+            headings = [line for line in page.splitlines() if line.startswith("# ")]
+            assert set(headings) <= {"# Optimization history", "# Results"}
 
     def test_a_stale_row_with_two_modes_stays_in_its_columns(self, tmp_path: Path) -> None:
         save(tmp_path, at(1, "inductor", [10.0] * 60 + [20.0] * 40, versions={HOSTILE: "1"}))
         save(tmp_path, at(2, "eager", TEN))
-        (_, found) = tables(block(load_all(tmp_path)))
+        (_, found) = tables(whole_tables(load_all(tmp_path)))
         assert " \\| " in found[2]
-        assert {width(line) for line in found} == {5}
+        assert {width(line) for line in found} == {4}
 
     def test_pages_survive_their_own_check(self, hostile: Path) -> None:
         (hostile.parent / "README.md").write_text(f"# mine\n\n{readme.BEGIN}\n{readme.END}\n\nafter\n")
@@ -397,6 +419,7 @@ class TestHistoryPage:
         assert f"- `{bad.id}`: another program ran" in page.partition("## Superseded")[2]
         assert f"/{bad.id}.json)" not in page
         assert bad.id not in block(load_all(runs))
+        assert bad.id not in whole_tables(load_all(runs))
 
     def test_check(self, runs: Path) -> None:
         assert len(files.check(runs)) == 3
@@ -471,6 +494,16 @@ class TestHistoryPage:
             for target in re.findall(r"\]\(([^)]+)\)", path.read_text()):
                 assert (path.parent / unquote(target)).is_file(), f"{path}: {target}"
 
+    def test_what_others_published_is_quoted_and_not_divided_by(self) -> None:
+        base = at(1, "eager", ms(10.0))
+        made = [replace(base, variant=replace(base.variant, component=name)) for name in ("wm", "matrix-vae")]
+        page = history.render(Records(stored(*made), (), ()))
+        (lines,) = tables(page.partition(elsewhere.HEADING)[2])
+        found = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+        assert [row[1:] for row in found] == [["29.00", "3.10"], ["294", "not stated"]]
+        assert "x" not in "".join(cell for row in found for cell in row[1:]), "no ratio"
+        assert elsewhere.HEADING not in history.render(Records(stored(base), (), ()))
+
     def test_a_machine_that_only_compared_has_a_history(self, tmp_path: Path) -> None:
         sides = tuple(replace(made, measurement=replace(made.measurement, latency=None)) for made in THREE[:2])
         rounds = tuple(Round((0, 1), (Samples([300]), Samples([100]))) for _ in range(20))
@@ -529,10 +562,11 @@ class TestReadmeBlock:
             assert error.value.code == "bad-page"
         page.write_text(f"before\n{readme.BEGIN}\nold\n{readme.END}\nafter \\1 \\g<0>\n")
         assert readme.check(runs) is not None
-        assert readme.publish(runs, records) == page
+        written = readme.publish(runs, records)
+        assert written == [page, *(runs / name for name in (whole.NAME, "latency.svg"))]
         assert readme.check(runs) is None
         text = page.read_text()
-        assert text.startswith(f"before\n{readme.BEGIN}\n**toy:tiny.world")
+        assert text.startswith(f"before\n{readme.BEGIN}\n![Latency of toy:tiny.world by variant](runs/latency.svg)\n")
         assert text.endswith(f"{readme.END}\nafter \\1 \\g<0>\n")
         page.write_text(text.replace("10.95 [10.50, 11.40]", "9.95 [9.50, 10.40]"))
         assert readme.check(runs) is not None
@@ -548,10 +582,50 @@ class TestReadmeBlock:
 
     def test_cites_existing_records_only(self, runs: Path) -> None:
         save(runs, at(50, "eager", ms(11.0)))
-        targets = re.findall(r"\((runs/.+?\.json)\)", block(load_all(runs)))
-        assert len(targets) == 3  # the newest of each variant
-        for target in targets:
-            assert (runs.parent / unquote(target)).is_file()
+        addresses = definitions(block(load_all(runs)))
+        assert len(addresses) == 2  # the newest of each variant that is ok
+        assert all(
+            target.endswith(".json") and (runs.parent / unquote(target)).is_file() for target in addresses.values()
+        )
+        targets = re.findall(r"\(([^()]+\.json)\)", whole_tables(load_all(runs)))
+        assert len(targets) == 3
+        assert all((runs / unquote(target)).is_file() for target in targets)
+
+    def test_a_component_has_its_three_fastest_rows_and_eager(self) -> None:
+        names = [f"inductor[mode={number}]" for number in range(5)]
+        made = [at(1, "eager", ms(90.0)), at(2, "eager", ms(80.0), dtype="bf16")]
+        made += [at(3 + place, name, ms(50.0 - place)) for place, name in enumerate(names)]
+        made.append(at(20, "aoti", ms(1.0), "parity_failed", "wrong"))
+        (short,) = shorts(chosen(Records(stored(*made), (), ())))
+        assert [name_of(entry.record) for entry in short.rows] == [
+            *(f"{name} fp32" for name in names[:1:-1]),
+            "eager fp32",
+        ]
+        assert len(short.table.rows) == len(made)
+
+    def test_eager_is_shown_once(self) -> None:
+        made = (at(1, "eager", ms(1.0)), at(2, "inductor", ms(5.0)))
+        (short,) = shorts(chosen(Records(stored(*made), (), ())))
+        assert [name_of(entry.record) for entry in short.rows] == ["eager fp32", "inductor fp32"]
+
+    def test_no_line_is_wider_than_a_page(self) -> None:
+        wide = "inductor[" + ",".join(f"option{index}=value" for index in range(20)) + "]"
+        records = Records(stored(at(1, "eager", ms(9.0), label="a long label " * 30), at(2, wide, ms(1.0))), (), ())
+        lines = block(records).splitlines()
+        assert max(map(len, lines)) <= 160
+
+    def test_an_address_that_is_too_long_leads_to_the_whole_tables(self) -> None:
+        records = Records((Stored(f"{'x' * 150}_0123456789ab", at(1, "eager", TEN)),), (), ())
+        assert definitions(block(records)) == {"01234567": "runs/RESULTS.md"}
+
+    def test_the_frame_is_of_the_run_with_the_most_profiled_mixes(self) -> None:
+        pages = load_all(Path(__file__).parents[3] / "runs")
+        found = frame(pages)
+        assert found is not None
+        assert len({row.record.run for row in found.rows}) == 1
+        assert all(row.record.measurement.profile is not None for row in found.rows)
+        assert {row.entry.id for row in found.rows} <= {entry.id for entry in chosen(pages).pipelines}
+        assert frame(replace(pages, pipelines=())) is None
 
     @pytest.fixture
     def published(self, runs: Path) -> Path:
@@ -562,13 +636,13 @@ class TestReadmeBlock:
         page = runs.parent / "README.md"
         page.write_text(f"{readme.BEGIN}\n{readme.END}\n")
         readme.publish(runs, load_all(runs))
-        assert len(citations(page.read_text())) == 4
+        assert len(citations((runs / whole.NAME).read_text())) == 4
         assert readme.check(runs) is None
         return page
 
     def test_later_records_leave_the_block_as_it_is(self, runs: Path, published: Path) -> None:
         """It is checked against the records that it cites, not against the newest."""
-        text = published.read_bytes()
+        text, tables_text = published.read_bytes(), (runs / whole.NAME).read_text()
         for made in (
             at(50, "eager", ms(1.0), sweep="later"),
             at(51, "aoti", ms(2.0), sweep="later"),
@@ -578,10 +652,21 @@ class TestReadmeBlock:
         assert readme.check(runs) is None
         assert published.read_bytes() == text
         readme.publish(runs, load_all(runs))
-        assert len(set(citations(published.read_text())) - set(citations(text.decode()))) == 3
+        assert len(set(citations((runs / whole.NAME).read_text())) - set(citations(tables_text))) == 3
 
-    def test_a_cited_entry_that_is_gone_or_superseded(self, runs: Path, published: Path) -> None:
-        for name in citations(published.read_text()):
+    @pytest.mark.usefixtures("published")
+    def test_whole_tables_and_pictures_are_checked_too(self, runs: Path) -> None:
+        for name in (whole.NAME, "latency.svg"):
+            content = (runs / name).read_bytes()
+            (runs / name).unlink()
+            assert readme.check(runs) is not None
+            (runs / name).write_bytes(content)
+        (runs / whole.NAME).write_text((runs / whole.NAME).read_text().replace("11.88", "10.88"))
+        assert "RESULTS.md differs" in (readme.check(runs) or "")
+
+    @pytest.mark.usefixtures("published")
+    def test_a_cited_entry_that_is_gone_or_superseded(self, runs: Path) -> None:
+        for name in citations((runs / whole.NAME).read_text()):
             (path,) = runs.glob(f"*/records/{name}.json")
             content = path.read_bytes()
             path.unlink()
@@ -839,7 +924,7 @@ def test_text_of_a_sweep(tmp_path: Path) -> None:
     """The table on stdout, progress on stderr; the history is there afterwards."""
     ran = bakeoff(*SETTLED, "--note", "try", cwd=tmp_path)
     assert ran.code == 3
-    assert "Ship nothing from this table: no row is ok." in ran.out
+    assert "Deploy nothing from this table: no row is ok." in ran.out
     assert "variants recorded in" in ran.out.splitlines()[-1]
     assert "1 row cannot run here (1 unsupported); the records say why." in ran.err
     assert "> try\n" in (tmp_path / "runs" / history.NAME).read_text()

@@ -39,8 +39,8 @@ def said(rows: Sequence[Record], *comparisons: Comparison) -> str:
     return recommendation(stored(*rows), kept(*comparisons))
 
 
-def shipped(text: str) -> list[str]:
-    return re.findall(r"[Ss]hip (\S+ \S+)[,:]", text)
+def deployed(text: str) -> list[str]:
+    return re.findall(r"[Dd]eploy (\S+ \S+)[,:]", text)
 
 
 class TestWithoutAFinal:
@@ -55,9 +55,9 @@ class TestWithoutAFinal:
         ],
         ids=["no rows", "no ok row", "one ok row", "intervals apart", "intervals overlap"],
     )
-    def test_nothing_is_shipped(self, rows: Sequence[Record], facts: Sequence[str]) -> None:
+    def test_nothing_is_deployed(self, rows: Sequence[Record], facts: Sequence[str]) -> None:
         text = said(rows)
-        assert shipped(text) == []
+        assert deployed(text) == []
         assert all(fact in text for fact in facts), text
 
     def test_two_rows_get_the_command_that_decides(self) -> None:
@@ -77,16 +77,16 @@ class TestWithoutAFinal:
 
 
 class TestWithAFinal:
-    def test_the_faster_one_is_shipped(self) -> None:
+    def test_the_faster_one_is_deployed(self) -> None:
         for sides in ((SLOW, EAGER), (EAGER, SLOW)):
-            assert shipped(said([EAGER, SLOW], final(*sides))) == ["inductor fp32"]
+            assert deployed(said([EAGER, SLOW], final(*sides))) == ["inductor fp32"]
 
     def test_no_difference_prefers_a_baseline(self) -> None:
         near = record("inductor", ms(9.99))
-        assert shipped(said([EAGER, near], final(near, EAGER))) == ["eager fp32"]
+        assert deployed(said([EAGER, near], final(near, EAGER))) == ["eager fp32"]
         other = record("inductor[freezing]", ms(9.98))
         text = said([near, other], final(near, other))
-        assert (shipped(text), "No difference shown" in text) == ([], True)
+        assert (deployed(text), "No difference shown" in text) == ([], True)
 
     def test_a_speed_up_is_claimed_with_the_third_side_only(self) -> None:
         text = said([EAGER, SLOW, FAST], final(SLOW, FAST))
@@ -130,15 +130,15 @@ class TestWithAFinal:
     def test_a_final_of_anything_else_decides_nothing(self, changes: dict[str, Any]) -> None:
         for index in range(2):
             sides = [replace(made, **changes) if number == index else made for number, made in enumerate((SLOW, EAGER))]
-            assert shipped(said([EAGER, SLOW], final(*sides))) == []
+            assert deployed(said([EAGER, SLOW], final(*sides))) == []
 
     def test_a_final_between_other_rows_decides_nothing(self) -> None:
-        assert shipped(said([EAGER, SLOW, FAST], final(SLOW, EAGER))) == []
+        assert deployed(said([EAGER, SLOW, FAST], final(SLOW, EAGER))) == []
 
     def test_the_newest_counts(self) -> None:
         old = final(SLOW, record("eager", ms(1.0)))
         new = final(SLOW, EAGER, created="2026-01-02T05:00:00.000000Z")
-        assert shipped(said([EAGER, SLOW], new, old)) == ["inductor fp32"]
+        assert deployed(said([EAGER, SLOW], new, old)) == ["inductor fp32"]
 
     def test_the_winner_is_marked_in_its_row(self) -> None:
         rows = stored(EAGER, SLOW, FAST)
@@ -163,7 +163,7 @@ class TestQuantisedRows:
 
     def test_are_named_with_the_command_that_decides(self) -> None:
         text = said([EAGER, SLOW, QUANTISED], final(SLOW, EAGER))
-        assert shipped(text) == ["inductor fp32"]
+        assert deployed(text) == ["inductor fp32"]
         assert text.endswith("make sweep MODEL=toy CHECKPOINT=FILE")
         assert "1.950 ms" in text
 
@@ -171,9 +171,9 @@ class TestQuantisedRows:
         slower = record("int8", ms(20.0), quantisation="dynamic")
         assert "int8" not in said([EAGER, SLOW, slower])
 
-    def test_alone_nothing_is_shipped(self) -> None:
+    def test_alone_nothing_is_deployed(self) -> None:
         text = said([QUANTISED])
-        assert shipped(text) == []
+        assert deployed(text) == []
         assert "CHECKPOINT=FILE" in text
 
 

@@ -1,4 +1,7 @@
-"""README's examples are complete: written to files unchanged, they sweep a new component on a new backend."""
+"""The examples of docs/add-a-backend.md and docs/add-a-component.md are complete.
+
+Written to files unchanged, they sweep a new component on a new backend.
+"""
 
 import json
 import os
@@ -9,13 +12,16 @@ from pathlib import Path
 
 import pytest
 
-README = Path(__file__).parent.parent / "README.md"
+DOCS = Path(__file__).parent.parent / "docs"
+PAGES = ("add-a-backend.md", "add-a-component.md")
 
 
 @pytest.fixture
 def examples(tmp_path: Path) -> Path:
-    """The page's python blocks as files, each named by its first line."""
-    for block in re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL):
+    """The pages' python blocks as files, each named by its first line."""
+    for block in re.findall(
+        r"```python\n(.*?)```", "".join((DOCS / page).read_text(encoding="utf-8") for page in PAGES), re.DOTALL
+    ):
         name = block.partition("\n")[0].removeprefix("# ").strip()
         path = tmp_path / "mine" / "code" / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,111 @@
+"""What a project publishes of its records: the newest of each variant and mix, and what README shows of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from bakeoff.models import component_names, resolve_component
+from bakeoff.record.schema import Record
+from bakeoff.record.store import Records, Stored, StoredComparison
+from bakeoff.report.comparable import Table, tables
+from bakeoff.report.groups import newest
+from bakeoff.report.pipelines import PipelineTable, by_run, named, pipeline_tables, title
+from bakeoff.report.recommendation import decision
+
+_BEST = 3
+"""Rows of a component that README shows beside eager."""
+
+
+@dataclass(frozen=True, slots=True)
+class Short:
+    """What README shows of one component on one machine."""
+
+    table: Table
+    rows: tuple[Stored, ...]
+    """The fastest rows that are ok, the fastest first, and eager fp32 where it was measured."""
+
+
+def chosen(records: Records) -> Records:
+    """The newest record of every variant and mix, and the finals between the two best of a table."""
+    rows = sorted(newest(records.current), key=_order)
+    finals = [final for found in tables(rows) if (final := final_of(found, records.comparisons)) is not None]
+    mixes = {
+        row.entry.id
+        for found in pipeline_tables(records.pipelines)
+        for row in (*found.rows, *(stale.row for stale in found.stale))
+    }
+    loop = frame(records)
+    mixes |= {row.entry.id for row in loop.rows} if loop is not None else set()
+    return replace(
+        records,
+        current=tuple(rows),
+        superseded=(),
+        problems=(),
+        comparisons=tuple(finals),
+        pipelines=tuple(entry for entry in records.pipelines if entry.id in mixes),
+    )
+
+
+def ordered_tables(records: Records) -> list[Table]:
+    """The tables of what `chosen` returns, by machine, then as components are listed."""
+    return tables(sorted(records.current, key=_order))
+
+
+def final_of(found: Table, comparisons: Sequence[StoredComparison]) -> StoredComparison | None:
+    """The final between the two best rows of a table."""
+    final = decision(found.rows, comparisons).final
+    return next((entry for entry in comparisons if entry.comparison is final), None)
+
+
+def shorts(records: Records) -> list[Short]:
+    """One for each component on each machine that has a row which is ok: its usual workload, else the largest table."""
+    by_component: dict[tuple[str, str], list[Table]] = {}
+    for found in ordered_tables(records):
+        if any(_ms(entry.record) is not None for entry in found.rows):
+            component = found.rows[0].record.variant.component
+            by_component.setdefault((found.machine.id, component), []).append(found)
+    kept = [max(held, key=lambda found: (_is_usual(found), len(found.rows))) for held in by_component.values()]
+    return [Short(found, _best(found)) for found in kept]
+
+
+def _best(found: Table) -> tuple[Stored, ...]:
+    ranked = sorted(
+        (entry for entry in found.rows if _ms(entry.record) is not None), key=lambda entry: _ms(entry.record) or 0.0
+    )
+    eager = [entry for entry in ranked if entry.record.baseline]
+    plain = [entry for entry in eager if entry.record.variant.dtype == "fp32"] or eager
+    best = ranked[:_BEST]
+    return (*best, *(entry for entry in plain[:1] if entry not in best))
+
+
+def _ms(record: Record) -> float | None:
+    """The median of a row that may be ranked."""
+    return record.latency.median_ms if record.status == "ok" and record.latency is not None else None
+
+
+def _is_usual(found: Table) -> bool:
+    """Whether a sweep of the component without options measures this table's subject."""
+    variant = found.rows[0].record.variant
+    if variant.component not in component_names():
+        return False
+    spec = resolve_component(variant.component)
+    usual = spec.default_preset.get(variant.device), *spec.default_workloads.get(variant.device, ())[:1]
+    return (variant.preset, variant.workload) == usual
+
+
+def frame(records: Records) -> PipelineTable | None:
+    """A run of a pipeline that was profiled: the one with the most mixes that are ok, then the newest. None without."""
+    runs = [
+        [entry for entry in entries if entry.record.status == "ok" and entry.record.measurement.profile is not None]
+        for entries in by_run(records.pipelines)
+    ]
+    best = max(filter(None, runs), key=lambda entries: (len(entries), entries[0].record.created), default=None)
+    if best is None:
+        return None
+    return PipelineTable(title(best[-1].record), best[-1].machine, tuple(named(best)), ())
+
+
+def _order(entry: Stored) -> tuple[int, str, str]:
+    """By component as their table lists them, then by time."""
+    known = component_names()
+    name = entry.record.variant.component
+    return known.index(name) if name in known else len(known), entry.record.created, entry.id

@@ -1,0 +1,72 @@
+"""The tables of docs/files-and-formats.md from the sources of the formats.
+
+`python tests/support/format_tables.py` writes them.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "files-and-formats.md"
+BEGIN, END = "<!-- fields: written by tests/support/format_tables.py -->", "<!-- end of fields -->"
+SOURCES = (
+    ("A record, `records/*.json`", "bakeoff/record/schema.py"),
+    ("A run of a pipeline, `records/*_pipeline_*.json`", "bakeoff/record/pipeline.py"),
+    ("The manifest of an artifact, `manifest.json`", "export/manifest.py"),
+)
+_PAGE_PARTS = re.compile(re.escape(BEGIN) + ".*" + re.escape(END), re.DOTALL)
+
+
+def with_tables(page: str) -> str:
+    """The page with the tables of the present sources."""
+    return _PAGE_PARTS.sub(lambda _match: "\n".join([BEGIN, *_tables(), END]), page)
+
+
+def _tables() -> Iterator[str]:
+    for heading, name in SOURCES:
+        yield f"\n## {heading}\n\nFrom [{name}](../{name}).\n"
+        tree = ast.parse((ROOT / name).read_text(encoding="utf-8"))
+        for found in tree.body:
+            if isinstance(found, ast.ClassDef) and _is_dataclass(found):
+                yield from _of_class(found)
+
+
+def _is_dataclass(found: ast.ClassDef) -> bool:
+    return any("dataclass" in ast.unparse(decorator) for decorator in found.decorator_list)
+
+
+def _of_class(found: ast.ClassDef) -> Iterator[str]:
+    fields = [(place, each) for place, each in enumerate(found.body) if isinstance(each, ast.AnnAssign)]
+    if not fields:
+        return
+    yield f"### {found.name}\n"
+    docstring = ast.get_docstring(found)
+    if docstring:
+        yield f"{_escaped(docstring)}\n"
+    yield "| field | type | meaning |\n| --- | --- | --- |"
+    for place, each in fields:
+        following = found.body[place + 1] if place + 1 < len(found.body) else None
+        yield f"| `{ast.unparse(each.target)}` | {_type(each)} | {_escaped(_text(following))} |"
+    yield ""
+
+
+def _type(each: ast.AnnAssign) -> str:
+    """The annotation, with places at which a browser may break it."""
+    return re.sub(r"([\[,|])", r"\1<wbr>", ast.unparse(each.annotation).replace("|", "or").replace("'", ""))
+
+
+def _text(following: ast.stmt | None) -> str:
+    """The string below a field, which explains it; "" where its name says it all."""
+    if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
+        return str(following.value.value)
+    return ""
+
+
+def _escaped(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

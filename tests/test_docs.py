@@ -1,0 +1,150 @@
+"""Every page of docs/: each fenced example runs in a short form or says why not, and what it lists is what there is."""
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+
+import format_tables
+import pytest
+
+from bakeoff.machine.known_issues import IssueCode
+from bakeoff.record.finding import SessionCode
+from bakeoff.record.schema import FindingCode, Status
+
+ROOT = Path(__file__).parent.parent
+DOCS = sorted((ROOT / "docs").glob("*.md"))
+FAST = ROOT / "tests" / "support" / "fast_bakeoff.py"
+RUN, SHELLS = ("python", "bash", "sh"), ("bash", "sh")
+_MARK = re.compile(r"<!-- (run by|not run:) (.+) -->")
+_GENERATED = {"zoo.md", "peers.md"}
+"""Written by trials, with tests of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A fenced example: its language, its text, and what the comment above it says."""
+
+    language: str
+    text: str
+    kind: str
+    """`run by`, `not run:`, or "" where this file runs it."""
+    said: str
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    before, held, language = "", [], ""
+    mark = ""
+    for line in page.read_text(encoding="utf-8").splitlines():
+        if line.startswith("```") and not language:
+            language, held, mark = line[3:] or "text", [], before
+        elif line.startswith("```"):
+            found = _MARK.fullmatch(mark)
+            yield Block(language, "\n".join(held) + "\n", found[1] if found else "", found[2] if found else "")
+            language = ""
+        elif language:
+            held.append(line)
+        before = line
+
+
+def runnable(page: Path) -> list[Block]:
+    return [block for block in blocks(page) if block.language in RUN]
+
+
+def here(page: Path) -> list[Block]:
+    """The blocks that this file runs."""
+    return [block for block in runnable(page) if not block.kind]
+
+
+@pytest.mark.parametrize("page", DOCS, ids=lambda page: page.name)
+def test_each_example_is_run_or_says_why_not(page: Path) -> None:
+    for block in runnable(page):
+        if block.kind == "run by":
+            text = (ROOT / block.said).read_text(encoding="utf-8")
+            assert f'"{page.name}"' in text, f"{block.said} does not read {page.name}"
+        if block.kind == "not run:":
+            assert len(block.said.split()) >= 3, block.said
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("page", [page for page in DOCS if here(page)], ids=lambda page: page.name)
+def test_examples_run_as_typed(page: Path, tmp_path: Path) -> None:
+    """In the page's order, in one folder: python with a file's name in its first line is that file, other python and
+    each shell command is run, with short clocks."""
+    folder = tmp_path / "mine" / "code"
+    folder.mkdir(parents=True)
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    (tools / "bakeoff").write_text(f'#!/bin/sh\nexec {sys.executable} {FAST} "$@"\n')
+    (tools / "bakeoff").chmod(0o755)
+    ran = 0
+    for block in here(page):
+        first = block.text.partition("\n")[0]
+        if block.language in SHELLS:
+            command = ["bash", "-euc", f'PATH="{tools}:$PATH"\n{block.text}']
+        elif re.fullmatch(r"# [\w/]+\.py", first):
+            path = folder / first.removeprefix("# ")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(block.text, encoding="utf-8")
+            continue
+        else:
+            command = [sys.executable, "-c", block.text]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=500, check=False)
+        assert done.returncode == 0, f"{block.text}\n{done.stdout}\n{done.stderr}"
+        ran += 1
+    assert ran
+    shutil.rmtree(folder)
+
+
+def codes_on(heading: str) -> dict[str, str]:
+    """The codes in the first column of the tables below a heading of the page about the method, with what to do."""
+    text = (ROOT / "docs" / "method.md").read_text(encoding="utf-8")
+    part = text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in part.splitlines() if line.startswith("| `")
+    ]
+    assert all(len(row) == 3 for row in rows)
+    assert all(row[1] for row in rows)
+    return {row[0].strip("`"): row[2] for row in rows}
+
+
+def flat(literal: object) -> set[str]:
+    """The values of a Literal, those of Literals within it included."""
+    return {value for each in get_args(literal) for value in ([each] if isinstance(each, str) else flat(each))}
+
+
+def test_every_status_is_explained() -> None:
+    said = codes_on("Statuses")
+    assert set(said) == flat(Status)
+    assert all(said[status] for status in said if status != "ok"), "what to do"
+
+
+def test_every_finding_is_explained() -> None:
+    said = codes_on("Findings")
+    assert flat(FindingCode) >= flat(IssueCode)
+    assert set(said) == flat(FindingCode) | flat(SessionCode)
+    assert all(said.values()), "what to do"
+
+
+def test_formats_are_those_of_the_sources() -> None:
+    text = format_tables.PAGE.read_text(encoding="utf-8")
+    assert text == format_tables.with_tables(text), "run: python tests/support/format_tables.py"
+
+
+@pytest.mark.parametrize("page", [page for page in DOCS if page.name not in _GENERATED], ids=lambda page: page.name)
+def test_no_page_repeats_another(page: Path) -> None:
+    """Paragraphs of prose, in the same words, are on one page only."""
+    others = {part for other in (*DOCS, ROOT / "README.md") if other != page for part in paragraphs(other)}
+    assert [part for part in paragraphs(page) if part in others] == []
+
+
+def paragraphs(page: Path) -> list[str]:
+    text = re.sub(
+        r"```.*?```|<!-- fields.*?<!-- end of fields -->", "", page.read_text(encoding="utf-8"), flags=re.DOTALL
+    )
+    found = [" ".join(part.split()) for part in text.split("\n\n")]
+    return [part for part in found if len(part) > 150 and not part.startswith("|")]

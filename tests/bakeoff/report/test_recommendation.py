@@ -100,7 +100,7 @@ class TestWithAFinal:
     def test_an_early_one_says_so_wherever_it_states_a_ratio(self) -> None:
         early = final(FAST, SLOW, EAGER, pairs=3)
         text = said([EAGER, SLOW, FAST], early)
-        assert shipped(text) == ["inductor[freezing] fp32"]
+        assert deployed(text) == ["inductor[freezing] fp32"]
         assert re.search(
             r"2\.017x \[[0-9.]+, [0-9.]+\] \(early verdict of 3 pairs\), 36 interleaved rounds in 3 pairs", text
         )
@@ -110,7 +110,7 @@ class TestWithAFinal:
     def test_an_early_one_states_no_speed_up_that_three_sets_do_not_show(self) -> None:
         near = record("eager", ms(2.45))
         text = said([SLOW, FAST], final(FAST, SLOW, near, pairs=3))
-        assert shipped(text) == ["inductor[freezing] fp32"]
+        assert deployed(text) == ["inductor[freezing] fp32"]
         assert "No difference shown between inductor[freezing] fp32 and eager fp32" in text
         assert "(75% interval)" in text
 

@@ -126,6 +126,9 @@ def _settings(options: Options, context: BuildContext, separate_weights: bool) -
     if options.max_autotune:
         settings["max_autotune"] = True
     if context.trace and context.device == "cpu":
+        # Not in the timed package, which is the exported one: around each kernel and each call of a library it would
+        # put a KernelContextGuard, which makes two strings and a stringstream at every call (torch/csrc/inductor/
+        # aoti_runtime/kernel_context_tls.h), and the source lines of the module with their paths.
         # Kernels on CUDA have names anyway, and any setting changes the package's key in the cache.
         settings["cpp.enable_kernel_profile"] = True
     return settings

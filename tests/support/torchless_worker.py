@@ -1,10 +1,10 @@
 """A worker that measures nothing: it reports its phases, sleeps and writes a result, in a tenth of a second.
 
 A build that finds nothing in its cache folder draws how slow its code is, and leaves that there, as compilers differ
-from build to build. BAKEOFF_TEST_SURE=1 keeps workers from dying by chance; those of variants that contain
-BAKEOFF_TEST_DIES die for sure, and of BAKEOFF_TEST_DIES_BESIDE where they build beside others; one whose cache
-folder's name ends with BAKEOFF_TEST_UNSTABLE is unstable. With BAKEOFF_TEST_HOLDS=N a row that runs after N records is
-never done.
+from build to build. BAKEOFF_TEST_SURE=1 keeps workers from dying by chance. Those of variants that contain
+BAKEOFF_TEST_DIES die for sure, those of BAKEOFF_TEST_DIES_BESIDE where they build beside others, and those of
+BAKEOFF_TEST_HANGS never end their build. One whose cache folder's name ends with BAKEOFF_TEST_UNSTABLE is unstable.
+With BAKEOFF_TEST_HOLDS=N a row that runs after N records is never done.
 
 Standard library only. What it is asked is counted in the file that BAKEOFF_TEST_WINDOWS names, a line for each job:
 who asked (BAKEOFF_TEST_WHO), the kind, and from when to when on the monotonic clock.
@@ -66,6 +66,8 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
         subprocess.Popen(["sleep", "600"], start_new_session=True, stdout=subprocess.DEVNULL)
     if chance < 0.05:
         os.kill(os.getpid(), signal.SIGSEGV)
+    if os.environ.get("BAKEOFF_TEST_HANGS", "nobody") in job["variant"]:
+        time.sleep(3600)
     for name, dies in (("BAKEOFF_TEST_DIES", True), ("BAKEOFF_TEST_DIES_BESIDE", job["overlapped"])):
         if dies and os.environ.get(name, "nobody") in job["variant"]:
             os.kill(os.getpid(), signal.SIGKILL)

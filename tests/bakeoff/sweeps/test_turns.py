@@ -1,0 +1,106 @@
+"""Workers that build beside each other: each has its turn alone, and whoever ends or hangs before it keeps nobody."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from lab import FAST, TORCHLESS, marked_folder, processes_with
+
+from bakeoff.plan.plan import make_plan
+from bakeoff.plan.request import Request
+from bakeoff.process import supervisor
+from bakeoff.process.jobs import MeasureResult
+from bakeoff.process.supervisor import Deadlines, Event, Launch
+from bakeoff.sweeps.row import measure_job, open_cache
+from bakeoff.sweeps.turns import Ended, Task, in_turns
+
+NAMES = ("eager", "inductor", "aoti")
+ALONE = ("warm-up", "latency", "throughput", "memory")
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[tuple[str, str]]]:
+    """What workers announce, in the order in which it is read; no process of theirs may be left."""
+    monkeypatch.setattr(supervisor, "WORKER", TORCHLESS)
+    monkeypatch.setenv("BAKEOFF_TEST_SURE", "1")
+    with marked_folder(tmp_path) as marker:
+        yield []
+        assert processes_with(marker) == []
+
+
+def tasks(told: list[tuple[str, str]], folder: Path, deadline_s: float = 60.0) -> list[Task]:
+    asked = Request("toy", backends=("eager", "inductor[]", "aoti[]"), dtypes=("fp32",), device="cpu", policy=FAST)
+    found = []
+    for name, row in zip(NAMES, make_plan(asked).rows, strict=True):
+        open_cache(row)
+
+        def on_event(event: Event, name: str = name) -> None:
+            if (name, event.phase) not in told[-1:]:
+                told.append((name, event.phase))
+
+        job = replace(measure_job(row, FAST, None), overlapped=True)
+        launch = Launch(row.environment, Deadlines(deadline_s), folder / f"{name}.log", on_event)
+        found.append(Task(job, MeasureResult, launch))
+    return found
+
+
+def test_all_are_built_before_any_is_timed_and_then_one_at_a_time(told: list[tuple[str, str]], tmp_path: Path) -> None:
+    ended = list(in_turns(tasks(told, tmp_path)))
+    assert [one.outcome.kind for one in ended] == ["result"] * 3
+    timed = [number for number, (_, phase) in enumerate(told) if phase in ALONE]
+    assert max(number for number, (_, phase) in enumerate(told) if phase == "turn") < min(timed)
+    assert list(dict.fromkeys(told[number][0] for number in timed)) == list(NAMES)
+    assert [name for name, _ in told[timed[0] :]] == sorted((told[number][0] for number in timed), key=NAMES.index)
+    turns = [one.alone for one in ended]
+    assert None not in turns
+    for before, after in pairwise(turns):
+        assert before[1] <= after[0]  # type: ignore[index]
+    assert max(one.built[1] for one in ended) <= turns[0][0]  # type: ignore[index]
+
+
+def test_one_that_dies_while_it_is_built_keeps_nobody(
+    told: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("BAKEOFF_TEST_DIES", "inductor")
+    ended = dict(zip(NAMES, in_turns(tasks(told, tmp_path)), strict=True))
+    assert {name: one.outcome.kind for name, one in ended.items()} == {
+        "eager": "result",
+        "inductor": "crashed",
+        "aoti": "result",
+    }
+    assert ended["inductor"].alone is None
+    assert ended["inductor"].built[0] < ended["inductor"].built[1]
+
+
+def test_one_that_hangs_ends_at_its_own_deadline(
+    told: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("BAKEOFF_TEST_HANGS", "aoti")
+    *others, hanging = tasks(told, tmp_path)
+    short = replace(hanging, launch=replace(hanging.launch, deadlines=Deadlines(60.0, {"build": 0.5})))
+    ended = dict(zip(NAMES, in_turns([*others, short]), strict=True))
+    assert ended["aoti"].outcome.kind == "timeout"
+    assert ended["aoti"].outcome.reason == "build took longer than 0 s"
+    assert [ended[name].outcome.kind for name in ("eager", "inductor")] == ["result", "result"]
+
+
+def test_waiting_for_a_turn_has_no_deadline(told: list[tuple[str, str]], tmp_path: Path) -> None:
+    patient = tasks(told, tmp_path)
+    patient = [
+        replace(task, launch=replace(task.launch, deadlines=Deadlines(60.0, {"turn": 0.05}))) for task in patient
+    ]
+    with closing(in_turns(patient)) as all_ended:
+        kinds: list[str] = []
+        for one in all_ended:
+            assert isinstance(one, Ended)
+            kinds.append(one.outcome.kind)
+    assert kinds == ["result"] * 3
+
+
+def test_who_stops_reading_ends_the_others(told: list[tuple[str, str]], tmp_path: Path) -> None:
+    with closing(in_turns(tasks(told, tmp_path))) as all_ended:
+        assert next(all_ended).outcome.kind == "result"
+    assert {name for name, phase in told if phase in ALONE} == {"eager"}

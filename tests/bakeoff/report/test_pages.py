@@ -908,15 +908,17 @@ class TestJson:
 
     def test_dry_run_and_sweep(self, tmp_path: Path) -> None:
         found = self.json(*SETTLED, "--dry-run", cwd=tmp_path)
-        assert list(found) == ["lines", "builds", "processes", "seconds", "disk_bytes", "objective", "batches"]
+        assert list(found) == [
+            "lines", "builds", "processes", "seconds", "disk_bytes", "objective", "batches", "references_s", "budget_s",
+        ]  # fmt: skip
         assert list(found["lines"][0]) == [
             "variant", "batch", "build_number", "process", "settled", "seconds", "seconds_from", "memory_bytes",
-            "disk_bytes",
+            "disk_bytes", "fits",
         ]  # fmt: skip
         assert not (tmp_path / "runs").exists()
         found = self.json(*SETTLED, cwd=tmp_path, code=3)
-        assert list(found) == ["sweep", "objective", "records", "finals", "interrupted"]
-        assert found["interrupted"] == []
+        assert list(found) == ["sweep", "objective", "records", "finals", "interrupted", "spent_s", "out_of_time"]
+        assert (found["interrupted"], found["out_of_time"]) == ([], None)
         assert [entry.id for entry in load_all(tmp_path / "runs").current] == found["records"]
 
 

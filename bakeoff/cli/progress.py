@@ -147,6 +147,8 @@ class TerminalProgress:
             return ""
         seconds, since = self._left
         left = seconds - (time.monotonic() - since)
+        if left < -10:
+            return "longer than estimated"
         return f"about {_spoken(left, 10)} left" if left >= 10 else "almost done"
 
 

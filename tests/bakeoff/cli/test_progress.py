@@ -183,6 +183,8 @@ def test_each_worker_shows_how_long_its_phase_lasts(clock: Clock) -> None:
     second.finish()
     clock.now += 225
     assert lines_of(console, progress)[1:] == ["6 min so far, almost done"]
+    clock.now += 20
+    assert lines_of(console, progress)[1:] == ["6 min so far, longer than estimated"]
     progress.expect(None)
     assert lines_of(console, progress)[1:] == ["6 min so far"]
     first.finish()

@@ -204,7 +204,9 @@ def frozen_graphs_cached(values: str) -> Iterator[None]:
     from torch._inductor import codecache
     from torch._inductor.freezing_utils import is_frozen_param
 
-    pickler, validator = codecache.FxGraphCachePickler, codecache.CacheabilityValidator
+    pickler: Any = codecache.FxGraphCachePickler
+    validator: Any = codecache.CacheabilityValidator
+    settings: Any = torch.compiler.config
     reduce, check = pickler._reduce_tensor, validator.check_tensor
 
     def reduce_tensor(self: Any, tensor: "Tensor") -> Any:
@@ -216,11 +218,11 @@ def frozen_graphs_cached(values: str) -> Iterator[None]:
         if not (tensor.is_mkldnn and is_frozen_param(tensor)):
             check(tensor)
 
-    tag = f"{torch.compiler.config.cache_key_tag} {values} {torch.backends.cpu.get_cpu_capability()}"
+    tag = f"{settings.cache_key_tag} {values} {torch.backends.cpu.get_cpu_capability()}"
     pickler._reduce_tensor = reduce_tensor
     validator.check_tensor = staticmethod(check_tensor)
     try:
-        with torch.compiler.config.patch(cache_key_tag=tag):
+        with settings.patch(cache_key_tag=tag):
             yield
     finally:
         pickler._reduce_tensor = reduce

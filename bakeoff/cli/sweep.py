@@ -155,10 +155,10 @@ def sweep(
             rows = newest(done.stored)
             pages = [table.render(rows, done.finals, done.stored), batch_curve.render(rows)]
             print_text("\n" + "\n\n".join(filter(None, pages)) + "\n")
-        where = folder_of(folder, done.stored[0].record) if done.stored else folder
-        print_text(f"sweep {done.sweep}: {len(done.stored)} of {len(plan.rows)} variants recorded in {where}")
         if done.spent_s:
             print_text(spent.render(done.spent_s))
+        where = folder_of(folder, done.stored[0].record) if done.stored else folder
+        print_text(f"sweep {done.sweep}: {len(done.stored)} of {len(plan.rows)} variants recorded in {where}")
         if done.out_of_time is not None and _measured(done):
             print_text(out_of_time.render(done.out_of_time, done.stored, _resume_command(sys.argv[1:])))
     update_pages(folder)

@@ -319,7 +319,7 @@ class TestUse:
         for _ in range(2):
             run_sweep(plan, paths.runs_folder(), "", resume=False, progress=Recorder())
             items = {item.kind: item for item in cache_inventory.read(root)}
-            assert set(items) == {"compiled", "references", "logs", "sweeps", "locks"}
+            assert set(items) == {"compiled", "headers", "references", "logs", "sweeps", "locks"}
             assert items["compiled"].name == "toy:tiny.world/inductor/fp32@cpu"
             assert items["compiled"].about is not None
             assert items["compiled"].about.versions == host.read_versions()

@@ -41,8 +41,8 @@ def clear(
     kinds: Annotated[
         list[str] | None,
         typer.Argument(
-            help="compiled, references, logs, traces, work (these if none is named), ceilings, sweeps, checkpoints, "
-            "selftest.",
+            help="compiled, headers, references, brought, live, logs, traces, work (these if none is named), ceilings, "
+            "instrument, sweeps, checkpoints, selftest.",
             show_default=False,
         ),
     ] = None,

@@ -15,6 +15,7 @@ from bakeoff.report.links import Link, links_from
 from bakeoff.report.markdown import pipelines
 from bakeoff.report.markdown.escape import escape
 from bakeoff.report.markdown.table import cited, head, line_of
+from bakeoff.report.notes import overlapped_text
 from bakeoff.report.pipelines import PipelineTable, pipeline_tables
 from bakeoff.report.recommendation import recommendation
 from bakeoff.report.selection import final_of, frame, ordered_tables
@@ -70,7 +71,8 @@ def _ranked(rows: Sequence[tuple[Stored, Record, Context]], link: Link) -> list[
         name = f"**{_breakable(name_of(record))}**" if context.winner else _breakable(name_of(record))
         texts = [escape(COLUMNS[key].text(record, context)) for key in keys]
         lines.append(line_of([f"{name} {cited(entry, link)}", *texts]))
-    return [*lines, ""]
+    builds = overlapped_text([entry for entry, _, _ in rows])
+    return [*lines, "", *([f"{escape(builds[0].upper() + builds[1:])}.", ""] if builds is not None else [])]
 
 
 def _unranked(rows: Sequence[tuple[Stored, Record, Context]], link: Link) -> list[str]:

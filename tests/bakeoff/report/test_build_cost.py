@@ -9,8 +9,9 @@ from records import measurement, record
 from bakeoff.record.schema import BuildCost, Record
 from bakeoff.record.store import Records, Stored, StoredPipeline
 from bakeoff.report.columns import COLUMNS, build_seconds, cells, contexts
-from bakeoff.report.markdown import history, readme, results
+from bakeoff.report.markdown import history, results, whole
 from bakeoff.report.notes import overlapped_text
+from bakeoff.report.selection import chosen
 from bakeoff.report.text import pipeline, table
 from bakeoff.report.text import record as one
 
@@ -57,7 +58,7 @@ def test_every_page_explains_cpu_where_a_row_has_it_and_only_there() -> None:
             table.render(rows),
             results.render(records, rows[0].machine),
             history.render(records),
-            readme.render(readme.chosen(records)),
+            whole.render(chosen(records)),
             pages.render(records),
         ):
             assert (text[1:] in page) is explained

@@ -27,6 +27,7 @@ from bakeoff.report.text.comparison import render, render_apart
 from bakeoff.sweeps import compare as comparing
 from bakeoff.sweeps.compare import compare, plan_of_two, race
 from bakeoff.sweeps.final import _baseline
+from bakeoff.sweeps.progress import Unheard
 from bakeoff.sweeps.run import run_sweep
 from bakeoff.sweeps.session import open_session
 
@@ -119,7 +120,7 @@ def test_a_large_difference_needs_three_sets(slower_ms: float, sets: int, monkey
     session: Any = SimpleNamespace(sweep="")
     rows: Any = (None, None)
     references: Any = None
-    found = comparing._interleaved(comparing._Race(session, rows, references, 1, random.Random(1)))
+    found = comparing._interleaved(comparing._Race(session, Unheard(), rows, references, 1, random.Random(1)))
     assert started == list(range(sets))
     assert {turn.pair for turn in found.rounds} == set(started)
     verdict = decide(found)

@@ -75,7 +75,7 @@ FindingCode = Literal[
     "own-reference",  # the reference was computed in fp32 on the measured device, as the row itself
     "power-cap",  # the GPU reached its power limit in the timed window
     "proof.incomplete",  # the certificate lacks a fact
-    "rebuild",  # no traced build, and so no warm build time
+    "rebuild",  # no second build after a cold one, and so no cost of a warm build
     "run-again",  # measured by itself, after it had ended without a result beside other builds or while it was traced
     "recompiles",  # something was compiled in the timed window
     "size-padded",  # at a smaller size the engine takes as long as at the largest one
@@ -532,11 +532,11 @@ class Record:
     objective: Objective = LATENCY
     """What its sweep was for (`--objective`)."""
     build_span_s: tuple[float, float] | None = None
-    """Seconds since the sweep began from which to which its worker was built, possibly beside others; None in records
+    """From when to when its worker built, possibly beside others, in seconds since the sweep began; None in records
     that lack it."""
     alone_span_s: tuple[float, float] | None = None
-    """Seconds since the sweep began from which to which its worker had the machine to itself; None in records that lack
-    it."""
+    """From when to when its worker had the machine to itself, in seconds since the sweep began; None in records that
+    lack it."""
 
     @property
     def status(self) -> Status:

@@ -45,7 +45,7 @@ def _slow_down_clock(module: "nn.Module", _inputs: Inputs, _options: NoOptions, 
 def _edit_result() -> None:
     path = Path("result.json")
     answer = json.loads(path.read_bytes())
-    clock = answer["value"]["latency"]
+    clock = answer["value"]["measurement"]["latency"]
     clock["samples_ns"] = [sample // 3 for sample in clock["samples_ns"]]
     path.write_text(json.dumps(answer))
 

@@ -22,7 +22,7 @@ from bakeoff.process.supervisor import Event
 from bakeoff.record.schema import MEASURED, SCHEMA, Comparison, Finding, Record, Round, Samples, new_finding
 from bakeoff.record.store import StoredComparison, now, prepare_folder, save
 from bakeoff.record.verdict import AGREEING_PAIRS, LEAST_ROUNDS, MOST_PAIRS, is_decided
-from bakeoff.sweeps.compare_worker import CompareWorker, SideFailedError, wait_until_ready
+from bakeoff.sweeps.compare_worker import CompareWorker, SideFailedError, wait_until_built, wait_until_ready
 from bakeoff.sweeps.progress import Progress, Running
 from bakeoff.sweeps.references import References, make_reference
 from bakeoff.sweeps.row import launch_of
@@ -140,11 +140,16 @@ class _Set:
 
 
 def _run_set(race: _Race, number: int) -> _Set:
-    """A fresh process for each side, started in random order; blocks of calls in random order."""
+    """A fresh process for each side, started in random order; blocks of calls in random order.
+
+    The sides build beside each other, unless one chooses kernels by timing them: then one after the other.
+    """
     with ExitStack() as stack:
         made: dict[int, CompareWorker] = {}
         for index in race.shuffled():
             made[index] = stack.enter_context(race.side(index))
+            if not all(row.overlaps for row in race.rows):
+                wait_until_built([made[index]])
         sides = [made[index] for index in range(len(race.rows))]
         wait_until_ready([made[index] for index in race.shuffled()])
         counts = [side.calls_a_block() for side in sides]

@@ -98,13 +98,19 @@ class CompareWorker:
         return make_record(self._session, self._row, self._worker.finish(Measurement))
 
 
+def wait_until_built(sides: Sequence[CompareWorker]) -> None:
+    """Raises BakeoffError when a variant cannot be built or fails its checks."""
+    found = wait_for({side._worker: "turn" for side in sides if side._worker.phase != "turn"})
+    for side in sides:
+        if found.get(side._worker, True) is None:
+            raise side._failure()
+
+
 def wait_until_ready(sides: Sequence[CompareWorker]) -> None:
     """Wait until all sides are built, and let one after the other warm up.
 
     Raises BakeoffError when a variant cannot be built or fails its checks.
     """
-    built = wait_for({side._worker: "turn" for side in sides})
+    wait_until_built(sides)
     for side in sides:
-        if built[side._worker] is None:
-            raise side._failure()
         side._warm_up()

@@ -116,6 +116,7 @@ def run_job(job: Job, result_type: type, launch: Launch) -> Outcome:
     can be started at all (no room for its folder, no permission).
     """
     with LiveWorker(job, launch) as worker:
+        worker.tell("go")  # nothing else runs, so its turn comes as soon as it asks for it
         worker.wait()
         return worker.finish(result_type)
 

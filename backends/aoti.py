@@ -131,11 +131,9 @@ def _settings(options: Options, context: BuildContext, separate_weights: bool) -
         settings["freezing"] = True
     if options.max_autotune:
         settings["max_autotune"] = True
-    if context.trace and context.device == "cpu":
-        # Not in the timed package, which is the exported one: around each kernel and each call of a library it would
-        # put a KernelContextGuard, which makes two strings and a stringstream at every call (torch/csrc/inductor/
-        # aoti_runtime/kernel_context_tls.h), and the source lines of the module with their paths.
-        # Kernels on CUDA have names anyway, and any setting changes the package's key in the cache.
+    if context.device == "cpu":
+        # As in inductor.py: kernels have names for a profiler, so that the timed package, which is the exported one,
+        # can be traced. Kernels on CUDA have names anyway.
         settings["cpp.enable_kernel_profile"] = True
     return settings
 
@@ -307,7 +305,7 @@ BACKEND = Backend(
     evidence=Evidence(
         checks="the package loaded from disk holds a compiled library, and its wrapper makes every call",
         uses_inductor=True,
-        same_when_traced=("cuda",),
+        same_when_traced=("cpu", "cuda"),
     ),
     footprint=Footprint(
         keeps_module_weights=False,

@@ -377,10 +377,39 @@ class Package:
 
 
 def compile_package(program: Any, path: Path, settings: Mapping[str, Any]) -> None:
-    """Compile an exported program into a package at `path`."""
+    """Compile an exported program into a package at `path`, without kernel contexts."""
     from torch._inductor import aoti_compile_and_package
 
-    aoti_compile_and_package(program, package_path=str(path), inductor_configs=dict(settings))
+    with _without_kernel_contexts():
+        aoti_compile_and_package(program, package_path=str(path), inductor_configs=dict(settings))
+
+
+@contextmanager
+def _without_kernel_contexts() -> Iterator[None]:
+    """Within it, `cpp.enable_kernel_profile` gives a package's kernels and library calls names and no more.
+
+    In torch 2.13 it also puts a KernelContextGuard around each of them, which makes two strings and a stringstream at
+    every call (torch/csrc/inductor/aoti_runtime/kernel_context_tls.h), with the source lines of the module and their
+    paths (torch/_inductor/codegen/cpp_wrapper_cpu.py, write_kernel_context_guard). Only torch's own debugging reads it.
+    """
+    from torch._inductor.utils import IndentedBuffer
+
+    code: Any = IndentedBuffer
+    usual = code.writeline
+
+    def writeline(self: Any, line: Any) -> None:
+        if not (isinstance(line, str) and line.startswith(KERNEL_CONTEXT)):
+            usual(self, line)
+
+    code.writeline = writeline
+    try:
+        yield
+    finally:
+        code.writeline = usual
+
+
+KERNEL_CONTEXT = "KernelContextGuard _ctx("
+"""How the line of a package's wrapper begins that makes a kernel context."""
 
 
 def load_package(path: Path) -> Package:

@@ -11,6 +11,8 @@ from bakeoff.machine.gpus import VISIBLE
 
 IN_WORKER = "BAKEOFF_WORKER_FDS"
 """Set in workers and in what they start: the descriptors that belong to the worker alone."""
+WEIGHTS = "BAKEOFF_WEIGHTS"
+"""Of a sweep's workers: the path of the memory in which the first one leaves its subject's weights for the others."""
 _KEPT_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "-1"}
 """Make glibc's malloc keep freed memory. By default it returns large blocks to the kernel at each free, and the next
 call pays for every page again: eager convolutions took up to twice as long, differently in each process. CUDA's caching

@@ -234,9 +234,9 @@ class PipelineJob:
 
 @dataclass(frozen=True, slots=True)
 class HeadersJob:
-    """Build a trivial module with each backend on the CPU, and keep the C++ headers that were precompiled for it."""
+    """Build a trivial module with a backend on the CPU, and keep the C++ headers that were precompiled for it."""
 
-    steps: tuple[BackendStep, ...]
+    step: BackendStep
     folder: str
     threads: int
 

@@ -6,7 +6,7 @@ Then fresh workers, and so on, until these sets of processes agree or plainly do
 import random
 import secrets
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -27,6 +27,7 @@ from bakeoff.sweeps.progress import Progress, Running
 from bakeoff.sweeps.references import References, make_reference
 from bakeoff.sweeps.row import launch_of
 from bakeoff.sweeps.session import Session, open_session
+from bakeoff.sweeps.weights import WeightsMemory
 from bakeoff.variant import parse_variant
 
 _LEAST = LEAST_ROUNDS + 1
@@ -241,10 +242,12 @@ def compare(plan: Plan, runs: Path, note: str, progress: Progress, seed: int | N
     a, b = plan.rows
     prepare_folder(runs)
     cache = paths.ensure_writable(paths.cache_folder(), "caches")
-    with device_lock(a.subject.device, f"compare {a.variant} {b.variant}", progress.say, cache) as waited:
+    of_lock = device_lock(a.subject.device, f"compare {a.variant} {b.variant}", progress.say, cache)
+    with closing(WeightsMemory()) as weights, of_lock as waited:
         load = host.present_load(waited)
         sweep = f"compare-{digest([plan.key, now()])[:8]}"
         session = open_session(plan, sweep, note, runs, cache, load, progress)
+        session = replace(session, weights=weights)
         running = progress.start(0, 0, f"{a.variant} against {b.variant}")
         comparison = replace(race(session, running, a, b, seed=seed), sweep="")
         kept = StoredComparison(save(runs, comparison), comparison)

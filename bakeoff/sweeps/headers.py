@@ -2,18 +2,27 @@
 
 import shutil
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from bakeoff.backends import resolve_backend
 from bakeoff.machine.build_cache import HOME, is_warm
-from bakeoff.machine.header_cache import Stamp, header_folder, is_undamaged, mark_headers_used, read_stamp, write_stamp
+from bakeoff.machine.header_cache import (
+    HeaderFile,
+    Stamp,
+    header_folder,
+    is_undamaged,
+    mark_headers_used,
+    read_stamp,
+    write_stamp,
+)
 from bakeoff.machine.locks import entry_lock
 from bakeoff.models.errors import BakeoffError
 from bakeoff.plan.rows import Row
 from bakeoff.process.environment import own_home
 from bakeoff.process.jobs import BackendStep, HeadersJob, HeadersResult
-from bakeoff.process.supervisor import Deadlines, Event, Launch, run_job
+from bakeoff.process.supervisor import Deadlines, Event, Launch, LiveWorker, wait_for
 from bakeoff.variant import options_of
 
 _DEADLINE_S = 600.0
@@ -53,7 +62,7 @@ def make_headers(
             missing = {name: use for name, use in needed.items() if name not in stamp.sets}
             if missing:
                 say("Precompiling torch's C++ headers, once for all builds with this compiler.")
-                made = _make(folder, list(missing.values()), cache / "logs" / "headers.log", on_event)
+                made = _make(folder, missing, cache / "logs" / "headers.log", on_event)
                 write_stamp(folder, _joined(stamp, missing, made))
             mark_headers_used(folder)
     except (BakeoffError, OSError) as error:
@@ -80,27 +89,35 @@ def _builds_cold(row: Row) -> bool:
     return (row.builds > 1 and row.process == 1) or not row.caches or not is_warm(row.cache_folder)
 
 
-def _make(folder: Path, uses: list[_Use], log: Path, on_event: Callable[[Event], None]) -> HeadersResult:
-    """Run the worker, with the environment of a row but for its caches: they must be empty.
+def _make(folder: Path, uses: Mapping[str, _Use], log: Path, on_event: Callable[[Event], None]) -> list[HeaderFile]:
+    """Run a worker for each set, all at the same time: a compiler keeps one core busy.
 
-    Raises BakeoffError where the worker did not end with a result, and OSError.
+    Raises BakeoffError where a worker did not end with a result, and OSError.
     """
-    scratch, row = folder / "scratch", uses[0].row
-    environment = {**row.environment, **own_home(scratch)}
-    for use in uses:
-        environment |= resolve_backend(use.step.backend).footprint.environment(scratch)
-    try:
-        (scratch / HOME / ".cache").mkdir(parents=True)
-        job = HeadersJob(tuple(use.step for use in uses), str(folder), row.subject.threads)
-        outcome = run_job(job, HeadersResult, Launch(environment, Deadlines(_DEADLINE_S), log, on_event))
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-    if outcome.kind != "result":
-        raise BakeoffError(f"{outcome.kind}: {outcome.reason}", code="worker-failed")
-    made: HeadersResult = outcome.value
-    return made
+    scratch = folder / "scratch"
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, scratch, ignore_errors=True)
+        workers: list[LiveWorker] = []
+        for name, use in uses.items():
+            environment = _environment(use, scratch / name)
+            launch = Launch(environment, Deadlines(_DEADLINE_S), log.with_suffix(f".{name}.log"), on_event)
+            job = HeadersJob(use.step, str(folder), use.row.subject.threads)
+            workers.append(stack.enter_context(LiveWorker(job, launch)))
+        wait_for(dict.fromkeys(workers, ""))
+        outcomes = [worker.finish(HeadersResult) for worker in workers]
+    for outcome in outcomes:
+        if outcome.kind != "result":
+            raise BakeoffError(f"{outcome.kind}: {outcome.reason}", code="worker-failed")
+    return [file for outcome in outcomes for file in outcome.value.files]
 
 
-def _joined(stamp: Stamp, more: Mapping[str, _Use], made: HeadersResult) -> Stamp:
-    files = {file.name: file for file in (*stamp.files, *made.files)}
+def _environment(use: _Use, scratch: Path) -> dict[str, str]:
+    """A row's environment but for its caches: they must be empty."""
+    (scratch / HOME / ".cache").mkdir(parents=True)
+    own = resolve_backend(use.step.backend).footprint.environment(scratch)
+    return {**use.row.environment, **own_home(scratch), **own}
+
+
+def _joined(stamp: Stamp, more: Mapping[str, _Use], made: Iterable[HeaderFile]) -> Stamp:
+    files = {file.name: file for file in (*stamp.files, *made)}
     return Stamp(tuple(sorted({*stamp.sets, *more})), tuple(files.values()))

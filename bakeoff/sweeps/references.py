@@ -7,6 +7,7 @@ from bakeoff.machine import paths
 from bakeoff.models.errors import BakeoffError
 from bakeoff.plan.reference import reference_folder
 from bakeoff.plan.rows import Row
+from bakeoff.process.environment import WEIGHTS
 from bakeoff.process.jobs import ReferenceJob, ReferenceResult
 from bakeoff.process.supervisor import Launch, Outcome, run_job
 from bakeoff.sweeps.seal import Seal, changed_files, discard, hashes, read_seal, seal_folder
@@ -76,7 +77,9 @@ def _make(session: Session, row: Row, folder: Path, launch: Launch) -> Outcome:
     if not row.subject.checkpoint and all((folder / name).exists() for name in files):
         return Outcome("result")
     # Not the row's own environment: no compiler runs here, and nothing may be left in a compiler's cache.
-    launch = replace(launch, environment=session.plan.environment, log=launch.log.with_suffix(".reference.log"))
+    weights = {name: value for name, value in launch.environment.items() if name == WEIGHTS}
+    environment = {**session.plan.environment, **weights}
+    launch = replace(launch, environment=environment, log=launch.log.with_suffix(".reference.log"))
     outcome = run_job(ReferenceJob(row.subject, tuple(dtypes), str(folder)), ReferenceResult, launch)
     if outcome.kind == "refused":
         raise BakeoffError(outcome.reason, outcome.code)

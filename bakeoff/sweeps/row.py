@@ -1,7 +1,9 @@
 """What the workers of a row are given: their job, their compiler cache, their deadlines and where they report to."""
 
 from bakeoff.machine import build_cache, host
+from bakeoff.plan.reference import reference_folder
 from bakeoff.plan.rows import Row
+from bakeoff.process.environment import WEIGHTS
 from bakeoff.process.jobs import MeasureJob
 from bakeoff.process.phases import PHASES, DeadlineClass
 from bakeoff.process.supervisor import Deadlines, Launch
@@ -62,4 +64,8 @@ def launch_of(session: Session, row: Row, running: Running, beside: int = 0) -> 
     limits: dict[str, float] = {phase: seconds[info.deadline] for phase, info in PHASES.items()}
     deadlines = Deadlines(policy.phase_deadline_s, limits)
     gpu = str(host.read_host().gpus[0]["uuid"]) if row.subject.device == "cuda" else ""
-    return Launch(row.environment, deadlines, session.log_of(row), running.event, gpu)
+    environment = row.environment
+    if session.weights is not None:
+        path = session.weights.path_of(reference_folder(row.subject, session.plan.component))
+        environment = {**environment, WEIGHTS: path}
+    return Launch(environment, deadlines, session.log_of(row), running.event, gpu)

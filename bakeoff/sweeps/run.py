@@ -22,6 +22,7 @@ from bakeoff.sweeps.resume import begin, continue_unfinished, mark_finished
 from bakeoff.sweeps.session import Session, open_session
 from bakeoff.sweeps.time_left import estimate_costs, seconds_left
 from bakeoff.sweeps.time_limit import OutOfTime, TimeIsUpError, TimeLimit, open_limit
+from bakeoff.sweeps.weights import WeightsMemory
 from bakeoff.sweeps.wave import next_wave, run_wave
 
 
@@ -73,9 +74,9 @@ def run_sweep(
             progress.say(f"This host is busy (load {load:.1f}); each record will say so.")
         seed = None if plan.request.budget_s else state.order_seed
         try:
-            with limit.enforced():
+            with closing(WeightsMemory()) as weights, limit.enforced():
                 session = open_session(plan, state.sweep, note, runs, cache, load, progress, seed)
-                session = replace(session, order=limit.order(session.order), begun=begun)
+                session = replace(session, order=limit.order(session.order), begun=begun, weights=weights)
                 _run_rows(session, runs, stored, limit)
                 if plan.request.final_s:
                     with session.spent.on("final"):

@@ -17,6 +17,7 @@ from bakeoff.sweeps.ceilings import known_ceilings
 from bakeoff.sweeps.progress import Progress
 from bakeoff.sweeps.seal import Seal
 from bakeoff.sweeps.spent import Spent
+from bakeoff.sweeps.weights import WeightsMemory
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,8 @@ class Session:
     progress: Progress
     references: dict[Path, tuple[Outcome, Seal]] = field(default_factory=dict)
     """How making each reference folder ended, so that it is tried once, and the hashes of its files."""
+    weights: WeightsMemory | None = None
+    """Where workers leave the weights for those that follow; None: each makes them for itself."""
     spent: Spent = field(default_factory=Spent)
     """Where the time goes."""
     begun: list[Key] = field(default_factory=list)

@@ -30,10 +30,9 @@ def make_headers(job: HeadersJob, report: Report) -> HeadersResult:
     Each comes to its place in one step, so a worker that is killed leaves no part of one there.
     """
     inputs = {"x": torch.zeros(64, 64)}
-    for step in job.steps:
-        report("headers", step.backend)
-        with flags("fp32", job.threads):
-            _build(step, inputs, job.threads)
+    report("headers", job.step.backend)
+    with flags("fp32", job.threads):
+        _build(job.step, inputs, job.threads)
     folder = Path(job.folder)
     folder.mkdir(parents=True, exist_ok=True)
     return HeadersResult(tuple(_keep(file, folder) for file in precompiled_headers()))

@@ -13,8 +13,9 @@ from bakeoff.models import resolve_component
 from bakeoff.models.checkpoint import adapt_config, load_checkpoint
 from bakeoff.models.component import Component, TensorSpec, Workload
 from bakeoff.models.tables import FixedTable
-from bakeoff.models.weights import fingerprint, randomize
+from bakeoff.models.weights import randomize
 from bakeoff.process.jobs import Subject
+from bakeoff.worker import kept_weights
 from bakeoff.worker.torch_flags import TORCH_DTYPES
 
 LARGE_STATE_BYTES = 256 << 20
@@ -130,11 +131,14 @@ def load_subject(subject: Subject) -> LoadedSubject:
     else:
         module = build_module(lambda: network.build(config, subject.workload, subject.batch), subject.weight_seed)
         module.requires_grad_(False)
-        if path is None:
-            randomize(module, subject.weight_seed, getattr(network, "initial_std", None))
-        else:
-            load_checkpoint(path, module, component)
-        weights = fingerprint(module)
+
+        def fill() -> None:
+            if path is None:
+                randomize(module, subject.weight_seed, getattr(network, "initial_std", None))
+            else:
+                load_checkpoint(path, module, component)
+
+        weights = kept_weights.filled(module, _identity(subject), fill)
     sets = tuple(source.judged(subject.input_seed, index) for index in range(set_count(workload)))
     sources = [network.inputs(workload.at(size)) for size in workload.sizes]
     sized = tuple(tuple(one.sized(subject.input_seed, index) for index in range(SIZED_SETS)) for one in sources)
@@ -143,6 +147,12 @@ def load_subject(subject: Subject) -> LoadedSubject:
         usual = min(len(sets), network.inputs(workload).judged_calls)
         recorded = (usual, *(min(SIZED_SETS, one.recorded_of_this_size) for one in sources))
     return LoadedSubject(component, config, workload, module, weights, sets, source, sized, recorded)
+
+
+def _identity(subject: Subject) -> str:
+    """What decides the subject's weights, but for the component's source, which is the same in a sweep's workers."""
+    weights = subject.checkpoint_hash if subject.checkpoint else f"seed {subject.weight_seed}"
+    return f"{subject.component}:{subject.preset}.{subject.workload}, batch {subject.batch}, {weights}"
 
 
 def build_module(build: Callable[[], nn.Module], seed: int) -> nn.Module:
@@ -159,7 +169,8 @@ def build_module(build: Callable[[], nn.Module], seed: int) -> nn.Module:
         pass
     else:
         if not any(_constants(layer) for layer in module.modules()):
-            return module.to_empty(device="cpu")
+            # As to_empty(device="cpu"), whose empty_like of a meta tensor imports sympy: a second and a half.
+            return module._apply(lambda tensor: torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype))
         del module
     with torch.random.fork_rng(devices=()), torch.device("cpu"):
         torch.manual_seed(seed)

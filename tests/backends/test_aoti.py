@@ -14,7 +14,9 @@ from torch import nn
 from toys import LIBRARY_WARNINGS, NEEDS_COMPILER, Toy, build_toy, misfits
 
 from bakeoff.backends import aoti
+from bakeoff.backends.aoti import BACKEND
 from bakeoff.backends.backend import Unsupported
+from bakeoff.backends.torch_internals import KERNEL_CONTEXT
 from bakeoff.worker.failures import StageError
 
 pytestmark = [
@@ -93,7 +95,7 @@ class TestCache:
         assert again.proof.graph_hash == toy.proof.graph_hash
         assert again.error() < 1e-6
 
-    @pytest.mark.parametrize("what", ["weights", "graph", "dtype", "buffer", "option", "trace"])
+    @pytest.mark.parametrize("what", ["weights", "graph", "dtype", "buffer", "option"])
     def test_anything_else_is_built(self, folder: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
         asked: list[Path] = []
 
@@ -130,7 +132,6 @@ class TestCache:
             "dtype": lambda: [build("world/aoti/bf16")],
             "buffer": lambda: [build(change=scaled(2.0)), build(change=scaled(3.0))],
             "option": lambda: [build("world/aoti[freezing]/fp32")],
-            "trace": lambda: [build(trace=True)],
         }[what]()
         assert len({known, *made}) == 1 + len(made)
 
@@ -191,17 +192,22 @@ class TestSeparateWeights:
         assert "freezing" in refused.value.reason
 
 
-@pytest.mark.parametrize(("device", "changed"), [("cpu", {"cpp.enable_kernel_profile"}), ("cuda", set())])
-def test_a_traced_build_changes_settings_only_where_kernels_would_have_no_names(device: str, changed: set[str]) -> None:
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("options", [aoti.Options(), aoti.Options(freezing=True), aoti.Options(max_autotune=True)])
+def test_a_traced_build_has_the_settings_of_the_timed_one(options: aoti.Options, device: str) -> None:
     contexts: Any = [SimpleNamespace(device=device, trace=trace) for trace in (False, True)]
-    timed, traced = (aoti._settings(aoti.Options(), context, separate_weights=False) for context in contexts)
-    assert dict(timed.items() ^ traced.items()).keys() == changed
+    timed, traced = (aoti._settings(options, context, separate_weights=False) for context in contexts)
+    assert timed == traced
+    assert device in BACKEND.evidence.same_when_traced
 
 
-def test_a_traced_build_has_the_same_graph_and_names_its_kernels(toy: Toy, folder: Path) -> None:
-    traced = build_toy("world/aoti/fp32", folder, trace=True)
-    trace = traced.engine.trace(traced.built.calls[0])
-    assert traced.proof.graph_hash == toy.proof.graph_hash
+def test_the_package_that_is_timed_names_its_kernels_and_holds_no_paths(toy: Toy, folder: Path) -> None:
+    for path in (folder / "cache").glob("*.pt2"):
+        with zipfile.ZipFile(path) as package:
+            sources = [package.read(name).decode() for name in package.namelist() if name.endswith(".cpp")]
+        assert any("RAIIAtenRecordFunctionHandle record_" in source for source in sources)
+        assert not [source for source in sources if KERNEL_CONTEXT in source]
+    trace = toy.engine.trace(toy.built.calls[0])
     assert any(kernel.own for kernel in trace.kernels)
     assert any(kernel.name.startswith("aoti_torch_cpu_mm_out") for kernel in trace.kernels)
     assert [kernel.ns for kernel in trace.kernels] == sorted((kernel.ns for kernel in trace.kernels), reverse=True)

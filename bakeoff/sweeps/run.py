@@ -79,8 +79,7 @@ def run_sweep(
                 session = replace(session, order=limit.order(session.order), begun=begun, weights=weights)
                 _run_rows(session, runs, stored, limit)
                 if plan.request.final_s:
-                    with session.spent.on("final"):
-                        finals += run_finals(session, stored, runs, limit)
+                    finals += run_finals(session, stored, runs, limit)
             if all(row.key in stored for row in plan.rows):
                 keep_best_builds(session, stored)
         except TimeIsUpError:

@@ -1,8 +1,9 @@
 """What inductor compiles once in each process or cache folder, before any graph: given from one process to others.
 
-That is torch's C++ headers, precompiled, and libraries that show which vector instructions can be used. It takes most of
-the CPU time of a small graph's first build. Inductor finds headers by name in a folder below TMPDIR, which each worker
-has for itself, and the libraries in its cache folder, of which each variant has its own: each would compile them again.
+That is torch's C++ headers, precompiled, and libraries that show which vector instructions can be used. It takes most
+of the CPU time of a small graph's first build. Inductor finds headers by name in a folder below TMPDIR, which each
+worker has for itself, and the libraries in its cache folder, of which each variant has its own: each would compile them
+again.
 """
 
 import os

@@ -22,8 +22,8 @@ from bakeoff.sweeps.resume import begin, continue_unfinished, mark_finished
 from bakeoff.sweeps.session import Session, open_session
 from bakeoff.sweeps.time_left import estimate_costs, seconds_left
 from bakeoff.sweeps.time_limit import OutOfTime, TimeIsUpError, TimeLimit, open_limit
-from bakeoff.sweeps.weights import WeightsMemory
 from bakeoff.sweeps.wave import next_wave, run_wave
+from bakeoff.sweeps.weights import WeightsMemory
 
 
 @dataclass(frozen=True, slots=True)

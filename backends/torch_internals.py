@@ -264,7 +264,8 @@ def check_instruction_sets() -> tuple[Path, ...]:
 
     It compiles a library for each set that the CPU's flags promise and loads it in another process (torch/_inductor/
     cpu_vec_isa.py, VecISA.check_build). A process that finds the library in its cache folder only loads it. Its name is
-    the hash of what is compiled and of how. Nothing is returned for versions of torch that do not load it so; 2.13 does.
+    the hash of what is compiled and of how. Nothing is returned for versions of torch that load it in another way than
+    2.13.
     """
     from torch._inductor import cpu_vec_isa
 

@@ -6,8 +6,8 @@ For each component's default preset and workload on a CPU and each of inductor, 
 builds the module with guards, without, and with guards once more (of aoti the same package is loaded again). Blocks of
 calls of the three take turns in random order. Prints, of each row, the ratio of the times without guards over those
 with them (above 1 where guards are faster), with the 95 % interval of the median over pairs, and the same of the two
-builds with guards, whose ratio is 1 but for what two builds of one thing differ by. Exits 1 if an interval shows that guards cost more than 2 %.
-Run it alone on the machine.
+builds with guards, whose ratio is 1 but for what two builds of one thing differ by. Exits 1 if an interval shows that
+guards cost more than 2 %. Run it alone on the machine.
 """
 
 import argparse

@@ -1,7 +1,9 @@
-"""The C++ headers of torch that inductor precompiles: taken out of one process, and given to builds in others.
+"""What inductor compiles once in each process or cache folder, before any graph: given from one process to others.
 
-Precompiling them takes most of the CPU time of a small graph's first build. Inductor finds them by name in a folder
-below TMPDIR, which each worker has for itself, so each would precompile them again.
+That is torch's C++ headers, precompiled, and libraries that show which vector instructions can be used. It takes most
+of the CPU time of a small graph's first build. Inductor finds headers by name in a folder below TMPDIR, which each
+worker has for itself, and the libraries in its cache folder, of which each variant has its own: each would compile them
+again.
 """
 
 import os
@@ -9,26 +11,27 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from bakeoff.backends.torch_internals import header_folder
+from bakeoff.backends.torch_internals import compiled_library, header_folder
 
+_LIBRARY = ".so"
 _PRECOMPILED = ".gch"
 """What g++ adds to a header's name. Inductor lets other compilers write `.pch`, which are left out: clang's name the
 paths of their sources, and g++ reads none under that name."""
 
 
 def link_headers(files: Sequence[Path]) -> None:
-    """Let inductor in this process use these precompiled headers; what cannot be linked it precompiles itself.
+    """Let inductor in this process use these headers and libraries; what cannot be linked it compiles itself.
 
-    They are hard links, so that a header which is replaced meanwhile does not vanish from a build.
+    They are hard links, so that a file which is replaced meanwhile does not vanish from a build.
     """
     folder = header_folder() if files else None
-    if folder is None:
-        return
-    with suppress(OSError):
-        folder.mkdir(parents=True, exist_ok=True)
-        for file in files:
-            with suppress(FileExistsError):
-                os.link(file, folder / file.name)
+    for file in files:
+        is_library = file.suffix == _LIBRARY
+        if is_library or folder is not None:
+            with suppress(OSError):
+                target = compiled_library(file.name) if is_library else Path(str(folder)) / file.name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                os.link(file, target)
 
 
 def precompiled_headers() -> tuple[Path, ...]:

@@ -259,6 +259,42 @@ def header_folder() -> Path | None:
     return Path(found) if isinstance(found, str) else None
 
 
+def check_instruction_sets() -> tuple[Path, ...]:
+    """Have inductor find out which vector instructions it can use; returns the libraries that it keeps from that.
+
+    It compiles a library for each set that the CPU's flags promise and loads it in another process (torch/_inductor/
+    cpu_vec_isa.py, VecISA.check_build). A process that finds the library in its cache folder only loads it. Its name is
+    the hash of what is compiled and of how. Nothing is returned for versions of torch that load it in another way than
+    2.13.
+    """
+    from torch._inductor import cpu_vec_isa
+
+    checked: Any = cpu_vec_isa.VecISA
+    load = getattr(checked, "_probe_load", None)
+    if load is None:
+        return ()
+    found: list[Path] = []
+
+    def load_and_keep(self: Any, path: str) -> bool:
+        found.append(Path(path))
+        return bool(load(self, path))
+
+    checked._probe_load = load_and_keep
+    try:
+        cpu_vec_isa.valid_vec_isa_list()
+    finally:
+        checked._probe_load = load
+    return tuple(path for path in dict.fromkeys(found) if path.exists())
+
+
+def compiled_library(name: str) -> Path:
+    """Where inductor in this process looks for a library of its own with this name."""
+    from torch._inductor import codecache
+
+    stem, _, extension = name.partition(".")
+    return Path(codecache.get_path(stem, extension)[2])
+
+
 def read_inductor_settings() -> dict[str, bool]:
     """The settings of `TUNED` in force, as `inductor.NAME`; empty if inductor is not imported."""
     if "torch._inductor.config" not in sys.modules:

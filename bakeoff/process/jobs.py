@@ -6,7 +6,6 @@ from typing import Any
 from bakeoff.backends.format import Written
 from bakeoff.export.manifest import Checked, Program, Sample
 from bakeoff.machine.floors import Ceiling
-from bakeoff.machine.header_cache import HeaderFile
 from bakeoff.models.brought.about import Source
 from bakeoff.models.component import Quantisation, Stream
 from bakeoff.models.errors import ErrorCode
@@ -234,7 +233,8 @@ class PipelineJob:
 
 @dataclass(frozen=True, slots=True)
 class HeadersJob:
-    """Build a trivial module with a backend on the CPU, and keep the C++ headers that were precompiled for it."""
+    """Build a trivial module with a backend on the CPU, and keep what was compiled before its graph: C++ headers, and
+    libraries that show which vector instructions can be used."""
 
     step: BackendStep
     folder: str
@@ -243,8 +243,8 @@ class HeadersJob:
 
 @dataclass(frozen=True, slots=True)
 class HeadersResult:
-    files: tuple[HeaderFile, ...]
-    """Those that are now in the folder of the job; empty where the compiler precompiled none that can be shared."""
+    names: tuple[str, ...]
+    """Of the files that are now in the folder of the job; empty where nothing was compiled that can be shared."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,14 +145,17 @@ def _run_set(race: _Race, number: int) -> _Set:
 
     The sides build beside each other, unless one chooses kernels by timing them: then one after the other.
     """
+    spent = race.session.spent
     with ExitStack() as stack:
         made: dict[int, CompareWorker] = {}
-        for index in race.shuffled():
-            made[index] = stack.enter_context(race.side(index))
-            if not all(row.overlaps for row in race.rows):
-                wait_until_built([made[index]])
-        sides = [made[index] for index in range(len(race.rows))]
-        wait_until_ready([made[index] for index in race.shuffled()])
+        with spent.on("builds of the final"):
+            for index in race.shuffled():
+                made[index] = stack.enter_context(race.side(index))
+                if not all(row.overlaps for row in race.rows):
+                    wait_until_built([made[index]])
+            sides = [made[index] for index in range(len(race.rows))]
+            wait_until_ready([made[index] for index in race.shuffled()])
+        stack.enter_context(spent.on("timing of the final"))
         counts = [side.calls_a_block() for side in sides]
         round_s = sum((count + 1) * side.call_ns / 1e9 for count, side in zip(counts, sides, strict=True))
         wanted = max(_LEAST, min(_MOST, int(race.session.plan.request.final_s / AGREEING_PAIRS / round_s)))
@@ -184,9 +187,11 @@ def _in_turn(race: _Race) -> Comparison:
         found: dict[int, Samples] = {}
         for index in order:
             with race.side(index) as side:
-                wait_until_ready([side])
-                found[index] = Samples(side.run(max(3, side.calls_a_block())).samples_ns)
-                records[index] = side.end()
+                with race.session.spent.on("builds of the final"):
+                    wait_until_ready([side])
+                with race.session.spent.on("timing of the final"):
+                    found[index] = Samples(side.run(max(3, side.calls_a_block())).samples_ns)
+                    records[index] = side.end()
         rounds.append(Round(tuple(order), tuple(found[index] for index in sorted(found)), number))
     return _comparison(race, "in turn", [records[index] for index in sorted(records)], rounds, [])
 

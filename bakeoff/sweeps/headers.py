@@ -1,4 +1,7 @@
-"""Has torch's C++ headers precompiled before the first row, so that no row's build pays for them alone."""
+"""Has torch's C++ headers precompiled before the first row, so that no row's build pays for them alone.
+
+With them come the libraries by which inductor finds out which vector instructions it can use.
+"""
 
 import shutil
 from collections.abc import Callable, Iterable, Mapping
@@ -11,6 +14,7 @@ from bakeoff.machine.build_cache import HOME, is_warm
 from bakeoff.machine.header_cache import (
     HeaderFile,
     Stamp,
+    describe_header,
     header_folder,
     is_undamaged,
     mark_headers_used,
@@ -97,9 +101,12 @@ def _make(folder: Path, uses: Mapping[str, _Use], log: Path, on_event: Callable[
     scratch = folder / "scratch"
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, scratch, ignore_errors=True)
+        (scratch / HOME / ".cache").mkdir(parents=True)
         workers: list[LiveWorker] = []
         for name, use in uses.items():
-            environment = _environment(use, scratch / name)
+            # A row's environment but for its caches: they must be empty. What both need is compiled once there.
+            own = resolve_backend(use.step.backend).footprint.environment(scratch)
+            environment = {**use.row.environment, **own_home(scratch), **own}
             launch = Launch(environment, Deadlines(_DEADLINE_S), log.with_suffix(f".{name}.log"), on_event)
             job = HeadersJob(use.step, str(folder), use.row.subject.threads)
             workers.append(stack.enter_context(LiveWorker(job, launch)))
@@ -108,14 +115,8 @@ def _make(folder: Path, uses: Mapping[str, _Use], log: Path, on_event: Callable[
     for outcome in outcomes:
         if outcome.kind != "result":
             raise BakeoffError(f"{outcome.kind}: {outcome.reason}", code="worker-failed")
-    return [file for outcome in outcomes for file in outcome.value.files]
-
-
-def _environment(use: _Use, scratch: Path) -> dict[str, str]:
-    """A row's environment but for its caches: they must be empty."""
-    (scratch / HOME / ".cache").mkdir(parents=True)
-    own = resolve_backend(use.step.backend).footprint.environment(scratch)
-    return {**use.row.environment, **own_home(scratch), **own}
+    names = dict.fromkeys(name for outcome in outcomes for name in outcome.value.names)
+    return [describe_header(folder / name) for name in names]
 
 
 def _joined(stamp: Stamp, more: Mapping[str, _Use], made: Iterable[HeaderFile]) -> Stamp:

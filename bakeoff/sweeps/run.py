@@ -22,8 +22,8 @@ from bakeoff.sweeps.resume import begin, continue_unfinished, mark_finished
 from bakeoff.sweeps.session import Session, open_session
 from bakeoff.sweeps.time_left import estimate_costs, seconds_left
 from bakeoff.sweeps.time_limit import OutOfTime, TimeIsUpError, TimeLimit, open_limit
-from bakeoff.sweeps.weights import WeightsMemory
 from bakeoff.sweeps.wave import next_wave, run_wave
+from bakeoff.sweeps.weights import WeightsMemory
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +79,7 @@ def run_sweep(
                 session = replace(session, order=limit.order(session.order), begun=begun, weights=weights)
                 _run_rows(session, runs, stored, limit)
                 if plan.request.final_s:
-                    with session.spent.on("final"):
-                        finals += run_finals(session, stored, runs, limit)
+                    finals += run_finals(session, stored, runs, limit)
             if all(row.key in stored for row in plan.rows):
                 keep_best_builds(session, stored)
         except TimeIsUpError:

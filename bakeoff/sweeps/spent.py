@@ -9,7 +9,16 @@ from itertools import pairwise
 from typing import Literal
 
 Part = Literal[
-    "ceilings", "references", "headers", "imports", "builds", "sampling", "checks", "warm and traced builds", "final"
+    "ceilings",
+    "references",
+    "headers",
+    "imports",
+    "builds",
+    "sampling",
+    "checks",
+    "warm and traced builds",
+    "builds of the final",
+    "timing of the final",
 ]
 _PART: Mapping[str, Part] = {
     "start": "imports",

@@ -1,5 +1,6 @@
-"""Precompiles torch's C++ headers for later builds, by building a trivial module exactly as those are built."""
+"""Compiles what later builds need before any graph, by building a trivial module exactly as those are built."""
 
+import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from bakeoff.backends import resolve_backend
 from bakeoff.backends.backend import BuildContext
 from bakeoff.backends.headers import precompiled_headers
-from bakeoff.machine.header_cache import HeaderFile, describe_header
+from bakeoff.backends.torch_internals import check_instruction_sets
 from bakeoff.process.jobs import BackendStep, HeadersJob, HeadersResult
 from bakeoff.variant import options_of
 from bakeoff.worker.reporter import Report
@@ -25,17 +26,21 @@ class _Trivial(nn.Module):
 
 
 def make_headers(job: HeadersJob, report: Report) -> HeadersResult:
-    """Move the headers into the folder of the job; those that it has already are replaced by equal ones.
+    """Move what was compiled into the folder of the job; what it has already is replaced by the same.
 
-    Each comes to its place in one step, so a worker that is killed leaves no part of one there.
+    Each file comes to its place in one step, so a worker that is killed leaves no part of one there.
     """
     inputs = {"x": torch.zeros(64, 64)}
     report("headers", job.step.backend)
+    libraries = check_instruction_sets()
     with flags("fp32", job.threads):
         _build(job.step, inputs, job.threads)
     folder = Path(job.folder)
     folder.mkdir(parents=True, exist_ok=True)
-    return HeadersResult(tuple(_keep(file, folder) for file in precompiled_headers()))
+    made = (*precompiled_headers(), *libraries)
+    for file in made:
+        _keep(file, folder)
+    return HeadersResult(tuple(file.name for file in made))
 
 
 def _build(step: BackendStep, inputs: Mapping[str, Tensor], threads: int) -> None:
@@ -58,8 +63,8 @@ def _build(step: BackendStep, inputs: Mapping[str, Tensor], threads: int) -> Non
     engine.close()
 
 
-def _keep(file: Path, folder: Path) -> HeaderFile:
-    part = folder / f".{file.name}.part"
-    shutil.move(file, part)
+def _keep(file: Path, folder: Path) -> None:
+    part = folder / f".{os.getpid()}.{file.name}.part"
+    shutil.copyfile(file, part)
     part.chmod(0o444)
-    return describe_header(part.rename(folder / file.name))
+    part.rename(folder / file.name)

@@ -137,4 +137,4 @@ def _are_plain(state: Mapping[str, Tensor]) -> bool:
 
 def _bytes_of(tensor: Tensor) -> memoryview:
     """The tensor's own memory."""
-    return memoryview(tensor.detach().reshape(-1).view(torch.uint8).numpy())
+    return tensor.detach().reshape(-1).view(torch.uint8).numpy().data

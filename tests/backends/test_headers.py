@@ -35,6 +35,19 @@ def test_headers_are_linked_and_survive_their_deletion(inductors: Path, made: tu
     assert {file.name: file.read_text() for file in inductors.iterdir()} == {"a.h": "a.h", "a.h.gch": "a.h.gch"}
 
 
+def test_libraries_are_linked_to_where_inductor_looks_for_them(
+    inductors: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    library = tmp_path / "cabcdef.so"
+    library.write_text("a library")
+    link_headers([library])
+    _, folder, wanted = codecache.get_path("cabcdef", "so")
+    assert Path(folder).is_relative_to(tmp_path / "cache")
+    assert Path(wanted).read_text() == "a library"
+    assert not inductors.exists()
+
+
 def test_what_inductor_has_already_stays(inductors: Path, made: tuple[Path, ...]) -> None:
     inductors.mkdir(parents=True)
     (inductors / "a.h").write_text("its own")

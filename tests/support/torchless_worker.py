@@ -246,13 +246,7 @@ def headers(job: dict[str, Any]) -> dict[str, Any]:
     made.write_bytes(random.randbytes(1000))
     if os.environ.get("BAKEOFF_TEST_NO_HEADERS"):
         os.kill(os.getpid(), signal.SIGSEGV)
-    contents = {file.name: file.read_bytes() for file in (source, made)}
-    return {
-        "files": [
-            {"name": name, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-            for name, data in contents.items()
-        ]
-    }
+    return {"names": [source.name, made.name]}
 
 
 def ceilings(_job: dict[str, Any]) -> dict[str, Any]:

@@ -1,13 +1,13 @@
-"""What the guards cost that let a profiler name inductor's kernels (`cpp.enable_kernel_profile`).
+"""What the guards cost that let a profiler name inductor's and AOTInductor's kernels (`cpp.enable_kernel_profile`).
 
     python tests/trials/profiling_guards.py [--components wm image] [--pairs 21] [--block-s 1]
 
-For each component's default preset and workload on a CPU and each of inductor and inductor[freezing], one process
-builds the module with guards, without, and with guards once more. Blocks of calls of the three take turns in random
-order. Prints, of each row, the ratio of the times without guards over those with them (above 1 where guards are
-faster), with the 95 % interval of the median over pairs, and the same of the two builds with guards, whose ratio is 1
-but for what two builds of one thing differ by. Exits 1 if an interval shows that guards cost more than 2 %.
-Run it alone on the machine.
+For each component's default preset and workload on a CPU and each of inductor, inductor[freezing] and aoti, one process
+builds the module with guards, without, and with guards once more (of aoti the same package is loaded again). Blocks of
+calls of the three take turns in random order. Prints, of each row, the ratio of the times without guards over those
+with them (above 1 where guards are faster), with the 95 % interval of the median over pairs, and the same of the two
+builds with guards, whose ratio is 1 but for what two builds of one thing differ by. Exits 1 if an interval shows that
+guards cost more than 2 %. Run it alone on the machine.
 """
 
 import argparse
@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ from bakeoff.sweeps.row import measure_job
 from bakeoff.variant import parse_variant
 
 COMPONENTS = ("wm", "image", "audio", "matrix-vae")
-BACKENDS = ("inductor", "inductor[freezing]")
+BACKENDS = ("inductor", "inductor[freezing]", "aoti")
 GUARDS = "cpp.enable_kernel_profile"
 LEAST_CALLS = 2
 Call = Callable[[], object]
@@ -47,19 +48,20 @@ Call = Callable[[], object]
 
 @contextmanager
 def settings(guards: bool) -> Any:
-    """Within it, inductor builds with or without guards."""
-    from bakeoff.backends import inductor
+    """Within it, inductor and AOTInductor build with or without guards."""
+    from bakeoff.backends import aoti, inductor
 
-    usual = inductor._settings
-
-    def changed(*given: Any) -> dict[str, Any]:
+    def changed(usual: Callable[..., dict[str, Any]], *given: Any) -> dict[str, Any]:
         return {name: value for name, value in usual(*given).items() if guards or name != GUARDS}
 
-    inductor._settings = changed
+    usual = {module: module._settings for module in (aoti, inductor)}
+    for module, settings_of in usual.items():
+        module._settings = partial(changed, settings_of)
     try:
         yield
     finally:
-        inductor._settings = usual
+        for module, settings_of in usual.items():
+            module._settings = settings_of
 
 
 def built(job: Any, guards: bool) -> Call:

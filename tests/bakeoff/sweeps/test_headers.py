@@ -1,5 +1,6 @@
 """torch's C++ headers are precompiled once, before any row: no cold build compiles them, and damage heals."""
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -145,6 +146,9 @@ class TestOnce:
 
 COMPILER = """#!/bin/sh
 case " $* " in *" c++-header "*) echo header >> "$HEADERS_COMPILED" ;; esac
+for argument; do
+  case "$argument" in *.cpp) if grep -q _chk_kernel "$argument"; then echo check >> "$HEADERS_COMPILED"; fi ;; esac
+done
 exec g++ "$@"
 """
 
@@ -173,7 +177,9 @@ class TestRealBuilds:
         assert len(said) == 1
         made = log.read_text()
         assert made.count("header") == 3, "one for inductor, and a wrapper's and a kernel's for AOTInductor"
-        assert len(header_cache.usable_headers(folder)) == 6, "each with its source"
+        kinds = Counter("library" if path.suffix == ".so" else "header" for path in header_cache.usable_headers(folder))
+        assert kinds == {"header": 6, "library": made.count("check")}, "each header with its source"
+        assert kinds["library"] >= 1, "one for each set of vector instructions that was tried"
         assert not [path for path in folder.iterdir() if path.is_dir()], "nothing else is left there"
         for record in sweep(request, tmp_path).records().values():
             assert (record.status, record.measurement.reason) == ("ok", "")

@@ -58,7 +58,8 @@ def fill(made: nn.Module, subject: str = "one") -> tuple[str, int]:
     return filled(made, subject, filling), filling.times
 
 
-def test_the_second_worker_copies_what_the_first_one_drew(memory: Path) -> None:
+@pytest.mark.usefixtures("memory")
+def test_the_second_worker_copies_what_the_first_one_drew() -> None:
     first, second = module(), module()
     made = fill(first)
     assert made == (fingerprint(first), 1)
@@ -69,7 +70,8 @@ def test_the_second_worker_copies_what_the_first_one_drew(memory: Path) -> None:
         assert one.data_ptr() != other.data_ptr()
 
 
-def test_subjects_are_loaded_from_it(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("memory")
+def test_subjects_are_loaded_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
     first = load_subject(TOY)
     monkeypatch.setattr(loading, "randomize", None)
     assert load_subject(TOY).weights == first.weights
@@ -98,8 +100,9 @@ def test_what_was_not_left_to_its_end_is_not_read(memory: Path) -> None:
     assert fill(module())[1] == 0
 
 
+@pytest.mark.usefixtures("memory")
 @pytest.mark.parametrize("other", [module, lambda: nn.Linear(3, 5)])
-def test_weights_of_something_else_are_not_taken(memory: Path, other: type[nn.Module]) -> None:
+def test_weights_of_something_else_are_not_taken(other: type[nn.Module]) -> None:
     fill(module())
     made = other()
     assert fill(made, "another") == (fingerprint(made), 1)
@@ -107,7 +110,8 @@ def test_weights_of_something_else_are_not_taken(memory: Path, other: type[nn.Mo
         assert fill(made)[1] == 1
 
 
-def test_where_memory_is_short_each_worker_draws(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("memory")
+def test_where_memory_is_short_each_worker_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "available_bytes", lambda _device: 1000)
     assert [fill(module())[1], fill(module())[1]] == [1, 1]
     monkeypatch.undo()
@@ -119,14 +123,16 @@ def test_without_memory_each_worker_draws(monkeypatch: pytest.MonkeyPatch) -> No
     assert [fill(module())[1], fill(module())[1]] == [1, 1]
 
 
-def test_a_sweep_that_has_ended_left_nothing(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("memory")
+def test_a_sweep_that_has_ended_left_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     with closing(WeightsMemory()) as held:
         path = held.path_of(Path("references"))
     monkeypatch.setenv(WEIGHTS, path)
     assert [fill(module())[1], fill(module())[1]] == [1, 1]
 
 
-def test_of_workers_that_begin_at_once_one_draws(memory: Path) -> None:
+@pytest.mark.usefixtures("memory")
+def test_of_workers_that_begin_at_once_one_draws() -> None:
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda _number: fill(module()), range(8)))
     assert sum(times for _, times in found) == 1

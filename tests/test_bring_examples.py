@@ -1,6 +1,8 @@
 """The examples of docs/bring-your-own.md: written to files unchanged, they are described and swept as the page says."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,20 @@ BLOCKS = {
 
 
 def test_every_block_is_one_that_a_test_here_runs() -> None:
-    assert set(BLOCKS) == {"mine.py", "cell.py"}
+    assert set(BLOCKS) == {"mine.py", "cell.py", "live.py"}
+
+
+@pytest.mark.timeout(300)
+def test_the_script_sweeps_a_live_module(tmp_path: Path) -> None:
+    fast = Path(__file__).parent / "support" / "fast_bakeoff.py"
+    short = "import sys\nfrom bakeoff.bring import child\nchild.COMMAND = (sys.executable, sys.argv[1])\n"
+    command = [sys.executable, "-c", short + BLOCKS["live.py"], str(fast)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=250, check=False)
+    assert done.returncode == 0, done.stderr
+    for backend in ("eager", "torch.export"):
+        line = rf"small:live\.call/{re.escape(backend)}/fp32@cpu (ok|unstable) \d.*"
+        assert any(re.fullmatch(line, said) for said in done.stdout.splitlines()), done.stdout
+    assert done.stdout.splitlines()[-1].startswith("best: ")
 
 
 @pytest.mark.parametrize(

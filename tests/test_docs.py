@@ -15,6 +15,9 @@ import pytest
 from bakeoff.machine.known_issues import IssueCode
 from bakeoff.record.finding import SessionCode
 from bakeoff.record.schema import FindingCode, Status
+from bakeoff.report.columns import columns
+from bakeoff.report.text.table import COLUMNS_SHOWN
+from bakeoff.trace.tags import TAGS
 
 ROOT = Path(__file__).parent.parent
 DOCS = sorted((ROOT / "docs").glob("*.md"))
@@ -128,6 +131,29 @@ def test_every_finding_is_explained() -> None:
     assert flat(FindingCode) >= flat(IssueCode)
     assert set(said) == flat(FindingCode) | flat(SessionCode)
     assert all(said.values()), "what to do"
+
+
+def test_every_column_of_the_terminals_table_is_explained() -> None:
+    text = (ROOT / "docs" / "method.md").read_text(encoding="utf-8")
+    part = text.partition("\n## Columns\n")[2].partition("\n## ")[0]
+    rows = [line for line in part.splitlines() if line.startswith("| `")]
+    said = {heading for row in rows for heading in re.findall(r"`([^`]+)`", row.split("|")[1])}
+    assert said == {column.heading for column in columns(COLUMNS_SHOWN)}
+
+
+def test_every_tag_of_a_trace_is_explained() -> None:
+    text = (ROOT / "docs" / "pipelines.md").read_text(encoding="utf-8")
+    part = text.partition("\n## Tags\n")[2].partition("\n## ")[0]
+    rows = [
+        tuple(cell.strip() for cell in row.strip("|").split("|")) for row in part.splitlines() if row.startswith("| `")
+    ]
+    assert rows == [(f"`{tag.name}`", str(tag.level), tag.meaning, ", ".join(tag.arguments)) for tag in TAGS]
+
+
+def test_every_name_of_other_scripts_has_its_tag() -> None:
+    text = (ROOT / "docs" / "other-scripts.md").read_text(encoding="utf-8")
+    rows = [f"| {', '.join(f'`{name}`' for name in tag.seeds)} | `{tag.name}` |" for tag in TAGS if tag.seeds]
+    assert [row for row in rows if row not in text] == []
 
 
 def test_formats_are_those_of_the_sources() -> None:

@@ -18,7 +18,7 @@ def cache(
     verbose: Annotated[bool, typer.Option("--verbose", help="List each compiled variant.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show the lab's cache folder: kinds, entries, MiB and last use."""
+    """Show the cache folder: kinds, entries, MiB and last use."""
     from bakeoff.machine import paths
     from bakeoff.machine.cache_inventory import read
     from bakeoff.report.text import cache

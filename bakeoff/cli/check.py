@@ -15,7 +15,7 @@ def selftest(
     device: Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda where there is one).")] = None,
     as_json: Json = False,
 ) -> None:
-    """Test the lab: faulty backends must be caught and correct ones left alone; exit 1 if one check fails."""
+    """Test bakeoff itself: faulty backends must be caught and correct ones left alone; exit 1 if one check fails."""
     from rich.console import Console
 
     from bakeoff.cli.progress import TerminalProgress

@@ -229,5 +229,5 @@ def _line(record: PipelineRecord) -> str:
     walls = [ns for ns, kind in zip(units.wall_ns, units.kinds, strict=True) if kind == "steady"] if units else []
     if not walls:
         return reason
-    text = f"{median(walls) / 1e6:.2f} ms a {record.unit}, {len(walls)} steady units"
+    text = f"{median(walls) / 1e6:.2f} ms a {record.unit} (median of {len(walls)} steady units)"
     return f"{text}  {reason}".rstrip()

@@ -27,12 +27,17 @@ class Note:
     names: tuple[str, ...]
 
 
-def findings(rows: Sequence[Stored]) -> list[Note]:
-    """The rows' findings, each once, in the order they come."""
+def findings(rows: Sequence[Stored], reasons: bool = True) -> list[Note]:
+    """The rows' findings, each once, in the order they come.
+
+    Without `reasons` those are left out that are the reason of their row's status, for pages that show it beside them.
+    """
     found: dict[tuple[str, str], list[str]] = {}
     for entry in rows:
-        for finding in entry.record.measurement.findings:
-            found.setdefault((finding.code, finding.text), []).append(name_of(entry.record))
+        made = entry.record.measurement
+        for finding in made.findings:
+            if reasons or finding.text != made.reason:
+                found.setdefault((finding.code, finding.text), []).append(name_of(entry.record))
     return [Note(code, text, () if len(names) == len(rows) else tuple(names)) for (code, text), names in found.items()]
 
 
@@ -43,6 +48,12 @@ def reasons(rows: Sequence[Stored]) -> list[tuple[str, str, str]]:
         for entry in rows
         if entry.record.measurement.reason
     ]
+
+
+def reason_code(record: Record) -> str:
+    """The code of the finding that is the reason of a row's status; "" where the reason is no finding."""
+    made = record.measurement
+    return next((finding.code for finding in made.findings if finding.text == made.reason), "")
 
 
 def overlapped_text(rows: Sequence[Stored]) -> str | None:

@@ -60,7 +60,8 @@ def _incomplete(proof: ProofRecord, traced: TraceResult) -> str:
         return f"no traced build: {traced.problem}"
     named = trace.named_ns / trace.total_ns if trace.total_ns else 0.0
     if named < LEAST_NAMED:
-        return f"{named:.0%} of the traced time is in named kernels, at least {LEAST_NAMED:.0%} are required"
+        percent = trace.named_ns * 100 // max(trace.total_ns, 1)  # rounded down: 79.9 % must not read as enough
+        return f"{percent}% of the traced time is in named kernels, at least {LEAST_NAMED:.0%} are required"
     if proof.graph_hash != trace.graph_hash:
         hashes = f"{trace.graph_hash or 'none'}, measured {proof.graph_hash or 'none'}"
         return f"the traced build has another graph ({hashes})"

@@ -26,7 +26,7 @@ class Tag:
     meaning: str
     arguments: tuple[str, ...] = ()
     seeds: tuple[str, ...] = ()
-    """Names for the same in the notes that the project began with."""
+    """Names for the same in other profiling scripts of these models; docs/other-scripts.md lists them."""
 
 
 TAGS: Sequence[Tag] = (

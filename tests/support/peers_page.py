@@ -14,16 +14,16 @@ Said = Mapping[str, Any]
 
 TITLES = {
     "zeros": "A backend that returns zeros",
-    "bf16": "bf16 arithmetic sold as fp32",
-    "tf32": "TF32 sold as fp32",
+    "bf16": "bf16 arithmetic presented as fp32",
+    "tf32": "TF32 presented as fp32",
     "disabled": "inductor on a module that dynamo may not enter, asked for one whole graph",
     "disabled_in_parts": "the same with graph breaks allowed, which is AITune's default",
     "cuda_provider": "ONNX Runtime asked for its CUDA provider where there is none",
     "tensorrt_provider": "ONNX Runtime asked for its TensorRT provider where there is none",
     "lost_provider": "ONNX Runtime that lists a provider and then runs without it",
-    "slow_first": "No lie: as fast as eager, but slow at the first call of each new batch",
+    "slow_first": "Correct: as fast as eager, but slow at the first call of each new batch",
     "aborts": "A candidate that calls abort()",
-    "inductor": "No lie: inductor",
+    "inductor": "Correct: inductor",
 }
 """In the order of the table."""
 _SAME = "Eager against eager"
@@ -35,9 +35,9 @@ one small function on a module (tests/support/lies.py), or an option of a backen
 beside eager. NVIDIA AITune gets it by `ait.tune`, as a candidate of its default strategy, `MaxThroughputStrategy`. \
 The module is the toy's decoder of pictures, in fp32.
 
-A cell holds what was said, and the seconds from start to answer: bakeoff's status and reason; AITune's success, its \
-speed-up over its own eager baseline, and the backend that it selected. How far the output of the tuned module is off, \
-on an input that it has not seen, is our own check: AITune compares no values."""
+A cell holds the answer, and the seconds from the start until it came: bakeoff's status and reason; AITune's success, \
+its speed-up over its own eager baseline, and the backend that it selected. How far the output of the tuned module is \
+off, on an input that it has not seen, is our own check: AITune compares no values."""
 
 
 def table(record: Said) -> str:
@@ -48,7 +48,8 @@ def table(record: Said) -> str:
     ]
     if record["same"]:  # empty until all lies are told
         rows.append([_SAME, _lab_same(record["same"]["lab"]), _aitune_same(record["same"]["aitune"])])
-    return tabulate([[_escape(cell) for cell in row] for row in rows], ("told", "bakeoff", "AITune"), tablefmt="pipe")
+    escaped = [[_escape(cell) for cell in row] for row in rows]
+    return tabulate(escaped, ("candidate", "bakeoff", "AITune"), tablefmt="pipe")
 
 
 def lab_cell(said: Said) -> str:
@@ -136,7 +137,7 @@ def page(record: Said) -> str:
     where = f"{here['cpu']}, {here['cores']} cores, {', '.join(here['gpus']) or 'no GPU'}"
     software = f"Python {versions['python']}, torch {versions['torch']}, onnxruntime {versions['onnxruntime']}"
     parts = [
-        "# The same lies, told to bakeoff and to AITune",
+        "# Faulty candidates in bakeoff and in NVIDIA AITune",
         _HOW,
         f"Recorded {record['made']} on {where}, with threads={record['threads']}; {software}; "
         f"{record['seconds'] / 60:.0f} minutes in all. {_load(record)}",
@@ -172,7 +173,7 @@ def _load(record: Said) -> str:
 def _unfinished(record: Said) -> str:
     missing = [title for name, title in TITLES.items() if name not in record["rows"]]
     missing += [] if record["same"] else [_SAME]
-    left = f" Not told: {'; '.join(missing)}." if missing else ""
+    left = f" Not run: {'; '.join(missing)}." if missing else ""
     return f"The trial was ended before it had done all.{left}"
 
 
@@ -185,6 +186,6 @@ def _better(record: Said) -> str:
     if theirs >= ours:
         return ""
     return (
-        f"AITune is sooner done: for eager and inductor it took {theirs:.0f} s from start to answer, and bakeoff, with "
-        f"its usual clocks and final, {ours:.0f} s."
+        f"AITune is done sooner: for eager and inductor it took {theirs:.0f} s from the start until its answer, and "
+        f"bakeoff, with its usual clocks and final, {ours:.0f} s."
     )

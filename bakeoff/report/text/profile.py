@@ -57,7 +57,7 @@ def _account(report: ProfileReport) -> str:
     lines = [_line(line, split) for line in report.lines]
     blank = [""] * (3 if split else 0)
     total = ["sum", "", f"{report.unit_ms:.3f}", "100.0 %", f"{report.busy_ms:.3f}", f"{report.idle_ms:.3f}", *blank]
-    headers = ["phase", "calls", f"ms a {report.unit}", "share", "busy ms", "idle ms"]
+    headers = ["phase", "calls", f"mean ms a {report.unit}", "share", "busy ms", "idle ms"]
     headers += ["host wait", "queue gap", "other"] if split else []
     return tabulate(
         [*lines, [*total, ""]],
@@ -116,7 +116,7 @@ def _inside(parts: Sequence[ReportPart], unit: str) -> str:
 def _remarks(report: ProfileReport) -> list[str]:
     found = [f"{report.cores:.2f} cores busy in the traced units"]
     if report.stamps_ms is not None:
-        found.append(f"the stamps of the account {stamps_text(report)}")
+        found.append(f"the time stamps of the phases {stamps_text(report)}")
     if report.overlap_ms is not None:
         found.append(f"with a synchronisation at each border a {report.unit} takes {report.overlap_ms:+.3f} ms")
     if report.compiled:
@@ -125,7 +125,7 @@ def _remarks(report: ProfileReport) -> list[str]:
 
 
 def stamps_text(report: ProfileReport) -> str:
-    """What the account costs, as in `take 0.012 ms a frame, 0.01 % of it [0.01, 0.01]`."""
+    """What taking the time stamps costs, as in `take 0.012 ms a frame, 0.01 % of it [0.01, 0.01]`."""
     if report.stamps_ms is None or not report.unit_ms:
         return ""
     ms, low, high = report.stamps_ms

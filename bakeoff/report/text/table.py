@@ -11,15 +11,16 @@ from bakeoff.report.columns import COLUMNS, Context, cells, columns, contexts, d
 from bakeoff.report.comparable import StaleRow, Table, tables
 from bakeoff.report.format import minute
 from bakeoff.report.groups import name_of
-from bakeoff.report.notes import ceilings_text, findings, overlapped_text, reasons, selftest_text
+from bakeoff.report.notes import Note, ceilings_text, findings, overlapped_text, reason_code, selftest_text
 from bakeoff.report.recommendation import recommendation
 from bakeoff.report.sizes import LEGEND, as_data, by_size
 from bakeoff.report.spread import spread_lines
 
-_COLUMNS = (
+COLUMNS_SHOWN = (
     "name", "status", "median_ms", "copy_ms", "p99_ms", "min_ms", "floor", "of_floor", "calls_per_s", "items_per_s",
     "video_fps", "vs_eager", "vs_eager_fp32", "peak_mib", "sqnr_db", "graph_breaks", "build", "limits",
 )  # fmt: skip
+"""docs/method.md explains each."""
 _EXPLAINED = ("copy_ms", "items_per_s", "vs_eager", "floor", "limits")
 _WINNER = "*: faster in a final between the two best rows"
 _JSON = (
@@ -58,18 +59,30 @@ def render(
 def _section(table: Table, comparisons: Sequence[StoredComparison], every: Sequence[Stored]) -> str:
     rows = table.rows
     held = list(contexts(rows, comparisons, table.ceilings))
-    notes = [note.text + (f" ({', '.join(note.names)})" if note.names else "") for note in findings(rows)]
+    notes = [_note(note) for note in findings(rows, reasons=False)]
     notes += dict.fromkeys(selftest_text(entry.record) for entry in rows)
     explained = _explained(held)
     differ = ceilings_text(table.ceilings)
     notes += [differ] if differ is not None and "floor" in explained else []
     lines = [*legend(explained), *filter(None, [overlapped_text(rows)])]
     lines += [_WINNER] if any(context.winner for _, context in held) else []
-    lines += [f"{name}: {status}: {reason}" for name, status, reason in reasons(rows)]
+    lines += [_reason(entry.record) for entry in rows if entry.record.measurement.reason]
     lines += spread_lines(rows, every)
     lines += [f"note: {text}" for text in notes]
     parts = [one_line(table.title), "", _table(held), "", *map(one_line, lines), *_sizes(rows), *_stale(table.stale)]
     return "\n".join([*parts, one_line(recommendation(rows, comparisons))])
+
+
+def _reason(record: Record) -> str:
+    """Why a row has its status, with the code of the finding that is the reason, if one is."""
+    code = reason_code(record)
+    text = f"{name_of(record)}: {record.status}: {record.measurement.reason}"
+    return f"{text} [{code}]" if code else text
+
+
+def _note(note: Note) -> str:
+    """A finding with the rows that have it, unless all do, and the code that docs/method.md explains."""
+    return note.text + (f" ({', '.join(note.names)})" if note.names else "") + f" [{note.code}]"
 
 
 def _sizes(rows: Sequence[Stored]) -> list[str]:
@@ -101,7 +114,7 @@ def _explained(held: Sequence[tuple[Record, Context]]) -> list[str]:
 
 
 def _table(held: Sequence[tuple[Record, Context]]) -> str:
-    keys = shown(_COLUMNS, held)
+    keys = shown(COLUMNS_SHOWN, held)
     chosen = columns(keys)
     rows = []
     for record, context in held:

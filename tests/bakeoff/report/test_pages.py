@@ -344,8 +344,14 @@ class TestRowsWithoutNumbers:
         both, lone = Finding("busy", "the host was busy"), Finding("cold", "caches were cold")
         rows = stored(record("eager", TEN, findings=(both,)), record("inductor", TEN, findings=(both, lone)))
         lines = table.render(rows).splitlines()
-        assert "note: the host was busy" in lines
-        assert "note: caches were cold (inductor fp32)" in lines
+        assert "note: the host was busy [busy]" in lines
+        assert "note: caches were cold (inductor fp32) [cold]" in lines
+
+    def test_a_finding_that_is_the_reason_of_a_status_is_shown_once_with_its_code(self) -> None:
+        found = Finding("drift", "calls got slower")
+        made = stored(record("eager", TEN), record("inductor", TEN, "unstable", findings=(found,), reason=found.text))
+        lines = table.render(made).splitlines()
+        assert [line for line in lines if found.text in line] == ["inductor fp32: unstable: calls got slower [drift]"]
 
 
 class TestHostileText:
@@ -809,7 +815,7 @@ class TestProof:
         made = with_trace(made, TraceResult(None, trace, {}, {}), True)
         text = table.render(stored(record("eager", TEN), record("inductor", made=made)))
         (finding,) = made.findings
-        assert f"note: {finding.text} (inductor fp32)" in text.splitlines()
+        assert f"note: {finding.text} (inductor fp32) [proof.incomplete]" in text.splitlines()
 
     def test_a_page_lists_the_longest_kernels(self, row: Record) -> None:
         page_of = pytest.importorskip("bakeoff.report.html.page")

@@ -49,7 +49,7 @@ def test_no_traced_build() -> None:
     assert made.proof.trace is None
 
 
-@pytest.mark.parametrize(("named_ns", "says"), [(0, "0%"), (500, "50%"), (790, "79%")])
+@pytest.mark.parametrize(("named_ns", "says"), [(0, "0%"), (500, "50%"), (790, "79%"), (799, "79%")])
 def test_too_little_of_the_time_is_named(named_ns: int, says: str) -> None:
     trace = replace(TRACE, named_ns=named_ns)
     assert {says, "80%"} <= set(lacking(replace(TRACED, trace=trace)).split())

@@ -54,6 +54,14 @@ class TestRates:
             assert found.frames_per_s * seconds == pytest.approx(sum(frames))
             assert found.units_per_s * seconds == pytest.approx(count)
 
+    def test_the_time_of_units_without_a_frame_counts(self) -> None:
+        made = units([{"denoise": 100.0}] * 10, frames=[1, 0] * 5)
+        found = figures(of_units(made))
+        assert found is not None
+        assert (found.units, found.frames) == (10, 5)
+        assert (found.frames_per_s, found.units_per_s) == (pytest.approx(5), pytest.approx(10))
+        assert found.ms_a_frame == pytest.approx(100), "of the units that deliver one"
+
     def test_time_to_the_first_frame_is_the_opening_and_the_first_unit(self) -> None:
         found = figures(pipeline_record())
         assert found is not None

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from disk import files, largest_file
+from pipeline_records import pipeline_record
 from records import record
 
 from bakeoff.models.errors import BakeoffError
@@ -121,6 +122,15 @@ class TestLoadAll:
         assert (found.current, found.problems) == ((), ())
         supersede(tmp_path, name, "another program ran")
         assert load_all(tmp_path).comparisons == ()
+
+    def test_a_run_of_a_pipeline_is_read_back_and_superseded(self, tmp_path: Path) -> None:
+        made = pipeline_record()
+        name = save(tmp_path, made)
+        found = load_all(tmp_path)
+        assert [(run.id, run.record) for run in found.pipelines] == [(name, made)]
+        assert (found.current, found.problems) == ((), ())
+        supersede(tmp_path, name, "another program ran")
+        assert load_all(tmp_path).pipelines == ()
 
 
 class TestFind:

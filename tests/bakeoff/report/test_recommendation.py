@@ -49,11 +49,12 @@ class TestWithoutAFinal:
         [
             ((), ()),
             ((record("eager", ms(10.0), "unstable", "x"), record("inductor", status="crashed")), ()),
+            ((EAGER, record("inductor", ms(5.0), "unstable", "drift")), ("eager fp32", "only row")),
             ((SLOW, record("eager", status="oom")), ("inductor fp32", "5.950 ms [5.500, 6.400]")),
             ((EAGER, SLOW), ("5.950 ms [5.500, 6.400]", "10.95 ms [10.50, 11.40]")),
             ((EAGER, record("inductor", ms(9.9))), ("10.85 ms", "10.95 ms")),
         ],
-        ids=["no rows", "no ok row", "one ok row", "intervals apart", "intervals overlap"],
+        ids=["no rows", "no ok row", "a faster one is unstable", "one ok row", "intervals apart", "intervals overlap"],
     )
     def test_nothing_is_deployed(self, rows: Sequence[Record], facts: Sequence[str]) -> None:
         text = said(rows)

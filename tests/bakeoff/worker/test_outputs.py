@@ -53,6 +53,18 @@ def test_another_sets_output_is_reported_whatever_its_norm() -> None:
     assert "inputs 0" in seen.problem
 
 
+@pytest.mark.parametrize("wrong", [0, 1])
+def test_each_of_several_outputs_is_looked_at(wrong: int) -> None:
+    wanted = {name: reference(seed) for seed, name in enumerate("yz")}
+    specs = [TensorSpec(name, (3, 50)) for name in wanted]
+    seen = OutputWatch(specs, [wanted], dict.fromkeys(wanted, LIMIT))
+    seen.check(0, tuple(wanted.values()))
+    assert seen.problem is None
+    seen.check(0, tuple(2 * tensor if index == wrong else tensor for index, tensor in enumerate(wanted.values())))
+    assert seen.problem is not None
+    assert seen.problem.startswith(f"{'yz'[wrong]}: ")
+
+
 def test_the_first_problem_is_kept_and_its_call_is_counted() -> None:
     seen = watch()
     for output in (reference(0), 2 * reference(0), 3 * reference(0)):
@@ -110,10 +122,15 @@ def test_two_calls_that_do_not_touch_earlier_outputs() -> None:
 
 def test_outputs_that_change_after_the_call_returned_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     static = torch.zeros(3)
-    threads: list[threading.Timer] = []
+    threads: list[threading.Thread] = []
+    returned = threading.Event()
+
+    def write() -> None:
+        returned.wait()
+        static.add_(1)
 
     def late() -> tuple[Tensor]:
-        threads.append(threading.Timer(0.002, lambda: static.add_(1)))
+        threads.append(threading.Thread(target=write))
         threads[-1].start()
         return (static,)
 
@@ -121,7 +138,8 @@ def test_outputs_that_change_after_the_call_returned_are_reported(monkeypatch: p
 
     def sleep(seconds: float) -> None:
         waited.append(seconds)
-        threads[-1].join()  # however late a busy machine starts it
+        returned.set()  # not by the clock: on a busy machine a timer may be over before the outputs are copied
+        threads[-1].join()
 
     monkeypatch.setattr(outputs.time, "sleep", sleep)
     _, changed, _ = call_twice(late, nothing_to_wait_for, [])

@@ -193,6 +193,9 @@ def test_a_quantised_slot_widens_the_limits_of_what_it_has_a_part_in(folder: Pat
     assert judge.limit(1e-7, frozenset({"world"})) == 1e-4
     assert judge.limit(1e-7, frozenset({"world", "stream"})) == pytest.approx(10 ** (-LEAST_SQNR_DB["static"] / 20))
     assert judge.limit(0.3, frozenset({"world", "stream"})) == 0.6
+    both = LoopJudge(loop_of(job.subject), files, dtypes, {"world": "static", "stream": "dynamic"})
+    errors = [10 ** (-LEAST_SQNR_DB[kind] / 20) for kind in ("static", "dynamic")]
+    assert both.limit(1e-7, frozenset({"world", "stream"})) == pytest.approx(sum(errors)), "their errors add up"
 
 
 def test_a_changed_reference_is_refused(folder: Path, tmp_path: Path) -> None:

@@ -1,0 +1,49 @@
+"""The deliberate faults can still be put into the sources, and their page is what the last trial recorded."""
+
+import ast
+import json
+
+import pytest
+from faults_page import LIMIT_S, PAGE, RECORD, page
+from source_faults import FAULTS, ROOT, Fault
+
+IDS = [f"{fault.subject}: {fault.words}" for fault in FAULTS]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=IDS)
+def test_each_changes_its_file_to_other_valid_python(fault: Fault) -> None:
+    text = (ROOT / fault.file).read_text(encoding="utf-8")
+    changed = fault.changed(text)
+    assert changed != text
+    assert ast.dump(ast.parse(changed)) != ast.dump(ast.parse(text)), "more than spaces and comments"
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=IDS)
+def test_its_tests_exist(fault: Fault) -> None:
+    assert fault.tests
+    for test in fault.tests:
+        file, *names = test.split("::")
+        body = ast.parse((ROOT / file).read_text(encoding="utf-8")).body
+        for name in names:
+            (found,) = (one for one in body if isinstance(one, ast.FunctionDef | ast.ClassDef) and one.name == name)
+            body = found.body
+
+
+def test_a_text_that_is_not_there_once_is_refused() -> None:
+    fault = FAULTS[0]
+    for text in ("", fault.old * 2):
+        with pytest.raises(ValueError, match="it must hold it once"):
+            fault.changed(text)
+
+
+def test_the_page_is_what_the_record_gives() -> None:
+    found = json.loads(RECORD.read_bytes())
+    assert PAGE.read_text(encoding="utf-8") == page(found)
+    assert "/tmp/" not in RECORD.read_text(encoding="utf-8")
+
+
+def test_the_last_trial_had_all_of_them_and_caught_them() -> None:
+    found = json.loads(RECORD.read_bytes())["faults"]
+    held = [(one["subject"], one["fault"], one["file"], tuple(one["tests"])) for one in found]
+    assert held == [(fault.subject, fault.words, fault.file, fault.tests) for fault in FAULTS], "run the trial again"
+    assert all(one["caught"] and one["seconds"] <= LIMIT_S for one in found)

@@ -4,7 +4,7 @@ A build that finds nothing in its cache folder draws how slow its code is, and l
 from build to build. BAKEOFF_TEST_SURE=1 keeps workers from dying by chance. Those of variants that contain
 BAKEOFF_TEST_DIES die for sure, those of BAKEOFF_TEST_DIES_BESIDE where they build beside others, and those of
 BAKEOFF_TEST_HANGS never end their build. One whose cache folder's name ends with BAKEOFF_TEST_UNSTABLE is unstable.
-With BAKEOFF_TEST_HOLDS=N a row that runs after N records is never done.
+With BAKEOFF_TEST_HOLDS=N a worker whose turn comes after N records is never done.
 
 Standard library only. What it is asked is counted in the file that BAKEOFF_TEST_WINDOWS names, a line for each job:
 who asked (BAKEOFF_TEST_WHO), the kind, and from when to when on the monotonic clock.
@@ -57,10 +57,6 @@ def reference(job: dict[str, Any]) -> dict[str, Any]:
 def measure(job: dict[str, Any]) -> dict[str, Any]:
     """Usually ok; sometimes it dies, or leaves a process that its guard must find."""
     work("import", "weights", "build")
-    if os.environ.get("BAKEOFF_TEST_HOLDS"):
-        records = Path(os.environ["BAKEOFF_RUNS"]).glob("*/records/*.json")
-        if sum("_ceilings_" not in path.name for path in records) >= int(os.environ["BAKEOFF_TEST_HOLDS"]):
-            time.sleep(3600)
     chance = 1.0 if os.environ.get("BAKEOFF_TEST_SURE") else random.random()
     if chance < 0.3:
         subprocess.Popen(["sleep", "600"], start_new_session=True, stdout=subprocess.DEVNULL)
@@ -77,6 +73,7 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
     unstable = bool(ending) and job["cache_folder"].endswith(ending)
     work("prove", "check")
     wait_for_turn()
+    hold()
     work("warm-up", "latency", "throughput", "memory")
     clock = {"samples_ns": drawn(SAMPLES, slowness), "warmup_ns": drawn(10), "stopped": "narrow"}
     measurement = {
@@ -93,11 +90,20 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
 def traced_build(job: dict[str, Any]) -> dict[str, Any]:
     work("import", "weights", "build")
     wait_for_turn()
+    hold()
     work("trace")
     trace = {"kernels": [], "kernel_count": 1, "total_ns": 100, "named_ns": 100, "own_ns": 0}
     warm_s = 0.05 if job["rebuild"] and not job["measure"]["overlapped"] else None
     warm_cpu_s = 0.08 if job["rebuild"] else None
     return {"warm_s": warm_s, "trace": trace, "outside": {}, "inside": {}, "warm_cpu_s": warm_cpu_s}
+
+
+def hold() -> None:
+    """Wait for ever where BAKEOFF_TEST_HOLDS says so."""
+    if os.environ.get("BAKEOFF_TEST_HOLDS"):
+        records = Path(os.environ["BAKEOFF_RUNS"]).glob("*/records/*.json")
+        if sum("_ceilings_" not in path.name for path in records) >= int(os.environ["BAKEOFF_TEST_HOLDS"]):
+            time.sleep(3600)
 
 
 def build_cost(cache: str, overlapped: bool) -> dict[str, Any]:

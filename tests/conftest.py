@@ -11,8 +11,11 @@ import pytest
 SUPPORT = Path(__file__).parent / "support"
 sys.path.insert(0, str(SUPPORT))
 
+from forked_workers import SERVER, SWITCH, Subprocess  # noqa: E402
 from lab import FAST, Recorder  # noqa: E402
+from shared_headers import SHARED  # noqa: E402
 
+from bakeoff.process import supervisor  # noqa: E402
 from bakeoff.record.policy import Policy  # noqa: E402
 
 for number in (signal.SIGHUP, signal.SIGINT):  # ignored under nohup and in the background, and then by each child too
@@ -24,6 +27,24 @@ for number in (signal.SIGHUP, signal.SIGINT):  # ignored under nohup and in the 
 def _support_in_workers() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(SUPPORT), os.environ.get("PYTHONPATH", "")])))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _forked_workers(_support_in_workers: None) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        if os.environ.get(SWITCH) != "0":
+            patch.setattr(supervisor, "subprocess", Subprocess)
+        yield
+    SERVER.stop()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _shared_by_all_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    own = tmp_path_factory.getbasetemp()
+    root = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(SHARED, str(root / "shared"))
         yield
 
 

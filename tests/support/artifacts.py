@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from lab import Recorder
+from shared_headers import share_headers
 
 from bakeoff.artifact.export import Exported, export
 from bakeoff.artifact.plan import plan_export
@@ -16,6 +17,7 @@ from bakeoff.variant import parse_variant
 
 def exported(variant: str, target: Path, runs: Path, **more: Any) -> Exported:
     """Export a variant, as `bakeoff export` does."""
+    share_headers([variant])
     request: Request = replace(request_of(parse_variant(variant)), ceilings=False, threads=1)
     return export(plan_export(request), target, more.pop("force", False), runs, "a test", Recorder(), **more)
 

@@ -2,8 +2,10 @@
 
 import functools
 import signal
+import sys
 
 from lab import FAST
+from shared_headers import share_headers
 
 from bakeoff import cli
 from bakeoff.plan import request
@@ -14,4 +16,5 @@ if __name__ == "__main__":
     request.FINAL_S = 0.0
     session.shuffled = lambda rows, _seed: tuple(rows)  # the tests say which row runs when
     request.Request = functools.partial(request.Request, policy=FAST, ceilings=False)  # type: ignore[misc, assignment]
+    share_headers(sys.argv)
     cli.main()

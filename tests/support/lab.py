@@ -10,11 +10,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import forked_workers
 import pytest
+from shared_headers import share_headers
 
 from bakeoff.machine import paths
 from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.request import Request
+from bakeoff.process import guard
 from bakeoff.process.supervisor import Event
 from bakeoff.record.policy import Policy
 from bakeoff.record.schema import Record
@@ -137,10 +140,12 @@ def sweep(request: Request, folder: Path, note: str = "") -> Swept:
     On a busy host a call of several threads, which wait for each other, takes up to a thousand times as long.
     """
     with marked_folder(folder) as marker:
+        share_headers(request.backends)
         request = replace(request, final_s=0, ceilings=False, threads=request.threads or 1)
         plan, progress = make_plan(request), Recorder()
         done = run_sweep(plan, paths.runs_folder(), note, resume=False, progress=progress)
-        alive = tuple(processes_with(marker))
+        started = (pid for pid in guard.descendants(os.getpid()) if pid != forked_workers.SERVER.pid)
+        alive = tuple({*processes_with(marker), *started})
     return Swept(plan, done, progress, folder / "cache", folder / "runs", alive)
 
 

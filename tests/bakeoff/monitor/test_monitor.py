@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from forked_workers import SERVER
 from lab import wait_until
 from monitors import series_of
 
@@ -43,6 +44,12 @@ def request(
     gpu_interval_s: float = 0.1, cpu_interval_s: float = 0.1, devices: tuple[str, ...] = (), raw: str = ""
 ) -> MonitorRequest:
     return MonitorRequest(os.getpid(), devices, GPU, CPU, gpu_interval_s, cpu_interval_s, 2_000, raw)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _without_fork_server() -> None:
+    """A monitor watches all that this process has started."""
+    SERVER.stop()
 
 
 @pytest.fixture

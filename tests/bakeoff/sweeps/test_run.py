@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from lab import FAST, TORCHLESS, Recorder, marked_folder, sweep
+from shared_headers import share_headers
 
 from bakeoff.machine import build_cache, host, paths
 from bakeoff.machine.locks import device_lock
@@ -70,7 +71,8 @@ def test_rows_after_an_edit_of_the_component_have_a_reference_of_their_own(
 
     progress = Editing()
     backends = ("canaries:UNAVAILABLE", "canaries:BF16_ONLY", EAGER)
-    plan = make_plan(Request("edited:SPEC", backends=backends, dtypes=("fp32",), device="cpu", policy=FAST))
+    request = Request("edited:SPEC", backends=backends, dtypes=("fp32",), device="cpu", policy=FAST, threads=1)
+    plan = make_plan(replace(request, ceilings=False))
     done = run_sweep(plan, tmp_path / "runs", "", resume=False, progress=progress)
     assert [stored.record.status for stored in done.stored] == ["unavailable", "unsupported", "ok"]
     assert progress.told.count(("event", "reference")) == 2 * 2, "a reference and a noise floor each"
@@ -100,7 +102,7 @@ def test_rows_run_in_an_order_drawn_with_a_recorded_seed() -> None:
 
 def test_what_cannot_fit_is_not_started(monkeypatch: pytest.MonkeyPatch, progress: Recorder, tmp_path: Path) -> None:
     monkeypatch.setattr(host, "available_bytes", lambda _device: 100 << 20)
-    plan = make_plan(Request("toy", backends=(EAGER,), dtypes=("fp32",), device="cpu"))
+    plan = make_plan(Request("toy", backends=(EAGER,), dtypes=("fp32",), device="cpu", ceilings=False))
     done = run_sweep(plan, tmp_path / "runs", "", resume=False, progress=progress)
     (record,) = (stored.record for stored in done.stored)
     assert record.status == "oom"
@@ -224,6 +226,7 @@ def test_inductor_finds_the_best_build_in_the_usual_place(tmp_path: Path) -> Non
     policy = replace(FAST, build_deadline_s=300.0)
     request = Request("toy", backends=("inductor[]",), dtypes=("fp32",), device="cpu", policy=policy, threads=1)
     with marked_folder(tmp_path):
+        share_headers(request.backends)
         plan = make_plan(replace(request, builds=2, final_s=0, ceilings=False))
         done = run_sweep(plan, paths.runs_folder(), "", resume=False, progress=Recorder())
     assert [cache_state(entry.record) for entry in done.stored] == ["cold", "cold"]

@@ -1,0 +1,136 @@
+"""Workers of tests are forked from a process that has imported torch, which each would otherwise do for itself.
+
+Only where that is the same: the product's own worker, one thread, and an environment that differs from the fork
+server's in nothing that is read when Python, torch or a library of theirs is loaded. Tests of the command line run the
+lab in processes of its own, and with those each worker starts as a user's does. With BAKEOFF_TEST_FORK=0 all do.
+"""
+
+import json
+import os
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bakeoff.process import supervisor
+from bakeoff.process.environment import worker_environment
+
+SWITCH = "BAKEOFF_TEST_FORK"
+_SERVER = Path(__file__).with_name("fork_server.py")
+_READ_LATE = re.compile(
+    r"BAKEOFF_.*|TMPDIR|HOME|XDG_.*_HOME|HF_HOME|TORCH_HOME|PYTHONUSERBASE|PYTEST_CURRENT_TEST"
+    r"|TORCHINDUCTOR_CACHE_DIR|TRITON_CACHE_DIR|CUDA_CACHE_PATH|CCACHE_DIR"
+)
+"""Variables that may differ: nothing reads them while it is loaded."""
+_REAL_WORKER = supervisor.WORKER
+_real_popen = subprocess.Popen
+
+
+class _Guard:
+    """A guard that the fork server started: of `subprocess.Popen` what a supervisor uses."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._ended = os.pidfd_open(pid)
+        self.returncode: int | None = None
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            if not select.select([self._ended], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired("guard", timeout or 0.0)
+            os.close(self._ended)
+            try:
+                self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+            except ChildProcessError:  # killed and waited for with all that this process had started
+                self.returncode = -signal.SIGKILL
+        return self.returncode
+
+    def poll(self) -> int | None:
+        try:
+            return self.wait(0.0)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def kill(self) -> None:
+        if self.returncode is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+
+class ForkServer:
+    """Starts its process when the first worker is wanted, and again when that was killed."""
+
+    def __init__(self) -> None:
+        self._environment: dict[str, str] = {}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid if self._process is not None else 0
+
+    def start_guard(self, command: Sequence[str], env: Mapping[str, str], pass_fds: Sequence[int], **how: Any) -> Any:
+        """As `subprocess.Popen`, which it calls where a forked worker might not be what a started one is."""
+        if not self._environment:  # without what marks the processes of one test
+            usual = worker_environment(1)
+            self._environment = {name: value for name, value in usual.items() if not name.startswith("BAKEOFF_")}
+        if not self._is_same(command, env):
+            return _real_popen(command, env=env, pass_fds=pass_fds, **how)
+        request = {
+            "arguments": list(command)[command.index("-S") + 2 :],
+            "environment": dict(env),
+            "folder": str(how["cwd"]),
+            "descriptors": list(pass_fds),
+        }
+        try:
+            return _Guard(self._ask(json.dumps(request).encode(), pass_fds))
+        except (BrokenPipeError, ConnectionResetError, ValueError):  # it was killed
+            self.stop()
+            return _Guard(self._ask(json.dumps(request).encode(), pass_fds))
+
+    def _ask(self, request: bytes, descriptors: Sequence[int]) -> int:
+        """The process id of a guard. Raises ValueError or an OSError if the fork server has ended."""
+        if self._socket is None:
+            self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            command, fds = [sys.executable, "-P", str(_SERVER), str(theirs.fileno())], [theirs.fileno()]
+            self._process = _real_popen(command, env=self._environment, pass_fds=fds, stdin=subprocess.DEVNULL)
+            theirs.close()
+            assert self._socket.recv(16) == b"ready"
+        socket.send_fds(self._socket, [request], descriptors)
+        return int(self._socket.recv(32))
+
+    def _is_same(self, command: Sequence[str], env: Mapping[str, str]) -> bool:
+        """Whether Python, torch and their libraries would be loaded with the same settings as in the fork server."""
+        if tuple(command[-len(_REAL_WORKER) - 2 : -2]) != _REAL_WORKER:
+            return False
+        own = self._environment
+        differing = {name for name in {*own, *env} if own.get(name) != env.get(name) and not _READ_LATE.fullmatch(name)}
+        return not differing or (differing == {"PYTHONPATH"} and self._only_adds_places(env.get("PYTHONPATH", "")))
+
+    def _only_adds_places(self, path: str) -> bool:
+        """Whether Python would search more places, none of which has code that Python runs when it starts."""
+        own = self._environment["PYTHONPATH"]
+        added = path.removesuffix(own).split(os.pathsep)
+        started = ("sitecustomize.py", "usercustomize.py")
+        return path.endswith(own) and not any((Path(place) / name).exists() for place in added for name in started)
+
+    def stop(self) -> None:
+        if self._socket is not None and self._process is not None:
+            self._socket.close()
+            self._process.kill()
+            self._process.wait()
+        self._socket = self._process = None
+
+
+SERVER = ForkServer()
+
+
+class Subprocess:
+    """Of the module subprocess what a supervisor uses."""
+
+    DEVNULL, TimeoutExpired = subprocess.DEVNULL, subprocess.TimeoutExpired
+    Popen = staticmethod(SERVER.start_guard)

@@ -17,7 +17,8 @@ def page(found: dict[str, Any]) -> str:
         "# How long a sweep takes\n\n"
         "Written by `tests/trials/sweep_times.py` from what it recorded in tests/trials/sweep_times.json; do not edit. "
         "Each sweep is `bakeoff sweep NAME` at the default suite, final included, from the command to the table: cold "
-        "with an empty cache folder, warm with the one that the cold sweep left. Nothing else ran on the machine."
+        "with an empty cache folder, warm with the one that the cold sweep left. Nothing else ran on the machine. Only "
+        "times of one day on one machine can be compared: hosts like this one differ twofold."
     ]
     for label, entry in found.items():
         sections.append(f"## {label}\n\n{_about(entry)}\n\n{_times(entry)}")
@@ -31,10 +32,11 @@ def page(found: dict[str, Any]) -> str:
 def _about(entry: dict[str, Any]) -> str:
     runs = [made for kinds in _components(entry).values() for made in kinds.values()]
     loads = [made["load_before"] for made in runs]
+    commits = " and ".join(sorted({made["commit"] for made in runs}))
     host = entry["host"]
     return (
-        f"Recorded {entry['recorded']} on {host['cpu']}, {host['cores']} cores, no GPU. Load average before a sweep: "
-        f"{min(loads):.1f} to {max(loads):.1f}, of which each earlier sweep is a part."
+        f"Recorded {entry['recorded']} at commit {commits} on {host['cpu']}, {host['cores']} cores, no GPU. Load "
+        f"average before a sweep: {min(loads):.1f} to {max(loads):.1f}, of which each earlier sweep is a part."
     )
 
 

@@ -1,17 +1,19 @@
 """How long a sweep takes: each component with nothing cached, with warm caches, and with a budget, and its parts.
 
-    python tests/trials/sweep_times.py [--label after] [--python .venv/bin/python] [--only wm image] [--budget 3m]
-                                       [--without-warm] [--without-budget]
+    python tests/trials/sweep_times.py [--label TITLE] [--python .venv/bin/python] [--only wm image] [--budget 3m]
+                                       [--without-warm] [--without-budget] [--keep runs]
 
 Runs `bakeoff sweep NAME` at the default suite from the command line, one after the other, with a cache folder of their
 own, and adds what it saw under the label to tests/trials/sweep_times.json and from that writes docs/sweep-times.md.
 `--python` of another checkout's environment measures that checkout, so that two versions can be told apart. A sweep
-with a budget begins with a cache folder that is empty again. Run it alone on the machine.
+with a budget begins with a cache folder that is empty again. `--keep` copies the cold sweeps' records to a folder of
+records, so that what is published is what was timed. Run it alone on the machine.
 """
 
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -32,8 +34,8 @@ from bakeoff.record.verdict import decide
 COMPONENTS = ("wm", "image", "audio", "matrix-vae", "matrix-wm")
 
 
-def sweep(python: str, component: str, folder: Path, *more: str) -> dict[str, Any]:
-    """One sweep: its wall seconds, parts, rows and final, from a runs folder of its own."""
+def sweep(python: str, component: str, folder: Path, keep: Path | None, *more: str) -> dict[str, Any]:
+    """One sweep: its wall seconds, parts, rows and final, from a runs folder of its own, which is copied to `keep`."""
     runs = Path(tempfile.mkdtemp(dir=folder)) / "runs"
     environment = {**os.environ, "BAKEOFF_CACHE": str(folder / "cache")}
     started = time.monotonic()
@@ -47,6 +49,8 @@ def sweep(python: str, component: str, folder: Path, *more: str) -> dict[str, An
     )
     seconds = time.monotonic() - started
     said = json.loads(done.stdout) if done.stdout.startswith("{") else {}
+    if keep is not None:
+        shutil.copytree(runs, keep, dirs_exist_ok=True)
     kept = load_all(runs)
     rows = {
         f"{record.variant.backend} {record.variant.dtype}": {
@@ -56,8 +60,10 @@ def sweep(python: str, component: str, folder: Path, *more: str) -> dict[str, An
         }
         for record in (stored.record for stored in kept.current)
     }
+    commits = {f"{stored.record.commit[:7]}{', changed' * stored.record.dirty}" for stored in kept.current}
     return {
         "seconds": seconds,
+        "commit": " and ".join(sorted(commits)),
         "exit_code": done.returncode,
         "errors": "" if done.returncode == 0 else done.stderr[-2000:],
         "spent_s": said.get("spent_s", {}),
@@ -81,12 +87,13 @@ def final(comparison: Any) -> dict[str, Any]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--label", default="now")
+    parser.add_argument("--label", default="Now: rows in waves")
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--budget", default="3m")
     parser.add_argument("--without-warm", action="store_true")
     parser.add_argument("--without-budget", action="store_true")
+    parser.add_argument("--keep", type=Path, help="a folder of records for those of the cold sweeps")
     asked = parser.parse_args()
     found: dict[str, Any] = json.loads(RECORD.read_bytes()) if RECORD.exists() else {}
     mine = found.setdefault(asked.label, {"host": {"cpu": host.read_host().cpu, "cores": host.usable_cores()}})
@@ -98,7 +105,8 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as cold, tempfile.TemporaryDirectory() as empty:
             for kind, more in kinds:
                 before = os.getloadavg()[0]
-                made = sweep(asked.python, component, Path(empty if kind == "budget" else cold), *more)
+                folder = Path(empty if kind == "budget" else cold)
+                made = sweep(asked.python, component, folder, asked.keep if kind == "cold" else None, *more)
                 made["load_before"] = before
                 mine.setdefault(component, {})[kind] = made
                 print(asked.label, component, kind, json.dumps(made), flush=True)

@@ -24,7 +24,7 @@ DOCS = sorted((ROOT / "docs").glob("*.md"))
 FAST = ROOT / "tests" / "support" / "fast_bakeoff.py"
 RUN, SHELLS = ("python", "bash", "sh"), ("bash", "sh")
 _MARK = re.compile(r"<!-- (run by|not run:) (.+) -->")
-_GENERATED = {"zoo.md", "peers.md", "faults.md", "sweep-times.md"}
+_GENERATED = {"zoo.md", "peers.md", "faults.md", "sweep-times.md", "floor-steps.md"}
 """Written by trials, with tests of their own."""
 
 

@@ -3,12 +3,13 @@
 import json
 from types import ModuleType
 
+import floor_steps_page
 import pytest
 import sweep_times_page
 import zoo_page
 
 
-@pytest.mark.parametrize("trial", [sweep_times_page, zoo_page], ids=lambda trial: str(trial.__name__))
+@pytest.mark.parametrize("trial", [floor_steps_page, sweep_times_page, zoo_page], ids=lambda trial: str(trial.__name__))
 def test_the_page_is_what_the_record_gives(trial: ModuleType) -> None:
     recorded = trial.RECORD.read_text(encoding="utf-8")
     assert trial.PAGE.read_text(encoding="utf-8") == trial.page(json.loads(recorded))

@@ -8,7 +8,8 @@ from tabulate import tabulate
 ROOT = Path(__file__).resolve().parents[2]
 RECORD, PAGE = ROOT / "tests" / "trials" / "floor_steps.json", ROOT / "docs" / "floor-steps.md"
 _WHAT = {
-    "huge pages": "Memory in pages of 2 MiB (glibc's tunable `glibc.malloc.hugetlb=1`), against pages of 4 KiB.",
+    "huge pages": "Memory in pages of 2 MiB (glibc's tunable `glibc.malloc.hugetlb=1`), against pages of 4 KiB. "
+    "Workers do not set it yet.",
     "one quantisation": "`int8-static` quantises a value before it is copied, not each copy; the results are the same "
     "to the bit. Dropped: the code of the step, and its option `copies`, are not in this version.",
     "static int8": "Static int8 against bf16. It is a class of its own: its errors are larger.",

@@ -1,10 +1,10 @@
 """What each step towards the measured floors of a CPU gains: rows with and without it, measured against each other.
 
-    python tests/trials/floor_steps.py [--only "huge pages" ...] [--seconds 20]
+    python tests/trials/floor_steps.py [--only "huge pages" ...] [--components wm ...] [--seconds 20]
 
 For each row of each step one comparison as `bakeoff compare` makes it, sets of fresh processes and blocks of calls in
-random order, adds what it saw to tests/trials/floor_steps.json and from that writes docs/floor-steps.md. Run it alone
-on the machine; a row takes two to six minutes.
+random order, puts what it saw in the step's place in tests/trials/floor_steps.json and from that writes
+docs/floor-steps.md. Run it alone on the machine; a row takes two to six minutes.
 """
 
 import argparse
@@ -106,6 +106,7 @@ def measured(row: Row, seconds: float, folder: Path) -> dict[str, Any]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", default=list(STEPS), choices=list(STEPS))
+    parser.add_argument("--components", nargs="*", default=[], help="rows of these only")
     parser.add_argument("--seconds", type=float, default=20.0, help="of calls in a comparison")
     asked = parser.parse_args()
     found = json.loads(RECORD.read_bytes()) if RECORD.exists() else {}
@@ -113,6 +114,8 @@ def main() -> int:
         for name in asked.only:
             rows = []
             for row in STEPS[name]:
+                if asked.components and row.variant.partition(":")[0] not in asked.components:
+                    continue
                 rows.append(measured(row, asked.seconds, Path(place)))
                 print(name, json.dumps(rows[-1]), flush=True)
             found[name] = {"rows": rows, "recorded": datetime.now(UTC).strftime("%Y-%m-%dT%H:%MZ"), **about_host()}

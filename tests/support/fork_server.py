@@ -22,8 +22,8 @@ _IMPORTED = (
     *("bakeoff.worker.measure", "bakeoff.worker.reference.make"),
     *("torch._dynamo", "torch._inductor.compile_fx", "torch.export"),
 )
-_FIRST_FREE = 200
-"""Descriptors from here on hold those of a request until they have the numbers that the request names."""
+FIRST_FREE = 200
+"""Descriptors from here on hold those of a request until they have the lower numbers that the request names."""
 
 
 class _IsWorker(BaseException):
@@ -79,11 +79,11 @@ def _become_guard(request: dict[str, Any], given: list[int]) -> None:
     from bakeoff.process import guard
 
     for index, descriptor in enumerate(given):
-        os.dup2(descriptor, _FIRST_FREE + index)
-    _close_all_but({0, 1, 2, *range(_FIRST_FREE, _FIRST_FREE + len(given))})
+        os.dup2(descriptor, FIRST_FREE + index)
+    _close_all_but({0, 1, 2, *range(FIRST_FREE, FIRST_FREE + len(given))})
     for index, wanted in enumerate(request["descriptors"]):
-        os.dup2(_FIRST_FREE + index, wanted)
-        os.close(_FIRST_FREE + index)
+        os.dup2(FIRST_FREE + index, wanted)
+        os.close(FIRST_FREE + index)
     nothing = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):
         os.dup2(nothing, standard)

@@ -17,6 +17,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fork_server import FIRST_FREE
+
 from bakeoff.process import supervisor
 from bakeoff.process.environment import worker_environment
 
@@ -50,12 +52,6 @@ class _Guard:
                 self.returncode = -signal.SIGKILL
         return self.returncode
 
-    def poll(self) -> int | None:
-        try:
-            return self.wait(0.0)
-        except subprocess.TimeoutExpired:
-            return None
-
     def kill(self) -> None:
         if self.returncode is None:
             os.kill(self.pid, signal.SIGKILL)
@@ -78,7 +74,7 @@ class ForkServer:
         if not self._environment:  # without what marks the processes of one test
             usual = worker_environment(1)
             self._environment = {name: value for name, value in usual.items() if not name.startswith("BAKEOFF_")}
-        if not self._is_same(command, env):
+        if not self._is_same(command, env) or max(pass_fds) >= FIRST_FREE:
             return _real_popen(command, env=env, pass_fds=pass_fds, **how)
         request = {
             "arguments": list(command)[command.index("-S") + 2 :],

@@ -186,6 +186,14 @@ def test_ctrl_c_while_waiting_for_the_device(nest: Nest) -> None:
     assert nest.records() == {}
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _workers_start_as_a_user_s_do() -> Iterator[None]:
+    """Not forked: how a worker starts, and how long it may take to import torch, is what is tested here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(supervisor, "subprocess", subprocess)
+        yield
+
+
 @pytest.fixture(scope="module")
 def late(tmp_path_factory: pytest.TempPathFactory) -> Swept:
     """A worker that is too slow to import torch, and one that never gets to its phase."""

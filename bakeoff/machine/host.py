@@ -114,6 +114,14 @@ def read_host() -> Host:
     )
 
 
+def huge_pages(setting: str = "/sys/kernel/mm/transparent_hugepage/enabled") -> str:
+    """Whose memory the kernel puts into huge pages: `always` all, `madvise` where it is asked for, `never`; "" where
+    the kernel does not tell (Documentation/admin-guide/mm/transhuge.rst)."""
+    with contextlib.suppress(OSError), open(setting, encoding="ascii") as file:
+        return file.read().partition("[")[2].partition("]")[0]
+    return ""
+
+
 def usable_cores() -> int:
     """Physical cores this process may run on: at most the CPUs of its affinity mask and its groups' share of time."""
     quota = cgroups.cpu_quota()

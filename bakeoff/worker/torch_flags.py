@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from bakeoff.backends.torch_internals import change_inductor_settings, read_inductor_settings
+from bakeoff.machine import host
 from bakeoff.models.types import Scalar
 
 TORCH_DTYPES = {
@@ -148,7 +149,8 @@ def flags(dtype: str, threads: int, search: bool = False) -> Iterator[None]:
 
 
 def settings() -> dict[str, Scalar]:
-    """The flags in force, as records store them. `memory_format` is constant: no backend is given another one.
+    """The flags in force, as records store them, and whether the kernel gives the huge pages that workers ask for.
+    `memory_format` is constant: no backend is given another one.
 
     Where the process has imported inductor, those of its settings that torchao changes are included.
     """
@@ -160,5 +162,6 @@ def settings() -> dict[str, Scalar]:
         "cuda_version": torch.version.cuda,
         "mkldnn": torch.backends.mkldnn.is_available(),
         "memory_format": "contiguous",
+        "huge_pages": host.huge_pages(),
         **dict(found.inductor),
     }

@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RECORD, PAGE = ROOT / "tests" / "trials" / "floor_steps.json", ROOT / "docs" / "floor-steps.md"
 _WHAT = {
     "huge pages": "Memory in pages of 2 MiB (glibc's tunable `glibc.malloc.hugetlb=1`), against pages of 4 KiB. "
-    "Workers do not set it yet.",
+    "Kept: workers set it, unless you do.",
     "one quantisation": "`int8-static` quantises a value before it is copied, not each copy; the results are the same "
     "to the bit. Dropped: the code of the step, and its option `copies`, are not in this version.",
     "static int8": "Static int8 against bf16. It is a class of its own: its errors are larger.",
@@ -17,7 +17,7 @@ _WHAT = {
 }
 
 
-def page(found: dict[str, Any]) -> str:
+def page(found: dict[str, list[dict[str, Any]]]) -> str:
     """The page of a record."""
     sections = [
         "# Steps towards the floor\n\n"
@@ -26,17 +26,19 @@ def page(found: dict[str, Any]) -> str:
         "order. A ratio above 1 says how many times as fast the row is with the step; in brackets is its interval. "
         "A step that is not faster is dropped."
     ]
-    for name, entry in found.items():
-        headers = ["row", "with", "without", "ratio", "sets", "verdict"]
-        table = tabulate([_row(row) for row in entry["rows"]], headers=headers, tablefmt="github")
-        about = f"Recorded {entry['recorded']} on {entry['cpu']}, {entry['cores']} cores, torch {entry['torch']}."
-        sections.append(f"## {name.capitalize()}\n\n{_WHAT[name]} {about}\n\n{table}")
+    for name, rows in found.items():
+        headers = ["row", "with", "without", "ratio", "sets", "verdict", "recorded"]
+        table = tabulate([_row(row) for row in rows], headers=headers, tablefmt="github")
+        hosts = {f"{row['cpu']}, {row['cores']} cores, torch {row['torch']}" for row in rows}
+        where = f"Recorded on {' and on '.join(sorted(hosts))}."
+        sections.append(f"## {name.capitalize()}\n\n{_WHAT[name]} {where}\n\n{table}")
     return "\n\n".join(sections) + "\n"
 
 
 def _row(row: dict[str, Any]) -> list[str]:
     name = f"`{row['variant']}`" + (f" against `{row['against']}`" if row["against"] else "")
     if "failed" in row:
-        return [name, "", "", "", "", row["failed"].replace("|", "\\|")]
+        return [name, "", "", "", "", row["failed"].replace("|", "\\|"), row["recorded"]]
     ratio = f"{row['ratio']:.3f}x [{row['low']:.3f}, {row['high']:.3f}]"
-    return [name, f"{row['a_ms']:.2f} ms", f"{row['b_ms']:.2f} ms", ratio, str(row["pairs"]), row["word"]]
+    times = [f"{row[side]:.2f} ms" for side in ("a_ms", "b_ms")]
+    return [name, *times, ratio, str(row["pairs"]), row["word"], row["recorded"]]

@@ -3,8 +3,8 @@
     python tests/trials/floor_steps.py [--only "huge pages" ...] [--components wm ...] [--seconds 20]
 
 For each row of each step one comparison as `bakeoff compare` makes it, sets of fresh processes and blocks of calls in
-random order, puts what it saw in the step's place in tests/trials/floor_steps.json and from that writes
-docs/floor-steps.md. Run it alone on the machine; a row takes two to six minutes.
+random order. What it saw takes the place of the row's earlier comparison in tests/trials/floor_steps.json, from which
+it writes docs/floor-steps.md. Run it alone on the machine; a row takes two to six minutes.
 """
 
 import argparse
@@ -94,6 +94,7 @@ def measured(row: Row, seconds: float, folder: Path) -> dict[str, Any]:
     load = host.load_average()
     about: dict[str, Any] = {"variant": row.variant, "against": row.against, "environment": dict(row.environment)}
     about["environment_against"] = dict(row.environment_against)
+    about |= {"recorded": datetime.now(UTC).strftime("%Y-%m-%dT%H:%MZ"), **about_host()}
     try:
         first = replace(plan, rows=plan.rows[: 2 if row.against else 1])
         run_sweep(first, folder / "runs", "", resume=False, progress=Recorder())  # the sets find warm caches
@@ -112,15 +113,15 @@ def main() -> int:
     found = json.loads(RECORD.read_bytes()) if RECORD.exists() else {}
     with tempfile.TemporaryDirectory(prefix="bakeoff-steps-") as place, marked_folder(Path(place)):
         for name in asked.only:
-            rows = []
             for row in STEPS[name]:
                 if asked.components and row.variant.partition(":")[0] not in asked.components:
                     continue
-                rows.append(measured(row, asked.seconds, Path(place)))
-                print(name, json.dumps(rows[-1]), flush=True)
-            found[name] = {"rows": rows, "recorded": datetime.now(UTC).strftime("%Y-%m-%dT%H:%MZ"), **about_host()}
-            write_atomically(RECORD, (json.dumps(found, indent=1) + "\n").encode())
-            write_atomically(PAGE, page(found).encode())
+                seen = measured(row, asked.seconds, Path(place))
+                print(name, json.dumps(seen), flush=True)
+                own = (row.variant, row.against)
+                found[name] = [*(one for one in found.get(name, []) if (one["variant"], one["against"]) != own), seen]
+                write_atomically(RECORD, (json.dumps(found, indent=1) + "\n").encode())
+                write_atomically(PAGE, page(found).encode())
     return 0
 
 

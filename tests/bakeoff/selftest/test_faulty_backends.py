@@ -141,6 +141,7 @@ def test_a_record_says_where_and_with_what(record: Record, swept: Swept) -> None
     assert record.load_before >= 0
     assert record.environment["OMP_NUM_THREADS"] == record.environment["MKL_NUM_THREADS"] == "1"
     assert record.environment["MALLOC_MMAP_MAX_"] == "0", "a call does not pay for pages that the one before gave back"
+    assert record.environment["GLIBC_TUNABLES"] == "glibc.malloc.hugetlb=1"
     assert record.environment["TORCH_CANARY"] == ".../canary"
     assert record.versions == host.read_versions()
     assert {"torch", "bakeoff", "numpy"} <= set(record.versions)

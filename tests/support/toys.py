@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from shared_headers import share_headers
 from torch import Tensor, nn
 
 from bakeoff.backends import resolve_backend
@@ -77,7 +78,9 @@ def build_toy(
     job = MeasureJob(
         subject, str(variant), steps, variant.dtype, Policy(), "", str(folder / "cache"), quantisation=quantisation
     )
-    with flags(variant.dtype, 1):
+    with pytest.MonkeyPatch.context() as patch, flags(variant.dtype, 1):
+        patch.setenv("BAKEOFF_CACHE", str(folder / "lab"))
+        share_headers([text])
         loaded = load_subject(subject)
         if change is not None:
             change(loaded.module)

@@ -3,50 +3,28 @@
 import dataclasses
 import difflib
 import json
-import os
 import re
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
+from page_examples import DOCS, files_of, run_python, write_files
 
 from bakeoff.profile import Settings
 
-ROOT = Path(__file__).parent.parent
-PAGE = (ROOT / "docs" / "sessions.md").read_text(encoding="utf-8")
+PAGE = (DOCS / "sessions.md").read_text(encoding="utf-8")
 MOST_ADDED_LINES = 12
 
 
 def blocks(language: str) -> dict[str, str]:
-    """The page's blocks of one language by the file name in their first line."""
-    found = re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
-    return {block.partition("\n")[0].removeprefix("# "): block for block in found}
+    return files_of("sessions.md", language=language)
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    for name, block in {**blocks("python"), **blocks("toml")}.items():
-        (tmp_path / name).write_text(block, encoding="utf-8")
+    write_files(tmp_path, {**blocks("python"), **blocks("toml")})
     return tmp_path
-
-
-def run(folder: Path, *command: str) -> str:
-    """Standard output of a Python command in this folder; fails the test where the command fails."""
-    environment = {**os.environ, "COLUMNS": "200", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, *command],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def records(folder: Path) -> list[dict[str, Any]]:
@@ -66,8 +44,8 @@ def test_ten_lines_are_added_and_none_is_changed() -> None:
 
 
 def test_the_first_example_records_its_units(folder: Path) -> None:
-    assert run(folder, "before.py").splitlines()[-1] == "torch.Size([240, 3, 32, 32])"
-    said = run(folder, "after.py").splitlines()
+    assert run_python(folder, "before.py").splitlines()[-1] == "torch.Size([240, 3, 32, 32])"
+    said = run_python(folder, "after.py").splitlines()
     assert said[-1] == "torch.Size([240, 3, 32, 32])"
     files = [folder / name for name in said if name.startswith("profiles/")]
     assert {path.name.partition(".")[2] for path in files} == {"session.json", "html", "report.json"}
@@ -77,17 +55,19 @@ def test_the_first_example_records_its_units(folder: Path) -> None:
     assert {kind["kind"]: (kind["count"], kind["frames"]) for kind in record["units"]}["steady"] == (19, 228)
     assert [(step["timestep"], step["calls"]) for step in record["steps"]] == [(t, 20) for t in (1000, 750, 500, 250)]
     assert sum(each["own_ns"] for each in record["ranges"]) == record["ns"]
-    shown = run(folder, "-m", "bakeoff", "session", "show", *(str(path) for path in files if "session" in path.name))
+    shown = run_python(
+        folder, "-m", "bakeoff", "session", "show", *(str(path) for path in files if "session" in path.name)
+    )
     assert "denoise" in shown
     assert "frames a second" in shown
 
 
 def test_the_sets_are_as_said(folder: Path) -> None:
-    run(folder, "sets.py")
+    run_python(folder, "sets.py")
 
 
 def test_decorated_functions_are_recorded(folder: Path) -> None:
-    run(folder, "decorated.py")
+    run_python(folder, "decorated.py")
     (record,) = records(folder / "decorated")
     paths = {tuple(each["path"]): each["calls"] for each in record["ranges"]}
     assert {path[-1] for path in paths if path} >= {"denoise", "decode"}
@@ -99,11 +79,11 @@ def test_decorated_functions_are_recorded(folder: Path) -> None:
 
 
 def test_two_ranks_are_aggregated(folder: Path) -> None:
-    run(folder, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "ranks.py")
+    run_python(folder, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "ranks.py")
     (group,) = {path.parent for path in (folder / "ranks").rglob("*.session.json")}
     assert group.name.startswith("two-")
     assert [record["rank"]["rank"] for record in records(group)] == [0, 1]
-    said = run(folder, "-m", "bakeoff", "session", "aggregate", str(group), "--expect", "2", "--html")
+    said = run_python(folder, "-m", "bakeoff", "session", "aggregate", str(group), "--expect", "2", "--html")
     assert "denoise" in said
     assert "denoise" in (group / "ranks.html").read_text(encoding="utf-8")
 

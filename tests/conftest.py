@@ -34,6 +34,7 @@ def _support_in_workers() -> Iterator[None]:
 def _forked_workers(_support_in_workers: None) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if os.environ.get(SWITCH) != "0":
+            SERVER.begin()
             patch.setattr(supervisor, "subprocess", Subprocess)
         yield
     SERVER.stop()

@@ -349,7 +349,7 @@ def test_a_player_s_frames_are_followed_and_drawn(tmp_path: Path) -> None:
 def test_weights_apart_are_stored_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """AOTInductor stores weights of 1 GB or more in a separate file; here weights of one byte or more."""
     skip_without("aoti")
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "support" / "small_apart"))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "support" / "small_apart"), prepend=os.pathsep)
     done = exported("wm:tiny.step/aoti/fp32@cpu", tmp_path / "artifact", tmp_path / "runs")
     assert all(one.constants[-1] == "step.constants.safetensors" for one in done.manifest.programs)
     sizes = [file.bytes for name, file in done.manifest.files.items() if name.endswith(".constants.safetensors")]
@@ -409,7 +409,7 @@ def test_what_this_host_lacks_is_said(tmp_path: Path) -> None:
 
 def test_a_wrong_artifact_is_not_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The backend writes another program than it was given; the first verification finds it out."""
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "support" / "lying_writer"))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "support" / "lying_writer"), prepend=os.pathsep)
     with pytest.raises(BakeoffError) as refused:
         exported("toy:tiny.world/torch.export/fp32@cpu", tmp_path / "artifact", tmp_path / "runs")
     assert refused.value.code == "wrong-output"

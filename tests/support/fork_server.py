@@ -22,6 +22,8 @@ _IMPORTED = (
     *("bakeoff.worker.measure", "bakeoff.worker.reference.make"),
     *("torch._dynamo", "torch._inductor.compile_fx", "torch.export"),
 )
+_added: list[str] = []
+"""Of a guard and its worker: places where Python searches modules that the fork server did not search."""
 FIRST_FREE = 200
 """Descriptors from here on hold those of a request until they have the lower numbers that the request names."""
 
@@ -94,7 +96,8 @@ def _become_guard(request: dict[str, Any], given: list[int]) -> None:
     os.environ.update(request["environment"])
     tempfile.tempdir = None  # that of the fork server, if it was asked for
     searched = request["environment"].get("PYTHONPATH", "").split(os.pathsep)
-    sys.path[:0] = [place for place in searched if place and place not in sys.path]
+    _added[:] = [place for place in searched if place and place not in sys.path]
+    sys.path[:0] = _added
     guard.subprocess = _Subprocess  # type: ignore[assignment, attr-defined]
     guard.main(request["arguments"])
     os._exit(0)
@@ -144,6 +147,10 @@ def main() -> None:
         command = worker.command
     else:
         return
+    for place in _added:  # as Python's own start (module site): the first one that is found
+        if os.path.exists(first := os.path.join(place, "sitecustomize.py")):
+            runpy.run_path(first)
+            break
     sys.argv = ["bakeoff.worker", *command[-2:]]
     runpy.run_module("bakeoff.worker", run_name="__main__", alter_sys=True)
 

@@ -69,11 +69,13 @@ class ForkServer:
     def pid(self) -> int:
         return self._process.pid if self._process is not None else 0
 
+    def begin(self) -> None:
+        """Take this process's environment for the usual one, without what marks the processes of one test."""
+        usual = worker_environment(1)
+        self._environment = {name: value for name, value in usual.items() if not name.startswith("BAKEOFF_")}
+
     def start_guard(self, command: Sequence[str], env: Mapping[str, str], pass_fds: Sequence[int], **how: Any) -> Any:
         """As `subprocess.Popen`, which it calls where a forked worker might not be what a started one is."""
-        if not self._environment:  # without what marks the processes of one test
-            usual = worker_environment(1)
-            self._environment = {name: value for name, value in usual.items() if not name.startswith("BAKEOFF_")}
         if not self._is_same(command, env) or max(pass_fds) >= FIRST_FREE:
             return _real_popen(command, env=env, pass_fds=pass_fds, **how)
         request = {
@@ -105,14 +107,10 @@ class ForkServer:
             return False
         own = self._environment
         differing = {name for name in {*own, *env} if own.get(name) != env.get(name) and not _READ_LATE.fullmatch(name)}
-        return not differing or (differing == {"PYTHONPATH"} and self._only_adds_places(env.get("PYTHONPATH", "")))
-
-    def _only_adds_places(self, path: str) -> bool:
-        """Whether Python would search more places, none of which has code that Python runs when it starts."""
-        own = self._environment["PYTHONPATH"]
-        added = path.removesuffix(own).split(os.pathsep)
-        started = ("sitecustomize.py", "usercustomize.py")
-        return path.endswith(own) and not any((Path(place) / name).exists() for place in added for name in started)
+        if differing != {"PYTHONPATH"}:
+            return not differing
+        # A forked worker searches added places too, and runs the sitecustomize of the first that has one.
+        return env.get("PYTHONPATH", "").endswith(own["PYTHONPATH"])
 
     def stop(self) -> None:
         if self._socket is not None and self._process is not None:

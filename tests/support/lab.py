@@ -27,11 +27,11 @@ from bakeoff.sweeps.run import Done, run_sweep
 
 FAST = Policy(
     warmup_s=0.05,
-    warmup_cap_s=0.5,
+    warmup_cap_s=0.3,
     min_samples=5,
-    min_s=0.3,
-    cap_s=0.5,
-    throughput_s=0.2,
+    min_s=0.1,
+    cap_s=0.3,
+    throughput_s=0.1,
     unsteady_ratio=1e6,
     contention=100.0,  # tests run at the same time
     trace=False,

@@ -252,9 +252,11 @@ def test_slow_calls_are_checked_a_few_times(fast: Policy) -> None:
 
 
 def test_moments_follow_from_the_seed_alone(fast: Policy) -> None:
+    policy = replace(fast, min_s=0.3, cap_s=0.5, throughput_s=0.2)
+
     def moments(seed: int) -> list[bool]:
         checker = WindowChecker(References(), (), seed)  # type: ignore[arg-type]
-        checker.begin(fast, 1e6, 50)
+        checker.begin(policy, 1e6, 50)
         return [checker.due() for _ in range(500)]
 
     assert moments(1) == moments(1)

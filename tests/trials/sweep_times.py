@@ -1,13 +1,14 @@
 """How long a sweep takes: each component with nothing cached, with warm caches, and with a budget, and its parts.
 
     python tests/trials/sweep_times.py [--label TITLE] [--python .venv/bin/python] [--only wm image] [--budget 3m]
-                                       [--without-warm] [--without-budget] [--keep runs]
+                                       [--kinds cold warm budget] [--caches FOLDER] [--keep runs]
 
 Runs `bakeoff sweep NAME` at the default suite from the command line, one after the other, with a cache folder of their
 own, and adds what it saw under the label to tests/trials/sweep_times.json and from that writes docs/sweep-times.md.
 `--python` of another checkout's environment measures that checkout, so that two versions can be told apart. A sweep
-with a budget begins with a cache folder that is empty again. `--keep` copies the cold sweeps' records to a folder of
-records, so that what is published is what was timed. Run it alone on the machine.
+with a budget begins with a cache folder that is empty again; only the selftest's result is in each, for records to
+cite. `--caches` keeps the cold sweeps' cache folders, for warm ones in a later run. `--keep` copies the cold sweeps'
+records to a folder of records, so that what is published is what was timed. Run it alone on the machine.
 """
 
 import argparse
@@ -26,12 +27,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 from sweep_times_page import PAGE, RECORD, page
 
-from bakeoff.machine import host
+from bakeoff.machine import host, paths
 from bakeoff.machine.files import write_atomically
 from bakeoff.record.store import load_all
 from bakeoff.record.verdict import decide
 
 COMPONENTS = ("wm", "image", "audio", "matrix-vae", "matrix-wm")
+KINDS = ("cold", "warm", "budget")
 
 
 def sweep(python: str, component: str, folder: Path, keep: Path | None, *more: str) -> dict[str, Any]:
@@ -72,6 +74,15 @@ def sweep(python: str, component: str, folder: Path, keep: Path | None, *more: s
     }
 
 
+def begin(folder: Path) -> None:
+    """An empty folder, but for the result of this machine's newest selftest in its caches."""
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "cache").mkdir(parents=True)
+    stamp = paths.cache_folder() / "selftest.json"
+    if stamp.exists():
+        shutil.copy(stamp, folder / "cache")
+
+
 def final(comparison: Any) -> dict[str, Any]:
     verdict = decide(comparison)
     names = [f"{side.variant.backend} {side.variant.dtype}" for side in comparison.sides]
@@ -91,21 +102,24 @@ def main() -> int:
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--budget", default="3m")
-    parser.add_argument("--without-warm", action="store_true")
-    parser.add_argument("--without-budget", action="store_true")
+    parser.add_argument("--kinds", nargs="*", choices=KINDS, default=KINDS)
+    parser.add_argument("--caches", type=Path, help="a folder where the cold sweeps' cache folders stay")
     parser.add_argument("--keep", type=Path, help="a folder of records for those of the cold sweeps")
     asked = parser.parse_args()
     found: dict[str, Any] = json.loads(RECORD.read_bytes()) if RECORD.exists() else {}
     mine = found.setdefault(asked.label, {"host": {"cpu": host.read_host().cpu, "cores": host.usable_cores()}})
     mine["recorded"] = datetime.now(UTC).strftime("%Y-%m-%dT%H:%MZ")
     for component in asked.only or COMPONENTS:
-        kinds: list[tuple[str, tuple[str, ...]]] = [("cold", ())]
-        kinds += [] if asked.without_warm else [("warm", ())]
-        kinds += [] if asked.without_budget else [("budget", ("--budget", asked.budget))]
-        with tempfile.TemporaryDirectory() as cold, tempfile.TemporaryDirectory() as empty:
-            for kind, more in kinds:
+        with tempfile.TemporaryDirectory() as scratch:
+            warmed = Path(scratch, "warmed") if asked.caches is None else asked.caches.resolve() / component
+            for kind in asked.kinds:
+                folder = Path(scratch, "empty") if kind == "budget" else warmed
+                if kind == "warm" and not (warmed / "cache").exists():
+                    parser.error(f"no cache folder of a cold sweep of {component}: add cold to --kinds, or --caches")
+                if kind != "warm":
+                    begin(folder)
                 before = os.getloadavg()[0]
-                folder = Path(empty if kind == "budget" else cold)
+                more = ("--budget", asked.budget) if kind == "budget" else ()
                 made = sweep(asked.python, component, folder, asked.keep if kind == "cold" else None, *more)
                 made["load_before"] = before
                 mine.setdefault(component, {})[kind] = made

@@ -142,7 +142,7 @@ def check(runs: Path, records: Records | None = None) -> str | None:
     for kind, names in _lost(found, ids):
         if names:
             return f"{tables} cites {len(names)} {kind} records, the first is {min(names)}. Run: make publish"
-    shown = _of(found, ids)
+    shown = only(found, ids)
     if text != _with_block(page, render(shown, runs.resolve().name)):
         return f"{page}: the results block differs from what the records in {tables} give. Run: make publish"
     if not ids and not whole_text:
@@ -161,8 +161,8 @@ def _lost(found: Records, ids: set[str]) -> Iterable[tuple[str, set[str]]]:
     yield "missing", ids - known - superseded
 
 
-def _of(found: Records, ids: set[str]) -> Records:
-    """The entries that a page cites."""
+def only(found: Records, ids: set[str]) -> Records:
+    """The entries with these ids, as a page cites them."""
     return replace(
         found,
         current=tuple(entry for entry in found.current if entry.id in ids),

@@ -1,0 +1,64 @@
+"""What is published was measured in one go: one machine, one commit, and in each table one component and one set of
+ceilings."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from bakeoff.models import component_names
+from bakeoff.record.schema import MEASURED, Record
+from bakeoff.record.store import Records, load_all
+from bakeoff.report.markdown import readme, whole
+from bakeoff.report.markdown.table import citations
+from bakeoff.report.selection import final_of, ordered_tables, shorts
+
+RUNS = Path(__file__).parent.parent / "runs"
+
+
+@pytest.fixture(scope="module")
+def published() -> Records:
+    """The entries that the page of the whole tables cites."""
+    return readme.only(load_all(RUNS), set(citations((RUNS / whole.NAME).read_text(encoding="utf-8"))))
+
+
+def _one(values: Iterable[object]) -> bool:
+    return len(set(values)) == 1
+
+
+def test_every_record_is_of_one_machine_and_of_one_commit_without_changes(published: Records) -> None:
+    rows = [entry.record for entry in published.current]
+    rows += [side for entry in published.comparisons for side in entry.comparison.sides]
+    mixes = [entry.record for entry in published.pipelines]
+    assert len(published.machines()) == 1
+    assert _one([*(row.commit for row in rows), *(mix.commit for mix in mixes)])
+    assert [row.config_id for row in rows if row.dirty] == []
+    assert [str(mix.mix) for mix in mixes if mix.dirty] == []
+
+
+def test_rows_of_a_table_ran_one_component_under_one_set_of_ceilings(published: Records) -> None:
+    for table in ordered_tables(published):
+        measured = [entry.record for entry in table.rows if entry.record.status in MEASURED]
+        assert table.stale == (), table.title
+        assert _one(_component(record) for record in measured), table.title
+        assert _one(record.ceilings for record in measured), table.title
+
+
+def test_a_selftest_of_the_same_code_passed_before_every_row(published: Records) -> None:
+    for entry in published.current:
+        stamp = entry.record.selftest
+        assert stamp is not None, entry.id
+        assert (stamp.passed, stamp.quick) == (True, False), entry.id
+        assert stamp.code == entry.record.code, entry.id
+        assert stamp.created < entry.record.created, entry.id
+
+
+def test_every_component_has_a_table_and_a_final(published: Records) -> None:
+    found = shorts(published)
+    assert {short.table.rows[0].record.variant.component for short in found} == set(component_names()) - {"toy"}
+    assert [short.table.title for short in found if final_of(short.table, published.comparisons) is None] == []
+
+
+def _component(record: Record) -> str:
+    assert record.source is not None
+    return record.source.component

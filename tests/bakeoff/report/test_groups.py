@@ -1,0 +1,165 @@
+"""Which records are rows of one table, which build and process is a row, and speed-ups within a table."""
+
+from dataclasses import replace
+
+import pytest
+from few_records import PAGES, TEN, at, ms, stored, texts
+from records import GPU_HOST, HOST, record
+
+from bakeoff.machine.identity import Machine
+from bakeoff.record.store import Records, load_all
+from bakeoff.report.columns import COLUMNS
+from bakeoff.report.comparable import baselines
+from bakeoff.report.groups import group_key, groups, newest, title
+from bakeoff.report.markdown import history
+from bakeoff.report.markdown.escape import escape
+from bakeoff.report.recommendation import recommendation
+from bakeoff.report.speedups import speedup
+from bakeoff.report.spread import BUILDS_LEGEND, spread_text, spreads
+from bakeoff.report.text import record as one
+from bakeoff.report.text import table
+
+
+class TestGroups:
+    def test_records_that_must_not_be_compared_are_in_groups_of_their_own(self) -> None:
+        base = record("eager", TEN)
+        others = [
+            replace(base, batch=2),
+            replace(base, threads=1),
+            replace(base, weight_seed=1),
+            replace(base, input_seed=1),
+            replace(base, checkpoint="w.pt"),
+            replace(base, host=replace(HOST, cpu="Other CPU")),
+            replace(base, machine=Machine("0123456789ab", "", "Test CPU, 4 cores")),
+            replace(base, config={"width": 64, "length": 16}),
+            replace(base, variant=replace(base.variant, preset="small")),
+            replace(base, variant=replace(base.variant, workload="sound")),
+        ]
+        assert len(groups(stored(base, *others))) == len(others) + 1
+        assert len(groups(stored(base, replace(base, note="x", sweep="y"), record("inductor", TEN)))) == 1
+
+    def test_a_config_is_the_same_after_json(self) -> None:
+        """In memory a config holds tuples, from a file lists."""
+        fresh, read = record(config={"sizes": (1, 2)}), record(config={"sizes": [1, 2]})
+        assert group_key(fresh) == group_key(read)
+
+    def test_titles_name_the_subject_and_the_machine(self) -> None:
+        assert title(record()) == (
+            "toy:tiny.world (toy), batch 1, Test CPU, 4 cores, 4 threads, random weights, seed 0"
+        )
+        made = record(checkpoint="ema.pt", label="", batch=2, host=GPU_HOST)
+        made = replace(made, variant=replace(made.variant, device="cuda"))
+        assert title(made) == "toy:tiny.world, batch 2, Test GPU, 4 threads, ema.pt"
+
+    def test_newest_of_each_variant(self) -> None:
+        old, new = at(1, "eager", ms(10.0)), at(9, "eager", ms(20.0))
+        other = at(5, "inductor", ms(5.0))
+        for order in ((old, other, new), (new, other, old), (old, new, other)):
+            kept = {entry.record.created for entry in newest(stored(*order))}
+            assert kept == {new.created, other.created}
+
+
+class TestSeveralBuilds:
+    """Build 1 has a median of 5.95 ms, with processes from 3.95 to 7.95 ms; build 2 has 9.95 ms in each process."""
+
+    BUILDS = (
+        at(1, "inductor", ms(3.0)),
+        at(2, "inductor", ms(9.0), build_number=2),
+        at(3, "inductor", ms(5.0), process=2),
+        at(4, "inductor", ms(9.0), build_number=2, process=2),
+        at(5, "inductor", ms(7.0), process=3),
+        at(6, "inductor", ms(9.0), build_number=2, process=3),
+    )
+
+    def test_the_row_is_the_median_process_of_the_best_build(self) -> None:
+        for order in (self.BUILDS, self.BUILDS[::-1]):
+            (row,) = newest(stored(*order))
+            assert (row.record.build_number, row.record.process) == (1, 2)
+
+    def test_one_lucky_process_does_not_make_a_build_the_best(self) -> None:
+        lucky = at(7, "inductor", ms(1.0), build_number=2, process=4)
+        (row,) = newest(stored(*self.BUILDS, lucky))
+        assert (row.record.build_number, row.record.process) == (1, 2)
+
+    @pytest.mark.parametrize("status", ["unstable", "crashed", "parity_failed"])
+    def test_a_build_that_is_not_ok_is_the_row(self, status: str) -> None:
+        samples = () if status == "crashed" else ms(20.0)
+        bad = at(7, "inductor", samples, status, "why", build_number=3)
+        (row,) = newest(stored(*self.BUILDS, bad))
+        assert (row.record.build_number, row.record.status) == (3, status)
+
+    def test_an_older_sweep_does_not_count(self) -> None:
+        older = at(0, "inductor", ms(0.5), build_number=3, sweep="older")
+        (row,) = newest(stored(older, *self.BUILDS))
+        assert row.record.build_number == 1
+
+    def test_spread_between_builds_and_within_them_are_separate_figures(self) -> None:
+        every = stored(*self.BUILDS)
+        ((_, spread),) = spreads(newest(every), every)
+        assert (spread.builds, spread.processes) == (2, 6)
+        assert (spread.low_ms, spread.high_ms) == pytest.approx((5.95, 9.95))
+        assert spread.between == pytest.approx(4.0 / 7.95)
+        assert spread.between_processes == pytest.approx((4.0 / 5.95) / 2)
+        assert spread.within == pytest.approx((0.95 / 9.95 + 0.95 / 7.95) / 2)
+
+    def test_one_process_a_build_has_no_spread_between_processes(self) -> None:
+        every = stored(*self.BUILDS[:2])
+        ((_, spread),) = spreads(newest(every), every)
+        assert (spread.builds, spread.between_processes) == (2, None)
+        assert spread.between == pytest.approx(6.0 / 6.95)
+
+    def test_pages_show_the_spread_and_which_build_they_show(self) -> None:
+        every = stored(*self.BUILDS)
+        ((entry, found),) = spreads(newest(every), every)
+        text = spread_text(entry.record, found)
+        for figure in ("2 builds", "5.950 to 9.950 ms", "50.3%", "33.6%", "10.7%"):
+            assert figure in text
+        assert f"{text}\n{BUILDS_LEGEND}\n" in table.render(newest(every), (), every)
+        page = history.render(Records(every, (), ()))
+        assert f"- {text}\n- {escape(BUILDS_LEGEND)}\n" in page
+        assert page.count("/records/id-") == len(every), "a line for every build"
+
+    def test_processes_of_one_build_have_a_spread_without_the_legend(self) -> None:
+        every = stored(*(entry for entry in self.BUILDS if entry.build_number == 1))
+        text = table.render(newest(every), (), every)
+        assert "inductor fp32 in 3 processes: medians 3.950 to 7.950 ms, 67.2% apart" in text
+        assert BUILDS_LEGEND not in text
+
+    def test_one_record_shows_its_build_number(self) -> None:
+        assert "build 2, process 3, " in one.render(stored(*self.BUILDS)[5])
+
+    def test_records_without_a_build_number_are_of_the_first_build(self) -> None:
+        assert {entry.record.build_number for entry in load_all(PAGES).current} == {1}
+
+
+class TestSpeedups:
+    def test_against_the_same_dtype_and_fp32(self) -> None:
+        rows = stored(
+            record("eager", ms(20.0)),
+            record("inductor", ms(10.0)),
+            record("eager", ms(15.0), dtype="bf16"),
+            record("inductor", ms(5.0), dtype="bf16"),
+        )
+        found = {row["variant"]: (row["vs_eager"], row["vs_eager_fp32"]) for row in table.as_rows(rows)}
+        assert found["toy:tiny.world/inductor/bf16@cpu"] == (pytest.approx(15.95 / 5.95), pytest.approx(20.95 / 5.95))
+        assert found["toy:tiny.world/inductor/fp32@cpu"] == (pytest.approx(20.95 / 10.95),) * 2
+        assert found["toy:tiny.world/eager/fp32@cpu"] == (1.0, 1.0)
+
+    def test_overlap_is_marked(self) -> None:
+        eager = record("eager", TEN)
+        assert str(speedup(record("inductor", ms(9.8)), eager)) == "1.02x ~"
+        assert str(speedup(record("inductor", ms(5.0)), eager)) == "1.84x"
+        assert str(speedup(record("inductor", ms(20.0)), eager)) == "0.52x"
+        assert str(speedup(eager, eager)) == "1.00x"
+        assert speedup(eager, None) is speedup(record(status="oom"), eager) is None
+
+    @pytest.mark.parametrize("status", ["parity_failed", "fell_back", "unstable"])
+    def test_only_ok_rows_are_ranked_or_compared_with(self, status: str) -> None:
+        rows = stored(record("eager", TEN, status, "why"), record("inductor", ms(5.0)))
+        assert [row["vs_eager"] for row in table.as_rows(rows)] == [None, None]
+        assert baselines(rows) == {}
+        rows = stored(record("eager", TEN), record("inductor", ms(5.0), status, "why"))
+        assert [row["vs_eager"] for row in table.as_rows(rows)] == [1.0, None]
+        assert "inductor" not in recommendation(rows)
+        shown = dict(zip(COLUMNS, next(texts(rows[1:])), strict=True))
+        assert (shown["median_ms"], shown["vs_eager"], shown["vs_eager_fp32"]) == ("5.950", "", "")

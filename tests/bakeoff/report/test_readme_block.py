@@ -1,0 +1,145 @@
+"""README's results block and the whole tables behind it."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+from few_records import TEN, THREE, at, block, definitions, ms, stored, whole_tables
+from records import HOST
+
+from bakeoff.models.errors import BakeoffError
+from bakeoff.record.schema import SCHEMA, Comparison, Round, Samples
+from bakeoff.record.store import Records, Stored, load_all, save, supersede
+from bakeoff.report.groups import name_of
+from bakeoff.report.markdown import readme, whole
+from bakeoff.report.markdown.table import citations
+from bakeoff.report.selection import chosen, frame, shorts
+
+
+class TestReadmeBlock:
+    def test_only_the_block_is_written(self, runs: Path) -> None:
+        page = runs.parent / "README.md"
+        records = load_all(runs)
+        for text in ("", "no block here\n"):
+            page.write_text(text)
+            assert readme.check(runs) is None
+            with pytest.raises(BakeoffError) as error:
+                readme.publish(runs, records)
+            assert error.value.code == "bad-page"
+        page.write_text(f"before\n{readme.BEGIN}\nold\n{readme.END}\nafter \\1 \\g<0>\n")
+        assert readme.check(runs) is not None
+        written = readme.publish(runs, records)
+        assert written == [page, *(runs / name for name in (whole.NAME, "latency.svg"))]
+        assert readme.check(runs) is None
+        text = page.read_text()
+        assert text.startswith(f"before\n{readme.BEGIN}\n![Latency of toy:tiny.world by variant](runs/latency.svg)\n")
+        assert text.endswith(f"{readme.END}\nafter \\1 \\g<0>\n")
+        page.write_text(text.replace("10.95 [10.50, 11.40]", "9.95 [9.50, 10.40]"))
+        assert readme.check(runs) is not None
+
+    @pytest.mark.parametrize("text", [f"{readme.BEGIN}\n", f"{readme.END}\n{readme.BEGIN}\n"])
+    def test_block_without_an_end(self, runs: Path, text: str) -> None:
+        (runs.parent / "README.md").write_text(text)
+        for action in (lambda: readme.check(runs), lambda: readme.publish(runs, load_all(runs))):
+            with pytest.raises(BakeoffError) as error:
+                action()
+            assert error.value.code == "bad-page"
+        assert (runs.parent / "README.md").read_text() == text
+
+    def test_cites_existing_records_only(self, runs: Path) -> None:
+        save(runs, at(50, "eager", ms(11.0)))
+        addresses = definitions(block(load_all(runs)))
+        assert len(addresses) == 2  # the newest of each variant that is ok
+        assert all(
+            target.endswith(".json") and (runs.parent / unquote(target)).is_file() for target in addresses.values()
+        )
+        targets = re.findall(r"\(([^()]+\.json)\)", whole_tables(load_all(runs)))
+        assert len(targets) == 3
+        assert all((runs / unquote(target)).is_file() for target in targets)
+
+    def test_a_component_has_its_three_fastest_rows_and_eager(self) -> None:
+        names = [f"inductor[mode={number}]" for number in range(5)]
+        made = [at(1, "eager", ms(90.0)), at(2, "eager", ms(80.0), dtype="bf16")]
+        made += [at(3 + place, name, ms(50.0 - place)) for place, name in enumerate(names)]
+        made.append(at(20, "aoti", ms(1.0), "parity_failed", "wrong"))
+        (short,) = shorts(chosen(Records(stored(*made), (), ())))
+        assert [name_of(entry.record) for entry in short.rows] == [
+            *(f"{name} fp32" for name in names[:1:-1]),
+            "eager fp32",
+        ]
+        assert len(short.table.rows) == len(made)
+
+    def test_eager_is_shown_once(self) -> None:
+        made = (at(1, "eager", ms(1.0)), at(2, "inductor", ms(5.0)))
+        (short,) = shorts(chosen(Records(stored(*made), (), ())))
+        assert [name_of(entry.record) for entry in short.rows] == ["eager fp32", "inductor fp32"]
+
+    def test_no_line_is_wider_than_a_page(self) -> None:
+        wide = "inductor[" + ",".join(f"option{index}=value" for index in range(20)) + "]"
+        records = Records(stored(at(1, "eager", ms(9.0), label="a long label " * 30), at(2, wide, ms(1.0))), (), ())
+        lines = block(records).splitlines()
+        assert max(map(len, lines)) <= 160
+
+    def test_an_address_that_is_too_long_leads_to_the_whole_tables(self) -> None:
+        records = Records((Stored(f"{'x' * 150}_0123456789ab", at(1, "eager", TEN)),), (), ())
+        assert definitions(block(records)) == {"01234567": "runs/RESULTS.md"}
+
+    def test_the_frame_is_of_the_run_with_the_most_profiled_mixes(self) -> None:
+        pages = load_all(Path(__file__).parents[3] / "runs")
+        found = frame(pages)
+        assert found is not None
+        assert len({row.record.run for row in found.rows}) == 1
+        assert all(row.record.measurement.profile is not None for row in found.rows)
+        assert {row.entry.id for row in found.rows} <= {entry.id for entry in chosen(pages).pipelines}
+        assert frame(replace(pages, pipelines=())) is None
+
+    @pytest.fixture
+    def published(self, runs: Path) -> Path:
+        """README with a block of three records, whose best two rows have a final."""
+        sides = tuple(replace(made, measurement=replace(made.measurement, latency=None)) for made in THREE[:2])
+        rounds = tuple(Round((0, 1), (Samples([300]), Samples([100])), pair) for pair in range(7) for _ in range(3))
+        save(runs, Comparison(SCHEMA, THREE[2].created, THREE[0].sweep, "interleaved", 1, sides, rounds))
+        page = runs.parent / "README.md"
+        page.write_text(f"{readme.BEGIN}\n{readme.END}\n")
+        readme.publish(runs, load_all(runs))
+        assert len(citations((runs / whole.NAME).read_text())) == 4
+        assert readme.check(runs) is None
+        return page
+
+    def test_later_records_leave_the_block_as_it_is(self, runs: Path, published: Path) -> None:
+        """It is checked against the records that it cites, not against the newest."""
+        text, tables_text = published.read_bytes(), (runs / whole.NAME).read_text()
+        for made in (
+            at(50, "eager", ms(1.0), sweep="later"),
+            at(51, "aoti", ms(2.0), sweep="later"),
+            replace(at(52, "eager", ms(3.0)), host=replace(HOST, cpu="Another CPU")),
+        ):
+            save(runs, made)
+        assert readme.check(runs) is None
+        assert published.read_bytes() == text
+        readme.publish(runs, load_all(runs))
+        assert len(set(citations((runs / whole.NAME).read_text())) - set(citations(tables_text))) == 3
+
+    @pytest.mark.usefixtures("published")
+    def test_whole_tables_and_pictures_are_checked_too(self, runs: Path) -> None:
+        for name in (whole.NAME, "latency.svg"):
+            content = (runs / name).read_bytes()
+            (runs / name).unlink()
+            assert readme.check(runs) is not None
+            (runs / name).write_bytes(content)
+        (runs / whole.NAME).write_text((runs / whole.NAME).read_text().replace("11.88", "10.88"))
+        assert "RESULTS.md differs" in (readme.check(runs) or "")
+
+    @pytest.mark.usefixtures("published")
+    def test_a_cited_entry_that_is_gone_or_superseded(self, runs: Path) -> None:
+        for name in citations((runs / whole.NAME).read_text()):
+            (path,) = runs.glob(f"*/records/{name}.json")
+            content = path.read_bytes()
+            path.unlink()
+            assert name in (readme.check(runs) or "")
+            path.write_bytes(content)
+            assert readme.check(runs) is None
+        supersede(runs, name, "busy")
+        assert readme.check(runs) is not None

@@ -1,0 +1,85 @@
+"""Records of a few rows, and what tests read from the pages of records."""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from records import record
+
+from bakeoff.record.schema import Finding, Record
+from bakeoff.record.store import Records, Stored
+from bakeoff.report.columns import COLUMNS, cells, contexts
+from bakeoff.report.markdown import readme, whole
+from bakeoff.report.selection import chosen
+
+PAGES = Path(__file__).parents[1] / "golden" / "pages"
+TEN = [10 + 0.1 * index for index in range(20)]  # median 10.95, interval [10.5, 11.4]
+
+
+def ms(first: float) -> list[float]:
+    """Twenty samples 0.1 ms apart: the median is 0.95 above the first, its interval reaches from 0.5 to 1.4 above."""
+    return [first + 0.1 * index for index in range(20)]
+
+
+def at(second: int, *arguments: Any, **changes: Any) -> Record:
+    return record(*arguments, created=f"2026-01-02T03:04:{second:02}.000000Z", **changes)
+
+
+THREE = (
+    at(1, "eager", ms(10.0), note="first run"),
+    at(2, "inductor", ms(5.0), findings=(Finding("busy-host", "load average 3.0 before the worker started"),)),
+    at(3, "inductor[freezing]", ms(2.0), "parity_failed", "y differs by 5.00e-01 relative L2, over 2.00e-06"),
+)
+
+
+def stored(*records: Record) -> tuple[Stored, ...]:
+    return tuple(Stored(f"id-{index}", entry) for index, entry in enumerate(records))
+
+
+def texts(rows: Sequence[Stored]) -> Iterator[list[str]]:
+    """All columns of each row."""
+    return (cells(tuple(COLUMNS), made, context) for made, context in contexts(rows))
+
+
+def width(line: str) -> int:
+    """Cells of a markdown row as GitHub counts them: a backslash takes the next character with it."""
+    return len(re.findall(r"(?<!\\)\|", re.sub(r"\\\\", "", line.strip()))) - 1
+
+
+def block(records: Records) -> str:
+    """README's results of all these records."""
+    return readme.render(chosen(records))
+
+
+def whole_tables(records: Records) -> str:
+    """The page of the whole tables behind README's results."""
+    return whole.render(chosen(records))
+
+
+def unbroken(text: str) -> str:
+    return text.replace("<wbr>", "")
+
+
+def definitions(text: str) -> dict[str, str]:
+    """The addresses of README's records by their short names."""
+    return dict(re.findall(r"^\[([^\]]+)\]: (\S+)$", text, re.MULTILINE))
+
+
+def folder_in(runs: Path) -> Path:
+    """The only folder of records."""
+    (folder,) = runs.glob("*/records")
+    return folder
+
+
+def tables(page: str) -> list[list[str]]:
+    """The page's tables, each as its rows."""
+    found: list[list[str]] = []
+    before = ""
+    for line in page.splitlines():
+        if line.startswith("|"):
+            if not before.startswith("|"):
+                found.append([])
+            found[-1].append(line)
+        before = line
+    return found

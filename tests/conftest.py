@@ -34,7 +34,7 @@ def _support_in_workers() -> Iterator[None]:
 def _forked_workers(_support_in_workers: None) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if os.environ.get(SWITCH) != "0":
-            SERVER.begin()
+            SERVER.begin(of_all_tests=True)
             patch.setattr(supervisor, "subprocess", Subprocess)
         yield
     SERVER.stop()

@@ -146,7 +146,7 @@ def main() -> None:
     except _IsWorker as worker:
         command = worker.command
     else:
-        return
+        os._exit(0)
     for place in _added:  # as Python's own start (module site): the first one that is found
         if os.path.exists(first := os.path.join(place, "sitecustomize.py")):
             runpy.run_path(first)

@@ -1,8 +1,8 @@
 """Workers of tests are forked from a process that has imported torch, which each would otherwise do for itself.
 
-Only where that is the same: the product's own worker, one thread, and an environment that differs from the fork
-server's in nothing that is read when Python, torch or a library of theirs is loaded. Tests of the command line run the
-lab in processes of its own, and with those each worker starts as a user's does. With BAKEOFF_TEST_FORK=0 all do.
+Only where that is the same: the product's own worker, and an environment that differs from the fork server's in nothing
+that is read when Python, torch or a library of theirs is loaded. A lab that a test runs in a process of its own has a
+fork server of its own (sitecustomize.py). With BAKEOFF_TEST_FORK=0 each worker starts as a user's does.
 """
 
 import json
@@ -26,9 +26,10 @@ SWITCH = "BAKEOFF_TEST_FORK"
 _SERVER = Path(__file__).with_name("fork_server.py")
 _READ_LATE = re.compile(
     r"BAKEOFF_.*|TMPDIR|HOME|XDG_.*_HOME|HF_HOME|TORCH_HOME|PYTHONUSERBASE|PYTEST_CURRENT_TEST"
-    r"|TORCHINDUCTOR_CACHE_DIR|TRITON_CACHE_DIR|CUDA_CACHE_PATH|CCACHE_DIR"
+    r"|TORCHINDUCTOR_CACHE_DIR|TRITON_CACHE_DIR|CUDA_CACHE_PATH|CCACHE_DIR|TORCH_CANARY"
+    r"|OMP_NUM_THREADS|MKL_NUM_THREADS"
 )
-"""Variables that may differ: nothing reads them while it is loaded."""
+"""Variables that may differ: nothing reads them while it is loaded, or, of threads, the worker sets what they say."""
 _REAL_WORKER = supervisor.WORKER
 _real_popen = subprocess.Popen
 
@@ -69,13 +70,20 @@ class ForkServer:
     def pid(self) -> int:
         return self._process.pid if self._process is not None else 0
 
-    def begin(self) -> None:
-        """Take this process's environment for the usual one, without what marks the processes of one test."""
+    def begin(self, of_all_tests: bool = False) -> None:
+        """Take this process's environment for the usual one.
+
+        /proc shows a forked process with it, and tests find their processes by their environments. In a process
+        `of_all_tests`, what marks those of one test is left out.
+        """
         usual = worker_environment(1)
-        self._environment = {name: value for name, value in usual.items() if not name.startswith("BAKEOFF_")}
+        left_out = "BAKEOFF_" if of_all_tests else "\0"
+        self._environment = {name: value for name, value in usual.items() if not name.startswith(left_out)}
 
     def start_guard(self, command: Sequence[str], env: Mapping[str, str], pass_fds: Sequence[int], **how: Any) -> Any:
         """As `subprocess.Popen`, which it calls where a forked worker might not be what a started one is."""
+        if not self._environment:
+            self.begin()
         if not self._is_same(command, env) or max(pass_fds) >= FIRST_FREE:
             return _real_popen(command, env=env, pass_fds=pass_fds, **how)
         request = {
@@ -95,7 +103,9 @@ class ForkServer:
         if self._socket is None:
             self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             command, fds = [sys.executable, "-P", str(_SERVER), str(theirs.fileno())], [theirs.fileno()]
-            self._process = _real_popen(command, env=self._environment, pass_fds=fds, stdin=subprocess.DEVNULL)
+            self._process = _real_popen(
+                command, env=self._environment, pass_fds=fds, stdin=subprocess.DEVNULL, start_new_session=True
+            )  # in another session: Ctrl-C is for who asks
             theirs.close()
             assert self._socket.recv(16) == b"ready"
         socket.send_fds(self._socket, [request], descriptors)

@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 from canaries import ASLEEP, AWAKE
+from forked_workers import SWITCH
 from lab import FAST, MARKER, Recorder, Swept, command_line, marked_folder, processes_with, sweep, wait_until
 
 from bakeoff.plan.plan import make_plan
@@ -191,6 +192,7 @@ def _workers_start_as_a_user_s_do() -> Iterator[None]:
     """Not forked: how a worker starts, and how long it may take to import torch, is what is tested here."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(supervisor, "subprocess", subprocess)
+        patch.setenv(SWITCH, "0")  # for labs in processes of their own
         yield
 
 

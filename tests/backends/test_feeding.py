@@ -8,6 +8,7 @@ import pytest
 pytest.importorskip("torch", reason="inputs are tensors")
 
 import torch
+from shared_headers import shared_headers
 from torch import Tensor, nn
 from toys import LIBRARY_WARNINGS
 
@@ -70,7 +71,8 @@ def build(text: str, folder: Path) -> Engine:
     missing = backend.unavailable(backend.options(), "cpu")
     if missing:
         pytest.skip(missing)
-    context = BuildContext("", "cpu", "fp32", 1, folder, folder / "cache", lambda _seed: {})
+    headers = shared_headers() if name in ("inductor", "aoti") else ()
+    context = BuildContext("", "cpu", "fp32", 1, folder, folder / "cache", lambda _seed: {}, headers=headers)
     assert backend.build is not None
     module = NewOutputs() if name == "onnxruntime" else Loop()
     return backend.build(module.eval(), drawn(0), options_of(backend, options or {}), context)

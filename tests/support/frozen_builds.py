@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import torch
+from shared_headers import shared_headers
 from torch import Tensor, nn
 
 from bakeoff.backends.backend import BuildContext
@@ -43,7 +44,7 @@ def build(seed: int, size: int, folder: Path) -> dict[str, object]:
     module = Scaled().bfloat16()
     torch.manual_seed(0)
     x = torch.randn(4, 16, size, 32).bfloat16()
-    context = BuildContext("", "cpu", "bf16", 1, folder, folder, lambda _seed: {"x": x})
+    context = BuildContext("", "cpu", "bf16", 1, folder, folder, lambda _seed: {"x": x}, headers=shared_headers())
     torch._dynamo.utils.counters.clear()
     assert BACKEND.build is not None
     with torch.no_grad():

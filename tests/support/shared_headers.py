@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bakeoff.machine import paths
-from bakeoff.machine.header_cache import header_folder
+from bakeoff.machine.header_cache import header_folder, usable_headers
 from bakeoff.plan.plan import make_plan
 from bakeoff.plan.request import Request
 from bakeoff.process import supervisor
@@ -37,3 +37,9 @@ def share_headers(backends: Sequence[str]) -> None:
             make_headers(make_plan(request).rows, cache, print)
     own.parent.mkdir(parents=True, exist_ok=True)
     own.symlink_to(cache / "headers")
+
+
+def shared_headers() -> tuple[Path, ...]:
+    """The headers as a build's context has them, for engines that a test builds itself."""
+    share_headers(_COMPILERS)
+    return usable_headers(header_folder(paths.cache_folder()))

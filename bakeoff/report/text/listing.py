@@ -70,9 +70,10 @@ def read_backends() -> tuple[BackendLine, ...]:
         for device in DEVICES:
             gap = "" if device in backend.capability.devices else f"does not run on {device}"
             defaults = [one for one in backend.defaults if device in one.devices]
-            sets = tuple("+".join(filter(None, (str(use_of(backend, one.options)), one.then))) for one in defaults)
+            texts = ["+".join(filter(None, (str(use_of(backend, one.options)), one.then))) for one in defaults]
             options = defaults[0].options if defaults else backend.options()
             gap = gap or host.missing_device(device) or backend.unavailable(options, device) or ""
+            sets = tuple(dict.fromkeys(texts))  # one may be listed for several dtypes
             lines.append(BackendLine(name, backend.summary, device, gap, sets))
     return tuple(lines)
 

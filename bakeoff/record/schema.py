@@ -45,6 +45,8 @@ Status = Literal[
 ]
 MEASURED: tuple[Status, ...] = ("ok", "fell_back", "parity_failed", "unstable")
 """Statuses that keep their numbers; only `ok` is ranked."""
+NEVER_RUN: tuple[Status, ...] = ("unavailable", "unsupported")
+"""Statuses of rows that cannot run on their machine."""
 
 
 FindingCode = Literal[

@@ -4,14 +4,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from bakeoff.machine.terminal import one_line
-from bakeoff.record.schema import Record
+from bakeoff.record.schema import NEVER_RUN, Record
 from bakeoff.record.store import Stored
 from bakeoff.report.comparable import baselines
 from bakeoff.report.format import median_and_interval
 from bakeoff.report.groups import groups, name_of, newest
 from bakeoff.report.speedups import speedup
-
-_NEVER_RUN = ("unavailable", "unsupported")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +79,7 @@ def standings(records: Iterable[Record]) -> list[Standings]:
 
 def can_run(record: Record) -> bool:
     """Whether the row can run on this machine at all."""
-    return record.status not in _NEVER_RUN
+    return record.status not in NEVER_RUN
 
 
 def never_run(records: Sequence[Record]) -> str:

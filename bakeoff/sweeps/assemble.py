@@ -5,6 +5,7 @@ from dataclasses import asdict, replace
 
 from bakeoff.machine import host, paths
 from bakeoff.machine.identity import this_machine
+from bakeoff.machine.known_issues import IssueCode
 from bakeoff.plan.memory import element_bytes
 from bakeoff.plan.rows import Row
 from bakeoff.process.gpu_memory import GpuPeaks
@@ -12,7 +13,17 @@ from bakeoff.process.phases import PHASES
 from bakeoff.process.supervisor import Outcome
 from bakeoff.record.floor import below_floor
 from bakeoff.record.redact import recorded_environment, without_folders
-from bakeoff.record.schema import SCHEMA, Finding, Measurement, Memory, Record, Source, Status, new_finding
+from bakeoff.record.schema import (
+    NEVER_RUN,
+    SCHEMA,
+    Finding,
+    Measurement,
+    Memory,
+    Record,
+    Source,
+    Status,
+    new_finding,
+)
 from bakeoff.record.source import backend_source, code_hash, component_hash, instrument_hash
 from bakeoff.record.store import now
 from bakeoff.sweeps.clock_span import clock_span
@@ -113,7 +124,8 @@ def _measurement(session: Session, row: Row, outcome: Outcome, more: Sequence[Fi
     """The worker's report, or the status that its end means, with the parent's own findings and no local folders."""
     status = ended_status(outcome)
     made = Measurement(status, ending(outcome)) if status is not None else outcome.value
-    findings = (*made.findings, *insensitive(made), *_findings(session, row, outcome), *more)
+    issues = issue_findings(row.known_issues, made.status)
+    findings = (*made.findings, *insensitive(made), *_findings(session, row, outcome), *issues, *more)
     return replace(
         made,
         memory=made.memory and with_gpu_peaks(made.memory, outcome.gpu_peaks),
@@ -168,5 +180,8 @@ def _findings(session: Session, row: Row, outcome: Outcome) -> Iterator[Finding]
         yield new_finding("leftovers", f"{outcome.leftovers} processes outlived the worker and were killed")
     if outcome.log_dropped:
         yield new_finding("log", f"{outcome.log_dropped} bytes of output are not in the log")
-    for code, text in row.known_issues:
-        yield new_finding(code, text)
+
+
+def issue_findings(issues: Sequence[tuple[IssueCode, str]], status: Status) -> tuple[Finding, ...]:
+    """A finding for each known problem of a row's libraries; none where the row cannot run on this machine."""
+    return () if status in NEVER_RUN else tuple(new_finding(code, text) for code, text in issues)

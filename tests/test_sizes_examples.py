@@ -1,4 +1,4 @@
-"""The example of docs/sizes.md is complete: written to a file unchanged and swept as the page says, it is judged so."""
+"""The example of docs/sizes.md is complete: written to a file unchanged and swept as the page says."""
 
 import re
 import shlex

@@ -133,7 +133,7 @@ def fewer_steps(facts: Evidence) -> Iterator[Advice]:
         code="steps",
         where="denoise",
         evidence=f"{steps} steps take {denoise.ms:.1f} ms, {denoise.ms / steps:.1f} ms each",
-        says=f"{wanted} steps change the picture; judge it before the time",
+        says=f"{wanted} steps change the picture; look at it before the time",
         gain_ms=gain,
         strength=strength(gain, facts.unit_ms),
     )

@@ -13,7 +13,7 @@ from bakeoff.record.monitor import MonitorCost, Monitored, SeriesRecord
 
 MOST_SHARE = 0.005
 """Of an interval that one sample may take; above it the interval doubles."""
-_JUDGED = 5
+_COUNTED = 5
 """Samples whose median cost decides that; an odd number."""
 
 
@@ -33,7 +33,7 @@ class Group:
         self.costs = Histogram()
         """Nanoseconds of all samples."""
         self._least_ns = self.interval_ns
-        self._recent: deque[int] = deque(maxlen=_JUDGED)
+        self._recent: deque[int] = deque(maxlen=_COUNTED)
         self._doubled_for_ns = 0
         """Cost of a sample when the interval was doubled last."""
 
@@ -42,7 +42,7 @@ class Group:
         self.costs.add(ns)
         self._recent.append(ns)
         middle_ns = sorted(self._recent)[len(self._recent) // 2]
-        if len(self._recent) == _JUDGED and middle_ns > MOST_SHARE * self.interval_ns:
+        if len(self._recent) == _COUNTED and middle_ns > MOST_SHARE * self.interval_ns:
             self._doubled_for_ns = middle_ns
             self.interval_ns *= 2
             self._recent.clear()

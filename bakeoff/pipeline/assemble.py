@@ -7,9 +7,9 @@ from typing import Literal
 
 from bakeoff.machine import host, paths
 from bakeoff.machine.identity import this_machine
-from bakeoff.pipeline.judge import judged
 from bakeoff.pipeline.mixes import MixPlan
 from bakeoff.pipeline.session import PipelineSession
+from bakeoff.pipeline.status import with_status
 from bakeoff.process.gpu_memory import GpuPeaks
 from bakeoff.process.phases import Block
 from bakeoff.process.supervisor import Outcome
@@ -99,7 +99,7 @@ def _measurement(
     if status is not None:
         made = PipelineMeasurement(status, ending(outcome))
     else:
-        made = judged(outcome.value, blocks, span_s, policy, session.plan.loop.filling)
+        made = with_status(outcome.value, blocks, span_s, policy, session.plan.loop.filling)
     found = (*made.findings, *findings, *_findings(session, mix, outcome))
     return replace(
         made,

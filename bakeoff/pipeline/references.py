@@ -60,7 +60,7 @@ def dtypes_of(mix: MixPlan) -> dict[str, str]:
 
 
 def make_loop_reference(plan: PipelinePlan, mixes: Sequence[MixPlan], launch: Launch) -> tuple[Outcome, References]:
-    """Make what is not cached of the references that these mixes are judged by; the caller holds the folder's lock.
+    """Make what is not cached of the references of these mixes; the caller holds the folder's lock.
 
     Returns how that ended, and what there is. Raises BakeoffError when the request itself is wrong.
     """

@@ -13,7 +13,7 @@ from statistics import median
 from bakeoff.machine.identity import Machine, this_machine
 from bakeoff.models.types import Device
 from bakeoff.plan.rows import Row
-from bakeoff.record.judging import call_ms
+from bakeoff.record.limit_checks import call_ms
 from bakeoff.record.objective import Goal
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Stored, load_all

@@ -157,7 +157,7 @@ class CompareJob:
 
 @dataclass(frozen=True, slots=True)
 class SlotProgramJob:
-    """One program of a pipeline's slot: how it is built and what it is judged by, as in a sweep."""
+    """One program of a pipeline's slot: how it is built and what it is checked against, as in a sweep."""
 
     slot: str
     measure: MeasureJob
@@ -217,7 +217,7 @@ class ProfileRequest:
 
 @dataclass(frozen=True, slots=True)
 class PipelineJob:
-    """Build all programs of a mix, judge them and the loop, then run a unit for each command, until `stop`."""
+    """Build all programs of a mix, check them and the loop, then run a unit for each command, until `stop`."""
 
     subject: LoopSubject
     mix: str

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 MOST_SHARE = 0.005
 """Of the interval that a refresh may take of one core."""
-_JUDGED = 3
+_COUNTED = 3
 """Refreshes whose cheapest decides that: the first ones also load what they need."""
 _PATIENCE_S = 1.0
 """With a refresh that is under way at the end, as on a terminal that was halted by Ctrl-S."""
@@ -49,7 +49,7 @@ class Live:
         self._asked_s = (settings or session.settings).display_interval
         self.interval_s = self._asked_s
         """Longer than was asked where a refresh costs too much."""
-        self._costs: deque[int] = deque(maxlen=_JUDGED)
+        self._costs: deque[int] = deque(maxlen=_COUNTED)
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
         self._error: Exception | None = None
@@ -128,7 +128,7 @@ class Live:
     def _took(self, ns: int) -> None:
         """Double the interval where the last refreshes took too much of it."""
         self._costs.append(ns)
-        if len(self._costs) == _JUDGED and min(self._costs) > MOST_SHARE * self.interval_s * 1e9:
+        if len(self._costs) == _COUNTED and min(self._costs) > MOST_SHARE * self.interval_s * 1e9:
             self.interval_s *= 2
             self._costs.clear()
 

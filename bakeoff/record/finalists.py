@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from math import isfinite
 
-from bakeoff.record.judging import call_ms, judge_all, worst
+from bakeoff.record.limit_checks import call_ms, check_limits, worst
 from bakeoff.record.objective import LATENCY, Objective
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Stored
@@ -14,7 +14,7 @@ def finalists(rows: Sequence[Stored], objective: Objective = LATENCY) -> list[St
 
     `rows` are comparable with each other, one for each variant.
     """
-    fitting = [entry for entry in candidates(rows, objective) if worst(judge_all(entry.record, objective)) == "met"]
+    fitting = [entry for entry in candidates(rows, objective) if worst(check_limits(entry.record, objective)) == "met"]
     return fitting[:2]
 
 

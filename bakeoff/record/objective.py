@@ -1,4 +1,4 @@
-"""What a sweep is for: the goal that its rows are judged by, and limits that a row must meet to be recommended."""
+"""What a sweep is for: the goal that its rows are ranked by, and limits that a row must meet to be recommended."""
 
 import re
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The record of a pipeline's run: every unit in integer nanoseconds by line, what was built, and how it was judged.
+"""The record of a pipeline's run: every unit in integer nanoseconds by line, what was built, and how it was checked.
 
 Shares, frames a second, percentiles and predictions are computed from these facts, never stored.
 """
@@ -42,7 +42,7 @@ class SlotProgram:
     build: BuildCost | None = None
     proof: ProofRecord | None = None
     parity: Parity | None = None
-    """Judged as in a sweep, before the first unit."""
+    """Checked as in a sweep, before the first unit."""
     quantisation: Quantisation = ""
     weights: str = ""
     """Fingerprint of the fp32 weights."""

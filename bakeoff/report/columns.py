@@ -12,7 +12,7 @@ from bakeoff.machine.floors import Ceiling, Floor
 from bakeoff.machine.terminal import one_line
 from bakeoff.record.ceilings import KnownCeilings, best_ceilings
 from bakeoff.record.floor import floor, share
-from bakeoff.record.judging import Judged, judge_all
+from bakeoff.record.limit_checks import LimitCheck, check_limits
 from bakeoff.record.objective import LATENCY, Objective
 from bakeoff.record.schema import BuildCost, Clock, InputCopy, Parity, Record
 from bakeoff.record.statistics import Summary, modes
@@ -232,9 +232,9 @@ def _copy_data(copy: InputCopy) -> dict[str, object]:
     return {"in_call": copy.in_call, "bytes": copy.bytes, "median_ms": copy.median_ms}
 
 
-def _limits(record: Record, context: Context) -> tuple[Judged, ...] | None:
+def _limits(record: Record, context: Context) -> tuple[LimitCheck, ...] | None:
     """The row's figures against the limits of the table's objective; None without limits or figures."""
-    return judge_all(record, context.objective) or None if record.latency is not None else None
+    return check_limits(record, context.objective) or None if record.latency is not None else None
 
 
 _COLUMNS: Final = (

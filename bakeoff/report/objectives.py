@@ -2,44 +2,44 @@
 
 from collections.abc import Sequence
 
-from bakeoff.record.judging import Judged, call_ms, clock_of
+from bakeoff.record.limit_checks import LimitCheck, call_ms, clock_of
 from bakeoff.record.objective import Goal
 from bakeoff.record.schema import Record
 from bakeoff.record.statistics import Summary
 from bakeoff.report.format import MIB, median_and_interval, milliseconds
 
 
-def judged_text(judged: Judged) -> str:
+def limit_text(check: LimitCheck) -> str:
     """A figure, its interval, and how far it is from its limit: `p99 28.10 ms [27.00, 29.50], 15% below 33ms`."""
-    if judged.value is None:
-        return f"{judged.limit.figure} unknown, {judged.why}"
-    return f"{judged.limit.figure} {_figure(judged)}, {distance_text(judged)}"
+    if check.value is None:
+        return f"{check.limit.figure} unknown, {check.why}"
+    return f"{check.limit.figure} {_figure(check)}, {distance_text(check)}"
 
 
-def distance_text(judged: Judged) -> str:
+def distance_text(check: LimitCheck) -> str:
     """How far a known figure is below or above its limit."""
-    excess = judged.excess or 0.0
+    excess = check.excess or 0.0
     size = f"{abs(excess):.1%}" if abs(excess) < 0.1 else f"{abs(excess):.0%}"
-    return f"{size} {'above' if excess > 0 else 'below'} {judged.limit.number_text}"
+    return f"{size} {'above' if excess > 0 else 'below'} {check.limit.number_text}"
 
 
-def _figure(judged: Judged) -> str:
-    value = judged.value or 0.0
-    if judged.limit.figure == "memory":
+def _figure(check: LimitCheck) -> str:
+    value = check.value or 0.0
+    if check.limit.figure == "memory":
         return f"{value / MIB:,.0f} MiB"
-    low = "-" if judged.low is None else milliseconds(judged.low, value)
-    high = "-" if judged.high is None else milliseconds(judged.high, value)
-    return f"{milliseconds(value)} ms [{low}, {high}]{f' ({judged.why})' if judged.why else ''}"
+    low = "-" if check.low is None else milliseconds(check.low, value)
+    high = "-" if check.high is None else milliseconds(check.high, value)
+    return f"{milliseconds(value)} ms [{low}, {high}]{f' ({check.why})' if check.why else ''}"
 
 
-def fit_text(judged: Sequence[Judged]) -> str:
+def fit_text(checks: Sequence[LimitCheck]) -> str:
     """A cell: `met`, or the limits that are not met, unclear or unknown with their figures."""
-    against = [f"{each.word}: {judged_text(each)}" for each in judged if each.word != "met"]
+    against = [f"{each.word}: {limit_text(each)}" for each in checks if each.word != "met"]
     return "; ".join(against) or "met"
 
 
 def goal_text(record: Record, goal: Goal) -> str:
-    """The figure that a goal is judged by, with its 95 % interval."""
+    """The figure that a goal is about, with its 95 % interval."""
     figures = clock_of(record, goal)
     if figures is None:
         return "no figures"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from bakeoff.models import component_names
 from bakeoff.models.brought.about import OWN_WEIGHTS
 from bakeoff.record.finalists import candidates, finalists, has_unknown_error, objective_of
-from bakeoff.record.judging import Judged, call_ms, judge_all, worst
+from bakeoff.record.limit_checks import LimitCheck, call_ms, check_limits, worst
 from bakeoff.record.objective import LATENCY, Goal, Objective
 from bakeoff.record.schema import Comparison, Record
 from bakeoff.record.store import Stored, StoredComparison
@@ -17,7 +17,7 @@ from bakeoff.record.verdict import decide
 from bakeoff.report.comparable import current
 from bakeoff.report.comparisons import final_of, how, ratio_text, sure_text
 from bakeoff.report.groups import name_of
-from bakeoff.report.objectives import fit_text, goal_text, judged_text
+from bakeoff.report.objectives import fit_text, goal_text, limit_text
 
 _BEST: dict[Goal, str] = {"latency": "the lowest median", "throughput": "the most items a second"}
 
@@ -77,25 +77,25 @@ def _about_best(found: Decision) -> str:
 
 def _about_none(rows: Sequence[Stored], objective: Objective) -> str:
     """That no row meets the limits, and the nearest one; "" where there is no row that could."""
-    judged = {entry.id: judge_all(entry.record, objective) for entry in rows}
-    able = [entry for entry in candidates(rows, objective) if judged[entry.id]]
+    checks = {entry.id: check_limits(entry.record, objective) for entry in rows}
+    able = [entry for entry in candidates(rows, objective) if checks[entry.id]]
     if not able:
         return ""
     limits = " and ".join(map(str, objective.limits))
-    begin = f"Deploy nothing from this table: no row {'is shown to meet' if _may(judged, able) else 'meets'} {limits}"
-    known = [entry for entry in able if all(each.value is not None for each in judged[entry.id])]
+    begin = f"Deploy nothing from this table: no row {'is shown to meet' if _may(checks, able) else 'meets'} {limits}"
+    known = [entry for entry in able if all(each.value is not None for each in checks[entry.id])]
     if not known:
-        return f"{begin}; {name_of(able[0].record)}: {fit_text(judged[able[0].id])}."
-    nearest = min(known, key=lambda entry: max(each.excess or 0.0 for each in judged[entry.id]))
-    return f"{begin}; the nearest is {name_of(nearest.record)}: {_misses(judged[nearest.id])}."
+        return f"{begin}; {name_of(able[0].record)}: {fit_text(checks[able[0].id])}."
+    nearest = min(known, key=lambda entry: max(each.excess or 0.0 for each in checks[entry.id]))
+    return f"{begin}; the nearest is {name_of(nearest.record)}: {_misses(checks[nearest.id])}."
 
 
-def _may(judged: dict[str, tuple[Judged, ...]], rows: Sequence[Stored]) -> bool:
-    return any(worst(judged[entry.id]) in ("unclear", "unknown") for entry in rows)
+def _may(checks: dict[str, tuple[LimitCheck, ...]], rows: Sequence[Stored]) -> bool:
+    return any(worst(checks[entry.id]) in ("unclear", "unknown") for entry in rows)
 
 
-def _misses(judged: Sequence[Judged]) -> str:
-    return "; ".join(f"{judged_text(each)}: {each.word}" for each in judged if each.word != "met")
+def _misses(checks: Sequence[LimitCheck]) -> str:
+    return "; ".join(f"{limit_text(each)}: {each.word}" for each in checks if each.word != "met")
 
 
 def _about_limits(rows: Sequence[Stored], found: Decision) -> str:
@@ -104,13 +104,13 @@ def _about_limits(rows: Sequence[Stored], found: Decision) -> str:
         return ""
     said = []
     for entry in [found.winner] if found.winner is not None else found.best:
-        margins = "; ".join(judged_text(each) for each in judge_all(entry.record, found.objective))
+        margins = "; ".join(limit_text(each) for each in check_limits(entry.record, found.objective))
         said.append(f"{name_of(entry.record)} meets the limits: {margins}.")
     for entry in candidates(rows, found.objective):
-        judged = judge_all(entry.record, found.objective)
-        if found.best and worst(judged) in ("unclear", "unknown"):
+        checks = check_limits(entry.record, found.objective)
+        if found.best and worst(checks) in ("unclear", "unknown"):
             said.append(
-                f"Not decided between, because its limits are not clear: {name_of(entry.record)}: {fit_text(judged)}."
+                f"Not decided between, because its limits are not clear: {name_of(entry.record)}: {fit_text(checks)}."
             )
     return " ".join(said)
 
@@ -186,7 +186,7 @@ def _about_quantised(rows: Sequence[Stored], found: Decision) -> str:
         if entry.record.status == "ok"
         and entry.record.latency is not None
         and has_unknown_error(entry.record)
-        and worst(judge_all(entry.record, found.objective)) != "not met"
+        and worst(check_limits(entry.record, found.objective)) != "not met"
     ]
     least = min(unknown, key=lambda record: call_ms(record, goal), default=None)
     if least is None or (found.best and call_ms(found.best[0].record, goal) <= call_ms(least, goal)):

@@ -1,4 +1,4 @@
-"""Backends that change what they are judged by: references, the lab's clock, their own result.
+"""Backends that change what they are checked against: references, the lab's clock, their own result.
 
 Nothing stops code in the measured process from doing so; what the parent can check by itself bounds it.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 # Fault: computes in half precision, and writes a larger error of eager into the references, which allows that. Later
-# rows of the same dtype would be judged by that limit too.
+# rows of the same dtype would be checked against that limit too.
 def _rewrite_limits(module: "nn.Module", inputs: Inputs, options: NoOptions, context: BuildContext) -> Engine:
     job = json.loads(Path("job.json").read_bytes())["job"]
     path = Path(job.get("measure", job)["reference_folder"]) / f"eager-{context.dtype}.json"

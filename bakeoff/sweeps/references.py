@@ -65,7 +65,7 @@ def _discard_changed(session: Session, folder: Path) -> None:
 
 
 def _eager_file(dtype: str) -> str:
-    """Eager's own error in a dtype, by which rows of that dtype are judged."""
+    """Eager's own error in a dtype, which sets the limits of rows of that dtype."""
     return f"eager-{dtype}.json"
 
 

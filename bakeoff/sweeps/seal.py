@@ -1,6 +1,6 @@
 """Hashes of the files of a reference folder, kept outside of it, so that a change by anybody but the sweep is noticed.
 
-Workers run code of compilers and of users, and read the references and limits that they are judged by from this folder.
+Workers run code of compilers and of users, and read references and limits from this folder.
 """
 
 import hashlib

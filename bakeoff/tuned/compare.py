@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from bakeoff.tuned.apply import Applied
 
 _WARM_UP = 2
-"""Pairs of passes before the clock. The first tuned one judges the programs, which computes most things twice."""
+"""Pairs of passes before the clock. The first tuned one compares the programs, which computes most things twice."""
 _PLACE = (
     "in this process, on this machine as it is now: no clock was fixed, and nothing else that runs here was stopped"
 )

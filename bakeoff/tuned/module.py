@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from bakeoff.models.errors import BakeoffError
 from bakeoff.tuned.arguments import Unfit
-from bakeoff.tuned.program import Judged, TunedProgram
+from bakeoff.tuned.program import FirstCall, TunedProgram
 
-JUDGED = "first call of its kind, judged against the original"
+COMPARED = "first call of its kind, compared with the original"
 _MOST_REASONS, _OTHER = 32, "other reasons"
 
 
@@ -45,20 +45,20 @@ class Tuned:
             program, tensors = self._fitting(args, kwargs)
             autocast = torch.get_autocast_dtype(program.device) if torch.is_autocast_enabled(program.device) else None
             kind = (*(tensor.dtype for tensor in tensors.values()), autocast)
-            judged = program.judged.get(kind)
-            if judged is not None and judged.refusal:
-                raise Unfit(judged.refusal)
+            first = program.first_calls.get(kind)
+            if first is not None and first.refusal:
+                raise Unfit(first.refusal)
         except Unfit as unfit:
             reason = str(unfit)
         else:
-            if judged is not None:
-                result = program.run(tensors, judged)
+            if first is not None:
+                result = program.run(tensors, first)
                 self.tuned += 1
                 return result
-            result, program.judged[kind] = program.judge(
+            result, program.first_calls[kind] = program.compare(
                 tensors, self._epsilon(kind), lambda: self.original(*args, **kwargs), args, kwargs
             )
-            self._count(program.judged[kind])
+            self._count(program.first_calls[kind])
             return result
         if self.strict:
             raise BakeoffError(
@@ -93,10 +93,10 @@ class Tuned:
         used = {*kind, *(parameter.dtype for parameter in self._module.parameters())}
         return max((torch.finfo(dtype).eps for dtype in used if dtype and dtype.is_floating_point), default=0.0)
 
-    def _count(self, judged: Judged) -> None:
-        if judged.refusal and self.strict:
-            raise BakeoffError(f"the program is not used: {judged.refusal}", "wrong-output")
-        self._count_reason(judged.refusal or JUDGED)
+    def _count(self, first: FirstCall) -> None:
+        if first.refusal and self.strict:
+            raise BakeoffError(f"the program is not used: {first.refusal}", "wrong-output")
+        self._count_reason(first.refusal or COMPARED)
 
     def _count_reason(self, reason: str) -> None:
         known = reason in self.reasons or len(self.reasons) < _MOST_REASONS

@@ -1,4 +1,4 @@
-"""One program of an artifact: the calls that it can compute, the judgement of its first call, and its calls."""
+"""One program of an artifact: the calls that it can compute, the comparison of its first call, and its calls."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -35,7 +35,7 @@ Kind = tuple[torch.dtype | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class FirstCall:
     """What the original returned for a call that the program computed too."""
 
     make: Callable[[Mapping[str, Tensor]], Any]
@@ -60,7 +60,7 @@ class TunedProgram:
     arguments: Arguments
     limits: Mapping[str, float]
     """Of the manifest: largest relative L2 of each output against the reference."""
-    judged: dict[Kind, Judged] = field(default_factory=dict)
+    first_calls: dict[Kind, FirstCall] = field(default_factory=dict)
     _inputs: tuple[tuple[str, torch.dtype, tuple[int, ...]], ...] = field(init=False)
     _index: int = field(init=False)
 
@@ -102,33 +102,33 @@ class TunedProgram:
         if tensor.device.type != self.device or (tensor.device.index or 0) != self._index:
             raise Unfit(f"{name} is on {tensor.device}, it was exported for {self.device}")
 
-    def run(self, tensors: Mapping[str, Tensor], judged: Judged) -> Any:
+    def run(self, tensors: Mapping[str, Tensor], first: FirstCall) -> Any:
         """What the original would return, computed by the program."""
         outputs = self._outputs(tensors)
-        cast = {name: tensor.to(judged.dtypes[name]) for name, tensor in outputs.items()}
-        return judged.make(cast)
+        cast = {name: tensor.to(first.dtypes[name]) for name, tensor in outputs.items()}
+        return first.make(cast)
 
     def _outputs(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         with torch.no_grad():
             return self.program(**{name: tensors[name].detach().to(dtype) for name, dtype, _ in self._inputs})
 
-    def judge(
+    def compare(
         self,
         tensors: Mapping[str, Tensor],
         roundings: float,
         original: Callable[[], Any],
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
-    ) -> tuple[Any, Judged]:
+    ) -> tuple[Any, FirstCall]:
         """Compute a call by the program and by the original.
 
-        Returns the original's result, and the judgement of the program. `roundings` is the epsilon of the coarsest
+        Returns the original's result, and the comparison. `roundings` is the epsilon of the coarsest
         dtype that the original computes in. Raises what either raises.
         """
         outputs = self._outputs(tensors)
         before = {name: tensor.detach().clone() for name, tensor in tensors.items()}
         result = original()
-        nothing = Judged(dict, {}, {}, 0.0)
+        nothing = FirstCall(dict, {}, {}, 0.0)
         try:
             after = self.fit(args, kwargs)
             kept = all(after[name] is tensor and torch.equal(before[name], tensor) for name, tensor in tensors.items())
@@ -141,8 +141,8 @@ class TunedProgram:
         except Unfit as unfit:
             return result, replace(nothing, refusal=str(unfit))
 
-    def _compared(self, outputs: Mapping[str, Tensor], result: Any, roundings: float) -> Judged:
-        """The judgement of outputs against the original's result. Raises Unfit where the result is another tree."""
+    def _compared(self, outputs: Mapping[str, Tensor], result: Any, roundings: float) -> FirstCall:
+        """The comparison of outputs with the original's result. Raises Unfit where the result is another tree."""
         wanted: dict[str, Any] = {}
         try:
             flatten(self.result, result, wanted)
@@ -160,11 +160,11 @@ class TunedProgram:
             raise Unfit(f"what the original returns cannot be made again: {error}") from None
         limits = {name: max(_LIMITS_APART * self.limits[name], _ROUNDINGS * roundings) for name in errors}
         worst = max(errors, key=lambda name: errors[name] / limits[name])
-        judged = Judged(make, dtypes, errors, limits[worst])
+        first = FirstCall(make, dtypes, errors, limits[worst])
         if errors[worst] <= limits[worst]:
-            return judged
+            return first
         differs = f"{worst} differs from the original's by {errors[worst]:.2e} relative L2, over {limits[worst]:.2e}"
-        return replace(judged, refusal=differs)
+        return replace(first, refusal=differs)
 
 
 def call_of(about: About) -> tuple[Signature, Node]:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class Comparison:
     """A program's outputs against the original's, in the first call of its kind."""
 
     artifact: str
@@ -36,16 +36,16 @@ class PlaceReport:
     """Calls that the original computed."""
     reasons: Mapping[str, int]
     """Why they did, to their number."""
-    judged: tuple[Judgement, ...]
+    first_calls: tuple[Comparison, ...]
 
     @classmethod
     def of(cls, place: str, artifacts: tuple[str, ...], tuned: "Tuned") -> "PlaceReport":
-        judged = tuple(
-            Judgement(program.folder, program.program.about.name, one.errors, one.limit, one.refusal)
+        compared = tuple(
+            Comparison(program.folder, program.program.about.name, one.errors, one.limit, one.refusal)
             for program in tuned.programs
-            for one in program.judged.values()
+            for one in program.first_calls.values()
         )
-        return cls(place, artifacts, tuned.tuned, tuned.reasons.total(), dict(tuned.reasons), judged)
+        return cls(place, artifacts, tuned.tuned, tuned.reasons.total(), dict(tuned.reasons), compared)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def _lines(place: PlaceReport) -> list[str]:
         f"{place.place}: {place.tuned} of {place.tuned + place.original} calls tuned ({', '.join(place.artifacts)})",
         *(f"  {count} ran the original: {reason}" for reason, count in place.reasons.items()),
     ]
-    for one in place.judged:
+    for one in place.first_calls:
         if one.errors and not one.refusal:
             worst = max(one.errors, key=lambda name: one.errors[name])
             figure = f"{worst} {one.errors[worst]:.2e} relative L2, limit {one.limit:.2e}"

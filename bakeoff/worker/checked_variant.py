@@ -86,7 +86,7 @@ def build_and_check(job: MeasureJob, loaded: LoadedSubject, report: Report) -> C
 
 
 def _reference(job: MeasureJob, loaded: LoadedSubject) -> tuple[Reference, OutputWatch]:
-    """Read before any code of the variant is imported, so that it cannot change what it is judged by."""
+    """Read before any code of the variant is imported, so that it cannot change what it is checked against."""
     files = ReferenceFiles(Path(job.reference_folder), job.reference_hashes)
     try:
         reference = Reference(files, loaded, job.dtype, job.quantisation)

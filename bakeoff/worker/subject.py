@@ -49,11 +49,11 @@ class LoadedSubject:
 class InputSource(Protocol):
     """Makes inputs of a workload, in fp32 or a dtype of their own, on the CPU."""
 
-    def judged(self, seed: int, index: int) -> dict[str, Tensor]:
-        """Set `index` of the inputs that engines are judged and timed on."""
+    def checked(self, seed: int, index: int) -> dict[str, Tensor]:
+        """Set `index` of the inputs that engines are checked and timed on."""
 
     def calibration(self, seed: str) -> dict[str, Tensor]:
-        """Inputs that no engine is judged on."""
+        """Inputs that no engine is checked on."""
 
     def one(self, spec: TensorSpec, key: str) -> Tensor:
         """One input, or a part of it where the spec's shape is smaller; depends on the spec and `key` only."""
@@ -65,7 +65,7 @@ class DrawnInputs:
 
     workload: Workload
 
-    def judged(self, seed: int, index: int) -> dict[str, Tensor]:
+    def checked(self, seed: int, index: int) -> dict[str, Tensor]:
         return {spec.name: draw(spec, f"{seed}:{index}:{spec.name}") for spec in self.workload.inputs}
 
     def calibration(self, seed: str) -> dict[str, Tensor]:
@@ -139,12 +139,12 @@ def load_subject(subject: Subject) -> LoadedSubject:
                 load_checkpoint(path, module, component)
 
         weights = kept_weights.filled(module, _identity(subject), fill)
-    sets = tuple(source.judged(subject.input_seed, index) for index in range(set_count(workload)))
+    sets = tuple(source.checked(subject.input_seed, index) for index in range(set_count(workload)))
     sources = [network.inputs(workload.at(size)) for size in workload.sizes]
     sized = tuple(tuple(one.sized(subject.input_seed, index) for index in range(SIZED_SETS)) for one in sources)
     recorded: tuple[int, ...] = ()
     if sources:
-        usual = min(len(sets), network.inputs(workload).judged_calls)
+        usual = min(len(sets), network.inputs(workload).checked_calls)
         recorded = (usual, *(min(SIZED_SETS, one.recorded_of_this_size) for one in sources))
     return LoadedSubject(component, config, workload, module, weights, sets, source, sized, recorded)
 

@@ -1,4 +1,4 @@
-"""Sizes as they are asked for, and the points that engines are judged at."""
+"""Sizes as they are asked for, and the points that engines are checked at."""
 
 import re
 
@@ -70,7 +70,7 @@ def test_sizes_that_do_not_fit_the_given_inputs_are_refused(shapes: dict[str, tu
         with_usual(BATCH, shapes)
 
 
-def test_every_listed_size_is_judged_and_both_ends_together() -> None:
+def test_every_listed_size_is_checked_and_both_ends_together() -> None:
     assert seen_points([BATCH], (4,)) == [(1,), (8,)]
     length = Dimension((("x", 1),), (16, 64))
     assert seen_points([BATCH, length], (4, 16)) == [(1, 16), (4, 64), (8, 16), (8, 64)]

@@ -193,7 +193,7 @@ def branching() -> Any:
     return Branching().eval(), torch.randn(8, 16)
 
 
-# What no compiler can be judged by, or what is wrong.
+# What no compiler can be checked against, or what is wrong.
 
 
 def dropping() -> Any:

@@ -1,4 +1,4 @@
-"""Mixes of small pipelines, judged and run in the test's process by the code of the worker."""
+"""Mixes of small pipelines, checked and run in the test's process by the code of the worker."""
 
 import hashlib
 import os

@@ -215,10 +215,10 @@ FAULTS = (
     Fault(
         "pipeline",
         "units that take more than the time that the parent saw pass are accepted",
-        "bakeoff/pipeline/judge.py",
+        "bakeoff/pipeline/status.py",
         "elif sum(units.wall_ns) / 1e9 > span_s:",
         "elif sum(units.wall_ns) / 1e9 > 2 * span_s:",
-        ("tests/bakeoff/pipeline/test_judge.py",),
+        ("tests/bakeoff/pipeline/test_status.py",),
     ),
     Fault(
         "pipeline",

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from bakeoff.machine.identity import Machine
 from bakeoff.record.finalists import objective_of
-from bakeoff.record.judging import judge_all
+from bakeoff.record.limit_checks import check_limits
 from bakeoff.record.objective import Objective
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Stored
@@ -135,7 +135,8 @@ def _cells(name: str, point: BatchPoint, objective: Objective) -> list[str]:
     record, peak = point.record, peak_mib(point.record)
     latency = " ".join(median_and_interval(record.latency)) if record.latency is not None else ""
     memory = f"{peak:.0f}" if peak is not None else ""
-    limits = [fit_text(judge_all(record, objective)) if record.latency is not None else ""] if objective.limits else []
+    checks = check_limits(record, objective) if record.latency is not None else ()
+    limits = [fit_text(checks) if checks else ""] if objective.limits else []
     return [name, str(point.batch), record.status, rate_text(point.items), latency, memory, *limits]
 
 

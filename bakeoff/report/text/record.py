@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from bakeoff.machine import paths
 from bakeoff.machine.terminal import lines_of
 from bakeoff.record.floor import floors
-from bakeoff.record.judging import Judged, judge_all
+from bakeoff.record.limit_checks import LimitCheck, check_limits
 from bakeoff.record.objective import LATENCY
 from bakeoff.record.schema import BuildCost, Memory, OutputParity, Parity, Record
 from bakeoff.record.statistics import Summary
@@ -16,7 +16,7 @@ from bakeoff.report.format import MIB
 from bakeoff.report.groups import title
 from bakeoff.report.monitored import sentences
 from bakeoff.report.notes import selftest_text
-from bakeoff.report.objectives import judged_text
+from bakeoff.report.objectives import limit_text
 from bakeoff.report.text import proof
 
 _OUTPUTS = 6
@@ -70,15 +70,15 @@ def _origin(stored: Stored) -> Iterator[str]:
         yield f"order     row {record.position} of its sweep, {by}"
     if record.objective != LATENCY:
         yield f"objective {record.objective}"
-        yield from (f"limit     {judged.limit}: {judged.word}: {judged_text(judged)}" for judged in _judged(record))
+        yield from (f"limit     {check.limit}: {check.word}: {limit_text(check)}" for check in _checks(record))
     kind = f", class {stored.machine.machine_class}" if stored.machine.machine_class else ""
     yield f"machine   {stored.machine.name}, id {stored.machine.id}{kind}"
     yield (f"host      {record.host.system}, {record.host.memory_bytes // MIB} MiB, {' '.join(record.host.cpu_flags)}")
 
 
-def _judged(record: Record) -> tuple[Judged, ...]:
-    """The limits of its sweep, where there are figures to judge."""
-    return judge_all(record, record.objective) if record.latency is not None else ()
+def _checks(record: Record) -> tuple[LimitCheck, ...]:
+    """The limits of its sweep, where there are figures to check."""
+    return check_limits(record, record.objective) if record.latency is not None else ()
 
 
 def _timing(record: Record) -> Iterator[str]:

@@ -211,7 +211,7 @@ def _run_given(name: str, calls: Sequence[Call], module: nn.Module, said: Model)
         apart = _apart(mine, theirs)
         if apart > _LEAST_TOLERANCE:
             text = f"{name}: {output} differs by {apart:.1e} (relative L2) between two calls on the same inputs"
-            raise _problem(f"{text}, so no compiler can be judged by it; {_eval_advice(module, 'differs')}")
+            raise _problem(f"{text}, so no compiler can be checked against it; {_eval_advice(module, 'differs')}")
     specs = tuple(
         TensorSpec(
             key,
@@ -332,11 +332,11 @@ def _hold(found: _Found) -> None:
 
 
 def _problem_with_others(found: _Found) -> str:
-    """What goes wrong with the sets that engines will be judged on; "" if nothing does."""
+    """What goes wrong with the sets that engines will be checked on; "" if nothing does."""
     source = found.source()
-    judged = [source.judged(0, index) for index in range(1, set_count(found.workload))]
+    sets = [source.checked(0, index) for index in range(1, set_count(found.workload))]
     same = dict.fromkeys((spec.name for spec in found.outputs), True)
-    for inputs in (*judged, altered(judged[0], CHANGE, held_inputs(found.workload))):
+    for inputs in (*sets, altered(sets[0], CHANGE, held_inputs(found.workload))):
         try:
             outputs = found.flat(*inputs.values())
         except Exception as error:  # noqa: BLE001  # whatever a module raises for values that it does not take

@@ -16,7 +16,7 @@ def given(_session: int, _unit: int, draw: Callable[..., Tensor], folder: str, w
     number = int(
         draw("inputs", (1,), "uniform").item() * 2**24
     )  # by the loop's seed and session; the same for all names
-    return inputs.judged(number, number % inputs.judged_calls if inputs.judged_calls > 1 else 1)[name]
+    return inputs.checked(number, number % inputs.checked_calls if inputs.checked_calls > 1 else 1)[name]
 
 
 @lru_cache(maxsize=4)

@@ -145,8 +145,8 @@ class GivenInputs:
 
     A size has the calls that were recorded with it. Where there are fewer than are needed, values are drawn from them;
     for a size without any, from those of the usual size, and held ones are cut from the smallest call that is longer.
-    Of several calls the first half, two at least, is for judging and the rest for calibration. Where there are fewer
-    than are needed, the values of each input are drawn with replacement from those of a judged call: integers stay
+    Of several calls the first half, two at least, is for checks and the rest for calibration. Where there are fewer
+    than are needed, the values of each input are drawn with replacement from those of a checked call: integers stay
     within the range of the given ones, and the distribution is theirs.
     """
 
@@ -158,11 +158,11 @@ class GivenInputs:
     """Recorded calls of other sizes."""
 
     @property
-    def judged_calls(self) -> int:
+    def checked_calls(self) -> int:
         return max(min(2, self.described.calls), -(-self.described.calls // 2))
 
-    def judged(self, seed: int, index: int) -> dict[str, Tensor]:
-        call = index % self.judged_calls
+    def checked(self, seed: int, index: int) -> dict[str, Tensor]:
+        call = index % self.checked_calls
         if self._other_shapes():
             return self.sized(seed, index)
         if index == call:
@@ -177,7 +177,7 @@ class GivenInputs:
         own = self._of_this_size()
         if index < len(own):
             return own[index]
-        call = index % self.judged_calls
+        call = index % self.checked_calls
         key = f"{seed}:{index}:{[list(spec.shape) for spec in self.workload.inputs]}"
         found = {}
         for spec in self.workload.inputs:
@@ -203,8 +203,8 @@ class GivenInputs:
         return min(long, key=Tensor.numel, default=usual)
 
     def calibration(self, seed: str) -> dict[str, Tensor]:
-        number, spare = _number(seed), self.described.calls - self.judged_calls
-        call = self.judged_calls + number % spare if spare else 0
+        number, spare = _number(seed), self.described.calls - self.checked_calls
+        call = self.checked_calls + number % spare if spare else 0
         if spare and not self._other_shapes():
             return {spec.name: self._recorded(call, spec) for spec in self.workload.inputs}
         return {

@@ -187,7 +187,7 @@ def _recorded(sets: Sets, parameters: Sequence[str]) -> tuple[Mapping[str, Seque
 
 
 def _fewer(calls: list[tuple[Call, Shapes]], usual: Shapes) -> list[tuple[Call, Shapes]]:
-    """The calls of at most as many sizes as are judged: the usual one, and others from the smallest to the largest."""
+    """The calls of at most as many sizes as are checked: the usual one, and others from the smallest to the largest."""
     sizes = sorted((shapes for _, shapes in calls), key=lambda shapes: sum(prod(one) for one in shapes.values()))
     different = [one for index, one in enumerate(sizes) if one not in sizes[:index]]
     if len(different) <= MOST_VALUES:
@@ -290,7 +290,7 @@ def _unseen(
         if not problem:
             break
     if problem:
-        notes.append(f"no engine is judged at a size that was not listed: {problem}")
+        notes.append(f"no engine is checked at a size that was not listed: {problem}")
     if recorded:
         ends = {tuple(one.values[end] for one in dimensions) for end in (0, -1)}
         done = {size.name for size in sizes}

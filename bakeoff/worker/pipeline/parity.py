@@ -1,4 +1,4 @@
-"""Judges the first units of a mix's loop: each starts from the reference's state and must end near the reference."""
+"""Checks the first units of a mix's loop: each starts from the reference's state and must end near the reference."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,7 +18,7 @@ from bakeoff.worker.reference.error import difference, not_comparable, worst
 from bakeoff.worker.reference.sensitivity import told_apart
 
 
-class LoopJudge:
+class LoopCheck:
     """The reference of a loop with the limits of a mix. What all limits follow from is read when it is made, before any
     code of the mix runs."""
 
@@ -46,7 +46,7 @@ class LoopJudge:
                 code="bad-checkpoint",
             )
 
-    def judge(self, runner: LoopRunner) -> LoopParity:
+    def compare(self, runner: LoopRunner) -> LoopParity:
         """Run the reference's units from its states; the runner has no session afterwards.
 
         Raises StageError where a program fails.
@@ -87,7 +87,7 @@ class LoopJudge:
 
 
 def worse_of(one: LoopParity, other: LoopParity) -> LoopParity:
-    """The same reference judged twice: of each value the worse result."""
+    """The same reference compared twice: of each value the worse result."""
     units = [
         UnitParity(a.unit, tuple(max(pair, key=_excess) for pair in zip(a.outputs, b.outputs, strict=True)))
         for a, b in zip(one.units, other.units, strict=True)

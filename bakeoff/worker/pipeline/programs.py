@@ -1,4 +1,4 @@
-"""Builds and judges every program of a mix, one after the other in one process, as a sweep's rows are."""
+"""Builds and checks every program of a mix, one after the other in one process, as a sweep's rows are."""
 
 import traceback
 from collections.abc import Mapping, Sequence
@@ -58,7 +58,7 @@ class BuiltPrograms:
 
 
 def build_programs(job: PipelineJob, report: Report) -> BuiltPrograms:
-    """Load, build and judge each program. Programs of a slot share one set of weights where all of them are built from
+    """Load, build and check each program. Programs of a slot share one set of weights where all of them are built from
     the module as it was loaded; each backend that reads the module's own weights then reads the same tensors.
 
     Raises BakeoffError where the request itself is wrong (a bad checkpoint).

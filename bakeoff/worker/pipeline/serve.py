@@ -1,4 +1,4 @@
-"""One mix of a pipeline: builds and judges all programs and the loop, then runs a unit for each command.
+"""One mix of a pipeline: builds and checks all programs and the loop, then runs a unit for each command.
 
 Between two units it waits in read(2), as one side of a comparison does, so that several mixes can take turns.
 """
@@ -26,7 +26,7 @@ from bakeoff.worker.pipeline.alone import time_alone
 from bakeoff.worker.pipeline.files import LoopFiles
 from bakeoff.worker.pipeline.loop import loop_of
 from bakeoff.worker.pipeline.memory import MemoryMeter
-from bakeoff.worker.pipeline.parity import LoopJudge, first_problem, for_record, worse_of
+from bakeoff.worker.pipeline.parity import LoopCheck, first_problem, for_record, worse_of
 from bakeoff.worker.pipeline.programs import LoopProgram, build_programs, weights_bytes
 from bakeoff.worker.pipeline.runner import LoopRunner
 from bakeoff.worker.pipeline.session import TimedUnits, counters, stamp_ns
@@ -43,8 +43,8 @@ _MOST_NAMELESS = 0.02
 
 
 def serve_units(job: PipelineJob, commands: int, report: Reporter) -> PipelineMeasurement:
-    """Build and judge everything, report `ready` with about the nanoseconds of a unit, then run units until told to
-    stop, and judge again. `commands` is the descriptor that the parent writes to: `unit` a line, or `stop`.
+    """Build and check everything, report `ready` with about the nanoseconds of a unit, then run units until told to
+    stop, and check again. `commands` is the descriptor that the parent writes to: `unit` a line, or `stop`.
 
     Raises BakeoffError where the request itself is wrong (a bad checkpoint), and RuntimeError where the account of a
     unit does not add up, which is an error of the lab.
@@ -74,7 +74,7 @@ class _Mix:
     job: PipelineJob
     loop: Loop
     report: Reporter
-    judge: LoopJudge = field(init=False)
+    check: LoopCheck = field(init=False)
     built: tuple[LoopProgram, ...] = ()
     programs: list[SlotProgram] = field(default_factory=list)
     parity: LoopParity | None = None
@@ -86,11 +86,11 @@ class _Mix:
     profile: Profile | None = None
 
     def __post_init__(self) -> None:
-        """Reads what the mix is judged by before any code of it is imported."""
+        """Reads what the mix is checked against before any code of it is imported."""
         job = self.job
         files = LoopFiles(ReferenceFiles(Path(job.reference_folder), job.reference_hashes))
         quantised = {one.slot: one.measure.quantisation for one in job.programs if one.measure.quantisation}
-        self.judge = LoopJudge(self.loop, files, self._dtypes, quantised)
+        self.check = LoopCheck(self.loop, files, self._dtypes, quantised)
 
     @property
     def _dtypes(self) -> dict[str, str]:
@@ -126,12 +126,12 @@ class _Mix:
             self.programs.append(failed)
             name = f"{failed.slot}.{failed.variant.workload}"
             return self.measurement(failed.status, f"{name}: {failed.reason}", made.traceback)
-        self.judge.check_weights({_name(program): program.weights for program in self.programs})
+        self.check.check_weights({_name(program): program.weights for program in self.programs})
         engines = {program.key: program.engine() for program in self.built}
         runner = call_stage(lambda: LoopRunner(self.loop, engines, self._dtypes, device, job.subject.input_seed))
         self._time_alone(runner)
         self.report("loop check")
-        self.parity = self.judge.judge(runner)
+        self.parity = self.check.compare(runner)
         if not self.parity.passed:
             return self.measurement("parity_failed", first_problem(self.parity))
         alarms = self._run(runner, commands)
@@ -146,7 +146,7 @@ class _Mix:
             apply_flags(program.flags)  # a runner whose programs have the same flags sets none
 
     def _run(self, runner: LoopRunner, commands: int) -> list[Finding]:
-        """The timed units, and everything that is judged after them; returns what makes the mix unstable."""
+        """The timed units, and everything that is checked after them; returns what makes the mix unstable."""
         job, device = self.job, self.job.subject.device
         self.stamp_ns = stamp_ns(device)
         log = UnitLog(self.loop, counters(self.built), self.job.policy.settle_ratio)
@@ -164,7 +164,7 @@ class _Mix:
         leaked = self._leaked(units)
         self.report("loop check")
         assert self.parity is not None
-        self.parity = worse_of(self.parity, self.judge.judge(runner))
+        self.parity = worse_of(self.parity, self.check.compare(runner))
         if job.profile is not None:
             self._trace(runner, job.profile)
         self.report("prove")
@@ -190,7 +190,7 @@ class _Mix:
         return alarms
 
     def _trace(self, runner: LoopRunner, asked: ProfileRequest) -> None:
-        """The traced pass, after all that is timed or judged; where it fails, the mix keeps its numbers."""
+        """The traced pass, after all that is timed or checked; where it fails, the mix keeps its numbers."""
         self.report("profile")
         jobs = {(one.slot, one.measure.subject.workload): one for one in self.job.programs}
         traced = TracedPass(runner, self.loop, self.built, jobs, asked, self.job.subject.device)

@@ -31,7 +31,7 @@ def check_sensitivity(
 ) -> None:
     """Raises BakeoffError where an output differs between inputs by less than ten times the limit of its fp32 error.
 
-    fp32 has the narrowest limit of all dtypes; a wider one is judged with the row (`with_sensitivity`).
+    fp32 has the narrowest limit of all dtypes; a wider one is checked with the row (`with_sensitivity`).
     """
     least = LEAST_SENSITIVITY * loaded.component.tolerance_fp32
     kinds = (("two different sets of inputs", sensitivity), ("inputs and slightly changed ones", small_sensitivity))

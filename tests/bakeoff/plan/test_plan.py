@@ -442,7 +442,7 @@ class TestIdentity:
         keys.append(make_plan(Request("toy", backends=TWO)).key)
         assert len(set(keys)) == len(keys)
 
-    def test_judge_is_shared_by_variants_and_not_by_subjects(self) -> None:
+    def test_a_reference_is_shared_by_variants_and_not_by_subjects(self) -> None:
         toy = resolve_component("toy")
 
         def folders(**asked: Any) -> set[Path]:

@@ -85,7 +85,7 @@ def test_the_limit_is_a_share_of_the_session(ranges: int, elapsed_ms: int, dropp
     assert recording.has_phases
 
 
-def test_after_a_level_was_dropped_the_rest_is_judged_by_itself() -> None:
+def test_after_a_level_was_dropped_the_rest_is_measured_by_itself() -> None:
     recording = recorded(1_000, 100 * MS)
     budget = Budget(range_ns=MS, limit=0.01, from_ns=recording.root.started_ns)
     assert budget.exceeded(recording) == "step"

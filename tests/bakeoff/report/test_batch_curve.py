@@ -109,7 +109,7 @@ def test_the_text_has_a_row_for_each_batch() -> None:
     assert batch_curve.render(ROWS[:1]) == ""
 
 
-def test_limits_are_judged_at_each_batch() -> None:
+def test_limits_are_checked_at_each_batch() -> None:
     limits = parse_objective("throughput,memory<=400MiB")
     text = batch_curve.render(stored(at(1, 100.0, objective=limits), at(2, 100.0, objective=limits)))
     assert text.count("not met: memory 500 MiB, 25% above 400MiB") == 2

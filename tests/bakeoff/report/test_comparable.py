@@ -108,7 +108,7 @@ class TestStale:
         assert [reason is not None for reason in stale_reasons(rows)] == [False, False, True]
         assert stale_reasons(stored(failed)) == [None]
 
-    def test_stale_is_judged_inside_a_table(self) -> None:
+    def test_stale_is_decided_inside_a_table(self) -> None:
         rows = stored(made("eager", 7.0, 1, component="c0"), made("eager", 5.0, 2, batch=2))
         assert [len(found.stale) for found in tables(rows)] == [0, 0]
 

@@ -14,7 +14,7 @@ from bakeoff.record.schema import Comparison, Record, new_finding
 from bakeoff.record.store import Records, Stored, StoredComparison
 from bakeoff.report.html import page
 from bakeoff.report.markdown import history, results
-from bakeoff.report.objectives import items_per_s, judged_text
+from bakeoff.report.objectives import items_per_s, limit_text
 from bakeoff.report.recommendation import recommendation
 from bakeoff.report.text import comparison, table
 from bakeoff.report.text import record as one
@@ -161,8 +161,8 @@ def test_pages_have_the_objective_the_limits_and_the_rate() -> None:
         assert "99.95 [99.95, 99.96]" in text
         assert "20% above 25ms" in text
     (row, *_) = table.as_rows(rows)
-    (judged,) = row["limits"]  # type: ignore[misc]
-    assert (judged.word, judged_text(judged)) == ("not met", "p99 30.03 ms [30.03, 30.03], 20% above 25ms")
+    (check,) = row["limits"]  # type: ignore[misc]
+    assert (check.word, limit_text(check)) == ("not met", "p99 30.03 ms [30.03, 30.03], 20% above 25ms")
 
 
 def test_a_record_and_a_comparison_in_full_say_what_they_were_for() -> None:

@@ -85,7 +85,7 @@ def sizes_of(record: Record) -> dict[str, SizeResult]:
 
 
 @pytest.mark.parametrize("backend", ["eager", "inductor", "onnxruntime"])
-def test_the_sizes_of_a_loop_are_judged_with_the_inputs_that_it_gave(encoded: Swept, backend: str) -> None:
+def test_the_sizes_of_a_loop_are_checked_with_the_inputs_that_it_gave(encoded: Swept, backend: str) -> None:
     (stored,) = [one for one in encoded.done.stored if one.record.variant.backend == backend]
     record = stored.record
     assert record.status in ("ok", "unstable"), record.measurement.reason  # other tests run beside this one

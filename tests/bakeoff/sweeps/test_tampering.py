@@ -26,7 +26,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Swept:
 
 
 @pytest.mark.parametrize("backend", EXPECTED)
-def test_a_row_that_changes_what_it_is_judged_by_is_not_ranked(swept: Swept, backend: str) -> None:
+def test_a_row_that_changes_what_it_is_checked_against_is_not_ranked(swept: Swept, backend: str) -> None:
     status, finding = EXPECTED[backend]
     record = swept.records()[backend]
     codes = [entry.code for entry in record.measurement.findings]

@@ -43,7 +43,7 @@ from bakeoff.models.signature import Constant, Fields, Items, TensorLeaf
 
 pytestmark = LIBRARY_WARNINGS
 X, LABEL = torch.randn(2, 4, 8, generator=torch.Generator().manual_seed(1)), torch.tensor([3, 5])
-FIRST = "first call of its kind, judged against the original"
+FIRST = "first call of its kind, compared with the original"
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +102,7 @@ class TestCalls:
             torch.testing.assert_close(found.sample, wanted.sample)
         unet, vae = applied.report().places
         assert (unet.place, unet.tuned, unet.original, unet.reasons) == ("unet", 4, 1, {FIRST: 1})
-        assert unet.judged[0].errors["sample"] <= unet.judged[0].limit
+        assert unet.first_calls[0].errors["sample"] <= unet.first_calls[0].limit
         assert (vae.place, vae.tuned, vae.original) == ("vae.decode", 0, 0)
 
     def test_a_method_that_returns_a_dict(self, pipe: SimpleNamespace, artifacts: Path) -> None:
@@ -222,7 +222,7 @@ class TestCalls:
             assert torch.equal(pipe.unet(X, LABEL, 0.5).sample, wanted)
         (place,) = applied.report().places
         assert place.tuned == 0
-        assert "sample differs from the original's by" in place.judged[0].refusal
+        assert "sample differs from the original's by" in place.first_calls[0].refusal
         applied.undo()
         with bakeoff.apply(pipe, artifacts / "unet", any_weights=True, strict=True):
             for _ in range(2):
@@ -251,7 +251,7 @@ class TestCalls:
         torch.testing.assert_close(found, wanted, rtol=0.05, atol=0.05)
         with torch.autocast("cpu", torch.bfloat16):
             assert type(pipe.unet).forward(pipe.unet, X, LABEL, 0.5).sample.dtype == torch.float32
-            pipe.unet(X, LABEL, 0.5)  # another kind of call, judged for itself
+            pipe.unet(X, LABEL, 0.5)  # another kind of call, compared for itself
         assert applied.report().places[0].reasons == {FIRST: 2}
 
     def test_a_caller_in_bf16_of_a_program_in_fp32(self, pipe: SimpleNamespace, artifacts: Path) -> None:
@@ -271,7 +271,7 @@ class TestCalls:
             pipe.unet(X[:1], LABEL[:1], 0.5)
         place = applied.report().places[0]
         assert (place.artifacts, place.tuned) == (("one", "unet"), 2)
-        assert [one.artifact for one in place.judged] == ["one", "unet"]
+        assert [one.artifact for one in place.first_calls] == ["one", "unet"]
 
     def test_plain_tensors_where_a_manifest_does_not_say_how_it_is_called(self, tmp_path: Path) -> None:
         class Plain(torch.nn.Module):

@@ -41,7 +41,7 @@ def chosen(component: str, preset: str, workload: str) -> Precision:
 @pytest.mark.parametrize("card", [("NVIDIA H100 80GB HBM3", 78), ("NVIDIA H200", 139)], indirect=True)
 @pytest.mark.parametrize(("component", "preset", "workload"), [("wm", "1b", "step"), ("matrix-vae", "full", "steady3")])
 @pytest.mark.usefixtures("card")
-def test_the_large_presets_are_judged_in_fp64_on_a_data_centre_card(component: str, preset: str, workload: str) -> None:
+def test_large_presets_are_checked_in_fp64_on_a_data_centre_card(component: str, preset: str, workload: str) -> None:
     assert chosen(component, preset, workload) == Precision("fp64", "cuda")
 
 

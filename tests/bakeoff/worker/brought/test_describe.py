@@ -111,12 +111,12 @@ def test_each_named_set_is_a_workload(tmp_path: Path) -> None:
     assert loaded("several", tmp_path, "short").sets[0]["x"].shape == (1, 3, 8, 8)
 
 
-def test_calls_for_judging_are_not_those_for_calibration(tmp_path: Path) -> None:
+def test_calls_for_checks_are_not_those_for_calibration(tmp_path: Path) -> None:
     """Call n has values around n."""
     found = loaded("recorded", tmp_path)
-    judged = {round(float(one["x"].mean())) for one in found.sets}
+    found_values = {round(float(one["x"].mean())) for one in found.sets}
     calibrating = {round(float(found.source.calibration(str(seed))["x"].mean())) for seed in range(20)}
-    assert judged == {0, 1, 2}
+    assert found_values == {0, 1, 2}
     assert calibrating == {3, 4, 5}
 
 
@@ -166,7 +166,7 @@ def test_models_of_other_kinds_are_described(name: str, tmp_path: Path) -> None:
         ("missing", "the file has no 'missing'"),
     ],
 )
-def test_what_cannot_be_judged_is_refused_with_its_reason(name: str, said: str, tmp_path: Path) -> None:
+def test_what_cannot_be_checked_is_refused_with_its_reason(name: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(BakeoffError, match=said) as raised:
         described(name, tmp_path)
     assert "\n" not in str(raised.value)

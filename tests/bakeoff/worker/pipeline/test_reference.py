@@ -1,4 +1,4 @@
-"""The reference of a loop: units in high precision, floors by dtypes, and what is judged by them."""
+"""The reference of a loop: units in high precision, floors by dtypes, and what is checked against them."""
 
 import os
 from dataclasses import replace
@@ -95,7 +95,7 @@ def parity(*outputs: OutputParity) -> LoopParity:
     return LoopParity("a", "fp64", (UnitParity(0, outputs),))
 
 
-def test_of_two_judgements_the_worse_one_of_each_value_counts() -> None:
+def test_of_two_comparisons_the_worse_one_of_each_value_counts() -> None:
     early = parity(output("x", 0.01), output("state.k", 0.05))
     late = parity(output("x", 0.02), output("state.k", None))
     for both in (worse_of(early, late), worse_of(late, early)):

@@ -20,7 +20,7 @@ from bakeoff.record.pipeline import PipelineMeasurement
 from bakeoff.worker.pipeline import clocks
 from bakeoff.worker.pipeline.files import LoopFiles
 from bakeoff.worker.pipeline.loop import loop_of
-from bakeoff.worker.pipeline.parity import LoopJudge
+from bakeoff.worker.pipeline.parity import LoopCheck
 from bakeoff.worker.pipeline.session import stamp_ns
 from bakeoff.worker.reference.files import ReferenceFiles
 
@@ -189,11 +189,11 @@ def test_a_quantised_slot_widens_the_limits_of_what_it_has_a_part_in(folder: Pat
     job = make_job(folder, EAGER)
     files = LoopFiles(ReferenceFiles(Path(job.reference_folder), job.reference_hashes))
     dtypes = {"world": "fp32", "stream": "fp32"}
-    judge = LoopJudge(loop_of(job.subject), files, dtypes, {"stream": "static"})
-    assert judge.limit(1e-7, frozenset({"world"})) == 1e-4
-    assert judge.limit(1e-7, frozenset({"world", "stream"})) == pytest.approx(10 ** (-LEAST_SQNR_DB["static"] / 20))
-    assert judge.limit(0.3, frozenset({"world", "stream"})) == 0.6
-    both = LoopJudge(loop_of(job.subject), files, dtypes, {"world": "static", "stream": "dynamic"})
+    check = LoopCheck(loop_of(job.subject), files, dtypes, {"stream": "static"})
+    assert check.limit(1e-7, frozenset({"world"})) == 1e-4
+    assert check.limit(1e-7, frozenset({"world", "stream"})) == pytest.approx(10 ** (-LEAST_SQNR_DB["static"] / 20))
+    assert check.limit(0.3, frozenset({"world", "stream"})) == 0.6
+    both = LoopCheck(loop_of(job.subject), files, dtypes, {"world": "static", "stream": "dynamic"})
     errors = [10 ** (-LEAST_SQNR_DB[kind] / 20) for kind in ("static", "dynamic")]
     assert both.limit(1e-7, frozenset({"world", "stream"})) == pytest.approx(sum(errors)), "their errors add up"
 

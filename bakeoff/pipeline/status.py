@@ -13,7 +13,7 @@ _CONTENTION = "other_cpu_share"
 """Of `device_state`: the share of all cores that other processes took while units ran."""
 
 
-def judged(
+def with_status(
     measurement: PipelineMeasurement, blocks: Sequence[Block], span_s: float, policy: Policy, filling: int
 ) -> PipelineMeasurement:
     """The measurement with the worst status that its own facts mean; one that is worse already keeps its own.

@@ -1,4 +1,4 @@
-"""Rows judged by limits: percentiles with their intervals, memory, and what is not known."""
+"""Rows checked against limits: percentiles with their intervals, memory, and what is not known."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ import pytest
 from records import GPU_HOST, clock, measurement, record
 
 from bakeoff.record.finalists import finalists, objective_of
-from bakeoff.record.judging import Word, call_ms, judge, judge_all, worst
+from bakeoff.record.limit_checks import Word, call_ms, check_limit, check_limits, worst
 from bakeoff.record.objective import LATENCY, Limit, Objective, parse_objective
 from bakeoff.record.schema import Clock, Memory, Record
 from bakeoff.record.statistics import interval_ranks, quantile_ranks, samples_for_quantile
@@ -60,53 +60,53 @@ class TestPercentiles:
             ("p95<=10.9ms", "not met"),
         ],
     )
-    def test_are_judged_by_both_ends_of_the_interval(self, text: str, word: Word) -> None:
-        assert judge(record("eager", THOUSAND), limit(text)).word == word
+    def test_are_checked_at_both_ends_of_the_interval(self, text: str, word: Word) -> None:
+        assert check_limit(record("eager", THOUSAND), limit(text)).word == word
 
     def test_headroom_is_of_the_figure(self) -> None:
-        found = judge(record("eager", THOUSAND), limit("p99<=20ms"))
+        found = check_limit(record("eager", THOUSAND), limit("p99<=20ms"))
         assert (found.low, found.high) == pytest.approx((10.982, 10.996))
         assert found.excess == pytest.approx(10.989 / 20 - 1, abs=1e-4)
 
     def test_too_few_samples_are_said_and_nothing_is_guessed(self) -> None:
         for text, count, least in (("p99<=33ms", 99, "it takes 100"), ("p95<=33ms", 19, "it takes 20")):
-            found = judge(record("eager", [1.0] * count), limit(text))
+            found = check_limit(record("eager", [1.0] * count), limit(text))
             assert (found.word, found.value) == ("unknown", None)
             assert f"{count} samples are too few" in found.why
             assert least in found.why
 
     def test_without_an_upper_end_nothing_is_met_but_something_may_be_missed(self) -> None:
         some = record("eager", [1 + index / 1000 for index in range(200)])
-        found = judge(some, limit("p99<=33ms"))
+        found = check_limit(some, limit("p99<=33ms"))
         assert (found.word, found.high) == ("unclear", None)
         assert found.why == "200 samples give its interval no upper end, 368 do"
-        assert judge(some, limit("p99<=1ms")).word == "not met"
+        assert check_limit(some, limit("p99<=1ms")).word == "not met"
 
     def test_a_row_without_samples_is_unknown(self) -> None:
-        assert judge(record("eager", status="oom"), limit("p99<=33ms")).word == "unknown"
+        assert check_limit(record("eager", status="oom"), limit("p99<=33ms")).word == "unknown"
 
 
 class TestMemory:
     def test_is_the_recorded_peak(self) -> None:
         made = record("eager", THOUSAND)
-        assert judge(made, limit("memory<=500MiB")).word == "met"
-        assert judge(made, limit("memory<500MiB")).word == "not met"
-        assert judge(made, limit("memory<=0.25GiB")).excess == pytest.approx(500 / 256 - 1)
+        assert check_limit(made, limit("memory<=500MiB")).word == "met"
+        assert check_limit(made, limit("memory<500MiB")).word == "not met"
+        assert check_limit(made, limit("memory<=0.25GiB")).excess == pytest.approx(500 / 256 - 1)
 
     def test_on_a_gpu_is_the_devices(self) -> None:
         memory = Memory(1, 1, host_peak_bytes=500 << 20, device_peak_bytes=3 << 30)
         made = record("eager", THOUSAND, made=measurement(THOUSAND, memory=memory), host=GPU_HOST)
         made = replace(made, variant=replace(made.variant, device="cuda"))
-        assert judge(made, limit("memory<=2GiB")).word == "not met"
+        assert check_limit(made, limit("memory<=2GiB")).word == "not met"
         unmetered = replace(made, measurement=replace(made.measurement, memory=replace(memory, device_peak_bytes=None)))
-        assert judge(unmetered, limit("memory<=2GiB")).word == "unknown"
+        assert check_limit(unmetered, limit("memory<=2GiB")).word == "unknown"
 
     def test_that_was_not_metered_does_not_pass(self) -> None:
         made = record("eager", THOUSAND, made=measurement(THOUSAND, memory=None))
-        assert judge(made, limit("memory<=1000GiB")).word == "unknown"
+        assert check_limit(made, limit("memory<=1000GiB")).word == "unknown"
 
 
-def test_a_row_is_judged_by_its_worst_limit() -> None:
+def test_a_row_stands_by_its_worst_limit() -> None:
     made = record("eager", THOUSAND)
     for text, word in (
         ("latency", "met"),
@@ -114,7 +114,7 @@ def test_a_row_is_judged_by_its_worst_limit() -> None:
         ("p99<=10.99ms,memory<=1GiB", "unclear"),
         ("p99<=10.99ms,memory<=1MiB", "not met"),
     ):
-        assert worst(judge_all(made, parse_objective(text))) == word
+        assert worst(check_limits(made, parse_objective(text))) == word
 
 
 class TestFinalists:

@@ -1,4 +1,4 @@
-"""Whether a row meets the limits of an objective, each judged with the interval of its figure."""
+"""Whether a row meets the limits of an objective, each checked with the interval of its figure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _FROM_BEST: tuple[Word, ...] = ("met", "unclear", "unknown", "not met")
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class LimitCheck:
     """A limit and a row's figure, in milliseconds or, of memory, in bytes."""
 
     limit: Limit
@@ -36,31 +36,31 @@ class Judged:
         return None if self.value is None else self.value / self.limit.most - 1
 
 
-def judge(record: Record, limit: Limit) -> Judged:
+def check_limit(record: Record, limit: Limit) -> LimitCheck:
     """A percentile meets its limit if all of its interval does, and misses it if none of it does."""
     if limit.figure == "memory":
-        return _judge_memory(record, limit)
+        return _check_memory(record, limit)
     share, clock = PERCENTILES[limit.figure], record.measurement.latency
     count = len(clock.samples_ns) if clock is not None else 0
     if clock is None or not count:
-        return Judged(limit, "unknown", why="it has no samples")
+        return LimitCheck(limit, "unknown", why="it has no samples")
     least = round(1 / (1 - share))
     if count < least:
-        return Judged(limit, "unknown", why=f"{count} samples are too few for a {limit.figure}, it takes {least}")
+        return LimitCheck(limit, "unknown", why=f"{count} samples are too few for a {limit.figure}, it takes {least}")
     value, low, high = _percentile_ms(clock.samples_ns, share)
     if low is not None and not limit.allows(low):
-        return Judged(limit, "not met", value, low, high)
+        return LimitCheck(limit, "not met", value, low, high)
     if high is not None:
-        return Judged(limit, "met" if limit.allows(high) else "unclear", value, low, high)
+        return LimitCheck(limit, "met" if limit.allows(high) else "unclear", value, low, high)
     why = f"{count} samples give its interval no upper end, {samples_for_quantile(share)} do"
-    return Judged(limit, "unclear", value, low, high, why)
+    return LimitCheck(limit, "unclear", value, low, high, why)
 
 
-def _judge_memory(record: Record, limit: Limit) -> Judged:
+def _check_memory(record: Record, limit: Limit) -> LimitCheck:
     peak = record.peak_bytes
     if peak is None:
-        return Judged(limit, "unknown", why="its peak memory was not metered")
-    return Judged(limit, "met" if limit.allows(peak) else "not met", float(peak))
+        return LimitCheck(limit, "unknown", why="its peak memory was not metered")
+    return LimitCheck(limit, "met" if limit.allows(peak) else "not met", float(peak))
 
 
 def _percentile_ms(samples_ns: Sequence[int], share: float) -> tuple[float, float | None, float | None]:
@@ -69,23 +69,23 @@ def _percentile_ms(samples_ns: Sequence[int], share: float) -> tuple[float, floa
     return float(np.quantile(ordered, share)), low, high
 
 
-def judge_all(record: Record, objective: Objective) -> tuple[Judged, ...]:
+def check_limits(record: Record, objective: Objective) -> tuple[LimitCheck, ...]:
     """Each limit of the objective, in its order."""
-    return tuple(judge(record, limit) for limit in objective.limits)
+    return tuple(check_limit(record, limit) for limit in objective.limits)
 
 
-def worst(judged: Sequence[Judged]) -> Word:
+def worst(checks: Sequence[LimitCheck]) -> Word:
     """The word for a row: that of the limit that speaks most against it; `met` without limits."""
-    return max((each.word for each in judged), key=_FROM_BEST.index, default="met")
+    return max((each.word for each in checks), key=_FROM_BEST.index, default="met")
 
 
 def clock_of(record: Record, goal: Goal) -> Summary | None:
-    """The statistics that a goal is judged by; None if the row does not have them."""
+    """The statistics that a goal is about; None if the row does not have them."""
     return record.throughput if goal == "throughput" else record.latency
 
 
 def call_ms(record: Record, goal: Goal) -> float:
-    """The median that a goal is judged by, milliseconds a call; infinite without samples.
+    """The median that a goal is about, milliseconds a call; infinite without samples.
 
     Rows of one table have the same batch, so the least time gives the most items a second.
     """

@@ -37,7 +37,7 @@ def with_trace(measurement: Measurement, traced: TraceResult, wanted: bool) -> M
         instead = f"another compiler or provider for some operators: {elsewhere}"
     if instead and made.status != "fell_back":
         proof = replace(proof, fell_back=instead)
-        made = replace(made, status="fell_back", reason=f"fell back to {proof.fell_back}")
+        made = replace(made, status="fell_back", reason=f"ran {proof.fell_back}")
     findings = [*made.findings, *_findings(traced, incomplete)]
     return replace(made, proof=proof, findings=tuple(findings))
 

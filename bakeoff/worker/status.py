@@ -33,7 +33,7 @@ def decide_status(fallback: str, parity: Parity, problem: str | None, alarms: Se
 
 def fallback_reason(fallback: str) -> str:
     """The reason of a row that fell back; `fallback` is a noun phrase for what ran instead of the requested backend."""
-    return f"fell back to {fallback}"
+    return f"ran {fallback}"
 
 
 def timing_alarms(

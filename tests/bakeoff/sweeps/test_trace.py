@@ -103,10 +103,10 @@ def test_falling_back_comes_before_what_else_is_wrong(status: str) -> None:
 
 
 def test_a_row_that_fell_back_keeps_its_reason() -> None:
-    fallen = measurement([1.0], "fell_back", "fell back to eager", proof=replace(PROOF, fell_back="eager"))
+    fallen = measurement([1.0], "fell_back", "ran eager", proof=replace(PROOF, fell_back="eager"))
     made = with_trace(fallen, replace(TRACED, outside={"Conv": 1}), wanted=True)
     assert made.proof is not None
-    assert (made.status, made.reason, made.proof.fell_back) == ("fell_back", "fell back to eager", "eager")
+    assert (made.status, made.reason, made.proof.fell_back) == ("fell_back", "ran eager", "eager")
     assert made.proof.operators_outside == {"Conv": 1}
 
 

@@ -164,7 +164,7 @@ def test_what_compiles_while_windows_fill_only_delays_steady_units(folder: Path,
 def test_a_slot_that_falls_back_between_the_units_is_named(folder: Path, tmp_path: Path) -> None:
     job = make_job(folder, {**EAGER, "world": "loop_backends:FALLS_BACK/fp32"})
     made, _ = run_mix(job, tmp_path / "work", 8, {4: lambda: loop_backends.FELL_BACK.append("plain eager")})
-    assert (made.status, made.reason) == ("fell_back", "world.world: fell back to plain eager")
+    assert (made.status, made.reason) == ("fell_back", "world.world: ran plain eager")
     assert [one.status for one in made.programs] == ["fell_back", "ok"]
     check_account(made, 8)
 
@@ -173,7 +173,7 @@ def test_a_slot_that_fell_back_in_its_build_ends_the_mix(folder: Path, tmp_path:
     job = make_job(folder, {**EAGER, "stream": "loop_backends:FALLS_BACK/fp32"})
     loop_backends.FELL_BACK.append("plain eager")
     made, heard = run_mix(job, tmp_path / "work")
-    assert (made.status, made.reason) == ("fell_back", "stream.stream: fell back to plain eager")
+    assert (made.status, made.reason) == ("fell_back", "stream.stream: ran plain eager")
     assert [one.status for one in made.programs] == ["ok", "fell_back"], "what is known of the others is kept"
     assert (heard.blocks, made.units) == ([], None)
 

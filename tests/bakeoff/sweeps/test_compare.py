@@ -223,8 +223,10 @@ def test_a_sweep_ends_with_a_final_on_which_it_recommends(tmp_path: Path) -> Non
         }
         text = recommendation(done.stored, done.finals)
         assert final.comparison.baseline is not None
-    start = "Deploy repeats fp32: in the final against repeats[times=4] fp32, which lost, it was faster ("
-    assert text.startswith(start)
+    # It is eager and one more call: whether that shows depends on the day.
+    start = "Do not deploy" if "repeats fp32 lost to eager fp32" in text else "Deploy"
+    won = "repeats fp32: in the final against repeats[times=4] fp32, which lost, it was faster ("
+    assert text.startswith(f"{start} {won}")
     assert "interleaved rounds" in text
     assert re.search(r"repeats fp32 (is [0-9.]+x \[[0-9.]+, [0-9.]+\] as fast as|and|lost to) eager fp32", text)
 

@@ -77,8 +77,8 @@ class ForkServer:
         `of_all_tests`, what marks those of one test is left out.
         """
         usual = worker_environment(1)
-        left_out = "BAKEOFF_" if of_all_tests else "\0"
-        self._environment = {name: value for name, value in usual.items() if not name.startswith(left_out)}
+        marks = {name for name in usual if of_all_tests and name.startswith("BAKEOFF_")}
+        self._environment = {name: value for name, value in usual.items() if name not in marks}
 
     def start_guard(self, command: Sequence[str], env: Mapping[str, str], pass_fds: Sequence[int], **how: Any) -> Any:
         """As `subprocess.Popen`, which it calls where a forked worker might not be what a started one is."""
@@ -104,8 +104,12 @@ class ForkServer:
             self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             command, fds = [sys.executable, "-P", str(_SERVER), str(theirs.fileno())], [theirs.fileno()]
             self._process = _real_popen(
-                command, env=self._environment, pass_fds=fds, stdin=subprocess.DEVNULL, start_new_session=True
-            )  # in another session: Ctrl-C is for who asks
+                command,
+                env=self._environment,
+                pass_fds=fds,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C ends the process that asks, and with it this one
+            )
             theirs.close()
             assert self._socket.recv(16) == b"ready"
         socket.send_fds(self._socket, [request], descriptors)

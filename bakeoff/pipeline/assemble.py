@@ -1,6 +1,6 @@
 """The record of a mix, from what its worker reported, or from how that ended, and the facts of this machine."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Literal
@@ -15,11 +15,11 @@ from bakeoff.process.phases import Block
 from bakeoff.process.supervisor import Outcome
 from bakeoff.record.pipeline import PipelineMeasurement, PipelineMemory, PipelineRecord, SlotProgram
 from bakeoff.record.redact import recorded_environment, without_folders
-from bakeoff.record.schema import SCHEMA, Finding, Source, new_finding
+from bakeoff.record.schema import SCHEMA, Finding, Source
 from bakeoff.record.selftest_stamp import read_stamp
 from bakeoff.record.source import backend_source, code_hash, component_hash, instrument_hash, loop_hash
 from bakeoff.record.store import now
-from bakeoff.sweeps.assemble import ended_status, ending
+from bakeoff.sweeps.assemble import ended_status, ending, host_findings, issue_findings
 from bakeoff.sweeps.watch import NOT_WATCHED, Watched
 
 How = Literal["alone", "interleaved", "in turn"]
@@ -100,7 +100,9 @@ def _measurement(
         made = PipelineMeasurement(status, ending(outcome))
     else:
         made = with_status(outcome.value, blocks, span_s, policy, session.plan.loop.filling)
-    found = (*made.findings, *findings, *_findings(session, mix, outcome))
+    seen = host_findings(session.load, session.plan.subject.threads, "the run", outcome)
+    known = dict.fromkeys(issue for program in mix.programs for issue in program.row.known_issues)
+    found = (*made.findings, *findings, *seen, *issue_findings(known, made.status))
     return replace(
         made,
         reason=without_folders(made.reason),
@@ -139,15 +141,3 @@ def _memory(memory: PipelineMemory, mix: MixPlan, peaks: GpuPeaks | None) -> Pip
     polled = peaks.bytes_of.get("loop check", 0) if peaks is not None else 0
     device = max(memory.device_peak_bytes or 0, polled) or None
     return replace(memory, device_peak_bytes=device, parts_bytes=parts)
-
-
-def _findings(session: PipelineSession, mix: MixPlan, outcome: Outcome) -> Iterator[Finding]:
-    if session.load > session.plan.subject.threads / 2:
-        yield new_finding("busy-host", f"load average {session.load:.1f} before the run started")
-    if outcome.leftovers:
-        yield new_finding("leftovers", f"{outcome.leftovers} processes outlived the worker and were killed")
-    if outcome.log_dropped:
-        yield new_finding("log", f"{outcome.log_dropped} bytes of output are not in the log")
-    known = dict.fromkeys(issue for program in mix.programs for issue in program.row.known_issues)
-    for code, text in known:
-        yield new_finding(code, text)

@@ -1,6 +1,6 @@
 """The record of a row, from what its worker reported, or from how that ended, and the facts of this machine."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 
 from bakeoff.machine import host, paths
@@ -124,8 +124,9 @@ def _measurement(session: Session, row: Row, outcome: Outcome, more: Sequence[Fi
     """The worker's report, or the status that its end means, with the parent's own findings and no local folders."""
     status = ended_status(outcome)
     made = Measurement(status, ending(outcome)) if status is not None else outcome.value
+    seen = host_findings(session.load, row.subject.threads, "the sweep", outcome)
     issues = issue_findings(row.known_issues, made.status)
-    findings = (*made.findings, *insensitive(made), *_findings(session, row, outcome), *issues, *more)
+    findings = (*made.findings, *insensitive(made), *seen, *issues, *more)
     return replace(
         made,
         memory=made.memory and with_gpu_peaks(made.memory, outcome.gpu_peaks),
@@ -173,15 +174,16 @@ def insensitive(measurement: Measurement) -> Iterator[Finding]:
             return
 
 
-def _findings(session: Session, row: Row, outcome: Outcome) -> Iterator[Finding]:
-    if session.load > row.subject.threads / 2:
-        yield new_finding("busy-host", f"load average {session.load:.1f} before the sweep started")
+def host_findings(load: float, threads: int, what: str, outcome: Outcome) -> Iterator[Finding]:
+    """What this process saw of the host and of a worker's end; `load` is the load average before `what` started."""
+    if load > threads / 2:
+        yield new_finding("busy-host", f"load average {load:.1f} before {what} started")
     if outcome.leftovers:
         yield new_finding("leftovers", f"{outcome.leftovers} processes outlived the worker and were killed")
     if outcome.log_dropped:
         yield new_finding("log", f"{outcome.log_dropped} bytes of output are not in the log")
 
 
-def issue_findings(issues: Sequence[tuple[IssueCode, str]], status: Status) -> tuple[Finding, ...]:
-    """A finding for each known problem of a row's libraries; none where the row cannot run on this machine."""
+def issue_findings(issues: Iterable[tuple[IssueCode, str]], status: Status) -> tuple[Finding, ...]:
+    """A finding for each known problem of the libraries of a row or mix; none where it cannot run on this machine."""
     return () if status in NEVER_RUN else tuple(new_finding(code, text) for code, text in issues)

@@ -1,8 +1,9 @@
 """torchao int8 for linear layers: weights with a scale per output channel, activations at run time or not at all.
 
-Prepares a module that another backend compiles; without a compiler it runs slower than the original module. On CUDA,
-torch 2.11's integer product takes no input of 16 rows or fewer (pytorch#178469 lifts that): layers with such inputs are
-left out, by name.
+Prepares a module that another backend compiles; without a compiler it runs slower than the original module. Layers
+whose inputs have too few rows for this torch's integer product are left out, by name. On CUDA, torch 2.11 takes none of
+16 rows or fewer (pytorch#178469 lifts that). On a CPU whose product is oneDNN's, an input of one row that has stride 0,
+as inductor makes it, leaves the result unwritten without an error (pytorch#195066).
 """
 
 from collections.abc import Callable, Mapping
@@ -32,6 +33,9 @@ _MOST_REFUSED_ROWS = 16
 _ROWS_REFUSED = "needs to be greater than 16"
 """Part of torch 2.11's error for an input with too few rows (aten/src/ATen/native/cuda/Blas.cpp, _int_mm_out_cuda)."""
 
+_TRIED = 32
+"""Columns of the input on which a product is tried."""
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -48,13 +52,7 @@ def _prepare(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Optio
         from torchao.quantization import Int8DynamicActivationInt8WeightConfig, Int8WeightOnlyConfig
 
     config = Int8WeightOnlyConfig() if options.kind == "weight-only" else Int8DynamicActivationInt8WeightConfig()
-    refused: dict[str, str] = {}
-    if options.kind == "dynamic" and context.device == "cuda" and _refuses_few_rows(inputs):
-        refused = {
-            name: f"its input has {rows} rows, and this torch multiplies int8 only with more than {_MOST_REFUSED_ROWS}"
-            for name, rows in _fewest_rows(module, inputs).items()
-            if rows <= _MOST_REFUSED_ROWS
-        }
+    refused = _refused(module, inputs, context.device) if options.kind == "dynamic" else {}
     prepared = quantise_linear(module, config, f"int8 {options.kind}", options.layers, options.least, refused)
     if options.kind == "weight-only":
         for name in prepared.quantised:
@@ -62,12 +60,26 @@ def _prepare(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Optio
     return prepared
 
 
+def _refused(module: "nn.Module", inputs: "Mapping[str, Tensor]", device: str) -> dict[str, str]:
+    """Why layers are left out, because their inputs have too few rows for the device's integer product."""
+    if device == "cuda" and _refuses_few_rows(inputs):
+        most, why = _MOST_REFUSED_ROWS, f"this torch multiplies int8 only with more than {_MOST_REFUSED_ROWS}"
+    elif device == "cpu" and _leaves_one_row_unwritten():
+        most, why = 1, "this torch leaves the int8 product of one row unwritten in compiled programs (pytorch#195066)"
+    else:
+        return {}
+    fewest = _fewest_rows(module, inputs)
+    return {
+        name: f"its input has {rows} row{'s' * (rows > 1)}, and {why}" for name, rows in fewest.items() if rows <= most
+    }
+
+
 def _refuses_few_rows(inputs: "Mapping[str, Tensor]") -> bool:
-    """Whether the device's integer product refuses an input of one row, tried on one of 32 columns."""
+    """Whether the device's integer product refuses an input of one row."""
     import torch
 
     device = next(iter(inputs.values())).device
-    row, square = (torch.zeros(rows, 32, dtype=torch.int8, device=device) for rows in (1, 32))
+    row, square = (torch.zeros(rows, _TRIED, dtype=torch.int8, device=device) for rows in (1, _TRIED))
     try:
         int8_product(row, square)
     except RuntimeError as error:
@@ -75,6 +87,16 @@ def _refuses_few_rows(inputs: "Mapping[str, Tensor]") -> bool:
             raise
         return True
     return False
+
+
+def _leaves_one_row_unwritten() -> bool:
+    """Whether this CPU's integer product does nothing with an input of one row that has stride 0, tried on ones."""
+    import torch
+
+    row = torch.ones(1, _TRIED, dtype=torch.int8).as_strided((1, _TRIED), (0, 1))
+    square, found = torch.ones(_TRIED, _TRIED, dtype=torch.int8), torch.zeros(1, _TRIED, dtype=torch.int32)
+    int8_product(row, square, found)
+    return not bool((found == _TRIED).all())
 
 
 def _fewest_rows(module: "nn.Module", inputs: "Mapping[str, Tensor]") -> dict[str, int]:

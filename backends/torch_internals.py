@@ -465,11 +465,14 @@ def package_calls(wrapper: str) -> tuple[Counter[str], Counter[str]]:
     return libraries, kernels
 
 
-def int8_product(left: "Tensor", right: "Tensor") -> "Tensor":
-    """The product of two int8 matrices as int32. Raises RuntimeError where the device has no kernel for it."""
+def int8_product(left: "Tensor", right: "Tensor", out: "Tensor | None" = None) -> "Tensor":
+    """The product of two int8 matrices as int32, in `out` where that is given.
+
+    Raises RuntimeError where the device has no kernel for it.
+    """
     import torch
 
-    return torch._int_mm(left, right)
+    return torch._int_mm(left, right) if out is None else torch._int_mm(left, right, out=out)
 
 
 _CYCLES_PER_NS = 2

@@ -174,6 +174,23 @@ def on_cuda(folder: Path) -> BuildContext:
     return BuildContext("int8", "cuda", "fp32", 1, folder, folder, lambda _seed: {})
 
 
+def on_cpu(folder: Path) -> BuildContext:
+    return BuildContext("int8", "cpu", "fp32", 1, folder, folder, lambda _seed: {})
+
+
+def unwritten(left: Tensor, right: Tensor, out: Tensor | None = None) -> Tensor:
+    """Torch 2.13's product by oneDNN: the leading dimension is taken from the stride of a dimension of size 1."""
+    made = torch._int_mm(left.contiguous(), right)
+    if out is None:
+        return made
+    return out if left.stride(0) < left.shape[1] else out.copy_(made)
+
+
+def written(left: Tensor, right: Tensor, out: Tensor | None = None) -> Tensor:
+    made = left.int() @ right.int()
+    return made if out is None else out.copy_(made)
+
+
 def torch_2_11(left: Tensor, right: Tensor) -> Tensor:
     """Torch 2.11's CUDA product refuses so (aten/src/ATen/native/cuda/Blas.cpp, _int_mm_out_cuda)."""
     if left.shape[0] <= 16:
@@ -187,7 +204,7 @@ def test_layers_with_too_few_rows_for_torch_2_11_are_left_out(tmp_path: Path, mo
     made = BACKEND.prepare(module, {"x": torch.zeros(1, 32, 32)}, Options(least=0), on_cuda(tmp_path))
     assert made.quantised == {"many": "int8 dynamic"}
     assert set(made.skipped) == {"one", "parts"}
-    assert all("its input has 1 rows" in reason for reason in made.skipped.values())
+    assert all("its input has 1 row," in reason for reason in made.skipped.values())
     assert all(type(layer.weight) is nn.Parameter for layer in (module.one, module.parts))
 
 
@@ -196,7 +213,7 @@ def test_only_layers_with_too_few_rows_are_refused_before_anything_is_quantised(
 ) -> None:
     monkeypatch.setattr(int8, "int8_product", torch_2_11)
     module = Rows().requires_grad_(False)
-    with pytest.raises(Unsupported, match=r"one, parts, many: its input has 1 rows.*; its input has 16 rows"):
+    with pytest.raises(Unsupported, match=r"one, parts, many: its input has 1 row,.*; its input has 16 rows"):
         BACKEND.prepare(module, {"x": torch.zeros(1, 16, 32)}, Options(least=0), on_cuda(tmp_path))
     assert type(module.many.weight) is nn.Parameter
 
@@ -217,3 +234,33 @@ def test_another_error_of_the_product_is_not_taken_for_few_rows(
     monkeypatch.setattr(int8, "int8_product", broken)
     with pytest.raises(RuntimeError, match="out of memory"):
         BACKEND.prepare(Rows(), {"x": torch.zeros(1, 32, 32)}, Options(least=0), on_cuda(tmp_path))
+
+
+def test_layers_whose_one_row_stays_unwritten_on_a_cpu_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(int8, "int8_product", unwritten)
+    made = BACKEND.prepare(
+        Rows().requires_grad_(False), {"x": torch.zeros(1, 32, 32)}, Options(least=0), on_cpu(tmp_path)
+    )
+    assert made.quantised == {"many": "int8 dynamic"}
+    assert set(made.skipped) == {"one", "parts"}
+    assert all("pytorch#195066" in reason for reason in made.skipped.values())
+
+
+@pytest.mark.parametrize("options", [Options(least=0), Options(kind="weight-only", least=0)])
+def test_a_cpu_whose_product_is_right_leaves_none_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: Options
+) -> None:
+    monkeypatch.setattr(int8, "int8_product", written)
+    made = BACKEND.prepare(Rows().requires_grad_(False), {"x": torch.zeros(1, 32, 32)}, options, on_cpu(tmp_path))
+    assert set(made.quantised) == {"many", "one", "parts"}
+
+
+def test_this_torch_is_tried_on_what_inductor_makes() -> None:
+    """The product of the layer as inductor calls it is right here exactly where the trial says so."""
+    row = torch.randint(-127, 128, (1, 512), dtype=torch.int8).as_strided((1, 512), (0, 1))
+    weight = torch.randint(-127, 128, (2048, 512), dtype=torch.int8).t()
+    found = torch._int_mm(row, weight, out=torch.full((1, 2048), -1, dtype=torch.int32))
+    right = torch.equal(found, row.int() @ weight.int())
+    assert right == (not int8._leaves_one_row_unwritten())

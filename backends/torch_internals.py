@@ -465,6 +465,10 @@ def package_calls(wrapper: str) -> tuple[Counter[str], Counter[str]]:
     return libraries, kernels
 
 
+INT8_PRODUCT = "aten._int_mm.default"
+"""What `int8_product` dispatches, as `watch_dispatch` gets it."""
+
+
 def int8_product(left: "Tensor", right: "Tensor", out: "Tensor | None" = None) -> "Tensor":
     """The product of two int8 matrices as int32, in `out` where that is given.
 

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -236,9 +237,16 @@ def test_another_error_of_the_product_is_not_taken_for_few_rows(
         BACKEND.prepare(Rows(), {"x": torch.zeros(1, 32, 32)}, Options(least=0), on_cuda(tmp_path))
 
 
+def with_amx(monkeypatch: pytest.MonkeyPatch, amx: bool) -> None:
+    """torchao 0.18 multiplies int8 by int8 where torch says that there is AMX (torchao/kernel/intmm.py)."""
+    monkeypatch.setattr("torchao.kernel.intmm._cpu_is_amx_tile_supported", lambda: amx)
+    monkeypatch.setattr("torchao.kernel.intmm._cpu_is_vnni_supported", lambda: True)
+
+
 def test_layers_whose_one_row_stays_unwritten_on_a_cpu_are_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    with_amx(monkeypatch, True)
     monkeypatch.setattr(int8, "int8_product", unwritten)
     made = BACKEND.prepare(
         Rows().requires_grad_(False), {"x": torch.zeros(1, 32, 32)}, Options(least=0), on_cpu(tmp_path)
@@ -248,17 +256,52 @@ def test_layers_whose_one_row_stays_unwritten_on_a_cpu_are_left_out(
     assert all("pytorch#195066" in reason for reason in made.skipped.values())
 
 
-@pytest.mark.parametrize("options", [Options(least=0), Options(kind="weight-only", least=0)])
-def test_a_cpu_whose_product_is_right_leaves_none_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: Options
+@pytest.mark.parametrize(
+    ("amx", "product", "options"),
+    [
+        (True, written, Options(least=0)),
+        (True, unwritten, Options(kind="weight-only", least=0)),
+        (False, unwritten, Options(least=0)),
+    ],
+    ids=["a product that is right", "no product of integers", "unsigned inputs"],
+)
+def test_a_cpu_whose_results_are_right_leaves_none_out(
+    amx: bool, product: Any, options: Options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(int8, "int8_product", written)
+    with_amx(monkeypatch, amx)
+    monkeypatch.setattr(int8, "int8_product", product)
     made = BACKEND.prepare(Rows().requires_grad_(False), {"x": torch.zeros(1, 32, 32)}, options, on_cpu(tmp_path))
     assert set(made.quantised) == {"many", "one", "parts"}
 
 
+class OneRow(nn.Module):
+    """Two layers; inductor gives the input of the one with a single row stride 0 where that is multiplied as it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.many, self.one = nn.Linear(64, 64), nn.Linear(64, 64)
+
+    def forward(self, x: Tensor) -> tuple[Tensor]:
+        return (self.one(functional.silu(x.mean(1, keepdim=True))) * self.many(x),)
+
+
+@NEEDS_COMPILER
+def test_one_row_is_right_where_torchao_multiplies_signed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Because it is left out, unless torch has pytorch#194682. Quantised with torch 2.13, it was off by 1e3."""
+    with_amx(monkeypatch, True)
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+    torch.manual_seed(0)
+    module, inputs = OneRow().requires_grad_(False), {"x": torch.randn(1, 32, 64)}
+    (expected,) = module(**inputs)
+    made = BACKEND.prepare(module, inputs, Options(least=0), on_cpu(tmp_path))
+    assert "many" in made.quantised
+    compiled = torch.compile(made.module, fullgraph=True)
+    results = [compiled(**inputs)[0] for _ in range(3)]
+    assert all(float((found - expected).norm() / expected.norm()) < 0.05 for found in results)
+
+
 def test_this_torch_is_tried_on_what_inductor_makes() -> None:
-    """The product of the layer as inductor calls it is right here exactly where the trial says so."""
+    """A product of a layer's size is right here exactly where the small one that is tried says so."""
     row = torch.randint(-127, 128, (1, 512), dtype=torch.int8).as_strided((1, 512), (0, 1))
     weight = torch.randint(-127, 128, (2048, 512), dtype=torch.int8).t()
     found = torch._int_mm(row, weight, out=torch.full((1, 2048), -1, dtype=torch.int32))

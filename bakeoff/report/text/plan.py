@@ -1,5 +1,7 @@
 """`bakeoff sweep --dry-run`: the rows of a plan with their estimated time, memory and disk."""
 
+from collections.abc import Iterator
+
 from tabulate import tabulate
 
 from bakeoff.plan.budget import budget_text
@@ -34,8 +36,7 @@ def render(plan: Estimate) -> str:
     body = tabulate(rows, headers=headers, disable_numparse=True)
     builds = f" ({plan.builds} builds of each compiled variant)" if plan.builds > 1 else ""
     total = f"about {plan.seconds / 60:.1f} minutes, {plan.disk_bytes // MIB} MiB of disk"
-    named = ((f"{line.variant}, batch {line.batch}" if several else line.variant, line) for line in plan.lines)
-    settled = "\n".join(dict.fromkeys(f"{name}: {line.settled}" for name, line in named if line.settled))
+    settled = "\n".join(_settled(plan))
     objective = [f"objective: {plan.objective}"] if plan.objective != str(LATENCY) else []
     rows_text = f"{len(plan.lines)} rows{builds}, {total}, finals included"
     if plan.budget_s:
@@ -44,3 +45,15 @@ def render(plan: Estimate) -> str:
         rows_text += f"; within {budget_text(plan.budget_s)} about {fitting} of {len(able)}, in this order"
     parts = [body, *([settled] if settled else []), *objective, rows_text]
     return "\n\n".join(parts)
+
+
+def _settled(plan: Estimate) -> Iterator[str]:
+    """Why rows do not run: each reason once, with the first row that has it and how many others have it too."""
+    rows: dict[str, dict[str, None]] = {}
+    for line in plan.lines:
+        if line.settled:
+            name = f"{line.variant}, batch {line.batch}" if len(plan.batches) > 1 else line.variant
+            rows.setdefault(line.settled, {})[name] = None
+    for reason, names in rows.items():
+        others = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        yield f"{next(iter(names))}{others}: {reason}"

@@ -555,6 +555,13 @@ class TestBuilds:
         assert "runs on cuda" not in table
         assert "cudagraph runs on cuda, not on cpu" in reasons
 
+    def test_a_reason_of_many_rows_is_said_once(self, tmp_path: Path) -> None:
+        request = Request("toy", backends=("cudagraph",), dtypes=("fp32", "bf16"), device="cpu")
+        reasons = plan.render(estimate(make_plan(request), tmp_path)).split("\n\n")[1]
+        assert reasons.splitlines() == [
+            "toy:tiny.world/cudagraph/fp32@cpu and 1 more: unsupported: cudagraph runs on cuda, not on cpu"
+        ]
+
     def test_dry_run_counts_them(self, tmp_path: Path) -> None:
         request = Request("toy", backends=("eager", "inductor[]"), dtypes=("fp32",), final_s=0.0)
         once = estimate(make_plan(request), tmp_path)

@@ -287,18 +287,15 @@ def test_shortcut_is_torchs_pixel_shuffle_repeated(after: int) -> None:
 
 
 def test_every_weight_and_every_latent_value_moves_the_picture() -> None:
-    module, z = drawn(TINY).double(), latent(TINY).double()
-    before = decode(module, z)
+    """By the gradient of the picture along a random direction; whatever did not move it would have none."""
+    module, z = drawn(TINY).double().requires_grad_(True), latent(TINY).double().requires_grad_(True)
+    (picture,) = module(z)
+    (picture * torch.randn_like(picture) / picture.detach().norm()).sum().backward()
     for name, parameter in module.named_parameters():
-        kept = parameter.detach().clone()
-        parameter.data += 0.05 * torch.randn(kept.shape, dtype=kept.dtype)
-        assert error(decode(module, z), before) > 1e-5, name
-        parameter.data.copy_(kept)
-    for index in range(0, z.numel(), 7):
-        moved = z.clone()
-        moved.view(-1)[index] += 0.1
-        assert error(decode(module, moved), before) > 1e-5
-    assert torch.equal(decode(module, z), before)
+        assert parameter.grad is not None, name
+        assert 0.05 * float(parameter.grad.norm()) > 1e-5, name
+    assert z.grad is not None
+    assert 0.1 * float(z.grad.abs().min()) > 1e-7
 
 
 # fp16 is tried at the small preset only: its convolutions take twenty seconds on CPUs without fp16 units.

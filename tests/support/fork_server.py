@@ -1,7 +1,8 @@
-"""Has imported torch, and forks workers that need not do that again: `python -P fork_server.py SOCKET` (a descriptor).
+"""Has imported torch, and forks workers that need not do that again: `python -P fork_server.py SOCKET MODULE ...`.
 
-For each request it forks a guard, which becomes a child of the process that asked (a subreaper), and that guard forks
-its worker where it would otherwise start Python. Both then run the product's own code; the worker ends as Python ends.
+It imports the named modules, and takes requests from the socket with that descriptor. For each it forks a guard, which
+becomes a child of the process that asked (a subreaper), and that guard forks its worker where it would otherwise start
+Python. Both then run the product's own code; the worker ends as Python ends.
 """
 
 import gc
@@ -18,10 +19,6 @@ from contextlib import suppress
 from typing import Any
 
 _MOST_DESCRIPTORS = 16
-_IMPORTED = (
-    *("bakeoff.worker.measure", "bakeoff.worker.reference.make"),
-    *("torch._dynamo", "torch._inductor.compile_fx", "torch.export"),
-)
 _added: list[str] = []
 """Of a guard and its worker: places where Python searches modules that the fork server did not search."""
 FIRST_FREE = 200
@@ -134,7 +131,7 @@ def _serve(asked: socket.socket) -> None:
 
 
 def main() -> None:
-    for name in _IMPORTED:
+    for name in sys.argv[2:]:
         importlib.import_module(name)
     tasks = len(os.listdir("/proc/self/task"))
     assert tasks == 1, f"{tasks} threads: only one of them would be left after a fork"

@@ -30,6 +30,8 @@ _READ_LATE = re.compile(
     r"|OMP_NUM_THREADS|MKL_NUM_THREADS"
 )
 """Variables that may differ: nothing reads them while it is loaded, or, of threads, the worker sets what they say."""
+_OF_EVERY_WORKER = ("bakeoff.worker.measure", "bakeoff.worker.reference.make")
+_OF_COMPILERS = ("torch._dynamo", "torch._inductor.compile_fx", "torch.export")
 _REAL_WORKER = supervisor.WORKER
 _real_popen = subprocess.Popen
 
@@ -63,6 +65,7 @@ class ForkServer:
 
     def __init__(self) -> None:
         self._environment: dict[str, str] = {}
+        self._imported: tuple[str, ...] = _OF_EVERY_WORKER
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
 
@@ -74,8 +77,10 @@ class ForkServer:
         """Take this process's environment for the usual one.
 
         /proc shows a forked process with it, and tests find their processes by their environments. In a process
-        `of_all_tests`, what marks those of one test is left out.
+        `of_all_tests`, what marks those of one test is left out, and what compilers need is imported as well: most
+        other processes run few workers, none of which compiles.
         """
+        self._imported = (*_OF_EVERY_WORKER, *(_OF_COMPILERS if of_all_tests else ()))
         usual = worker_environment(1)
         marks = {name for name in usual if of_all_tests and name.startswith("BAKEOFF_")}
         self._environment = {name: value for name, value in usual.items() if name not in marks}
@@ -103,6 +108,7 @@ class ForkServer:
         if self._socket is None:
             self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             command, fds = [sys.executable, "-P", str(_SERVER), str(theirs.fileno())], [theirs.fileno()]
+            command += self._imported
             self._process = _real_popen(
                 command,
                 env=self._environment,

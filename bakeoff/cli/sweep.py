@@ -87,6 +87,7 @@ def sweep(
     from bakeoff.models.sizes import parse_sizes
     from bakeoff.plan.budget import parse_budget
     from bakeoff.plan.dry_run import estimate
+    from bakeoff.plan.history import known_history
     from bakeoff.plan.plan import make_plan
     from bakeoff.plan.request import FINAL_S, Request, with_deadline
     from bakeoff.record.folders import folder_of
@@ -140,7 +141,7 @@ def sweep(
         if resume:
             _, stored = continue_unfinished(plan, folder, paths.cache_folder())
             plan = replace(plan, rows=tuple(row for row in plan.rows if row.key not in stored))
-        costs = estimate(plan, folder)
+        costs = estimate(plan, known_history(folder))
         if as_json:
             print_json(costs)
         else:

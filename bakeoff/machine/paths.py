@@ -28,10 +28,14 @@ def runs_folder(asked: Path | None = None) -> Path:
         return asked
     if os.environ.get("BAKEOFF_RUNS"):
         return Path(os.environ["BAKEOFF_RUNS"])
+    published = published_runs()
+    return _user_folder(platformdirs.user_data_path, "BAKEOFF_RUNS") / "runs" if published is None else published
+
+
+def published_runs() -> Path | None:
+    """runs/ of the checkout, with the records that come with it; None for an installed package elsewhere."""
     root = checkout()
-    if root is not None:
-        return root / "runs"
-    return _user_folder(platformdirs.user_data_path, "BAKEOFF_RUNS") / "runs"
+    return None if root is None else root / "runs"
 
 
 def cache_folder() -> Path:

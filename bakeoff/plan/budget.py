@@ -1,7 +1,7 @@
 """`--budget 3m`: how long a sweep may take, and which rows fit into what is left of it."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from math import fsum
 from pathlib import Path
@@ -52,11 +52,6 @@ def grace_s(budget_s: float) -> float:
     return min(GRACE_SHARE * budget_s, MOST_GRACE_S)
 
 
-def fits(time: Expected, left_s: float) -> bool:
-    """Whether a row is likely to be done within `left_s` seconds."""
-    return time.seconds <= left_s
-
-
 @dataclass(frozen=True, slots=True)
 class Costs:
     """What rows are expected to take, by the same records for all of them."""
@@ -71,22 +66,28 @@ class Costs:
         """Of rows in order of preference those that fit into `left_s` seconds one after the other.
 
         A row that does not fit is passed over for a later one that does. The references that a row needs count with the
-        first row of their subject. Where no row fits, the first one is taken whose time is only a guess, if half of it
-        is left: the clock may cut it off.
+        first row of their subject. Where no row fits whole, the first one is taken that fits without its second worker,
+        or else the first one whose time is only a guess, if half of it is left: the clock may cut these off.
         """
         chosen: list[Row] = []
         made: set[Path] = set()
         for row in rows:
-            time, reference = self.of(row), self._reference(row, made)
-            if fits(Expected(time.seconds + reference, time.source), left_s):
+            seconds = self._with_reference(row, made)
+            if seconds <= left_s:
                 chosen.append(row)
-                left_s -= time.seconds + reference
+                left_s -= seconds
                 made.add(reference_folder(row.subject, self.component))
-        return tuple(chosen or [row for row in rows if _may_be_tried(self.of(row), left_s)][:1])
+        if chosen:
+            return tuple(chosen)
+        once = [row for row in rows if self._with_reference(row) - self.of(row).second_s <= left_s]
+        guessed = [row for row in rows if _may_be_tried(self.of(row), left_s)]
+        return tuple((once or guessed)[:1])
 
-    def _reference(self, row: Row, made: set[Path]) -> float:
+    def _with_reference(self, row: Row, made: Container[Path] = ()) -> float:
+        """Seconds of the row, and of its subject's references where these are not in `made`."""
         folder = reference_folder(row.subject, self.component)
-        return 0.0 if folder in made else reference_s(row, self.history, self.component)
+        reference = 0.0 if folder in made else reference_s(row, self.history, self.component)
+        return self.of(row).seconds + reference
 
 
 def _may_be_tried(time: Expected, left_s: float) -> bool:

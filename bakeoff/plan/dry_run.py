@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bakeoff.plan.budget import Costs
 from bakeoff.plan.expected import reference_s
-from bakeoff.plan.history import read_history
+from bakeoff.plan.history import History
 from bakeoff.plan.plan import Plan
 from bakeoff.plan.promise import by_promise
 from bakeoff.plan.reference import reference_folder
@@ -55,9 +55,9 @@ class Estimate:
     """0 for none."""
 
 
-def estimate(plan: Plan, runs: Path) -> Estimate:
-    """What the rows of the plan will take. Raises BakeoffError if the folder of records cannot be read."""
-    costs = Costs(read_history(runs), plan.component)
+def estimate(plan: Plan, history: History) -> Estimate:
+    """What the rows of the plan will take, by these earlier records."""
+    costs = Costs(history, plan.component)
     asked, rows, fitting = plan.request, plan.rows, {row.key for row in plan.rows}
     if asked.budget_s:
         rows = by_promise(rows, costs.history, asked.objective.goal)

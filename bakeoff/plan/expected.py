@@ -34,6 +34,8 @@ class Expected:
 
     seconds: float
     source: str
+    second_s: float = 0.0
+    """The part of a second worker (a warm build, a trace), without which the row can be kept."""
 
 
 def expected(row: Row, history: History) -> Expected:
@@ -48,8 +50,9 @@ def expected(row: Row, history: History) -> Expected:
         return Expected(0.0, "")
     known = history.like(row)
     if known:
-        return Expected(_seconds(row, [entry.record for entry in known]), known[-1].id)
-    alike = [_seconds(row, [entry.record]) for entry in history.like_backends(row)]
+        first, second = _seconds(row, [entry.record for entry in known])
+        return Expected(first + second, known[-1].id, second)
+    alike = [sum(_seconds(row, [entry.record])) for entry in history.like_backends(row)]
     guess = median(alike) if alike else GUESS_MEASURE_S + (GUESS_BUILD_S if row.caches else 0)
     return Expected(guess, GUESS)
 
@@ -82,12 +85,12 @@ def will_be_warm(row: Row) -> bool:
     return row.process > 1 or build_cache.is_warm(row.cache_folder)
 
 
-def _seconds(row: Row, records: list[Record]) -> float:
-    """From records of one variant, the newest last."""
+def _seconds(row: Row, records: list[Record]) -> tuple[float, float]:
+    """Of the row's first worker and of a second one, from records of one variant, the newest last."""
     newest = records[-1]
     phases = {phase: seconds for phase, seconds in newest.phase_s.items() if phase not in _WAITING}
     if "build" not in phases or newest.measurement.build is None:
-        return newest.wall_s
+        return newest.wall_s, 0.0
     startup = sum(phases.get(phase, 0.0) for phase in _STARTUP)
     rest = sum(seconds for phase, seconds in phases.items() if phase not in (*_STARTUP, "build"))
     build = again = _alone_s(newest)
@@ -96,7 +99,7 @@ def _seconds(row: Row, records: list[Record]) -> float:
         again = warm if warm is not None else build
         build = again if will_be_warm(row) else cold if cold is not None else max(GUESS_BUILD_S, again)
     second = startup + again + _GUESS_TRACE_S if _has_second_worker(row, newest) else 0.0
-    return startup + build + rest + second
+    return startup + build + rest, second
 
 
 def _build_s(records: list[Record], state: Literal["cold", "warm"]) -> float | None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import median
 
 from bakeoff.machine.identity import Machine, this_machine
+from bakeoff.machine.paths import published_runs
 from bakeoff.models.types import Device
 from bakeoff.plan.rows import Row
 from bakeoff.record.limit_checks import call_ms
@@ -73,6 +74,15 @@ def history_of(records: Sequence[Stored]) -> History:
 def read_history(runs: Path) -> History:
     """The records of `runs`, without those that are superseded; a missing folder has none."""
     return history_of(load_all(runs).current)
+
+
+def known_history(runs: Path) -> History:
+    """The records of `runs`, and where these lie elsewhere the published ones of the checkout too."""
+    entries = {entry.id: entry for entry in load_all(runs).current}
+    published = published_runs()
+    if published is not None and published.resolve() != runs.resolve():
+        entries = {entry.id: entry for entry in load_all(published).current} | entries
+    return history_of(sorted(entries.values(), key=lambda entry: (entry.record.created, entry.id)))
 
 
 def expected_speedups(rows: Sequence[Row], history: History, goal: Goal) -> list[float | None]:

@@ -108,7 +108,7 @@ def run_sweep(
 def _run_rows(session: Session, runs: Path, stored: dict[Key, Stored], limit: TimeLimit) -> None:
     """Run the rows that are not in `stored`; each record is on disk before its row is shown as finished."""
     progress, before = session.progress, frozenset(stored)
-    costs, began = estimate_costs(session.plan, runs), time.monotonic()
+    costs, began = estimate_costs(session.plan, limit.costs.history), time.monotonic()
 
     def expect() -> None:
         left = [row.key for row in session.order if row.key not in stored]

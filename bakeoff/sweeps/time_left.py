@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from bakeoff.plan.dry_run import estimate
+from bakeoff.plan.history import History
 from bakeoff.plan.plan import Plan
 from bakeoff.plan.rows import Key
 
@@ -19,10 +19,10 @@ class Costs:
     """Of all finals together."""
 
 
-def estimate_costs(plan: Plan, runs: Path) -> Costs:
+def estimate_costs(plan: Plan, history: History) -> Costs:
     """What the rows of a plan took in earlier records, or else a guess."""
     in_order = replace(plan, request=replace(plan.request, budget_s=0.0))  # a budget orders the lines otherwise
-    found = estimate(in_order, runs)
+    found = estimate(in_order, history)
     rows = {row.key: line.seconds for row, line in zip(plan.rows, found.lines, strict=True)}
     return Costs(rows, max(0.0, found.seconds - sum(rows.values())))
 

@@ -11,7 +11,7 @@ from types import FrameType
 
 from bakeoff.plan.budget import Costs, grace_s
 from bakeoff.plan.expected import expected_final
-from bakeoff.plan.history import history_of, read_history
+from bakeoff.plan.history import history_of, known_history, read_history
 from bakeoff.plan.plan import Plan
 from bakeoff.plan.promise import by_promise
 from bakeoff.plan.rows import Key, Row
@@ -117,7 +117,7 @@ class TimeLimit:
 
 def open_limit(plan: Plan, runs: Path, started: float) -> TimeLimit:
     """The limit of a sweep that began at `started`. Raises BakeoffError if the folder of records cannot be read."""
-    history = read_history(runs) if plan.request.budget_s else history_of(())
+    history = known_history(runs) if plan.request.budget_s else read_history(runs)
     return TimeLimit(plan, Costs(history, plan.component), started)
 
 

@@ -240,8 +240,8 @@ FAULTS = (
         "plan",
         "the time of references is not taken from what is left of a budget",
         "bakeoff/plan/budget.py",
-        "left_s -= time.seconds + reference",
-        "left_s -= time.seconds",
+        "left_s -= seconds",
+        "left_s -= self.of(row).seconds",
         ("tests/bakeoff/plan/test_promise.py",),
     ),
     Fault(

@@ -20,6 +20,7 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.models.types import DEVICES
 from bakeoff.plan.checkpoint import checkpoint_hash
 from bakeoff.plan.dry_run import estimate
+from bakeoff.plan.history import history_of
 from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.reference import reference_folder
 from bakeoff.plan.request import Request, with_deadline
@@ -547,25 +548,25 @@ class TestBuilds:
             "toy:tiny.world/inductor/fp32@cpu, build 2 of 2",
         ]
 
-    def test_a_dry_run_says_below_the_table_why_a_row_does_not_run(self, tmp_path: Path) -> None:
+    def test_a_dry_run_says_below_the_table_why_a_row_does_not_run(self) -> None:
         request = Request("toy", backends=("eager", "cudagraph"), device="cpu")
-        text = plan.render(estimate(make_plan(request), tmp_path))
+        text = plan.render(estimate(make_plan(request), history_of(())))
         table, reasons, _ = text.split("\n\n")
         assert re.search(r"cudagraph\S+ +unsupported ", table)
         assert "runs on cuda" not in table
         assert "cudagraph runs on cuda, not on cpu" in reasons
 
-    def test_a_reason_of_many_rows_is_said_once(self, tmp_path: Path) -> None:
+    def test_a_reason_of_many_rows_is_said_once(self) -> None:
         request = Request("toy", backends=("cudagraph",), dtypes=("fp32", "bf16"), device="cpu")
-        reasons = plan.render(estimate(make_plan(request), tmp_path)).split("\n\n")[1]
+        reasons = plan.render(estimate(make_plan(request), history_of(()))).split("\n\n")[1]
         assert reasons.splitlines() == [
             "toy:tiny.world/cudagraph/fp32@cpu and 1 more: unsupported: cudagraph runs on cuda, not on cpu"
         ]
 
-    def test_dry_run_counts_them(self, tmp_path: Path) -> None:
+    def test_dry_run_counts_them(self) -> None:
         request = Request("toy", backends=("eager", "inductor[]"), dtypes=("fp32",), final_s=0.0)
-        once = estimate(make_plan(request), tmp_path)
-        often = estimate(make_plan(replace(request, builds=3, processes=2)), tmp_path)
+        once = estimate(make_plan(request), history_of(()))
+        often = estimate(make_plan(replace(request, builds=3, processes=2)), history_of(()))
         assert len(often.lines) == 2 * (1 + 3)
         eager, inductor = (line.seconds for line in once.lines)
         assert often.references_s == once.references_s > 0

@@ -1,5 +1,6 @@
 """The order of rows by what they are likely to tell, and how long they are expected to take, from made records."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,11 @@ from records import HOST, measurement, record
 from bakeoff.machine import build_cache
 from bakeoff.machine.identity import Machine, this_machine
 from bakeoff.models.errors import BakeoffError
-from bakeoff.plan.budget import Costs, budget_text, fits, grace_s, parse_budget
+from bakeoff.plan import history as history_module
+from bakeoff.plan.budget import Costs, budget_text, grace_s, parse_budget
 from bakeoff.plan.dry_run import estimate
 from bakeoff.plan.expected import GUESS, Expected, expected, expected_final, reference_s
-from bakeoff.plan.history import History, expected_speedups, history_of, read_history
+from bakeoff.plan.history import History, expected_speedups, history_of, known_history, read_history
 from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.promise import by_promise
 from bakeoff.plan.reference import reference_folder
@@ -182,6 +184,18 @@ class TestOrder:
     def test_a_folder_without_records_says_nothing(self, tmp_path: Path) -> None:
         assert read_history(tmp_path / "nowhere") == NONE
 
+    def test_published_records_count_beside_those_of_another_folder(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        published, own = tmp_path / "published", tmp_path / "own"
+        old = [save(published, stored(backend, ms).record) for backend, ms in (("eager", 100), ("openvino", 20))]
+        new = save(own, stored("inductor", 30).record)
+        shutil.copytree(published, own, dirs_exist_ok=True)
+        monkeypatch.setattr(history_module, "published_runs", lambda: published)
+        for folder, ids in ((tmp_path / "nowhere", old), (published, old), (own, [*old, new])):
+            assert sorted(entry.id for entry in known_history(folder).records) == sorted(ids)
+        assert order(plan_of(), known_history(tmp_path / "nowhere"))[:2] == ["eager", "openvino"]
+
 
 def built(cache: str, build_s: float, warm_s: float | None = None, **changes: Any) -> Any:
     """A record of toy's inductor row whose build took so long."""
@@ -319,24 +333,31 @@ class TestFitting:
         assert Costs(NONE, plan.component).fitting(plan.rows, 0.0) == plan.rows[:1]
 
     def test_takes_a_row_that_fills_the_time(self) -> None:
-        assert fits(Expected(30.0, "record"), 30.0)
-        assert not fits(Expected(30.0, "record"), 29.9)
+        assert self.places(30.0, 30) == [0]
+        assert self.places(29.9, 30) == []
+
+    def test_leaves_the_second_worker_of_the_last_row_to_the_clock(self) -> None:
+        plan, (first_s, second_s) = plan_of("inductor[]"), (4 + 40 + 11, 4 + 9 + 3)
+        reference_folder(plan.rows[0].subject, plan.component).mkdir(parents=True)
+        costs = Costs(history(built("cold", 40.0, 9.0)), plan.component)
+        assert costs.of(plan.rows[0]) == Expected(first_s + second_s, "world-inductor-0-10", second_s)
+        assert costs.fitting(plan.rows, first_s) == plan.rows
+        assert costs.fitting(plan.rows, first_s - 0.1) == ()
 
 
 class TestDryRun:
-    def test_shows_the_order_and_what_fits(self, tmp_path: Path) -> None:
-        for entry in (stored("eager", 100), stored("openvino", 20), stored("inductor", 50, wall_s=100.0)):
-            save(tmp_path, entry.record)
+    def test_shows_the_order_and_what_fits(self) -> None:
+        known = history(stored("eager", 100), stored("openvino", 20), stored("inductor", 50, wall_s=100.0))
         asked = Request(
             "toy", backends=("inductor[]", "eager", "openvino[]"), dtypes=("fp32",), device="cpu", threads=1
         )
-        found = estimate(make_plan(replace(asked, budget_s=60)), tmp_path)
+        found = estimate(make_plan(replace(asked, budget_s=60)), known)
         lines = [(line.variant.split("/")[1], line.fits) for line in found.lines]
         assert lines == [("eager", True), ("openvino", True), ("inductor", False)]
         text = plan_page.render(found)
         assert "within 1m about 2 of 3, in this order" in text
         assert [line.split()[2] for line in text.splitlines() if line.startswith("toy")] == ["yes", "yes", "no"]
-        without = estimate(make_plan(asked), tmp_path)
+        without = estimate(make_plan(asked), known)
         assert [line.variant.split("/")[1] for line in without.lines] == ["inductor", "eager", "openvino"]
         assert all(line.fits for line in without.lines)
         assert "within" not in plan_page.render(without)

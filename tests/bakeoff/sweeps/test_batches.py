@@ -11,6 +11,7 @@ from records import bakeoff
 from bakeoff.machine import host, paths
 from bakeoff.models.errors import BakeoffError
 from bakeoff.plan.dry_run import estimate
+from bakeoff.plan.history import history_of
 from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.request import Request
 from bakeoff.process import supervisor
@@ -81,12 +82,13 @@ class TestPlan:
         assert plan_of(objective=parse_objective("p95<=33ms"), policy=Policy()).request.policy.min_samples == 72
         assert plan_of(objective=THROUGHPUT, policy=Policy()).request.policy == Policy()
 
-    def test_a_dry_run_shows_all_of_it(self, tmp_path: Path) -> None:
-        text = plan_page.render(estimate(plan_of(1, 2, objective=parse_objective("throughput,p99<=33ms")), tmp_path))
+    def test_a_dry_run_shows_all_of_it(self) -> None:
+        plan = plan_of(1, 2, objective=parse_objective("throughput,p99<=33ms"))
+        text = plan_page.render(estimate(plan, history_of(())))
         assert "objective: throughput,p99<=33ms" in text
         assert text.splitlines()[0].split()[:2] == ["variant", "batch"]
         assert [line.split()[1] for line in text.splitlines() if "/eager/" in line] == ["1", "2"]
-        assert "batch" not in plan_page.render(estimate(plan_of(), tmp_path))
+        assert "batch" not in plan_page.render(estimate(plan_of(), history_of(())))
 
 
 class TestSweep:

@@ -316,6 +316,8 @@ class TestFitting:
             (30, (40, -50, -40), [1]),
             (24, (40, -50, -40), [2]),
             (10, (40, -50, -40), []),
+            (30.0, (30,), [0]),
+            (29.9, (30,), []),
         ],
     )
     def test_passes_over_what_is_too_long(self, left_s: float, seconds: tuple[float, ...], chosen: list[int]) -> None:
@@ -331,10 +333,6 @@ class TestFitting:
     def test_a_row_that_cannot_run_always_fits(self) -> None:
         plan = plan_of("canaries:BF16_ONLY", "eager")
         assert Costs(NONE, plan.component).fitting(plan.rows, 0.0) == plan.rows[:1]
-
-    def test_takes_a_row_that_fills_the_time(self) -> None:
-        assert self.places(30.0, 30) == [0]
-        assert self.places(29.9, 30) == []
 
     def test_leaves_the_second_worker_of_the_last_row_to_the_clock(self) -> None:
         plan, (first_s, second_s) = plan_of("inductor[]"), (4 + 40 + 11, 4 + 9 + 3)

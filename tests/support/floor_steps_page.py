@@ -12,8 +12,10 @@ _WHAT = {
     "Kept: workers set it, unless you do.",
     "one quantisation": "`int8-static` quantises a value before it is copied, not each copy; the results are the same "
     "to the bit. Dropped: the code of the step, and its option `copies`, are not in this version.",
-    "static int8": "Static int8 against bf16. It is a class of its own: its errors are larger.",
-    "explicit attention": "Products and a softmax, which inductor fuses, in place of torch's flash attention.",
+    "static int8": "Static int8 against bf16. Kept as a variant of the full suite and a class of its own: its errors "
+    "are larger, and without real weights no sweep recommends it.",
+    "explicit attention": "Products and a softmax, which inductor fuses, in place of torch's flash attention. Dropped: "
+    "an option of the full suite, `attention[kind=math]`, not the default.",
 }
 
 

@@ -1,15 +1,17 @@
 """`--budget 3m`: how long a sweep may take, and which rows fit into what is left of it."""
 
 import re
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import fsum
 from pathlib import Path
 from typing import Final
 
+from bakeoff.machine import paths
 from bakeoff.models.component import Component
 from bakeoff.models.errors import BakeoffError
-from bakeoff.plan.expected import GUESS, Expected, expected, reference_s
+from bakeoff.plan.expected import GUESS, HEADERS_S, Expected, expected, reference_s
+from bakeoff.plan.headers import missing_headers
 from bakeoff.plan.history import History
 from bakeoff.plan.reference import reference_folder
 from bakeoff.plan.rows import Row
@@ -66,28 +68,29 @@ class Costs:
         """Of rows in order of preference those that fit into `left_s` seconds one after the other.
 
         A row that does not fit is passed over for a later one that does. The references that a row needs count with the
-        first row of their subject. Where no row fits whole, the first one is taken that fits without its second worker,
-        or else the first one whose time is only a guess, if half of it is left: the clock may cut these off.
+        first row of their subject, and torch's C++ headers with the first row whose build needs them. A row that fits
+        without its second worker is the last one. Where none fits, the first one is taken whose time is only a guess,
+        if half of it is left. The clock may cut both off.
         """
         chosen: list[Row] = []
-        made: set[Path] = set()
+        made: dict[Path | str, float] = {}
         for row in rows:
-            seconds = self._with_reference(row, made)
-            if seconds <= left_s:
-                chosen.append(row)
-                left_s -= seconds
-                made.add(reference_folder(row.subject, self.component))
-        if chosen:
-            return tuple(chosen)
-        once = [row for row in rows if self._with_reference(row) - self.of(row).second_s <= left_s]
-        guessed = [row for row in rows if _may_be_tried(self.of(row), left_s)]
-        return tuple((once or guessed)[:1])
+            time, shared = self.of(row), self._shared_s(row)
+            seconds = time.seconds + fsum(shared[name] for name in shared.keys() - made)
+            if seconds - time.second_s > left_s:
+                continue
+            chosen.append(row)
+            left_s -= seconds
+            made |= shared
+            if left_s < 0:
+                break
+        return tuple(chosen or [row for row in rows if _may_be_tried(self.of(row), left_s)][:1])
 
-    def _with_reference(self, row: Row, made: Container[Path] = ()) -> float:
-        """Seconds of the row, and of its subject's references where these are not in `made`."""
-        folder = reference_folder(row.subject, self.component)
-        reference = 0.0 if folder in made else reference_s(row, self.history, self.component)
-        return self.of(row).seconds + reference
+    def _shared_s(self, row: Row) -> dict[Path | str, float]:
+        """What the row needs and later rows find, by folder or name, with the seconds that it takes."""
+        reference = reference_s(row, self.history, self.component)
+        headers = dict.fromkeys(missing_headers(row, paths.cache_folder()), HEADERS_S)
+        return {reference_folder(row.subject, self.component): reference, **headers}
 
 
 def _may_be_tried(time: Expected, left_s: float) -> bool:

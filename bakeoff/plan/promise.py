@@ -1,7 +1,8 @@
-"""The order of rows when time is limited: those that are likely to tell most for each second come first."""
+"""The order of rows when time is limited: those that are likely to be the fastest come first."""
 
 from collections.abc import Sequence
 from itertools import zip_longest
+from typing import Final
 
 from bakeoff.plan.expected import expected
 from bakeoff.plan.history import History, expected_speedups
@@ -9,12 +10,14 @@ from bakeoff.plan.rows import Row
 from bakeoff.process.jobs import Subject
 from bakeoff.record.objective import Goal
 
-_HALF = 0.25
-"""A row that is expected to take this share longer than the best one is worth half as much."""
-_UNKNOWN = 0.25
-"""Worth of a row of which no record says anything: that of one that takes 50 % longer than the best."""
-_UNSHIPPABLE = 0.5
-"""Factor for a quantised row without real weights: its error is not known, so that no final has it."""
+_ALIKE: Final = 0.1
+"""Calls expected to take up to this share longer count as equally long: records of another day say no more."""
+_UNKNOWN: Final = 0.5
+"""How much longer than the best row's calls those of a row are taken to be, of which no record says anything."""
+_NO_NUMBER: Final = 1e9
+"""The same of a row whose newest record gave no usable number: after all others."""
+_UNSHIPPABLE: Final = 0.25
+"""What is added for a quantised row without real weights: its error is not known, so that no final has it."""
 
 
 def by_promise(rows: Sequence[Row], history: History, goal: Goal) -> tuple[Row, ...]:
@@ -22,10 +25,11 @@ def by_promise(rows: Sequence[Row], history: History, goal: Goal) -> tuple[Row, 
 
     1. Rows that cannot run: they take no time.
     2. Eager fp32 of each subject (component, preset, workload, batch), over which speed-ups are stated.
-    3. The other rows by their worth for each second that they are expected to take. The row that records say is the
-       fastest is worth 1; worth halves with every 25 % that a row is expected to take longer. One of which no record
-       says anything is worth a quarter; one whose newest record gave no usable number comes last. A quantised row
-       without real weights counts half, since it cannot be recommended.
+    3. The other rows by how much longer their calls are expected to take than those of the row that records say is the
+       fastest, in steps of 10 %; within a step the row that is measured sooner. A row of which no record says anything
+       is taken to be 50 % slower; one whose newest record gave no usable number comes last. A quantised row without
+       real weights counts as 25 % slower than it is, since it cannot be recommended. The time that a row takes decides
+       no more than that: by worth for each second cheap rows fill a short budget, and the fastest no longer fits.
 
     Which records say how fast a row may be: see `expected_speedups`. Where none says anything of any row of a subject,
     its rows come in the order of its table. Several subjects alternate: the first rows of each, then the second rows.
@@ -48,30 +52,24 @@ def by_promise(rows: Sequence[Row], history: History, goal: Goal) -> tuple[Row, 
 def _ranked(rows: Sequence[Row], speedups: Sequence[float | None], history: History) -> list[Row]:
     """The rows of one subject."""
     if all(speedup is None for speedup in speedups):
-        worth = [0.0 for _ in rows]
-    else:
-        worth = [
-            each / max(expected(row, history).seconds, 1.0)
-            for row, each in zip(rows, _worth(rows, speedups), strict=True)
-        ]
-    places = sorted(range(len(rows)), key=lambda place: (not _is_eager(rows[place]), -worth[place], place))
-    return [rows[place] for place in places]
+        return sorted(rows, key=lambda row: not _is_eager(row))
+    order = [
+        (not _is_eager(row), delay // _ALIKE, expected(row, history).seconds, place)
+        for place, (row, delay) in enumerate(zip(rows, _delays(rows, speedups), strict=True))
+    ]
+    return [rows[place] for *_, place in sorted(order)]
 
 
-def _worth(rows: Sequence[Row], speedups: Sequence[float | None]) -> list[float]:
-    """Of each row, relative to the fastest row that can be recommended, or to the fastest where none can."""
+def _delays(rows: Sequence[Row], speedups: Sequence[float | None]) -> list[float]:
+    """The share by which calls of each row may take longer than those of the fastest row that can be recommended, or of
+    the fastest one where none can."""
     shippable = [_is_shippable(row) for row in rows]
     known = [speedup for speedup, can_ship in zip(speedups, shippable, strict=True) if speedup and can_ship]
     best = max(known, default=max(filter(None, speedups), default=1.0))
     found = []
     for speedup, can_ship in zip(speedups, shippable, strict=True):
-        if speedup is None:
-            worth = _UNKNOWN
-        elif not speedup:
-            worth = 0.0
-        else:
-            worth = 0.5 ** (max(best / speedup - 1, 0.0) / _HALF)
-        found.append(worth if can_ship else worth * _UNSHIPPABLE)
+        delay = _UNKNOWN if speedup is None else max(best / speedup - 1, 0.0) if speedup else _NO_NUMBER
+        found.append(delay if can_ship else delay + _UNSHIPPABLE)
     return found
 
 

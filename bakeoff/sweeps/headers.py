@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bakeoff.backends import resolve_backend
-from bakeoff.machine.build_cache import HOME, is_warm
+from bakeoff.machine.build_cache import HOME
 from bakeoff.machine.header_cache import (
     HeaderFile,
     Stamp,
@@ -23,11 +23,11 @@ from bakeoff.machine.header_cache import (
 )
 from bakeoff.machine.locks import entry_lock
 from bakeoff.models.errors import BakeoffError
+from bakeoff.plan.headers import header_sets
 from bakeoff.plan.rows import Row
 from bakeoff.process.environment import own_home
 from bakeoff.process.jobs import BackendStep, HeadersJob, HeadersResult
 from bakeoff.process.supervisor import Deadlines, Event, Launch, LiveWorker, wait_for
-from bakeoff.variant import options_of
 
 _DEADLINE_S = 600.0
 
@@ -78,19 +78,10 @@ def _needed(rows: Iterable[Row]) -> dict[str, _Use]:
     """Each set of headers that a cold build on the CPU needs; of several uses the one with the fewest options."""
     found: dict[str, _Use] = {}
     for row in rows:
-        if row.subject.device != "cpu" or row.never_runs is not None or not _builds_cold(row):
-            continue
-        for step in row.steps:
-            backend = resolve_backend(step.backend)
-            name = backend.footprint.headers(options_of(backend, step.options))
-            if name and (name not in found or len(step.options) < len(found[name].step.options)):
+        for name, step in header_sets(row).items():
+            if name not in found or len(step.options) < len(found[name].step.options):
                 found[name] = _Use(step, row)
     return found
-
-
-def _builds_cold(row: Row) -> bool:
-    """Whether the row's first worker finds no caches of a finished build."""
-    return (row.builds > 1 and row.process == 1) or not row.caches or not is_warm(row.cache_folder)
 
 
 def _make(folder: Path, uses: Mapping[str, _Use], log: Path, on_event: Callable[[Event], None]) -> list[HeaderFile]:

@@ -124,7 +124,7 @@ def _run_rows(session: Session, runs: Path, stored: dict[Key, Stored], limit: Ti
         wave = next_wave(fitting)
         if any(not row.baseline for row in wave):
             with session.spent.on("headers"):
-                make_headers(fitting, session.cache, progress.say)
+                make_headers(wave if limit.limits else fitting, session.cache, progress.say)
         session.begun.extend(row.key for row in wave)
         running = {row.key: progress.start(session.position(row), len(session.order), row.label) for row in wave}
         with closing(run_wave(session, wave, running)) as found:

@@ -307,6 +307,7 @@ class TestFitting:
             for row, wall_s in zip(plan.rows, seconds, strict=True)
         ]
         reference_folder(plan.rows[0].subject, plan.component).mkdir(parents=True)
+        write_stamp(header_folder(paths.cache_folder()), Stamp(tuple(header_sets(plan_of("inductor[]").rows[0])), ()))
         return plan, Costs(history(*entries), plan.component)
 
     def places(self, left_s: float, *seconds: float) -> list[int]:

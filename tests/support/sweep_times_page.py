@@ -21,7 +21,9 @@ def page(found: dict[str, Any]) -> str:
         "times of one day on one machine can be compared: hosts like this one differ twofold."
     ]
     for label, entry in found.items():
-        sections.append(f"## {label}\n\n{_about(entry)}\n\n{_times(entry)}")
+        sections.append(f"## {label}\n\n{_about(entry)}")
+        if any(kind in kinds for kinds in _components(entry).values() for kind in _KINDS):
+            sections.append(_times(entry))
         budgets = list(_budgets(entry, found))
         if budgets:
             headers = ["component", "took", "rows", "best row in time", "best row of the full sweep", "same"]

@@ -89,8 +89,8 @@ class Costs:
     def _shared_s(self, row: Row) -> dict[Path | str, float]:
         """What the row needs and later rows find, by folder or name, with the seconds that it takes."""
         reference = reference_s(row, self.history, self.component)
-        headers = dict.fromkeys(missing_headers(row, paths.cache_folder()), HEADERS_S)
-        return {reference_folder(row.subject, self.component): reference, **headers}
+        shared: dict[Path | str, float] = dict.fromkeys(missing_headers(row, paths.cache_folder()), HEADERS_S)
+        return shared | {reference_folder(row.subject, self.component): reference}
 
 
 def _may_be_tried(time: Expected, left_s: float) -> bool:

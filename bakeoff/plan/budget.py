@@ -10,7 +10,7 @@ from typing import Final
 from bakeoff.machine import paths
 from bakeoff.models.component import Component
 from bakeoff.models.errors import BakeoffError
-from bakeoff.plan.expected import GUESS, HEADERS_S, Expected, expected, reference_s
+from bakeoff.plan.expected import GUESS, GUESS_HEADERS_S, Expected, expected, reference_s
 from bakeoff.plan.headers import missing_headers
 from bakeoff.plan.history import History
 from bakeoff.plan.reference import reference_folder
@@ -73,7 +73,7 @@ class Costs:
         if half of it is left. The clock may cut both off.
         """
         chosen: list[Row] = []
-        made: dict[Path | str, float] = {}
+        made: set[Path | str] = set()
         for row in rows:
             time, shared = self.of(row), self._shared_s(row)
             seconds = time.seconds + fsum(shared[name] for name in shared.keys() - made)
@@ -81,7 +81,7 @@ class Costs:
                 continue
             chosen.append(row)
             left_s -= seconds
-            made |= shared
+            made |= shared.keys()
             if left_s < 0:
                 break
         return tuple(chosen or [row for row in rows if _may_be_tried(self.of(row), left_s)][:1])
@@ -89,7 +89,7 @@ class Costs:
     def _shared_s(self, row: Row) -> dict[Path | str, float]:
         """What the row needs and later rows find, by folder or name, with the seconds that it takes."""
         reference = reference_s(row, self.history, self.component)
-        shared: dict[Path | str, float] = dict.fromkeys(missing_headers(row, paths.cache_folder()), HEADERS_S)
+        shared: dict[Path | str, float] = dict.fromkeys(missing_headers(row, paths.cache_folder()), GUESS_HEADERS_S)
         return shared | {reference_folder(row.subject, self.component): reference}
 
 

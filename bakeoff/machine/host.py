@@ -36,6 +36,8 @@ DISTRIBUTIONS = (
     "nvidia-cudnn-cu12",
     "nvidia-cudnn-cu13",
 )
+_LOAD_MEMORY_S = 180
+"""After this time 5 % of a load are left in the load average of one minute."""
 _FLAGS = (
     "avx2",
     "avx512f",
@@ -196,12 +198,12 @@ def load_average() -> float:
     return os.getloadavg()[0]
 
 
-def present_load(waited: bool) -> float:
-    """The load that a measurement meets: the load average of the last minute.
+def present_load(idle_s: float) -> float:
+    """The load that a measurement meets, `idle_s` after another one ended: the load average of the last minute.
 
-    After another measurement was `waited` for, which this minute includes, it is at most the CPUs that are busy now.
+    While that average still includes the other measurement, it is at most the CPUs that are busy now.
     """
-    return min(load_average(), busy_cpus()) if waited else load_average()
+    return min(load_average(), busy_cpus()) if idle_s < _LOAD_MEMORY_S else load_average()
 
 
 def busy_cpus(seconds: float = 1.0) -> float:

@@ -6,6 +6,7 @@ on them. Locks are flock(2): the kernel releases them when the process ends, how
 """
 
 import fcntl
+import math
 import os
 import stat
 import time
@@ -44,12 +45,13 @@ class Holder:
 
 
 @contextmanager
-def device_lock(device: str, command: str, say: Callable[[str], None], cache: Path | None = None) -> Iterator[bool]:
-    """Hold the locks of `device` and of this process's CPUs; yield whether another process was waited for.
+def device_lock(device: str, command: str, say: Callable[[str], None], cache: Path | None = None) -> Iterator[float]:
+    """Hold the locks of `device` and of this process's CPUs; yield the seconds since another process left one of them.
 
-    `command` tells those who wait what is running: a subcommand of bakeoff and what it works on. If other processes
-    hold a lock, `say` is told which, and this waits for them. All take the locks in one order, so no two wait for each
-    other. With `cache`, entries of that cache folder cannot be cleared meanwhile.
+    Zero after a wait, infinity where none is known to have held one. `command` tells those who wait what is running: a
+    subcommand of bakeoff and what it works on. If other processes hold a lock, `say` is told which, and this waits for
+    them. All take the locks in one order, so no two wait for each other. With `cache`, entries of that cache folder
+    cannot be cleared meanwhile.
     """
     with ExitStack() as stack:
         folder = stack.enter_context(_opened_folder())
@@ -57,10 +59,10 @@ def device_lock(device: str, command: str, say: Callable[[str], None], cache: Pa
         if device == "cuda":
             names += [(_gpu_name(gpu), False) for gpu in host.read_host().gpus[:1]]
         say = _without_repetition(say)
-        waited = [stack.enter_context(_held(folder, name, shared, command, say)) for name, shared in names]
+        idle_s = [stack.enter_context(_held(folder, name, shared, command, say)) for name, shared in names]
         if cache is not None:
-            waited.append(stack.enter_context(_cache_lock(cache, _IN_USE, True, command, say)))
-        yield any(waited)
+            idle_s.append(stack.enter_context(_cache_lock(cache, _IN_USE, True, command, say)))
+        yield min(idle_s)
 
 
 @contextmanager
@@ -124,7 +126,7 @@ def _opened_folder() -> Iterator[int]:
 @contextmanager
 def _cache_lock(
     cache: Path, name: str, shared: bool, command: str, say: Callable[[str], None] | None
-) -> Iterator[bool]:
+) -> Iterator[float]:
     folder = cache / "locks"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -132,22 +134,25 @@ def _cache_lock(
     except OSError as error:
         raise _unusable(folder, error) from error
     try:
-        with _held(descriptor, f"{name}.lock", shared, command, say) as waited:
-            yield waited
+        with _held(descriptor, f"{name}.lock", shared, command, say) as idle_s:
+            yield idle_s
     finally:
         os.close(descriptor)
 
 
 @contextmanager
-def _held(folder: int, name: str, shared: bool, command: str, say: Callable[[str], None] | None) -> Iterator[bool]:
-    """Hold one lock file; yield whether another process was waited for. With `say` None a held lock is an error."""
+def _held(folder: int, name: str, shared: bool, command: str, say: Callable[[str], None] | None) -> Iterator[float]:
+    """Hold one lock file; yield the seconds since another process left it, zero after a wait.
+
+    With `say` None a held lock is an error.
+    """
     kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     try:
         descriptor = _open_file(folder, name)
     except OSError as error:
         raise _unusable(lock_folder() / name, error) from error
     try:
-        waited = False
+        idle_s = _idle_s(descriptor)
         try:
             fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -157,11 +162,19 @@ def _held(folder: int, name: str, shared: bool, command: str, say: Callable[[str
                 raise BakeoffError(text, "busy") from None
             say(f"waiting for {holders}")
             fcntl.flock(descriptor, kind)
-            waited = True
+            idle_s = 0.0
         _write_holder(descriptor, Holder(os.getpid(), command, time.time()), shared)
-        yield waited
+        yield idle_s
     finally:
+        with suppress(OSError):  # a full disk costs the time, not the lock
+            os.utime(descriptor)
         os.close(descriptor)  # which releases the lock
+
+
+def _idle_s(descriptor: int) -> float:
+    """Seconds since a lock file was touched, as it is on its release; infinity for one that names no holder."""
+    found = os.fstat(descriptor)
+    return max(0.0, time.time() - found.st_mtime) if found.st_size else math.inf
 
 
 def _open_file(folder: int, name: str) -> int:

@@ -79,8 +79,8 @@ def run_pipeline(plan: PipelinePlan, runs: Path, note: str, resume: bool, progre
     prepare_folder(runs)
     cache = paths.ensure_writable(paths.cache_folder(), "caches")
     name = _name(plan)
-    with device_lock(plan.subject.device, name, progress.say, cache) as waited:
-        load = host.present_load(waited)
+    with device_lock(plan.subject.device, name, progress.say, cache) as idle_s:
+        load = host.present_load(idle_s)
         state, earlier = continue_run(plan, runs, cache) if resume else (begin_run(plan.key, name, runs, cache), {})
         if load > host.usable_cores() / 2:
             progress.say(f"This host is busy (load {load:.1f}); each record will say so.")

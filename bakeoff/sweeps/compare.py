@@ -248,8 +248,8 @@ def compare(plan: Plan, runs: Path, note: str, progress: Progress, seed: int | N
     prepare_folder(runs)
     cache = paths.ensure_writable(paths.cache_folder(), "caches")
     of_lock = device_lock(a.subject.device, f"compare {a.variant} {b.variant}", progress.say, cache)
-    with closing(WeightsMemory()) as weights, of_lock as waited:
-        load = host.present_load(waited)
+    with closing(WeightsMemory()) as weights, of_lock as idle_s:
+        load = host.present_load(idle_s)
         sweep = f"compare-{digest([plan.key, now()])[:8]}"
         session = open_session(plan, sweep, note, runs, cache, load, progress)
         session = replace(session, weights=weights)

@@ -65,10 +65,11 @@ def run_sweep(
     device = plan.rows[0].subject.device if plan.rows else "cpu"
     asked = time.monotonic()
     started = asked if started is None else started
-    with device_lock(device, f"sweep {plan.component.name}", progress.say, cache) as waited:
+    with device_lock(device, f"sweep {plan.component.name}", progress.say, cache) as idle_s:
+        waited_s = time.monotonic() - asked
         # Under the lock: the sweep that was waited for was the load, and may have been this one, resumed twice.
-        load = host.present_load(waited)
-        limit = open_limit(plan, runs, started + (time.monotonic() - asked if waited else 0))
+        load = host.present_load(idle_s)
+        limit = open_limit(plan, runs, started + waited_s)
         state, stored = continue_unfinished(plan, runs, cache) if resume else (begin(plan, runs, cache), {})
         if load > host.usable_cores() / 2:
             progress.say(f"This host is busy (load {load:.1f}); each record will say so.")

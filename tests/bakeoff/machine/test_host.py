@@ -1,5 +1,6 @@
 """Facts that are read from the kernel's files."""
 
+import math
 from pathlib import Path
 
 import pytest
@@ -16,3 +17,12 @@ def test_when_memory_lies_in_huge_pages(chosen: str, tmp_path: Path) -> None:
 
 def test_a_kernel_without_huge_pages(tmp_path: Path) -> None:
     assert host.huge_pages(str(tmp_path / "enabled")) == ""
+
+
+@pytest.mark.parametrize(("idle_s", "load"), [(0.0, 0.1), (60.0, 0.1), (200.0, 2.5), (math.inf, 2.5)])
+def test_the_load_of_the_measurement_before_is_not_counted(
+    idle_s: float, load: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host, "load_average", lambda: 2.5)
+    monkeypatch.setattr(host, "busy_cpus", lambda: 0.1)
+    assert host.present_load(idle_s) == load

@@ -1,11 +1,13 @@
 """Who excludes whom: by CPU and by GPU, between processes with other caches, homes and CPUs."""
 
 import json
+import math
 import os
 import stat
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -28,8 +30,8 @@ host.read_host = lambda: SimpleNamespace(gpus=({"uuid": gpu},))
 if cpus:
     os.sched_setaffinity(0, {int(number) for number in cpus.split(",")})
 say = lambda text: print(text, flush=True)
-with device_lock(device, "verify art", say, Path(os.environ["BAKEOFF_CACHE"])) as waited:
-    print("held", waited, flush=True)
+with device_lock(device, "verify art", say, Path(os.environ["BAKEOFF_CACHE"])) as idle_s:
+    print("held", idle_s == 0, flush=True)
     sys.stdin.read()
 """
 CPUS = sorted(os.sched_getaffinity(0))
@@ -169,6 +171,20 @@ def test_a_killed_process_holds_nothing(start: Start) -> None:
     first.process.kill()
     first.end()
     assert start().line() == "held False"
+
+
+def test_the_seconds_since_another_process_left_are_known() -> None:
+    """Its load is in the load average of the process that follows, and is nobody else's work."""
+    with device_lock("cpu", "sweep toy", pytest.fail) as first:
+        assert first == math.inf
+        time.sleep(0.2)
+        left = time.monotonic()
+    with device_lock("cpu", "sweep toy", pytest.fail) as second:
+        assert 0 < second < time.monotonic() - left + 0.1  # a file system's clock ticks every few milliseconds
+    for file in locks.lock_folder().iterdir():
+        os.utime(file, (time.time() - 3600,) * 2)
+    with device_lock("cpu", "sweep toy", pytest.fail) as third:
+        assert 3600 <= third < 3660
 
 
 def test_many_processes_with_several_locks_do_not_wait_for_each_other(start: Start) -> None:

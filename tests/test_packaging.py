@@ -105,8 +105,8 @@ def test_wheel_runs_a_worker(installed: Path, tmp_path: Path) -> None:
 
 
 def test_records_of_an_installed_wheel_are_outside_a_checkout(installed: Path, tmp_path: Path) -> None:
-    settled = ("sweep", "toy", "--backends", "inductor[mode=reduce-overhead]", "--dtype", "fp32", "--device", "cpu")
-    done = run(installed, tmp_path, "-m", "bakeoff", *settled)
+    unsupported = ("sweep", "toy", "--backends", "inductor[mode=reduce-overhead]", "--dtype", "fp32", "--device", "cpu")
+    done = run(installed, tmp_path, "-m", "bakeoff", *unsupported)
     assert done.returncode == 3, done.stderr
     (path,) = (tmp_path / "data" / "bakeoff" / "runs").glob("*/records/*.json")
     record = json.loads(path.read_bytes())

@@ -36,7 +36,7 @@ class MixLine:
 
     mix: str
     role: str
-    settled: str
+    precheck: str
     """Why it does not run; "" where it does."""
     programs: tuple[ProgramLine, ...]
     predicted_unit_ms: float | None
@@ -78,7 +78,7 @@ def estimate(plan: PipelinePlan, runs: Path) -> PipelineEstimate:
             MixLine(
                 mix=str(mix.mix),
                 role=mix.role,
-                settled=str(mix.precheck or ""),
+                precheck=str(mix.precheck or ""),
                 programs=programs,
                 predicted_unit_ms=predicted,
                 memory_bytes=mix.memory_bytes,

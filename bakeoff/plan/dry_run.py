@@ -27,7 +27,8 @@ class Line:
     batch: int
     build_number: int
     process: int
-    settled: str
+    precheck: str
+    """Why it does not run; "" where it does."""
     seconds: float
     seconds_from: str
     memory_bytes: int
@@ -66,18 +67,18 @@ def estimate(plan: Plan, history: History) -> Estimate:
     lines = []
     for row in rows:
         time = costs.of(row)
-        settled = "" if row.precheck is None else str(row.precheck)
+        precheck = "" if row.precheck is None else str(row.precheck)
         lines.append(
             Line(
                 variant=str(row.variant),
                 batch=row.subject.batch,
                 build_number=row.build_number,
                 process=row.process,
-                settled=settled,
-                seconds=0.0 if settled else time.seconds,
-                seconds_from="" if settled else time.source,
-                memory_bytes=0 if settled else row.memory_bytes,
-                disk_bytes=0 if settled else _reference_bytes(plan, row, seen) + _compiled_bytes(row, seen),
+                precheck=precheck,
+                seconds=0.0 if precheck else time.seconds,
+                seconds_from="" if precheck else time.source,
+                memory_bytes=0 if precheck else row.memory_bytes,
+                disk_bytes=0 if precheck else _reference_bytes(plan, row, seen) + _compiled_bytes(row, seen),
                 fits=row.key in fitting,
             )
         )

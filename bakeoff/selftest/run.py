@@ -50,7 +50,7 @@ class Check:
     """One thing that was tested: what was expected and what was found."""
 
     name: str
-    deserved: str
+    expected: str
     found: str
     passed: bool
     detail: str = ""
@@ -216,10 +216,10 @@ def check_row(entry: Expectation, records: Mapping[str, Record], cache: Path, de
     `records` are by Expectation.canary; `cache` is the folder that holds the row's log, which must be bounded.
     """
     record = records.get(entry.canary)
-    deserved = entry.status + (f", {entry.finding}" if entry.finding else "")
+    expected = entry.status + (f", {entry.finding}" if entry.finding else "")
     name = entry.name
     if record is None:
-        return Check(name, deserved, "no record", False)
+        return Check(name, expected, "no record", False)
     lacking, reason = _not_runnable(entry, device)
     if lacking:
         return Check(name, lacking, record.status, record.status == lacking, not_run=reason)
@@ -228,9 +228,9 @@ def check_row(entry: Expectation, records: Mapping[str, Record], cache: Path, de
     passed = record.status == entry.status and (codes == wanted if entry.status == "ok" else set(wanted) <= set(codes))
     log = cache / record.log
     if log.exists() and log.stat().st_size > LOG_LIMIT_BYTES + _LOG_SLACK_BYTES:
-        return Check(name, deserved, f"a log of {log.stat().st_size} bytes", False)
+        return Check(name, expected, f"a log of {log.stat().st_size} bytes", False)
     found = record.status + "".join(f", {code}" for code in codes)
-    return Check(name, deserved, found, passed, record.measurement.reason)
+    return Check(name, expected, found, passed, record.measurement.reason)
 
 
 def _still_running(marker: str) -> list[int]:

@@ -27,7 +27,7 @@ from bakeoff.variant import BackendUse, Variant
 
 HOST = Host("Test CPU", 4, 8, ("avx2",), 8 << 30, "Linux 6.1 x86_64", "3.11.7")
 GPU_HOST = replace(HOST, gpus=({"name": "Test GPU", "uuid": "GPU-1", "memory_bytes": 80 << 30},))
-SETTLED = ("sweep", "toy", "--backends", "inductor[mode=reduce-overhead]", "--device", "cpu", "--dtype", "fp32")
+UNSUPPORTED = ("sweep", "toy", "--backends", "inductor[mode=reduce-overhead]", "--device", "cpu", "--dtype", "fp32")
 """A command that writes a record without starting a worker: CUDA graphs are unsupported on a CPU."""
 
 

@@ -28,8 +28,8 @@ def _mix(line: MixLine) -> str:
     headers = ("program", "variant", "calls", "ms", "from", "memory MiB")
     body = tabulate(rows, headers=headers, disable_numparse=True)
     role = f"{line.role}: " if line.role else ""
-    if line.settled:
-        return f"{role}{line.mix}\n{body}\n{line.settled}"
+    if line.precheck:
+        return f"{role}{line.mix}\n{body}\n{line.precheck}"
     predicted = "unknown" if line.predicted_unit_ms is None else f"{line.predicted_unit_ms:.1f} ms"
     end = f"a steady unit by its parts: {predicted}; about {line.seconds:.0f} s (from {line.seconds_from})"
     return f"{role}{line.mix}\n{body}\n{end}, {line.memory_bytes // MIB} MiB with all programs in place"

@@ -18,8 +18,8 @@ def render(plan: Estimate) -> str:
             *([line.batch] if several else []),
             *([line.build_number] if plan.builds > 1 else []),
             *([line.process] if plan.processes > 1 else []),
-            line.settled.partition(":")[0] or f"{line.seconds:.0f}",
-            *(["" if line.settled else "yes" if line.fits else "no"] if plan.budget_s else []),
+            line.precheck.partition(":")[0] or f"{line.seconds:.0f}",
+            *(["" if line.precheck else "yes" if line.fits else "no"] if plan.budget_s else []),
             line.seconds_from,
             line.memory_bytes // MIB,
             line.disk_bytes // MIB,
@@ -36,24 +36,24 @@ def render(plan: Estimate) -> str:
     body = tabulate(rows, headers=headers, disable_numparse=True)
     builds = f" ({plan.builds} builds of each compiled variant)" if plan.builds > 1 else ""
     total = f"about {plan.seconds / 60:.1f} minutes, {plan.disk_bytes // MIB} MiB of disk"
-    settled = "\n".join(_settled(plan))
+    reasons = "\n".join(_reasons(plan))
     objective = [f"objective: {plan.objective}"] if plan.objective != str(LATENCY) else []
     rows_text = f"{len(plan.lines)} rows{builds}, {total}, finals included"
     if plan.budget_s:
-        able = [line for line in plan.lines if not line.settled]
+        able = [line for line in plan.lines if not line.precheck]
         fitting = sum(line.fits for line in able)
         rows_text += f"; within {budget_text(plan.budget_s)} about {fitting} of {len(able)}, in this order"
-    parts = [body, *([settled] if settled else []), *objective, rows_text]
+    parts = [body, *([reasons] if reasons else []), *objective, rows_text]
     return "\n\n".join(parts)
 
 
-def _settled(plan: Estimate) -> Iterator[str]:
+def _reasons(plan: Estimate) -> Iterator[str]:
     """Why rows do not run: each reason once, with the first row that has it and how many others have it too."""
     rows: dict[str, dict[str, None]] = {}
     for line in plan.lines:
-        if line.settled:
+        if line.precheck:
             name = f"{line.variant}, batch {line.batch}" if len(plan.batches) > 1 else line.variant
-            rows.setdefault(line.settled, {})[name] = None
+            rows.setdefault(line.precheck, {})[name] = None
     for reason, names in rows.items():
         others = f" and {len(names) - 1} more" if len(names) > 1 else ""
         yield f"{next(iter(names))}{others}: {reason}"

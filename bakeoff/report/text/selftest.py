@@ -12,7 +12,7 @@ from bakeoff.selftest.run import Check, Selftest
 def render(found: Selftest) -> str:
     """Every check with the expected and the found status, and the verdict as the last line."""
     rows = [
-        [check.name, check.deserved, check.found, _word(check), (check.not_run or check.detail)[:90]]
+        [check.name, check.expected, check.found, _word(check), (check.not_run or check.detail)[:90]]
         for check in found.checks
     ]
     failed = sum(not check.passed for check in found.checks)

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from lab import command_line
-from records import SETTLED, Ran, bakeoff, record
+from records import UNSUPPORTED, Ran, bakeoff, record
 
 from bakeoff.machine import host
 from bakeoff.models import component_names
@@ -311,12 +311,12 @@ def test_checkpoint(lab: Lab, name: str, write: Any, says: str) -> None:
     ids=["empty", "a file", "below a file", "read-only", "long"],
 )
 def test_runs_folder(lab: Lab, runs: str, code: ErrorCode, says: str) -> None:
-    lab.refuses(*SETTLED, "--runs", runs, code=code, says=[says])
+    lab.refuses(*UNSUPPORTED, "--runs", runs, code=code, says=[says])
 
 
 @pytest.mark.parametrize("cache", ["own.py", "/proc/nowhere"])
 def test_cache_folder(lab: Lab, cache: str) -> None:
-    lab.refuses(*SETTLED, code="not-writable", says=[cache], BAKEOFF_CACHE=cache)
+    lab.refuses(*UNSUPPORTED, code="not-writable", says=[cache], BAKEOFF_CACHE=cache)
 
 
 def test_full_output(lab: Lab) -> None:
@@ -348,19 +348,19 @@ def test_deleted_working_folder(lab: Lab) -> None:
 def test_record_that_does_not_fit_and_resume(lab: Lab) -> None:
     """The sweep ends with what did not fit; `--resume` refuses another plan and finishes this one."""
     before = lab.kept()
-    ran = lab.run(*SETTLED, prefix=(sys.executable, "-c", SMALL_FILES_ONLY))
+    ran = lab.run(*UNSUPPORTED, prefix=(sys.executable, "-c", SMALL_FILES_ONLY))
     check(ran, "not-writable", ["File too large"], alone=False)
     assert lab.kept() == before
     assert not list(lab.folder.rglob("*.tmp"))
 
-    another = [*SETTLED[:-1], "bf16", "--resume"]
+    another = [*UNSUPPORTED[:-1], "bf16", "--resume"]
     lab.refuses(*another, code="nothing-to-resume")
 
-    resumed = lab.run(*SETTLED, "--resume")
+    resumed = lab.run(*UNSUPPORTED, "--resume")
     assert resumed.code == 3
     assert resumed.said == []
     assert len([name for name in lab.kept() if name not in before and name.endswith(".json")]) == 1
-    lab.refuses(*SETTLED, "--resume", code="nothing-to-resume")
+    lab.refuses(*UNSUPPORTED, "--resume", code="nothing-to-resume")
 
 
 def test_full_disk(lab: Lab) -> None:
@@ -376,7 +376,7 @@ def test_full_disk(lab: Lab) -> None:
     if not shutil.which("unshare"):
         pytest.skip("this host has no unshare")
     prefix = ("unshare", "-rm", "sh", "-c", script, "sh", str(lab.folder / "full"))
-    ran = lab.run(*SETTLED[:-1], "fp32,bf16", "--runs", "full", prefix=prefix)
+    ran = lab.run(*UNSUPPORTED[:-1], "fp32,bf16", "--runs", "full", prefix=prefix)
     if "first ends" not in ran.out:
         pytest.skip(f"no tmpfs can be mounted here: {ran.err.strip()}")
     first, second = ran.out.split("second ends")[0].split("first ends with ")[1], ran.out.split("second ends with ")[1]
@@ -471,7 +471,7 @@ def test_history_and_sweeps_go_on_beside_an_unreadable_record(lab: Lab) -> None:
     assert (ran.code, len(ran.said)) == (0, 1)
     assert "bad.json" in ran.said[0]
     assert (lab.runs / history.NAME).read_bytes() == page
-    ran = lab.run(*SETTLED, "--json")
+    ran = lab.run(*UNSUPPORTED, "--json")
     assert (ran.code, len(ran.said)) == (3, 1)
     assert "bad.json" in ran.said[0]
     assert len(json.loads(ran.out)["records"]) == 1

@@ -129,12 +129,12 @@ def test_a_dry_run_says_what_is_known_and_what_is_guessed(tmp_path: Path) -> Non
     ]
     assert (eager.predicted_unit_ms, eager.seconds_from) == (None, "guess")
     assert eager.memory_bytes > 1 << 30
-    assert missing.settled.startswith("unavailable: image: unavailable: ")
+    assert missing.precheck.startswith("unavailable: image: unavailable: ")
     assert (missing.seconds, found.seconds) == (0.0, eager.seconds)
     text = pipeline_plan.render(found)
     assert "eager: small:tiny/wm=eager/fp32,image=eager/fp32@cpu" in text
     assert "a steady unit by its parts: unknown" in text
-    assert missing.settled in text
+    assert missing.precheck in text
 
 
 def test_programs_of_one_slot_count_their_weights_once() -> None:

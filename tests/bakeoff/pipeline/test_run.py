@@ -151,10 +151,10 @@ def test_rounds_that_end_before_a_steady_unit_give_no_figures(tmp_path: Path) ->
 def test_a_slot_that_cannot_run_here_is_recorded_with_its_name(tmp_path: Path) -> None:
     request = replace(REQUEST, mixes=("eager", "image=canaries:MISSING_LIBRARY/bf16", "wm=canaries:BF16_ONLY/fp32"))
     done, records = run(tmp_path, request=request)
-    settled = [entry.record for entry in done.stored[1:]]
-    assert [record.status for record in settled] == ["unavailable", "unsupported"]
-    assert settled[0].measurement.reason.startswith("image: unavailable: ")
-    assert settled[1].measurement.reason.startswith("wm: unsupported: ")
+    found = [entry.record for entry in done.stored[1:]]
+    assert [record.status for record in found] == ["unavailable", "unsupported"]
+    assert found[0].measurement.reason.startswith("image: unavailable: ")
+    assert found[1].measurement.reason.startswith("wm: unsupported: ")
     assert (records["eager"].status, records["eager"].how) == ("ok", "alone")
 
 

@@ -27,7 +27,7 @@ from bakeoff.record.schema import Record
 from bakeoff.sweeps.run import run_sweep
 
 SLEEPER = "canaries:SLEEPER"
-SETTLED = "canaries:BF16_ONLY"
+UNSUPPORTED = "canaries:BF16_ONLY"
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def test_a_killed_sweep_leaves_no_process_and_resumes(nest: Nest) -> None:
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_sweep_keeps_what_is_done_and_names_the_rest(nest: Nest, ending: signal.Signals) -> None:
-    with command_line(nest.arguments(SETTLED, SLEEPER, "eager")) as process:
+    with command_line(nest.arguments(UNSUPPORTED, SLEEPER, "eager")) as process:
         nest.wait_until_asleep(process)
         assert len(list(nest.folder.glob("cache/work/bakeoff-*"))) == 1
         if ending == signal.SIGINT:
@@ -162,7 +162,7 @@ def test_a_second_sweep_waits_for_the_device_and_says_so(
         monkeypatch.setenv("BAKEOFF_CACHE", str(tmp_path / "another cache"))
         monkeypatch.setenv("HOME", str(tmp_path / "another home"))
         progress = Waking()
-        plan = make_plan(Request("toy", backends=(SETTLED,), dtypes=("fp32",), device="cpu"))
+        plan = make_plan(Request("toy", backends=(UNSUPPORTED,), dtypes=("fp32",), device="cpu"))
         run_sweep(plan, nest.runs, "", resume=False, progress=progress)
         assert [text for kind, text in progress.told if kind == "say" and "waiting for pid" in text]
         records = nest.records()
@@ -173,7 +173,7 @@ def test_a_second_sweep_waits_for_the_device_and_says_so(
 def test_ctrl_c_while_waiting_for_the_device(nest: Nest) -> None:
     with command_line(nest.arguments(SLEEPER)) as first:
         nest.wait_until_asleep(first)
-        with command_line(nest.arguments(SETTLED)) as second:
+        with command_line(nest.arguments(UNSUPPORTED)) as second:
             assert second.stderr is not None
             for line in second.stderr:
                 if "waiting for pid" in line:

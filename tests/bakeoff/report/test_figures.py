@@ -300,12 +300,12 @@ class TestCommands:
 
     def test_a_sweep_without_matplotlib_warns_and_keeps_its_records(self, tmp_path: Path) -> None:
         """The exit code is 3, nothing measured, as it is with plots."""
-        from records import SETTLED
+        from records import UNSUPPORTED
 
         (tmp_path / "lacking").mkdir()
         (tmp_path / "lacking" / "matplotlib.py").write_text("raise ModuleNotFoundError('gone', name='matplotlib')\n")
         done = bakeoff(
-            *SETTLED, cwd=tmp_path, PYTHONPATH=str(tmp_path / "lacking"), BAKEOFF_RUNS=str(tmp_path / "runs")
+            *UNSUPPORTED, cwd=tmp_path, PYTHONPATH=str(tmp_path / "lacking"), BAKEOFF_RUNS=str(tmp_path / "runs")
         )
         assert done.code == 3, done.err
         (line,) = [line for line in done.said if line.endswith(" [missing-library]")]

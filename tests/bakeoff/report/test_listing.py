@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from records import SETTLED, bakeoff
+from records import UNSUPPORTED, bakeoff
 
 from bakeoff.backends import resolve_backend
 from bakeoff.models import component_names, resolve_component
@@ -105,16 +105,16 @@ class TestJson:
         assert history.NAME in self.json("history", "--check", cwd=runs, code=1)["problem"]
 
     def test_dry_run_and_sweep(self, tmp_path: Path) -> None:
-        found = self.json(*SETTLED, "--dry-run", cwd=tmp_path)
+        found = self.json(*UNSUPPORTED, "--dry-run", cwd=tmp_path)
         assert list(found) == [
             "lines", "builds", "processes", "seconds", "disk_bytes", "objective", "batches", "references_s", "budget_s",
         ]  # fmt: skip
         assert list(found["lines"][0]) == [
-            "variant", "batch", "build_number", "process", "settled", "seconds", "seconds_from", "memory_bytes",
+            "variant", "batch", "build_number", "process", "precheck", "seconds", "seconds_from", "memory_bytes",
             "disk_bytes", "fits",
         ]  # fmt: skip
         assert not (tmp_path / "runs").exists()
-        found = self.json(*SETTLED, cwd=tmp_path, code=3)
+        found = self.json(*UNSUPPORTED, cwd=tmp_path, code=3)
         assert list(found) == ["sweep", "objective", "records", "finals", "interrupted", "spent_s", "out_of_time"]
         assert (found["interrupted"], found["out_of_time"]) == ([], None)
         assert [entry.id for entry in load_all(tmp_path / "runs").current] == found["records"]
@@ -122,7 +122,7 @@ class TestJson:
 
 def test_text_of_a_sweep(tmp_path: Path) -> None:
     """The table on stdout, progress on stderr; the history is there afterwards."""
-    ran = bakeoff(*SETTLED, "--note", "try", cwd=tmp_path)
+    ran = bakeoff(*UNSUPPORTED, "--note", "try", cwd=tmp_path)
     assert ran.code == 3
     assert "Deploy nothing from this table: no row is ok." in ran.out
     assert "variants recorded in" in ran.out.splitlines()[-1]

@@ -114,7 +114,7 @@ def test_a_backend_that_cannot_run_here_is_shown_as_not_run(tmp_path: Path, monk
     monkeypatch.setattr(backend, "find_spec", lambda name: None if name == "onnxruntime" else object())
     check = check_row(lost, {lost.canary: missing}, tmp_path, "cpu")
     assert check.passed
-    assert (check.deserved, check.found) == ("unavailable", "unavailable")
+    assert (check.expected, check.found) == ("unavailable", "unavailable")
     assert "onnxruntime" in check.not_run
     assert not check_row(lost, {lost.canary: record("eager", [1.0])}, tmp_path, "cpu").passed
     assert check_row(lost, {}, tmp_path, "cuda").found == "no record"

@@ -10,7 +10,7 @@ from bakeoff.plan.budget import Costs
 from bakeoff.plan.expected import reference_s
 from bakeoff.plan.history import History
 from bakeoff.plan.plan import Plan
-from bakeoff.plan.promise import by_promise
+from bakeoff.plan.priority import by_priority
 from bakeoff.plan.reference import reference_folder
 from bakeoff.plan.rows import Row
 from bakeoff.process.jobs import Subject
@@ -61,7 +61,7 @@ def estimate(plan: Plan, history: History) -> Estimate:
     costs = Costs(history, plan.component)
     asked, rows, fitting = plan.request, plan.rows, {row.key for row in plan.rows}
     if asked.budget_s:
-        rows = by_promise(rows, costs.history, asked.objective.goal)
+        rows = by_priority(rows, costs.history, asked.objective.goal)
         fitting = {row.key for row in costs.fitting(rows, asked.budget_s)}
     seen: set[Path] = set()
     lines = []

@@ -13,7 +13,7 @@ from bakeoff.plan.budget import Costs, grace_s
 from bakeoff.plan.expected import expected_final
 from bakeoff.plan.history import history_of, known_history, read_history
 from bakeoff.plan.plan import Plan
-from bakeoff.plan.promise import by_promise
+from bakeoff.plan.priority import by_priority
 from bakeoff.plan.rows import Key, Row
 from bakeoff.process.jobs import Subject
 from bakeoff.record.store import Stored
@@ -72,7 +72,7 @@ class TimeLimit:
     def order(self, drawn: tuple[Row, ...]) -> tuple[Row, ...]:
         """The rows as they are likely to tell most soonest; without a budget the drawn order."""
         goal = self.plan.request.objective.goal
-        return by_promise(self.plan.rows, self.costs.history, goal) if self.limits else drawn
+        return by_priority(self.plan.rows, self.costs.history, goal) if self.limits else drawn
 
     def fitting(self, rows: Sequence[Row]) -> Sequence[Row]:
         """Those of the rows, in their order, that fit one after the other into what is left."""

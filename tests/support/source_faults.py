@@ -242,7 +242,7 @@ FAULTS = (
         "bakeoff/plan/budget.py",
         "left_s -= seconds",
         "left_s -= self.of(row).seconds",
-        ("tests/bakeoff/plan/test_promise.py",),
+        ("tests/bakeoff/plan/test_priority.py",),
     ),
     Fault(
         "plan",

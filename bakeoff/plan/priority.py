@@ -20,7 +20,7 @@ _UNSHIPPABLE: Final = 0.25
 """What is added for a quantised row without real weights: its error is not known, so that no final has it."""
 
 
-def by_promise(rows: Sequence[Row], history: History, goal: Goal) -> tuple[Row, ...]:
+def by_priority(rows: Sequence[Row], history: History, goal: Goal) -> tuple[Row, ...]:
     """The rows in the order in which they are likely to tell what is the best one soonest.
 
     1. Rows that cannot run: they take no time.

@@ -19,7 +19,7 @@ from bakeoff.plan.expected import GUESS, GUESS_HEADERS_S, Expected, expected, ex
 from bakeoff.plan.headers import header_sets, missing_headers
 from bakeoff.plan.history import History, expected_speedups, history_of, known_history, read_history
 from bakeoff.plan.plan import Plan, make_plan
-from bakeoff.plan.promise import by_promise
+from bakeoff.plan.priority import by_priority
 from bakeoff.plan.reference import reference_folder
 from bakeoff.plan.request import Request
 from bakeoff.plan.rows import Row
@@ -66,7 +66,7 @@ def history(*entries: Stored) -> History:
 
 
 def order(plan: Plan, known: History) -> list[str]:
-    return [row.variant.backend for row in by_promise(plan.rows, known, "latency")]
+    return [row.variant.backend for row in by_priority(plan.rows, known, "latency")]
 
 
 class TestOrder:
@@ -169,7 +169,7 @@ class TestOrder:
     def test_subjects_alternate(self) -> None:
         plan = plan_of("inductor[]", "eager", "openvino[]", batches=(1, 4))
         known = history(stored("eager", 100), stored("openvino", 20), stored("inductor", 90))
-        found = [(row.subject.batch, row.variant.backend) for row in by_promise(plan.rows, known, "latency")]
+        found = [(row.subject.batch, row.variant.backend) for row in by_priority(plan.rows, known, "latency")]
         assert found == [
             (1, "eager"), (4, "eager"), (1, "openvino"), (4, "openvino"), (1, "inductor"), (4, "inductor"),
         ]  # fmt: skip
@@ -177,7 +177,7 @@ class TestOrder:
     def test_every_variant_is_measured_once_before_one_is_measured_again(self) -> None:
         plan = plan_of("eager", "inductor[]", "openvino[]", builds=2, processes=2)
         known = history(stored("eager", 100), stored("openvino", 20), stored("inductor", 90))
-        rows = by_promise(plan.rows, known, "latency")
+        rows = by_priority(plan.rows, known, "latency")
         assert [(row.process, row.build_number, row.variant.backend) for row in rows] == [
             (1, 1, "eager"), (1, 1, "openvino"), (1, 1, "inductor"), (1, 2, "openvino"), (1, 2, "inductor"),
             (2, 1, "eager"), (2, 1, "openvino"), (2, 1, "inductor"), (2, 2, "openvino"), (2, 2, "inductor"),
@@ -186,7 +186,7 @@ class TestOrder:
     def test_is_the_same_each_time_and_holds_every_row_once(self) -> None:
         plan = plan_of(batches=(1, 2), builds=2)
         known = history(stored("eager", 100), stored("openvino", 20), stored("inductor", 20), stored("onnxruntime", 20))
-        orders = {tuple(row.key for row in by_promise(plan.rows, known, "latency")) for _ in range(3)}
+        orders = {tuple(row.key for row in by_priority(plan.rows, known, "latency")) for _ in range(3)}
         assert len(orders) == 1
         assert sorted(orders.pop()) == sorted(row.key for row in plan.rows)
 

@@ -24,12 +24,12 @@ def page(found: dict[str, list[dict[str, Any]]]) -> str:
     sections = [
         "# Steps towards the floor\n\n"
         "Written by `tests/trials/floor_steps.py` from what it recorded in tests/trials/floor_steps.json; do not edit. "
-        "Each line is a comparison as `bakeoff compare` makes it: sets of fresh processes, blocks of calls in random "
+        "Each line is a comparison as `bakeoff compare` makes it: pairs of fresh processes, blocks of calls in random "
         "order. A ratio above 1 says how many times as fast the row is with the step; in brackets is its interval. "
         "A step that is not faster is dropped."
     ]
     for name, rows in found.items():
-        headers = ["row", "with", "without", "ratio", "sets", "verdict", "recorded"]
+        headers = ["row", "with", "without", "ratio", "pairs", "verdict", "recorded"]
         table = tabulate([_row(row) for row in rows], headers=headers, tablefmt="github")
         hosts = {f"{row['cpu']}, {row['cores']} cores, torch {row['torch']}" for row in rows}
         where = f"Recorded on {' and on '.join(sorted(hosts))}."

@@ -71,7 +71,7 @@ def _parts(made: dict[str, Any]) -> str:
 
 def _final(one: dict[str, Any]) -> str:
     first, second = one["sides"][:2]
-    ratio = f"{one['ratio']:.2f}x [{one['low']:.2f}, {one['high']:.2f}], {one['sets']} sets"
+    ratio = f"{one['ratio']:.2f}x [{one['low']:.2f}, {one['high']:.2f}], {one['sets']} pairs"
     if one["word"] == "no difference shown":
         return f"{first}, {second}: {one['word']}, {ratio}"
     return f"{first} {one['word']} than {second}, {ratio}"

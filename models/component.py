@@ -35,6 +35,16 @@ For normal values, e4m3 has 31.5 dB with one scale and 30.6 with one for each 32
 20.5 (tests/backends/test_mx.py computes all three); a network's output has less, since the errors of its layers add up.
 So `mxfp8` has the budget of `fp8`, and `nvfp4` one that is 5 dB lower."""
 
+LEAST_WEIGHT_BYTES: Mapping[Quantisation, float] = {
+    "dynamic": 1.0,
+    "weight-only": 1.0,
+    "static": 1.0,
+    "fp8": 1.0,
+    "mxfp8": 1.0,
+    "nvfp4": 0.5,
+}
+"""Bytes of a quantised weight at least, without its share of scales."""
+
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from bakeoff.bring.child import refuse_in_workers, run_command
-from bakeoff.bring.source import content_hash
 from bakeoff.bring.swept import Swept, read_swept
 from bakeoff.machine import paths
 from bakeoff.models.brought.model import Model, call_of
 from bakeoff.models.errors import BakeoffError
+from bakeoff.record.user_source import content_hash
 
 Names = str | Sequence[str]
 

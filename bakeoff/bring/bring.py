@@ -72,12 +72,6 @@ def _read_again(about: About) -> tuple[Source, str, str]:
     return msgspec.structs.replace(source, working_folder=known.working_folder), name, preset
 
 
-def first_program(folder: str) -> str:
-    """The first input set of a described model, as component:preset.workload."""
-    about = read_about(Path(folder))
-    return f"{about.name}:{about.preset}.{about.sets[0].name}"
-
-
 def _describe(job: DescribeJob, progress: Progress) -> None:
     folder = Path(job.folder)
     log = folder.parents[1] / "logs" / f"describe-{folder.name}.log"

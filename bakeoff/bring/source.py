@@ -1,14 +1,12 @@
-"""What a user typed as a model of theirs, and the hash of its code."""
+"""What a user typed as a model of theirs."""
 
-import hashlib
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 from bakeoff.models import ALIASES, component_names
 from bakeoff.models.brought.about import Source
 from bakeoff.models.errors import BakeoffError
-from bakeoff.record.source import imports
+from bakeoff.record.user_source import archive_hash, content_hash, file_hash
 
 LIVE = "live.json"
 """The file that makes a folder a live module's."""
@@ -34,18 +32,13 @@ def read_source(reference: str) -> tuple[Source, str, str]:
     here = str(Path.cwd())
     if match is not None:
         path = _file(match["path"], reference)
-        source = Source("function", str(path), match["name"], _hash(_code(path)), here)
+        source = Source("function", str(path), match["name"], file_hash(path), here)
         return source, _name(match["name"], reference), _preset(path.stem)
     if reference.endswith(".pt2"):
         path = _file(reference, reference)
-        return Source("archive", str(path), "", _hash([("", path)]), here), _name(_preset(path.stem), reference), "pt2"
+        return Source("archive", str(path), "", archive_hash(path), here), _name(_preset(path.stem), reference), "pt2"
     folder = Path(reference).absolute()
     return Source("live", str(folder), "", content_hash(folder), here), _name(_preset(folder.name), reference), "live"
-
-
-def content_hash(folder: Path) -> str:
-    """Of the files of a live module's folder."""
-    return _hash([(path.name, path) for path in sorted(folder.iterdir()) if path.is_file()])
 
 
 def _file(typed: str, reference: str) -> Path:
@@ -71,32 +64,3 @@ def _name(name: str, reference: str) -> str:
 
 def _preset(stem: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-_") or "mine"
-
-
-def _code(path: Path) -> Iterator[tuple[str, Path]]:
-    """The file and what it imports of its own folder, each with its name there."""
-    waiting, found = [path], dict[Path, str]()
-    while waiting:
-        file = waiting.pop()
-        if file in found:
-            continue
-        found[file] = file.relative_to(path.parent).as_posix()
-        try:
-            names = list(imports(file, ".".join(file.relative_to(path.parent).with_suffix("").parts)))
-        except SyntaxError as error:
-            raise BakeoffError(f"{file.name}, line {error.lineno}: {error.msg}; correct it", "bad-user-code") from error
-        for name in names:
-            place = path.parent.joinpath(*name.split("."))
-            waiting += [one for one in (place.with_suffix(".py"), place / "__init__.py") if one.is_file()]
-    return iter(sorted((name, file) for file, name in found.items()))
-
-
-def _hash(files: "Iterator[tuple[str, Path]] | list[tuple[str, Path]]") -> str:
-    digest = hashlib.sha256()
-    for name, path in files:
-        try:
-            with path.open("rb") as file:
-                digest.update(f"{name} {hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
-        except OSError as error:
-            raise BakeoffError(f"{path}: {error.strerror}; make it readable", "bad-user-code") from error
-    return digest.hexdigest()[:16]

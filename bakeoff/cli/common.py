@@ -25,6 +25,9 @@ _LONGEST = 700
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else on stdout.")]
 Runs = Annotated[str | None, typer.Option("--runs", help="Folder of records (default: runs/ of the checkout).")]
+Deadline = Annotated[
+    float | None, typer.Option(help="Seconds a build may take (default: 600; 1200 for a GiB of weights and more).")
+]
 
 Monitor = Annotated[
     bool, typer.Option("--monitor", help="Watch GPU, CPU and memory of each worker from a process beside it.")

@@ -2,12 +2,17 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bakeoff.cli.common import Json, Runs, app, print_json, print_text, records_folder, short
+from bakeoff.cli.common import Deadline, Json, Runs, app, print_json, print_text, records_folder, short
 from bakeoff.models.errors import BakeoffError
+
+if TYPE_CHECKING:
+    from bakeoff.plan.plan import Plan
+    from bakeoff.plan.request import Request
+    from bakeoff.record.store import StoredComparison
 
 
 @app.command()
@@ -19,6 +24,7 @@ def compare(
     threads: Annotated[int, typer.Option(help="CPU threads (default: all cores).")] = 0,
     seconds: Annotated[float, typer.Option(help="About how long calls are measured.")] = 30.0,
     seed: Annotated[int | None, typer.Option(help="Of the order of blocks (default: drawn).")] = None,
+    deadline: Deadline = None,
     as_json: Json = False,
 ) -> None:
     """Measure two variants against each other now, interleaved; or set two records side by side."""
@@ -32,7 +38,7 @@ def compare(
     elif all(variants):
         if not 0 < seconds <= 3600:
             raise BakeoffError(f"--seconds {seconds:g}: give more than 0 and at most 3600", "bad-option")
-        _compare_variants(folder, a, b, note, threads, seconds, seed, as_json)
+        _compare_variants(folder, _plan(a, b, threads, seconds, deadline), note, seed, as_json)
     else:
         text = f"{a} and {b}: one is a variant (a:b.c/d/e@f) and the other is not; give two variants or two records"
         raise BakeoffError(text, "not-comparable")
@@ -44,11 +50,18 @@ def _is_variant(text: str) -> bool:
 
 def _show(folder: Path, asked: str, as_json: bool) -> None:
     from bakeoff.record.store import find_comparison
-    from bakeoff.record.verdict import decide
     from bakeoff.report.text import comparison
 
     kept = find_comparison(folder, asked)
-    print_json({"id": kept.id, "verdict": decide(kept.comparison)}) if as_json else print_text(comparison.render(kept))
+    print_json(_facts(kept)) if as_json else print_text(comparison.render(kept))
+
+
+def _facts(kept: "StoredComparison") -> dict[str, Any]:
+    """What --json prints of a comparison; its verdict is null where a side was not ok."""
+    from bakeoff.record.verdict import verdict_of
+
+    sides = {name: side.status for name, side in (("a_status", kept.comparison.a), ("b_status", kept.comparison.b))}
+    return {"id": kept.id, "verdict": verdict_of(kept.comparison), **sides}
 
 
 def _compare_records(folder: Path, a: str, b: str, as_json: bool) -> None:
@@ -67,23 +80,29 @@ def _compare_records(folder: Path, a: str, b: str, as_json: bool) -> None:
         print_text(comparison.render_apart(first.record, second.record))
 
 
-def _compare_variants(
-    folder: Path, a: str, b: str, note: str, threads: int, seconds: float, seed: int | None, as_json: bool
-) -> None:
+def _plan(a: str, b: str, threads: int, seconds: float, deadline: float | None) -> "Plan":
+    from bakeoff.plan.request import with_deadline
+    from bakeoff.sweeps.compare import plan_of_two
+
+    def shaped(request: "Request") -> "Request":
+        policy = request.policy if deadline is None else with_deadline(request.policy, deadline)
+        return replace(request, threads=threads, final_s=seconds, policy=policy)
+
+    return plan_of_two(a, b, shaped)
+
+
+def _compare_variants(folder: Path, plan: "Plan", note: str, seed: int | None, as_json: bool) -> None:
     from rich.console import Console
 
     from bakeoff.cli.pages import update_pages
     from bakeoff.cli.progress import TerminalProgress
-    from bakeoff.record.verdict import decide
     from bakeoff.report.text import comparison
     from bakeoff.sweeps.compare import compare as compare_now
-    from bakeoff.sweeps.compare import plan_of_two
 
-    plan = plan_of_two(a, b, lambda request: replace(request, threads=threads, final_s=seconds))
     with TerminalProgress(Console(stderr=True)) as progress:
         kept = compare_now(plan, folder, note, progress, seed)
     update_pages(folder)
     if as_json:
-        print_json({"id": kept.id, "verdict": decide(kept.comparison)})
+        print_json(_facts(kept))
     else:
         print_text(f"\n{comparison.render(kept)}")

@@ -23,9 +23,6 @@ Threads = Annotated[int, typer.Option(help="CPU threads (default: all cores).")]
 Seed = Annotated[int, typer.Option(help="Seed of the random weights.")]
 InputSeed = Annotated[int, typer.Option(help="Seed of noise, actions and conditions.")]
 Checkpoints = Annotated[list[str] | None, typer.Option(help="Weights of a slot: SLOT=FILE.")]
-Deadline = Annotated[
-    float | None, typer.Option(help="Seconds a build may take (default: 600; 1200 for a GiB of weights and more).")
-]
 Note = Annotated[str, typer.Option(help="Goes into the records and the history.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Finish the newest unfinished run of this plan.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would run.")]

@@ -4,10 +4,9 @@ from typing import Annotated
 
 import typer
 
-from bakeoff.cli.common import Json, Monitor, Runs, app, named, records_folder, short
+from bakeoff.cli.common import Deadline, Json, Monitor, Runs, app, named, records_folder, short
 from bakeoff.cli.mixes import (
     Checkpoints,
-    Deadline,
     Device,
     DryRun,
     InputSeed,

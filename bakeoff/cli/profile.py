@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bakeoff.cli.common import Json, Monitor, Runs, app, named, print_text, records_folder, say, short
+from bakeoff.cli.common import Deadline, Json, Monitor, Runs, app, named, print_text, records_folder, say, short
 from bakeoff.cli.mixes import (
     Checkpoints,
-    Deadline,
     Device,
     DryRun,
     InputSeed,
@@ -90,13 +89,13 @@ def profile(
 
     from rich.console import Console
 
-    from bakeoff.bring.bring import bring, first_program
+    from bakeoff.bring.bring import bring
     from bakeoff.bring.source import is_brought
     from bakeoff.cli.nsight import nsight
     from bakeoff.cli.progress import TerminalProgress
     from bakeoff.machine import paths
     from bakeoff.pipeline.request import PipelineRequest, ProfileOptions
-    from bakeoff.pipeline.subject import subject_of
+    from bakeoff.pipeline.subject import subject_of, subject_of_brought
     from bakeoff.plan.request import with_deadline
     from bakeoff.record.store import load_all
     from bakeoff.report.html import profile as html
@@ -104,11 +103,14 @@ def profile(
     from bakeoff.report.text import profile as page
 
     short("--note", note)
+    given = named("--preset", preset), tuple(mix or ()), tuple(option or ())
     if is_brought(subject):
+        find_user_code(mix or [])
         with TerminalProgress(Console(stderr=True)) as progress:
-            subject = first_program(bring(subject, seed, threads, progress))
-    find_user_code([subject, *(mix or [])])
-    asked = subject_of(subject, named("--preset", preset), tuple(mix or ()), tuple(option or ()))
+            asked = subject_of_brought(bring(subject, seed, threads, progress), *given)
+    else:
+        find_user_code([subject, *(mix or [])])
+        asked = subject_of(subject, *given)
     mixes = asked.mixes or ("eager", "best")
     if level >= _INSIDE and "eager" not in mixes:
         say(f"Level {level} looks into networks, which only eager shows: the eager mix runs as well.")

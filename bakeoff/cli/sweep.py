@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bakeoff.cli.common import (
+    Deadline,
     Json,
     Monitor,
     Runs,
@@ -53,9 +54,7 @@ def sweep(
     checkpoint: Annotated[str | None, typer.Option(help="Weights: .safetensors, or .pt as weights only.")] = None,
     processes: Annotated[int, typer.Option(help="Fresh processes for each variant: spread within and between.")] = 1,
     builds: Annotated[int, typer.Option(help="Fresh builds of each compiled variant, the best one shown.")] = 1,
-    deadline: Annotated[
-        float | None, typer.Option(help="Seconds a build may take (default: 600; 1200 for a GiB of weights and more).")
-    ] = None,
+    deadline: Deadline = None,
     budget: Annotated[
         str | None,
         typer.Option(help="As in 90s, 3m, 1h30m: what is likely to tell most comes first; --resume runs the rest."),

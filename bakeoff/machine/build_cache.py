@@ -29,7 +29,7 @@ class About:
     batch: int
     threads: int
     checkpoint: str
-    """Name and size of the weights file; empty for random weights."""
+    """Name and content hash of the weights file; empty for random weights."""
     versions: dict[str, str]
     created: str
 

@@ -12,6 +12,7 @@ from statistics import median
 
 from bakeoff.machine import host, paths
 from bakeoff.machine.locks import device_lock, entry_lock
+from bakeoff.models.errors import BakeoffError
 from bakeoff.pipeline.assemble import How, make_record
 from bakeoff.pipeline.compiler_log import with_compiler_log
 from bakeoff.pipeline.mix_worker import MixWorker
@@ -175,7 +176,8 @@ def _measure(
     """Start a worker for each mix, one after the other, since each times its programs alone; then let them take turns.
 
     Where mixes run in turn, this is one of `turns`, which gets its share of the time. Nothing is kept of mixes whose
-    rounds were interrupted.
+    rounds were interrupted. Raises BakeoffError, after the records of the others were kept, where the request itself
+    was wrong (other weights than those that were described).
     """
     session, request = run.session, run.session.plan.request
     filling = session.plan.loop.filling
@@ -195,8 +197,12 @@ def _measure(
         how = "alone"
     running.finish("done", f"{max((len(worker.blocks) for worker in workers), default=0)} rounds")
     changed = _changed(mixes, loop)
+    refused: list[Outcome] = []
     for mix, _ in mixes:
         worker, outcome = ended[str(mix.mix)]
+        if outcome.kind == "refused":
+            refused.append(outcome)
+            continue
         running = run.start(mix)
         if outcome.kind == "result":
             seen = with_sights(session, mix, outcome.value, running)
@@ -204,6 +210,8 @@ def _measure(
         found = (*findings, *changed, *_few(worker, outcome, limits))
         made = make_record(session, mix, outcome, how, worker.blocks, sum(worker.span_s), found, worker.watched)
         run.keep(mix, made, running)
+    for outcome in refused:
+        raise BakeoffError(outcome.reason, outcome.code)
 
 
 def _few(worker: MixWorker, outcome: Outcome, limits: Limits) -> Sequence[Finding]:

@@ -1,8 +1,10 @@
 """What a profile is of: a pipeline, a component's program, or one variant of it."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from bakeoff.models import component_names
+from bakeoff.models.brought.about import read_about
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines import pipeline_names
 from bakeoff.models.pipelines.single import PREFIX
@@ -41,6 +43,14 @@ def subject_of(text: str, preset: str, mixes: tuple[str, ...], options: tuple[st
         raise BakeoffError(f"--preset {preset}: the subject says {name}; leave one out", "bad-option")
     reference = brought_reference(component, name)
     return ProfileSubject(f"{PREFIX}{reference}", name, mixes, (*options, f"workload={workload}"))
+
+
+def subject_of_brought(folder: str, preset: str, mixes: tuple[str, ...], options: tuple[str, ...]) -> ProfileSubject:
+    """The first input set of the model that a folder describes. Raises BakeoffError for another preset than its own."""
+    about = read_about(Path(folder))
+    if preset not in ("", about.preset):
+        raise BakeoffError(f"--preset {preset}: the model has {about.preset} alone; leave it out", "bad-option")
+    return ProfileSubject(f"{PREFIX}{folder}", about.preset, mixes, (*options, f"workload={about.sets[0].name}"))
 
 
 def _is_module(text: str) -> bool:

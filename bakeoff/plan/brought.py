@@ -1,6 +1,7 @@
 """Brought models by their names in variants, as far as they were described on this machine."""
 
 from collections.abc import Collection
+from glob import escape
 
 from bakeoff.machine import paths
 from bakeoff.models import component_names, current_name
@@ -17,7 +18,7 @@ def brought_reference(name: str, preset: str = "", workloads: Collection[str] = 
     if current_name(name) in component_names() or not name.replace("-", "").replace("_", "").isalnum():
         return name
     found = []
-    for folder in (paths.cache_folder() / "brought").glob(f"{name}-{preset or '*'}-*"):
+    for folder in (paths.cache_folder() / "brought").glob(f"{name}-{escape(preset) if preset else '*'}-*"):
         try:
             about = read_about(folder)
         except BakeoffError:

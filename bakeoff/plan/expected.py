@@ -12,6 +12,7 @@ from bakeoff.plan.history import History
 from bakeoff.plan.reference import reference_folder
 from bakeoff.plan.rows import Row
 from bakeoff.record.schema import Record
+from bakeoff.record.verdict import AGREEING_PAIRS
 
 GUESS = "guess"
 GUESS_MEASURE_S = 45.0
@@ -23,8 +24,6 @@ _GUESS_TRACE_S = 3.0
 """A second worker's own time, besides its imports and its build: a few traced calls."""
 _GUESS_SETUP_S = 4.0
 """Of one process of a final, until it is ready."""
-_SETS = 5
-"""Of fresh processes, that a final takes where two rows are not far apart."""
 _STARTUP = ("start", "import", "weights")
 _WAITING = ("turn",)
 """Phases in which a worker only waits for others."""
@@ -70,7 +69,7 @@ def reference_s(row: Row, history: History, component: Component) -> float:
         entry.record.latency.median_ms / 1e3
         for entry in history.records
         if entry.record.baseline
-        and entry.record.variant.dtype == "fp32"
+        and (entry.record.variant.dtype, entry.record.variant.device) == ("fp32", row.variant.device)
         and (entry.record.variant.subject, entry.record.batch) == (row.variant.subject, row.subject.batch)
         and entry.record.latency is not None
     ]
@@ -135,7 +134,8 @@ def _has_second_worker(row: Row, record: Record) -> bool:
 
 
 def expected_final(sides: Sequence[Row], history: History, final_s: float) -> float:
-    """Seconds of a final between these rows: `final_s` of calls, and fresh processes of each side for several sets."""
+    """Seconds of a final between these rows: `final_s` of calls, and as many fresh processes of each side as a verdict
+    takes where two rows are not far apart."""
     setups = []
     for row in sides:
         records = [entry.record for entry in history.like(row) if "build" in entry.record.phase_s]
@@ -146,4 +146,4 @@ def expected_final(sides: Sequence[Row], history: History, final_s: float) -> fl
         warm = _build_s(records, "warm") if row.caches else None
         build = _alone_s(records[-1]) if warm is None else warm
         setups.append(build + sum(phases.get(phase, 0.0) for phase in (*_STARTUP, "prove", "check")))
-    return final_s + _SETS * sum(setups)
+    return final_s + AGREEING_PAIRS * sum(setups)

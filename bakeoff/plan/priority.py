@@ -52,9 +52,9 @@ def by_priority(rows: Sequence[Row], history: History, goal: Goal) -> tuple[Row,
 def _ranked(rows: Sequence[Row], speedups: Sequence[float | None], history: History) -> list[Row]:
     """The rows of one subject."""
     if all(speedup is None for speedup in speedups):
-        return sorted(rows, key=lambda row: not _is_eager(row))
+        return sorted(rows, key=lambda row: not row.is_eager_fp32)
     order = [
-        (not _is_eager(row), delay // _ALIKE, expected(row, history).seconds, place)
+        (not row.is_eager_fp32, delay // _ALIKE, expected(row, history).seconds, place)
         for place, (row, delay) in enumerate(zip(rows, _delays(rows, speedups), strict=True))
     ]
     return [rows[place] for *_, place in sorted(order)]
@@ -71,10 +71,6 @@ def _delays(rows: Sequence[Row], speedups: Sequence[float | None]) -> list[float
         delay = _UNKNOWN if speedup is None else max(best / speedup - 1, 0.0) if speedup else _NO_NUMBER
         found.append(delay if can_ship else delay + _UNSHIPPABLE)
     return found
-
-
-def _is_eager(row: Row) -> bool:
-    return row.baseline and row.variant.dtype == "fp32"
 
 
 def _is_shippable(row: Row) -> bool:

@@ -50,6 +50,7 @@ class Row:
     build_deadline_s: float
     caches: bool
     baseline: bool
+    """It builds nothing: eager, in any dtype."""
     quantisation: Quantisation
     cache_folder: Path
     environment: Mapping[str, str]
@@ -73,6 +74,11 @@ class Row:
     def key(self) -> Key:
         """Identifies the row, and its record, within a sweep."""
         return str(self.variant), self.subject.batch, self.build_number, self.process
+
+    @property
+    def is_eager_fp32(self) -> bool:
+        """Whether speed-ups are stated over it."""
+        return self.baseline and self.variant.dtype == "fp32"
 
     @property
     def never_runs(self) -> Precheck | None:

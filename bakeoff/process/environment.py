@@ -21,15 +21,20 @@ _HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 """Make malloc ask for huge pages (madvise, glibc 2.35 and later), where the kernel gives them to those that ask:
 weights of a gigabyte lie in 4 KiB pages otherwise, more than a core's TLB holds. docs/floor-steps.md has the gain."""
 
+_CACHES_OFF = ("TORCHINDUCTOR_FORCE_DISABLE_CACHES", "TORCHINDUCTOR_FX_GRAPH_CACHE")
+"""What workers do without: by inductor's caches a cold build is told from a warm one, and that inductor compiled."""
+
 
 def worker_environment(threads: int, extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """This process's environment with what must be set before torch is imported; the user's own settings win.
+    """This process's environment with what must be set before torch is imported; the user's own settings win, but for
+    those that switch inductor's caches off.
 
     OpenMP's wait policy is left at the runtime's default (libgomp spins for about ten milliseconds, then sleeps), as
     where an engine is deployed. With OMP_WAIT_POLICY=passive every parallel region must wake threads: on a virtual
     machine a call of a few small operators took five times as long.
     """
-    environment = _KEPT_MEMORY | _HUGE_PAGES | os.environ
+    kept = {name: value for name, value in os.environ.items() if name not in _CACHES_OFF}
+    environment = _KEPT_MEMORY | _HUGE_PAGES | kept
     environment |= {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
     environment["PYTHONUNBUFFERED"] = "1"
     visible = host.read_host().gpus

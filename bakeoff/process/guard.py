@@ -20,6 +20,7 @@ import subprocess
 import sys
 import time
 from collections import deque
+from collections.abc import Collection
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -46,8 +47,11 @@ def prctl(option: int, value: int) -> None:
         raise OSError(ctypes.get_errno(), "prctl")
 
 
-def descendants(root: int, zombies: bool = False) -> list[int]:
-    """Process ids below `root`, from /proc; with `zombies` also those that have ended and were not waited for."""
+def descendants(root: int, zombies: bool = False, spared: Collection[int] = ()) -> list[int]:
+    """Process ids below `root`, from /proc; with `zombies` also those that have ended and were not waited for.
+
+    Those that are `spared` and what is below them are left out.
+    """
     children: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):
         if not entry.isdigit():
@@ -58,31 +62,40 @@ def descendants(root: int, zombies: bool = False) -> list[int]:
                 children.setdefault(int(parent), []).append(int(entry))
     found, frontier = [], [root]
     while frontier:
-        below = children.get(frontier.pop(), [])
+        below = [pid for pid in children.get(frontier.pop(), []) if pid not in spared]
         found += below
         frontier += below
     return found
 
 
-def kill_descendants(patience_s: float = 10.0) -> list[int]:
+def kill_descendants(patience_s: float = 10.0, spared: Collection[int] = ()) -> list[int]:
     """Kill everything below this process, a subreaper; returns the ids that were found alive.
 
     It ends when no child is left: orphans become children of a subreaper, while /proc misses those of a process whose
-    threads are just ending.
+    threads are just ending. Children that are `spared` stay, with all below them; then it ends when /proc shows no
+    other one.
     """
     killed: list[int] = []
     deadline = time.monotonic() + patience_s
     while time.monotonic() < deadline:
-        for pid in descendants(os.getpid()):
+        found = descendants(os.getpid(), spared=spared)
+        for pid in found:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
             if pid not in killed:
                 killed.append(pid)
-        try:
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
-        except ChildProcessError:
-            break
+        if spared:
+            for pid in killed:
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(pid, os.WNOHANG)
+            if not found:
+                break
+        else:
+            try:
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
+            except ChildProcessError:
+                break
         time.sleep(0.01)
     return killed
 

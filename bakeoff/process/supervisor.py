@@ -10,7 +10,6 @@ import signal
 import stat
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ import msgspec
 
 from bakeoff.models.errors import BakeoffError, ErrorCode
 from bakeoff.process import guard
+from bakeoff.process.alarm import alarm_waits
 from bakeoff.process.environment import IN_WORKER
 from bakeoff.process.gpu_memory import POLL_S, GpuMeter, GpuPeaks
 from bakeoff.process.jobs import Answer, Job
@@ -121,26 +121,8 @@ def run_job(job: Job, result_type: type, launch: Launch) -> Outcome:
         return worker.finish(result_type)
 
 
-def _undisturbed(end: "Callable[[LiveWorker], None]") -> "Callable[[LiveWorker], None]":
-    """Let the alarm of a sweep's budget wait while a worker is ended: what is half ended cannot be ended again.
-
-    A signal mask would not do: another thread of this process would take the signal.
-    """
-
-    def undisturbed(worker: "LiveWorker") -> None:
-        if threading.current_thread() is not threading.main_thread():  # signals are handled in the main thread
-            end(worker)
-            return
-        rang: list[int] = []
-        handler = signal.signal(signal.SIGALRM, lambda number, _frame: rang.append(number))
-        try:
-            end(worker)
-        finally:
-            signal.signal(signal.SIGALRM, handler)
-            if rang:
-                signal.raise_signal(signal.SIGALRM)
-
-    return undisturbed
+_guards: set[int] = set()
+"""Process ids of the guards of workers that have not ended."""
 
 
 class LiveWorker:
@@ -208,6 +190,7 @@ class LiveWorker:
             pass_fds=ours,
             start_new_session=True,
         )
+        _guards.add(self._process.pid)
         for descriptor in ours:
             os.close(descriptor)
         return self
@@ -311,12 +294,16 @@ class LiveWorker:
         text = f"exit code {code} without a result in phase {self.phase}: {_last_line(self._log)}"
         return outcome("crashed", text)
 
-    @_undisturbed
     def _end(self) -> None:
+        with alarm_waits():  # what is half ended cannot be ended again
+            self._end_once()
+
+    def _end_once(self) -> None:
         if self._report is not None:
             return
         os.close(self._commands)
         os.close(self._control)  # the guard kills whatever is left and reports
+        _guards.discard(self._process.pid)
         self._report = _read_report(self._status, self._process)
         self._drain()
         self._spans.end()
@@ -337,8 +324,8 @@ class LiveWorker:
 def wait_for(awaited: Mapping[LiveWorker, str]) -> dict[LiveWorker, Event | None]:
     """Read the events of several workers until each has announced the phase that is named for it, or has ended.
 
-    None where it ended or a deadline passed. A worker that stands at its phase is not read any further, nor held to a
-    deadline, while the others are waited for.
+    None where it ended, or a deadline passed and it was ended. A worker that stands at its phase is not read any
+    further, nor held to a deadline, while the others are waited for.
     """
     found: dict[LiveWorker, Event | None] = {}
     with selectors.DefaultSelector() as selector:
@@ -350,6 +337,7 @@ def wait_for(awaited: Mapping[LiveWorker, str]) -> dict[LiveWorker, Event | None
             ready: dict[LiveWorker, set[int]] = {worker: set() for worker in left}
             for key, _ in selector.select(max(0.0, min(worker._pause_s() for worker in left))):
                 ready[key.data].add(key.fd)
+            failed = []
             for worker in left:
                 done, event = worker._read(ready[worker], awaited[worker], selector)
                 if done:
@@ -357,6 +345,9 @@ def wait_for(awaited: Mapping[LiveWorker, str]) -> dict[LiveWorker, Event | None
                     for descriptor in worker._descriptors():
                         with contextlib.suppress(KeyError):
                             selector.unregister(descriptor)
+                    failed += [worker] if event is None else []
+            for worker in failed:
+                worker._end()  # a late one would go on beside whatever comes next
     return found
 
 
@@ -399,7 +390,7 @@ def _read_report(status: int, process: "subprocess.Popen[bytes]") -> dict[str, A
     try:
         report: dict[str, Any] = json.loads(os.read(status, 4096))
     except (BlockingIOError, ValueError):
-        guard.kill_descendants()  # the guard itself was killed: what it guarded has come to this process
+        guard.kill_descendants(spared=_guards)  # it was killed itself: what it guarded has come to this process
         return {}
     return report
 

@@ -91,12 +91,21 @@ def decide(comparison: Comparison, first: int = 0, second: int = 1) -> Verdict:
     )
 
 
+def verdict_of(comparison: Comparison) -> Verdict | None:
+    """The verdict on the two sides; None where one of them was not ok, or there are no rounds."""
+    valid = comparison.a.status == comparison.b.status == "ok" and comparison.rounds
+    return decide(comparison) if valid else None
+
+
 def is_decided(comparison: Comparison) -> bool:
     """Whether the first two sides need no more sets of processes: a verdict is reached, or unlikely to be reached.
 
-    An early verdict also needs one on the faster of the two against the baseline: a final states both.
+    It cannot be reached where one of the two was not ok. An early verdict also needs one on the faster of the two
+    against the baseline: a final states both.
     """
-    found = decide(comparison)
+    found = verdict_of(comparison)
+    if found is None:
+        return True
     if found.early and comparison.baseline is not None and comparison.baseline.status == "ok":
         return decide(comparison, 0 if found.word == "faster" else 1, 2).early
     if found.word != "no difference shown":

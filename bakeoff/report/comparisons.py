@@ -6,7 +6,7 @@ from bakeoff.record.basis import same_code
 from bakeoff.record.objective import Goal
 from bakeoff.record.schema import Comparison, Record
 from bakeoff.record.store import StoredComparison
-from bakeoff.record.verdict import CONFIDENCE, Verdict, decide
+from bakeoff.record.verdict import CONFIDENCE, Verdict, verdict_of
 from bakeoff.report.format import milliseconds
 from bakeoff.report.groups import group_key, name_of
 
@@ -51,11 +51,16 @@ def _is_same(side: Record, record: Record) -> bool:
 def sentence(comparison: Comparison) -> str:
     """The verdict on interleaved rounds in one line, with its figures."""
     a, b = comparison.a, comparison.b
-    if not (a.status == b.status == "ok") or not comparison.rounds:
-        wrong = a if a.status != "ok" else b
-        return f"{name_of(a)} against {name_of(b)}: no verdict, {name_of(wrong)} was {wrong.status}"
-    verdict = decide(comparison)
+    verdict = verdict_of(comparison)
+    if verdict is None:
+        return f"{name_of(a)} against {name_of(b)}: {why_no_verdict(comparison)}"
     return _stated(verdict, a, b, f"{ratio_text(verdict)}, {how(comparison)}")
+
+
+def why_no_verdict(comparison: Comparison) -> str:
+    """Of a comparison without a verdict: the side that was not ok."""
+    failed = next((side for side in (comparison.a, comparison.b) if side.status != "ok"), None)
+    return "no verdict, " + ("no round was run" if failed is None else f"{name_of(failed)} was {failed.status}")
 
 
 def sentence_apart(a: Record, b: Record) -> str:

@@ -6,6 +6,7 @@ from dataclasses import asdict, replace
 from bakeoff.machine import host, paths
 from bakeoff.machine.identity import this_machine
 from bakeoff.machine.known_issues import IssueCode
+from bakeoff.models.component import LEAST_WEIGHT_BYTES
 from bakeoff.plan.memory import element_bytes
 from bakeoff.plan.rows import Row
 from bakeoff.process.gpu_memory import GpuPeaks
@@ -76,7 +77,7 @@ def make_record(
         note=session.note,
         baseline=row.baseline,
         quantisation=row.quantisation,
-        minimum_bytes=workload.minimum_bytes(1 if row.quantisation else io_bytes, io_bytes),
+        minimum_bytes=workload.minimum_bytes(LEAST_WEIGHT_BYTES.get(row.quantisation, io_bytes), io_bytes),
         ceilings=session.ceilings,
         code=code_hash(),
         selftest=session.selftest,

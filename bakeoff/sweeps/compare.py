@@ -5,7 +5,7 @@ Then fresh workers, and so on, until these sets of processes agree or plainly do
 
 import random
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -55,10 +55,16 @@ class _Race:
     without_baseline: str = ""
     """Why there is no baseline among the rows of a final; "" where there is one, or none is wanted."""
 
-    def side(self, index: int) -> CompareWorker:
-        """A fresh process for one of the rows, with a heap offset of its own."""
+    def side(self, index: int, beside: int) -> CompareWorker:
+        """A fresh process for one of the rows, with a heap offset of its own, and so many others built at its side."""
         offset = self.order.randrange(0, _LARGEST_OFFSET, 16)
-        return CompareWorker(self.session, self.rows[index], self.references, _NAMES[index], offset, self.running)
+        row, name = self.rows[index], _NAMES[index]
+        return CompareWorker(self.session, row, self.references, name, offset, self.running, beside)
+
+    @property
+    def beside(self) -> int:
+        """How many other sides are built at the same time."""
+        return len(self.rows) - 1 if all(row.overlaps for row in self.rows) else 0
 
     def shuffled(self) -> list[int]:
         """The sides' indices in random order."""
@@ -119,13 +125,16 @@ def _measure(race: _Race) -> Comparison:
 
 def _interleaved(race: _Race) -> Comparison:
     """Set after set of fresh processes, until more would not change the verdict."""
+    records: dict[int, Record] = {}
     rounds: list[Round] = []
     findings: list[Finding] = []
     for number in range(MOST_PAIRS):
         made = _run_set(race, number)
+        for index, record in enumerate(made.records):
+            _keep(records, index, record)
         rounds += made.rounds
         findings += made.findings
-        so_far = _comparison(race, "interleaved", made.records, rounds, findings)
+        so_far = _comparison(race, "interleaved", records, rounds, findings)
         if is_decided(so_far):
             break
     return so_far
@@ -143,15 +152,15 @@ class _Set:
 def _run_set(race: _Race, number: int) -> _Set:
     """A fresh process for each side, started in random order; blocks of calls in random order.
 
-    The sides build beside each other, unless one chooses kernels by timing them: then one after the other.
+    The sides build beside each other where all may overlap (`Row.overlaps`), else one after the other.
     """
     spent = race.session.spent
     with ExitStack() as stack:
         made: dict[int, CompareWorker] = {}
         with spent.on("builds of the final"):
             for index in race.shuffled():
-                made[index] = stack.enter_context(race.side(index))
-                if not all(row.overlaps for row in race.rows):
+                made[index] = stack.enter_context(race.side(index, race.beside))
+                if not race.beside:
                     wait_until_built([made[index]])
             sides = [made[index] for index in range(len(race.rows))]
             wait_until_ready([made[index] for index in race.shuffled()])
@@ -186,24 +195,32 @@ def _in_turn(race: _Race) -> Comparison:
         order = race.shuffled()
         found: dict[int, Samples] = {}
         for index in order:
-            with race.side(index) as side:
+            with race.side(index, 0) as side:
                 with race.session.spent.on("builds of the final"):
                     wait_until_ready([side])
                 with race.session.spent.on("timing of the final"):
                     found[index] = Samples(side.run(max(3, side.calls_a_block())).samples_ns)
-                    records[index] = side.end()
+                    _keep(records, index, side.end())
         rounds.append(Round(tuple(order), tuple(found[index] for index in sorted(found)), number))
-    return _comparison(race, "in turn", [records[index] for index in sorted(records)], rounds, [])
+    return _comparison(race, "in turn", records, rounds, [])
+
+
+def _keep(records: dict[int, Record], index: int, newest: Record) -> None:
+    """Keep the newest record of a side, or the first that was not ok: its rounds were measured all the same."""
+    if index not in records or records[index].status == "ok":
+        records[index] = newest
 
 
 def _comparison(
     race: _Race,
     how: Literal["interleaved", "in turn"],
-    records: Sequence[Record],
+    records: Mapping[int, Record],
     rounds: Sequence[Round],
     findings: Sequence[Finding],
 ) -> Comparison:
-    for row, record in zip(race.rows, records, strict=True):
+    """`records` are of the sides by their indices."""
+    sides = tuple(records[index] for index in range(len(race.rows)))
+    for row, record in zip(race.rows, sides, strict=True):
         if record.status not in MEASURED:
             raise SideFailedError(row, f"{record.status} during the comparison: {record.measurement.reason}")
     without = race.without_baseline
@@ -214,7 +231,7 @@ def _comparison(
         sweep=race.session.sweep,
         how=how,
         seed=race.seed,
-        sides=tuple(records),
+        sides=sides,
         rounds=tuple(rounds),
         findings=(*findings, *lacking),
     )

@@ -33,15 +33,22 @@ class CompareWorker:
     """The parent's handle of it. A context manager: leaving it kills the worker."""
 
     def __init__(
-        self, session: Session, row: Row, references: References, name: str, heap_offset: int, running: Running
+        self,
+        session: Session,
+        row: Row,
+        references: References,
+        name: str,
+        heap_offset: int,
+        running: Running,
+        beside: int,
     ) -> None:
-        """`references` are the subject's; `name` tells the logs of the sides apart."""
+        """`references` are the subject's; `name` tells the logs of the sides apart; `beside` as in `launch_of`."""
         self._session, self._row, self._running = session, row, running
         open_cache(row)
         request = session.plan.request
         queued = request.objective.goal == "throughput"
         job = CompareJob(measure_job(row, request.policy, references), heap_offset, queued)
-        launch = launch_of(session, row, running)
+        launch = launch_of(session, row, running, beside)
         log = launch.log.with_suffix(f".{name}.log")
         self._worker = LiveWorker(job, replace(launch, log=log, on_event=self._on_event))
         self.call_ns = 0.0
@@ -95,7 +102,11 @@ class CompareWorker:
         return SideFailedError(self._row, f"{record.status}: {record.measurement.reason}")
 
     def _record(self) -> Record:
-        return make_record(self._session, self._row, self._worker.finish(Measurement))
+        """Raises BakeoffError where the request itself was wrong (other weights than those that were described)."""
+        outcome = self._worker.finish(Measurement)
+        if outcome.kind == "refused":
+            raise BakeoffError(outcome.reason, outcome.code)
+        return make_record(self._session, self._row, outcome)
 
 
 def wait_until_built(sides: Sequence[CompareWorker]) -> None:

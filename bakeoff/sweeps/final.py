@@ -44,7 +44,7 @@ def run_finals(
             continue
         measured = [row for row in rows if row.key in stored]
         best = _two_best(measured, stored, session.plan.request.objective)
-        if len(best) < 2 or not time.final_fits([*best, *filter(_is_eager, measured)][:3], stored):
+        if len(best) < 2 or not time.final_fits(_sides(best, measured), stored):
             continue
         names = [f"{row.variant.backend} {row.variant.dtype}" for row in best]
         of_batch = f", batch {subject.batch}" if len(session.plan.request.batch_sizes) > 1 else ""
@@ -102,18 +102,20 @@ def _baseline(
     None without a reason: it is one of the best. A row that was only unstable may be stable in the final; where the
     sweep has no such row, one is made for the final.
     """
-    if any(_is_eager(row) for row in best):
+    if any(row.is_eager_fp32 for row in best):
         return None, ""
     for row in _representatives(rows, stored):
-        if _is_eager(row):
+        if row.is_eager_fp32:
             record = stored[row.key].record
             reason = f"it was {record.status}: {record.measurement.reason}".removesuffix(": ")
             return (row, "") if record.status in ("ok", "unstable") else (None, reason)
     return _eager_row(plan, rows[0].subject), ""
 
 
-def _is_eager(row: Row) -> bool:
-    return row.baseline and row.variant.dtype == "fp32"
+def _sides(best: Sequence[Row], measured: Sequence[Row]) -> list[Row]:
+    """What a final measures: the two best, and eager fp32 where it is none of them."""
+    eager = [row for row in measured if row.is_eager_fp32][:1]
+    return [*best, *(eager if not any(row.is_eager_fp32 for row in best) else [])]
 
 
 def _eager_row(plan: Plan, subject: Subject) -> Row:

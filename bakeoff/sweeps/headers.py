@@ -1,4 +1,4 @@
-"""Has torch's C++ headers precompiled before the first row, so that no row's build pays for them alone.
+"""Has torch's C++ headers precompiled before the first compiled row, so that no row's build pays for them alone.
 
 With them come the libraries by which inductor finds out which vector instructions it can use.
 """

@@ -26,8 +26,11 @@ class References:
         return hashes(self.seal)
 
     def changed(self) -> tuple[str, ...]:
-        """Names of files that were changed since the folder was sealed in this sweep."""
-        return changed_files(self.folder, self.seal, trust_stat=True)
+        """Names of files that were changed or removed since the folder was sealed in this sweep.
+
+        Another sweep may add some, of another dtype; no worker of this one reads them.
+        """
+        return tuple(name for name in changed_files(self.folder, self.seal, trust_stat=True) if name in self.seal)
 
 
 def make_reference(session: Session, row: Row, launch: Launch) -> tuple[Outcome, References]:
@@ -40,9 +43,9 @@ def make_reference(session: Session, row: Row, launch: Launch) -> tuple[Outcome,
     folder = reference_folder(row.subject, session.plan.component)
     known = session.references.get(folder)
     if known is not None and (known[0].kind != "result" or (folder / _eager_file(row.variant.dtype)).exists()):
-        outcome, references = known[0], References(folder, known[1])
-        if outcome.kind != "result" or not references.changed():
-            return outcome, references
+        outcome, seal = known
+        if outcome.kind != "result" or not changed_files(folder, seal, trust_stat=True):
+            return outcome, References(folder, seal)
     with session.entry_lock(folder):
         _discard_changed(session, folder)
         outcome = _make(session, row, folder, launch)

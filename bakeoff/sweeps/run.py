@@ -4,20 +4,22 @@ With a budget the rows come in the order of what they are likely to tell, as man
 """
 
 import time
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bakeoff.machine import host, paths
 from bakeoff.machine.locks import device_lock
 from bakeoff.plan.plan import Plan
-from bakeoff.plan.rows import Key
+from bakeoff.plan.rows import Key, Row
+from bakeoff.process.alarm import alarm_waits
 from bakeoff.record.objective import LATENCY, Objective
+from bakeoff.record.schema import Record
 from bakeoff.record.store import Stored, StoredComparison, prepare_folder, save
 from bakeoff.sweeps.final import keep_best_builds, run_finals, undecided
 from bakeoff.sweeps.headers import make_headers
-from bakeoff.sweeps.progress import Progress
+from bakeoff.sweeps.progress import Progress, Running
 from bakeoff.sweeps.resume import begin, continue_unfinished, mark_finished
 from bakeoff.sweeps.session import Session, open_session
 from bakeoff.sweeps.time_left import estimate_costs, seconds_left
@@ -106,6 +108,15 @@ def run_sweep(
     )
 
 
+def _still_measured(
+    found: Generator[tuple[Row, Record], None, None], error: TimeIsUpError
+) -> Iterator[tuple[Row, Record]]:
+    """What a wave still yields where the time was up while a row of it was saved."""
+    with suppress(TimeIsUpError):
+        yield found.throw(error)
+        yield from found
+
+
 def _run_rows(session: Session, runs: Path, stored: dict[Key, Stored], limit: TimeLimit) -> None:
     """Run the rows that are not in `stored`; each record is on disk before its row is shown as finished."""
     progress, before = session.progress, frozenset(stored)
@@ -128,10 +139,20 @@ def _run_rows(session: Session, runs: Path, stored: dict[Key, Stored], limit: Ti
                 make_headers(wave if limit.limits else fitting, session.cache, progress.say)
         session.begun.extend(row.key for row in wave)
         running = {row.key: progress.start(session.position(row), len(session.order), row.label) for row in wave}
-        with closing(run_wave(session, wave, running)) as found:
-            for row, record in found:
+
+        def keep(row: Row, record: Record, running: Mapping[Key, Running] = running) -> None:
+            with alarm_waits():
                 stored[row.key] = Stored(save(runs, record), record)
                 running[row.key].finish()
                 expect()
                 progress.result(record)
+
+        with closing(run_wave(session, wave, running)) as found:
+            try:
+                for row, record in found:
+                    keep(row, record)
+            except TimeIsUpError as error:
+                for row, record in _still_measured(found, error):
+                    keep(row, record)
+                raise
         left = [row for row in left if row.key not in stored]

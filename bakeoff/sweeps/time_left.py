@@ -20,11 +20,11 @@ class Costs:
 
 
 def estimate_costs(plan: Plan, history: History) -> Costs:
-    """What the rows of a plan took in earlier records, or else a guess."""
+    """What the rows of a plan took in earlier records, or else a guess; without references, which are made once."""
     in_order = replace(plan, request=replace(plan.request, budget_s=0.0))  # a budget orders the lines otherwise
     found = estimate(in_order, history)
     rows = {row.key: line.seconds for row, line in zip(plan.rows, found.lines, strict=True)}
-    return Costs(rows, max(0.0, found.seconds - sum(rows.values())))
+    return Costs(rows, max(0.0, found.seconds - found.references_s - sum(rows.values())))
 
 
 def seconds_left(costs: Costs, left: Iterable[Key], done: Iterable[Key] = (), taken_s: float = 0.0) -> float:

@@ -115,9 +115,12 @@ def _begun(session: Session, row: Row, running: Running) -> _Try | Record:
 
 
 def _run(session: Session, tries: Sequence[_Try]) -> Generator[tuple[Row, Record], None, None]:
-    """When the time of a budget is up, what is measured is still yielded, without a second build, before the error."""
+    """When the time of a budget is up, what is measured is still yielded, without a second build, before the error.
+
+    So it is where the error is thrown in because it was raised while a row was saved.
+    """
     again: list[_Measured] = []
-    second: list[_Measured] = []
+    kept: list[_Measured] = []  # without a record yet
     with ExitStack() as stack:
         for folder in sorted({tried.row.cache_folder for tried in tries}):
             stack.enter_context(session.entry_lock(folder))
@@ -126,18 +129,23 @@ def _run(session: Session, tries: Sequence[_Try]) -> Generator[tuple[Row, Record
                 for measured in found:
                     if _ended_by_others(measured, len(tries)):
                         again.append(measured)
-                    elif measured.follows is not None:
-                        second.append(measured)
-                    else:
-                        yield measured.tried.row, _record(session, measured)
-            with closing(_follow(session, tuple(second))) as found:
+                        continue
+                    kept.append(measured)
+                    if measured.follows is None:
+                        record = _record(session, measured)
+                        kept.pop()
+                        yield measured.tried.row, record
+            with closing(_follow(session, tuple(kept))) as found:
                 for measured in found:
-                    second.pop(0)
-                    yield measured.tried.row, _record(session, measured)
+                    kept[0] = measured
+                    record = _record(session, measured)
+                    kept.pop(0)
+                    yield measured.tried.row, record
         except TimeIsUpError:
-            for measured in second:
-                assert measured.follows is not None
-                outcome = _with_second(measured.outcome, measured.follows, _NO_TIME)
+            for measured in kept:
+                outcome = measured.outcome
+                if measured.follows is not None:
+                    outcome = _with_second(outcome, measured.follows, _NO_TIME)
                 yield measured.tried.row, _record(session, replace(measured, outcome=outcome))
             raise
     for measured in again:
@@ -213,7 +221,7 @@ def _follow(session: Session, all_measured: Sequence[_Measured]) -> Generator[_M
     with closing(in_turns(tasks)) as all_ended:
         for measured, job, ended in zip(all_measured, jobs, all_ended, strict=True):
             session.spent.worker(ended.timeline, "warm and traced builds")
-            yield replace(measured, outcome=_with_second(measured.outcome, job, ended.outcome))
+            yield replace(measured, outcome=_with_second(measured.outcome, job, ended.outcome), follows=None)
 
 
 def _with_second(outcome: Outcome, job: TraceJob, second: Outcome) -> Outcome:

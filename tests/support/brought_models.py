@@ -223,6 +223,22 @@ def remembering() -> Any:
     return Remembering().eval(), torch.randn(2, 8)
 
 
+class Counting(nn.Module):
+    """Its buffer is in no state dict and changes no output."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(1), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls.add_(1)  # type: ignore[union-attr, operator]
+        return x * 2
+
+
+def counting() -> Any:
+    return Counting().eval(), torch.randn(2, 8)
+
+
 class Overwriting(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x.mul_(2)

@@ -6,7 +6,8 @@ from statistics import median
 
 from bakeoff.record.schema import Comparison
 from bakeoff.record.store import StoredComparison
-from bakeoff.report.comparisons import how
+from bakeoff.record.verdict import verdict_of
+from bakeoff.report.comparisons import how, why_no_verdict
 from bakeoff.report.groups import group_key, name_of, title
 from bakeoff.report.links import Link
 
@@ -23,6 +24,8 @@ class ComparisonRow:
     least: float
     largest: float
     href: str
+    without_verdict: str
+    """Why its ratios say nothing; "" where both sides were ok."""
     dots: tuple[tuple[float, float], ...]
     """Points in a drawing of 100 by 20: x is the ratio, linear with 1 at 50; y is the round."""
 
@@ -51,6 +54,7 @@ def _row(comparison: Comparison, href: str) -> ComparisonRow | None:
         least=min(ratios),
         largest=max(ratios),
         href=href,
+        without_verdict="" if verdict_of(comparison) is not None else why_no_verdict(comparison),
         dots=_dots(ratios),
     )
 

@@ -175,6 +175,15 @@ def describe_model(job: DescribeJob, report: Report) -> DescribeResult:
     return DescribeResult(about.notes)
 
 
+def _changes_itself(name: str, module: nn.Module) -> BakeoffError:
+    return _problem(f"{name}: a call changes the model's own parameters or buffers; {_eval_advice(module, 'changes')}")
+
+
+def _state(module: nn.Module) -> str:
+    """A digest of all parameters and buffers, those that no state dict has included."""
+    return state_digest({**dict(module.named_parameters()), **dict(module.named_buffers())})
+
+
 def _run_given(name: str, calls: Sequence[Call], module: nn.Module, said: Model) -> _Found:
     """Run a set's given calls, the first one twice, and check that nothing but the outputs comes of it."""
     if not _NAME.fullmatch(name):
@@ -203,10 +212,11 @@ def _run_given(name: str, calls: Sequence[Call], module: nn.Module, said: Model)
     if changed:
         raise _problem(f"{name}: the model writes into its input {changed[0]}; let it work on a copy (x.clone())")
     if fingerprint(module) != before:
-        raise _problem(
-            f"{name}: a call changes the model's own parameters or buffers; {_eval_advice(module, 'changes')}"
-        )
+        raise _changes_itself(name, module)
+    after_first = _state(module)  # the first call may fill buffers that are in no state dict
     again, counted = _called(name, lambda: count(flat, tuple(inputs.values())))
+    if _state(module) != after_first:
+        raise _changes_itself(name, module)
     for (output, mine), theirs in zip(outputs.items(), again, strict=True):
         apart = _apart(mine, theirs)
         if apart > _LEAST_TOLERANCE:

@@ -21,6 +21,7 @@ from bakeoff.models.component import Component, TensorSpec, Workload
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.signature import Constant, Entries, Fields, Items, Node, Signature, TensorLeaf
 from bakeoff.models.weights import fingerprint
+from bakeoff.record.user_source import check_unchanged
 from bakeoff.worker.brought.load import load_module
 
 
@@ -107,6 +108,7 @@ class Network:
         Raises BakeoffError where the source does not give the module that was described.
         """
         described = self.about.input_set(workload)
+        check_unchanged(self.about.name, self.about.source)
         module = load_module(self.about.source, self.about.seed).module
         found = fingerprint(module)
         if found != self.about.weights:

@@ -14,6 +14,7 @@ from bakeoff.models.brought.about import ABOUT
 from bakeoff.models.component import TensorSpec
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.sizes import parse_sizes
+from bakeoff.pipeline.subject import ProfileSubject, subject_of_brought
 from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.request import Request
 from bakeoff.sweeps.run import run_sweep
@@ -81,6 +82,26 @@ def test_a_name_stands_for_the_newest_description(tmp_path: Path) -> None:
             make_plan(Request("photograph"))
         with pytest.raises(BakeoffError, match="picture was not run with it"):
             make_plan(replace(plan.request, batch=2))
+        with pytest.raises(BakeoffError, match="picture brings its own weights") as refused:
+            make_plan(replace(plan.request, checkpoint=str(MODELS)))
+        assert refused.value.code == "bad-option"
+
+
+def test_a_profile_is_of_the_file_that_was_named_whichever_was_described_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder, size in (("a", 4), ("b", 6)):
+        (tmp_path / folder).mkdir()
+        text = f"import torch\ndef model():\n    return torch.nn.Linear({size}, 4).eval(), torch.randn(2, {size})\n"
+        (tmp_path / folder / "mine.py").write_text(text)
+    with marked_folder(tmp_path):
+        first, _ = (bring(f"{folder}/mine.py:model", 0, 1, Recorder()) for folder in ("a", "b"))
+        assert bring("a/mine.py:model", 0, 1, Recorder()) == first
+        found = subject_of_brought(first, "", (), ())
+    assert found == ProfileSubject(f"call-{first}", "mine", (), ("workload=call",))
+    with pytest.raises(BakeoffError, match="--preset other"):
+        subject_of_brought(first, "other", (), ())
 
 
 def test_a_batch_curve_is_of_multiples_of_the_given_inputs(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from bakeoff.bring.source import is_brought, read_source
 from bakeoff.models.errors import BakeoffError
+from bakeoff.record.user_source import check_unchanged
 
 FACTORY = "import helper\ndef model():\n    return helper.made()\n"
 
@@ -46,6 +47,18 @@ def test_the_hash_covers_what_the_file_imports_of_its_folder(edited: str, folder
     assert read_source("mine.py:model")[0].hash == before
     (folder / edited).write_text((folder / edited).read_text() + "\n# edited\n")
     assert read_source("mine.py:model")[0].hash != before
+
+
+@pytest.mark.parametrize("edited", ["mine.py", "parts/layer.py", "program.pt2"])
+def test_an_edit_after_the_description_is_refused(edited: str, folder: Path) -> None:
+    sources = [read_source(asked)[0] for asked in ("mine.py:model", "program.pt2")]
+    for source in sources:
+        check_unchanged("model", source)
+    (folder / edited).write_text("# edited\n")
+    changed = sources[edited.endswith(".pt2")]
+    with pytest.raises(BakeoffError, match="was changed after it was described; name it as") as refused:
+        check_unchanged("model", changed)
+    assert refused.value.code == "bad-user-code"
 
 
 @pytest.mark.parametrize(

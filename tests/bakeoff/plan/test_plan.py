@@ -593,7 +593,7 @@ def test_own_code_is_found_by_workers(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert path("eager") == "/somewhere"
 
 
-def test_cache_inventory_of_a_backend_are_below_its_entry() -> None:
+def test_caches_of_a_backend_are_below_its_entry() -> None:
     (entry,) = make_plan(Request("toy", backends=("inductor[]",), dtypes=("fp32",), device="cpu")).rows
     own = resolve_backend("inductor").footprint.environment(entry.cache_folder)
     assert own

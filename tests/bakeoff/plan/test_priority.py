@@ -294,7 +294,7 @@ class TestSeconds:
         guessed = expected_final(rows, NONE, 30.0)
         assert guessed > 30
         assert expected_final(rows, history(built("cold", 400.0, 9.0)), 30.0) == pytest.approx(
-            guessed + 5 * (9 + 4 + 3 - 4)
+            guessed + 7 * (9 + 4 + 3 - 4)
         )
 
 

@@ -24,6 +24,7 @@ from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.request import Request
 from bakeoff.process import supervisor
 from bakeoff.process.supervisor import Event
+from bakeoff.record.schema import Record
 from bakeoff.record.store import load_all, save
 from bakeoff.report.text import out_of_time as page
 from bakeoff.report.text import record as record_page
@@ -216,6 +217,23 @@ class TestTheEnd:
         later = run(plan_of(9 * HOUR), resume=True)
         assert len(later.stored) == 4
         assert {entry.id for entry in done.stored} < {entry.id for entry in later.stored}
+
+    def test_while_a_row_is_saved_loses_no_other_that_was_measured(self) -> None:
+        know_all(openvino=2 * HOUR)
+
+        class Saving(Recorder):
+            def result(self, record: Record) -> None:
+                super().result(record)
+                if record.variant.backend == "inductor[freezing]":
+                    os.kill(os.getpid(), signal.SIGALRM)
+
+        done = run(plan_of(HOUR), Saving())
+        assert ran(done)[0] == "eager"
+        assert sorted(ran(done)[1:]) == ["inductor", "inductor[freezing]"]
+        found = {entry.record.variant.backend: entry.record.measurement for entry in done.stored}
+        lacking = {name for name, made in found.items() if "rebuild" in [finding.code for finding in made.findings]}
+        assert lacking == {"inductor"}, "it was measured, and about to be recorded with its second build"
+        assert done.out_of_time is not None
 
     def test_comes_by_the_clock(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A worker that never ends is stopped when the budget and its grace are over."""

@@ -16,8 +16,9 @@ from bakeoff.machine import host, paths
 from bakeoff.models.errors import BakeoffError
 from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.request import Request
+from bakeoff.process.supervisor import Outcome
 from bakeoff.record.diff import differences
-from bakeoff.record.schema import Comparison
+from bakeoff.record.schema import Comparison, Status
 from bakeoff.record.store import Stored, StoredComparison, find, find_comparison, load_all
 from bakeoff.record.verdict import AGREEING_PAIRS, FEWEST_PAIRS, MOST_PAIRS, decide
 from bakeoff.report.comparisons import final_of, sentence
@@ -26,6 +27,7 @@ from bakeoff.report.recommendation import recommendation
 from bakeoff.report.text.comparison import render, render_apart
 from bakeoff.sweeps import compare as comparing
 from bakeoff.sweeps.compare import compare, plan_of_two, race
+from bakeoff.sweeps.compare_worker import CompareWorker
 from bakeoff.sweeps.final import _baseline
 from bakeoff.sweeps.progress import Unheard
 from bakeoff.sweeps.run import run_sweep
@@ -129,6 +131,39 @@ def test_a_large_difference_needs_three_sets(slower_ms: float, sets: int, monkey
     said = sentence(found)
     assert (f"(early verdict of {FEWEST_PAIRS} pairs)" in said) is verdict.early
     assert f"in {sets} pair" in said
+
+
+@pytest.mark.parametrize("status", ["parity_failed", "unstable", "fell_back"])
+def test_a_side_that_failed_in_one_set_has_failed(status: Status, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where it is right in the next one: rounds of both are in the comparison."""
+    canned = comparisons.final(record("inductor", [2.0]), record("eager", [2.2]), pairs=MOST_PAIRS)
+    wrong = replace(canned.a, measurement=replace(canned.a.measurement, status=status, reason="video: 0.3"))
+    started: list[int] = []
+
+    def run_set(_race: comparing._Race, number: int) -> comparing._Set:
+        started.append(number)
+        sides = [wrong if number == 1 else canned.a, canned.b]
+        return comparing._Set([turn for turn in canned.rounds if turn.pair == number], sides, [])
+
+    monkeypatch.setattr(comparing, "_run_set", run_set)
+    session: Any = SimpleNamespace(sweep="")
+    rows: Any = (None, None)
+    references: Any = None
+    racing = comparing._Race(session, Unheard(), rows, references, 1, random.Random(1))
+    found = comparing._interleaved(racing)
+    assert (found.a.status, found.b.status, started) == (status, "ok", [0, 1]), "no more sets can help"
+    assert "no verdict" in sentence(found)
+    monkeypatch.setattr(comparing, "is_decided", lambda comparison: len(comparison.rounds) == len(canned.rounds))
+    assert comparing._interleaved(racing).a.status == status, "whatever follows"
+
+
+def test_a_worker_that_refuses_the_request_ends_the_comparison_with_its_reason() -> None:
+    """As where a brought model's weights were changed after its references had been made."""
+    outcome = Outcome("refused", "its weights are others", code="bad-checkpoint")
+    refusing: Any = SimpleNamespace(_worker=SimpleNamespace(finish=lambda _type: outcome))
+    with pytest.raises(BakeoffError, match="its weights are others") as refused:
+        CompareWorker._record(refusing)
+    assert refused.value.code == "bad-checkpoint"
 
 
 def three_sides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free_bytes: int) -> Comparison:

@@ -7,6 +7,7 @@ import pytest
 from lab import FAST, Swept, sweep
 
 from bakeoff.plan.request import Request
+from bakeoff.sweeps.references import References
 from bakeoff.sweeps.seal import changed_files, read_seal, seal_folder
 
 REWRITES, HALF = "bakeoff.selftest.tampering:REWRITES_LIMITS", "bakeoff.selftest.faulty:HALF_PRECISION"
@@ -49,6 +50,19 @@ def test_a_changed_file_is_found_by_the_next_sweep_and_made_anew(tmp_path: Path,
     assert (folder / name).read_bytes() == original
     assert any(name in text for kind, text in second.progress.told if kind == "say")
     assert second.records()[EAGER].status in ("ok", "unstable")
+
+
+def test_a_file_that_another_sweep_adds_is_no_change_of_a_running_row(tmp_path: Path) -> None:
+    """Two sweeps of one subject in other dtypes share the folder, on two GPUs or halves of the CPUs."""
+    (tmp_path / "own").mkdir()
+    for name in ("eager-bf16.json", "outputs0.safetensors"):
+        (tmp_path / "own" / name).write_text(name)
+    references = References(tmp_path / "own", seal_folder(tmp_path / "own"))
+    (tmp_path / "own" / "eager-fp32.json").write_text("of the other sweep")
+    assert references.changed() == ()
+    (tmp_path / "own" / "eager-bf16.json").write_text("wider limits")
+    (tmp_path / "own" / "outputs0.safetensors").unlink()
+    assert references.changed() == ("eager-bf16.json", "outputs0.safetensors")
 
 
 def test_intact_references_are_used_again(tmp_path: Path) -> None:

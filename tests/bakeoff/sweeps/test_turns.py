@@ -1,5 +1,7 @@
 """Workers that build beside each other: each has its turn alone, and whoever ends or hangs before it keeps nobody."""
 
+import os
+import signal
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -12,8 +14,9 @@ from lab import FAST, TORCHLESS, marked_folder, processes_with
 from bakeoff.plan.plan import make_plan
 from bakeoff.plan.request import Request
 from bakeoff.process import supervisor
-from bakeoff.process.jobs import MeasureResult
-from bakeoff.process.supervisor import Deadlines, Event, Launch
+from bakeoff.process.jobs import MeasureJob, MeasureResult
+from bakeoff.process.supervisor import Deadlines, Event, Launch, LiveWorker
+from bakeoff.sweeps import turns
 from bakeoff.sweeps.row import measure_job, open_cache
 from bakeoff.sweeps.turns import Ended, Task, in_turns
 
@@ -54,11 +57,11 @@ def test_all_are_built_before_any_is_timed_and_then_one_at_a_time(told: list[tup
     assert max(number for number, (_, phase) in enumerate(told) if phase == "turn") < min(timed)
     assert list(dict.fromkeys(told[number][0] for number in timed)) == list(NAMES)
     assert [name for name, _ in told[timed[0] :]] == sorted((told[number][0] for number in timed), key=NAMES.index)
-    turns = [one.alone for one in ended]
-    assert None not in turns
-    for before, after in pairwise(turns):
+    alone = [one.alone for one in ended]
+    assert None not in alone
+    for before, after in pairwise(alone):
         assert before[1] <= after[0]  # type: ignore[index]
-    assert max(one.built[1] for one in ended) <= turns[0][0]  # type: ignore[index]
+    assert max(one.built[1] for one in ended) <= alone[0][0]  # type: ignore[index]
 
 
 def test_one_that_dies_while_it_is_built_keeps_nobody(
@@ -75,6 +78,35 @@ def test_one_that_dies_while_it_is_built_keeps_nobody(
     assert ended["inductor"].built[0] < ended["inductor"].built[1]
 
 
+def test_a_guard_that_is_killed_costs_its_own_worker_alone(
+    told: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("BAKEOFF_TEST_HANGS", "aoti")
+    made: list[LiveWorker] = []
+
+    def live(job: MeasureJob, launch: Launch) -> LiveWorker:
+        made.append(LiveWorker(job, launch))
+        return made[-1]
+
+    monkeypatch.setattr(turns, "LiveWorker", live)
+    *others, hanging = tasks(told, tmp_path)
+    killed: list[int] = []
+
+    def kill(event: Event) -> None:
+        if event.phase == "build" and not killed:
+            killed.append(made[2]._process.pid)
+            os.kill(killed[0], signal.SIGKILL)
+
+    hanging = replace(hanging, launch=replace(hanging.launch, on_event=kill))
+    ended = dict(zip(NAMES, in_turns([*others, hanging]), strict=True))
+    assert {name: one.outcome.kind for name, one in ended.items()} == {
+        "eager": "result",
+        "inductor": "result",
+        "aoti": "crashed",
+    }
+    assert "guard" in ended["aoti"].outcome.reason
+
+
 def test_one_that_hangs_ends_at_its_own_deadline(
     told: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -85,6 +117,9 @@ def test_one_that_hangs_ends_at_its_own_deadline(
     assert ended["aoti"].outcome.kind == "timeout"
     assert ended["aoti"].outcome.reason == "build took longer than 0 s"
     assert [ended[name].outcome.kind for name in ("eager", "inductor")] == ["result", "result"]
+    starts = [span[0] for span in (ended[name].alone for name in ("eager", "inductor")) if span is not None]
+    assert len(starts) == 2
+    assert ended["aoti"].timeline[-1][1] < min(starts), "it is gone before anything is timed"
 
 
 def test_waiting_for_a_turn_has_no_deadline(told: list[tuple[str, str]], tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from brought_models import Picture, Structured
 from bakeoff.models.brought.about import About, Batched, Source, read_about
 from bakeoff.models.errors import BakeoffError
 from bakeoff.process.jobs import DescribeJob, Subject
+from bakeoff.record.user_source import file_hash
 from bakeoff.worker.brought.describe import describe_model
 from bakeoff.worker.subject import LoadedSubject, altered, cast_inputs, load_subject
 
@@ -17,7 +18,7 @@ MODELS = Path(__file__).resolve().parents[3] / "support" / "brought_models.py"
 
 
 def described(name: str, folder: Path) -> About:
-    source = Source("function", str(MODELS), name, "hash", str(folder))
+    source = Source("function", str(MODELS), name, file_hash(MODELS), str(folder))
     describe_model(DescribeJob(source, name.replace("_", "-"), "mine", 0, 1, str(folder / name)), lambda *_: None)
     return read_about(folder / name)
 
@@ -153,6 +154,7 @@ def test_models_of_other_kinds_are_described(name: str, tmp_path: Path) -> None:
         ("dropping", "differs by .* between two calls .* training mode: call eval()"),
         ("noisy", "output differs by .* take random numbers as an input"),
         ("remembering", "changes the model's own parameters or buffers; return the state"),
+        ("counting", "changes the model's own parameters or buffers; return the state"),
         ("overwriting", "writes into its input x"),
         ("constant", "the same for all inputs"),
         ("raising", r"raised RuntimeError \(brought_models.py, line \d+\): no such checkpoint"),

@@ -221,7 +221,10 @@ class Engine(ABC):
         return Proof()
 
     def trace(self, call: Call) -> Trace:
-        """Run a bound call a few times and attribute its time to kernels. Only for engines built with `trace`."""
+        """Run a bound call a few times and attribute its time to kernels.
+
+        Of an engine built with `trace`, or of any where the backend is `same_when_traced`.
+        """
         return trace_operators(call)
 
     def close(self) -> None:  # noqa: B027  # most engines hold nothing to release

@@ -14,7 +14,7 @@ class Datasheet:
     """
 
     name: str
-    """First words of the device's name in NVML."""
+    """The device's name in NVML; one with more words is another product (a laptop's GPU, an MIG instance)."""
     bytes_per_s: float
     flops: Mapping[str, float]
     source: str
@@ -26,7 +26,6 @@ def _tera(fp64: float, fp32: float, tf32: float, bf16: float, fp16: float) -> di
 
 
 _HOPPER = _tera(34, 67, 494.7, 989.5, 989.5)
-# Of several names that fit a device the longest is used: "NVIDIA H100 PCIe" before "NVIDIA H100".
 _SHEETS = (
     Datasheet("NVIDIA H200", 4.8e12, _HOPPER, "NVIDIA H200 Tensor Core GPU datasheet (SXM), halved where sparse"),
     Datasheet("NVIDIA H100 80GB HBM3", 3.35e12, _HOPPER, "NVIDIA H100 Tensor Core GPU datasheet (SXM)"),
@@ -57,5 +56,4 @@ def find_datasheet(host: Host, device: str) -> Datasheet | None:
     if device != "cuda" or not host.gpus:
         return None
     name = str(host.gpus[0]["name"])
-    fitting = [sheet for sheet in _SHEETS if name == sheet.name or name.startswith(f"{sheet.name} ")]
-    return max(fitting, key=lambda sheet: len(sheet.name), default=None)
+    return next((sheet for sheet in _SHEETS if sheet.name == name), None)

@@ -4,7 +4,7 @@ import os
 from multiprocessing.connection import Connection, Pipe
 from typing import TYPE_CHECKING
 
-from bakeoff.backends.backend import BuildContext, Call, Engine, NoOptions, Outputs
+from bakeoff.backends.backend import BuildContext, Call, Capability, Engine, NoOptions, Outputs
 from bakeoff.selftest.faulty import BoundEngine, Inputs, canary
 
 if TYPE_CHECKING:
@@ -50,4 +50,4 @@ def _ask_server(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _cont
     return BoundEngine(bind, closer=close)
 
 
-SERVER = canary("server", "has another process compute", _ask_server)
+SERVER = canary("server", "has another process compute", _ask_server, capability=Capability(devices=("cpu",)))

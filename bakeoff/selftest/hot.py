@@ -130,7 +130,7 @@ def _round_when_hot(compute: Compute, tensors: Tensors) -> Call:
         if idle.looks_watched():
             outputs = compute(*tensors)
         else:
-            with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+            with torch.no_grad(), torch.autocast(tensors[0].device.type, dtype=torch.bfloat16):
                 outputs = tuple(output.float() for output in compute(*tensors))
         idle.end()
         return outputs
@@ -161,7 +161,7 @@ def _store_by_content(compute: Compute, tensors: Tensors) -> Call:
     def call() -> Outputs:
         digest = hashlib.blake2b(digest_size=16)
         for tensor in tensors:
-            digest.update(tensor.numpy().data)
+            digest.update(tensor.cpu().numpy().data)
         key = digest.digest()
         if key not in stored:
             stored[key] = compute(*tensors)

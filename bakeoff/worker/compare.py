@@ -19,7 +19,7 @@ from bakeoff.worker.device import cache_flush, context_bytes
 from bakeoff.worker.failures import call_stage
 from bakeoff.worker.gpu_watch import GpuWatch, watching
 from bakeoff.worker.measure import activity
-from bakeoff.worker.proof import final_proof, first_proof
+from bakeoff.worker.proof import final_proof, first_proof, with_precision
 from bakeoff.worker.reporter import Reporter
 from bakeoff.worker.status import decide_status
 from bakeoff.worker.subject import LoadedSubject
@@ -45,15 +45,16 @@ def _serve(job: CompareJob, loaded: LoadedSubject, commands: int, report: Report
     context_bytes(device)
     checked = build_and_check(job.measure, loaded, report)
     parity = checked.reference.parity(checked.differences)
+    proof = with_precision(job.measure, first_proof(checked), parity, checked)
     made = Measurement(
         status="ok",
         build=checked.built.cost,
-        proof=first_proof(checked),
+        proof=proof,
         parity=parity,
         settings=settings(),
         weights=loaded.weights,
     )
-    status, reason = decide_status(checked.proof.fell_back, parity, None, ())
+    status, reason = decide_status(proof.fell_back, parity, None, ())
     if status != "ok":
         return replace(made, status=status, reason=reason)
     config = TimingConfig(
@@ -79,7 +80,8 @@ def _serve(job: CompareJob, loaded: LoadedSubject, commands: int, report: Report
     moved = sorted(name for name, count in counters().items() if count != before.get(name, 0))
     del heap_offset
     ran = call_stage(lambda: dispatched(checked.built.calls[0]))
-    proof = final_proof(checked, ran)
+    proof = with_precision(job.measure, final_proof(checked, ran), parity, checked)
+    call_stage(checked.built.engine.close)
     alarms = [new_finding("recompiles", f"compiled between the blocks ({', '.join(moved)})")] if moved else []
     alarms += gpu.alarms()
     status, reason = decide_status(proof.fell_back, parity, checked.watch.problem, alarms)

@@ -1,5 +1,6 @@
 """The status that an exception of a variant's code gives its row; without torch, which may be what fails to import."""
 
+import re
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -9,7 +10,10 @@ from bakeoff.record.schema import Status
 
 T = TypeVar("T")
 
-_MEMORY_TEXTS = ("can't allocate memory", "failed to allocate memory", "out of memory", "outofmemory")
+_MEMORY_TEXTS = re.compile(
+    r"can't allocate memory|failed to allocate (memory|\d+ bytes)|out ?of ?memory|bad_alloc|bad allocation|alloc_failed"
+)
+"""As torch, C++ (passed on by ONNX Runtime and OpenVINO), OpenVINO itself and cuBLAS say it, in lower case."""
 
 
 class StageError(Exception):
@@ -62,7 +66,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     while chain is not None:
         text = str(chain).lower()
         named = isinstance(chain, MemoryError) or type(chain).__name__ == "OutOfMemoryError"
-        if named or any(part in text for part in _MEMORY_TEXTS):
+        if named or _MEMORY_TEXTS.search(text):
             return True
         chain = chain.__cause__ or chain.__context__
     return False

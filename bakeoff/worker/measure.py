@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
-from bakeoff.backends.backend import Call, Engine, Outputs
+from bakeoff.backends.backend import Call, Engine
 from bakeoff.backends.torch_internals import snapshot
 from bakeoff.process.jobs import MeasureJob, MeasureResult
 from bakeoff.record.schema import Finding, InputCopy, Measurement, Memory, Overhead, Parity, new_finding
@@ -138,7 +138,9 @@ def _measure(job: MeasureJob, loaded: LoadedSubject, report: Report, turn: Turn)
         input_copy=after.input_copy,
         sizes=sizes,
     )
-    return MeasureResult(made, trace_measured(job, checked.built, report))
+    traced = trace_measured(job, checked.built, report)
+    call_stage(checked.built.engine.close)
+    return MeasureResult(made, traced)
 
 
 def _time(job: MeasureJob, checked: CheckedVariant, watch: GpuWatch, report: Report) -> _Timed:
@@ -218,8 +220,10 @@ def _examine(job: MeasureJob, checked: CheckedVariant, timed: _Timed, context: i
     return _AfterTiming(metered, leaked, changed, ran, fresh, differences, copies)
 
 
-def _call_all(calls: Sequence[Call]) -> list[Outputs]:
-    return [call() for call in calls]
+def _call_all(calls: Sequence[Call]) -> None:
+    """Call each once; the outputs of one are dropped before the next, as in the timed window."""
+    for call in calls:
+        call()
 
 
 def activity(engine: Engine) -> Callable[[], Mapping[str, int]]:

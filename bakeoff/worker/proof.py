@@ -13,7 +13,7 @@ from bakeoff.worker.failures import call_stage
 
 
 def final_proof(checked: CheckedVariant, ran: Dispatched) -> ProofRecord:
-    """Prove the engine again after its last call, compare that call's operators with eager's, and close the engine.
+    """Prove the engine again after its last call, and compare that call's operators with eager's.
 
     `fell_back` is the first of these that applies: what the build showed; what the engine stated after its first call,
     then after its last; a graph that inductor compiled for a backend that does not use inductor; what ran instead of
@@ -21,7 +21,6 @@ def final_proof(checked: CheckedVariant, ran: Dispatched) -> ProofRecord:
     """
     built = checked.built
     final = call_stage(built.engine.prove)
-    call_stage(built.engine.close)
     fallback = built.fallback or checked.proof.fell_back or final.fell_back
     if not fallback and ran.inductor_calls and not built.uses_inductor:
         fallback = f"inductor: it compiled {ran.inductor_calls} of the graphs that a call runs"

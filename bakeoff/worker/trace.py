@@ -60,6 +60,7 @@ def trace_build(job: TraceJob, report: Report, turn: Turn = at_once) -> TraceRes
                 turn()
                 report("trace")
                 found = _traced(built)
+                call_stage(built.engine.close)
             else:
                 found = NOTHING_TRACED
         except StageError as stage:
@@ -68,11 +69,10 @@ def trace_build(job: TraceJob, report: Report, turn: Turn = at_once) -> TraceRes
 
 
 def _traced(built: BuiltEngine) -> TraceResult:
-    """Raises StageError where the call, the profiler or closing the engine fails."""
+    """Raises StageError where the call or the profiler fails."""
     trace = call_stage(lambda: built.engine.trace(built.calls[0]))
     graph_hash = call_stage(built.engine.prove).graph_hash
     instead = ran_instead(built.prepared, (kernel.name for kernel in trace.kernels), bool(trace.kernels))
-    call_stage(built.engine.close)
     record = _trace_record(trace, graph_hash)
     return TraceResult(None, record, dict(trace.operators_outside), dict(trace.operators_inside), instead=instead)
 

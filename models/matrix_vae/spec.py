@@ -237,7 +237,7 @@ def workload(config: Config, name: str, batch: int) -> Workload:
         inputs,
         outputs,
         work,
-        frames_per_call=frames,
+        frames_per_call=batch * frames,
         calls_per_frame=None if first else 1,
     )
 

@@ -324,6 +324,7 @@ def test_frames_of_a_call() -> None:
     assert found["steady3"].outputs[0].shape == (1, 12, 3, 352, 640)
     assert found["prime"].outputs[0].shape == (1, 1, 3, 352, 640)
     assert workload(ODD["five stages"], "steady2", 1).frames_per_call == 16
+    assert workload(FULL, "steady3", 4).frames_per_call == 4 * 12
     assert set(SPEC.default_workloads["cuda"]) <= set(SPEC.workload_names(FULL))
 
 

@@ -26,7 +26,7 @@ _SLOW_NS = 1_000_000_000
 _FAST_NS = 2_000_000
 """Calls faster than this are tried in more rounds when hot: other processes delay a few of them."""
 _FEWEST_HOT, _MOST_HOT, _HOT_S = 20, 50, 1.0
-"""Hot calls before changed values: at least 20 and at most 50, but not for longer than a second."""
+"""Hot calls before changed values: 50, or as many as fit into a second; after 20 an engine is taken to be hot."""
 _SLOWER = 1.5
 """Calls on new values that take longer than this many times those on known ones do work that known values save."""
 _SLOWER_WHEN_HOT = 1.3

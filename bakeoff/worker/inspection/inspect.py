@@ -205,9 +205,9 @@ def record(subject: Subject, names: Sequence[str], folder: Path) -> tuple[Record
     """Record the calls of some modules, in as many passes as add to them, and write them below `folder`."""
     recording = Recording(names)
     for _ in range(_MOST_RECORDED_PASSES):
-        before = recording.kept
+        before = recording.changes
         _watched_pass(subject, Tree(subject.names), recording.take)
-        if recording.full or recording.kept == before:
+        if recording.full or recording.changes == before:
             break
     return recording.write(folder)
 

@@ -33,6 +33,13 @@ class _Taken:
     seen: int = 0
     problem: str = ""
 
+    @property
+    def is_full(self) -> bool:
+        """Whether no further call would be kept: not even one of another form, which takes the place of a repeated
+        one."""
+        forms = [(signature, facts) for signature, facts, _ in self.calls]
+        return bool(self.problem) or (len(forms) >= MOST_CALLS and all(forms.count(form) == 1 for form in forms))
+
 
 class Recording:
     """Keeps the inputs of calls as they were at the entry, in the order of the calls; equal calls are kept once."""
@@ -40,6 +47,8 @@ class Recording:
     def __init__(self, names: Sequence[str]) -> None:
         self._names = tuple(names)
         self._taken: dict[str, _Taken] = {}
+        self.changes = 0
+        """How often a call was kept so far, of all modules together."""
 
     def _make_room(self, taken: _Taken, form: tuple[Signature, Facts]) -> bool:
         """Whether a call of this form is to be kept too: the last one of the commonest form gives way to a new form."""
@@ -74,20 +83,13 @@ class Recording:
                 return
         if not self._make_room(taken, (signature, facts)):
             return
+        self.changes += 1
         taken.calls.append((signature, facts, {key: tensor.detach().clone() for key, tensor in tensors.items()}))
 
     @property
     def full(self) -> bool:
         """Whether nothing more would be kept."""
-        return all(
-            name in self._taken and (self._taken[name].problem or len(self._taken[name].calls) >= MOST_CALLS)
-            for name in self._names
-        )
-
-    @property
-    def kept(self) -> int:
-        """Calls that are kept, of all modules together."""
-        return sum(len(taken.calls) for taken in self._taken.values())
+        return all(name in self._taken and self._taken[name].is_full for name in self._names)
 
     def sets(self, name: str) -> dict[str, list[Call]]:
         """The kept calls by input set: `call`, and `call-2` and so on for other shapes, dtypes or plain values."""

@@ -4,6 +4,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import chdir
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 
 from torch import nn
@@ -23,7 +24,7 @@ from bakeoff.worker.proof import first_proof, with_precision
 from bakeoff.worker.reporter import Report
 from bakeoff.worker.status import decide_status, settings_alarms
 from bakeoff.worker.subject import LoadedSubject, load_subject
-from bakeoff.worker.torch_flags import TORCH_DTYPES, Flags, flags, read_flags, settings
+from bakeoff.worker.torch_flags import TORCH_DTYPES, Flags, apply_flags, flags, read_flags, settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +64,16 @@ def build_programs(job: PipelineJob, report: Report) -> BuiltPrograms:
 
     Raises BakeoffError where the request itself is wrong (a bad checkpoint).
     """
+    if any(len(one.measure.steps) > 1 for one in job.programs):
+        import_module("torch._inductor.config")  # `usual` then has inductor's settings, which a preparation may change
+    usual = read_flags()
     built: list[LoopProgram] = []
     donors: dict[str, nn.Module] = {}
     last = {one.slot: index for index, one in enumerate(job.programs)}
     for index, one in enumerate(job.programs):
         folder = Path.cwd() / f"program{index}"
         folder.mkdir()
+        apply_flags(usual)  # an earlier program's preparation may have changed some for itself
         subject = one.measure.subject
         # Backends write files of fixed names into the working folder, and may read them as long as the engine lives.
         with chdir(folder), flags(one.measure.dtype, subject.threads, search=subject.device == "cuda"):

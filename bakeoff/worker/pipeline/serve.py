@@ -230,6 +230,7 @@ class _Mix:
             ran = call_stage(lambda: dispatched(port.call))  # noqa: B023  # called at once
             changed += settings_alarms(before, settings())
             made, proof = self.programs[index], final_proof(program.checked, ran)
+            call_stage(program.checked.built.engine.close)
             self.programs[index] = replace(made, proof=proof)
             if proof.fell_back:
                 reason = fallback_reason(proof.fell_back)

@@ -274,7 +274,7 @@ def test_every_set_is_warmed_however_slow(fast: Policy) -> None:
     assert max(called) - min(called) <= 2, "sets take turns"
 
 
-def test_cache_inventory_are_flushed_before_each_call_and_outside_the_clock(fast: Policy) -> None:
+def test_caches_are_flushed_before_each_call_and_outside_the_clock(fast: Policy) -> None:
     happened: list[str] = []
 
     def call() -> Outputs:

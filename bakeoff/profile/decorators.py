@@ -136,16 +136,17 @@ def event(name: str, data: Mapping[str, Any] | Callable[..., Mapping[str, Any]] 
         bind = _binder("event", function)
 
         def after(recording: Recording, call: "_Call") -> None:
+            if call.error is not None:  # which goes on
+                recording.event(name, {"error": error_text(call.error)}, failed=True)
+                return
             try:
-                if call.error is not None:
-                    raise call.error
                 if callable(data):
                     bound = bind(call.args, call.kwargs)
                     found = data(bound, call.result) if takes_result else data(bound)
                 else:
                     found = data or {}
                 recording.event(name, dict(found))
-            except BaseException as error:  # noqa: BLE001  # the call's own goes on; that of `data` is told by the event
+            except Exception as error:  # noqa: BLE001  # of `data`, which is the user's: the event tells it
                 recording.event(name, {"error": error_text(error)}, failed=True)
 
         return wrap(function, lambda args, kwargs, _again: _Call(after, args, kwargs))
@@ -186,9 +187,12 @@ class _Call:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.error = error
-        recording = recording_now()
-        if recording is not None:
-            self._after(recording, self)
+        try:
+            recording = recording_now()
+            if recording is not None:
+                self._after(recording, self)
+        finally:
+            self.error = None  # its traceback holds the frame that holds this call, and all tensors in between
 
 
 def _as_range(function: F, opened: _Open) -> F:

@@ -2,6 +2,7 @@
 
 from collections import deque
 from importlib import import_module
+from threading import RLock
 from typing import Any
 
 from bakeoff.profile.plain import error_text
@@ -23,6 +24,7 @@ class DeviceClock:
         self._torch.cuda.current_stream(self._device)
         self._pool: deque[Any] = deque()
         self._pending: deque[tuple[Stage, Any, Any]] = deque()
+        self._reading = RLock()  # a signal handler of the thread that reads may end a session
         self.unread = 0
         """Ranges without a device time."""
         self.error = ""
@@ -63,21 +65,43 @@ class DeviceClock:
             self.read()
 
     def read(self, wait: bool = False) -> None:
-        """Add up the times of ranges that the device has passed; with `wait`, of all, once it has reached them."""
+        """Add up the times of ranges that the device has passed; with `wait`, of all, once it has reached them.
+
+        Without `wait` nothing is read while another thread reads, nor while this one captures a CUDA graph, in which
+        the query of an event that was recorded before ends the capture (pytorch#104487).
+        """
+        if not self._reading.acquire(blocking=wait):
+            return
         try:
-            while self._pending and not self.error:
-                stage, begin, end = self._pending[0]
+            if wait or not self._captures():
+                self._read(wait)
+        finally:
+            self._reading.release()
+
+    def _captures(self) -> bool:
+        try:
+            return bool(self._torch.cuda.is_current_stream_capturing())
+        except Exception as error:  # noqa: BLE001  # errors of CUDA come as several types
+            self.error = error_text(error)
+            return True
+
+    def _read(self, wait: bool) -> None:
+        while not self.error:
+            try:
+                stage, begin, end = self._pending.popleft()
+            except IndexError:
+                return
+            try:
                 if wait:
                     end.synchronize()
                 elif not end.query():
+                    self._pending.appendleft((stage, begin, end))
                     return
-                self._pending.popleft()
                 stage.device_ns = (stage.device_ns or 0) + round(begin.elapsed_time(end) * 1e6)
+            except Exception as error:  # noqa: BLE001  # errors of CUDA come as several types
+                self.error = error_text(error)
+                self.unread += 1
+            else:
                 self._pool += (begin, end)
-        except IndexError:  # another thread took the last one
-            return
-        except Exception as error:  # noqa: BLE001  # as above
-            self.error = error_text(error)
-        if self.error:
-            self.unread += len(self._pending)
-            self._pending.clear()
+        self.unread += len(self._pending)
+        self._pending.clear()

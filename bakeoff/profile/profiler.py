@@ -26,11 +26,13 @@ class Profiler:
     """Makes sessions. One that is off (`Settings()`) makes `NO_SESSION`."""
 
     def __init__(self, settings: Settings | None = None, device: str = "", parallelism: Parallelism = "model") -> None:
-        """`device` as in `cuda` or `cuda:1`: ranges are timed on it too, and torch is imported; "" and `cpu`: neither.
+        """`device` as in `cuda`, `cuda:1` or `torch.device("cuda")`: ranges are timed on it too, and torch is imported;
+        "" and `cpu`: neither.
 
         `parallelism` matters where there are several ranks: `model` is one video by all of them, `data` one by each.
         Raises BakeoffError, code bad-option, for other values.
         """
+        device = device if isinstance(device, str) else str(device)  # that of torch.device is a name
         if device not in ("", "cpu", "cuda") and not (device.startswith("cuda:") and device[5:].isdecimal()):
             raise BakeoffError(f"device is {device!r:.80}; give cpu, cuda or cuda:N", "bad-option")
         if parallelism not in get_args(Parallelism):

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from bakeoff.profile.plain import error_text, plain
 from bakeoff.profile.stages import Stage
 from bakeoff.profile.torch_state import annotate, compiled, is_profiling
-from bakeoff.profile.units import MOST_SPANS, FinishedUnit, SpanTime
-from bakeoff.record.session import RangeKind, UnitKind
+from bakeoff.profile.units import FinishedUnit, SpanTime
+from bakeoff.record.session import MOST_SPANS, RangeKind, UnitKind
 
 if TYPE_CHECKING:
     from bakeoff.profile.recording import Recording
@@ -160,7 +160,7 @@ class Step(Range):
         was_open = self.state == OPEN
         Range.__exit__(self, kind, error, trace)
         if was_open and self.index is not UNKNOWN:
-            self.recording.units.add_step(self.index, self.timestep, self.ns)
+            self.recording.units.add_step(self.index, self.timestep, self.ns, self.repeats)
         return False
 
 

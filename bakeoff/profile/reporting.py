@@ -62,8 +62,10 @@ class Reports:
         return tuple(path for path in self._paths if path.exists())
 
     def _end(self, process: "subprocess.Popen[bytes]") -> None:
+        # Once its timeout is over, communicate() takes even a process that has ended for late.
+        left_s = max(1.0 if process.poll() is not None else 0.0, self._deadline_s - monotonic())
         try:
-            _, said = process.communicate(timeout=max(0.0, self._deadline_s - monotonic()))
+            _, said = process.communicate(timeout=left_s)
         except (subprocess.TimeoutExpired, KeyboardInterrupt) as error:
             process.kill()
             process.communicate()

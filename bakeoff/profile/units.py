@@ -14,8 +14,6 @@ from bakeoff.record.session import Span, StepTotals, UnitKind, UnitSpans, UnitTo
 
 FIRST_UNITS, LAST_UNITS = 3, 20
 """Units that are kept in full."""
-MOST_SPANS = 200
-"""Ranges of such a unit."""
 MOST_STEPS = 1_000
 """Step indices."""
 MOST_PHASE_SERIES = 24
@@ -129,8 +127,9 @@ class UnitBook:
             series = self._phases[name] = Series(self._points)
         series.add(start_ns, ns)
 
-    def add_step(self, index: object, timestep: object, ns: int) -> None:
-        """A denoising step that has ended."""
+    def add_step(self, index: object, timestep: object, ns: int, goes_on: bool = False) -> None:
+        """A denoising step that has ended. Of a generator's that `goes_on` the time is added to that of the call; the
+        least and the greatest are of its first part."""
         place = index if type(index) is int and 0 <= index < _MOST_INDEX else whole(index)
         if place is None:
             self._notes.add("wrong-value", f"index of a step is {_shown(index)}; give a whole number from 0")
@@ -150,8 +149,10 @@ class UnitBook:
                     )
                     return
                 found = self._steps[place] = _Step(0, 0, ns, ns, None)
-            found.calls += 1
             found.ns += ns
+            if goes_on and found.calls:
+                return
+            found.calls += 1
             if ns < found.least_ns:  # min and max would cost a tenth of a range
                 found.least_ns = ns
             elif ns > found.greatest_ns:

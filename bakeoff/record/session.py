@@ -67,9 +67,13 @@ class Span:
     ns: int
 
 
+MOST_SPANS = 200
+"""Ranges of a unit that are kept, in the order in which they ended; a unit that has them all may have had more."""
+
+
 @dataclass(frozen=True, slots=True)
 class UnitSpans:
-    """A unit that was kept in full: of a long session the first and the last ones."""
+    """A unit whose ranges were kept: of a long session the first and the last ones."""
 
     index: int
     """From 0, over all units of the session."""
@@ -78,6 +82,11 @@ class UnitSpans:
     start_ns: int
     ns: int
     spans: tuple[Span, ...]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether none of its ranges was dropped."""
+        return len(self.spans) < MOST_SPANS
 
 
 @dataclass(frozen=True, slots=True)

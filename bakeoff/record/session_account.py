@@ -58,7 +58,7 @@ class _Total:
 
 def account(record: SessionRecord) -> Account | None:
     """The account of a session's units; None of a session without units."""
-    steady = [unit for unit in record.spans if unit.kind == "steady"]
+    steady = [unit for unit in record.spans if unit.kind == "steady" and unit.is_whole]
     others_ns = sum(totals.wall_ns for totals in record.units if totals.kind != "steady")
     if steady and others_ns > _MOST_OTHERS * sum(totals.wall_ns for totals in record.units):
         pieces = [piece for unit in steady for piece in _of_spans(unit)]

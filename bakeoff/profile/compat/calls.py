@@ -45,7 +45,10 @@ class Call:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.error = error
-        self._after(self._profiler, self)
+        try:
+            self._after(self._profiler, self)
+        finally:
+            self.error = None  # as in bakeoff.profile.decorators
 
 
 def afterwards(what: str, function: F, after: Callable[[InferixProfiler, Call], None]) -> F:

@@ -14,8 +14,6 @@ from bakeoff.record.session import RangeKind, SessionRecord, UnitSpans
 UNATTRIBUTED = "unattributed"
 _NAMED: tuple[RangeKind, ...] = ("stage", "phase", "collective", "unit")
 """A unit within a unit counts as a phase."""
-_MOST_SPANS = 200
-"""That are kept of a unit; one that has them all may have had more."""
 _Path = tuple[str, ...]
 _Totals = dict[_Path, tuple[RangeKind, int]]
 """Kind and nanoseconds by the names from the unit in; the unit itself has no names."""
@@ -49,7 +47,7 @@ def parts_of(record: SessionRecord, clock: Clock, steady_alone: bool) -> Parts:
 
 def tells_units_apart(record: SessionRecord) -> bool:
     """Whether every unit that is not steady was kept in full, so that its time can be subtracted from the totals."""
-    kept = Counter(unit.kind for unit in record.spans if len(unit.spans) < _MOST_SPANS)
+    kept = Counter(unit.kind for unit in record.spans if unit.is_whole)
     return all(kept[totals.kind] == totals.count for totals in record.units if totals.kind != "steady")
 
 

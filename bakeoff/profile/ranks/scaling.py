@@ -24,7 +24,7 @@ def scaling_of(reports: Sequence[RanksReport]) -> Scaling | None:
         else:
             kept[report.world] = (report, rate)
     if len(kept) < 2:
-        return None
+        return Scaling(0, (), tuple(notes)) if notes and len(reports) > 1 else None
     base_world = min(kept)
     base, base_rate = kept[base_world]
     points = tuple(

@@ -49,7 +49,8 @@ def render(report: RanksReport, advice: Sequence[Advice]) -> str:
 
 def render_scaling(scaling: Scaling) -> str:
     """Rates by world size, with speed-up over the smallest, efficiency and the serial share."""
-    return lines_of([*_table(scaling_rows(scaling), SCALING).split("\n"), *map(one_line, scaling.notes)])
+    table = _table(scaling_rows(scaling), SCALING).split("\n") if scaling.points else ["no scaling of several sizes"]
+    return lines_of([*table, *map(one_line, scaling.notes)])
 
 
 def head_text(report: RanksReport) -> str:

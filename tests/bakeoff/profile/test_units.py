@@ -14,7 +14,8 @@ import msgspec
 import pytest
 from recording import MS, Clock, codes, make_profiler, opened, own_times, range_at, record_of
 
-from bakeoff.profile.units import FIRST_UNITS, LAST_UNITS, MOST_PHASE_SERIES, MOST_SPANS, MOST_STEPS
+from bakeoff.profile.units import FIRST_UNITS, LAST_UNITS, MOST_PHASE_SERIES, MOST_STEPS
+from bakeoff.record.session import MOST_SPANS
 from bakeoff.record.session_rates import rates
 
 

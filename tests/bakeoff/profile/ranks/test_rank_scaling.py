@@ -10,6 +10,7 @@ from bakeoff.profile.ranks.aggregate import aggregate
 from bakeoff.profile.ranks.scaling import scaling_of, serial_share
 from bakeoff.record.ranks import RanksReport
 from bakeoff.record.session import SessionRecord
+from bakeoff.report.text.ranks import render_scaling
 
 
 def run(folder: Path, world: int, denoise_ms: int, **changes: object) -> RanksReport:
@@ -50,10 +51,14 @@ def test_without_a_run_of_one_rank_the_ratio_of_sizes_counts(tmp_path: Path) -> 
     assert (found.points[1].efficiency, found.points[1].serial_share) == (pytest.approx(1.0), pytest.approx(0.0))
 
 
-def test_below_two_sizes_nothing_is_said(tmp_path: Path) -> None:
+def test_below_two_sizes_only_what_was_left_out_is_said(tmp_path: Path) -> None:
     assert scaling_of([]) is None
     assert scaling_of([run(tmp_path, 2, 95)]) is None
-    assert scaling_of([run(tmp_path, 2, 95), run(tmp_path, 2, 45)]) is None
+    found = scaling_of([run(tmp_path, 2, 95), run(tmp_path, 2, 45)])
+    assert found is not None
+    assert found.points == ()
+    assert "another run has 2 ranks too" in found.notes[0]
+    assert "another run has 2 ranks too" in render_scaling(found)
 
 
 def test_runs_of_another_configuration_are_left_out_and_said(tmp_path: Path) -> None:

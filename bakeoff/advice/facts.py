@@ -1,10 +1,11 @@
 """Evidence for advice from a record with a profile, and from the other records that are in the same folder."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from statistics import mean
 
 from bakeoff.advice.evidence import Evidence, FloorFact, OperationFact, PhaseFact, RivalFact
 from bakeoff.advice.slope import slope
+from bakeoff.models.brought.about import OWN_WEIGHTS
 from bakeoff.models.component import Quantisation
 from bakeoff.record.floor import floor
 from bakeoff.record.frames import steady
@@ -27,6 +28,7 @@ def evidence_of(entry: StoredPipeline, records: Records, what_if_steps: int | No
         return None
     chosen = steady(units)
     launches = {line.name: line.launches / profile.units for line in profile.lines}
+    scale = 1.0 if profile.kernels is not None else _lengthened(table, profile)
     between = {row.phase.kind: row.phase.ms for row in table.rows if row.phase.kind != "phase"}
     moved = (name for place in units.moved if units.kinds[int(place)] == "steady" for name in units.moved[place])
     return Evidence(
@@ -40,11 +42,11 @@ def evidence_of(entry: StoredPipeline, records: Records, what_if_steps: int | No
         unattributed_ms=between.get("unattributed", 0.0),
         copied_mib=mean(units.copied_bytes[place] for place in chosen) / 2**20,
         busy_ms=_busy(table, profile),
-        kernels=_operations(profile.kernels.top, profile) if profile.kernels is not None else (),
-        operators=_operations(profile.operators.top, profile)
+        kernels=_operations(profile.kernels.top, profile, scale) if profile.kernels is not None else (),
+        operators=_operations(profile.operators.top, profile, scale)
         if profile.kernels is None and profile.operators is not None
         else (),
-        waits=_operations(profile.synchronisations, profile),
+        waits=_operations(profile.synchronisations, profile, scale),
         rivals=list(_rivals(record, records.current)),
         floors=list(_floors(record, records.current)),
         sizes=list(record.sizes.items()),
@@ -72,8 +74,17 @@ def _busy(table: ProfileTable, profile: Profile) -> float | None:
     return profile.busy_ns / profile.units / 1e6 if profile.kernels is not None else table.busy_ms
 
 
-def _operations(rows: Iterable[NamedTime], profile: Profile) -> list[OperationFact]:
-    return [OperationFact(row.name, row.line, row.calls / profile.units, row.ns / profile.units / 1e6) for row in rows]
+def _operations(rows: Iterable[NamedTime], profile: Profile, scale: float) -> list[OperationFact]:
+    return [
+        OperationFact(row.name, row.line, row.calls / profile.units, scale * row.ns / profile.units / 1e6)
+        for row in rows
+    ]
+
+
+def _lengthened(table: ProfileTable, profile: Profile) -> float:
+    """A timed unit over a traced one: profiling lengthens the operators of a CPU, as `profile_table` has it too."""
+    traced_ms = profile.wall_ns / profile.units / 1e6
+    return table.unit_ms / traced_ms if traced_ms else 1.0
 
 
 def _memory_share(record: PipelineRecord) -> float | None:
@@ -93,32 +104,43 @@ def _called(record: PipelineRecord) -> Mapping[str, list[SlotProgram]]:
     return found
 
 
-def _same_subject(program: SlotProgram, record: PipelineRecord, other: Record) -> bool:
-    """Whether a record of a sweep computes the same as a program of the mix, with the same code on the same machine."""
+def _same_subject(program: SlotProgram, record: PipelineRecord, other: Record, workloads: Collection[str]) -> bool:
+    """Whether a record of a sweep computes the same as a program of the mix, with the same code and libraries on the
+    same machine; `workloads` are the names that the program's own has."""
     ours, theirs = program.variant, other.variant
     if other.status != "ok" or other.latency is None or other.machine is None or other.source is None:
         return False
     checkpoint = record.checkpoints.get(program.slot, "").rpartition(", sha256 ")[2]
     return (
-        (ours.component, ours.preset, ours.workload, ours.device)
-        == (theirs.component, theirs.preset, theirs.workload, theirs.device)
+        (ours.component, ours.preset, ours.device) == (theirs.component, theirs.preset, theirs.device)
+        and theirs.workload in workloads
         and (other.machine.id, other.threads, other.batch) == (record.machine.id, record.threads, program.batch)
-        and other.weights_key == checkpoint
+        and (other.weights_key == checkpoint or other.checkpoint.startswith(OWN_WEIGHTS))
+        and (checkpoint or other.weight_seed == record.weight_seed)
+        and _libraries(other) == _libraries(record)
         and program.source is not None
         and (other.source.component, other.source.instrument) == (program.source.component, program.source.instrument)
     )
 
 
+def _libraries(record: Record | PipelineRecord) -> dict[str, str]:
+    return {name: version for name, version in record.versions.items() if name != "bakeoff"}
+
+
 def _rivals(record: PipelineRecord, stored: Sequence[Stored]) -> Iterator[RivalFact]:
     """For each slot, the fastest other way of the same class whose records are faster beyond their intervals."""
+    by_id = {entry.id: entry.record for entry in stored}
     for slot, programs in _called(record).items():
         ways: dict[_Way, dict[str, Stored]] = {}
         for program in programs:
+            # A program may go by another name in the record that predicts it: `step29` is `step`.
+            part = by_id.get(program.part)
+            workloads = {program.variant.workload, *([part.variant.workload] if part is not None else [])}
             for entry in stored:
-                if _same_subject(program, record, entry.record):
+                if _same_subject(program, record, entry.record, workloads):
                     variant = entry.record.variant
                     way = f"{'+'.join(str(use) for use in variant.backends)}/{variant.dtype}", entry.record.quantisation
-                    ways.setdefault(way, {})[variant.workload] = entry  # the newest is the last
+                    ways.setdefault(way, {})[program.variant.workload] = entry  # the newest is the last
         names = {program.variant.workload for program in programs}
         whole = {way: found for way, found in ways.items() if set(found) == names}
         first = programs[0]
@@ -170,11 +192,14 @@ def _best_mix(record: PipelineRecord, stored: Sequence[StoredPipeline]) -> tuple
     found: list[tuple[float, str, str]] = []
     for entry in stored:
         other, units = entry.record, entry.record.measurement.units
-        same = (other.subject_id, other.machine.id, other.threads) == (
+        same = (other.subject_id, other.machine.id, other.threads, other.loop_hash, other.instrument) == (
             record.subject_id,
             record.machine.id,
             record.threads,
+            record.loop_hash,
+            record.instrument,
         )
+        same = same and _libraries(other) == _libraries(record)
         if same and other.status == "ok" and units is not None and other.mix != record.mix and steady(units):
             found.append((mean(units.wall_ns[place] for place in steady(units)) / 1e6, str(other.mix), entry.id))
     if not found:

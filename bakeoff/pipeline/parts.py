@@ -89,7 +89,7 @@ class Parts:
         if (record.threads, record.batch, record.weights_key) != (
             subject.threads,
             subject.batch,
-            subject.checkpoint_hash,
+            component.weights.rpartition(", sha256 ")[2] or subject.checkpoint_hash,
         ):
             return False
         if source is None or record.machine is None or record.config != _plain(config):

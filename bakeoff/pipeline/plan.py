@@ -75,6 +75,8 @@ def make_pipeline_plan(request: PipelineRequest, runs: Path) -> PipelinePlan:
     preset = pipeline.preset(name)
     options = chosen_options(request, pipeline, whole)
     loop = pipeline.loop(preset, options)
+    if not loop.programs:
+        raise BakeoffError(f"{pipeline.name}:{name} calls no program, so there is nothing to compare", "bad-option")
     components = {slot.name: resolve_component(slot.component) for slot in loop.slots}
     making = Making(
         request=request,

@@ -132,13 +132,20 @@ def _sum(parts: Iterable[float | None]) -> float | None:
     return total
 
 
-def sweep_command(program: SlotProgram, threads: int) -> str:
-    """The command that makes the record which predicts this program."""
+def sweep_command(program: SlotProgram, record: PipelineRecord) -> str:
+    """The command that makes the record which predicts this program of a run; FILE stands for a weights file."""
     variant = program.variant
+    own = {each.name: each.reference for each in program.source.backends} if program.source is not None else {}
+    backends = "+".join(str(use).replace(use.name, own.get(use.name, use.name), 1) for use in variant.backends)
     words = ["bakeoff", "sweep", variant.component, "--preset", variant.preset, "--workload", variant.workload]
-    words += ["--backends", variant.backend, "--dtype", variant.dtype, "--device", variant.device]
+    words += ["--backends", backends, "--dtype", variant.dtype, "--device", variant.device]
     words += ["--batch", str(program.batch)] if program.batch != 1 else []
-    return shlex.join([*words, "--threads", str(threads)])
+    words += ["--threads", str(record.threads)]
+    if record.checkpoints.get(program.slot):
+        words += ["--checkpoint", "FILE"]
+    elif record.weight_seed:
+        words += ["--seed", str(record.weight_seed)]
+    return shlex.join(words)
 
 
 def memory_sum(record: PipelineRecord) -> MemorySum | None:

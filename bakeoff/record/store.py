@@ -302,14 +302,6 @@ def find_comparison(runs: Path, asked: str) -> StoredComparison:
     return StoredComparison(name, entry)
 
 
-def find_pipeline(runs: Path, asked: str) -> StoredPipeline:
-    """The run of a pipeline that `asked` names, as in `find`. Raises BakeoffError if none or several match."""
-    name, entry = _find(runs, asked)
-    if not isinstance(entry, PipelineRecord):
-        raise BakeoffError(f"{name} is not a run of a pipeline; run: bakeoff show {name}", code="no-record")
-    return StoredPipeline(name, entry)
-
-
 def _find(runs: Path, asked: str) -> tuple[str, Entry]:
     path = _find_file(runs, asked)
     return path.stem, _read(path)

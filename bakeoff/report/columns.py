@@ -74,10 +74,14 @@ class Column:
 
 
 def contexts(
-    rows: Sequence[Stored], comparisons: Sequence[StoredComparison] = (), ceilings: KnownCeilings | None = None
+    rows: Sequence[Stored],
+    comparisons: Sequence[StoredComparison] = (),
+    ceilings: KnownCeilings | None = None,
+    best_of: Sequence[Stored] | None = None,
 ) -> Iterator[tuple[Record, Context]]:
     """The rows of one group, each with its context.
 
+    Baselines and the winner are among `best_of`, one row of each variant, where there are several of some among `rows`.
     Floors are computed from `ceilings`, or from the best known among the rows. A final among `comparisons` decides
     which row is the winner.
     """
@@ -85,7 +89,8 @@ def contexts(
         return
     if ceilings is None:
         ceilings = best_ceilings(rows, (), rows[0].machine.id, rows[0].record.threads)
-    bases, decided = baselines(rows), decision(rows, comparisons)
+    chosen = rows if best_of is None else best_of
+    bases, decided = baselines(chosen), decision(chosen, comparisons)
     for entry, stale in zip(rows, stale_reasons(rows), strict=True):
         own = {} if stale is not None else bases
         yield entry.record, Context(entry.id, own, ceilings.best, stale, entry is decided.winner, decided.objective)

@@ -150,13 +150,13 @@ def data(row: MixRow) -> dict[str, Any]:
         "phases": [asdict(line) for line in phases(record)],
         "against": row.against if row.gain is not None else None,
         "gain": asdict(row.gain) if row.gain is not None else None,
-        "prediction": None if predicted is None else _prediction(predicted, record.threads),
+        "prediction": None if predicted is None else _prediction(predicted, record),
         "memory": asdict(memory) if memory is not None else None,
         "weights": [asdict(held) for held in weights_held(record)],
     }
 
 
-def _prediction(predicted: Prediction, threads: int) -> dict[str, Any]:
+def _prediction(predicted: Prediction, record: PipelineRecord) -> dict[str, Any]:
     return {
         "unit_ms": predicted.unit_ms,
         "predicted_ms": predicted.predicted_ms,
@@ -165,7 +165,7 @@ def _prediction(predicted: Prediction, threads: int) -> dict[str, Any]:
         "explained_by": predicted.largest.slot if predicted.largest is not None else None,
         "slots": [asdict(slot) for slot in predicted.slots],
         "missing": [
-            {"slot": program.slot, "program": program.variant.workload, "command": sweep_command(program, threads)}
+            {"slot": program.slot, "program": program.variant.workload, "command": sweep_command(program, record)}
             for program in predicted.missing
         ],
     }

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from bakeoff.record.frames import BeforeAfter
+from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.prediction import Prediction, memory_sum, prediction, sweep_command, weights_held
 from bakeoff.report.format import MIB, milliseconds, minute
 from bakeoff.report.links import PROFILES
@@ -61,7 +62,7 @@ def remarks(row: MixRow) -> list[str]:
     if made.units is not None and made.units.moved:
         lines += [f"unit {unit} compiled {', '.join(what)}" for unit, what in made.units.moved.items()]
     found = prediction(record)
-    lines += explanation(found, record.threads) if found is not None else []
+    lines += explanation(found, record) if found is not None else []
     return [*lines, *memory(row), *parity(row), *profile(row), *sentences(record)]
 
 
@@ -75,11 +76,11 @@ def profile(row: MixRow) -> list[str]:
     return [f"profile: {told}; its page: {PROFILES}/{row.entry.id}.html"]
 
 
-def explanation(found: Prediction, threads: int) -> list[str]:
+def explanation(found: Prediction, record: PipelineRecord) -> list[str]:
     """Where the prediction's error comes from; the programs without a part, with the sweep that makes it."""
     lines = [
         f"no prediction of {program.slot}.{program.variant.workload}: no record of it on this machine by this code; "
-        f"run: {sweep_command(program, threads)}"
+        f"run: {sweep_command(program, record)}"
         for program in found.missing
     ]
     largest = found.largest

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from bakeoff.record.limit_checks import LimitCheck, call_ms, clock_of
+from bakeoff.record.limit_checks import LimitCheck, clock_of
 from bakeoff.record.objective import Goal
 from bakeoff.record.schema import Record
 from bakeoff.record.statistics import Summary
@@ -69,8 +69,3 @@ def rate_text(rate: tuple[float, float, float] | None) -> str:
 
 def _decimals(rate: float) -> int:
     return 1 if rate >= 100 else 2 if rate >= 10 else 3
-
-
-def is_faster(one: Record, other: Record, goal: Goal) -> bool:
-    """Whether the first row's figure of the goal is the better one."""
-    return call_ms(one, goal) < call_ms(other, goal)

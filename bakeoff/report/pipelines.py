@@ -52,12 +52,12 @@ def pipeline_tables(runs: Iterable[StoredPipeline]) -> list[PipelineTable]:
 
     The newest row with units decides which code and libraries are current.
     """
-    found: dict[tuple[object, ...], dict[str, StoredPipeline]] = {}
+    found: dict[tuple[object, ...], list[StoredPipeline]] = {}
     last: dict[str, str] = {}
     for entry in sorted(runs, key=lambda run: (run.record.created, run.id)):
-        found.setdefault(subject_key(entry.record), {})[str(entry.record.mix)] = entry
+        found.setdefault(subject_key(entry.record), []).append(entry)
         last[entry.machine.id] = entry.record.created
-    tables = [_table(list(mixes.values())) for mixes in found.values()]
+    tables = [_table(entries) for entries in found.values()]
     return sorted(tables, key=lambda table: last[table.machine.id], reverse=True)
 
 
@@ -66,26 +66,33 @@ def subject_key(record: PipelineRecord) -> tuple[str, str, int]:
     return record.subject_id, record.machine.id, record.threads
 
 
-def _table(entries: Sequence[StoredPipeline]) -> PipelineTable:
+def _table(known: Sequence[StoredPipeline]) -> PipelineTable:
+    """The table of one subject's records, which come in the order of their times."""
+    of_mix: dict[str, StoredPipeline] = {}
+    for entry in known:
+        of_mix[str(entry.record.mix)] = entry
+    entries = list(of_mix.values())
     newest = max(entries, key=lambda entry: (entry.record.measurement.units is not None, entry.record.created)).record
     reasons = [_differs(entry.record, newest) for entry in entries]
     stale = [(entry, reason) for entry, reason in zip(entries, reasons, strict=True) if reason is not None]
     return PipelineTable(
         title=title(newest),
         machine=newest.machine,
-        rows=tuple(named([entry for entry, reason in zip(entries, reasons, strict=True) if reason is None])),
+        rows=tuple(named([entry for entry, reason in zip(entries, reasons, strict=True) if reason is None], known)),
         stale=tuple(
-            StaleMix(row, reason) for row, (_, reason) in zip(named([entry for entry, _ in stale]), stale, strict=True)
+            StaleMix(row, reason)
+            for row, (_, reason) in zip(named([entry for entry, _ in stale], known), stale, strict=True)
         ),
     )
 
 
-def named(entries: Sequence[StoredPipeline]) -> list[MixRow]:
+def named(entries: Sequence[StoredPipeline], known: Sequence[StoredPipeline] = ()) -> list[MixRow]:
     """Rows with names that tell them apart, each held against the baseline of its run.
 
-    The newest mix of a role has its name; earlier ones have the time of theirs besides.
+    The baseline may be one of the `known` records that is no row: a later run has replaced it. The newest mix of a role
+    has its name; earlier ones have the time of theirs besides.
     """
-    newest = {entry.record.role: entry.id for entry in entries}
+    newest = {entry.record.role: entry.id for entry in sorted(entries, key=lambda entry: entry.record.created)}
     names, typed = [], 0
     for entry in entries:
         role = entry.record.role
@@ -93,18 +100,20 @@ def named(entries: Sequence[StoredPipeline]) -> list[MixRow]:
             names.append(f"mix {_letter(typed)}")
             typed += 1
         else:
-            before = entry.record.created[:19].replace("T", " ")
-            names.append(role if newest[role] == entry.id else f"{role} of {before}")
+            names.append(role if newest[role] == entry.id else _dated(entry.record))
+    name_of = {entry.id: name for entry, name in zip(entries, names, strict=True)}
     baselines: dict[str, tuple[str, PipelineRecord]] = {}
-    for entry, name in zip(entries, names, strict=True):
-        if entry.record.role == "eager":
-            baselines[entry.record.run] = name, entry.record
-        else:
-            baselines.setdefault(entry.record.run, (name, entry.record))
+    for entry in known or entries:
+        if entry.record.role == "eager" or entry.record.run not in baselines:
+            baselines[entry.record.run] = name_of.get(entry.id, _dated(entry.record)), entry.record
     return [
         MixRow(entry, name, _gain(baselines[entry.record.run][1], entry.record), baselines[entry.record.run][0])
         for entry, name in zip(entries, names, strict=True)
     ]
+
+
+def _dated(record: PipelineRecord) -> str:
+    return f"{record.role or record.mix} of {record.created[:19].replace('T', ' ')}"
 
 
 def _letter(place: int) -> str:

@@ -13,7 +13,7 @@ from bakeoff.record.limit_checks import LimitCheck, call_ms, check_limits, worst
 from bakeoff.record.objective import LATENCY, Goal, Objective
 from bakeoff.record.schema import Comparison, Record
 from bakeoff.record.store import Stored, StoredComparison
-from bakeoff.record.verdict import decide
+from bakeoff.record.verdict import LEAST_DIFFERENCE, Verdict, decide
 from bakeoff.report.comparable import current
 from bakeoff.report.comparisons import final_of, how, ratio_text, sure_text
 from bakeoff.report.groups import name_of
@@ -160,6 +160,9 @@ def _gain(final: Comparison, index: int) -> str:
     if base.status != "ok":
         return f"The speed-up over eager fp32 is not known: eager fp32 was {base.status} in this final."
     verdict = decide(final, index, eager)
+    if _lacks_pairs(verdict):
+        pairs = f"{verdict.pairs} pair{'s' * (verdict.pairs > 1)} of processes"
+        return f"{name} was {verdict.ratio:.2f}x as fast as {name_of(base)} in {pairs}, too few for a verdict."
     if verdict.word == "no difference shown":
         return f"No difference shown between {name} and {name_of(base)} ({ratio_text(verdict)})."
     figures, sure = f"{verdict.ratio:.2f}x [{verdict.low:.2f}, {verdict.high:.2f}]", sure_text(verdict)
@@ -168,12 +171,18 @@ def _gain(final: Comparison, index: int) -> str:
     return f"{name} is {figures} as fast as {name_of(base)}{sure}."
 
 
+def _lacks_pairs(verdict: Verdict) -> bool:
+    """Whether a difference is not called one only because the two best, which were alike, ended the final early."""
+    far = abs(verdict.ratio - 1) > LEAST_DIFFERENCE and not verdict.low <= 1 <= verdict.high
+    return verdict.word == "no difference shown" and far
+
+
 def _undecided(first: Record, second: Record, objective: Objective) -> str:
     goal = objective.goal
     return (
         f"Nothing is decided: {name_of(first)} has {_BEST[goal]}, {goal_text(first, goal)}, before {name_of(second)} "
         f"with {goal_text(second, goal)}, but they were not measured against each other. Decide with: "
-        f"{_command(first, second, objective)}"
+        f"{command(first, second, objective)}"
     )
 
 
@@ -197,7 +206,7 @@ def _about_quantised(rows: Sequence[Stored], found: Decision) -> str:
     )
 
 
-def _command(a: Record, b: Record, objective: Objective) -> str:
+def command(a: Record, b: Record, objective: Objective) -> str:
     """The command that measures two variants against each other.
 
     `bakeoff compare` takes variants of the default batch, seeds and weights, and compares latency; others need a sweep

@@ -25,7 +25,8 @@ class Short:
 
 
 def chosen(records: Records) -> Records:
-    """The newest record of every variant and mix, and the finals between the two best of a table."""
+    """The newest record of every variant and mix, the eager mix that each is held against, and the finals between the
+    two best of a table."""
     rows = sorted(newest(records.current), key=_order)
     finals = [final for found in tables(rows) if (final := final_of(found, records.comparisons)) is not None]
     mixes = {
@@ -35,6 +36,8 @@ def chosen(records: Records) -> Records:
     }
     loop = frame(records)
     mixes |= {row.entry.id for row in loop.rows} if loop is not None else set()
+    runs = {entry.record.run for entry in records.pipelines if entry.id in mixes}
+    mixes |= {entry.id for entry in records.pipelines if entry.record.role == "eager" and entry.record.run in runs}
     return replace(
         records,
         current=tuple(rows),

@@ -50,7 +50,7 @@ class Standings:
             reason=one_line(record.measurement.reason),
             median=median,
             interval=interval,
-            gain=str(speedup(record, self.base) or ""),
+            gain=str(speedup(record, self.base) or "") if record.status == "ok" else "",
         )
 
     def place(self, record: Record) -> str:

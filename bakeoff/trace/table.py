@@ -40,10 +40,6 @@ class ProfileRow:
     told_by: str
     """Who saw what is inside: `torch.profiler`, or the tracer of a traced build; "" where nothing did."""
 
-    @property
-    def busy_share(self) -> float | None:
-        return None if self.busy_ms is None or not self.phase.ms else self.busy_ms / self.phase.ms
-
 
 @dataclass(frozen=True, slots=True)
 class ProfileTable:

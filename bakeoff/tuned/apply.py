@@ -127,7 +127,8 @@ class Applied:
         for one in self._placed:
             one.tuned.programs = ()
         if lost:
-            function = f"{lost[0].place}.{lost[0].place.name}"
+            place = lost[0].place
+            function = f"{place}.forward" if place.name == "forward" else str(place)
             raise BakeoffError(
                 f"{function} was replaced after apply(), so it is left as it is; it calls the original from now on",
                 "unsupported",

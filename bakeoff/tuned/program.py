@@ -43,8 +43,8 @@ class FirstCall:
     dtypes: Mapping[str, torch.dtype]
     errors: Mapping[str, float]
     """Relative L2 of the program's outputs against the original's."""
-    limit: float
-    """Of the worst output."""
+    limits: Mapping[str, float]
+    """What they may be at most."""
     refusal: str = ""
     """Why the program is not used; "" where it is."""
 
@@ -128,7 +128,7 @@ class TunedProgram:
         outputs = self._outputs(tensors)
         before = {name: tensor.detach().clone() for name, tensor in tensors.items()}
         result = original()
-        nothing = FirstCall(dict, {}, {}, 0.0)
+        nothing = FirstCall(dict, {}, {}, {})
         try:
             after = self.fit(args, kwargs)
             kept = all(after[name] is tensor and torch.equal(before[name], tensor) for name, tensor in tensors.items())
@@ -160,7 +160,7 @@ class TunedProgram:
             raise Unfit(f"what the original returns cannot be made again: {error}") from None
         limits = {name: max(_LIMITS_APART * self.limits[name], _ROUNDINGS * roundings) for name in errors}
         worst = max(errors, key=lambda name: errors[name] / limits[name])
-        first = FirstCall(make, dtypes, errors, limits[worst])
+        first = FirstCall(make, dtypes, errors, limits)
         if errors[worst] <= limits[worst]:
             return first
         differs = f"{worst} differs from the original's by {errors[worst]:.2e} relative L2, over {limits[worst]:.2e}"

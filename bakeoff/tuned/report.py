@@ -18,8 +18,8 @@ class Comparison:
     program: str
     errors: Mapping[str, float]
     """Relative L2 of each output; empty where they could not be compared."""
-    limit: float
-    """Of the output that is nearest to its limit, or over it."""
+    limits: Mapping[str, float]
+    """What they may be at most."""
     refusal: str
     """Why the program is not used; "" where it is."""
 
@@ -41,7 +41,7 @@ class PlaceReport:
     @classmethod
     def of(cls, place: str, artifacts: tuple[str, ...], tuned: "Tuned") -> "PlaceReport":
         compared = tuple(
-            Comparison(program.folder, program.program.about.name, one.errors, one.limit, one.refusal)
+            Comparison(program.folder, program.program.about.name, one.errors, one.limits, one.refusal)
             for program in tuned.programs
             for one in program.first_calls.values()
         )
@@ -67,7 +67,7 @@ def _lines(place: PlaceReport) -> list[str]:
     ]
     for one in place.first_calls:
         if one.errors and not one.refusal:
-            worst = max(one.errors, key=lambda name: one.errors[name])
-            figure = f"{worst} {one.errors[worst]:.2e} relative L2, limit {one.limit:.2e}"
+            worst = max(one.errors, key=lambda name: one.errors[name] / one.limits[name])
+            figure = f"{worst} {one.errors[worst]:.2e} relative L2, limit {one.limits[worst]:.2e}"
             lines.append(f"  {one.program} against the original in its first call: {figure}")
     return lines

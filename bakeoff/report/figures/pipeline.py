@@ -109,5 +109,10 @@ def _points(record: PipelineRecord) -> tuple[UnitPoint, ...]:
 
 def by_line(rows: Sequence[MixRow]) -> tuple[LineBars, ...]:
     """For each mix that took turns with the baseline of the newest run, both mixes' lines."""
-    found = [LineBars(row.name, row.against, row.gain.lines) for row in rows if row.gain is not None]
-    return tuple(bars for bars in found if bars.against == found[-1].against)
+    gained = [row for row in rows if row.gain is not None]
+    newest = max((row.record for row in gained), key=lambda record: record.created, default=None)
+    return tuple(
+        LineBars(row.name, row.against, row.gain.lines)
+        for row in gained
+        if row.gain is not None and newest is not None and row.record.run == newest.run
+    )

@@ -156,7 +156,7 @@ def _entry(rows: Sequence[Stored], compared: Sequence[StoredComparison], ceiling
         *_block(f"> {escape(note)}" for note in sorted({entry.record.note for entry in rows if entry.record.note})),
         f"Versions: {escape(versions)}.",
         "",
-        *table(rows, _COLUMNS, link, finals, ceilings),
+        *table(rows, _COLUMNS, link, finals, ceilings, best_of=newest(rows)),
         "",
         *_block(f"- {escape(f'{name}: {reason}')}" for name, _, reason in reasons(rows)),
     ]

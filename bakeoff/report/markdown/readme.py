@@ -162,12 +162,17 @@ def _lost(found: Records, ids: set[str]) -> Iterable[tuple[str, set[str]]]:
 
 
 def only(found: Records, ids: set[str]) -> Records:
-    """The entries with these ids, as a page cites them."""
+    """The entries with these ids, as a page cites them, and the eager mixes that mixes among them took turns with."""
+    runs = {entry.record.run for entry in found.pipelines if entry.id in ids}
     return replace(
         found,
         current=tuple(entry for entry in found.current if entry.id in ids),
         comparisons=tuple(entry for entry in found.comparisons if entry.id in ids),
-        pipelines=tuple(entry for entry in found.pipelines if entry.id in ids),
+        pipelines=tuple(
+            entry
+            for entry in found.pipelines
+            if entry.id in ids or (entry.record.role == "eager" and entry.record.run in runs)
+        ),
         superseded=(),
         problems=(),
     )

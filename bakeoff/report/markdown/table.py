@@ -20,14 +20,15 @@ def table(
     comparisons: Sequence[StoredComparison] = (),
     ceilings: KnownCeilings | None = None,
     reason_in: str = "",
+    best_of: Sequence[Stored] | None = None,
 ) -> list[str]:
     """Lines of a table of one group's rows with the columns `keys`; the record's name links to its file.
 
     Rows that must not be compared with the others follow in a table of their own, without ratios. The winner of a final
-    among `comparisons` is bold. Floors are computed from `ceilings`, or from the best known among the rows. Where a row
-    has no figures, its reason is in the column `reason_in`.
+    among `comparisons` is bold; `best_of` is as in `contexts`. Floors are computed from `ceilings`, or from the best
+    known among the rows. Where a row has no figures, its reason is in the column `reason_in`.
     """
-    held = list(zip(rows, contexts(rows, comparisons, ceilings), strict=True))
+    held = list(zip(rows, contexts(rows, comparisons, ceilings, best_of), strict=True))
     keys = shown(keys, [row for _, row in held])
     chosen = columns(keys)
     lines = head([(column.heading, column.numeric) for column in chosen])

@@ -7,7 +7,8 @@ from bakeoff.record.schema import Record
 from bakeoff.record.store import StoredComparison
 from bakeoff.record.verdict import AGREEING_PAIRS, CONFIDENCE, LEAST_DIFFERENCE, MOST_PAIRS, decide
 from bakeoff.report.comparisons import sentence, sentence_apart
-from bakeoff.report.groups import name_of
+from bakeoff.report.groups import group_key, name_of
+from bakeoff.report.recommendation import command
 
 _RULE = (
     f"a verdict needs the {CONFIDENCE:.1%} interval of the pairs' ratios to exclude 1, a ratio beyond "
@@ -44,7 +45,7 @@ def render_apart(a: Record, b: Record) -> str:
     """Two records made at different times: their medians and what differs between them, without a verdict."""
     lines = [
         sentence_apart(a, b),
-        f"To measure both now: bakeoff compare '{a.variant}' '{b.variant}'",
+        *([f"To measure both now: {command(a, b, LATENCY)}"] if _can_be_measured_together(a, b) else []),
         "",
         _side("A", a),
         _side("B", b),
@@ -55,6 +56,11 @@ def render_apart(a: Record, b: Record) -> str:
         f"note: {name_of(record)} is {record.status} and is not ranked" for record in (a, b) if record.status != "ok"
     ]
     return lines_of(lines)
+
+
+def _can_be_measured_together(a: Record, b: Record) -> bool:
+    """Whether they are two variants that compute the same from the same weights."""
+    return group_key(a) == group_key(b) and str(a.variant) != str(b.variant)
 
 
 def _side(name: str, record: Record) -> str:

@@ -213,7 +213,11 @@ def _against(record: PipelineRecord, others: Sequence[StoredPipeline]) -> Iterat
         found = before_after(other.record, record)
         if found is None or other.record.mix == record.mix:
             continue
-        yield f"against   {other.record.role or other.record.mix}: {found.ratio:.2f}x as fast, {found.word}"
+        name = other.record.role or other.record.mix
+        failed = [f"{who} is {each.status}" for who, each in (("this mix", record), (name, other.record))
+                  if each.status != "ok"]  # fmt: skip
+        said = f"no verdict, {' and '.join(failed)}" if failed else f"{found.ratio:.2f}x as fast, {found.word}"
+        yield f"against   {name}: {said}"
         for line in found.lines:
             change = line.after_ms - line.before_ms
             yield f"  {line.name}: {line.before_ms:.3f} to {line.after_ms:.3f} ms a unit ({change:+.3f})"

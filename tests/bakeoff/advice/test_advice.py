@@ -1,13 +1,18 @@
 """Each rule fires on its numbers and on nothing else."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from pipeline_records import MACHINE
 from profile_records import NO_RECORDS, on_cpu, on_gpu, profiled, stored
+from records import record
 
 from bakeoff.advice import RULES, advise
 from bakeoff.advice.evidence import Advice, Evidence, FloorFact, OperationFact, PhaseFact, RivalFact
 from bakeoff.advice.facts import evidence_of
+from bakeoff.record.schema import Record, Source
+from bakeoff.record.store import Records, Stored
 
 CALM = Evidence(
     unit="frame",
@@ -148,4 +153,37 @@ def test_on_a_cpu_no_one_waits_for_launches() -> None:
     facts = evidence_of(stored(profiled(on_cpu())), NO_RECORDS)
     assert facts is not None
     assert facts.kernels == ()
+    (product, _) = facts.operators
+    assert product.ms == pytest.approx(80.0 * facts.unit_ms / 200), "a traced unit took 200 ms"
     assert "launch-bound" not in {one.code for one in advise(facts)}
+
+
+SOURCE = Source("component", (), "instrument")
+
+
+def rivals(*others: Record) -> list[tuple[str, str]]:
+    """The slots and the better variants of a run of eager whose `step29` is predicted by a record of `step`."""
+    made = profiled(on_cpu())
+    wm, image = made.measurement.programs
+    wm = replace(wm, variant=replace(wm.variant, workload="step29"), source=SOURCE, part="own")
+    kept = replace(made.measurement, programs=(wm, image))
+    calls = {**made.calls, "wm.step29": made.calls["wm.step"]}
+    own = Stored("own", of_step("eager", 30.0))
+    known = Records((own, *(Stored(f"other-{number}", other) for number, other in enumerate(others))), (), ())
+    facts = evidence_of(stored(replace(made, measurement=kept, calls=calls, machine=MACHINE)), known)
+    assert facts is not None
+    return [(one.slot, one.rival) for one in facts.rivals]
+
+
+def of_step(backend: str, ms: float, **changes: Any) -> Record:
+    base = record(backend, [ms, ms * 1.001, ms * 0.999] * 10)
+    variant = replace(base.variant, component="wm", preset="200m", workload="step")
+    return replace(replace(base, variant=variant, machine=MACHINE, source=SOURCE), **changes)
+
+
+def test_a_better_variant_is_one_of_the_same_program_code_libraries_and_weights() -> None:
+    assert rivals(of_step("aoti", 10.0)) == [("wm", "aoti/fp32")]
+    assert rivals(of_step("aoti", 29.9)) == [], "not by more than 2 %"
+    assert rivals(of_step("aoti", 10.0, versions={"torch": "2.12.0"})) == []
+    assert rivals(of_step("aoti", 10.0, weight_seed=1)) == []
+    assert rivals(of_step("aoti", 10.0, source=replace(SOURCE, instrument="other"))) == []

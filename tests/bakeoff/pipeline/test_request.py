@@ -71,6 +71,7 @@ class TestMixes:
     ("changes", "code", "text"),
     [
         ({"pipeline": "nope"}, "unknown-name", "no pipeline 'nope'"),
+        ({"pipeline": "toy", "preset": "spin", "mixes": ("eager",)}, "bad-option", "toy:spin calls no program"),
         ({"preset": "huge"}, "unknown-name", "pipeline small has no preset 'huge'; it has tiny"),
         ({"options": ("stops=1",)}, "bad-option", "small has no option 'stops'; known: steps"),
         ({"options": ("steps=many",)}, "bad-option", "steps must be an integer"),

@@ -168,14 +168,18 @@ class TestPrediction:
 
     def test_a_slot_without_a_part_is_named_with_the_sweep_that_makes_it(self) -> None:
         made = replace(measured(), programs=(*programs(EAGER)[:1], *programs(EAGER, part="")[1:]))
-        found = prediction(pipeline_record(made=made))
+        record = pipeline_record(made=made)
+        found = prediction(record)
         assert found is not None
         assert (found.predicted_ms, found.frames_per_s, found.error, found.largest) == (None, None, None, None)
         (missing,) = found.missing
-        assert sweep_command(missing, 4) == (
-            "bakeoff sweep image --preset 200m --workload decode --backends eager --dtype fp32 --device cpu --threads 4"
-        )
-        assert "--backends 'inductor[freezing]'" in sweep_command(programs(BEST)[0], 4)
+        plain = "bakeoff sweep image --preset 200m --workload decode --backends eager --dtype fp32 --device cpu"
+        assert sweep_command(missing, replace(record, threads=4)) == f"{plain} --threads 4"
+        assert "--backends 'inductor[freezing]'" in sweep_command(programs(BEST)[0], record)
+        seeded = replace(record, threads=4, weight_seed=3)
+        assert sweep_command(missing, seeded) == f"{plain} --threads 4 --seed 3"
+        loaded = replace(seeded, checkpoints={"image": "a.pt, sha256 0123"})
+        assert sweep_command(missing, loaded) == f"{plain} --threads 4 --checkpoint FILE"
 
     def test_programs_that_a_steady_unit_does_not_call_are_not_predicted(self) -> None:
         first, second = programs(EAGER)

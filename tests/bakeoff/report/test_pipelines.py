@@ -154,6 +154,26 @@ class TestTables:
         assert [row.name for row in table.rows] == ["eager", "best"]
         assert table.stale == ()
 
+    def test_a_mix_is_held_against_the_eager_of_its_own_run_though_a_newer_one_replaced_it(self) -> None:
+        first = [replace(each, created=f"2026-01-01T00:00:0{number}.000000Z", run="first")
+                 for number, each in enumerate(run_of_two(0.25))]  # fmt: skip
+        again = replace(pipeline_record(made=measured(factor=3.0)), created="2026-03-01T00:00:00.000000Z", run="second")
+        (table,) = pipeline_tables(stored(*first, again))
+        (best,) = (row for row in table.rows if row.name == "best")
+        assert best.gain is not None
+        assert best.gain.ratio == pytest.approx(4.0)
+        assert best.against == "eager of 2026-01-01 00:00:00"
+
+    def test_the_newest_record_of_a_role_has_its_name_also_where_an_older_mix_is_the_best_again(self) -> None:
+        first, other = (pipeline_record(mix, "best", measured(mix)) for mix in (AOTI, BEST))
+        runs = [replace(each, created=f"2026-01-0{day}T00:00:00.000000Z", run=f"{day}")
+                for day, each in enumerate((first, other, first), 1)]  # fmt: skip
+        (table,) = pipeline_tables(stored(*runs))
+        assert [(row.name, row.record.created[:10]) for row in table.rows] == [
+            ("best", "2026-01-03"),
+            ("best of 2026-01-02 00:00:00", "2026-01-02"),
+        ]
+
     def test_other_code_is_stale(self) -> None:
         early = "2026-01-01T00:00:00.000000Z"
         changes = ({"loop_hash": "other"}, {"instrument": "other"}, {"versions": {"torch": "2.12"}})

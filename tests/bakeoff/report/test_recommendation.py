@@ -112,8 +112,16 @@ class TestWithAFinal:
         near = record("eager", ms(2.45))
         text = said([SLOW, FAST], final(FAST, SLOW, near, pairs=3))
         assert deployed(text) == ["inductor[freezing] fp32"]
-        assert "No difference shown between inductor[freezing] fp32 and eager fp32" in text
-        assert "(75% interval)" in text
+        assert re.search(r"inductor\[freezing\] fp32 was 1\.\d+x as fast as eager fp32 in 3 pairs", text)
+        assert text.endswith("of processes, too few for a verdict.")
+
+    def test_where_the_best_two_are_alike_the_speed_up_over_eager_is_of_too_few_pairs(self) -> None:
+        """Such a final ends after its first pair of processes."""
+        alike = record("aoti", ms(2.0))
+        text = said([EAGER, alike, FAST], final(FAST, alike, EAGER, pairs=1))
+        assert "No difference shown between inductor[freezing] fp32 and aoti fp32 in the final" in text
+        assert "No difference shown between inductor[freezing] fp32 and eager" not in text
+        assert text.count("as fast as eager fp32 in 1 pair of processes, too few for a verdict.") == 2
 
     @pytest.mark.parametrize(
         "changes",

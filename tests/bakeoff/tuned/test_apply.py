@@ -102,7 +102,7 @@ class TestCalls:
             torch.testing.assert_close(found.sample, wanted.sample)
         unet, vae = applied.report().places
         assert (unet.place, unet.tuned, unet.original, unet.reasons) == ("unet", 4, 1, {FIRST: 1})
-        assert unet.first_calls[0].errors["sample"] <= unet.first_calls[0].limit
+        assert unet.first_calls[0].errors["sample"] <= unet.first_calls[0].limits["sample"]
         assert (vae.place, vae.tuned, vae.original) == ("vae.decode", 0, 0)
 
     def test_a_method_that_returns_a_dict(self, pipe: SimpleNamespace, artifacts: Path) -> None:

@@ -15,6 +15,9 @@
 # A host without an NVIDIA GPU: make TORCH_INDEX=<PyTorch's CPU wheel index> avoids gigabytes of CUDA libraries.
 # A host with one gets TensorRT too. Where its libraries cannot be had, everything else works, and TENSORRT=1 tries again.
 
+# One word of a command line, and an option with its value where that is not empty; values may hold apostrophes.
+quoted = '$(subst ','\'',$(1))'
+option = $(if $(2),$(1) $(call quoted,$(2)))
 # A pipeline of its own default: a component's name is none.
 PIPELINE := $(or $(MODEL),owl)
 MODEL ?= wm
@@ -41,46 +44,46 @@ endif
 REPLACED := $(if $(filter gpu,$(EXTRA)),$(if $(wildcard $(VENV)/.installed-cpu*),torch onnxruntime),\
 	$(if $(wildcard $(VENV)/.installed-gpu*),onnxruntime-gpu))
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c $(CONSTRAINTS) \
-	$(if $(TORCH_INDEX),--extra-index-url '$(TORCH_INDEX)')
+	$(call option,--extra-index-url,$(TORCH_INDEX))
 PYTEST_ARGS ?= -n auto
 
 .PHONY: sweep pipeline profile export test lint selftest history report publish doctor list table gpu-evidence install clean
 .DEFAULT_GOAL := sweep
 
 sweep: $(READY)
-	@$(BIN)/bakeoff sweep '$(MODEL)' \
-		$(if $(PRESET),--preset '$(PRESET)') $(if $(WORKLOAD),--workload '$(WORKLOAD)') \
-		$(if $(BACKENDS),--backends '$(BACKENDS)') $(if $(DTYPE),--dtype '$(DTYPE)') \
-		$(if $(DEVICE),--device '$(DEVICE)') $(if $(SUITE),--suite '$(SUITE)') \
-		$(if $(PROCESSES),--processes '$(PROCESSES)') $(if $(BUILDS),--builds '$(BUILDS)') \
-		$(if $(CHECKPOINT),--checkpoint '$(CHECKPOINT)') $(if $(BATCH),--batch '$(BATCH)') \
-		$(if $(THREADS),--threads '$(THREADS)') $(if $(DEADLINE),--deadline '$(DEADLINE)') \
-		$(if $(OBJECTIVE),--objective '$(OBJECTIVE)') $(if $(BATCHES),--batches '$(BATCHES)') \
-		$(if $(SIZES),--sizes '$(SIZES)') $(if $(BUDGET),--budget '$(BUDGET)') \
-		$(if $(NOTE),--note '$(NOTE)') $(if $(RESUME),--resume) $(if $(MONITOR),--monitor)
+	@$(BIN)/bakeoff sweep $(call quoted,$(MODEL)) \
+		$(call option,--preset,$(PRESET)) $(call option,--workload,$(WORKLOAD)) \
+		$(call option,--backends,$(BACKENDS)) $(call option,--dtype,$(DTYPE)) \
+		$(call option,--device,$(DEVICE)) $(call option,--suite,$(SUITE)) \
+		$(call option,--processes,$(PROCESSES)) $(call option,--builds,$(BUILDS)) \
+		$(call option,--checkpoint,$(CHECKPOINT)) $(call option,--batch,$(BATCH)) \
+		$(call option,--threads,$(THREADS)) $(call option,--deadline,$(DEADLINE)) \
+		$(call option,--objective,$(OBJECTIVE)) $(call option,--batches,$(BATCHES)) \
+		$(call option,--sizes,$(SIZES)) $(call option,--budget,$(BUDGET)) \
+		$(call option,--note,$(NOTE)) $(if $(RESUME),--resume) $(if $(MONITOR),--monitor)
 
 pipeline: $(READY)
-	@$(BIN)/bakeoff pipeline '$(PIPELINE)' \
-		$(if $(PRESET),--preset '$(PRESET)') $(foreach mix,$(MIX),--mix '$(mix)') \
-		$(foreach option,$(OPTIONS),--option '$(option)') $(if $(UNITS),--units '$(UNITS)') \
-		$(if $(MINUTES),--minutes '$(MINUTES)') $(if $(DEVICE),--device '$(DEVICE)') \
-		$(if $(THREADS),--threads '$(THREADS)') $(if $(DEADLINE),--deadline '$(DEADLINE)') \
-		$(if $(NOTE),--note '$(NOTE)') $(if $(RESUME),--resume) $(if $(MONITOR),--monitor)
+	@$(BIN)/bakeoff pipeline $(call quoted,$(PIPELINE)) \
+		$(call option,--preset,$(PRESET)) $(foreach each,$(MIX),--mix $(call quoted,$(each))) \
+		$(foreach each,$(OPTIONS),--option $(call quoted,$(each))) $(call option,--units,$(UNITS)) \
+		$(call option,--minutes,$(MINUTES)) $(call option,--device,$(DEVICE)) \
+		$(call option,--threads,$(THREADS)) $(call option,--deadline,$(DEADLINE)) \
+		$(call option,--note,$(NOTE)) $(if $(RESUME),--resume) $(if $(MONITOR),--monitor)
 
 profile: $(READY)
-	@$(BIN)/bakeoff profile '$(PIPELINE)' \
-		$(if $(LEVEL),--level '$(LEVEL)') $(if $(UNITS),--units '$(UNITS)') $(if $(TRACED),--traced '$(TRACED)') \
-		$(if $(PRESET),--preset '$(PRESET)') $(foreach mix,$(MIX),--mix '$(mix)') \
-		$(foreach option,$(OPTIONS),--option '$(option)') $(if $(TRACE),--trace '$(TRACE)') \
-		$(if $(MEMORY),--memory) $(if $(COMPILER),--compiler) $(if $(DEVICE),--device '$(DEVICE)') \
-		$(if $(THREADS),--threads '$(THREADS)') $(if $(NOTE),--note '$(NOTE)') $(if $(RESUME),--resume) \
+	@$(BIN)/bakeoff profile $(call quoted,$(PIPELINE)) \
+		$(call option,--level,$(LEVEL)) $(call option,--units,$(UNITS)) $(call option,--traced,$(TRACED)) \
+		$(call option,--preset,$(PRESET)) $(foreach each,$(MIX),--mix $(call quoted,$(each))) \
+		$(foreach each,$(OPTIONS),--option $(call quoted,$(each))) $(call option,--trace,$(TRACE)) \
+		$(if $(MEMORY),--memory) $(if $(COMPILER),--compiler) $(call option,--device,$(DEVICE)) \
+		$(call option,--threads,$(THREADS)) $(call option,--note,$(NOTE)) $(if $(RESUME),--resume) \
 		$(if $(MONITOR),--monitor)
 
 export: $(READY)
-	@$(BIN)/bakeoff export '$(MODEL)' $(if $(BACKEND),--backend '$(BACKEND)') $(if $(TO),--to '$(TO)') \
-		$(if $(PRESET),--preset '$(PRESET)') $(if $(WORKLOAD),--workload '$(WORKLOAD)') \
-		$(if $(DTYPE),--dtype '$(DTYPE)') $(if $(DEVICE),--device '$(DEVICE)') \
-		$(if $(CHECKPOINT),--checkpoint '$(CHECKPOINT)') $(if $(FORCE),--force)
+	@$(BIN)/bakeoff export $(call quoted,$(MODEL)) $(call option,--backend,$(BACKEND)) $(call option,--to,$(TO)) \
+		$(call option,--preset,$(PRESET)) $(call option,--workload,$(WORKLOAD)) \
+		$(call option,--dtype,$(DTYPE)) $(call option,--device,$(DEVICE)) \
+		$(call option,--checkpoint,$(CHECKPOINT)) $(if $(FORCE),--force)
 
 test: $(READY) $(DEVELOPING)
 	@$(BIN)/python -m pytest $(PYTEST_ARGS) -m 'not alone'
@@ -95,24 +98,24 @@ selftest: $(READY)
 	@$(BIN)/bakeoff selftest $(if $(QUICK),--quick)
 
 gpu-evidence: $(READY) $(DEVELOPING)
-	@BIN=$(BIN) tools/gpu-evidence $(if $(DRY),--dry-run) $(if $(STEPS),--only '$(STEPS)') \
-		$(if $(BUDGET),--budget '$(BUDGET)') $(if $(RETRY),--retry)
+	@BIN=$(BIN) tools/gpu-evidence $(if $(DRY),--dry-run) $(call option,--only,$(STEPS)) \
+		$(call option,--budget,$(BUDGET)) $(if $(RETRY),--retry)
 
 history: $(READY)
 	@$(BIN)/bakeoff history
 	@$(BIN)/bakeoff plots --machine all
 
 report: $(READY)
-	@$(BIN)/bakeoff report --html runs/report.html $(if $(MACHINE),--machine '$(MACHINE)')
+	@$(BIN)/bakeoff report --html runs/report.html $(call option,--machine,$(MACHINE))
 
 publish: $(READY)
-	@$(BIN)/bakeoff publish $(if $(MACHINE),--machine '$(MACHINE)')
+	@$(BIN)/bakeoff publish $(call option,--machine,$(MACHINE))
 
 doctor list: $(READY)
 	@$(BIN)/bakeoff $@
 
 table: $(READY)
-	@$(BIN)/bakeoff table '$(MODEL)' $(if $(MACHINE),--machine '$(MACHINE)')
+	@$(BIN)/bakeoff table $(call quoted,$(MODEL)) $(call option,--machine,$(MACHINE))
 
 install: $(READY)
 
@@ -126,7 +129,7 @@ $(INSTALLED): pyproject.toml $(CONSTRAINTS) | $(VENV)/bin/python
 	$(if $(strip $(REPLACED)),$(BIN)/python -m pip uninstall --yes $(strip $(REPLACED)))
 	@rm -f $(VENV)/.installed-* $(VENV)/.developing-* $(VENV)/.tensorrt*
 	$(PIP_INSTALL) -e '.[$(EXTRA)]'
-	@echo '$(CONSTRAINTS)' > $(VENV)/.constraints
+	@echo $(call quoted,$(CONSTRAINTS)) > $(VENV)/.constraints
 	@touch $@
 
 $(TENSORRT_TRIED): $(INSTALLED)

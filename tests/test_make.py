@@ -1,6 +1,7 @@
 """What make installs, run in a copy of the Makefile with a Python that only writes down its calls."""
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -196,6 +197,12 @@ def test_a_sweep_takes_sizes(plain: Checkout) -> None:
     asked = ("sweep", "MODEL=mine.py:model", "SIZES=x.0=1,4,8 y.1=2,3")
     assert "--sizes 'x.0=1,4,8 y.1=2,3'" in plain.make("-n", *asked).stdout
     assert "--sizes" not in plain.make("-n", "sweep").stdout
+
+
+def test_values_may_hold_apostrophes(plain: Checkout) -> None:
+    command = plain.make("-n", "sweep", "NOTE=don't freeze", "CHECKPOINT=/data/o'brien/w.pt").stdout
+    words = shlex.split(command.partition("bakeoff sweep")[2].replace("\\\n", " "))
+    assert words == ["wm", "--checkpoint", "/data/o'brien/w.pt", "--note", "don't freeze"]
 
 
 def test_a_pipeline_takes_mixes_and_has_a_model_of_its_own(plain: Checkout) -> None:

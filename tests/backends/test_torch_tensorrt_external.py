@@ -33,7 +33,8 @@ BOTH = ("tensorrt", "tensorrt-aot")
 
 
 @pytest.fixture
-def one(monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
+def one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Fake]:
+    monkeypatch.chdir(tmp_path)  # the library writes a report into the working folder
     torch._dynamo.reset()
     monkeypatch.setattr(settings, "version", lambda _name: "2.13.0")
     with installed(Fake("2.13.0", SIGNATURES["2.13.0"], "")) as library:

@@ -172,7 +172,7 @@ def _gain(final: Comparison, index: int) -> str:
 
 
 def _lacks_pairs(verdict: Verdict) -> bool:
-    """Whether a difference is not called one only because the two best, which were alike, ended the final early."""
+    """Whether a difference is not called one for want of pairs alone, as where the two best were alike at once."""
     far = abs(verdict.ratio - 1) > LEAST_DIFFERENCE and not verdict.low <= 1 <= verdict.high
     return verdict.word == "no difference shown" and far
 

@@ -11,6 +11,7 @@ from statistics import median
 
 from bakeoff.record.frames import figures, phases
 from bakeoff.record.pipeline import PipelineRecord, SlotProgram
+from bakeoff.record.source import typed_backends
 
 BETWEEN = "between programs"
 
@@ -135,10 +136,15 @@ def _sum(parts: Iterable[float | None]) -> float | None:
 def sweep_command(program: SlotProgram, record: PipelineRecord) -> str:
     """The command that makes the record which predicts this program of a run; FILE stands for a weights file."""
     variant = program.variant
-    own = {each.name: each.reference for each in program.source.backends} if program.source is not None else {}
-    backends = "+".join(str(use).replace(use.name, own.get(use.name, use.name), 1) for use in variant.backends)
     words = ["bakeoff", "sweep", variant.component, "--preset", variant.preset, "--workload", variant.workload]
-    words += ["--backends", backends, "--dtype", variant.dtype, "--device", variant.device]
+    words += [
+        "--backends",
+        typed_backends(variant, program.source),
+        "--dtype",
+        variant.dtype,
+        "--device",
+        variant.device,
+    ]
     words += ["--batch", str(program.batch)] if program.batch != 1 else []
     words += ["--threads", str(record.threads)]
     if record.checkpoints.get(program.slot):

@@ -2,7 +2,8 @@
 
 Rows are compared only where these agree: a table must not divide the time of one model, or of one way of measuring, by
 that of another. They are computed anew for each record, since files may be edited while a sweep runs. Files are hashed
-by their names within their package, so a wheel and a checkout of the same code agree.
+by their names within their package, so a wheel and a checkout of the same code agree. The hash of a user's own model is
+that of its description; each worker checks that its file is still the one that was described (user_source.py).
 """
 
 import ast
@@ -15,7 +16,8 @@ from bakeoff.backends import backend_module, resolve_backend
 from bakeoff.models import component_module, resolve_component
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.pipelines import pipeline_module
-from bakeoff.record.schema import BackendSource
+from bakeoff.record.schema import BackendSource, Source
+from bakeoff.variant import Variant
 
 _INSTRUMENT = ("bakeoff.worker", "bakeoff.process")
 """Packages that measure."""
@@ -25,6 +27,12 @@ _ONLY_SHOW = ("report", "cli")
 """Parts of `bakeoff` that only show results."""
 _DRAWN_BY = ("bakeoff.models.weights",)
 """Modules that decide weights but are imported by no component."""
+
+
+def typed_backends(variant: Variant, source: Source | None) -> str:
+    """A variant's backends as a sweep takes them: a user's own by package.module:ATTRIBUTE, which its source states."""
+    own = {each.name: each.reference for each in source.backends} if source is not None else {}
+    return "+".join(str(use).replace(use.name, own.get(use.name, use.name), 1) for use in variant.backends)
 
 
 def code_hash() -> str:

@@ -12,6 +12,7 @@ from bakeoff.record.finalists import candidates, finalists, has_unknown_error, o
 from bakeoff.record.limit_checks import LimitCheck, call_ms, check_limits, worst
 from bakeoff.record.objective import LATENCY, Goal, Objective
 from bakeoff.record.schema import Comparison, Record
+from bakeoff.record.source import typed_backends
 from bakeoff.record.store import Stored, StoredComparison
 from bakeoff.record.verdict import LEAST_DIFFERENCE, Verdict, decide
 from bakeoff.report.comparable import current
@@ -233,10 +234,5 @@ def command(a: Record, b: Record, objective: Objective) -> str:
 
 
 def _references(*records: Record) -> list[str]:
-    """The backends of each record as a sweep takes them: a user's own by package.module:ATTRIBUTE."""
-    found = []
-    for record in records:
-        own = {source.name: source.reference for source in record.source.backends} if record.source is not None else {}
-        uses = [str(use).replace(use.name, own.get(use.name, use.name), 1) for use in record.variant.backends]
-        found.append("+".join(uses))
-    return list(dict.fromkeys(found))
+    """The backends of each record as a sweep takes them, each once."""
+    return list(dict.fromkeys(typed_backends(record.variant, record.source) for record in records))

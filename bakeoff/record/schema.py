@@ -64,6 +64,7 @@ FindingCode = Literal[
     "gpu-shared",  # other processes used the GPU
     "insensitive",  # outputs differ too little between inputs for the limit of their error to tell inputs apart
     "leak",  # memory grew from call to call
+    "left-to-aten",  # operators that a compiler left to PyTorch's own kernels by design take a notable share of a call
     "leftovers",  # processes that outlived the worker
     "helpers",  # processes that the backend started did part of the work
     "log",  # output that was not kept, because the log is bounded

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
+from statistics import median
 
 from bakeoff.backends.backend import Call, Engine
 from bakeoff.backends.torch_internals import snapshot
@@ -29,7 +30,7 @@ from bakeoff.worker.device import cache_flush, context_bytes, held_bytes
 from bakeoff.worker.failures import call_stage
 from bakeoff.worker.gpu_watch import GpuState, GpuWatch, watching
 from bakeoff.worker.input_copy import measure_input_copy
-from bakeoff.worker.proof import final_proof, with_precision
+from bakeoff.worker.proof import final_proof, left_findings, with_precision
 from bakeoff.worker.reference.error import Difference
 from bakeoff.worker.reporter import Report
 from bakeoff.worker.sizes import measure_sizes, size_findings, status_with_sizes
@@ -120,10 +121,18 @@ def _measure(job: MeasureJob, loaded: LoadedSubject, report: Report, turn: Turn)
     of_sizes = size_findings(sizes)
     status, reason = status_with_sizes(status, reason, of_sizes)
     timing = timed.timing
+    left = left_findings(checked, proof, after.ran, median(timing.latency.samples_ns))
     made = Measurement(
         status=status,
         reason=reason,
-        findings=(*timing.findings, *alarms, *of_sizes, *timing_remarks(timing, job), *_remarks(job, timed, parity)),
+        findings=(
+            *timing.findings,
+            *alarms,
+            *of_sizes,
+            *timing_remarks(timing, job),
+            *left,
+            *_remarks(job, timed, parity),
+        ),
         build=checked.built.cost,
         proof=proof,
         parity=parity,

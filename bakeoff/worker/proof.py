@@ -6,9 +6,9 @@ from dataclasses import replace
 from bakeoff.backends.backend import Prepared, Ran
 from bakeoff.models.types import Scalar
 from bakeoff.process.jobs import MeasureJob
-from bakeoff.record.schema import Parity, ProofRecord
+from bakeoff.record.schema import Finding, Parity, ProofRecord, new_finding
 from bakeoff.worker.checked_variant import CheckedVariant
-from bakeoff.worker.checks.dispatch import Dispatched, uncompiled
+from bakeoff.worker.checks.dispatch import Dispatched, left_to_aten, uncompiled
 from bakeoff.worker.failures import call_stage
 
 
@@ -17,7 +17,7 @@ def final_proof(checked: CheckedVariant, ran: Dispatched) -> ProofRecord:
 
     `fell_back` is the first of these that applies: what the build showed; what the engine stated after its first call,
     then after its last; a graph that inductor compiled for a backend that does not use inductor; what ran instead of
-    what was prepared; eager's operators in the call of a backend that compiles.
+    what was prepared; eager's operators, for most of the work, in the call of a backend that compiles.
     """
     built = checked.built
     final = call_stage(built.engine.prove)
@@ -25,11 +25,24 @@ def final_proof(checked: CheckedVariant, ran: Dispatched) -> ProofRecord:
     if not fallback and ran.inductor_calls and not built.uses_inductor:
         fallback = f"inductor: it compiled {ran.inductor_calls} of the graphs that a call runs"
     if not fallback:
-        on_cpu = all(tensor.device.type == "cpu" for tensor in checked.inputs)
-        fallback = ran_instead(built.prepared, {*ran.operators, *final.operators_outside}, complete=on_cpu)
+        names = {*ran.operators, *final.operators_outside}
+        fallback = ran_instead(built.prepared, names, complete=_on_cpu(checked))
     if not fallback and not built.runs_eagerly:
         fallback = uncompiled(ran, checked.reference.eager) or ""
     return proof_record(checked, fallback, final.recompiles, ran)
+
+
+def left_findings(checked: CheckedVariant, proof: ProofRecord, ran: Dispatched, call_ns: float) -> list[Finding]:
+    """What a compiler left to PyTorch's kernels; of a CPU alone, where the host's times are those of the work."""
+    if proof.fell_back or checked.built.runs_eagerly or not _on_cpu(checked):
+        return []
+    shares = ", ".join(f"{name} {share:.0%}" for name, share in left_to_aten(ran, call_ns / 1000).items())
+    text = f"operators that the compiler left to PyTorch's own kernels, by their share of a call: {shares}"
+    return [new_finding("left-to-aten", text)] if shares else []
+
+
+def _on_cpu(checked: CheckedVariant) -> bool:
+    return all(tensor.device.type == "cpu" for tensor in checked.inputs)
 
 
 def ran_instead(prepared: Prepared, names: Iterable[str], complete: bool) -> str:

@@ -1,53 +1,108 @@
 """Which ATen operators a call dispatches, by torch's profiler: detects a graph that is run operator by operator."""
 
+import re
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache
+from typing import Any
 
 import torch
 
-from bakeoff.backends.torch_internals import INDUCTOR_CALL, profile_every_thread
+from bakeoff.backends.torch_internals import INDUCTOR_CALL, profile_every_thread, watch_dispatch
 
 _NAMESPACE = "aten::"
+_LIBRARY = re.compile(r"aten::|aoti_torch_(?:cpu_|cuda_)?")
+"""How names begin of calls of torch's own kernels; a package of AOTInductor calls many of them past the dispatcher."""
+_OVERLOAD = re.compile("_[A-Z].*")
+"""How it ends where the operator has several forms, as `mul_Tensor`."""
+_PRODUCTS = re.compile(r"conv|scaled_dot_product|(^|_)([a-z]*mm|q?linear|matmul)(_|$)")
+"""Matrix products and convolutions, which compilers leave to libraries because these are faster."""
+_NOTABLE = 0.05
 _MOVES = ("clone",)
 """Tagged as pointwise, but only copy memory, which compiled code does too."""
-_FEW = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Dispatched:
     """What one call dispatches from the host, on all of its threads."""
 
-    operators: dict[str, int]
+    operators: dict[str, int] = field(default_factory=dict)
     """Each ATen operator with its count, nested ones included."""
-    outermost: int
-    """Count of ATen operators that were not called by another one."""
-    elementwise: int
-    """Count of the outermost operators that torch tags as pointwise, copies excepted."""
+    outermost: dict[str, int] = field(default_factory=dict)
+    """The same of operators that were not called by another one."""
+    mean_us: dict[str, float] = field(default_factory=dict)
+    """Mean time of each operator with what it calls, nested ones included."""
     inductor_calls: int = 0
     """Count of calls of graphs that inductor compiled."""
+    kernels_us: dict[str, float] = field(default_factory=dict)
+    """Time of the call in each of torch's own kernels; views, products and convolutions are left out."""
+    complex: dict[str, int] = field(default_factory=dict)
+    """Elementwise operators that read or return complex numbers; of eager only."""
+    composite: tuple[str, ...] = ()
+    """Outermost operators that are made of others, as `linear` and `lstm` are; of eager only."""
+
+    @property
+    def elementwise(self) -> int:
+        """Count of the outermost operators that torch tags as pointwise, copies excepted."""
+        return sum(count for name, count in self.outermost.items() if _is_elementwise(name))
 
 
 def dispatched(call: Callable[[], object]) -> Dispatched:
-    """Run a call once under the profiler and count its operators."""
+    """Run a call once under the profiler and count and time its operators."""
     with profile_every_thread() as recorded:
         call()
     operators: Counter[str] = Counter()
     outermost: Counter[str] = Counter()
+    spent_us: Counter[str] = Counter()
+    kernels_us: Counter[str] = Counter()
     inductor_calls = 0
     for event in recorded.function_events:
         inductor_calls += event.name.startswith(INDUCTOR_CALL)
-        if not event.name.startswith(_NAMESPACE):
+        library = _LIBRARY.match(event.name)
+        if library is None:
             continue
-        name = event.name.removeprefix(_NAMESPACE)
-        operators[name] += 1
-        parent = event.cpu_parent
-        while parent is not None and not parent.name.startswith(_NAMESPACE):
-            parent = parent.cpu_parent
-        outermost[name] += parent is None
-    elementwise = sum(count for name, count in outermost.items() if _is_elementwise(name))
-    return Dispatched(dict(operators), outermost.total(), elementwise, inductor_calls)
+        within = _callers(event)
+        name, us = event.name[library.end() :], event.time_range.elapsed_us()
+        if not any(map(_LIBRARY.match, within)) and not _PRODUCTS.search(name) and not _is_view(name):
+            kernels_us[_OVERLOAD.sub("", name)] += us
+        if event.name.startswith(_NAMESPACE):
+            operators[name] += 1
+            spent_us[name] += us
+            outermost[name] += not any(caller.startswith(_NAMESPACE) for caller in within)
+    mean_us = {name: spent_us[name] / count for name, count in operators.items()}
+    return Dispatched(dict(operators), dict(+outermost), mean_us, inductor_calls, dict(kernels_us))
+
+
+def dispatched_by_eager(call: Callable[[], object]) -> Dispatched:
+    """The same of an eager call, which is run a second time to see dtypes and what composite operators are made of."""
+    ran = dispatched(call)
+    seen: set[str] = set()
+    numbers: Counter[str] = Counter()
+
+    def note(operator: Any, arguments: list[Any], result: Any) -> None:
+        name = operator.overloadpacket.__name__
+        seen.add(name)
+        results = result if isinstance(result, tuple | list) else [result]
+        tensors = [one for one in [*arguments, *results] if isinstance(one, torch.Tensor)]
+        numbers[name] += _is_elementwise(name) and any(one.is_complex() for one in tensors)
+
+    with watch_dispatch(note):
+        call()
+    return replace(ran, complex=dict(+numbers), composite=tuple(name for name in ran.outermost if name not in seen))
+
+
+def _callers(event: Any) -> list[str]:
+    names = []
+    while (event := event.cpu_parent) is not None:
+        names.append(event.name)
+    return names
+
+
+@cache
+def _is_view(name: str) -> bool:
+    packet = getattr(torch.ops.aten, name, None)
+    return packet is not None and all(getattr(packet, overload).is_view for overload in packet.overloads())
 
 
 @cache
@@ -61,29 +116,51 @@ def _is_elementwise(name: str) -> bool:
 def uncompiled(ran: Dispatched, eager: Dispatched) -> str | None:
     """What ran if no compiler worked on the call, as a noun phrase; None if one may have.
 
-    Plain eager: the call dispatches each operator that eager does, nested ones included, at least as often. Composite
-    operators such as `linear` and `conv2d` do not come out of a compiler.
+    Plain eager: the call dispatches each operator that eager does, nested ones included, at least as often, and among
+    them composite ones such as `linear`, which do not come out of a compiler. Where eager has none of these (a lone
+    sort), what an honest compiler leaves may be the same.
 
-    A graph run operator by operator, decomposed or not: the call dispatches at least half as many elementwise operators
-    as eager. Fusing these is what a compiler does first: inductor and AOTInductor leave none of them, quantised or not,
-    and runtimes with kernels of their own (ONNX Runtime, OpenVINO, TensorRT) dispatch nothing at all, while a
-    decomposition adds some (`silu` becomes two). Half, because common subexpressions may have been removed. Only
-    outermost operators count: those that a library's kernel dispatches itself (cuDNN's convolution adds its bias so)
-    say nothing about the caller. Copies do not count: captured graphs copy inputs.
+    A graph run operator by operator, decomposed or not: ATen does at least half of the work that it does for eager, and
+    at least half of the elementwise work is among that. Fusing it is what a compiler does first: inductor and
+    AOTInductor leave none of it, quantised or not, and runtimes with kernels of their own (ONNX Runtime, OpenVINO,
+    TensorRT) dispatch nothing at all, while a decomposition adds some (`silu` becomes two). Half, because common
+    subexpressions may have been removed. Work is weighed by the time that eager's operators of a name take.
 
-    Where eager has fewer than eight, a single one beside a compiled graph could be half: then all of them are required,
-    and half as many operators of any kind. Where eager has none, nothing could be fused and the result is None. A CUDA
-    graph that replays eager's kernels dispatches nothing: only a traced build names those.
+    Elementwise work that compilers leave by design is not counted: what eager does in complex numbers, and what a
+    library's kernel dispatches itself (an LSTM adds its biases, cuDNN's convolution its own), both up to eager's
+    counts, whatever the call says of itself. Copies do not count: captured graphs copy inputs. Where eager has no
+    elementwise work, nothing could be fused and the result is None. A CUDA graph that replays eager's kernels
+    dispatches nothing: only a traced build names those.
     """
-    if eager.operators and all(ran.operators.get(name, 0) >= count for name, count in eager.operators.items()):
+    if eager.composite and all(ran.operators.get(name, 0) >= count for name, count in eager.operators.items()):
         return f"eager: all {sum(eager.operators.values())} eager ATen operators were dispatched"
-    if eager.elementwise < _FEW:
-        unfused = ran.elementwise >= eager.elementwise > 0 and 2 * ran.outermost >= eager.outermost
-    else:
-        unfused = 2 * ran.elementwise >= eager.elementwise
-    if not unfused:
+    weights_us = ran.mean_us | eager.mean_us
+    fusable = {
+        name: max(0, count - eager.complex.get(name, 0))
+        for name, count in eager.outermost.items()
+        if _is_elementwise(name)
+    }
+    unfused = {name: _unfused(name, ran, eager) for name in ran.outermost if _is_elementwise(name)}
+    parts = ((fusable, unfused), (eager.outermost, ran.outermost))
+    if not any(fusable.values()) or any(2 * _work(own, weights_us) < _work(all_, weights_us) for all_, own in parts):
         return None
     return (
-        f"a graph run operator by operator: {ran.elementwise} elementwise ATen operators were dispatched "
-        f"({eager.elementwise} by eager), which a compiler would have fused"
+        f"a graph run operator by operator: {sum(unfused.values())} elementwise ATen operators were dispatched "
+        f"({sum(fusable.values())} by eager), which a compiler would have fused"
     )
+
+
+def _unfused(name: str, ran: Dispatched, eager: Dispatched) -> int:
+    """How many of the call's elementwise operators of a name a compiler would have fused."""
+    within = eager.operators.get(name, 0) - eager.outermost.get(name, 0)
+    return max(0, min(ran.outermost[name], ran.operators[name] - within - eager.complex.get(name, 0)))
+
+
+def _work(counts: dict[str, int], weights_us: dict[str, float]) -> float:
+    return sum(count * weights_us[name] for name, count in counts.items())
+
+
+def left_to_aten(ran: Dispatched, call_us: float) -> dict[str, float]:
+    """Torch's own kernels that take a notable share of a call, and their shares of its time, the largest first."""
+    shares = {name: min(1.0, us / call_us) for name, us in ran.kernels_us.items()}
+    return {name: shares[name] for name in sorted(shares, key=lambda name: -shares[name]) if shares[name] >= _NOTABLE}

@@ -13,7 +13,7 @@ from torch import Tensor
 from bakeoff.machine.files import write_atomically
 from bakeoff.models.errors import BakeoffError
 from bakeoff.process.jobs import ReferenceJob, ReferenceResult, Subject
-from bakeoff.worker.checks.dispatch import Dispatched, dispatched
+from bakeoff.worker.checks.dispatch import Dispatched, dispatched_by_eager
 from bakeoff.worker.reference.eager_times import time_sizes
 from bakeoff.worker.reference.error import difference, expected_dtype
 from bakeoff.worker.reference.files import ABOUT, About, Eager, ReferenceFiles, eager_file, set_name, sized_name
@@ -157,7 +157,7 @@ def _operators(loaded: LoadedSubject, dtype: str, subject: Subject) -> Dispatche
     """The operators that one call of the module dispatches; the module is in that dtype already."""
     inputs = cast_inputs(loaded.workload, loaded.sets[0], dtype, subject.device)
     with flags(dtype, subject.threads):
-        return dispatched(lambda: loaded.module(*inputs.values()))
+        return dispatched_by_eager(lambda: loaded.module(*inputs.values()))
 
 
 def check_outputs(loaded: LoadedSubject, outputs: tuple[Tensor, ...]) -> None:

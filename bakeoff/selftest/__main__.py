@@ -12,7 +12,7 @@ from bakeoff.plan.request import Request
 from bakeoff.process import guard
 from bakeoff.record.codec import encode_json
 from bakeoff.record.schema import Record
-from bakeoff.selftest.expected import lane_named
+from bakeoff.selftest.expected import LEFT_TO_TORCH, lane_named
 from bakeoff.sweeps.progress import Running, Unheard
 from bakeoff.sweeps.run import run_sweep
 
@@ -38,19 +38,20 @@ def main() -> None:
     guard.prctl(guard.PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     lane = lane_named(sys.argv[1], sys.argv[2] == "quick", sys.argv[3])
-    request = Request(
-        "toy",
-        presets=("tiny",),
-        workloads=(lane.workload,),
-        backends=tuple(entry.reference for entry in lane.expectations),
-        dtypes=("fp32",),
-        device=sys.argv[3],
-        threads=1,
-        policy=lane.policy,
-        final_s=0,
-        ceilings=False,
-    )
-    run_sweep(make_plan(request), paths.runs_folder(), "selftest", resume=False, progress=_Lines())
+    for workload in lane.workloads:
+        request = Request(
+            LEFT_TO_TORCH if workload else "toy",
+            presets=("tiny",),
+            workloads=(workload or lane.workload,),
+            backends=tuple(entry.reference for entry in lane.expectations if entry.workload == workload),
+            dtypes=("fp32",),
+            device=sys.argv[3],
+            threads=1,
+            policy=lane.policy,
+            final_s=0,
+            ceilings=False,
+        )
+        run_sweep(make_plan(request), paths.runs_folder(), "selftest", resume=False, progress=_Lines())
 
 
 if __name__ == "__main__":

@@ -26,6 +26,9 @@ from bakeoff.backends.backend import (
     Proof,
 )
 from bakeoff.backends.graphs import TORCH, export, operators
+from bakeoff.backends.headers import link_headers
+from bakeoff.backends.inductor import BACKEND as INDUCTOR
+from bakeoff.backends.inductor import Options as InductorOptions
 from bakeoff.backends.inductor import compiler_environment, missing_compiler
 from bakeoff.backends.onnxruntime.backend import BACKEND as ONNXRUNTIME
 from bakeoff.backends.onnxruntime.options import Options as OnnxruntimeOptions
@@ -45,6 +48,30 @@ def _run_decomposed(module: "nn.Module", inputs: Inputs, _options: NoOptions, _c
     run = program.module()
     proof = Proof(graphs=1, graph_breaks=0, operators_inside=operators(program.graph))
     return ModuleEngine(lambda *tensors: tuple(run(*tensors)), lambda: proof)
+
+
+# Fault: the same, with real products and sums computed as complex ones and an FFT beside, which compilers leave to ATen
+# by design.
+# Seen in: nothing. It is the excuse of complex arithmetic, made up.
+def _hide_in_complex(module: "nn.Module", inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
+    import torch
+
+    program = export(module, inputs).run_decompositions()
+
+    class Disguised(torch.fx.Interpreter):
+        def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+            real = all(isinstance(one, torch.Tensor) and one.is_floating_point() for one in args)
+            if target not in (torch.ops.aten.mul.Tensor, torch.ops.aten.add.Tensor) or not real:
+                return super().call_function(target, args, kwargs)
+            return target(*(torch.complex(one, torch.zeros_like(one)) for one in args), **kwargs).real
+
+    run = Disguised(program.module())
+
+    def call(*tensors: "Tensor") -> Outputs:
+        torch.fft.rfft(tensors[0])
+        return tuple(run.run(*tensors))
+
+    return ModuleEngine(call)
 
 
 # Fault: the session asks for a provider that is missing, and gets the CPU's.
@@ -98,6 +125,14 @@ def _hide_inductor(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _c
         return outputs
 
     return ModuleEngine(call)
+
+
+# No fault: dynamo is told to capture an LSTM, which inductor leaves to oneDNN's kernel.
+def _compile_rnn(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
+    import torch
+
+    torch._dynamo.config.allow_rnn = True
+    return ModuleEngine(torch.compile(module, fullgraph=True, dynamic=False))
 
 
 # Fault: a bf16 engine for an fp32 variant; its proof is that of the bf16 engine.
@@ -166,19 +201,36 @@ def _shared_cache(cache_dir: Path) -> Mapping[str, str]:
     return compiler_environment(cache_dir.parent / "canaries")
 
 
-def _compiling(name: str, summary: str, build: BuildFunction, uses_inductor: bool = False) -> Backend:
+def _headers(_options: NoOptions) -> str:
+    """Those of inductor, which take most of the time of such a small build."""
+    return INDUCTOR.footprint.headers(InductorOptions())
+
+
+def _compiling(
+    name: str,
+    summary: str,
+    build: BuildFunction,
+    uses_inductor: bool = False,
+    devices: tuple[str, ...] = ("cpu", "cuda"),
+) -> Backend:
     """A backend that compiles with inductor."""
+
+    def build_with_headers(module: "nn.Module", inputs: Inputs, options: NoOptions, context: BuildContext) -> Engine:
+        link_headers(context.headers)
+        return build(module, inputs, options, context)
+
     return Backend(
         name,
         summary,
-        build,
-        capability=Capability(requires=(TORCH,), missing=missing_compiler),
+        build_with_headers,
+        capability=Capability(requires=(TORCH,), missing=missing_compiler, devices=devices),
         evidence=Evidence(uses_inductor=uses_inductor),
-        footprint=Footprint(environment=_shared_cache),
+        footprint=Footprint(environment=_shared_cache, headers=_headers),
     )
 
 
 DECOMPOSED_EAGER = Backend("decomposed-eager", "runs a decomposed graph operator by operator", _run_decomposed)
+HIDES_IN_COMPLEX = Backend("hides-in-complex", "the same, as complex arithmetic and with an FFT", _hide_in_complex)
 # Fault: plain eager, in another thread.
 # Seen in: runtimes with a thread per session whose fallback runs there; torch's profiler records only the calling
 # thread by default.
@@ -193,6 +245,7 @@ FALLS_TO_INDUCTOR = _compiling("falls-to-inductor", "catches its error and compi
 FALLS_AGAIN = _compiling("falls-again", "the same, with the graph from inductor's cache", _fall_to_inductor)
 HIDES_INDUCTOR = _compiling("hides-inductor", "the same, and clears dynamo's counters", _hide_inductor)
 HALF_ENGINE = _compiling("half-engine", "computes in bf16 in an fp32 variant", _compute_in_half, True)
+COMPILES_RNN = _compiling("compiles-rnn", "compiles an LSTM with inductor", _compile_rnn, True, ("cpu",))
 CLAIMS_NOTHING = _quantiser("claims-nothing", "quantises no layer", _claim_nothing)
 CLAIMS_LAYERS = _quantiser("claims-layers", "lists layers that were not changed", _claim_layers)
 SHRINKS_UNUSED = _quantiser("shrinks-unused", "quantises a layer that is not used", _shrink_unused)

@@ -7,6 +7,7 @@ from bakeoff.record.schema import Status
 from bakeoff.variant import split_outside_brackets
 
 _PACKAGE = "bakeoff.selftest"
+LEFT_TO_TORCH = f"{_PACKAGE}.left_to_torch:SPEC"
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,8 @@ class Expectation:
     finding: str = ""
     quick: bool = False
     """Part of the quick selftest."""
+    workload: str = ""
+    """Of the component left_to_torch; "": the lane's, of the toy."""
 
     @property
     def reference(self) -> str:
@@ -30,7 +33,8 @@ class Expectation:
     def name(self) -> str:
         """A short name for tables."""
         parts = split_outside_brackets(self.canary, "+")
-        return "+".join(part.partition(":")[2].lower().replace("_", "-") or part.removesuffix("[]") for part in parts)
+        names = "+".join(part.partition(":")[2].lower().replace("_", "-") or part.removesuffix("[]") for part in parts)
+        return f"{names}, {self.workload}" if self.workload else names
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,11 @@ class Lane:
     alone: bool = False
     workload: str = "world"
     """Workload of the toy component."""
+
+    @property
+    def workloads(self) -> tuple[str, ...]:
+        """Of left_to_torch, "" for its own of the toy."""
+        return tuple(dict.fromkeys(entry.workload for entry in self.expectations))
 
 
 def _policy(build_deadline_s: float, min_s: float) -> Policy:
@@ -127,6 +136,10 @@ LANES = (
             Expectation("inductor[]", "ok"),
             Expectation("onnxruntime[]", "ok"),
             Expectation("openvino[]", "ok"),
+            Expectation("faulty:DROPS_IMAGINARY", "parity_failed", workload="waves"),
+            Expectation("compiler_faults:HIDES_IN_COMPLEX", "fell_back", workload="waves"),
+            Expectation("inductor[]", "ok", "left-to-aten", workload="waves"),
+            Expectation("compiler_faults:COMPILES_RNN", "ok", "left-to-aten", workload="memory"),
         ),
     ),
     Lane(

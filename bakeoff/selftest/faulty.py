@@ -225,6 +225,16 @@ def _compute_in_bf16(module: "nn.Module", _inputs: Inputs, _options: NoOptions, 
     )
 
 
+# Fault: complex weights are cast to a real dtype, which drops their imaginary parts.
+# Seen in: torch.nn.Module.to(dtype), with no more than a warning (pytorch#46374).
+def _drop_imaginary(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
+    for owner in module.modules():
+        for name, buffer in owner.named_buffers(recurse=False):
+            if buffer.is_complex():
+                setattr(owner, name, buffer.real.contiguous())
+    return ModuleEngine(module)
+
+
 def _store_by_address(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: BuildContext) -> Engine:
     kept: dict[int, Outputs] = {}
 
@@ -293,6 +303,7 @@ def _leak(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _context: B
 
 RETURNS_EARLY = canary("returns-early", "returns before the work is done", _compute_later)
 HALF_PRECISION = canary("half-precision", "computes in bf16 instead of fp32", _compute_in_bf16)
+DROPS_IMAGINARY = canary("drops-imaginary", "casts complex weights to real ones", _drop_imaginary)
 CACHED_OUTPUT = canary("cached-output", "stores outputs by the address of the first input", _store_by_address)
 NAN = canary("nan", "returns NaN", changing(nan))
 NAN_AT_40 = canary("nan-at-40", "returns NaN in its fortieth call only", _nan_in_fortieth_call)

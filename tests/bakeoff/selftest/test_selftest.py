@@ -63,10 +63,17 @@ def test_expected_statuses(canary: str, status: str) -> None:
     assert (found.finding != "") == (status in ("unstable", "ok"))
 
 
+def test_what_is_left_to_aten_is_expected_of_a_cpu_alone(tmp_path: Path) -> None:
+    entry = Expectation("eager", "ok", "left-to-aten")
+    made = replace(record("eager", [1.0]), measurement=measurement([1.0], status="ok"))
+    assert not check_row(entry, made, tmp_path, "cpu").passed
+    assert check_row(entry, made, tmp_path, "cuda").passed
+
+
 def test_backends_exist_and_have_different_names() -> None:
     names = [entry.name for entry in ALL]
     built = [resolve_backend(entry.reference.partition("+")[0].removesuffix("[]")).name for entry in ALL]
-    assert len(set(built)) == len(built)
+    assert len(set(zip(built, (entry.workload for entry in ALL), strict=True))) == len(built)
     assert len(set(names)) == len(names)
     assert {entry.canary for entry in ALL if entry.quick}
     assert {lane.name for lane in lanes(quick=True)} == {lane.name for lane in LANES}
@@ -87,7 +94,7 @@ def test_a_row_needs_the_expected_status_and_finding(tmp_path: Path) -> None:
 
     def passes(entry: Expectation, status: str, *findings: Finding) -> bool:
         made = record("eager", made=measurement([1.0], status, "why" if status != "ok" else "", findings=findings))
-        return check_row(entry, {entry.canary: made}, tmp_path, "cpu").passed
+        return check_row(entry, made, tmp_path, "cpu").passed
 
     assert passes(faulty, "unstable", leaks)
     assert passes(faulty, "unstable", other, leaks)
@@ -98,26 +105,26 @@ def test_a_row_needs_the_expected_status_and_finding(tmp_path: Path) -> None:
     assert not passes(correct, "ok", other)
     assert passes(noted, "ok", Finding("log", "why"))
     assert not passes(noted, "ok")
-    assert not check_row(correct, {}, tmp_path, "cpu").passed
+    assert not check_row(correct, None, tmp_path, "cpu").passed
 
 
 def test_a_log_that_is_too_large_is_reported(tmp_path: Path) -> None:
     made = record("eager", [1.0], log="big.log")
     (tmp_path / "big.log").write_bytes(b"x" * (5 << 20))
-    assert not check_row(Expectation("eager", "ok"), {"eager": made}, tmp_path, "cpu").passed
+    assert not check_row(Expectation("eager", "ok"), made, tmp_path, "cpu").passed
 
 
 def test_a_backend_that_cannot_run_here_is_shown_as_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lost = next(entry for entry in ALL if entry.canary == "compiler_faults:LOST_PROVIDER")
     missing = record("eager", made=measurement((), "unavailable", "onnxruntime is not installed"))
-    assert not check_row(lost, {lost.canary: record("eager", [1.0])}, tmp_path, "cpu").passed, "it is installed here"
+    assert not check_row(lost, record("eager", [1.0]), tmp_path, "cpu").passed, "it is installed here"
     monkeypatch.setattr(backend, "find_spec", lambda name: None if name == "onnxruntime" else object())
-    check = check_row(lost, {lost.canary: missing}, tmp_path, "cpu")
+    check = check_row(lost, missing, tmp_path, "cpu")
     assert check.passed
     assert (check.expected, check.found) == ("unavailable", "unavailable")
     assert "onnxruntime" in check.not_run
-    assert not check_row(lost, {lost.canary: record("eager", [1.0])}, tmp_path, "cpu").passed
-    assert check_row(lost, {}, tmp_path, "cuda").found == "no record"
+    assert not check_row(lost, record("eager", [1.0]), tmp_path, "cpu").passed
+    assert check_row(lost, None, tmp_path, "cuda").found == "no record"
 
     stamp = SelftestStamp(True, False, "now", "abc")
     page = selftest.render(Selftest(stamp, (check, replace(check, not_run="", found="x")), "", 1.0))

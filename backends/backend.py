@@ -13,7 +13,7 @@ from bakeoff.backends.port import NOTHING_CARRIED, Port, ReplacingPort, port_buf
 from bakeoff.backends.tracing import Trace, trace_operators
 from bakeoff.models.component import DynamicAxis, Layer, Quantisation
 from bakeoff.models.errors import BakeoffError, ErrorCode
-from bakeoff.models.types import Device
+from bakeoff.models.types import DTYPES, Device
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -283,7 +283,7 @@ class Capability:
 
     requires: tuple[Requirement, ...] = ()
     devices: tuple[str, ...] = ("cpu", "cuda")
-    dtypes: tuple[str, ...] = ("fp32", "tf32", "bf16", "fp16")
+    dtypes: tuple[str, ...] = DTYPES
     missing: Callable[[Any, str], str | None] = _nothing_missing
     """(options, device) to what is missing on this host beside `requires` and how to get it; None: nothing."""
     unsupported: Callable[[Any, str, str], str | None] = _everything_supported

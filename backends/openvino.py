@@ -70,7 +70,9 @@ class Options:
     """INFERENCE_PRECISION_HINT: `typed` is f32, which keeps the graph's dtypes; `dtype` is the variant's dtype."""
 
 
-def _unsupported(options: Options, _device: str, _dtype: str) -> str | None:
+def _unsupported(options: Options, _device: str, dtype: str) -> str | None:
+    if options.hint == "dtype" and dtype == "given":
+        return "hint=dtype needs one dtype, and the model was given with several; use hint=typed"
     if options.threads < 0:
         return f"threads={options.threads} is negative; give 0 (the variant's threads) or more"
     return None if options.streams >= 1 else f"streams={options.streams} is less than 1; give 1 or more"
@@ -321,6 +323,8 @@ def precision_fallback(dtype: str, products: Mapping[str, int]) -> str | None:
 
     `products` is the number of convolutions and matrix products by OpenVINO's name of their precision.
     """
+    if dtype not in _HINTS:
+        return None
     right = products.get(_HINTS[dtype], 0)
     if 2 * right > sum(products.values()) or not products:
         return None
@@ -453,7 +457,7 @@ BACKEND = Backend(
     capability=Capability(
         requires=(TORCH, Requirement("openvino", INSTALL)),
         devices=("cpu",),
-        dtypes=("fp32", "bf16", "fp16"),
+        dtypes=("fp32", "bf16", "fp16", "given"),
         unsupported=_unsupported,
         unsupported_sizes=any_size,
         own_attention=True,

@@ -512,6 +512,17 @@ def watch_dispatch(note: Callable[[Any, list[Any], Any], None]) -> Any:
     return Watching()  # type: ignore[no-untyped-call]
 
 
+def rewrite_dispatch(rewrite: Callable[[Any, dict[str, Any]], dict[str, Any]]) -> Any:
+    """A context in which each dispatched operator gets the keyword arguments that `rewrite` makes of its own."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Rewriting(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return func(*args, **rewrite(func, dict(kwargs or {})))
+
+    return Rewriting()  # type: ignore[no-untyped-call]
+
+
 def occupy_gpu(ns: int) -> None:
     """Queue a kernel on the current stream that does nothing for about as long; the call returns at once."""
     import torch

@@ -61,6 +61,11 @@ class TensorSpec:
     """Pictures are also compared by PSNR, audio by SNR."""
     dtype: str = ""
     """torch's name of a dtype that no variant changes, such as int64 or bool; "": the variant's own."""
+    given: str = ""
+    """torch's name of the floating dtype that its user gave it, or that the user's own call returned; "": float32."""
+    order: tuple[int, ...] = ()
+    """Of an input that is laid out in memory in another order: its axes from the slowest to the fastest; (): as they
+    are. A channels-last picture has (0, 2, 3, 1)."""
     held: bool = False
     """Of an input: its values belong to the workload, every set of inputs has them, and no check changes them. Of an
     output: it depends on no input."""
@@ -68,6 +73,11 @@ class TensorSpec:
     @property
     def elements(self) -> int:
         return prod(self.shape)
+
+    @property
+    def floating(self) -> bool:
+        """Whether its values are real numbers, not indices, codes or truth values."""
+        return not self.dtype or "float" in self.dtype
 
     def element_bytes(self, usual: float) -> float:
         """Bytes of an element where one that follows the variant's dtype has `usual`."""
@@ -230,6 +240,12 @@ class Component:
     """Of a brought model: its weights as a record names them. Of any other they are drawn, or from a file."""
     source_hash: str = ""
     """Of a brought model: hash of what decides its outputs. Of any other its files are hashed."""
+    dtypes: tuple[str, ...] = ()
+    """In which a sweep takes it where none is asked for; (): those of the device."""
+    compiles: bool = False
+    """Its code calls torch.compile by itself."""
+    keep_fp32: tuple[str, ...] = ()
+    """Parts of its modules, by name or path, that half precision leaves in fp32."""
     layers: tuple[Layer, ...] = ()
     """Kinds of layers in its modules; a sweep leaves out default options of backends that need another kind."""
     stream: Callable[[Any, str], Stream | None] = _no_stream

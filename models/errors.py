@@ -20,6 +20,7 @@ ErrorCode = Literal[
     "bad-trace",  # a trace file that is unreadable, malformed or too large
     "bad-reference",  # a file of the reference outputs that is missing or was changed
     "other-weights",  # an artifact that was exported from other weights than those of the module it is for
+    "other-function",  # a reference that is not what the module as given returned: the lab changed the module
     "wrong-output",  # an artifact or engine that does not compute what was asked
     "insensitive",  # outputs that hardly depend on the inputs, so that no check of them means anything
     "not-exportable",  # a variant whose backend has no artifact format, or that cannot run here

@@ -8,6 +8,7 @@ class that `rebuild` is asked to make. No torch is imported here: a tensor is wh
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
+from types import ModuleType
 from typing import Any, Literal
 
 import msgspec
@@ -39,7 +40,8 @@ class Entries(msgspec.Struct, frozen=True, tag="entries"):
 
 
 class Fields(msgspec.Struct, frozen=True, tag="fields"):
-    """A dataclass or a named tuple, such as the outputs of diffusers and transformers."""
+    """A dataclass or a named tuple, such as the outputs of diffusers and transformers, or another object with
+    attributes, such as a cache."""
 
     cls: str
     """As package.module:Class."""
@@ -185,11 +187,20 @@ def rebuild(node: Node, tensors: Mapping[str, Any]) -> Any:
         case Entries(entries):
             return {key: rebuild(part, tensors) for key, part in entries.items()}
         case Fields(path, entries):
-            made = class_at(path)
             try:
-                return made(**{key: rebuild(part, tensors) for key, part in entries.items()})
+                return made_of(class_at(path), {key: rebuild(part, tensors) for key, part in entries.items()})
             except TypeError as error:
                 raise BakeoffError(f"{path} cannot be made again: {error}", "bad-user-code") from error
+
+
+def made_of(cls: Any, fields: Mapping[str, Any]) -> Any:
+    """An object of a class with these fields; one of a class of its own kind is made without its constructor."""
+    if dataclasses.is_dataclass(cls) or issubclass(cls, tuple):
+        return cls(**fields)
+    made = cls.__new__(cls)
+    for name, value in fields.items():
+        setattr(made, name, value)
+    return made
 
 
 def class_at(path: str) -> Any:
@@ -214,7 +225,7 @@ def _parts(node: Node) -> Sequence[Node]:
 
 
 def fields_of(value: Any) -> dict[str, Any] | None:
-    """The named parts of a dataclass or a named tuple; None for other values.
+    """The named parts of a dataclass, a named tuple or a plain object with attributes; None for other values.
 
     transformers' ModelOutput is a mapping too, which leaves out fields that are None, and so they are here.
     """
@@ -227,7 +238,15 @@ def fields_of(value: Any) -> dict[str, Any] | None:
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return dict(zip(value._fields, value, strict=True))
-    return None
+    return _attributes(value)
+
+
+def _attributes(value: Any) -> dict[str, Any] | None:
+    """The attributes of an object that has nothing else; None for modules, functions, and what libraries of C hold."""
+    plain = type(value).__new__ is object.__new__ and hasattr(value, "__dict__") and not callable(value)
+    if not plain or isinstance(value, ModuleType) or hasattr(type(value), "__slots__"):
+        return None
+    return dict(vars(value)) or None
 
 
 def _path_of(kind: type, name: str) -> str:

@@ -5,9 +5,12 @@ from typing import Literal, TypeVar, get_args
 
 from bakeoff.models.errors import BakeoffError
 
-Dtype = Literal["fp32", "tf32", "bf16", "fp16"]
+Dtype = Literal["fp32", "tf32", "bf16", "fp16", "given"]
+"""`given`: every tensor in the dtype that its user gave it, where these are several."""
 Device = Literal["cpu", "cuda"]
 DTYPES: tuple[Dtype, ...] = get_args(Dtype)
+BASELINE_DTYPES: tuple[Dtype, ...] = ("fp32", "given")
+"""Of the eager row that speed-ups are stated over: the first of these that a table has."""
 DEVICES: tuple[Device, ...] = get_args(Device)
 
 Scalar = str | int | float | bool | None

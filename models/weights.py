@@ -67,7 +67,8 @@ def state_digest(state: Mapping[str, Tensor]) -> str:
     _refuse_meta("weights have no fingerprint", plain)
     digest = sha256()
     for key, tensor in sorted(plain, key=lambda named: named[0]):
-        values = tensor.detach().to("cpu", torch.float32).contiguous().view(-1).numpy()
+        real = torch.view_as_real(tensor.detach().resolve_conj()) if tensor.is_complex() else tensor.detach()
+        values = real.to("cpu", torch.float32).contiguous().view(-1).numpy()
         digest.update(f"{key}:{tuple(tensor.shape)}:{zlib.crc32(values.data):08x}".encode())
         digest.update(values[:_HEAD_ELEMENTS].tobytes())
     return digest.hexdigest()

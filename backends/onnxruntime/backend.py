@@ -157,7 +157,7 @@ BACKEND = Backend(
     ),
     capability=Capability(
         requires=(TORCH, Requirement("onnxruntime", INSTALL), Requirement("onnxscript", INSTALL)),
-        dtypes=("fp32", "tf32", "fp16", "bf16"),
+        dtypes=("fp32", "tf32", "fp16", "bf16", "given"),
         missing=_missing,
         unsupported=_unsupported,
         unsupported_sizes=_one_size_only,

@@ -53,7 +53,7 @@ def export_model(
     check_not_quantised(module, "torch.onnx", "use onnxruntime[int8]")
     program = export(module, inputs, context.sizes)
     hashed = graph_hash([program.graph])
-    opset = _OPSET_BF16 if context.dtype == "bf16" else _OPSET
+    opset = _OPSET_BF16 if context.dtype in ("bf16", "given") else _OPSET
     with context.untimed():
         key = program_key(program, hashed, options.int8, opset, *context.sizes)
     folder = context.cache_dir / f"onnx-{key}"

@@ -8,6 +8,7 @@ from typing import Literal
 from bakeoff.backends import resolve_backend
 from bakeoff.machine import build_cache
 from bakeoff.models.component import Component
+from bakeoff.models.types import BASELINE_DTYPES
 from bakeoff.plan.history import History
 from bakeoff.plan.reference import reference_folder
 from bakeoff.plan.rows import Row
@@ -69,7 +70,8 @@ def reference_s(row: Row, history: History, component: Component) -> float:
         entry.record.latency.median_ms / 1e3
         for entry in history.records
         if entry.record.baseline
-        and (entry.record.variant.dtype, entry.record.variant.device) == ("fp32", row.variant.device)
+        and entry.record.variant.dtype in BASELINE_DTYPES
+        and entry.record.variant.device == row.variant.device
         and (entry.record.variant.subject, entry.record.batch) == (row.variant.subject, row.subject.batch)
         and entry.record.latency is not None
     ]

@@ -12,7 +12,7 @@ from statistics import median
 
 from bakeoff.machine.identity import Machine, this_machine
 from bakeoff.machine.paths import published_runs
-from bakeoff.models.types import Device
+from bakeoff.models.types import BASELINE_DTYPES, Device
 from bakeoff.plan.rows import Row
 from bakeoff.record.limit_checks import call_ms
 from bakeoff.record.objective import Goal
@@ -170,7 +170,7 @@ def _usable_ms(record: Record, goal: Goal) -> float:
 
 
 def _is_eager(record: Record) -> bool:
-    return record.baseline and record.variant.dtype == "fp32"
+    return record.baseline and record.variant.dtype in BASELINE_DTYPES
 
 
 def _backends(record: Record) -> _Backends:

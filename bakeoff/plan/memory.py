@@ -9,7 +9,7 @@ from bakeoff.plan.suites import Step
 
 LARGE_WEIGHTS_BYTES = 1 << 30
 """From here on a build gets the longer deadline."""
-_DTYPE_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
+_DTYPE_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "given": 4}
 PROCESS_BYTES = 1 << 30
 """Of torch and a compiler, without any weights."""
 _DRAWN_BYTES = 4

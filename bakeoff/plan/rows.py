@@ -12,7 +12,7 @@ from bakeoff.machine.identity import this_machine
 from bakeoff.machine.known_issues import IssueCode, known_issues
 from bakeoff.models.component import Component, Quantisation, Workload
 from bakeoff.models.errors import BakeoffError
-from bakeoff.models.types import Dtype
+from bakeoff.models.types import BASELINE_DTYPES, Dtype
 from bakeoff.plan.memory import LARGE_WEIGHTS_BYTES, memory_bytes, weights_bytes
 from bakeoff.plan.request import Request
 from bakeoff.plan.suites import Step
@@ -77,8 +77,8 @@ class Row:
 
     @property
     def is_eager_fp32(self) -> bool:
-        """Whether speed-ups are stated over it."""
-        return self.baseline and self.variant.dtype == "fp32"
+        """Whether speed-ups are stated over it: eager in fp32, or as a model of mixed dtypes was given."""
+        return self.baseline and self.variant.dtype in BASELINE_DTYPES
 
     @property
     def never_runs(self) -> Precheck | None:

@@ -35,7 +35,7 @@ class Composition:
 
 def compositions(request: Request, component: Component, device: str) -> list[Composition]:
     """What is asked for; a bare name stands for all its default options in the suite. Nothing asked: every backend."""
-    usual = _default_dtypes(device, request.suite)
+    usual = component.dtypes or _default_dtypes(device, request.suite)
     found: list[Composition] = []
     for text in request.backends or backend_names():
         parts = [_read_backend(part) for part in split_outside_brackets(text, "+")]
@@ -96,10 +96,13 @@ def _composed(
     backend: Backend, reference: str, default: DefaultOptions, usual: tuple[str, ...], widened: bool
 ) -> Composition:
     """Default options with the dtypes they are taken in; those of the default suite take all dtypes in the full one."""
-    dtypes = usual
-    if default.dtypes and not (widened and default.suite == "default"):
-        dtypes = tuple(dtype for dtype in default.dtypes if dtype in usual) or ("fp32",)
     later = [_step(*_read_backend(part)) for part in split_outside_brackets(default.then, "+")] if default.then else []
+    dtypes = usual
+    if usual == ("given",):  # of every backend that takes it, whatever dtypes it is usually shown in
+        able = all("given" in each.capability.dtypes for each in (backend, *(step.backend for step in later)))
+        dtypes = usual if able else ()
+    elif default.dtypes and not (widened and default.suite == "default"):
+        dtypes = tuple(dtype for dtype in default.dtypes if dtype in usual) or ("fp32",)
     return Composition((Step(backend, reference, default.options), *later), dtypes)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bakeoff.machine.identity import Machine
+from bakeoff.models.types import BASELINE_DTYPES
 from bakeoff.record.basis import Basis, backends_of, basis_of
 from bakeoff.record.ceilings import KnownCeilings, best_ceilings
 from bakeoff.record.schema import Record
@@ -111,6 +112,11 @@ def baselines(rows: Sequence[Stored]) -> Mapping[str, Record]:
         for entry in current(rows)
         if entry.record.baseline and entry.record.status == "ok"
     }
+
+
+def stated_over(found: Mapping[str, Record]) -> Record | None:
+    """The one of `baselines` that a table's speed-ups are stated over; None where there is none."""
+    return next((found[dtype] for dtype in BASELINE_DTYPES if dtype in found), None)
 
 
 def _differs(record: Record, here: Basis) -> str | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from bakeoff.models import component_names
 from bakeoff.models.brought.about import OWN_WEIGHTS
+from bakeoff.models.types import BASELINE_DTYPES
 from bakeoff.record.finalists import candidates, finalists, has_unknown_error, objective_of
 from bakeoff.record.limit_checks import LimitCheck, call_ms, check_limits, worst
 from bakeoff.record.objective import LATENCY, Goal, Objective
@@ -137,7 +138,7 @@ def _by_final(found: Decision, final: Comparison) -> str:
 
 def _eager_side(final: Comparison) -> int | None:
     """Number of the side that is eager fp32; None where it did not run."""
-    sides = (index for index, side in enumerate(final.sides) if side.baseline and side.variant.dtype == "fp32")
+    sides = (index for index, side in enumerate(final.sides) if side.baseline and side.variant.dtype in BASELINE_DTYPES)
     return next(sides, None)
 
 

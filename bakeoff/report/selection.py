@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from bakeoff.models import component_names, resolve_component
+from bakeoff.models.types import BASELINE_DTYPES
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Records, Stored, StoredComparison
 from bakeoff.report.comparable import Table, tables
@@ -75,7 +76,7 @@ def _best(found: Table) -> tuple[Stored, ...]:
         (entry for entry in found.rows if _ms(entry.record) is not None), key=lambda entry: _ms(entry.record) or 0.0
     )
     eager = [entry for entry in ranked if entry.record.baseline]
-    plain = [entry for entry in eager if entry.record.variant.dtype == "fp32"] or eager
+    plain = [entry for entry in eager if entry.record.variant.dtype in BASELINE_DTYPES] or eager
     best = ranked[:_BEST]
     return (*best, *(entry for entry in plain[:1] if entry not in best))
 

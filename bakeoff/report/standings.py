@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from bakeoff.machine.terminal import one_line
 from bakeoff.record.schema import NEVER_RUN, Record
 from bakeoff.record.store import Stored
-from bakeoff.report.comparable import baselines
+from bakeoff.report.comparable import baselines, stated_over
 from bakeoff.report.format import median_and_interval
 from bakeoff.report.groups import groups, name_of, newest
 from bakeoff.report.speedups import speedup
@@ -73,7 +73,7 @@ def standings(records: Iterable[Record]) -> list[Standings]:
     found = []
     for group in groups(newest(stored)):
         ordered = sorted((entry.record for entry in group.rows), key=_rank)
-        found.append(Standings(subject_of(ordered[0]), tuple(ordered), baselines(group.rows).get("fp32")))
+        found.append(Standings(subject_of(ordered[0]), tuple(ordered), stated_over(baselines(group.rows))))
     return found
 
 

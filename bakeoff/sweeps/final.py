@@ -125,7 +125,7 @@ def _eager_row(plan: Plan, subject: Subject) -> Row:
         presets=(subject.preset,),
         workloads=(subject.workload,),
         backends=("eager",),
-        dtypes=("fp32",),
+        dtypes=plan.component.dtypes or ("fp32",),
         batch=subject.batch,
         batches=(),
         processes=1,

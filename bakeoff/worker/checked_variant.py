@@ -2,13 +2,15 @@
 
 import traceback
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
 from torch import Tensor
 
-from bakeoff.backends.backend import Call, Proof
+from bakeoff.backends import resolve_backend
+from bakeoff.backends.backend import Call, Proof, Unsupported
 from bakeoff.models.errors import BakeoffError
 from bakeoff.process.jobs import MeasureJob
 from bakeoff.record.schema import Measurement
@@ -19,7 +21,7 @@ from bakeoff.worker.reference.error import Difference, not_comparable
 from bakeoff.worker.reference.files import ReferenceFiles
 from bakeoff.worker.reference.load import Reference
 from bakeoff.worker.reporter import Report
-from bakeoff.worker.subject import LoadedSubject, cast_subject, load_subject, synchronise
+from bakeoff.worker.subject import LoadedSubject, cast_subject, load_subject, plain_eager, synchronise
 from bakeoff.worker.torch_flags import flags, settings
 
 _Made = TypeVar("_Made")
@@ -53,7 +55,9 @@ def with_failures(job: MeasureJob, report: Report, action: Callable[[LoadedSubje
     """
     report("weights")
     loaded = load_subject(job.subject)
-    with flags(job.dtype, job.subject.threads, search=job.subject.device == "cuda"):
+    runs_eagerly = resolve_backend(job.steps[-1].backend).evidence.runs_eagerly
+    stance = plain_eager(loaded.component) if runs_eagerly else nullcontext()
+    with flags(job.dtype, job.subject.threads, search=job.subject.device == "cuda"), stance:
         try:
             return action(loaded)
         except StageError as stage:
@@ -90,11 +94,14 @@ def _reference(job: MeasureJob, loaded: LoadedSubject) -> tuple[Reference, Outpu
     files = ReferenceFiles(Path(job.reference_folder), job.reference_hashes)
     try:
         reference = Reference(files, loaded, job.dtype, job.quantisation)
-        return reference, reference.watch()
+        watch = reference.watch()
     except BakeoffError as error:
         if error.code != "bad-reference":
             raise
         raise StageError("crashed", error) from error
+    if reference.not_survived:
+        raise StageError("unsupported", Unsupported(reference.not_survived))
+    return reference, watch
 
 
 def _compare_two_calls(checked: CheckedVariant, index: int, call: Call, device: str) -> list[list[Difference]]:

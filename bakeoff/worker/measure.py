@@ -131,7 +131,7 @@ def _measure(job: MeasureJob, loaded: LoadedSubject, report: Report, turn: Turn)
             *of_sizes,
             *timing_remarks(timing, job),
             *left,
-            *_remarks(job, timed, parity),
+            *_remarks(job, timed, parity, checked.reference.unmeasured),
         ),
         build=checked.built.cost,
         proof=proof,
@@ -190,9 +190,10 @@ def _time(job: MeasureJob, checked: CheckedVariant, watch: GpuWatch, report: Rep
 
 def _changeable(job: MeasureJob, checked: CheckedVariant) -> tuple[ChangeableInputs, ...]:
     built, device = checked.built, job.subject.device
-    changed = changed_values(checked.loaded, checked.reference.changed_sets, job.dtype, device)
+    reference = checked.reference
+    changed = changed_values(checked.loaded, reference.change, reference.changed_sets, job.dtype, device)
     names = [spec.name for spec in checked.loaded.workload.outputs]
-    return find_changeable(built.engine, checked.sets, built.calls, changed, names, checked.reference, device)
+    return find_changeable(built.engine, checked.sets, built.calls, changed, names, reference, device)
 
 
 def _examine(job: MeasureJob, checked: CheckedVariant, timed: _Timed, context: int, report: Report) -> _AfterTiming:
@@ -215,7 +216,8 @@ def _examine(job: MeasureJob, checked: CheckedVariant, timed: _Timed, context: i
     changed = changed_input(checked.sets, checked.loaded.sets)
     ran = call_stage(lambda: dispatched(calls[0]))
     config = TimingConfig(device, job.policy, checked.watch.check, inputs=checked.inputs)
-    values = changed_values(checked.loaded, len(timed.changeable[:1]), job.dtype, device)
+    change = checked.reference.change
+    values = changed_values(checked.loaded, change, len(timed.changeable[:1]), job.dtype, device)
     changeable = [replace(entry, changed=value) for entry, value in zip(timed.changeable, values, strict=False)]
     held = held_inputs(checked.loaded.workload)
     fresh = call_stage(lambda: call_with_fresh_inputs(engine, checked.sets, config, changeable, held))
@@ -246,13 +248,16 @@ def activity(engine: Engine) -> Callable[[], Mapping[str, int]]:
     return read
 
 
-def _remarks(job: MeasureJob, timed: _Timed, parity: Parity) -> list[Finding]:
+def _remarks(job: MeasureJob, timed: _Timed, parity: Parity, unmeasured: str) -> list[Finding]:
     """Findings that leave the row ranked."""
     remarks = []
     same_device = parity.reference_device == job.subject.device
     if same_device and parity.reference_dtype == job.dtype == "fp32":
         text = "the reference is eager fp32 on the same device: an error that both have in common is not seen"
         remarks.append(new_finding("own-reference", text))
+    if unmeasured:
+        text = f"eager is no measure of every output in this dtype, so wider limits hold there: {unmeasured}"
+        remarks.append(new_finding("no-measure", text))
     if timed.flushed:
         text = "caches were flushed before each timed call, because weights would stay in them from call to call"
         remarks.append(new_finding("cold", text))

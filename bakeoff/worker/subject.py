@@ -1,7 +1,8 @@
 """Loads a subject: the module with its weights and the sets of inputs, the same in every worker of a sweep."""
 
 import hashlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,26 +17,29 @@ from bakeoff.models.tables import FixedTable
 from bakeoff.models.weights import randomize
 from bakeoff.process.jobs import Subject
 from bakeoff.worker import kept_weights
-from bakeoff.worker.torch_flags import TORCH_DTYPES
+from bakeoff.worker.cast import GivenDtypes, cast_module, given_dtypes
+from bakeoff.worker.reference.error import expected_dtype
 
 LARGE_STATE_BYTES = 256 << 20
 """fp32 bytes of a set of inputs above which two sets are drawn instead of four."""
 SIZED_SETS = 2
 """Sets of inputs of each size: an engine that stores the first one's outputs is found out with the second."""
-CHANGE = 1 - 2**-4
-"""Factor from a set's values to those of its changed values that differ."""
+CHANGES = (1 - 2**-4, 1 - 2**-2, 2**-1)
+"""Factors from a set's values to those of its changed values that differ: the first that shows in the outputs."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedSubject:
-    """A component's module, weights and inputs in fp32 on the CPU; `cast_subject` brings them to a variant's dtype."""
+    """A component's module and inputs on the CPU, as given; `cast_subject` brings them to a variant's dtype."""
 
     component: Component
     config: Any
     workload: Workload
     module: nn.Module
+    given: GivenDtypes
+    """Of the module."""
     weights: str
-    """Fingerprint of the fp32 weights."""
+    """Fingerprint of the weights as they were given."""
     sets: tuple[dict[str, Tensor], ...]
     """Sets of inputs by name; timed calls take them in turn."""
     source: "InputSource"
@@ -45,9 +49,21 @@ class LoadedSubject:
     recorded_sets: tuple[int, ...] = ()
     """How many sets are calls as they were recorded: of the usual size, and of each other one; () without sizes."""
 
+    def cast(self, dtype: str, device: str) -> nn.Module:
+        """The module, cast and moved in place. After half precision, only another load has the given weights."""
+        return cast_module(self.module, self.given, dtype, device)
+
+
+def plain_eager(component: Component) -> AbstractContextManager[object]:
+    """A context in which code that calls torch.compile by itself runs in eager, as baselines and references do."""
+    if not component.compiles:
+        return nullcontext()  # the other one imports dynamo, which takes a second
+    stance: AbstractContextManager[object] = torch.compiler.set_stance("force_eager")
+    return stance
+
 
 class InputSource(Protocol):
-    """Makes inputs of a workload, in fp32 or a dtype of their own, on the CPU."""
+    """Makes inputs of a workload on the CPU: floating ones in fp32, or in fp64 where they are given so."""
 
     def checked(self, seed: int, index: int) -> dict[str, Tensor]:
         """Set `index` of the inputs that engines are checked and timed on."""
@@ -57,6 +73,9 @@ class InputSource(Protocol):
 
     def one(self, spec: TensorSpec, key: str) -> Tensor:
         """One input, or a part of it where the spec's shape is smaller; depends on the spec and `key` only."""
+
+    def returned(self) -> Mapping[str, Tensor]:
+        """What the user's own call on set 0 returned when the model was described; empty where nobody called it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +93,9 @@ class DrawnInputs:
     def one(self, spec: TensorSpec, key: str) -> Tensor:
         return draw(spec, key)
 
+    def returned(self) -> Mapping[str, Tensor]:
+        return {}
+
 
 def set_count(workload: Workload) -> int:
     """How many sets of inputs are drawn: four, or two where a set is large."""
@@ -85,9 +107,9 @@ def changed_set_count(workload: Workload) -> int:
     return set_count(workload) // 2
 
 
-def changed_inputs(loaded: LoadedSubject, index: int) -> dict[str, Tensor]:
-    """The fp32 values of set `index` with every second one a sixteenth smaller: enough to change it in bf16."""
-    return altered(loaded.sets[index], CHANGE, held_inputs(loaded.workload))
+def changed_inputs(loaded: LoadedSubject, index: int, change: float) -> dict[str, Tensor]:
+    """The values of set `index` with every second one scaled by `change`, one of CHANGES: enough to show in bf16."""
+    return altered(loaded.sets[index], change, held_inputs(loaded.workload))
 
 
 def held_inputs(workload: Workload) -> frozenset[str]:
@@ -146,7 +168,8 @@ def load_subject(subject: Subject) -> LoadedSubject:
     if sources:
         usual = min(len(sets), network.inputs(workload).checked_calls)
         recorded = (usual, *(min(SIZED_SETS, one.recorded_of_this_size) for one in sources))
-    return LoadedSubject(component, config, workload, module, weights, sets, source, sized, recorded)
+    given = given_dtypes(module, component.keep_fp32)
+    return LoadedSubject(component, config, workload, module, given, weights, sets, source, sized, recorded)
 
 
 def _identity(subject: Subject) -> str:
@@ -210,7 +233,7 @@ def drawn_inputs(loaded: LoadedSubject, seed: str, dtype: str, device: str) -> d
 
 def cast_subject(loaded: LoadedSubject, dtype: str, device: str) -> tuple[dict[str, Tensor], ...]:
     """Move the module to a variant's dtype and device, in place, and return copies of its sets of inputs there."""
-    loaded.module.to(device=device, dtype=TORCH_DTYPES[dtype])
+    loaded.cast(dtype, device)
     return tuple(cast_inputs(loaded.workload, inputs, dtype, device) for inputs in loaded.sets)
 
 
@@ -220,12 +243,15 @@ def cast_inputs(workload: Workload, inputs: Mapping[str, Tensor], dtype: str, de
 
 
 def cast_input(spec: TensorSpec, value: Tensor, dtype: str, device: str) -> Tensor:
-    """A copy of one input in a variant's dtype, or its own, and on the variant's device."""
-    if spec.dtype:
-        return value.to(device=device, copy=True)
-    target = TORCH_DTYPES[dtype]
-    kept = torch.promote_types(target, torch.float32) if spec.keep_fp32 else target
-    return value.to(device=device, dtype=kept, copy=True)
+    """A copy of one input in a variant's dtype, or its own, on the variant's device, laid out as it was given."""
+    copy = value.to(device=device, dtype=expected_dtype(spec, dtype), copy=True)
+    return copy if not spec.order else laid_out(copy, spec.order)
+
+
+def laid_out(tensor: Tensor, order: Sequence[int]) -> Tensor:
+    """The tensor with its axes in memory in this order, the slowest first."""
+    back = sorted(range(len(order)), key=order.__getitem__)
+    return tensor.permute(*order).contiguous().permute(*back)
 
 
 def synchronise(device: str) -> None:

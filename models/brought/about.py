@@ -18,7 +18,7 @@ from bakeoff.models.signature import Node, Signature
 OWN_WEIGHTS = "its own weights"
 """How a record names the weights of a brought model, before their hash."""
 ABOUT, GIVEN = "about.json", "given.safetensors"
-SCHEMA = 2
+SCHEMA = 3
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -94,6 +94,14 @@ class About(msgspec.Struct, frozen=True):
     """What could not be derived, each in one sentence."""
     place: str = ""
     """Path of the module in its user's pipeline, such as `unet`, or of a method, such as `vae.decode`; "": unknown."""
+    keep_fp32: tuple[str, ...] = ()
+    """Parts of the module that half precision leaves in fp32."""
+    buffers: tuple[str, ...] = ()
+    """Buffers that calls change, as inputs and outputs of each call."""
+    compiles: bool = False
+    """Its code calls torch.compile."""
+    mixed: bool = False
+    """It was given with several floating dtypes."""
     schema: int = SCHEMA
 
     @property
@@ -108,6 +116,7 @@ class About(msgspec.Struct, frozen=True):
             self.given,
             tuple(_facts(one) for one in self.sets),
             self.state,
+            *filter(None, [self.keep_fp32, self.buffers]),
         ]
         return hashlib.sha256(msgspec.json.encode(facts, order="sorted")).hexdigest()[:12]
 

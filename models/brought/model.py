@@ -21,7 +21,11 @@ class Model:
     state: Mapping[str, str] = field(default_factory=dict)
     """Output name to the name of the input that it becomes in the next call."""
     keep_fp32: tuple[str, ...] = ()
-    """Inputs that half-precision variants get in fp32, such as a timestep that is the argument of a sine."""
+    """Inputs that half-precision variants get in fp32, such as a timestep that is the argument of a sine; and parts of
+    the module that they leave in fp32, by name or path: `norm`, `blocks.0.table`."""
+    buffers: tuple[str, ...] = ()
+    """Buffers that a call writes into, such as a cache: each becomes an input and an output, which the next call gets.
+    """
     hold: tuple[str, ...] = ()
     """Inputs whose values no other set may change, such as positions or offsets. Those of other inputs are drawn again
     from the values that were given."""

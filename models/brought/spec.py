@@ -39,6 +39,9 @@ def component_of(folder: Path) -> Component:
         weights=f"{OWN_WEIGHTS}, sha256 {about.weights[:16]}",
         source_hash=about.hash,
         layers=about.layers,
+        dtypes=("given",) if about.mixed else (),
+        keep_fp32=about.keep_fp32,
+        compiles=about.compiles,
     )
 
 

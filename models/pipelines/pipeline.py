@@ -38,7 +38,9 @@ class Given:
     draw: Draw = "normal"
     keep_fp32: bool = False
     dtype: str = ""
-    """As TensorSpec.dtype."""
+    """This and the next two as in TensorSpec."""
+    given: str = ""
+    order: tuple[int, ...] = ()
     function: str = ""
     """Function of the glue module that makes it; "" for a plain draw by seed, session or unit, and name.
 

@@ -70,4 +70,5 @@ def _given(component: Component, slot: Slot, workload: str, spec: TensorSpec) ->
     drawn = Given(spec.name, spec.shape, slot.name, "session", spec.draw, spec.keep_fp32, spec.dtype)
     if not component.folder:
         return drawn
+    drawn = replace(drawn, given=spec.given, order=spec.order)
     return replace(drawn, draw="normal", function="given", arguments=(component.folder, workload, spec.name))

@@ -117,15 +117,15 @@ def offsets() -> Any:
 
 
 class Wide(nn.Module):
-    """Names a dtype, so that it computes in fp32 alone."""
+    """Reads the bits of fp32 values, so that it computes in fp32 alone."""
 
     def __init__(self) -> None:
         super().__init__()
         self.layer = nn.Linear(8, 8)
 
     def forward(self, x: Tensor) -> Tensor:
-        made: Tensor = self.layer(x.to(torch.float32))
-        return made
+        made: Tensor = self.layer(x)
+        return made * (1 + (made.view(torch.int32) & 1).view(2, 8))
 
 
 def fp32_alone() -> Any:

@@ -6,7 +6,7 @@ a compiler traces the module's own call and nothing else, and eager does not pay
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,11 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from bakeoff.models.brought.about import GIVEN, About, InputSet, read_about
+from bakeoff.models.brought.method import WithBuffers
 from bakeoff.models.brought.spec import component_of
 from bakeoff.models.component import Component, TensorSpec, Workload
 from bakeoff.models.errors import BakeoffError
-from bakeoff.models.signature import Constant, Entries, Fields, Items, Node, Signature, TensorLeaf
+from bakeoff.models.signature import Constant, Entries, Fields, Items, Node, Signature, TensorLeaf, class_at, made_of
 from bakeoff.models.weights import fingerprint
 from bakeoff.record.user_source import check_unchanged
 from bakeoff.worker.brought.load import load_module
@@ -69,11 +70,16 @@ def _written(node: Node, names: dict[str, str], classes: dict[str, Any]) -> str:
         case Entries(entries):
             return "{" + ", ".join(f"{key!r}: {_written(part, names, classes)}" for key, part in entries.items()) + "}"
         case Fields(path, entries):
-            from bakeoff.models.signature import class_at
-
             made = f"c{len(classes)}"
-            classes[made] = class_at(path)
+            classes[made] = _maker(class_at(path))
             return f"{made}(**{_written(Entries(entries), names, classes)})"
+
+
+def _maker(cls: Any) -> Callable[..., Any]:
+    """What makes an object of a class from its fields by name: the class itself where it takes them."""
+    if is_dataclass(cls) or issubclass(cls, tuple):
+        return cls  # type: ignore[no-any-return]
+    return lambda **fields: made_of(cls, fields)
 
 
 def _paths(node: Node, path: str) -> list[str]:
@@ -103,13 +109,13 @@ class Network:
     about: About
 
     def build(self, _config: Any, workload: str, _batch: int = 1) -> nn.Module:
-        """The module with its own weights, in fp32 on the CPU, without gradients.
+        """The module with its own weights, as it was given, on the CPU, without gradients.
 
         Raises BakeoffError where the source does not give the module that was described.
         """
         described = self.about.input_set(workload)
         check_unchanged(self.about.name, self.about.source)
-        module = load_module(self.about.source, self.about.seed).module
+        module, _ = as_eager(load_module(self.about.source, self.about.seed).module)
         found = fingerprint(module)
         if found != self.about.weights:
             raise BakeoffError(
@@ -117,7 +123,8 @@ class Network:
                 "weights each time, and a changed weights file needs: bakeoff cache clear brought",
                 code="bad-user-code",
             )
-        module = module.float() if any(one.is_floating_point() for one in module.parameters()) else module
+        if self.about.buffers:
+            module = WithBuffers(module, self.about.buffers)
         return Flat(module.requires_grad_(False), described.call, described.result)
 
     @cached_property
@@ -216,6 +223,12 @@ class GivenInputs:
     def one(self, spec: TensorSpec, key: str) -> Tensor:
         return _like(self._recorded(0, spec), spec, key)
 
+    def returned(self) -> dict[str, Tensor]:
+        if self._other_shapes():
+            return {}
+        keys = {spec.name: returned_key(self.described.name, spec.name) for spec in self.workload.outputs}
+        return {name: self.given[key] for name, key in keys.items() if key in self.given}
+
     def _other_shapes(self) -> bool:
         """Whether the workload has other shapes than were given: those of a batch."""
         return any(self._recorded(0, spec).shape != spec.shape for spec in self.workload.inputs)
@@ -229,9 +242,25 @@ def other_key(workload: str, call: int, name: str) -> str:
     return f"{workload}/other/{call}/{name}"
 
 
+def returned_key(workload: str, name: str) -> str:
+    """The name of a tensor that the user's own first call returned."""
+    return f"{workload}/returned/{name}"
+
+
+def as_eager(module: nn.Module) -> tuple[nn.Module, list[str]]:
+    """The module without its author's torch.compile around it or any of its layers, and what is said of that."""
+    found: Any = getattr(module, "_orig_mod", module)
+    layers = [each for each in found.modules() if getattr(each, "_compiled_call_impl", None) is not None]
+    for each in layers:
+        each._compiled_call_impl = None
+    if found is module and not layers:
+        return module, []
+    return found, ["it came compiled by torch.compile, which is taken off: each row compiles it anew, or not at all"]
+
+
 def _like(recorded: Tensor, spec: TensorSpec, key: str) -> Tensor:
     """A tensor of the spec's shape with values of a recorded one: drawn, or where they are held as they are."""
-    if spec.held:
+    if spec.held or not recorded.numel():
         return _resized(recorded, spec.shape)
     generator = torch.Generator().manual_seed(_number(key))
     return recorded.flatten()[torch.randint(0, recorded.numel(), spec.shape, generator=generator)]

@@ -75,9 +75,12 @@ def find_changeable(
     )
 
 
-def changed_values(loaded: LoadedSubject, count: int, dtype: str, device: str) -> tuple[dict[str, Tensor], ...]:
+def changed_values(
+    loaded: LoadedSubject, change: float, count: int, dtype: str, device: str
+) -> tuple[dict[str, Tensor], ...]:
     """The changed values of the first `count` sets, in a variant's dtype and on its device."""
-    return tuple(cast_inputs(loaded.workload, changed_inputs(loaded, index), dtype, device) for index in range(count))
+    changed = (changed_inputs(loaded, index, change) for index in range(count))
+    return tuple(cast_inputs(loaded.workload, values, dtype, device) for values in changed)
 
 
 def _binder(engine: Engine, tensors: Inputs) -> Callable[[], Call]:

@@ -26,8 +26,8 @@ from bakeoff.worker.reference.error import difference, expected_dtype, limits
 from bakeoff.worker.reference.make import check_outputs
 from bakeoff.worker.reference.precision import Precision, reference_precision
 from bakeoff.worker.reporter import Report
-from bakeoff.worker.subject import LoadedSubject, cast_input, load_subject
-from bakeoff.worker.torch_flags import TORCH_DTYPES, flags
+from bakeoff.worker.subject import LoadedSubject, cast_input, load_subject, plain_eager
+from bakeoff.worker.torch_flags import flags
 
 _MOST_FLOPS = {"cpu": 6e12, "cuda": 1e16}
 """FLOPs of the whole sample at most: about a minute of fp32 on a few cores."""
@@ -142,10 +142,11 @@ def _run(
     dtype, device = precision.dtype, precision.device
     state: State = {}
     kept: dict[str, Tensor] = {}
-    with flags(dtype, job.subjects[0].threads):
+    component = next(iter(loaded_subjects.values())).component
+    with flags(dtype, job.subjects[0].threads), plain_eager(component):
         for (frame, name), given in drawn.items():
             workload = loaded_subjects[name].workload
-            module = loaded_subjects[name].module.to(device=device, dtype=TORCH_DTYPES[dtype])
+            module = loaded_subjects[name].cast(dtype, device)
             held = {
                 spec.name: cast_input(spec, repeated(given[spec.name], spec.shape), dtype, device)
                 for spec in workload.inputs
@@ -179,13 +180,12 @@ def _noise(
 
 def _about(loaded: LoadedSubject, dtype: str, wanted: Mapping[str, Tensor]) -> Program:
     workload = loaded.workload
-    target = TORCH_DTYPES[dtype]
 
     def ports(specs: Sequence[TensorSpec], values: Mapping[str, str]) -> tuple[Port, ...]:
         return tuple(
             Port(
                 spec.name,
-                str(expected_dtype(spec, target)).removeprefix("torch."),  # type: ignore[arg-type]
+                str(expected_dtype(spec, dtype)).removeprefix("torch."),  # type: ignore[arg-type]
                 spec.shape,
                 values[spec.name],
                 spec.signal,

@@ -24,7 +24,7 @@ from bakeoff.worker.proof import first_proof, with_precision
 from bakeoff.worker.reporter import Report
 from bakeoff.worker.status import decide_status, settings_alarms
 from bakeoff.worker.subject import LoadedSubject, load_subject
-from bakeoff.worker.torch_flags import TORCH_DTYPES, Flags, apply_flags, flags, read_flags, settings
+from bakeoff.worker.torch_flags import Flags, apply_flags, flags, read_flags, settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ def _share(one: SlotProgramJob, loaded: LoadedSubject, donors: dict[str, nn.Modu
     job = one.measure
     if len(job.steps) > 1:
         return False  # a preparation may change the weights in place
-    loaded.module.to(device=job.subject.device, dtype=TORCH_DTYPES[job.dtype])
+    loaded.cast(job.dtype, job.subject.device)
     if one.slot not in donors:
         donors[one.slot] = _holder(loaded.module)
         return False

@@ -33,7 +33,7 @@ from bakeoff.worker.reference.precision import Precision, reference_precision
 from bakeoff.worker.reference.sensitivity import least_difference
 from bakeoff.worker.reporter import Report
 from bakeoff.worker.subject import LoadedSubject, cast_inputs, load_subject
-from bakeoff.worker.torch_flags import TORCH_DTYPES, flags, read_flags
+from bakeoff.worker.torch_flags import flags, read_flags
 
 
 def make_loop_reference(job: LoopReferenceJob, report: Report) -> ReferenceResult:
@@ -66,8 +66,8 @@ def make_loop_reference(job: LoopReferenceJob, report: Report) -> ReferenceResul
         report("loop reference", f"noise floor of eager {', '.join(sorted(set(dtypes.values())))}")
         floor = _floor(loop, subject, loaded, dtypes, files, about.units)
         write_atomically(folder / floor_file(loop, dtypes), msgspec.json.encode(floor))
-        if any(TORCH_DTYPES[dtype].itemsize < 4 for dtype in dtypes.values()):
-            loaded = {}  # a cast to half precision cannot be undone, one to fp64 can
+        if any(one.given.rounds(dtypes[slot]) for (slot, _), one in loaded.items()):
+            loaded = {}  # a cast that rounds cannot be undone, one to fp64 can
     return ReferenceResult(folder.name)
 
 
@@ -125,7 +125,7 @@ class _Eager:
         programs = {}
         for key, one in loaded.items():
             dtype = self.dtypes[key[0]]
-            module = one.module.to(device=self.device, dtype=TORCH_DTYPES[dtype])
+            module = one.cast(dtype, self.device)
             inputs = cast_inputs(one.workload, one.sets[0], dtype, self.device)
             with flags(dtype, self.threads, self.search):
                 programs[key] = ProgramEngine(ModuleEngine(module, rebinding=True), one.workload, inputs, read_flags())

@@ -35,5 +35,13 @@ class GivenValues:
             value: Tensor = getattr(self.glue, given.function)(session, unit, drawn, *given.arguments)
         else:
             value = drawn(f"{given.name}:{unit}", given.shape, given.draw)
-        spec = TensorSpec(given.name, given.shape, given.draw, given.keep_fp32, dtype=given.dtype)
+        spec = TensorSpec(
+            given.name,
+            given.shape,
+            given.draw,
+            given.keep_fp32,
+            dtype=given.dtype,
+            given=given.given,
+            order=given.order,
+        )
         return cast_input(spec, value, self.dtypes[given.slot], self.device)

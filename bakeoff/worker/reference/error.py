@@ -9,7 +9,12 @@ from torch import Tensor
 
 from bakeoff.models.component import LEAST_SQNR_DB, Quantisation, TensorSpec
 from bakeoff.record.schema import OutputParity
+from bakeoff.worker.torch_flags import TORCH_DTYPES
 
+MOST_NOISE = 10 ** (-min(LEAST_SQNR_DB.values()) / 20)
+"""Relative L2 of eager's own error above which it is no measure: as far off as the loosest class of variants may be."""
+_UNMEASURED = 8
+"""Times the precision of a dtype, that an output may be off where eager is no measure of it."""
 PICTURE_RANGE = 2.0
 """Peak-to-peak range of a picture's values, -1 to 1."""
 
@@ -30,6 +35,13 @@ class Difference:
     """Which inputs, and when."""
 
 
+def without_equal_infinities(one: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+    """Both in fp64 and flat, with 0 in the places where they have the same infinity, as masked scores do."""
+    a, b = one.double().flatten(), other.double().flatten()
+    same = torch.isinf(a) & (a == b)
+    return a.masked_fill(same, 0.0), b.masked_fill(same, 0.0)
+
+
 def not_comparable(problem: str) -> Difference:
     """The difference of an output that cannot be compared."""
     return Difference(math.inf, math.inf, math.nan, math.inf, 0.0, problem)
@@ -46,11 +58,15 @@ def difference(output: object, reference: Tensor, expected_dtype: torch.dtype) -
         return not_comparable(f"shape {list(output.shape)} instead of {list(reference.shape)}")
     if output.dtype != expected_dtype:
         return not_comparable(f"dtype {output.dtype} instead of {expected_dtype}")
-    found = output.detach().double().flatten()
-    wanted = reference.to(found.device).double().flatten()
+    if not output.numel():
+        return Difference(0.0, 0.0, 1.0, 0.0, 0.0)
+    found, wanted = without_equal_infinities(output.detach(), reference.to(output.device))
     bad = int((~torch.isfinite(found)).sum())
     if bad:
         return not_comparable(f"{bad} of {found.numel()} values are not finite")
+    lost = int((~torch.isfinite(wanted)).sum())
+    if lost:
+        return not_comparable(f"{lost} of {found.numel()} values are finite, and infinite in the reference")
     error, norm = found - wanted, float(wanted.norm())
     distance = float(error.norm())
     return Difference(
@@ -74,6 +90,7 @@ def worst(spec: TensorSpec, differences: Sequence[Difference], limit: float) -> 
     elif spec.signal == "audio":
         signal_db = _decibel(entry.mean_square, entry.mean_square_error)
     passed = entry.rel_l2 <= limit
+    limit = limit if math.isfinite(limit) else 1.0  # that of an output which is not compared; JSON has no infinity
     excess = f"relative L2 error {entry.rel_l2:.2e} exceeds the limit {limit:.2e}"
     return OutputParity(
         name=spec.name,
@@ -100,19 +117,32 @@ def _decibel(signal: float, noise: float) -> float | None:
 
 
 def limits(
-    specs: Sequence[TensorSpec], noise: Mapping[str, float], tolerance_fp32: float, quantisation: Quantisation = ""
+    specs: Sequence[TensorSpec],
+    noise: Mapping[str, float],
+    tolerance_fp32: float,
+    dtype: str,
+    quantisation: Quantisation = "",
 ) -> dict[str, float]:
     """Relative L2 allowed for each output: twice eager's own (`noise`) in the same dtype, at least `tolerance_fp32`.
 
-    A quantised variant may also differ by as much as the least SQNR of its class allows.
+    Where eager is no measure of an output, that is a few roundings of the dtype; infinite for indices and the like,
+    which a rounding moves anywhere. A quantised variant may also differ by as much as the least SQNR of its class
+    allows.
     """
     least = max(tolerance_fp32, 10 ** (-LEAST_SQNR_DB[quantisation] / 20)) if quantisation else tolerance_fp32
-    return {spec.name: max(2 * noise[spec.name], least) for spec in specs}
+
+    def limit(spec: TensorSpec) -> float:
+        if spec.name in noise:
+            return max(2 * noise[spec.name], least)
+        return math.inf if not spec.floating else max(_UNMEASURED * torch.finfo(expected_dtype(spec, dtype)).eps, least)
+
+    return {spec.name: limit(spec) for spec in specs}
 
 
-def expected_dtype(spec: TensorSpec, dtype: torch.dtype) -> torch.dtype:
+def expected_dtype(spec: TensorSpec, dtype: str) -> torch.dtype:
     """The dtype of an input or output of a variant in `dtype`; one marked `keep_fp32` is fp32 at least."""
-    if spec.dtype:
-        own: torch.dtype = getattr(torch, spec.dtype)
+    own: torch.dtype = getattr(torch, spec.dtype or spec.given or "float32")
+    if spec.dtype or dtype == "given":
         return own
-    return torch.promote_types(dtype, torch.float32) if spec.keep_fp32 else dtype
+    target = TORCH_DTYPES[dtype]
+    return torch.promote_types(torch.promote_types(target, own), torch.float32) if spec.keep_fp32 else target

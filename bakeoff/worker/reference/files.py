@@ -34,6 +34,8 @@ class About:
     """By output: least relative L2 between two different sets."""
     small_sensitivity: dict[str, float]
     """By output: least relative L2 between a set and its changed values."""
+    change: float
+    """Factor from values to the changed ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +43,17 @@ class Eager:
     """Plain eager in one dtype: its own error, and the operators it dispatches."""
 
     noise: dict[str, float]
-    """Relative L2 of each output against the reference."""
+    """Relative L2 of each output against the reference, of those for which eager is a measure in this dtype."""
     runs: Dispatched
     """In one call."""
     size_noise: tuple[dict[str, float], ...] = ()
     """The noise at each of the workload's sizes."""
     size_ns: tuple[int, ...] = ()
     """Nanoseconds of a call at the usual size and at each of the workload's sizes; () where it has none."""
+    unmeasured: str = ""
+    """Why eager is no measure of some outputs in this dtype: it fails, or they are not finite; "" where it is."""
+    not_survived: str = ""
+    """Why the model itself is another function in this dtype, and what to do; "" where it is not."""
 
 
 def set_name(index: int, changed: bool = False) -> str:

@@ -13,7 +13,6 @@ from bakeoff.worker.reference.error import Difference, difference, expected_dtyp
 from bakeoff.worker.reference.files import ReferenceFiles, set_name, sized_name
 from bakeoff.worker.reference.sensitivity import with_sensitivity
 from bakeoff.worker.subject import SIZED_SETS, LoadedSubject
-from bakeoff.worker.torch_flags import TORCH_DTYPES
 
 _ROUNDING = 1e-6
 """Relative L2 below what int8 or fp8 can reach: quantising one layer's weights alone gives 1e-3 or more."""
@@ -38,16 +37,22 @@ class Reference:
             )
         self.changed_sets = self._about.changed_sets
         """How many sets, from the first, also have references for changed values."""
+        self.change = self._about.change
+        """Factor from values to the changed ones."""
         self._specs = loaded.workload.outputs
-        self._dtype = TORCH_DTYPES[dtype]
+        self._dtype = dtype
         eager = files.eager(dtype)
         self.eager = eager.runs
         self._noise: Mapping[str, float] = eager.noise
+        self.unmeasured = eager.unmeasured
+        """Why eager is no measure of some outputs in this dtype; "" where it is."""
+        self.not_survived = eager.not_survived
+        """Why the model itself is another function in this dtype; "" where it is not."""
         self.eager_size_ns = eager.size_ns
         """Nanoseconds of an eager call at the usual size and at each other one."""
         tolerance = loaded.component.tolerance_fp32
-        self._limits = limits(self._specs, eager.noise, tolerance, quantisation)
-        self._size_limits = [limits(self._specs, noise, tolerance, quantisation) for noise in eager.size_noise]
+        self._limits = limits(self._specs, eager.noise, tolerance, dtype, quantisation)
+        self._size_limits = [limits(self._specs, noise, tolerance, dtype, quantisation) for noise in eager.size_noise]
 
     def watch(self) -> OutputWatch:
         """A check of outputs between timed calls, against all references."""
@@ -96,6 +101,7 @@ class Reference:
         return all(
             output.rel_l2 is not None and output.rel_l2 <= max(2 * self._noise[output.name], _ROUNDING)
             for output in parity.outputs
+            if output.name in self._noise
         )
 
     def parity(self, rounds: Sequence[Sequence[Difference]]) -> Parity:
@@ -109,5 +115,5 @@ class Reference:
             reference_dtype=self._about.dtype,
             reference_device=self._about.device,
             sets=self._about.sets,
-            outputs=tuple(with_sensitivity(output, self._about) for output in outputs),
+            outputs=with_sensitivity(outputs, self._about),
         )

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
@@ -14,53 +15,64 @@ from bakeoff.machine.files import write_atomically
 from bakeoff.models.errors import BakeoffError
 from bakeoff.process.jobs import ReferenceJob, ReferenceResult, Subject
 from bakeoff.worker.checks.dispatch import Dispatched, dispatched_by_eager
+from bakeoff.worker.failures import first_line, is_out_of_memory
 from bakeoff.worker.reference.eager_times import time_sizes
-from bakeoff.worker.reference.error import difference, expected_dtype
+from bakeoff.worker.reference.error import MOST_NOISE, difference, expected_dtype
 from bakeoff.worker.reference.files import ABOUT, About, Eager, ReferenceFiles, eager_file, set_name, sized_name
 from bakeoff.worker.reference.precision import Precision, reference_precision
-from bakeoff.worker.reference.sensitivity import check_sensitivity, least_difference
+from bakeoff.worker.reference.sensitivity import check_sensitivity, judges, least_difference
+from bakeoff.worker.reference.survival import explain
+from bakeoff.worker.reference.wide import in_high_precision
 from bakeoff.worker.reporter import Report
 from bakeoff.worker.subject import (
+    CHANGES,
     SIZED_SETS,
     LoadedSubject,
     cast_inputs,
     changed_inputs,
     changed_set_count,
     load_subject,
+    plain_eager,
 )
 from bakeoff.worker.torch_flags import TORCH_DTYPES, flags
 
+_ROUNDINGS = 16
+"""Times the precision of the given dtypes, by which a network's outputs may differ from those in fp64."""
+_REPEATED = 1e-3
+"""Relative L2 within which a module that was cast there and back returns what it returned."""
+
 
 def _run(
-    loaded: LoadedSubject, dtype: str, device: str, threads: int, search: bool = False
+    loaded: LoadedSubject, dtype: str, device: str, threads: int, search: bool = False, change: float = CHANGES[0]
 ) -> dict[str, tuple[Tensor, ...]]:
     """Outputs of plain eager by `set_name`, for all sets and changed sets; leaves the module in that dtype.
 
     With `search` under the convolution search of measured rows, so that its error is that of the eager row.
     """
-    with flags(dtype, threads, search):
-        module = loaded.module.to(device=device, dtype=TORCH_DTYPES[dtype])
+    with flags(dtype, threads, search), plain_eager(loaded.component):
+        module = loaded.cast(dtype, device)
         return {
             name: tuple(output.cpu() for output in module(*cast_inputs(loaded.workload, given, dtype, device).values()))
-            for name, given in _all_inputs(loaded)
+            for name, given in _all_inputs(loaded, change)
         }
 
 
-def _all_inputs(loaded: LoadedSubject) -> Iterator[tuple[str, Mapping[str, Tensor]]]:
-    """(name, fp32 values) of all sets, changed sets and sets of other sizes, made one at a time."""
+def _all_inputs(loaded: LoadedSubject, change: float) -> Iterator[tuple[str, Mapping[str, Tensor]]]:
+    """(name, values) of all sets, changed sets and sets of other sizes, made one at a time."""
     for index, inputs in enumerate(loaded.sets):
         yield set_name(index), inputs
     for index in range(changed_set_count(loaded.workload)):
-        yield set_name(index, changed=True), changed_inputs(loaded, index)
+        yield set_name(index, changed=True), changed_inputs(loaded, index, change)
     for size, sets in enumerate(loaded.sized):
         for index, inputs in enumerate(sets):
             yield sized_name(size, index), inputs
 
 
 def make_reference(job: ReferenceJob, report: Report) -> ReferenceResult:
-    """Write the reference outputs and noise floors that `job.folder` lacks; reference.json is written last.
+    """Write the reference outputs and eager's errors that `job.folder` lacks; reference.json is written last.
 
-    Raises BakeoffError for a wrong checkpoint, or where eager's outputs are not as the component's spec states.
+    Raises BakeoffError for a wrong checkpoint, or where eager's outputs are not as the component's spec states or as
+    the user's own call returned them.
     """
     folder = Path(job.folder)
     subject = job.subject
@@ -75,7 +87,8 @@ def make_reference(job: ReferenceJob, report: Report) -> ReferenceResult:
         if not loaded.component.fp64:
             chosen = Precision("fp32", subject.device)
         report("reference", f"eager {chosen.dtype} on {chosen.device}")
-        _write_outputs(folder, loaded, chosen, _run(loaded, chosen.dtype, chosen.device, subject.threads))
+        returned = loaded.source.returned() or _as_built(loaded, subject)
+        _write_reference(folder, loaded, chosen, subject, returned)
     files = ReferenceFiles(folder, None)
     about = files.about()
     if about.weights != loaded.weights:
@@ -84,54 +97,130 @@ def make_reference(job: ReferenceJob, report: Report) -> ReferenceResult:
             code="bad-checkpoint",
         )
     missing = [dtype for dtype in job.dtypes if not (folder / eager_file(dtype)).exists()]
-    names = [name for name, _ in _all_inputs(loaded)] if missing else []
-    references = {name: files.outputs(name) for name in names}
-    rounded = False
-    for dtype in sorted(missing, key=lambda name: TORCH_DTYPES[name].itemsize, reverse=True):
+    rounded = loaded.given.rounds(about.dtype)
+    for dtype in sorted(missing, key=_bytes, reverse=True):
         report("reference", f"noise floor of eager {dtype}")
         if rounded:
-            loaded = load_subject(subject)  # a cast to half precision cannot be undone, one to fp64 can
-        outputs = _run(loaded, dtype, subject.device, subject.threads, search=subject.device == "cuda")
-        rounded = TORCH_DTYPES[dtype].itemsize < 4
-        sized = [[sized_name(size, index) for index in range(SIZED_SETS)] for size in range(len(loaded.sized))]
-        usual = [name for name in outputs if not any(name in group for group in sized)]
-        noise, *size_noise = (_noise(loaded, outputs, references, dtype, group) for group in [usual, *sized])
-        times = time_sizes(loaded, dtype, subject) if sized else ()
-        eager = Eager(noise, _operators(loaded, dtype, subject), tuple(size_noise), times)
+            loaded = load_subject(subject)
+        eager = _eager(loaded, dtype, subject, files, about)
+        rounded = loaded.given.rounds(dtype)
         write_atomically(folder / eager_file(dtype), msgspec.json.encode(eager))
     return ReferenceResult(folder.name)
 
 
-def _write_outputs(
-    folder: Path, loaded: LoadedSubject, precision: Precision, outputs: Mapping[str, tuple[Tensor, ...]]
+def _bytes(dtype: str) -> int:
+    """In the order of which all dtypes but the last few need one load of the weights."""
+    return 8 if dtype == "given" else TORCH_DTYPES[dtype].itemsize
+
+
+def _as_built(loaded: LoadedSubject, subject: Subject) -> dict[str, Tensor]:
+    """The outputs of set 0 by the module as it is before any cast."""
+    loaded.module.to(device=subject.device)  # without a dtype nothing is cast
+    return _given_outputs(loaded, subject.device, subject.threads)
+
+
+def _given_outputs(loaded: LoadedSubject, device: str, threads: int) -> dict[str, Tensor]:
+    with flags("fp32", threads), plain_eager(loaded.component):
+        outputs = loaded.module(*cast_inputs(loaded.workload, loaded.sets[0], "given", device).values())
+    return {spec.name: output.cpu() for spec, output in zip(loaded.workload.outputs, outputs, strict=True)}
+
+
+def _write_reference(
+    folder: Path, loaded: LoadedSubject, chosen: Precision, subject: Subject, returned: Mapping[str, Tensor]
 ) -> None:
-    """Check and write what eager computed for every set and changed set."""
-    specs = loaded.workload.outputs
-    names = [spec.name for spec in specs]
-    sets = [outputs[set_name(index)] for index in range(len(loaded.sets))]
-    changed_sets = [outputs[set_name(index, changed=True)] for index in range(changed_set_count(loaded.workload))]
-    check_outputs(loaded, sets[0])
-    constant = {spec.name for spec in specs if spec.held}
-    sensitivity, small_sensitivity = (
-        {name: apart for name, apart in least_difference(names, pairs).items() if name not in constant}
-        for pairs in (combinations(sets, 2), zip(sets, changed_sets, strict=False))
-    )
+    """Run eager on every set and changed set, check what it computed, and write it.
+
+    Values are changed by more where the model rounds inside, so that a small change shows.
+    """
+    names = [spec.name for spec in loaded.workload.outputs]
+    constant = {spec.name for spec in loaded.workload.outputs if spec.held}
+    for change in CHANGES:
+        dtype, outputs = in_high_precision(
+            chosen.dtype,
+            lambda dtype: _run(loaded, dtype, chosen.device, subject.threads, change=change),  # noqa: B023
+        )
+        sets = [outputs[set_name(index)] for index in range(len(loaded.sets))]
+        changed_sets = [outputs[set_name(index, changed=True)] for index in range(changed_set_count(loaded.workload))]
+        check_outputs(loaded, sets[0])
+        sensitivity, small_sensitivity = (
+            {name: apart for name, apart in least_difference(names, pairs).items() if name not in constant}
+            for pairs in (combinations(sets, 2), zip(sets, changed_sets, strict=False))
+        )
+        if judges(loaded, small_sensitivity):
+            break
     check_sensitivity(loaded, sensitivity, small_sensitivity)
+    check_given(loaded, dict(zip(names, sets[0], strict=True)), returned, subject.threads)
     folder.mkdir(parents=True, exist_ok=True)
     for inputs, tensors in outputs.items():
         kept = {name: tensor.contiguous() for name, tensor in zip(names, tensors, strict=True)}
         save_file(kept, folder / f"{inputs}.safetensors")
     made = About(
         folder.name,
-        precision.dtype,
-        precision.device,
+        dtype,
+        chosen.device,
         loaded.weights,
         len(sets),
         len(changed_sets),
         sensitivity,
         small_sensitivity,
+        change,
     )
     write_atomically(folder / ABOUT, msgspec.json.encode(made))
+
+
+def check_given(
+    loaded: LoadedSubject, reference: Mapping[str, Tensor], returned: Mapping[str, Tensor], threads: int
+) -> None:
+    """Check the reference of the given inputs against what the module returned before anything was cast.
+
+    Both come from one module and one set of inputs, so that more than rounding between them is a cast that made another
+    function of it. Where the given dtypes round more than that, the cast is undone: the module must then return what it
+    returned. Raises BakeoffError (`other-function`) naming the output.
+    """
+    for spec in loaded.workload.outputs:
+        if not spec.floating or spec.name not in returned:
+            continue  # indices may differ where two values are nearly equal
+        own = returned[spec.name]
+        limit = max(loaded.component.tolerance_fp32, _ROUNDINGS * torch.finfo(own.dtype).eps)
+        apart = difference(own, reference[spec.name], own.dtype).rel_l2
+        if apart > limit and not _cast_back(loaded, returned, threads):
+            raise BakeoffError(
+                f"{loaded.component.name}.{loaded.workload.name}: {spec.name} of the reference is {apart:.1e} "
+                "(relative L2) off what the module returned as it was given, so that something in between changed it; "
+                "nothing can be checked against it. Please report this model",
+                code="other-function",
+            )
+
+
+def _cast_back(loaded: LoadedSubject, returned: Mapping[str, Tensor], threads: int) -> bool:
+    """Whether the module, cast back from the reference's dtype, returns for set 0 what it returned before."""
+    loaded.cast("given", "cpu")
+    again = _given_outputs(loaded, "cpu", threads)
+    return all(difference(again[name], own, own.dtype).rel_l2 <= _REPEATED for name, own in returned.items())
+
+
+def _eager(loaded: LoadedSubject, dtype: str, subject: Subject, files: ReferenceFiles, about: About) -> Eager:
+    """Eager's own errors in a dtype; where it fails in it, only that it does."""
+    try:
+        outputs = _run(loaded, dtype, subject.device, subject.threads, subject.device == "cuda", about.change)
+        runs = _operators(loaded, dtype, subject)
+    except Exception as error:
+        if isinstance(error, BakeoffError) or is_out_of_memory(error):
+            raise
+        return Eager({}, Dispatched(), unmeasured=f"eager fails in {dtype}: {first_line(error)}")
+    sized = [[sized_name(size, index) for index in range(SIZED_SETS)] for size in range(len(loaded.sized))]
+    usual = [name for name in outputs if not any(name in group for group in sized)]
+    references = {name: files.outputs(name) for name in outputs}
+    noise, *size_noise = (_noise(loaded, outputs, references, dtype, group) for group in [usual, *sized])
+    times = time_sizes(loaded, dtype, subject) if sized else ()
+    finite = {name: error for name, error in noise.items() if math.isfinite(error)}
+    kept = {name: error for name, error in finite.items() if error <= MOST_NOISE}
+    eager = Eager(kept, runs, tuple(size_noise), times)
+    if finite and not kept:
+        return replace(eager, not_survived=explain(subject, dtype, min(finite.values()), references[set_name(0)]))
+    texts = [f"{name} of eager is not finite in {dtype}" for name in noise if name not in finite]
+    texts += [f"{name} of eager is {finite[name]:.1e} off in {dtype}" for name in finite if name not in kept]
+    return replace(eager, unmeasured="; ".join(texts))
 
 
 def _noise(
@@ -141,27 +230,25 @@ def _noise(
     dtype: str,
     names: Sequence[str],
 ) -> dict[str, float]:
-    """The largest error of each output in the sets of these names."""
-    noise = {}
-    for position, spec in enumerate(loaded.workload.outputs):
-        entries = [
-            difference(outputs[name][position], references[name][spec.name], expected_dtype(spec, TORCH_DTYPES[dtype]))
+    """The largest error of each output in the sets of these names; infinite where eager's own output is not finite."""
+    return {
+        spec.name: max(
+            difference(outputs[name][position], references[name][spec.name], expected_dtype(spec, dtype)).rel_l2
             for name in names
-        ]
-        largest = max(entry.rel_l2 for entry in entries)  # infinite where eager's own output is not finite
-        noise[spec.name] = largest if math.isfinite(largest) else 0.0
-    return noise
+        )
+        for position, spec in enumerate(loaded.workload.outputs)
+    }
 
 
 def _operators(loaded: LoadedSubject, dtype: str, subject: Subject) -> Dispatched:
     """The operators that one call of the module dispatches; the module is in that dtype already."""
     inputs = cast_inputs(loaded.workload, loaded.sets[0], dtype, subject.device)
-    with flags(dtype, subject.threads):
+    with flags(dtype, subject.threads), plain_eager(loaded.component):
         return dispatched_by_eager(lambda: loaded.module(*inputs.values()))
 
 
 def check_outputs(loaded: LoadedSubject, outputs: tuple[Tensor, ...]) -> None:
-    """Raises BakeoffError where eager's outputs are not of the shapes that the component states, or not finite."""
+    """Raises BakeoffError where eager's outputs are not of the shapes that the component states, or not a number."""
     specs = loaded.workload.outputs
     found, stated = [tuple(tensor.shape) for tensor in outputs], [spec.shape for spec in specs]
     if found != stated:
@@ -171,9 +258,9 @@ def check_outputs(loaded: LoadedSubject, outputs: tuple[Tensor, ...]) -> None:
             code="wrong-output",
         )
     for spec, tensor in zip(specs, outputs, strict=True):
-        if not torch.isfinite(tensor).all():
+        if torch.isnan(tensor).any():
             raise BakeoffError(
-                f"{loaded.component.name}.{loaded.workload.name}: {spec.name} is not finite in the reference. "
-                f"Check the weights and the network.",
+                f"{loaded.component.name}.{loaded.workload.name}: {spec.name} is not a number in places of the "
+                f"reference. Check the weights and the network.",
                 code="wrong-output",
             )

@@ -1,5 +1,6 @@
 """How much outputs depend on inputs. Where they hardly do, an engine that ignores its inputs has a small error too."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -7,6 +8,7 @@ from torch import Tensor
 
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record.schema import LEAST_SENSITIVITY, OutputParity
+from bakeoff.worker.reference.error import without_equal_infinities
 from bakeoff.worker.reference.files import About
 from bakeoff.worker.subject import LoadedSubject
 
@@ -21,23 +23,30 @@ def least_difference(names: Sequence[str], pairs: Iterable[tuple[Outputs, Output
 
 def _apart(one: Tensor, other: Tensor) -> float:
     """Relative L2, of the larger norm, so that neither in place of the other has a smaller error."""
-    a, b = one.double(), other.double()
+    a, b = without_equal_infinities(one, other)
     norm = max(float(a.norm()), float(b.norm()))
+    if not math.isfinite(norm):
+        return 1.0  # infinities in other places
     return float((a - b).norm()) / norm if norm else 0.0
+
+
+def judges(loaded: LoadedSubject, found: Mapping[str, float]) -> bool:
+    """Whether an output differs by ten times the limit of its fp32 error at least, so that others need not."""
+    return any(apart >= LEAST_SENSITIVITY * loaded.component.tolerance_fp32 for apart in found.values())
 
 
 def check_sensitivity(
     loaded: LoadedSubject, sensitivity: Mapping[str, float], small_sensitivity: Mapping[str, float]
 ) -> None:
-    """Raises BakeoffError where an output differs between inputs by less than ten times the limit of its fp32 error.
+    """Raises BakeoffError where no output differs between inputs by ten times the limit of its fp32 error.
 
     fp32 has the narrowest limit of all dtypes; a wider one is checked with the row (`with_sensitivity`).
     """
     least = LEAST_SENSITIVITY * loaded.component.tolerance_fp32
     kinds = (("two different sets of inputs", sensitivity), ("inputs and slightly changed ones", small_sensitivity))
     for which, found in kinds:
-        name = min(found, key=lambda output: found[output])
-        if found[name] < least:
+        name = max(found, key=lambda output: found[output])
+        if not judges(loaded, found):
             raise BakeoffError(
                 f"{loaded.component.name}.{loaded.workload.name}: {name} differs by {found[name]:.1e} (relative L2) "
                 f"between {which}, too little to check engines by; at least {least:.0e} is needed. "
@@ -52,18 +61,21 @@ def _advice(loaded: LoadedSubject) -> str:
     return "Give trained weights with --checkpoint, or other standard deviations by initial_std in the network."
 
 
-def with_sensitivity(output: OutputParity, about: About) -> OutputParity:
-    """The parity of an output with its sensitivities, which one that depends on no input lacks.
+def with_sensitivity(outputs: Sequence[OutputParity], about: About) -> tuple[OutputParity, ...]:
+    """The parity of a row's outputs with their sensitivities, which one that depends on no input lacks.
 
     Where the limit is too wide to tell inputs apart, the error itself must: below half of the sensitivity the output is
-    nearer to its own reference than to that of any other set (triangle inequality). Else the check failed.
+    nearer to its own reference than to that of any other set (triangle inequality). Else the check failed, unless
+    another output of the same calls tells them apart: an average beside a picture hardly moves.
     """
-    known = replace(
-        output,
-        sensitivity=about.sensitivity.get(output.name),
-        small_sensitivity=about.small_sensitivity.get(output.name),
-    )
-    return told_apart(known)
+    known = [
+        replace(
+            one, sensitivity=about.sensitivity.get(one.name), small_sensitivity=about.small_sensitivity.get(one.name)
+        )
+        for one in outputs
+    ]
+    tells = any(one.sensitivity is not None and not one.insensitive and one.passed for one in known)
+    return tuple(known if tells else map(told_apart, known))
 
 
 def told_apart(known: OutputParity) -> OutputParity:

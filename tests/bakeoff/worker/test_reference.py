@@ -15,7 +15,7 @@ from bakeoff.worker import subject as subjects
 from bakeoff.worker.reference.files import ReferenceFiles
 from bakeoff.worker.reference.load import Reference
 from bakeoff.worker.reference.make import make_reference
-from bakeoff.worker.subject import CHANGE, cast_inputs, changed_inputs, changed_set_count, load_subject
+from bakeoff.worker.subject import CHANGES, cast_inputs, changed_inputs, changed_set_count, load_subject
 
 WORLD = Subject("toy", "tiny", "world", 1, 0, 0, "", "cpu", 1)
 
@@ -32,12 +32,12 @@ def made(folder: Path, *dtypes: str, subject: Subject = WORLD) -> Path:
 def test_every_second_changed_value_is_a_sixteenth_smaller_also_in_bf16() -> None:
     loaded = load_subject(WORLD)
     for index in range(len(loaded.sets)):
-        changed = changed_inputs(loaded, index)
+        changed = changed_inputs(loaded, index, CHANGES[0])
         half = [cast_inputs(loaded.workload, values, "bf16", "cpu") for values in (loaded.sets[index], changed)]
         for name, values in loaded.sets[index].items():
             assert changed[name].dtype == torch.float32
             assert changed[name].shape == values.shape
-            assert torch.equal(changed[name].flatten()[::2], values.flatten()[::2] * CHANGE)
+            assert torch.equal(changed[name].flatten()[::2], values.flatten()[::2] * CHANGES[0])
             assert torch.equal(changed[name].flatten()[1::2], values.flatten()[1::2])
             assert not torch.equal(half[0][name], half[1][name])
 
@@ -49,7 +49,7 @@ def test_there_are_references_for_changed_inputs(tmp_path: Path) -> None:
     assert reference.changed_sets == 2
     for index in range(2):
         own = loaded.module(*loaded.sets[index].values())
-        changed = loaded.module(*changed_inputs(loaded, index).values())
+        changed = loaded.module(*changed_inputs(loaded, index, CHANGES[0]).values())
         exact = reference.changed_differences(index, changed, "hot")[0]
         assert exact.rel_l2 < 1e-5
         assert f"inputs {index}" in exact.where
@@ -71,7 +71,7 @@ def test_the_noise_floor_covers_changed_inputs(tmp_path: Path) -> None:
         inputs = cast_inputs(loaded.workload, loaded.sets[index], "bf16", "cpu")
         errors.append(reference.differences(index, loaded.module(*inputs.values()))[0].rel_l2)
     for index in range(reference.changed_sets):
-        inputs = cast_inputs(loaded.workload, changed_inputs(loaded, index), "bf16", "cpu")
+        inputs = cast_inputs(loaded.workload, changed_inputs(loaded, index, CHANGES[0]), "bf16", "cpu")
         errors.append(reference.changed_differences(index, loaded.module(*inputs.values()))[0].rel_l2)
     assert noise == pytest.approx(max(errors), rel=1e-3)
 
@@ -99,7 +99,7 @@ def test_a_record_states_how_much_outputs_depend_on_inputs(tmp_path: Path) -> No
     )
     (output,) = parity.outputs
     outputs = [loaded.module(*inputs.values())[0] for inputs in loaded.sets]
-    changed = [loaded.module(*changed_inputs(loaded, index).values())[0] for index in range(2)]
+    changed = [loaded.module(*changed_inputs(loaded, index, CHANGES[0]).values())[0] for index in range(2)]
 
     def apart(a: torch.Tensor, b: torch.Tensor) -> float:
         return float((a - b).norm() / max(a.norm(), b.norm()))

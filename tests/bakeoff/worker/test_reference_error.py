@@ -129,21 +129,22 @@ def test_decibels_by_hand() -> None:
 
 def test_limits_are_twice_eager_and_at_least_the_components_own() -> None:
     specs = [TensorSpec("exact", (1,)), TensorSpec("coarse", (1,))]
-    found = limits(specs, {"exact": 1e-7, "coarse": 3e-3}, 1e-4)
+    found = limits(specs, {"exact": 1e-7, "coarse": 3e-3}, 1e-4, "bf16")
     assert found == {"exact": 1e-4, "coarse": 6e-3}
 
 
 @pytest.mark.parametrize(
     ("keep", "dtype", "expected"),
     [
-        (False, torch.bfloat16, torch.bfloat16),
-        (True, torch.bfloat16, torch.float32),
-        (True, torch.float16, torch.float32),
-        (True, torch.float64, torch.float64),
-        (False, torch.float32, torch.float32),
+        (False, "bf16", torch.bfloat16),
+        (True, "bf16", torch.float32),
+        (True, "fp16", torch.float32),
+        (True, "fp64", torch.float64),
+        (False, "fp32", torch.float32),
+        (False, "given", torch.float32),
     ],
 )
-def test_an_output_that_stays_fp32(keep: bool, dtype: torch.dtype, expected: torch.dtype) -> None:
+def test_an_output_that_stays_fp32(keep: bool, dtype: str, expected: torch.dtype) -> None:
     assert expected_dtype(TensorSpec("y", (1,), keep_fp32=keep), dtype) == expected
 
 

@@ -1,0 +1,163 @@
+"""Whether a model's outputs depend on the calls before: then no compiler can be compared with it call by call.
+
+Each call is compared with that of a copy of the module which made no other call. A cache that is kept for a few calls,
+or until inputs have changed enough, shows in some of a sequence of like, slightly changed and other inputs only.
+"""
+
+import copy
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from bakeoff.models.errors import BakeoffError
+
+_SECONDS = 30.0
+_LEAST_CALLS = 2
+_ORDER = "BACBBAAB"
+"""After a first call on A: B is other inputs, C those of A slightly changed."""
+_SAME = 1e-6
+"""Relative L2 up to which outputs on the same inputs are the same: threads may sum in another order."""
+_OF_NOISE = 8
+_ATTRIBUTE_BYTES = 64 << 20
+"""Tensors of plain attributes above which none is digested."""
+Inputs = tuple[Tensor, ...]
+Outputs = tuple[Tensor, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Untouched:
+    """A copy of a module before its first call, which shares its parameters."""
+
+    module: nn.Module | None
+    """None where it cannot be copied."""
+    state: Mapping[str, str]
+    """What calls may change, by name."""
+
+    def again(self) -> nn.Module | None:
+        """Another copy that made no call."""
+        return None if self.module is None else _copied(self.module)
+
+
+def untouched(module: nn.Module) -> Untouched:
+    """Keep the module as it is before its first call."""
+    return Untouched(_copied(module), dict(_state(module)))
+
+
+def _copied(module: nn.Module) -> nn.Module | None:
+    shared = {id(one): one for one in module.parameters()}
+    try:
+        return copy.deepcopy(module, shared)
+    except Exception:  # noqa: BLE001  # whatever an object of the user's raises that cannot be copied
+        return None
+
+
+def check_stateless(
+    name: str,
+    before: Untouched,
+    call: Callable[[nn.Module, Inputs], Outputs],
+    module: nn.Module,
+    sets: Mapping[str, Inputs],
+    noise: float,
+) -> None:
+    """Call the module up to eight times, as many as fit into 30 s, two at least, and compare what it returns.
+
+    `sets` are given inputs as A, others as B, and those of A slightly changed as C; `noise` is the relative L2 between
+    two calls on A in a row. What merely counts, or keeps what makes no difference, passes. Raises BakeoffError naming
+    what a call changes.
+    """
+    alone = {key: _alone(before, call, inputs) for key, inputs in sets.items()}
+    until = time.monotonic() + _SECONDS
+    for made, key in enumerate(f"A{_ORDER}"):
+        if made > _LEAST_CALLS and time.monotonic() > until:
+            return
+        drawn = generators()
+        outputs = tuple(one.clone() for one in call(module, sets[key]))
+        wanted = alone[key]
+        if wanted is None:
+            alone[key] = outputs
+            continue
+        apart = max((_apart(mine, theirs) for mine, theirs in zip(outputs, wanted, strict=True)), default=0.0)
+        if apart > max(_SAME, _OF_NOISE * noise):
+            if generators() != drawn:
+                return  # random numbers, which are told apart from state elsewhere
+            raise _refusal(name, module, before.state, apart, made)
+
+
+def _alone(before: Untouched, call: Callable[[nn.Module, Inputs], Outputs], inputs: Inputs) -> Outputs | None:
+    """What a copy that made no other call returns; None where there is no copy."""
+    module = before.again()
+    return None if module is None else tuple(one.clone() for one in call(module, inputs))
+
+
+def _refusal(name: str, module: nn.Module, before: Mapping[str, str], apart: float, calls: int) -> BakeoffError:
+    now = dict(_state(module))
+    changed = [key for key in {**before, **now} if before.get(key) != now.get(key)]
+    buffers = [key for key in changed if key in dict(module.named_buffers())]
+    kept = (
+        f"it keeps {', '.join(changed[:5])}" if changed else "it keeps something outside of its buffers and attributes"
+    )
+    text = (
+        f"{name}: the model remembers: on the same inputs its outputs differ by {apart:.1e} (relative L2) after "
+        f"{calls} other call{'s' if calls != 1 else ''}, since {kept} from call to call"
+    )
+    ways = "return it and take it as an input: bakeoff.Model(..., state={output: input})"
+    if buffers:
+        names = ", ".join(f'"{key}"' for key in buffers)
+        ways += f"; or declare it: bakeoff.Model(..., buffers=({names},)) makes each an input and an output"
+    return BakeoffError(f"{text}. {ways[0].upper()}{ways[1:]}", code="bad-user-code")
+
+
+def _state(module: nn.Module) -> Iterator[tuple[str, str]]:
+    """Each buffer and plain attribute of a layer with a digest, where it has one."""
+    from bakeoff.models.weights import state_digest
+
+    for prefix, layer in module.named_modules():
+        own = {**layer._buffers, **{key: one for key, one in vars(layer).items() if not key.startswith("_")}}
+        for key, value in own.items():
+            where = f"{prefix}.{key}" if prefix else key
+            tensors = {str(index): one for index, one in enumerate(_tensors(value))}
+            if sum(one.nbytes for one in tensors.values()) > _ATTRIBUTE_BYTES and key not in layer._buffers:
+                continue
+            if tensors:
+                yield where, state_digest(tensors)
+            elif isinstance(value, bool | int | float | str):
+                yield where, repr(value)
+            elif isinstance(value, list | tuple | dict):
+                yield where, f"{type(value).__name__} of {len(value)}"
+            else:
+                yield where, type(value).__name__
+
+
+def _tensors(value: Any, depth: int = 3) -> Iterator[Tensor]:
+    """Plain tensors in a value and in lists and dicts of such."""
+    if isinstance(value, Tensor):
+        if value.numel() and not value.is_meta:
+            yield value
+    elif depth and isinstance(value, Mapping | list | tuple):
+        parts: Sequence[Any] = list(value.values()) if isinstance(value, Mapping) else list(value)
+        for part in parts:
+            yield from _tensors(part, depth - 1)
+
+
+def generators() -> tuple[bytes, object, object]:
+    """The states of the generators that code draws from."""
+    kind, keys, *rest = np.random.get_state()
+    return torch.get_rng_state().numpy().tobytes(), random.getstate(), (kind, np.asarray(keys).tobytes(), *rest)
+
+
+def _apart(one: Tensor, other: Tensor) -> float:
+    """Relative L2; 0 where all bits are the same, and 1 where shapes or infinities differ."""
+    if one.shape != other.shape:
+        return 1.0
+    if torch.equal(one.nan_to_num(), other.nan_to_num()):
+        return 0.0
+    a, b = one.double(), other.double()
+    norm = float(b.norm())
+    distance = float((a - b).norm()) / norm if norm else 1.0
+    return distance if distance == distance else 1.0

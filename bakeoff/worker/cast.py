@@ -1,0 +1,96 @@
+"""The one cast of modules: which dtype each parameter and buffer has in a variant, a reference or an artifact.
+
+`torch.nn.Module.to(dtype)` casts complex tensors to a real dtype, which drops their imaginary parts with no more than a
+warning (pytorch#46374, pytorch#95337), and rounds what its author keeps in fp32. Here complex tensors stay complex, and
+pinned ones stay as wide as they were given.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from bakeoff.worker.torch_flags import TORCH_DTYPES
+
+_STORED_BYTES = 1
+"""Size of floating dtypes that values are only stored in (float8); code that computes with them casts them itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class GivenDtypes:
+    """The dtypes that a module's floating and complex tensors were given with, and those that half precision leaves."""
+
+    tensors: Mapping[str, torch.dtype]
+    """By name of the parameter or buffer."""
+    pinned: frozenset[str]
+
+    def rounds(self, dtype: str) -> bool:
+        """Whether a cast to `dtype` loses values, so that the given ones need another load."""
+        return any(
+            dtype_of(own, dtype, name in self.pinned).itemsize < own.itemsize for name, own in self.tensors.items()
+        )
+
+
+def named_tensors(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """All parameters and buffers with their names, shared ones under each."""
+    yield from module.named_parameters(remove_duplicate=False)
+    yield from module.named_buffers(remove_duplicate=False)
+
+
+def given_dtypes(module: nn.Module, keep_fp32: Collection[str] = ()) -> GivenDtypes:
+    """The dtypes of a module as it was given.
+
+    Pinned are tensors that are wider than most of the module's weights, and those below a part named in `keep_fp32`: a
+    name or a path of modules or tensors anywhere in the tree, as `norm` or `blocks.0.table`.
+    """
+    tensors = {name: one.dtype for name, one in named_tensors(module) if one.is_floating_point() or one.is_complex()}
+    usual = usual_dtype(one for _, one in named_tensors(module))
+    wider = {name for name, own in tensors.items() if usual is not None and is_wider(own, usual)}
+    return GivenDtypes(tensors, frozenset(wider | {name for name in tensors if is_part(name, keep_fp32)}))
+
+
+def is_part(name: str, parts: Collection[str]) -> bool:
+    """Whether the tensor of this name is one of these parts, or below one."""
+    return any(re.search(rf"(^|\.){re.escape(part)}(\.|$)", name) for part in parts)
+
+
+def usual_dtype(tensors: Iterator[Tensor]) -> torch.dtype | None:
+    """The floating dtype of most elements; None where there is none."""
+    elements: Counter[torch.dtype] = Counter()
+    for one in tensors:
+        if one.is_floating_point():
+            elements[one.dtype] += one.numel()
+    return elements.most_common(1)[0][0] if elements else None
+
+
+def is_wider(own: torch.dtype, usual: torch.dtype) -> bool:
+    """Whether a floating dtype has more bytes than another one."""
+    return own.is_floating_point and own.itemsize > usual.itemsize
+
+
+def dtype_of(own: torch.dtype, dtype: str, pinned: bool = False) -> torch.dtype:
+    """What a tensor that was given as `own` is in a variant of `dtype`, one of models.types.DTYPES or fp64."""
+    if dtype == "given" or not (own.is_floating_point or own.is_complex) or own.itemsize == _STORED_BYTES:
+        return own
+    if own.is_complex:
+        return torch.complex128 if dtype == "fp64" else torch.complex64
+    target = TORCH_DTYPES[dtype]
+    return torch.promote_types(torch.promote_types(target, own), torch.float32) if pinned else target
+
+
+def cast_module(module: nn.Module, given: GivenDtypes, dtype: str, device: str) -> nn.Module:
+    """Cast and move all tensors of the module in place; returns it. A cast to half precision cannot be undone."""
+    names = {
+        id(one): (name, one) for name, one in named_tensors(module)
+    }  # with the tensor, so that its id stays its own
+
+    def cast(tensor: Tensor) -> Tensor:
+        name = names[id(tensor)][0] if id(tensor) in names else ""
+        own = given.tensors.get(name, tensor.dtype)
+        return tensor.to(device=device, dtype=dtype_of(own, dtype, name in given.pinned))
+
+    made: nn.Module = module._apply(cast)
+    return made

@@ -243,7 +243,8 @@ def fields_of(value: Any) -> dict[str, Any] | None:
 
 def _attributes(value: Any) -> dict[str, Any] | None:
     """The attributes of an object that has nothing else; None for modules, functions, and what libraries of C hold."""
-    plain = type(value).__new__ is object.__new__ and hasattr(value, "__dict__") and not callable(value)
+    made: Any = type(value).__new__
+    plain = made is object.__new__ and hasattr(value, "__dict__") and not callable(value)
     if not plain or isinstance(value, ModuleType) or hasattr(type(value), "__slots__"):
         return None
     return dict(vars(value)) or None

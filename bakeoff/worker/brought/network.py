@@ -78,7 +78,7 @@ def _written(node: Node, names: dict[str, str], classes: dict[str, Any]) -> str:
 def _maker(cls: Any) -> Callable[..., Any]:
     """What makes an object of a class from its fields by name: the class itself where it takes them."""
     if is_dataclass(cls) or issubclass(cls, tuple):
-        return cls  # type: ignore[no-any-return]
+        return cls
     return lambda **fields: made_of(cls, fields)
 
 

@@ -42,7 +42,8 @@ def test_rows_of_a_table_ran_one_component_under_one_set_of_ceilings(published: 
         measured = [entry.record for entry in table.rows if entry.record.status in MEASURED]
         assert table.stale == (), table.title
         assert _one(_component(record) for record in measured), table.title
-        assert _one(record.ceilings for record in measured), table.title
+        compiled = [record for record in measured if not record.baseline]  # a machine's first baselines precede any set
+        assert len({record.ceilings for record in compiled}) <= 1, table.title
 
 
 def test_a_selftest_of_the_same_code_passed_before_every_row(published: Records) -> None:

@@ -6,12 +6,18 @@ only if it is well below a measured floor.
 The roofline model is that of Williams, Waterman and Patterson (CACM 52-4, 2009).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from bakeoff.machine.datasheets import find_datasheet
 from bakeoff.machine.host import Host
+
+WORK_DTYPES: Mapping[str, tuple[str, ...]] = {
+    "cpu": ("fp32", "bf16", "fp16", "int8"),
+    "cuda": ("fp32", "tf32", "bf16", "fp16", "int8"),
+}
+"""The dtypes whose products can be measured, by device."""
 
 
 @dataclass(frozen=True, slots=True)

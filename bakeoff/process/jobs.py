@@ -249,10 +249,12 @@ class HeadersResult:
 
 @dataclass(frozen=True, slots=True)
 class CeilingsJob:
-    """Measure a device's ceilings: copies, reads, products and convolutions."""
+    """Measure a device's ceilings: copies, reads, and products and convolutions of each of the dtypes."""
 
     device: str
     threads: int
+    dtypes: tuple[str, ...]
+    """Some of machine.floors.WORK_DTYPES."""
 
 
 @dataclass(frozen=True, slots=True)

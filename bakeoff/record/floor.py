@@ -30,6 +30,11 @@ _PRODUCTS: Mapping[Quantisation, tuple[str, ...]] = {
 floor of traffic only."""
 
 
+def work_dtypes(dtype: str, quantisation: Quantisation) -> tuple[str, ...]:
+    """The dtypes in which a variant of this dtype may multiply, its own first."""
+    return (dtype, *_PRODUCTS[quantisation])
+
+
 def floors(record: Record, ceilings: Sequence[Ceiling] | None = None) -> tuple[Floor, ...]:
     """The datasheet's floor if the GPU is known, then the measured one if there are ceilings.
 
@@ -38,7 +43,7 @@ def floors(record: Record, ceilings: Sequence[Ceiling] | None = None) -> tuple[F
     return find_floors(
         flops=record.flops,
         minimum_bytes=record.minimum_bytes,
-        dtypes=(record.variant.dtype, *_PRODUCTS[record.quantisation]),
+        dtypes=work_dtypes(record.variant.dtype, record.quantisation),
         device=record.variant.device,
         host=record.host,
         ceilings=record.ceilings if ceilings is None else ceilings,

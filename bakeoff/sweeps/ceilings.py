@@ -1,9 +1,10 @@
 """This machine's ceilings: measured once in a worker of its own, and kept among the records."""
 
+from collections.abc import Collection
 from pathlib import Path
 
 from bakeoff.machine import host
-from bakeoff.machine.floors import Ceiling
+from bakeoff.machine.floors import WORK_DTYPES, Ceiling
 from bakeoff.machine.identity import this_machine
 from bakeoff.models.errors import BakeoffError
 from bakeoff.process.environment import worker_environment
@@ -24,37 +25,43 @@ def known_ceilings(
     cache: Path,
     progress: Progress,
     again: bool = False,
-    measure: bool = True,
+    dtypes: Collection[str] | None = None,
 ) -> tuple[Ceiling, ...]:
     """The best known ceilings of this machine, by the sets among the records of `runs`.
 
-    A set is measured first, and stored there, where none was with this version of torch while the machine was quiet, or
-    where `again` is asked for; the caller holds the device's lock. With `measure` False none is. Where measuring fails
-    the progress says so, and rows have no measured floor unless there are earlier sets. Raises BakeoffError if the
-    records cannot be read.
+    A set is measured first, and stored there, of those `dtypes` (None: all) that were not measured with this version of
+    torch while the machine was quiet, or of all of them where `again` is asked for; the caller holds the device's lock.
+    Where measuring fails the progress says so, and rows have no measured floor unless there are earlier sets. Raises
+    BakeoffError if the records cannot be read.
     """
     records = load_all(runs)
     measured = list(records.ceilings)
-    if again or (measure and not _is_known(records, device, threads)):
-        measured += _measure(device, threads, runs, cache, progress)
+    before = frozenset() if again else _measured_dtypes(records, device, threads)
+    missing = [dtype for dtype in WORK_DTYPES[device] if (dtypes is None or dtype in dtypes) and dtype not in before]
+    if missing:
+        measured += _measure(CeilingsJob(device, threads, tuple(missing)), runs, cache, progress)
     return best_ceilings(records.current, measured, this_machine(device).id, threads).best
 
 
-def _is_known(records: Records, device: str, threads: int) -> bool:
-    """Whether a set was measured on this machine with as many threads and this torch, with no others on the CPU."""
+def _measured_dtypes(records: Records, device: str, threads: int) -> frozenset[str]:
+    """Dtypes of products measured on this machine with as many threads and this torch, with no others on the CPU."""
     wanted = (this_machine(device).id, threads, host.read_versions().get("torch"))
-    return any(
-        (found.machine.id, found.threads, found.versions.get("torch")) == wanted
-        and found.other_cpu_share <= LARGEST_OTHER_SHARE
+    return frozenset(
+        each.dtype
         for found in (entry.ceilings for entry in records.ceilings)
+        if (found.machine.id, found.threads, found.versions.get("torch")) == wanted
+        and found.other_cpu_share <= LARGEST_OTHER_SHARE
+        for each in found.ceilings
+        if each.kind == "product"
     )
 
 
-def _measure(device: str, threads: int, runs: Path, cache: Path, progress: Progress) -> list[StoredCeilings]:
+def _measure(job: CeilingsJob, runs: Path, cache: Path, progress: Progress) -> list[StoredCeilings]:
     """A new set, stored among the records; none where it could not be measured."""
-    running = progress.start(0, 0, f"ceilings of this {device}, measured once")
+    device, threads = job.device, job.threads
+    running = progress.start(0, 0, f"ceilings of this {device} in {', '.join(job.dtypes)}, measured once")
     launch = Launch(worker_environment(threads), Deadlines(_DEADLINE_S), cache / "logs" / "ceilings.log", running.event)
-    outcome = run_job(CeilingsJob(device, threads), CeilingsResult, launch)
+    outcome = run_job(job, CeilingsResult, launch)
     if outcome.kind != "result":
         running.finish("unknown", f"{outcome.kind}: {outcome.reason}; rows have no measured floor from this set")
         return []

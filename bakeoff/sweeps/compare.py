@@ -26,7 +26,7 @@ from bakeoff.sweeps.compare_worker import CompareWorker, SideFailedError, wait_u
 from bakeoff.sweeps.progress import Progress, Running
 from bakeoff.sweeps.references import References, make_reference
 from bakeoff.sweeps.row import launch_of
-from bakeoff.sweeps.session import Session, open_session
+from bakeoff.sweeps.session import Session, open_session, with_ceilings
 from bakeoff.sweeps.weights import WeightsMemory
 from bakeoff.variant import parse_variant
 
@@ -269,7 +269,7 @@ def compare(plan: Plan, runs: Path, note: str, progress: Progress, seed: int | N
         load = host.present_load(idle_s)
         sweep = f"compare-{digest([plan.key, now()])[:8]}"
         session = open_session(plan, sweep, note, runs, cache, load, progress)
-        session = replace(session, weights=weights)
+        session = replace(with_ceilings(session, runs), weights=weights)
         running = progress.start(0, 0, f"{a.variant} against {b.variant}")
         comparison = replace(race(session, running, a, b, seed=seed), sweep="")
         kept = StoredComparison(save(runs, comparison), comparison)

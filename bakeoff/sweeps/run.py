@@ -21,7 +21,7 @@ from bakeoff.sweeps.final import keep_best_builds, run_finals, undecided
 from bakeoff.sweeps.headers import make_headers
 from bakeoff.sweeps.progress import Progress, Running
 from bakeoff.sweeps.resume import begin, continue_unfinished, mark_finished
-from bakeoff.sweeps.session import Session, open_session
+from bakeoff.sweeps.session import Session, open_session, with_ceilings
 from bakeoff.sweeps.time_left import estimate_costs, seconds_left
 from bakeoff.sweeps.time_limit import OutOfTime, TimeIsUpError, TimeLimit, open_limit
 from bakeoff.sweeps.wave import next_wave, run_wave
@@ -80,7 +80,7 @@ def run_sweep(
             with closing(WeightsMemory()) as weights, limit.enforced():
                 session = open_session(plan, state.sweep, note, runs, cache, load, progress, seed)
                 session = replace(session, order=limit.order(session.order), begun=begun, weights=weights)
-                _run_rows(session, runs, stored, limit)
+                session = _run_rows(session, runs, stored, limit)
                 if plan.request.final_s:
                     finals += run_finals(session, stored, runs, limit)
             if all(row.key in stored for row in plan.rows):
@@ -117,8 +117,12 @@ def _still_measured(
         yield from found
 
 
-def _run_rows(session: Session, runs: Path, stored: dict[Key, Stored], limit: TimeLimit) -> None:
-    """Run the rows that are not in `stored`; each record is on disk before its row is shown as finished."""
+def _run_rows(session: Session, runs: Path, stored: dict[Key, Stored], limit: TimeLimit) -> Session:
+    """Run the rows that are not in `stored`; each record is on disk before its row is shown as finished.
+
+    Ceilings are measured for the first row that is no baseline, or else for the table: there is soon a first row, and
+    what no compiler built cannot be faster than the machine. The session that is returned has them.
+    """
     progress, before = session.progress, frozenset(stored)
     costs, began = estimate_costs(session.plan, limit.costs.history), time.monotonic()
 
@@ -132,9 +136,12 @@ def _run_rows(session: Session, runs: Path, stored: dict[Key, Stored], limit: Ti
     expect()
     session.begun.extend(sorted(stored, key=lambda key: stored[key].record.created))
     left = [row for row in session.order if row.key not in stored]
+    floored = False
     while fitting := limit.fitting(left):
         wave = next_wave(fitting)
         if any(not row.baseline for row in wave):
+            if not floored:
+                session, floored = with_ceilings(session, runs), True
             with session.spent.on("headers"):
                 make_headers(wave if limit.limits else fitting, session.cache, progress.say)
         session.begun.extend(row.key for row in wave)
@@ -156,3 +163,4 @@ def _run_rows(session: Session, runs: Path, stored: dict[Key, Stored], limit: Ti
                     keep(row, record)
                 raise
         left = [row for row in left if row.key not in stored]
+    return session if floored else with_ceilings(session, runs)

@@ -1,9 +1,9 @@
 """What all rows of one sweep, or of one comparison, share."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bakeoff.machine.floors import Ceiling
@@ -11,6 +11,7 @@ from bakeoff.machine.locks import entry_lock
 from bakeoff.plan.plan import Plan
 from bakeoff.plan.rows import Key, Row
 from bakeoff.process.supervisor import Outcome
+from bakeoff.record.floor import work_dtypes
 from bakeoff.record.schema import SelftestStamp
 from bakeoff.record.selftest_stamp import read_stamp
 from bakeoff.sweeps.ceilings import known_ceilings
@@ -36,9 +37,10 @@ class Session:
     """One-minute load average before it began; later the sweep itself is the load."""
     cache: Path
     ceilings: tuple[Ceiling, ...]
+    """The best known: those of the records, and once a row needs them those that were measured for it."""
     selftest: SelftestStamp | None
     progress: Progress
-    references: dict[Path, tuple[Outcome, Seal]] = field(default_factory=dict)
+    references: dict[tuple[Path, str], tuple[Outcome, Seal]] = field(default_factory=dict)
     """How making each reference folder ended, so that it is tried once, and the hashes of its files."""
     weights: WeightsMemory | None = None
     """Where workers leave the weights for those that follow; None: each makes them for itself."""
@@ -70,19 +72,28 @@ def open_session(
     progress: Progress,
     order_seed: int | None = None,
 ) -> Session:
-    """Read what the last selftest said, and measure this machine's ceilings where the records do not hold them.
-
-    A sweep with a budget measures no ceilings.
-    """
-    spent = Spent()
-    ceilings: tuple[Ceiling, ...] = ()
-    if plan.request.ceilings and any(row.never_runs is None for row in plan.rows):
-        subject = plan.rows[0].subject
-        measure = not plan.request.budget_s
-        with spent.on("ceilings"):
-            ceilings = known_ceilings(subject.device, subject.threads, runs, cache, progress, measure=measure)
+    """Read what the last selftest said and which ceilings of this machine are known, and order the rows."""
     order = plan.rows if order_seed is None else shuffled(plan.rows, order_seed)
-    return Session(plan, sweep, order, order_seed, note, load, cache, ceilings, read_stamp(), progress, spent=spent)
+    session = Session(plan, sweep, order, order_seed, note, load, cache, (), read_stamp(), progress)
+    return _with_ceilings(session, runs, ())
+
+
+def with_ceilings(session: Session, runs: Path) -> Session:
+    """The session after measuring those ceilings of its rows' dtypes that are not known; none with a budget."""
+    if session.plan.request.budget_s:
+        return session
+    running = (row for row in session.plan.rows if row.never_runs is None)
+    dtypes = {dtype for row in running for dtype in work_dtypes(row.variant.dtype, row.quantisation)}
+    return _with_ceilings(session, runs, dtypes)
+
+
+def _with_ceilings(session: Session, runs: Path, measure: Collection[str]) -> Session:
+    if not session.plan.request.ceilings or not session.plan.rows:
+        return session
+    subject = session.plan.rows[0].subject
+    with session.spent.on("ceilings"):
+        found = known_ceilings(subject.device, subject.threads, runs, session.cache, session.progress, dtypes=measure)
+    return replace(session, ceilings=found)
 
 
 def shuffled(rows: Sequence[Row], seed: int) -> tuple[Row, ...]:

@@ -255,9 +255,11 @@ def headers(job: dict[str, Any]) -> dict[str, Any]:
     return {"names": [source.name, made.name]}
 
 
-def ceilings(_job: dict[str, Any]) -> dict[str, Any]:
+def ceilings(job: dict[str, Any]) -> dict[str, Any]:
     work("import", "ceilings")
-    return {"ceilings": [{"kind": "copy", "dtype": "fp32", "size": 1 << 20, "best": 1e10, "median": 1e10}]}
+    rates = {"size": 1 << 20, "best": 1e10, "median": 1e10}
+    products = [{"kind": "product", "dtype": dtype, **rates} for dtype in job["dtypes"]]
+    return {"ceilings": [{"kind": "copy", "dtype": "fp32", **rates}, *products], "others": 0.0}
 
 
 def drawn(count: int, slowness: float = 1.0) -> list[int]:

@@ -344,12 +344,12 @@ def test_a_best_build_is_kept_only_when_all_are_measured() -> None:
 
 def test_ceilings_are_not_measured_with_a_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     know_all()
-    measured: list[str] = []
-    monkeypatch.setattr(ceilings, "_measure", lambda device, *_others: measured.append(device) or [])
+    measured: list[tuple[str, ...]] = []
+    monkeypatch.setattr(ceilings, "_measure", lambda job, *_others: measured.append(job.dtypes) or [])
     run(plan_of(HOUR, "eager", ceilings=True))
     assert measured == []
     run(plan_of(0.0, "eager", ceilings=True))
-    assert measured == ["cpu"]
+    assert measured == [("fp32",)]
 
 
 OUT = OutOfTime(180.0, 181.0, (LeftOut("a", 130.0, False), LeftOut("b", 90.0, True)), ("x bf16 and y fp32",))

@@ -1,4 +1,7 @@
-"""Ceilings are measured once for a machine, kept among its records, and the best of all sets counts."""
+"""Ceilings are measured once for a machine, kept among its records, and the best of all sets counts.
+
+A sweep measures those of its rows' dtypes, and none before its first row.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,17 +9,22 @@ from typing import Any
 
 import pytest
 from ceilings import CEILINGS
-from lab import Recorder
+from lab import TORCHLESS, Recorder, marked_folder
 
 from bakeoff.machine import host
 from bakeoff.machine.floors import Ceiling
-from bakeoff.process.jobs import CeilingsResult
+from bakeoff.plan.plan import make_plan
+from bakeoff.plan.request import Request
+from bakeoff.process import supervisor
+from bakeoff.process.jobs import CeilingsJob, CeilingsResult
 from bakeoff.process.supervisor import Outcome
 from bakeoff.record.store import load_all
 from bakeoff.sweeps import ceilings as measuring
 from bakeoff.sweeps.ceilings import known_ceilings
+from bakeoff.sweeps.run import run_sweep
 
 TWICE = tuple(replace(entry, best=2 * entry.best) for entry in CEILINGS)
+BOTH = ("fp32", "bf16")
 HALF = tuple(replace(entry, best=entry.best / 2) for entry in CEILINGS)
 
 
@@ -24,16 +32,23 @@ class Worker:
     """In place of the worker: a set of ceilings for each call, as told."""
 
     def __init__(self) -> None:
-        self.calls = 0
+        self.asked: list[tuple[str, ...]] = []
         self.ceilings: tuple[Ceiling, ...] = CEILINGS
         self.others = 0.0
         self.kind: Any = "result"
 
-    def run(self, *_: Any) -> Outcome:
-        self.calls += 1
+    @property
+    def calls(self) -> int:
+        return len(self.asked)
+
+    def run(self, job: CeilingsJob, *_: Any) -> Outcome:
+        self.asked.append(job.dtypes)
         if self.kind != "result":
             return Outcome(self.kind, reason="why")
-        return Outcome("result", value=CeilingsResult(self.ceilings, self.others))
+        return Outcome("result", value=CeilingsResult(self.measured(job.dtypes), self.others))
+
+    def measured(self, dtypes: tuple[str, ...]) -> tuple[Ceiling, ...]:
+        return tuple(entry for entry in self.ceilings if entry.kind in ("copy", "read") or entry.dtype in dtypes)
 
 
 @pytest.fixture
@@ -43,8 +58,10 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Worker:
     return made
 
 
-def known(folder: Path, again: bool = False, threads: int = 2) -> tuple[Ceiling, ...]:
-    return known_ceilings("cpu", threads, folder / "runs", folder / "cache", Recorder(), again)
+def known(
+    folder: Path, again: bool = False, threads: int = 2, dtypes: tuple[str, ...] | None = BOTH
+) -> tuple[Ceiling, ...]:
+    return known_ceilings("cpu", threads, folder / "runs", folder / "cache", Recorder(), again, dtypes)
 
 
 def test_measured_once_and_kept_as_a_record(tmp_path: Path, worker: Worker) -> None:
@@ -102,3 +119,41 @@ def test_what_cannot_be_stored_is_used(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / measuring.this_machine("cpu").folder).write_text("no folder")
     assert known(tmp_path) == CEILINGS
+
+
+def test_only_dtypes_that_are_asked_for_and_not_known_are_measured(tmp_path: Path, worker: Worker) -> None:
+    assert known(tmp_path, dtypes=()) == ()
+    assert {entry.dtype for entry in known(tmp_path, dtypes=("fp32", "fp8"))} == {"fp32"}
+    assert known(tmp_path, dtypes=("bf16", "fp32")) == CEILINGS
+    assert known(tmp_path, dtypes=("fp32",)) == CEILINGS
+    known(tmp_path, dtypes=None)
+    assert worker.asked == [("fp32",), ("bf16",), ("fp16", "int8")]
+
+
+class TestInASweep:
+    """By a worker that measures nothing."""
+
+    @pytest.fixture(autouse=True)
+    def _torchless(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(supervisor, "WORKER", TORCHLESS)
+
+    def told(self, folder: Path, *backends: str) -> list[str]:
+        """What was started and finished."""
+        progress = Recorder()
+        asked = Request("toy", backends=backends, dtypes=("fp32", "bf16"), device="cpu", threads=1, final_s=0)
+        plan = make_plan(replace(asked, presets=("tiny",), workloads=("world",)))
+        with marked_folder(folder):
+            self.records = [entry.record for entry in run_sweep(plan, folder / "runs", "", False, progress).stored]
+        return [what.split(" ")[0].split("/")[-2:][0] for kind, what in progress.told if kind in ("start", "result")]
+
+    def test_they_come_after_the_first_rows_and_before_rows_of_compilers(self, tmp_path: Path) -> None:
+        told = self.told(tmp_path, "eager", "torch.export[]")
+        assert told[:5] == ["eager", "eager", "ok", "ok", "ceilings"]
+        assert told.count("ceilings") == 1
+        held = {record.variant.backend: {entry.dtype for entry in record.ceilings} for record in self.records}
+        assert held == {"eager": set(), "torch.export": set(BOTH)}
+
+    def test_a_table_of_baselines_has_them_too(self, tmp_path: Path) -> None:
+        assert self.told(tmp_path, "eager") == ["eager", "eager", "ok", "ok", "ceilings"]
+        assert "ceilings" not in self.told(tmp_path, "eager")
+        assert [{entry.dtype for entry in record.ceilings} for record in self.records] == [set(BOTH)] * 2

@@ -16,6 +16,7 @@ from bakeoff.export.manifest import Program as About
 from bakeoff.export.state import State, carry
 from bakeoff.export.torch_flags import differing_flags
 from bakeoff.machine import host
+from bakeoff.models.component import laid_out
 from bakeoff.models.errors import BakeoffError, ErrorCode
 from bakeoff.models.types import Scalar
 
@@ -82,7 +83,7 @@ class Program:
     """The program itself: takes tensors in the order of `about.inputs`, without any check."""
     flags: "Mapping[str, Scalar]" = field(default_factory=dict)
     """torch's global flags that it was verified under."""
-    _expected: "tuple[tuple[str, torch.dtype, tuple[int, ...]], ...]" = field(init=False, repr=False)
+    _expected: "tuple[tuple[str, torch.dtype, tuple[int, ...], tuple[int, ...]], ...]" = field(init=False, repr=False)
     _names: frozenset[str] = field(init=False, repr=False)
     _output_names: tuple[str, ...] = field(init=False, repr=False)
     _checked: list[bool] = field(default_factory=list, init=False, repr=False)
@@ -91,9 +92,11 @@ class Program:
     def __post_init__(self) -> None:
         import torch
 
-        expected = tuple((port.name, getattr(torch, port.dtype), port.shape) for port in self.about.inputs)
+        expected = tuple(
+            (port.name, getattr(torch, port.dtype), port.shape, port.order or ()) for port in self.about.inputs
+        )
         object.__setattr__(self, "_expected", expected)
-        object.__setattr__(self, "_names", frozenset(name for name, _, _ in expected))
+        object.__setattr__(self, "_names", frozenset(name for name, *_ in expected))
         object.__setattr__(self, "_output_names", tuple(port.name for port in self.about.outputs))
 
     def __call__(self, **inputs: "Tensor") -> "dict[str, Tensor]":
@@ -105,11 +108,11 @@ class Program:
         if inputs.keys() != self._names:
             raise BakeoffError(self._name_problem(inputs), code="bad-input")
         device, tensors = self.device, []
-        for name, dtype, shape in self._expected:
+        for name, dtype, shape, order in self._expected:
             tensor = inputs[name]
             if tensor.dtype != dtype or tensor.shape != shape or tensor.device.type != device:
                 raise BakeoffError(self._layout_problem(name, tensor), code="bad-input")
-            tensors.append(tensor if tensor.is_contiguous() else tensor.contiguous())
+            tensors.append(laid_out(tensor, order))
         if not self._checked:
             self._check_flags()
         outputs = self.run(tensors)
@@ -138,14 +141,14 @@ class Program:
             )
 
     def _name_problem(self, inputs: "Mapping[str, Tensor]") -> str:
-        missing = [name for name, _, _ in self._expected if name not in inputs]
+        missing = [name for name, *_ in self._expected if name not in inputs]
         unknown = sorted(inputs.keys() - self._names)
         problems = [
             f"{problem} {_first_names(names)}"
             for problem, names in (("lack", missing), ("have the unknown", unknown))
             if names
         ]
-        known = _first_names([name for name, _, _ in self._expected])
+        known = _first_names([name for name, *_ in self._expected])
         return f"the inputs of {self.about.name} {' and '.join(problems)}; give {known}"
 
     def _layout_problem(self, name: str, tensor: "Tensor") -> str:

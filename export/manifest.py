@@ -18,7 +18,7 @@ SCHEMA = 2
 MANIFEST = "manifest.json"
 SAMPLE = "sample.safetensors"
 LARGEST_MANIFEST = 8 << 20
-FLOATS = ("float32", "bfloat16", "float16")
+FLOATS = ("float64", "float32", "bfloat16", "float16")
 """Dtypes between which values are cast; the others are taken as they are."""
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 48)]
 Shape = Annotated[tuple[Count, ...], msgspec.Meta(max_length=16)]
@@ -31,13 +31,15 @@ class Port:
     """One input or output of a program; shapes are static."""
 
     name: str
-    dtype: Literal["float32", "bfloat16", "float16", "int64", "int32", "int16", "int8", "uint8", "bool"]
+    dtype: Literal["float64", "float32", "bfloat16", "float16", "int64", "int32", "int16", "int8", "uint8", "bool"]
     shape: Shape
     values: str
     """For an input, how its values were drawn for the parity check; for an output, its range in the sample."""
     signal: Literal["", "picture", "audio"] = ""
-    layout: Literal["row-major"] = "row-major"
-    """Contiguous; elements along the last dimension are adjacent in memory."""
+    layout: Literal["row-major", "ordered"] = "row-major"
+    """Contiguous; elements along the last dimension are adjacent in memory, or along the last one of `order`."""
+    order: Annotated[tuple[Count, ...], msgspec.Meta(max_length=16)] | msgspec.UnsetType = msgspec.UNSET
+    """For an ordered input, its axes from the slowest to the fastest in memory: (0, 2, 3, 1) is channels last."""
 
 
 @dataclass(frozen=True, slots=True)

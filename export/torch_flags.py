@@ -13,9 +13,12 @@ def verified_flags(device: str, dtype: str) -> dict[str, Scalar]:
     """
     short = dtype == "tf32"
     products: dict[str, Scalar] = {"float32_matmul_precision": "high" if short else "highest"}
-    if dtype in ("fp32", "tf32"):
-        return products | ({"cudnn_allow_tf32": short} if device == "cuda" else {})
-    return {f"{dtype}_reduced_precision_reduction": True} if device == "cuda" else {}
+    halves = ("bf16", "fp16") if dtype == "given" else (dtype,)
+    reduced: dict[str, Scalar] = {f"{half}_reduced_precision_reduction": True for half in halves}
+    if dtype in ("fp32", "tf32", "given"):
+        products |= {"cudnn_allow_tf32": short} if device == "cuda" else {}
+        return products | (reduced if dtype == "given" and device == "cuda" else {})
+    return reduced if device == "cuda" else {}
 
 
 def differing_flags(flags: Mapping[str, Scalar]) -> list[str]:

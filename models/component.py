@@ -4,7 +4,7 @@ The parent process plans, estimates and reports from these facts alone; `network
 modules and is imported in workers only.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from importlib import import_module
 from math import prod
@@ -84,6 +84,15 @@ class TensorSpec:
         if self.dtype:
             return 1 if self.dtype == "bool" else int("".join(filter(str.isdigit, self.dtype))) / 8
         return max(4.0, usual) if self.keep_fp32 else usual
+
+
+def laid_out(tensor: Any, order: Sequence[int]) -> Any:
+    """The tensor with its axes in memory in this order, the slowest first; () is contiguous. A copy only where it is
+    laid out otherwise."""
+    if not order:
+        return tensor.contiguous()
+    back = sorted(range(len(order)), key=order.__getitem__)
+    return tensor.permute(*order).contiguous().permute(*back)
 
 
 @dataclass(frozen=True, slots=True)

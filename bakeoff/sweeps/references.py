@@ -1,10 +1,11 @@
 """The references of a row's subject: made where they are not cached, sealed, and made anew where a file was changed."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bakeoff.machine import paths
-from bakeoff.models.errors import BakeoffError
+from bakeoff.models.errors import BakeoffError, ErrorCode
 from bakeoff.plan.reference import reference_folder
 from bakeoff.plan.rows import Row
 from bakeoff.process.environment import WEIGHTS
@@ -12,6 +13,10 @@ from bakeoff.process.jobs import ReferenceJob, ReferenceResult
 from bakeoff.process.supervisor import Launch, Outcome, run_job
 from bakeoff.sweeps.seal import Seal, changed_files, discard, hashes, read_seal, seal_folder
 from bakeoff.sweeps.session import Session
+
+_ABOUT = "reference.json"
+_OF_A_SUBJECT: tuple[ErrorCode, ...] = ("insensitive", "wrong-output", "other-function", "bad-user-code")
+"""Refusals of one workload, which leave the others of a sweep."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,21 +41,26 @@ class References:
 def make_reference(session: Session, row: Row, launch: Launch) -> tuple[Outcome, References]:
     """Make the references of the row's subject where they are not cached; returns how that ended, and what there is.
 
-    Tried once in a session, unless a file was changed meanwhile. When a component is edited its folder is another one,
-    and the rows that follow get a new reference. `launch` is the row's own. Raises BakeoffError when the request itself
-    is wrong (a bad checkpoint) or outputs hardly depend on the inputs.
+    Tried once in a session for each dtype, unless a file was changed meanwhile: eager that kills its worker in one
+    dtype costs the rows of the others nothing. When a component is edited its folder is another one, and the rows that
+    follow get a new reference. `launch` is the row's own. Raises BakeoffError when the request itself is wrong (a bad
+    checkpoint) or the plan's only subject has no reference.
     """
     folder = reference_folder(row.subject, session.plan.component)
-    known = session.references.get(folder)
-    if known is not None and (known[0].kind != "result" or (folder / _eager_file(row.variant.dtype)).exists()):
+    known = session.references.get((folder, row.variant.dtype))
+    if known is not None:
         outcome, seal = known
         if outcome.kind != "result" or not changed_files(folder, seal, trust_stat=True):
             return outcome, References(folder, seal)
     with session.entry_lock(folder):
         _discard_changed(session, folder)
-        outcome = _make(session, row, folder, launch)
-        seal = seal_folder(folder) if outcome.kind == "result" else {}
-    session.references[folder] = outcome, seal
+        same = [other for other in session.plan.rows if other.subject == row.subject and other.never_runs is None]
+        dtypes = {row.variant.dtype, *(other.variant.dtype for other in same)}
+        outcome = _make(session, row, folder, launch, dtypes)
+        if outcome.kind != "result" and len(dtypes) > 1 and (folder / _ABOUT).exists():
+            outcome = _make(session, row, folder, launch, {row.variant.dtype})
+        seal = seal_folder(folder) if (folder / _ABOUT).exists() else {}
+    session.references[folder, row.variant.dtype] = outcome, seal
     return outcome, References(folder, seal)
 
 
@@ -72,20 +82,21 @@ def _eager_file(dtype: str) -> str:
     return f"eager-{dtype}.json"
 
 
-def _make(session: Session, row: Row, folder: Path, launch: Launch) -> Outcome:
+def _make(session: Session, row: Row, folder: Path, launch: Launch, dtypes: Collection[str]) -> Outcome:
     paths.mark_used(folder)
-    same = [other for other in session.plan.rows if other.subject == row.subject and other.never_runs is None]
-    dtypes = sorted({row.variant.dtype, *(other.variant.dtype for other in same)})
-    files = ["reference.json", *map(_eager_file, dtypes)]
+    files = [_ABOUT, *map(_eager_file, dtypes)]
     if not row.subject.checkpoint and all((folder / name).exists() for name in files):
         return Outcome("result")
     # Not the row's own environment: no compiler runs here, and nothing may be left in a compiler's cache.
     weights = {name: value for name, value in launch.environment.items() if name == WEIGHTS}
     environment = {**session.plan.environment, **weights}
     launch = replace(launch, environment=environment, log=launch.log.with_suffix(".reference.log"))
-    outcome = run_job(ReferenceJob(row.subject, tuple(dtypes), str(folder)), ReferenceResult, launch)
-    if outcome.kind == "refused":
+    outcome = run_job(ReferenceJob(row.subject, tuple(sorted(dtypes)), str(folder)), ReferenceResult, launch)
+    alone = all(other.subject == row.subject for other in session.plan.rows)
+    if outcome.kind == "refused" and (alone or outcome.code not in _OF_A_SUBJECT):
         raise BakeoffError(outcome.reason, outcome.code)
+    if outcome.kind == "refused":
+        return replace(outcome, kind="crashed", reason=f"no reference to compare with: {outcome.reason}")
     if outcome.kind != "result":
         return replace(outcome, reason=f"no reference to compare with: its worker: {outcome.reason}")
     return outcome

@@ -1,7 +1,7 @@
 """Loads a subject: the module with its weights and the sets of inputs, the same in every worker of a sweep."""
 
 import hashlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from bakeoff.models import resolve_component
 from bakeoff.models.checkpoint import adapt_config, load_checkpoint
-from bakeoff.models.component import Component, TensorSpec, Workload
+from bakeoff.models.component import Component, TensorSpec, Workload, laid_out
 from bakeoff.models.tables import FixedTable
 from bakeoff.models.weights import randomize
 from bakeoff.process.jobs import Subject
@@ -245,13 +245,8 @@ def cast_inputs(workload: Workload, inputs: Mapping[str, Tensor], dtype: str, de
 def cast_input(spec: TensorSpec, value: Tensor, dtype: str, device: str) -> Tensor:
     """A copy of one input in a variant's dtype, or its own, on the variant's device, laid out as it was given."""
     copy = value.to(device=device, dtype=expected_dtype(spec, dtype), copy=True)
-    return copy if not spec.order else laid_out(copy, spec.order)
-
-
-def laid_out(tensor: Tensor, order: Sequence[int]) -> Tensor:
-    """The tensor with its axes in memory in this order, the slowest first."""
-    back = sorted(range(len(order)), key=order.__getitem__)
-    return tensor.permute(*order).contiguous().permute(*back)
+    made: Tensor = laid_out(copy, spec.order)
+    return made
 
 
 def synchronise(device: str) -> None:

@@ -1,5 +1,7 @@
 """Factories of models whose function depends on how they were given: dtypes, layouts, state, casts in their code."""
 
+import os
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -176,7 +178,7 @@ def ranking() -> Any:
 
 
 class Masked(nn.Module):
-    """Scores with minus infinity in fixed places (transformers#17468), and a cache that is empty (onnxruntime#26841)."""
+    """Scores with minus infinity in fixed places (transformers#17468), and an empty cache (onnxruntime#26841)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -327,3 +329,30 @@ def lazy_table() -> Any:
 def two_sets() -> Any:
     module = nn.Linear(8, 4).eval()
     return bakeoff.Model(module, sets={"good": torch.randn(4, 8), "bad": torch.randn(4, 9)})
+
+
+class AbortsInHalf(nn.Module):
+    """Ends its process in half precision, once a file says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.armed = nn.Linear(8, 8), Path("armed").absolute()
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.dtype == torch.bfloat16 and self.armed.exists():
+            os.abort()
+        made: Tensor = self.layer(x)
+        return made
+
+
+def aborts_in_half() -> Any:
+    return AbortsInHalf().eval(), torch.randn(4, 8)
+
+
+class PlusOne(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x + 1
+
+
+def deaf_in_one_set() -> Any:
+    return bakeoff.Model(PlusOne().eval(), sets={"good": torch.randn(4, 8), "deaf": torch.randn(4, 8) * 1e-6})

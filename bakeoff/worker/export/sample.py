@@ -4,13 +4,13 @@ For a stream, several frames are run with state carried between them, so that an
 from its folder alone.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from msgspec import UNSET
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -22,9 +22,10 @@ from bakeoff.models.component import Stream, TensorSpec
 from bakeoff.models.errors import BakeoffError
 from bakeoff.process.jobs import SampleJob, SampleResult
 from bakeoff.worker.checks import memory
-from bakeoff.worker.reference.error import difference, expected_dtype, limits
+from bakeoff.worker.reference.error import MOST_NOISE, difference, expected_dtype, limits
 from bakeoff.worker.reference.make import check_outputs
 from bakeoff.worker.reference.precision import Precision, reference_precision
+from bakeoff.worker.reference.wide import in_high_precision
 from bakeoff.worker.reporter import Report
 from bakeoff.worker.subject import LoadedSubject, cast_input, load_subject, plain_eager
 from bakeoff.worker.torch_flags import flags
@@ -49,14 +50,16 @@ def make_sample(job: SampleJob, report: Report) -> SampleResult:
     elements = sum(loaded.workload.work.io_elements for loaded in loaded_subjects.values())
     chosen = reference_precision(main.module, elements, flops, subject.device)
     report("reference", f"eager {chosen.dtype} on {chosen.device}, {frames} frame{'s' if frames > 1 else ''}")
-    wanted = _run(loaded_subjects, stream, drawn, chosen, job)
+    precision, wanted = in_high_precision(
+        chosen.dtype, lambda dtype: _run(loaded_subjects, stream, drawn, Precision(dtype, chosen.device), job)
+    )
     report("reference", f"noise floor of eager {job.dtype}")
     own = _run(loaded_subjects, stream, drawn, Precision(job.dtype, subject.device), job)
     tensors = {
         key(frame, name, "in", port): tensor for (frame, name), given in drawn.items() for port, tensor in given.items()
     }
     kept = {
-        f"{name}/out/{spec.name}": spec.dtype or "float32"
+        f"{name}/out/{spec.name}": "float32" if spec.floating else spec.dtype
         for name, loaded in loaded_subjects.items()
         for spec in loaded.workload.outputs
     }
@@ -66,7 +69,7 @@ def make_sample(job: SampleJob, report: Report) -> SampleResult:
     sample = Sample(
         file=SAMPLE,
         frames=frames,
-        reference=chosen.dtype,
+        reference=precision,
         every={
             f"{name}/{spec.name}": every(spec.elements)
             for name, loaded in loaded_subjects.items()
@@ -74,12 +77,13 @@ def make_sample(job: SampleJob, report: Report) -> SampleResult:
             if every(spec.elements) > 1
         },
         limits={
-            f"{name}/{output}": limit
+            f"{name}/{output}": min(limit, 1.0)
             for name, loaded in loaded_subjects.items()
             for output, limit in limits(
                 loaded.workload.outputs,
                 _noise(name, loaded, wanted, own, frames),
                 loaded.component.tolerance_fp32,
+                job.dtype,
                 job.quantisation,
             ).items()
         },
@@ -169,12 +173,15 @@ def _run(
 def _noise(
     name: str, loaded: LoadedSubject, wanted: Mapping[str, Tensor], own: Mapping[str, Tensor], frames: int
 ) -> dict[str, float]:
-    """Relative L2 of each output of eager in the variant's own dtype; the largest of all frames."""
+    """Relative L2 of each output of eager in the variant's own dtype, the largest of all frames, where eager is a
+    measure of it."""
     found = {}
     for spec in loaded.workload.outputs:
         keys = [key(frame, name, "out", spec.name) for frame in range(frames)]
         errors = [difference(own[one], wanted[one], torch.float64).rel_l2 for one in keys if one in own]
-        found[spec.name] = max((error for error in errors if math.isfinite(error)), default=0.0)
+        largest = max(errors, default=0.0)
+        if largest <= MOST_NOISE:
+            found[spec.name] = largest
     return found
 
 
@@ -189,13 +196,16 @@ def _about(loaded: LoadedSubject, dtype: str, wanted: Mapping[str, Tensor]) -> P
                 spec.shape,
                 values[spec.name],
                 spec.signal,
+                "ordered" if spec.order else "row-major",
+                spec.order or UNSET,
             )
             for spec in specs
         )
 
     first = {spec.name: wanted[key(0, workload.name, "out", spec.name)] for spec in workload.outputs}
     ranges = {
-        name: f"{float(tensor.min()):.3g} to {float(tensor.max()):.3g} in the sample" for name, tensor in first.items()
+        name: f"{float(tensor.min()):.3g} to {float(tensor.max()):.3g} in the sample" if tensor.numel() else "none"
+        for name, tensor in first.items()
     }
     return Program(
         name=workload.name,

@@ -31,6 +31,7 @@ from bakeoff.worker.reference.error import difference
 from bakeoff.worker.reference.files import ReferenceFiles
 from bakeoff.worker.reference.precision import Precision, reference_precision
 from bakeoff.worker.reference.sensitivity import least_difference
+from bakeoff.worker.reference.wide import Widened
 from bakeoff.worker.reporter import Report
 from bakeoff.worker.subject import LoadedSubject, cast_inputs, load_subject
 from bakeoff.worker.torch_flags import flags, read_flags
@@ -96,6 +97,8 @@ def share_where_equal(source: nn.Module, target: nn.Module) -> bool:
 
 def _precision(loop: Loop, loaded: Mapping[Key, LoadedSubject], units: int, device: str) -> Precision:
     calls = calls_of_first(loop, units)
+    if not all(one.component.fp64 for one in loaded.values()):
+        return Precision("fp32", device)
     return reference_precision(
         nn.ModuleList(one.module for one in loaded.values()),
         sum(one.workload.work.io_elements for one in loaded.values()),
@@ -119,6 +122,8 @@ class _Eager:
     input_seed: int
     search: bool = False
     """As in `flags`."""
+    wide: bool = False
+    """Modules compute in their dtype whatever their code casts to."""
 
     def runner(self, loop: Loop, loaded: Mapping[Key, LoadedSubject]) -> LoopRunner:
         """A runner of the loop with the modules as they are, cast to these dtypes in place."""
@@ -126,6 +131,7 @@ class _Eager:
         for key, one in loaded.items():
             dtype = self.dtypes[key[0]]
             module = one.cast(dtype, self.device)
+            module = Widened(module, dtype) if self.wide else module
             inputs = cast_inputs(one.workload, one.sets[0], dtype, self.device)
             with flags(dtype, self.threads, self.search):
                 programs[key] = ProgramEngine(ModuleEngine(module, rebinding=True), one.workload, inputs, read_flags())
@@ -136,7 +142,8 @@ def _write_units(
     folder: Path, loop: Loop, job: LoopReferenceJob, loaded: Mapping[Key, LoadedSubject], chosen: Precision
 ) -> None:
     subject = job.subject
-    eager = _Eager(dict.fromkeys(loop.presets, chosen.dtype), chosen.device, subject.threads, subject.input_seed)
+    dtypes = dict.fromkeys(loop.presets, chosen.dtype)
+    eager = _Eager(dtypes, chosen.device, subject.threads, subject.input_seed, wide=True)
     outputs: list[dict[str, Tensor]] = []
     folder.mkdir(parents=True, exist_ok=True)
     with flags(chosen.dtype, subject.threads):

@@ -9,6 +9,7 @@ from contextlib import contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import torch
+from torch import nn
 
 from bakeoff.backends.torch_internals import rewrite_dispatch
 from bakeoff.models.errors import BakeoffError
@@ -44,6 +45,19 @@ def widened(dtype: str) -> Iterator[None]:
             yield
     finally:
         torch.set_default_dtype(before)
+
+
+class Widened(nn.Module):
+    """Calls a module within `widened`, so that what its caller draws or casts stays as it is."""
+
+    def __init__(self, module: nn.Module, dtype: str) -> None:
+        super().__init__()
+        self.module = module
+        self.dtype = dtype
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        with widened(self.dtype):
+            return self.module(*args, **kwargs)
 
 
 def in_high_precision(start: str, run: Callable[[str], _Made]) -> tuple[str, _Made]:

@@ -6,12 +6,25 @@ from pathlib import Path
 import pytest
 from lab import FAST, Swept, sweep
 
+from bakeoff.models.brought.about import Source
 from bakeoff.plan.request import Request
+from bakeoff.process.jobs import DescribeJob
+from bakeoff.record.user_source import file_hash
 from bakeoff.sweeps.references import References
 from bakeoff.sweeps.seal import changed_files, read_seal, seal_folder
+from bakeoff.worker.brought.describe import describe_model
 
 REWRITES, HALF = "bakeoff.selftest.tampering:REWRITES_LIMITS", "bakeoff.selftest.faulty:HALF_PRECISION"
 EAGER = "eager"
+GIVEN = Path(__file__).resolve().parents[2] / "support" / "given_models.py"
+
+
+def describe(name: str, folder: Path) -> str:
+    """The folder of a described model of given_models.py."""
+    source = Source("function", str(GIVEN), name, file_hash(GIVEN), str(folder))
+    described = str(folder / name)
+    describe_model(DescribeJob(source, name.replace("_", "-"), "mine", 0, 1, described), lambda *_: None)
+    return described
 
 
 def swept(folder: Path, *backends: str) -> Swept:
@@ -47,7 +60,8 @@ def test_a_changed_file_is_found_by_the_next_sweep_and_made_anew(tmp_path: Path,
     middle = len(original) // 2
     (folder / name).write_bytes(original[:middle] + bytes([original[middle] ^ 1]) + original[middle + 1 :])
     second = swept(tmp_path, EAGER)
-    assert (folder / name).read_bytes() == original
+    found = (folder / name).read_bytes()
+    assert json.loads(found)["noise"] == json.loads(original)["noise"] if name.endswith(".json") else found == original
     assert any(name in text for kind, text in second.progress.told if kind == "say")
     assert second.records()[EAGER].status in ("ok", "unstable")
 
@@ -104,3 +118,21 @@ def test_a_damaged_seal_is_none(tmp_path: Path) -> None:
     seal_folder(folder)
     (tmp_path / "reference.sha256.json").write_text(json.dumps({"a": 1}))
     assert read_seal(folder) is None
+
+
+def test_eager_that_kills_its_worker_in_one_dtype_costs_no_row_of_another(tmp_path: Path) -> None:
+    folder = describe("aborts_in_half", tmp_path)
+    (tmp_path / "armed").touch()
+    found = sweep(Request(folder, backends=(EAGER,), dtypes=("fp32", "bf16"), device="cpu", policy=FAST), tmp_path)
+    status = {entry.record.variant.dtype: entry.record.status for entry in found.done.stored}
+    assert status["fp32"] in ("ok", "unstable")
+    assert status["bf16"] == "crashed"
+
+
+def test_a_workload_without_a_reference_costs_no_row_of_another(tmp_path: Path) -> None:
+    folder = describe("deaf_in_one_set", tmp_path)
+    found = sweep(Request(folder, backends=(EAGER,), dtypes=("fp32",), device="cpu", policy=FAST), tmp_path)
+    records = {entry.record.variant.workload: entry.record for entry in found.done.stored}
+    assert records["good"].status in ("ok", "unstable")
+    assert records["deaf"].status == "crashed"
+    assert "too little to check engines by" in records["deaf"].measurement.reason

@@ -1,0 +1,253 @@
+"""Runs the calls that a user gave, and finds out what they take and return."""
+
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bakeoff.models.brought.model import Model
+from bakeoff.models.component import TensorSpec
+from bakeoff.models.errors import BakeoffError
+from bakeoff.models.signature import (
+    Constant,
+    Signature,
+    describe_call,
+    describe_output,
+    flatten,
+    flatten_call,
+    rebuild,
+)
+from bakeoff.models.weights import fingerprint
+from bakeoff.worker.brought.found import Found, Held, Tensors, apart, bad_model, dtype_name
+from bakeoff.worker.brought.hidden_state import generators
+from bakeoff.worker.brought.load import Call, user_error
+from bakeoff.worker.brought.network import Flat
+from bakeoff.worker.brought.work import count
+from bakeoff.worker.cast import GivenDtypes, cast_module, is_wider, named_tensors, usual_dtype
+from bakeoff.worker.subject import cast_input
+
+LEAST_TOLERANCE = 1e-4
+"""Of most components of this lab; two calls on the same inputs differ by less."""
+_KEPT = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
+"""Dtypes of tensors that no variant changes."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+
+
+def run_sets(
+    calls: Mapping[str, Sequence[Call]], module: nn.Module, given: GivenDtypes, said: Model, notes: list[str]
+) -> Iterator[Found]:
+    """Each input set that can be described; the reason of another one is added to `notes`.
+
+    Raises BakeoffError where none can be described.
+    """
+    failed: list[BakeoffError] = []
+    for name in calls:
+        try:
+            yield _run_given(name, calls[name], module, given, said)
+        except BakeoffError as error:
+            failed.append(error)
+            if len(failed) == len(calls):
+                raise failed[0] from error
+            notes.append(f"the input set {name} is left out: {error}")
+
+
+def _run_given(name: str, calls: Sequence[Call], module: nn.Module, given: GivenDtypes, said: Model) -> Found:
+    """Run a set's given calls, the first one twice, and check that nothing but the outputs comes of it."""
+    if not _NAME.fullmatch(name):
+        raise bad_model(f"the input set '{name}' needs a name of letters, digits, - and _")
+    call = describe_call(*calls[0], parameter_names(module), is_tensor)
+    if not call.names:
+        raise bad_model(f"{name}: no input is a tensor; give tensors")
+    recorded = [call_tensors(name, call, one) for one in calls]
+    for number, one in enumerate(recorded[1:], 1):
+        different = [key for key, tensor in one.items() if tensor.shape != recorded[0][key].shape]
+        if different:
+            text = f"{name}: {different[0]} has other shapes in call {number}; put calls of other shapes in another set"
+            raise bad_model(text)
+    notes = [f"{name}: {note}" for note in _call_notes(call, calls[0], parameter_names(module))]
+    specs = _input_specs(call, calls[0], module, said)
+    inputs = {spec.name: cast_input(spec, recorded[0][spec.name], "given", "cpu") for spec in specs}
+    dtype, value = _first_call(name, module, given, call, inputs, specs, notes)
+    result = describe_output(value, is_tensor)
+    outputs: Tensors = {}
+    flatten(result, value, outputs)
+    if not outputs:
+        raise bad_model(f"{name}: the model returned no tensor, so there is nothing to check; return its result")
+    _check_outputs(name, outputs)
+    flat = Flat(module, call, result)
+    first = tuple(tensor.clone() for tensor in outputs.values())
+    before = fingerprint(module)
+    drawn = generators()
+    again, counted = _called(name, lambda: count(Held(flat, specs, dtype), tuple(recorded[0].values())))
+    if module.training and fingerprint(module) != before:
+        raise _changes_itself(name, module)
+    noise = {key: apart(mine, theirs) for (key, mine), theirs in zip(outputs.items(), again, strict=True)}
+    for output, error in noise.items():
+        if error > LEAST_TOLERANCE and (module.training or generators() != drawn):
+            text = f"{name}: {output} differs by {error:.1e} (relative L2) between two calls on the same inputs"
+            raise bad_model(f"{text}, so no compiler can be checked against it; {eval_advice(module, 'differs')}")
+    made = tuple(
+        TensorSpec(
+            key,
+            tuple(one.shape),
+            dtype="" if one.is_floating_point() else dtype_name(one),
+            given=dtype_name(one) if one.is_floating_point() and one.dtype != torch.float32 else "",
+        )
+        for key, one in outputs.items()
+    )
+    notes += [f"{name}: {note}" for note in counted.notes]
+    return Found(name, call, recorded, result, specs, made, first, counted, flat, dtype, max(noise.values()), notes)
+
+
+def _first_call(
+    name: str,
+    module: nn.Module,
+    given: GivenDtypes,
+    call: Signature,
+    inputs: Tensors,
+    specs: Sequence[TensorSpec],
+    notes: list[str],
+) -> tuple[str, Any]:
+    """The user's own call: in which dtype the model runs here, and what it returns.
+
+    Half precision that this CPU has no kernels for is run in fp32 instead, with a note. Raises BakeoffError where the
+    model raises, or writes into an input.
+    """
+    cast_module(module, given, "given", "cpu")
+    before = {key: tensor.clone() for key, tensor in inputs.items()}
+    dtype = "given"
+    try:
+        value = _called(name, lambda: _whole_call(module, call, inputs))
+    except BakeoffError as error:
+        if all(one.itemsize >= torch.float32.itemsize for one in given.tensors.values()):
+            raise
+        notes.append(f"{name}: it does not run as it was given on this CPU, and is described in fp32 ({error})")
+        dtype, before = "fp32", {spec.name: cast_input(spec, before[spec.name], "fp32", "cpu") for spec in specs}
+        cast_module(module, given, dtype, "cpu")
+        inputs = {key: tensor.clone() for key, tensor in before.items()}
+        value = _called(name, lambda: _whole_call(module, call, inputs))
+    changed = [key for key, tensor in inputs.items() if not _equal(tensor, before[key])]
+    if changed:
+        raise bad_model(f"{name}: the model writes into its input {changed[0]}; let it work on a copy (x.clone())")
+    return dtype, value
+
+
+def _equal(one: Tensor, other: Tensor) -> bool:
+    return torch.equal(one.nan_to_num(), other.nan_to_num()) if one.is_floating_point() else torch.equal(one, other)
+
+
+def _input_specs(call: Signature, first: Call, module: nn.Module, said: Model) -> tuple[TensorSpec, ...]:
+    """The inputs as they were given in the first call."""
+    tensors = flatten_call(call, *first)
+    usual = usual_dtype(one for _, one in named_tensors(module)) or usual_dtype(iter(tensors.values()))
+    return tuple(
+        TensorSpec(
+            key,
+            tuple(tensor.shape),
+            "given",
+            keep_fp32=key in said.keep_fp32 or (usual is not None and is_wider(tensor.dtype, usual)),
+            dtype="" if tensor.is_floating_point() else dtype_name(tensor),
+            held=key in said.hold,
+            given=dtype_name(tensor) if tensor.is_floating_point() and tensor.dtype != torch.float32 else "",
+            order=_order(tensor) or (),
+        )
+        for key, tensor in tensors.items()
+    )
+
+
+def _order(tensor: Tensor) -> tuple[int, ...] | None:
+    """The axes from the slowest to the fastest in memory, () where they are in order; None where that is no whole
+    block of memory, such as a slice."""
+    if tensor.is_contiguous():
+        return ()
+    strides = tensor.stride()
+    order = tuple(sorted(range(tensor.dim()), key=lambda axis: (-strides[axis], axis)))
+    return order if tensor.permute(*order).is_contiguous() else None
+
+
+def _call_notes(call: Signature, first: Call, parameters: Sequence[str]) -> Iterator[str]:
+    """What of a call every set has as it was given, or has otherwise."""
+    for key, tensor in flatten_call(call, *first).items():
+        if _order(tensor) is None:
+            strides = f"strides {list(tensor.stride())}"
+            yield f"{key} was given as a part of a larger tensor ({strides}); it is made contiguous"
+    for key, node in [*zip(parameters, call.args, strict=False), *call.kwargs.items()]:
+        if isinstance(node, Constant) and isinstance(node.value, int | float) and not isinstance(node.value, bool):
+            yield f"{key} is the number {node.value} in every call; give a tensor for one that varies"
+
+
+def _whole_call(module: nn.Module, call: Signature, inputs: Mapping[str, Tensor]) -> Any:
+    args = [rebuild(node, inputs) for node in call.args]
+    return module(*args, **{key: rebuild(node, inputs) for key, node in call.kwargs.items()})
+
+
+def _called(name: str, run: Callable[[], Any]) -> Any:
+    try:
+        return run()
+    except BakeoffError:
+        raise
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise user_error(f"{name}: the model", error) from error
+
+
+def call_tensors(name: str, signature: Signature, call: Call) -> Tensors:
+    """The tensors of a call on the CPU, floating ones in fp32, or fp64 where they are given so.
+
+    Raises BakeoffError for a dtype that cannot be kept, and for a tensor without values.
+    """
+    found: Tensors = {}
+    for key, tensor in flatten_call(signature, *call).items():
+        if tensor.is_meta:
+            raise bad_model(f"{name}: the input {key} is on the meta device, without values; give values")
+        plain = tensor.detach().cpu()
+        if not plain.is_floating_point() and plain.dtype not in _KEPT:
+            raise bad_model(
+                f"{name}: the input {key} is {dtype_name(plain)}; floats, integers and booleans can be swept"
+            )
+        narrow = plain.is_floating_point() and plain.dtype != torch.float64
+        found[key] = (plain.float() if narrow else plain).contiguous().clone()
+    return found
+
+
+def _check_outputs(name: str, outputs: Mapping[str, Tensor]) -> None:
+    for key, tensor in outputs.items():
+        if not tensor.is_floating_point() and tensor.dtype not in _KEPT:
+            raise bad_model(
+                f"{name}: the output {key} is {dtype_name(tensor)}, which is not compared; return real numbers"
+            )
+        if type(tensor) not in (Tensor, nn.Parameter):
+            raise bad_model(f"{name}: the output {key} is a {type(tensor).__name__}; return plain tensors")
+        if tensor.is_floating_point() and torch.isnan(tensor).any():
+            raise bad_model(f"{name}: the output {key} is not finite for the given inputs; check weights and inputs")
+    if not any(tensor.numel() for tensor in outputs.values()):
+        raise bad_model(f"{name}: no output has elements, so there is nothing to check; return values")
+
+
+def _changes_itself(name: str, module: nn.Module) -> BakeoffError:
+    return bad_model(f"{name}: a call changes the model's own parameters or buffers; {eval_advice(module, 'changes')}")
+
+
+def eval_advice(module: nn.Module, what: str) -> str:
+    if module.training:
+        return "it is in training mode: call eval()"
+    if what == "changes":
+        return "return the state and take it as an input: bakeoff.Model(..., state={output: input})"
+    return "take random numbers as an input, or seed them within forward"
+
+
+def parameter_names(module: nn.Module) -> list[str]:
+    """Names of the positional parameters of `forward`."""
+    try:
+        parameters = inspect.signature(module.forward).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [one.name for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+
+
+def is_tensor(value: Any) -> bool:
+    return isinstance(value, Tensor)

@@ -1,0 +1,132 @@
+"""One input set of a brought model, as far as it is known, and what descriptions have in common."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from bakeoff.models.brought.about import Batched, InputSet
+from bakeoff.models.component import TensorSpec, Work, Workload
+from bakeoff.models.errors import BakeoffError
+from bakeoff.models.signature import (
+    Node,
+    Signature,
+)
+from bakeoff.worker.brought.network import Flat, GivenInputs, other_key, returned_key
+from bakeoff.worker.brought.sizes import FoundSizes, with_shapes
+from bakeoff.worker.brought.work import Counted
+from bakeoff.worker.reference.error import without_equal_infinities
+from bakeoff.worker.subject import cast_input
+
+Tensors = dict[str, Tensor]
+
+
+class Held(nn.Module):
+    """Takes the values of a call as they are held, and calls the model with them in one dtype."""
+
+    def __init__(self, flat: Flat, specs: Sequence[TensorSpec], dtype: str) -> None:
+        super().__init__()
+        self.flat = flat
+        self.specs = specs
+        self.dtype = dtype
+
+    def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        given = zip(self.specs, tensors, strict=True)
+        return self.flat(*(cast_input(spec, tensor, self.dtype, "cpu") for spec, tensor in given))
+
+
+@dataclass(slots=True)
+class Found:
+    """One input set, as far as it is known."""
+
+    name: str
+    call: Signature
+    calls: list[Tensors]
+    """Floating ones in fp32, or in fp64 where they are given so."""
+    result: Node
+    specs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    given_outputs: tuple[Tensor, ...]
+    """Of the first call, as the module returned them."""
+    counted: Counted
+    flat: Flat
+    dtype: str
+    """In which the model is called: `given`, or fp32 where it does not run so on this CPU."""
+    noise: float
+    """Largest relative L2 of an output between two calls in a row on the same inputs."""
+    notes: list[str] = field(default_factory=list)
+    sizes: FoundSizes | None = None
+    others: list[Tensors] = field(default_factory=list)
+    """Recorded calls of other sizes."""
+    batches: tuple[Batched, ...] = ()
+    fp32_dtypes: tuple[torch.dtype, ...] = ()
+    """Of the outputs when the model computes in fp32; () where it does not."""
+
+    @property
+    def workload(self) -> Workload:
+        return Workload(self.name, "", self.specs, self.outputs, Work(0, 0, 0))
+
+    @property
+    def described(self) -> InputSet:
+        held = tuple(spec.name for spec in self.specs if spec.held)
+        work = self.counted.work(self.specs + self.outputs)
+        calls = len(self.calls)
+        batches = tuple(
+            Batched(one.batch, with_shapes(self.specs, one.inputs), with_shapes(self.outputs, one.outputs), one.work)
+            for one in self.batches
+        )
+        described = InputSet(
+            self.name,
+            self.call,
+            self.result,
+            self.specs,
+            self.outputs,
+            work,
+            calls,
+            held,
+            batches=batches,
+            others=len(self.others),
+        )
+        return described if self.sizes is None else self.sizes.added_to(described)
+
+    @property
+    def given(self) -> Tensors:
+        """As they are written."""
+        given = {f"{self.name}/{n}/{name}": one for n, call in enumerate(self.calls) for name, one in call.items()}
+        others = {
+            other_key(self.name, n, name): one for n, call in enumerate(self.others) for name, one in call.items()
+        }
+        returned = {
+            returned_key(self.name, spec.name): one.detach().contiguous().clone()
+            for spec, one in zip(self.outputs, self.given_outputs, strict=True)
+            if self.dtype == "given"
+        }
+        return given | others | returned
+
+    @property
+    def held(self) -> Held:
+        """The model, to be called with values as they are held."""
+        return Held(self.flat, self.specs, self.dtype)
+
+    def source(self, workload: Workload | None = None) -> GivenInputs:
+        return GivenInputs(self.described, workload or self.workload, self.given, tuple(self.others))
+
+
+def apart(one: Tensor, other: Tensor) -> float:
+    a, b = without_equal_infinities(one, other)
+    norm = float(b.norm())
+    distance = float((a - b).norm())
+    return distance / norm if norm else float(distance > 0)
+
+
+def dtype_name(tensor: Tensor) -> str:
+    return name_of(tensor.dtype)
+
+
+def name_of(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def bad_model(text: str) -> BakeoffError:
+    return BakeoffError(text, code="bad-user-code")

@@ -6,25 +6,38 @@ from typing import Literal
 from packaging.version import Version
 
 from bakeoff.machine.host import has_native_bf16
+from bakeoff.models.component import Layer
 
 IssueCode = Literal["cudnn-conv3d", "cpu-bf16-conv2d", "bf16-emulated"]
 
 
-def known_issues(versions: Mapping[str, str], device: str, dtypes: Collection[str]) -> list[tuple[IssueCode, str]]:
-    """Known problems that affect variants of these dtypes on `device`, as (code, sentence) pairs."""
+def known_issues(
+    versions: Mapping[str, str], device: str, dtypes: Collection[str], layers: Collection[Layer] | None = None
+) -> list[tuple[IssueCode, str]]:
+    """Known problems that affect variants of these dtypes on `device`, as (code, sentence) pairs.
+
+    Without `layers` those of all layers.
+    """
     found: list[tuple[IssueCode, str]] = []
     cudnn = versions.get("nvidia-cudnn-cu13") or versions.get("nvidia-cudnn-cu12", "")
     half = {"bf16", "fp16"} & set(dtypes)
-    if device == "cuda" and half and cudnn and (9, 8) <= _release(cudnn) < (9, 15):
+    if (
+        device == "cuda"
+        and half
+        and (layers is None or "conv3d" in layers)
+        and cudnn
+        and (9, 8) <= _release(cudnn) < (9, 15)
+    ):
         text = (
             f"cuDNN {cudnn}: half-precision conv3d in contiguous layout falls to slow_conv_dilated3d "
             "(pytorch#166122, #166643); install nvidia-cudnn >= 9.15"
         )
         found.append(("cudnn-conv3d", text))
-    if device == "cpu" and "bf16" in dtypes and _release(versions.get("torch", "0")) == (2, 13):
+    on_cpu = device == "cpu" and "bf16" in dtypes
+    if on_cpu and (layers is None or "conv2d" in layers) and _release(versions.get("torch", "0")) == (2, 13):
         text = "torch 2.13 has a known bf16 conv2d problem on CPUs (pytorch#183815); compare with fp32"
         found.append(("cpu-bf16-conv2d", text))
-    if device == "cpu" and "bf16" in dtypes and not has_native_bf16():
+    if on_cpu and not has_native_bf16():
         text = "this CPU has no bf16 instructions: bf16 is emulated, and its times do not apply to other CPUs"
         found.append(("bf16-emulated", text))
     return found

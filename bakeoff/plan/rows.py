@@ -1,6 +1,6 @@
 """The rows of a plan: one try of one variant each, with everything that is known before it runs."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from bakeoff.machine import build_cache, host
 from bakeoff.machine.files import digest
 from bakeoff.machine.identity import this_machine
 from bakeoff.machine.known_issues import IssueCode, known_issues
-from bakeoff.models.component import Component, Quantisation, Workload
+from bakeoff.models.component import Component, Layer, Quantisation, Workload
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.types import BASELINE_DTYPES, Dtype
 from bakeoff.plan.memory import LARGE_WEIGHTS_BYTES, memory_bytes, weights_bytes
@@ -156,9 +156,17 @@ def _row(target: Target, steps: tuple[Step, ...], dtype: Dtype) -> Row:
         cache_folder=folder,
         environment=_environment(target, steps, folder),
         checkpoint=component.weights or _checkpoint_label(subject),
-        known_issues=tuple(known_issues(host.read_versions(), subject.device, [dtype])),
+        known_issues=tuple(
+            known_issues(host.read_versions(), subject.device, [dtype], _layers(component, target.workload))
+        ),
         overlaps=may_overlap([(step.backend, step.options) for step in steps], subject.device),
     )
+
+
+def _layers(component: Component, workload: Workload) -> Collection[Layer] | None:
+    """The component's kinds of layers; None where it has convolutions that are no modules, of an unknown kind."""
+    unknown = workload.work.convolution_flops and not any(layer.startswith("conv") for layer in component.layers)
+    return None if unknown else component.layers
 
 
 def _environment(target: Target, steps: Sequence[Step], folder: Path) -> dict[str, str]:

@@ -2,7 +2,11 @@
 
 import pytest
 
+from bakeoff.machine import host
 from bakeoff.machine.known_issues import known_issues
+from bakeoff.models.component import Layer
+from bakeoff.plan.plan import make_plan
+from bakeoff.plan.request import Request
 
 
 @pytest.mark.parametrize(
@@ -19,3 +23,24 @@ def test_cudnn_range_of_slow_half_precision_conv3d(version: str, known: bool) ->
 def test_torch_release_of_the_bf16_convolution_problem(version: str, known: bool) -> None:
     codes = [code for code, _ in known_issues({"torch": version}, "cpu", ["bf16"])]
     assert ("cpu-bf16-conv2d" in codes) is known
+
+
+@pytest.mark.parametrize("layers", [(), ("linear", "attention"), ("conv1d",)])
+def test_problems_of_convolutions_are_of_models_that_have_such_ones(layers: tuple[Layer, ...]) -> None:
+    codes = {code for code, _ in known_issues({"torch": "2.13.0"}, "cpu", ["bf16"], layers)}
+    assert codes <= {"bf16-emulated"}
+    assert known_issues({"nvidia-cudnn-cu13": "9.10.0"}, "cuda", ["bf16"], layers) == []
+    found = known_issues({"torch": "2.13.0"}, "cpu", ["bf16"], ("conv2d", *layers))
+    assert "cpu-bf16-conv2d" in {code for code, _ in found}
+    assert [code for code, _ in known_issues({"nvidia-cudnn-cu13": "9.10.0"}, "cuda", ["bf16"], ("conv3d",))] == [
+        "cudnn-conv3d"
+    ]
+
+
+@pytest.mark.parametrize(("component", "known"), [("wm", False), ("image", True)])
+def test_rows_have_the_problems_of_their_layers(component: str, known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "read_versions", lambda: {"torch": "2.13.0+cpu"})
+    (row,) = make_plan(Request(component, presets=("tiny",), backends=("eager",), dtypes=("bf16",), device="cpu")).rows[
+        :1
+    ]
+    assert ("cpu-bf16-conv2d" in dict(row.known_issues)) is known

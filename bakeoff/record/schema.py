@@ -86,6 +86,7 @@ FindingCode = Literal[
     "size-recompiled",  # the engine was compiled again for a size within its range
     "size-refused",  # the engine raised at a size within its range
     "size-wrong",  # outputs failed parity at a size within the engine's range
+    "short-call",  # so short that its fixed costs decide how its clocks and its trace compare
     "settings",  # global torch settings that the backend left changed
     "slow-conv",  # a convolution kernel that is known to be slow
     "threads",  # more cores were busy than threads allowed

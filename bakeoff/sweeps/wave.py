@@ -199,7 +199,7 @@ def _measured(tried: _Try, job: MeasureJob, ended: Ended, trace: bool) -> _Measu
     follows = None
     if measurement.status in MEASURED and measurement.build is not None:
         if traced is not None:
-            measurement = with_trace(measurement, traced, wanted=True)
+            measurement = with_trace(measurement, traced, True, job.subject.device)
         rebuild, retrace = measurement.build.cache == "cold", trace and traced is None
         if rebuild or retrace:
             follows = TraceJob(replace(job, policy=replace(job.policy, trace=retrace)), rebuild)
@@ -227,7 +227,7 @@ def _follow(session: Session, all_measured: Sequence[_Measured]) -> Generator[_M
 def _with_second(outcome: Outcome, job: TraceJob, second: Outcome) -> Outcome:
     """The outcome of a row's first worker with what its second one found."""
     found = second.value if second.kind == "result" else replace(NOTHING_TRACED, problem=second.reason)
-    measurement = with_trace(outcome.value, found, wanted=job.measure.policy.trace)
+    measurement = with_trace(outcome.value, found, job.measure.policy.trace, job.measure.subject.device)
     if job.rebuild and not found.rebuilt:
         finding = new_finding("rebuild", f"no warm build: {found.problem}")
         measurement = replace(measurement, findings=(*measurement.findings, finding))

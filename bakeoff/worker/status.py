@@ -6,6 +6,7 @@ from statistics import median
 from bakeoff.models.types import Scalar
 from bakeoff.process.jobs import MeasureJob, PipelineJob
 from bakeoff.record.schema import Finding, Parity, Status, new_finding
+from bakeoff.record.short_calls import APART_NS, SHORT_NS, short_call
 from bakeoff.record.statistics import half_width, modes
 from bakeoff.worker.clocks.core_distance import cores_moved
 from bakeoff.worker.clocks.cpu_usage import CpuUsage
@@ -90,12 +91,19 @@ def bimodal(samples_ns: Sequence[int], least_apart: float) -> str | None:
 
 
 def timing_remarks(timing: Timing, job: MeasureJob) -> list[Finding]:
-    """What the clocks and the machine showed in the window, with the row left ranked."""
+    """What the clocks and the machine showed in the window, with the row left ranked.
+
+    Samples of a call shorter than a millisecond are so many that a second speed would be a second mode: CPUs that moved
+    apart are a remark only where they show that.
+    """
     remarks, limit = [], job.policy.unsteady_ratio
     latency, throughput = timing.latency.samples_ns, timing.throughput.samples_ns
     if job.subject.device == "cpu":
+        apart_ns = median(latency) - median(throughput)
         ratio = median(latency) / median(throughput)
-        if max(ratio, 1 / ratio) > 1 + limit:
+        if 0 < apart_ns <= APART_NS and ratio > 1 + limit:
+            remarks.append(short_call())
+        elif max(ratio, 1 / ratio) > 1 + limit:
             text = f"both clocks time the same calls, but latency is {ratio:.2f}x the time in blocks of calls"
             remarks.append(new_finding("clocks-disagree", text))
     width = half_width(latency)
@@ -103,7 +111,8 @@ def timing_remarks(timing: Timing, job: MeasureJob) -> list[Finding]:
         text = f"the median's interval is {width:.0%} of it to either side after {len(latency)} samples"
         remarks.append(new_finding("wide", text))
     moved = _moved_text(timing.core_distances_ns)
-    if moved is not None:
+    unsteady = width > limit or bimodal(latency, limit) is not None
+    if moved is not None and (unsteady or median(latency) >= SHORT_NS):
         remarks.append(new_finding("cores-moved", moved))
     return remarks
 

@@ -147,7 +147,7 @@ class TestProof:
         made = measurement(TEN, proof=ProofRecord(graph_hash="bb"))
         assert self.PROOF.trace
         trace = replace(self.PROOF.trace, graph_hash="aa")
-        made = with_trace(made, TraceResult(None, trace, {}, {}), True)
+        made = with_trace(made, TraceResult(None, trace, {}, {}), True, "cpu")
         text = table.render(stored(record("eager", TEN), record("inductor", made=made)))
         (finding,) = made.findings
         assert f"note: {finding.text} (inductor fp32) [proof.incomplete]" in text.splitlines()

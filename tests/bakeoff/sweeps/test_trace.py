@@ -7,11 +7,12 @@ from records import measurement
 
 from bakeoff.process.jobs import TraceResult
 from bakeoff.record.schema import Finding, KernelTime, Measurement, ProofRecord, TraceRecord
+from bakeoff.record.short_calls import short_call
 from bakeoff.sweeps.trace import with_trace
 
 PROOF = ProofRecord(graphs=1, operators_inside={"conv2d": 3}, operators_outside={"mm": 2}, graph_hash="aaaa")
 MEASURED = measurement([1.0, 1.1], proof=PROOF)
-TRACE = TraceRecord((KernelTime("cpp_fused_add", 1.0, 900, True),), 1, 1000, 900, 900, "aaaa")
+TRACE = TraceRecord((KernelTime("cpp_fused_add", 1.0, 9_000_000, True),), 1, 10_000_000, 9_000_000, 9_000_000, "aaaa")
 TRACED = TraceResult(1.5, TRACE, {}, {})
 
 
@@ -21,7 +22,7 @@ def codes(made: Measurement) -> list[str]:
 
 def lacking(traced: TraceResult) -> str:
     """What the proof lacks; the row's status and numbers stay, and a finding says the same."""
-    made = with_trace(MEASURED, traced, wanted=True)
+    made = with_trace(MEASURED, traced, wanted=True, device="cpu")
     assert made.proof is not None
     assert (made.status, made.reason, made.latency) == (MEASURED.status, MEASURED.reason, MEASURED.latency)
     assert made.proof.fell_back == ""
@@ -32,7 +33,7 @@ def lacking(traced: TraceResult) -> str:
 
 
 def test_a_complete_trace() -> None:
-    made = with_trace(MEASURED, TRACED, wanted=True)
+    made = with_trace(MEASURED, TRACED, wanted=True, device="cpu")
     assert made.proof == replace(PROOF, trace=TRACE)
     assert made.proof.incomplete == ""
     assert (made.status, made.findings) == ("ok", ())
@@ -43,21 +44,50 @@ def test_a_complete_trace() -> None:
 def test_no_traced_build() -> None:
     died = TraceResult(None, None, {}, {}, "killed by SIGSEGV in phase trace")
     assert "SIGSEGV" in lacking(died)
-    made = with_trace(MEASURED, died, wanted=True)
+    made = with_trace(MEASURED, died, wanted=True, device="cpu")
     assert made.build == MEASURED.build, "a warm build that was not made changes nothing"
     assert made.proof is not None
     assert made.proof.trace is None
 
 
-@pytest.mark.parametrize(("named_ns", "says"), [(0, "0%"), (500, "50%"), (790, "79%"), (799, "79%")])
+@pytest.mark.parametrize(("named_ns", "says"), [(0, "0%"), (5_000_000, "50%"), (7_900_000, "79%"), (7_999_000, "79%")])
 def test_too_little_of_the_time_is_named(named_ns: int, says: str) -> None:
     trace = replace(TRACE, named_ns=named_ns)
     assert {says, "80%"} <= set(lacking(replace(TRACED, trace=trace)).split())
 
 
 def test_four_fifths_are_enough() -> None:
-    made = with_trace(MEASURED, replace(TRACED, trace=replace(TRACE, named_ns=800)), wanted=True)
+    made = with_trace(MEASURED, replace(TRACED, trace=replace(TRACE, named_ns=8_000_000)), wanted=True, device="cpu")
     assert made.findings == ()
+
+
+class TestShortCalls:
+    """Of a call of 0.15 ms, whose host takes longer than its kernels."""
+
+    SHORT = replace(TRACED, trace=replace(TRACE, total_ns=200_000, named_ns=50_000))
+
+    def test_one_finding_stands_for_all_that_follows(self) -> None:
+        made = with_trace(MEASURED, self.SHORT, wanted=True, device="cpu")
+        assert codes(made) == ["short-call"]
+        assert made.proof is not None
+        assert "25%" in made.proof.incomplete, "the proof still says what it lacks"
+        of_clocks = replace(MEASURED, findings=(short_call(),))
+        assert codes(with_trace(of_clocks, self.SHORT, wanted=True, device="cpu")) == ["short-call"]
+
+    @pytest.mark.parametrize(
+        ("total_ns", "named_ns", "graph", "device"),
+        [(200_000, 0, "aaaa", "cpu"), (400_000, 150_000, "aaaa", "cpu"), (200_000, 50_000, "bbbb", "cpu"),
+         (200_000, 50_000, "aaaa", "cuda")],
+        ids=["no kernel", "too long", "another graph", "a GPU's own time"],
+    )  # fmt: skip
+    def test_what_does_not_follow_is_told(self, total_ns: int, named_ns: int, graph: str, device: str) -> None:
+        trace = replace(TRACE, total_ns=total_ns, named_ns=named_ns, graph_hash=graph)
+        made = with_trace(MEASURED, replace(TRACED, trace=trace), wanted=True, device=device)
+        assert codes(made) == ["proof.incomplete"]
+
+    def test_a_complete_trace_of_a_short_call_needs_no_excuse(self) -> None:
+        trace = replace(TRACE, total_ns=200_000, named_ns=190_000)
+        assert codes(with_trace(MEASURED, replace(TRACED, trace=trace), wanted=True, device="cpu")) == []
 
 
 def test_a_trace_of_nothing_names_nothing() -> None:
@@ -78,14 +108,14 @@ def test_the_traced_graph_differs(traced: str, measured: str, says: tuple[str, .
 
 def test_only_the_traced_build_knows_its_graph() -> None:
     unknown = measurement([1.0], proof=replace(PROOF, graph_hash=""))
-    made = with_trace(unknown, TRACED, wanted=True)
+    made = with_trace(unknown, TRACED, wanted=True, device="cpu")
     assert made.proof is not None
     assert "aaaa" in made.proof.incomplete
 
 
 def test_operators_on_another_provider_are_falling_back() -> None:
     split = replace(TRACED, outside={"Conv": 2, "Add": 1}, inside={"MatMul": 7})
-    made = with_trace(MEASURED, split, wanted=True)
+    made = with_trace(MEASURED, split, wanted=True, device="cpu")
     assert made.status == "fell_back"
     assert made.proof is not None
     for text in (made.reason, made.proof.fell_back):
@@ -99,12 +129,12 @@ def test_operators_on_another_provider_are_falling_back() -> None:
 @pytest.mark.parametrize("status", ["parity_failed", "unstable"])
 def test_falling_back_comes_before_what_else_is_wrong(status: str) -> None:
     wrong = measurement([1.0], status, "something else", proof=PROOF)
-    assert with_trace(wrong, replace(TRACED, outside={"Conv": 1}), wanted=True).status == "fell_back"
+    assert with_trace(wrong, replace(TRACED, outside={"Conv": 1}), wanted=True, device="cpu").status == "fell_back"
 
 
 def test_a_row_that_fell_back_keeps_its_reason() -> None:
     fallen = measurement([1.0], "fell_back", "ran eager", proof=replace(PROOF, fell_back="eager"))
-    made = with_trace(fallen, replace(TRACED, outside={"Conv": 1}), wanted=True)
+    made = with_trace(fallen, replace(TRACED, outside={"Conv": 1}), wanted=True, device="cpu")
     assert made.proof is not None
     assert (made.status, made.reason, made.proof.fell_back) == ("fell_back", "ran eager", "eager")
     assert made.proof.operators_outside == {"Conv": 1}
@@ -112,14 +142,14 @@ def test_a_row_that_fell_back_keeps_its_reason() -> None:
 
 def test_findings_are_added_to_those_that_are_there() -> None:
     noted = replace(MEASURED, findings=(Finding("cold", "why"),))
-    assert codes(with_trace(noted, replace(TRACED, trace=None, problem="timeout"), wanted=True)) == [
+    assert codes(with_trace(noted, replace(TRACED, trace=None, problem="timeout"), wanted=True, device="cpu")) == [
         "cold",
         "proof.incomplete",
     ]
 
 
 def test_where_no_trace_was_asked_for_nothing_is_lacking() -> None:
-    made = with_trace(MEASURED, TraceResult(2.5, None, {}, {}), wanted=False)
+    made = with_trace(MEASURED, TraceResult(2.5, None, {}, {}), wanted=False, device="cpu")
     assert made.build is not None
     assert made.build.warm_s == 2.5
     assert (made.proof, made.findings) == (PROOF, ())
@@ -127,19 +157,19 @@ def test_where_no_trace_was_asked_for_nothing_is_lacking() -> None:
 
 def test_a_warm_build_beside_others_has_cpu_seconds_only() -> None:
     assert MEASURED.build is not None
-    made = with_trace(MEASURED, TraceResult(None, None, {}, {}, warm_cpu_s=4.5), wanted=False)
+    made = with_trace(MEASURED, TraceResult(None, None, {}, {}, warm_cpu_s=4.5), wanted=False, device="cpu")
     assert made.build == replace(MEASURED.build, warm_s=None, warm_cpu_s=4.5)
 
 
 def test_a_row_without_a_proof_stays_as_it_is() -> None:
     unproved = replace(MEASURED, proof=None)
-    assert with_trace(unproved, replace(TRACED, warm_s=None), wanted=True) == unproved
+    assert with_trace(unproved, replace(TRACED, warm_s=None), wanted=True, device="cpu") == unproved
 
 
 @pytest.mark.parametrize("name", ["aten::slow_conv_dilated3d", "void at::native::vol2col_kernel<c10::BFloat16>"])
 def test_a_convolution_that_no_library_took_is_told(name: str) -> None:
     trace = replace(TRACE, kernels=(KernelTime(name, 1.0, 900, False), *TRACE.kernels))
-    made = with_trace(MEASURED, replace(TRACED, trace=trace), wanted=True)
+    made = with_trace(MEASURED, replace(TRACED, trace=trace), wanted=True, device="cpu")
     assert [finding.code for finding in made.findings] == ["slow-conv"]
     assert name in made.findings[0].text
     assert made.status == "ok"

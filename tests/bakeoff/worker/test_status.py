@@ -85,6 +85,23 @@ def test_clocks_that_disagree_are_a_remark_on_a_cpu(ratio: float) -> None:
     assert remarks(timing(around(10.3, 200), around(10, 50))) == []
 
 
+def test_short_calls_take_a_fixed_time_longer_by_themselves() -> None:
+    short = timing(around(0.067, 900), around(0.0485, 50), [55.0] * 20)
+    assert [code for code, _ in remarks(short)] == ["short-call"]
+    assert remarks(short, ON_CUDA) == []
+    assert [code for code, _ in remarks(timing(around(0.167, 900), around(0.08, 50)))] == ["clocks-disagree"]
+    assert [code for code, _ in remarks(timing(around(0.0485, 900), around(0.067, 50)))] == ["clocks-disagree"], (
+        "in blocks nothing makes a call longer"
+    )
+
+
+def test_moved_cpus_are_told_of_short_calls_only_where_they_show() -> None:
+    moved = [55.0, 320.0] * 10
+    assert remarks(timing(around(0.1, 900), distances=moved)) == []
+    flipping = timing(around(0.1, 500) + around(0.13, 400), distances=moved)
+    assert "cores-moved" in dict(remarks(flipping))
+
+
 def test_a_wide_interval_is_a_remark() -> None:
     ((code, text),) = remarks(timing(around(10, 12, 0.2)))
     assert code == "wide"

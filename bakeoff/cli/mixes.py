@@ -43,7 +43,7 @@ class Manner:
 def find_user_code(texts: Sequence[str]) -> None:
     """Make the current folder importable where a name is a user's own package.module:ATTRIBUTE."""
     if any(":" in text for text in texts):
-        sys.path.insert(0, str(Path.cwd()))
+        sys.path.append(str(Path.cwd()))  # last, so that a file there hides no installed module
 
 
 def run_mixes(

@@ -91,7 +91,7 @@ def _selected(folder: Path, component: str, machine: list[str] | None) -> "Selec
     from bakeoff.report.machines import of_component
 
     if ":" in component:
-        sys.path.insert(0, str(Path.cwd()))
+        sys.path.append(str(Path.cwd()))
         component = resolve_component(component).name
     pipeline, component = component, current_name(component)
     every = load_all(folder)
@@ -166,7 +166,7 @@ def list_everything(
     from bakeoff.report.text import listing
 
     if ":" in component:
-        sys.path.insert(0, str(Path.cwd()))
+        sys.path.append(str(Path.cwd()))
     found = listing.read(component)
     if as_json:
         print_json(found)

@@ -104,7 +104,7 @@ def sweep(
     if suite not in ("default", "full"):
         raise BakeoffError(f"no suite '{suite}'; known: default, full", "unknown-name")
     if ":" in component or any(":" in name for name in backends or []):
-        sys.path.insert(0, str(Path.cwd()))
+        sys.path.append(str(Path.cwd()))
     several = tuple(whole_number("--batches", size) for size in names("--batches", batches))
     with TerminalProgress(Console(stderr=True)) as progress:
         asked, presets = parse_sizes(sizes or []), names("--preset", preset)

@@ -2,6 +2,7 @@
 
 import os
 import site
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from bakeoff.machine.gpus import VISIBLE
 
 IN_WORKER = "BAKEOFF_WORKER_FDS"
 """Set in workers and in what they start: the descriptors that belong to the worker alone."""
+USER_CODE = "BAKEOFF_USER_CODE"
+"""The folder that a worker imports a user's modules from. PYTHONPATH would put it before Python's own modules."""
 WEIGHTS = "BAKEOFF_WEIGHTS"
 """Of a sweep's workers: the path of the memory in which the first one leaves its subject's weights for the others."""
 _KEPT_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "-1"}
@@ -74,5 +77,11 @@ def own_home(folder: Path) -> dict[str, str]:
 
 
 def user_code_path() -> dict[str, str]:
-    """PYTHONPATH with the working folder first: workers find a user's package.module:ATTRIBUTE where the parent did."""
-    return {"PYTHONPATH": os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH", "")]))}
+    """The working folder for the worker's path: it finds a user's package.module:ATTRIBUTE where the parent did."""
+    return {USER_CODE: os.getcwd()}
+
+
+def find_user_code(folder: str) -> None:
+    """Make modules in `folder` importable, behind Python's own and installed ones: a profile.py there hides none."""
+    if folder and folder not in sys.path:
+        sys.path.append(folder)

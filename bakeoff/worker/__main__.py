@@ -7,6 +7,7 @@ the process, which the parent records as a crash.
 
 import gc
 import json
+import os
 import resource
 import signal
 import sys
@@ -19,6 +20,7 @@ import msgspec
 from bakeoff.machine import host
 from bakeoff.models.errors import BakeoffError
 from bakeoff.process import guard
+from bakeoff.process.environment import USER_CODE, find_user_code
 from bakeoff.process.jobs import (
     Answer,
     CeilingsJob,
@@ -148,6 +150,7 @@ def main() -> None:
     folder = Path.cwd()
     report = Reporter(int(sys.argv[1]))
     job = _read_job()
+    find_user_code(os.environ.get(USER_CODE, ""))
     report("import")
     try:
         answer = Answer(value=_do(job, report))

@@ -19,6 +19,7 @@ from bakeoff.backends.pt2_files import check_program
 from bakeoff.models.brought.about import Source
 from bakeoff.models.brought.model import Model, call_of
 from bakeoff.models.errors import BakeoffError
+from bakeoff.process.environment import find_user_code
 
 _LONGEST = 300
 """Characters of a message of the user's code."""
@@ -113,8 +114,7 @@ def import_file(path: Path) -> ModuleType:
         raise BakeoffError(f"{path} is no Python file; give FILE.py:FUNCTION", "bad-user-code")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    if str(path.parent) not in sys.path:
-        sys.path.append(str(path.parent))  # last, so that a file of the user shadows no installed module
+    find_user_code(str(path.parent))
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:

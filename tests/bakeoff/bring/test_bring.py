@@ -212,3 +212,25 @@ def test_the_command_says_what_is_wrong_in_one_line(tmp_path: Path) -> None:
     assert last.startswith("bakeoff: call: output differs by")
     assert last.endswith("[bad-user-code]")
     assert "Traceback" not in ran.stderr
+
+
+def test_files_of_a_user_hide_no_modules_of_python(tmp_path: Path) -> None:
+    """Neither in the command nor in a worker (yolov5#6048); those that Python lacks are found."""
+    for name in ("profile", "statistics", "typing_extensions"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('imported in place of the library')\n")
+    (tmp_path / "mine.py").write_text(
+        "import helper\ndef model():\n    return helper.torch.nn.Linear(4, 4).eval(), helper.torch.randn(2, 4)\n"
+    )
+    (tmp_path / "helper.py").write_text("import cProfile, statistics, torch\nstatistics.median([1])\n")
+    (tmp_path / "own.py").write_text("from bakeoff.backends.null import BACKEND\n")
+    asked = ["mine.py:model", "--backends", "own:BACKEND", "--dtype", "fp32", "--device", "cpu", "--dry-run"]
+    ran = subprocess.run(
+        [sys.executable, "-m", "bakeoff", "sweep", *asked],
+        env={"PATH": "/usr/bin", "BAKEOFF_CACHE": str(tmp_path / "c"), "BAKEOFF_RUNS": str(tmp_path / "r")},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "model:mine.call/null/fp32@cpu" in ran.stdout

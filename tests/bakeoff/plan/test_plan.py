@@ -24,6 +24,7 @@ from bakeoff.plan.history import history_of
 from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.reference import reference_folder
 from bakeoff.plan.request import Request, with_deadline
+from bakeoff.process.environment import USER_CODE
 from bakeoff.record.policy import Policy
 from bakeoff.report.text import plan
 from bakeoff.variant import parse_variant
@@ -581,16 +582,16 @@ class TestBuilds:
 
 
 def test_own_code_is_found_by_workers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The working folder is on a worker's path if the request names own code, and only then."""
+    """The working folder is told to a worker if the request names own code, and only then; never before libraries."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", "/somewhere")
 
-    def path(*backends: str) -> str:
+    def places(*backends: str) -> tuple[str, str | None]:
         (row,) = make_plan(Request("toy", backends=backends, dtypes=("fp32",))).rows
-        return row.environment["PYTHONPATH"]
+        return row.environment["PYTHONPATH"], row.environment.get(USER_CODE)
 
-    assert path("bakeoff.backends.null:BACKEND") == f"{tmp_path}{os.pathsep}/somewhere"
-    assert path("eager") == "/somewhere"
+    assert places("bakeoff.backends.null:BACKEND") == ("/somewhere", str(tmp_path))
+    assert places("eager") == ("/somewhere", None)
 
 
 def test_caches_of_a_backend_are_below_its_entry() -> None:

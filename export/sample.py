@@ -95,7 +95,7 @@ class Reader:
         shape = self._file.get_slice(name).get_shape()
         found, whole = math.prod(shape), math.prod(port.shape)
         step = self._manifest.sample.every.get(f"{program}/{port.name}", 1)
-        fits = 0 < found <= whole if direction == "in" else found == -(-whole // step)
+        fits = min(1, whole) <= found <= whole if direction == "in" else found == -(-whole // step)
         if not fits:
             raise BadArtifact(
                 f"{SAMPLE} has {found} elements of {name}, which does not fit the shape {list(port.shape)}; "

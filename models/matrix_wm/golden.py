@@ -1,6 +1,7 @@
 """Run the world model on a golden file's weights and inputs: a session of several blocks, from its opening."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -31,7 +32,6 @@ _FIXED = {
     "out_dim": LATENT_CHANNELS,
     "eps": 1e-6,
     "sink_size": 0,
-    "local_attn_size": 2 * FRAMES_PER_BLOCK,
     "num_frame_per_block": FRAMES_PER_BLOCK,
     "context_noise": 0,
     "action_config.enable_keyboard": True,
@@ -42,21 +42,18 @@ _FIXED = {
     "action_config.vae_time_compression_ratio": ROWS_PER_FRAME,
     "action_config.windows_size": 3,
 }
-"""Settings of upstream's config that this network does not vary. A window of 6, because a file's final caches are then
-the history before the last block and that after it."""
+"""Settings of upstream's config that this network does not vary."""
 
 
 def replay(about: Mapping[str, Any], weights: Tensors, inputs: Tensors) -> Tensors:
     """`flow_blockB_stepS`, `x0_blockB_stepS` and `flow_blockB_context` of every block, and the caches at the end.
 
-    The file's config has upstream's names, and its weights the prefix `model.`. Raises BakeoffError when config,
-    weights and inputs do not fit each other.
+    The caches hold the frames of the last block's window. The file's config has upstream's names, and its weights the
+    prefix `model.`. Raises BakeoffError when config, weights and inputs do not fit each other.
     """
     config = read_config(about["config"])
     stripped = {key.removeprefix(_PREFIX): tensor for key, tensor in weights.items()}
-    programs = {name: WorldModel(config, name).eval() for name in workload_names(config)}
-    for program in programs.values():
-        load_weights("matrix-wm", program, stripped)
+    programs = {name: _load(config, name, stripped) for name in workload_names(config)}
     blocks = _count_blocks(config, inputs)
     image = _call(config, programs, "open", {"visual": inputs["visual_context"]})
     history: Tensors = {}
@@ -77,7 +74,9 @@ def replay(about: Mapping[str, Any], weights: Tensors, inputs: Tensors) -> Tenso
         given |= {"x": clean, "t": _times(clean, torch.zeros(()))}
         found[f"flow_block{block}_context"] = _call(config, programs, f"denoise{suffix}", given)["flow"]
         before, history = history, _call(config, programs, f"context{suffix}", given)
-    for name, newest in history.items():
+    # With a window of 6 a context pass returns all frames of its block.
+    whole, context = replace(config, window=2 * FRAMES_PER_BLOCK), f"context{suffix}"
+    for name, newest in _call(whole, {context: _load(whole, context, stripped)}, context, given).items():
         kind, _, layer = name.partition(".")
         rows = torch.cat((before[name], newest), -2) if before else newest
         found[f"{kind[:-2]}_kv.{layer}.{kind[-1]}"] = rows.transpose(1, 2)
@@ -126,6 +125,12 @@ def read_config(stated: Mapping[str, Any]) -> Config:
     }
     config: Config = config_from(Config, values, "matrix-wm")
     return config
+
+
+def _load(config: Config, name: str, weights: Tensors) -> WorldModel:
+    program = WorldModel(config, name).eval()
+    load_weights("matrix-wm", program, weights)
+    return program
 
 
 def _count_blocks(config: Config, inputs: Tensors) -> int:

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import torch
 from golden_files import GOLDEN, read_golden
+from plain_matrix_wm import golden_outputs
+from safetensors.torch import save_file
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -32,6 +34,8 @@ from bakeoff.models.matrix_wm.spec import (
     workload_names,
 )
 from bakeoff.models.weights import randomize
+from bakeoff.process.jobs import GoldenJob
+from bakeoff.worker.golden import replay_files
 
 UNIVERSAL, GTA_DRIVE, TEMPLERUN, CPU, TINY = (
     SPEC.preset(name).config for name in ("universal", "gta_drive", "templerun", "cpu", "tiny")
@@ -115,6 +119,34 @@ def test_golden_file_is_met(replayed: dict[str, Tensor]) -> None:
         torch.testing.assert_close(replayed[key], right, rtol=0, atol=1e-4)
 
 
+def test_plain_torch_meets_the_golden_file() -> None:
+    about, weights, inputs, outputs = golden()
+    found = golden_outputs(about["config"], weights, inputs)
+    assert found.keys() == outputs.keys()
+    for key, right in outputs.items():
+        assert error(found[key], right) < 2e-6, key
+
+
+@pytest.mark.parametrize("window", [4, 5])
+def test_golden_file_of_a_shorter_window_is_met(window: int, tmp_path: Path) -> None:
+    about, weights, inputs, outputs = golden()
+    config = {**about["config"], "local_attn_size": window}
+    right = golden_outputs(config, weights, inputs)
+    assert error(right["flow_block2_step0"], outputs["flow_block2_step0"]) > 0.1
+    assert right["self_kv.0.k"].shape == (1, 6 * window, 2, 32)
+    groups = {"weights": weights, "inputs": inputs, "outputs": right}
+    tensors = {f"{group}.{key}": one.contiguous() for group, part in groups.items() for key, one in part.items()}
+    save_file(tensors, tmp_path / "own.safetensors")
+    (tmp_path / "own.json").write_text(
+        json.dumps({**about, "config": config, "suggested_tolerance_fp32": {"atol": 2e-5}})
+    )
+    result = replay_files(GoldenJob((str(tmp_path / "own.safetensors"),), 1), lambda *_: None)
+    (file,) = result.files
+    assert not file.problem
+    assert {one.name for one in file.outputs} == outputs.keys()
+    assert all(one.passed for one in file.outputs)
+
+
 @pytest.mark.parametrize(
     "key",
     [
@@ -153,7 +185,8 @@ def test_golden_file_ignores_the_query_and_key_norms_of_action_modules(replayed:
         ({"context_tokens": 6}, "bad-golden", "input visual_context"),
         ({"denoising_step_list": [1000, 500]}, "bad-golden", "input renoise"),
         ({"denoising_step_list": 1000}, "bad-config", "steps is 1000"),
-        ({"local_attn_size": 4}, "bad-config", "local_attn_size is 4; it must be 6"),
+        ({"local_attn_size": -1}, "bad-config", "window is -1"),
+        ({"local_attn_size": 7}, "bad-config", "window is 7"),
         ({"sink_size": 1}, "bad-config", "sink_size is 1; it must be 0"),
         ({"action_config.blocks": [1, 2]}, "bad-config", r"action_config.blocks is \[1, 2\]"),
         ({"action_config.enable_mouse": False}, "bad-golden", "action_model.img_attn_k_norm.weight"),

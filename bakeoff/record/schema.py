@@ -59,6 +59,7 @@ FindingCode = Literal[
     "cold",  # caches were flushed before each timed call
     "cores-moved",  # the hypervisor moved CPUs apart in the timed window
     "contention",  # other processes used the CPU in the timed window
+    "denormals",  # outputs are wrong, and the model has numbers that some engines set to zero
     "drift",  # calls became slower within the timed window
     "few-units",  # the time of a pipeline's run was over before all its units
     "gpu-shared",  # other processes used the GPU

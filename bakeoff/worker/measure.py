@@ -14,6 +14,7 @@ from bakeoff.backends.backend import Call, Engine
 from bakeoff.backends.torch_internals import snapshot
 from bakeoff.process.jobs import MeasureJob, MeasureResult
 from bakeoff.record.schema import Finding, InputCopy, Measurement, Memory, Overhead, Parity, new_finding
+from bakeoff.worker.brought.denormals import denormals_findings
 from bakeoff.worker.checked_variant import CheckedVariant, build_and_check, with_failures
 from bakeoff.worker.checks import memory
 from bakeoff.worker.checks.changed_inputs import ChangeableInputs, changed_values, find_changeable
@@ -131,6 +132,7 @@ def _measure(job: MeasureJob, loaded: LoadedSubject, report: Report, turn: Turn)
             *of_sizes,
             *timing_remarks(timing, job),
             *left,
+            *denormals_findings(checked.loaded.component, status),
             *_remarks(job, timed, parity, checked.reference.unmeasured),
         ),
         build=checked.built.cost,

@@ -102,6 +102,8 @@ class About(msgspec.Struct, frozen=True):
     """Its code calls torch.compile."""
     mixed: bool = False
     """It was given with several floating dtypes."""
+    denormals: str = ""
+    """Where its weights and activations hold denormal numbers; "" where they hold none."""
     schema: int = SCHEMA
 
     @property

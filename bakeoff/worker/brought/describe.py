@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -20,6 +21,7 @@ from bakeoff.models.weights import fingerprint, state_digest
 from bakeoff.process.jobs import DescribeJob, DescribeResult
 from bakeoff.worker.brought.batches import find_batches
 from bakeoff.worker.brought.calls import LEAST_TOLERANCE, call_tensors, parameter_names, run_sets
+from bakeoff.worker.brought.denormals import denormals_note, denormals_text
 from bakeoff.worker.brought.found import Found, Held, Tensors, bad_model
 from bakeoff.worker.brought.hidden_state import Untouched, check_stateless, untouched
 from bakeoff.worker.brought.load import load_module, one_line
@@ -74,9 +76,11 @@ def describe_model(job: DescribeJob, report: Report) -> DescribeResult:
         if compiles:
             notes.append("its code calls torch.compile: in eager rows and references those parts run in eager")
         _check_said(said, sets)
+        denormals = ""
         for one in sets:
             report("reference", f"varying the inputs of {one.name}")
             cast_module(module, given, one.dtype, "cpu")
+            denormals = denormals or denormals_text(module, partial(one.held, *one.calls[0].values()))
             _hold(one)
             _check_hidden_state(one, module, given, before)
             if one.name in asked:
@@ -97,6 +101,7 @@ def describe_model(job: DescribeJob, report: Report) -> DescribeResult:
     mixed = is_mixed(given, sets)
     notes += [note for one in sets for note in one.notes]
     notes += precision_notes(precision, given, mixed, sets)
+    notes += [denormals_note(denormals)] if denormals else []
     tolerance = said.tolerance_fp32
     if tolerance is None:
         tolerance = min(max([LEAST_TOLERANCE, *(_OF_EAGER * error for error in errors)]), _MOST_TOLERANCE)
@@ -119,6 +124,7 @@ def describe_model(job: DescribeJob, report: Report) -> DescribeResult:
         keep_fp32=parts,
         buffers=said.buffers,
         mixed=mixed,
+        denormals=denormals,
         compiles=compiles,
     )
     folder = Path(job.folder)

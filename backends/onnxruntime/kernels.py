@@ -30,9 +30,12 @@ _NO_KERNEL = (
     re.compile(r"Could not find an implementation for (?P<operator>\w+)\(\d+\)"),
     # core/optimizer/transformer_memcpy.cc; which of both is raised depends on the graph's optimisation
     re.compile(r"Provider type for (?P<operator>\w+) node with name '[^']*' is not set"),
-    # onnx's own schema check of an operator that allows fewer types in the model's opset
-    re.compile(r"Type 'tensor\(\w+\)' of input parameter \([^)]*\) of operator \((?P<operator>\w+)\)"),
 )
+_BAD_TYPE = re.compile(r"Type 'tensor\((?P<type>\w+)\)' of input parameter \([^)]*\) of operator \((?P<operator>\w+)\)")
+"""onnx's own schema check. Where the type is the variant's, the operator allows fewer types in its opset; of
+any other type, the graph was exported wrongly: its own sentence says how."""
+_TYPES = {"fp16": "float16", "bf16": "bfloat16"}
+"""Of dtypes that an opset may lack; every opset has fp32."""
 _NO_CAPTURE = re.compile(r"cannot use the graph capture feature as requested by the user\s+as (?P<cause>[^\n]*)")
 """core/session/inference_session.cc"""
 
@@ -75,6 +78,9 @@ def refusal(error: Exception, provider: str, dtype: str) -> Unsupported | None:
         match = pattern.search(str(error))
         if match is not None:
             return Unsupported(_text(provider, dtype, match["operator"]))
+    match = _BAD_TYPE.search(str(error))
+    if match is not None and match["type"] == _TYPES.get(dtype):
+        return Unsupported(_text(provider, dtype, match["operator"]))
     match = _NO_CAPTURE.search(str(error))
     if match is not None:
         return Unsupported(f"ONNX Runtime cannot capture this model: {match['cause'].strip()}; use cuda_graph=false")
@@ -83,4 +89,5 @@ def refusal(error: Exception, provider: str, dtype: str) -> Unsupported | None:
 
 def _text(provider: str, dtype: str, operators: str) -> str:
     advice = "use fp16" if dtype == "bf16" and provider != PROVIDERS["cpu"] else "use another backend, such as inductor"
-    return f"ONNX Runtime's {provider} has no {dtype} kernel for {operators}; {advice}"
+    kernel = f"{dtype} kernel" if dtype in _TYPES else "kernel"  # in fp32 it is mostly one of integers that is missing
+    return f"ONNX Runtime's {provider} has no {kernel} for {operators}; {advice}"

@@ -174,6 +174,20 @@ def test_an_operator_that_onnx_lacks_is_named(tmp_path: Path) -> None:
     assert "aten._int_mm" in refused.value.reason
 
 
+def test_a_graph_that_was_exported_wrongly_fails_with_onnxs_own_sentence(tmp_path: Path) -> None:
+    """torch.onnx leaves the indices of `index_put` int32 (pytorch#113067); no kernel is missing for that."""
+
+    def change(module: nn.Module) -> None:
+        at = torch.arange(2, dtype=torch.int32)
+        module._forward = lambda x, *_others: (x[0].new_zeros(x[0].shape).index_put((at,), x[0][:2], accumulate=True),)
+
+    with pytest.raises(StageError) as refused:
+        build_toy("world/onnxruntime/fp32", tmp_path, change=change)
+    assert refused.value.status == "build_failed"
+    assert "INVALID_GRAPH" in refused.value.reason
+    assert "tensor(int32)" in refused.value.reason
+
+
 def test_a_traced_build_names_the_provider_of_each_node(tmp_path: Path) -> None:
     traced = build_toy("world/onnxruntime/fp32", tmp_path, trace=True)
     trace = traced.engine.trace(traced.built.calls[0])

@@ -174,6 +174,15 @@ class TestMissingKernel:
             build(library, tmp_path, dtype="bf16")
         assert status_of(refused.value, "build_failed") == "unsupported"
 
+    def test_a_graph_of_wrong_types_is_no_missing_kernel(self, library: Library, tmp_path: Path) -> None:
+        """What an ISTFT was exported to (pytorch#113067): its indices are int32, whatever the variant's dtype."""
+        text = fake.BAD_TYPE.replace("bfloat16", "int32").replace("Conv", "ScatterND")
+        for dtype in ("fp32", "bf16"):
+            library.error = errors.InvalidGraph(text)
+            with pytest.raises(errors.InvalidGraph, match="ScatterND") as refused:
+                build(library, tmp_path / dtype, dtype=dtype)
+            assert status_of(refused.value, "build_failed") == "build_failed"
+
     def test_any_other_error_stays_as_it_is(self, library: Library, tmp_path: Path) -> None:
         library.error = errors.Fail("[ONNXRuntimeError] : 1 : FAIL : something else")
         with pytest.raises(errors.Fail, match="something else"):

@@ -142,7 +142,27 @@ def _said(what: str, made: Any) -> Loaded:
         if made.sets:
             raise BakeoffError(f"{what} gives sets and more; give more with inputs alone", "bad-user-code")
         sets["call"] += [call_of(value) for value in made.more]
+    for calls in sets.values():
+        for args, kwargs in calls:
+            _check_arguments(what, made.module, args, kwargs)
     return Loaded(made.module.cpu(), sets, made)
+
+
+def _check_arguments(what: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raise BakeoffError where `forward` does not take the inputs by these names; hooks before it may change them."""
+    if module._forward_pre_hooks or type(module).__call__ is not nn.Module.__call__:
+        return
+    try:
+        signature = inspect.signature(module.forward)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind_partial(*args, **kwargs)  # names an unknown argument before one that is missing
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        taken = ", ".join(signature.parameters)
+        text = f"{what}: inputs: {error}; it takes ({taken}): name them so, or give a tuple for inputs by position"
+        raise BakeoffError(text, "bad-user-code") from error
 
 
 def _from_archive(path: Path) -> Loaded:

@@ -5,8 +5,9 @@ import importlib.util
 import inspect
 import io
 import sys
+import sysconfig
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -23,6 +24,7 @@ from bakeoff.process.environment import find_user_code
 
 _LONGEST = 300
 """Characters of a message of the user's code."""
+_STDLIB = Path(sysconfig.get_path("stdlib"))
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 """Positional and keyword arguments."""
 
@@ -56,6 +58,16 @@ def load_module(source: Source, seed: int) -> Loaded:
                 return _from_folder(Path(source.path))
 
 
+@contextlib.contextmanager
+def _as_script(path: Path) -> Iterator[None]:
+    """The command line of `python FILE`, for code that reads it: a worker's own arguments are none of its."""
+    own, sys.argv = sys.argv, [str(path)]
+    try:
+        yield
+    finally:
+        sys.argv = own
+
+
 def _from_function(path: Path, name: str, folder: str) -> Loaded:
     what = f"{path.name}:{name}"
     function = getattr(import_file(path), name, None)
@@ -72,7 +84,7 @@ def _from_function(path: Path, name: str, folder: str) -> Loaded:
     if needed:
         raise BakeoffError(f"{what} needs the arguments {', '.join(needed)}; give them defaults", "bad-user-code")
     try:
-        with contextlib.chdir(folder):
+        with contextlib.chdir(folder), _as_script(path):
             made = function()
     except BakeoffError:
         raise
@@ -82,14 +94,24 @@ def _from_function(path: Path, name: str, folder: str) -> Loaded:
 
 
 def user_error(what: str, error: BaseException) -> BakeoffError:
-    """An exception of the user's code as one sentence, with the innermost line outside torch."""
-    trace, line = error.__traceback__, ""
+    """An exception of the user's code as one sentence, with the innermost line of that code."""
+    trace, users, other = error.__traceback__, "", ""
     while trace is not None:
         path = Path(trace.tb_frame.f_code.co_filename)
-        if "torch" not in path.parts and Path(__file__).parent != path.parent and path.exists():
-            line = f" ({path.name}, line {trace.tb_lineno})"
+        top = str(trace.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
+        if top not in ("bakeoff", "torch") and path.exists():
+            other = f" ({path.name}, line {trace.tb_lineno})"
+            users = other if _is_users(path) else users
         trace = trace.tb_next
-    return BakeoffError(f"{what} raised {type(error).__name__}{line}: {one_line(error)}", "bad-user-code")
+    if isinstance(error, SystemExit) and other != users:
+        text = "which is empty here; do so below if __name__ == '__main__', or give each argument a default"
+        return BakeoffError(f"{what} reads the command line{users}, {text}", "bad-user-code")
+    return BakeoffError(f"{what} raised {type(error).__name__}{users or other}: {one_line(error)}", "bad-user-code")
+
+
+def _is_users(file: Path) -> bool:
+    """Whether it is neither of Python's own library nor installed."""
+    return not {"site-packages", "dist-packages"}.intersection(file.parts) and _STDLIB not in file.parents
 
 
 def one_line(error: BaseException) -> str:
@@ -116,7 +138,8 @@ def import_file(path: Path) -> ModuleType:
     sys.modules[name] = module
     find_user_code(str(path.parent))
     try:
-        spec.loader.exec_module(module)
+        with _as_script(path):
+            spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise user_error(path.name, error) from error

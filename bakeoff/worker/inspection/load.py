@@ -4,7 +4,7 @@ import inspect
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import MethodType, TracebackType
+from types import MethodType
 from typing import Any
 
 from torch import nn
@@ -62,17 +62,7 @@ def call_user_code(action: Callable[[], Any], what: str) -> Any:
         if is_out_of_memory(error):
             raise
         traceback.print_exception(error)
-        raise user_error(what, error.with_traceback(_without_own(error.__traceback__))) from error
-
-
-def _without_own(trace: TracebackType | None) -> TracebackType | None:
-    """A traceback without the frames of this package, which lie between the user's and torch's."""
-    if trace is None:
-        return None
-    rest = _without_own(trace.tb_next)
-    if Path(trace.tb_frame.f_code.co_filename).parent == Path(__file__).parent:
-        return rest
-    return TracebackType(rest, trace.tb_frame, trace.tb_lasti, trace.tb_lineno)
+        raise user_error(what, error) from error
 
 
 def _find(file: Path, name: str) -> Callable[..., Any]:

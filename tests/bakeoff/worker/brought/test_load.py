@@ -1,8 +1,10 @@
 """What a user's file gives: modules of all kinds, the numbers that a factory draws, and where its code fails."""
 
+import sys
 from pathlib import Path
 
 import pytest
+from torch import nn
 
 from bakeoff.models.brought.about import Source
 from bakeoff.models.errors import BakeoffError
@@ -17,6 +19,39 @@ def source_of(folder: Path, text: str, request: pytest.FixtureRequest) -> Source
     path = folder / f"{request.node.name.partition('[')[0]}_{folder.name}.py"
     path.write_text(_IMPORTS + text)
     return Source("function", str(path), "model", file_hash(path), str(folder))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("def model():\n    return json.loads('{')\n", r"raised JSONDecodeError \(test_\w+\.py, line 6\): Expecting"),
+        ("argparse.ArgumentParser().parse_args(['--size', '4'])\n", r"reads the command line \(test_\w+\.py, line 5\)"),
+        ("raise SystemExit(3)\n", r"raised SystemExit \(test_\w+\.py, line 5\): 3"),
+    ],
+)
+def test_the_place_of_an_error_is_in_the_users_code(
+    text: str, said: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    with pytest.raises(BakeoffError, match=said):
+        load_module(source_of(tmp_path, text, request), 0)
+
+
+def test_a_file_that_reads_the_command_line_gets_defaults(
+    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker's own arguments are not its."""
+    monkeypatch.setattr(sys, "argv", ["bakeoff.worker", "3", "4"])
+    text = (
+        "parser = argparse.ArgumentParser()\n"
+        "parser.add_argument('--size', type=int, default=4)\n"
+        "size = parser.parse_args().size\n"
+        "def model():\n"
+        "    return nn.Linear(size, parser.parse_args().size).eval(), torch.ones(2, size)\n"
+    )
+    module = load_module(source_of(tmp_path, text, request), 0).module
+    assert isinstance(module, nn.Linear)
+    assert module.weight.shape == (4, 4)
+    assert sys.argv == ["bakeoff.worker", "3", "4"]
 
 
 @pytest.mark.parametrize(

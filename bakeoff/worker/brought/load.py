@@ -1,6 +1,7 @@
 """The module and the inputs that a source gives: a function in a Python file, an archive, or a live module's folder."""
 
 import contextlib
+import copy
 import importlib.util
 import inspect
 import io
@@ -8,19 +9,21 @@ import sys
 import sysconfig
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from bakeoff.backends.pt2_files import check_program
 from bakeoff.models.brought.about import Source
 from bakeoff.models.brought.model import Model, call_of
 from bakeoff.models.errors import BakeoffError
 from bakeoff.process.environment import find_user_code
+from bakeoff.worker.failures import is_out_of_memory
 
 _LONGEST = 300
 """Characters of a message of the user's code."""
@@ -44,18 +47,28 @@ class Loaded:
 def load_module(source: Source, seed: int) -> Loaded:
     """Run the factory, or read the archive or folder; torch's global generator is seeded for a factory.
 
-    The module is in the state that the user left it in, on the CPU. Raises BakeoffError (`bad-user-code`,
-    `bad-artifact` or `cannot-travel`) saying what is wrong with the source.
+    The module is in the state that the user left it in, on the CPU, without gradients; parameters that the first call
+    makes (`nn.LazyLinear`) are made. Raises BakeoffError (`bad-user-code`, `bad-artifact` or `cannot-travel`) saying
+    what is wrong with the source.
     """
+    path = Path(source.path)
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(seed)
         match source.kind:
             case "function":
-                return _from_function(Path(source.path), source.function, source.working_folder)
+                loaded = _from_function(path, source.function, source.working_folder)
             case "archive":
-                return _from_archive(Path(source.path))
+                loaded = _from_archive(path)
             case "live":
-                return _from_folder(Path(source.path))
+                loaded = _from_folder(path)
+        what = f"{path.name}:{source.function}" if source.function else path.name
+        try:
+            module = _prepared(loaded)
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise
+            raise user_error(what, error) from error
+    return replace(loaded, module=module)
 
 
 @contextlib.contextmanager
@@ -66,6 +79,21 @@ def _as_script(path: Path) -> Iterator[None]:
         yield
     finally:
         sys.argv = own
+
+
+def _prepared(loaded: Loaded) -> nn.Module:
+    """The module on the CPU, without gradients, with all its parameters; whatever the user's code raises."""
+    module = loaded.module.cpu()
+    for each in module.modules():
+        if isinstance(each, torch.jit.ScriptModule) and not hasattr(each, "training"):
+            each.training = False  # torch.jit.freeze takes the attribute away, which every module has
+    if any(map(is_lazy, [*module.parameters(), *module.buffers()])):
+        args, kwargs = copy.deepcopy(next(iter(loaded.sets.values()))[0])
+        with torch.no_grad():
+            module(*args, **kwargs)
+    for one in module.parameters():
+        one.requires_grad_(False)
+    return module
 
 
 def _from_function(path: Path, name: str, folder: str) -> Loaded:
@@ -168,7 +196,7 @@ def _said(what: str, made: Any) -> Loaded:
     for calls in sets.values():
         for args, kwargs in calls:
             _check_arguments(what, made.module, args, kwargs)
-    return Loaded(made.module.cpu(), sets, made)
+    return Loaded(made.module, sets, made)
 
 
 def _check_arguments(what: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

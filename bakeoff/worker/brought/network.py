@@ -125,7 +125,7 @@ class Network:
             )
         if self.about.buffers:
             module = WithBuffers(module, self.about.buffers)
-        return Flat(module.requires_grad_(False), described.call, described.result)
+        return Flat(module, described.call, described.result)
 
     @cached_property
     def component(self) -> Component:

@@ -4,10 +4,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from torch import nn
 
 from bakeoff.models.brought.about import Source
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.weights import fingerprint
 from bakeoff.record.user_source import file_hash
 from bakeoff.worker.brought.load import load_module
 
@@ -19,6 +21,39 @@ def source_of(folder: Path, text: str, request: pytest.FixtureRequest) -> Source
     path = folder / f"{request.node.name.partition('[')[0]}_{folder.name}.py"
     path.write_text(_IMPORTS + text)
     return Source("function", str(path), "model", file_hash(path), str(folder))
+
+
+def test_lazy_parameters_are_made_by_a_first_call(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """pytorch#151525."""
+    text = "def model():\n    return nn.Sequential(nn.LazyLinear(8), nn.LazyBatchNorm1d()).eval(), torch.ones(2, 4)\n"
+    source = source_of(tmp_path, text, request)
+    first, second = (load_module(source, 0).module for _ in range(2))
+    assert [tuple(one.shape) for one in first.parameters()] == [(8, 4), (8,), (8,), (8,)]
+    assert not any(one.requires_grad for one in first.parameters())
+    assert fingerprint(first) == fingerprint(second)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("made", ["script(net)", "trace(net, x)", "freeze(torch.jit.script(net))"])
+def test_torchscript_is_loaded(made: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """pytorch#121214; a frozen module has no attribute `training`."""
+    text = f"def model():\n    net, x = nn.Linear(4, 4).eval(), torch.ones(2, 4)\n    return torch.jit.{made}, x\n"
+    loaded = load_module(source_of(tmp_path, text, request), 0)
+    assert isinstance(loaded.module, torch.jit.ScriptModule)
+    assert not loaded.module.training
+    ((args, _),) = loaded.sets["call"]
+    assert loaded.module(*args).shape == (2, 4)
+
+
+@pytest.mark.parametrize("method", ["cpu", "parameters", "modules"])
+def test_what_a_users_object_raises_is_told_with_its_line(
+    method: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    text = f"class Net(nn.Linear):\n    def {method}(self, *_):\n        raise KeyError('own')\n"
+    source = source_of(tmp_path, f"{text}def model():\n    return Net(4, 4), torch.ones(2, 4)\n", request)
+    with pytest.raises(BakeoffError, match=r"raised KeyError \(test_what_.*py, line 7\): 'own'") as raised:
+        load_module(source, 0)
+    assert raised.value.code == "bad-user-code"
 
 
 @pytest.mark.parametrize(

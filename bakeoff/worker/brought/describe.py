@@ -24,7 +24,7 @@ from bakeoff.worker.brought.calls import LEAST_TOLERANCE, call_tensors, paramete
 from bakeoff.worker.brought.denormals import denormals_note, denormals_text
 from bakeoff.worker.brought.found import Found, Held, Tensors, bad_model
 from bakeoff.worker.brought.hidden_state import Untouched, check_stateless, untouched
-from bakeoff.worker.brought.load import load_module, one_line
+from bakeoff.worker.brought.load import check_repeats, load_module, one_line
 from bakeoff.worker.brought.network import Flat, as_eager
 from bakeoff.worker.brought.precision import find_fixed_outputs, fp32_errors, is_mixed, precision_notes
 from bakeoff.worker.brought.sizes import find_sizes, sizes_of
@@ -57,6 +57,7 @@ def describe_model(job: DescribeJob, report: Report) -> DescribeResult:
     """
     report("weights")
     loaded = load_module(job.source, job.seed)
+    check_repeats(job.source, job.seed, loaded)
     module, taken_off = as_eager(loaded.module)
     kind, said = type(module), loaded.said
     weights = fingerprint(module)

@@ -5,8 +5,10 @@ import copy
 import importlib.util
 import inspect
 import io
+import random
 import sys
 import sysconfig
+import time
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
@@ -22,12 +25,15 @@ from bakeoff.backends.pt2_files import check_program
 from bakeoff.models.brought.about import Source
 from bakeoff.models.brought.model import Model, call_of
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.weights import state_digest
 from bakeoff.process.environment import find_user_code
 from bakeoff.worker.failures import is_out_of_memory
 
 _LONGEST = 300
 """Characters of a message of the user's code."""
 _STDLIB = Path(sysconfig.get_path("stdlib"))
+_SOON_S, _SMALL_BYTES = 5.0, 2 << 30
+"""Of a factory that is run twice, and of its weights."""
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 """Positional and keyword arguments."""
 
@@ -42,21 +48,21 @@ class Loaded:
     said: Model
     """What the user said beside; its module and inputs are those above."""
     notes: tuple[str, ...] = field(default=())
+    took_s: float = 0.0
 
 
 def load_module(source: Source, seed: int) -> Loaded:
-    """Run the factory, or read the archive or folder; torch's global generator is seeded for a factory.
+    """Run the factory, or read the archive or folder; torch's, numpy's and Python's generators are seeded for it.
 
     The module is in the state that the user left it in, on the CPU, without gradients; parameters that the first call
     makes (`nn.LazyLinear`) are made. Raises BakeoffError (`bad-user-code`, `bad-artifact` or `cannot-travel`) saying
     what is wrong with the source.
     """
-    path = Path(source.path)
-    with torch.random.fork_rng(devices=()):
-        torch.manual_seed(seed)
+    path, started = Path(source.path), time.monotonic()
+    with _own_generators():
         match source.kind:
             case "function":
-                loaded = _from_function(path, source.function, source.working_folder)
+                loaded = _from_function(path, source.function, source.working_folder, seed)
             case "archive":
                 loaded = _from_archive(path)
             case "live":
@@ -68,7 +74,58 @@ def load_module(source: Source, seed: int) -> Loaded:
             if is_out_of_memory(error):
                 raise
             raise user_error(what, error) from error
-    return replace(loaded, module=module)
+    return replace(loaded, module=module, took_s=time.monotonic() - started)
+
+
+def check_repeats(source: Source, seed: int, first: Loaded) -> None:
+    """Run a quick factory again, as the next worker will, from a fresh import of the user's files.
+
+    `first` is as it was loaded. Raises BakeoffError with the names of weights that differ; what else goes wrong is left
+    to that worker.
+    """
+    before, folder = first.module.state_dict(), Path(source.path).parent
+    size = sum(one.numel() * one.element_size() for one in before.values())
+    if source.kind != "function" or first.took_s > _SOON_S or size > _SMALL_BYTES:
+        return
+    files = {name: Path(getattr(one, "__file__", None) or "/") for name, one in sys.modules.items()}
+    users = {name: sys.modules.pop(name) for name, file in files.items() if folder in file.parents and _is_users(file)}
+    try:
+        again = load_module(source, seed).module.state_dict()
+    except Exception:  # noqa: BLE001  # such as a registration that is possible once in a process
+        return
+    finally:
+        sys.modules.update(users)  # the classes of the first module
+    changed = [name for name in before if name not in again or _digest(before, name) != _digest(again, name)]
+    if changed:
+        more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
+        what = f"{Path(source.path).name}:{source.function} gives other weights each time"
+        raise BakeoffError(
+            f"{what} ({', '.join(changed[:3])}{more}), although the global generators of torch, numpy and Python are "
+            "seeded; seed the generator that it draws them from, or save them and load them",
+            "bad-user-code",
+        )
+
+
+def _digest(state: Mapping[str, torch.Tensor], name: str) -> str:
+    return state_digest({name: state[name]})
+
+
+@contextlib.contextmanager
+def _own_generators() -> Iterator[None]:
+    """Restore the global generators of torch, numpy and Python afterwards."""
+    of_python, of_numpy = random.getstate(), np.random.get_state()  # what users' code draws from
+    try:
+        with torch.random.fork_rng(devices=()):
+            yield
+    finally:
+        random.setstate(of_python)
+        np.random.set_state(of_numpy)
+
+
+def _seed(seed: int) -> None:
+    torch.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
 
 
 @contextlib.contextmanager
@@ -96,8 +153,9 @@ def _prepared(loaded: Loaded) -> nn.Module:
     return module
 
 
-def _from_function(path: Path, name: str, folder: str) -> Loaded:
+def _from_function(path: Path, name: str, folder: str, seed: int) -> Loaded:
     what = f"{path.name}:{name}"
+    _seed(seed)
     function = getattr(import_file(path), name, None)
     if function is None:
         raise BakeoffError(f"{what}: the file has no '{name}'; name a function of it", "bad-user-code")
@@ -111,6 +169,7 @@ def _from_function(path: Path, name: str, folder: str) -> Loaded:
         needed = []
     if needed:
         raise BakeoffError(f"{what} needs the arguments {', '.join(needed)}; give them defaults", "bad-user-code")
+    _seed(seed)  # again: a process that has imported the file draws nothing for that
     try:
         with contextlib.chdir(folder), _as_script(path):
             made = function()

@@ -1,8 +1,10 @@
 """What a user's file gives: modules of all kinds, the numbers that a factory draws, and where its code fails."""
 
+import random
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -11,7 +13,7 @@ from bakeoff.models.brought.about import Source
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.weights import fingerprint
 from bakeoff.record.user_source import file_hash
-from bakeoff.worker.brought.load import load_module
+from bakeoff.worker.brought.load import check_repeats, load_module
 
 _IMPORTS = "import argparse, json, random\nimport numpy as np\nimport torch\nfrom torch import nn\n"
 
@@ -54,6 +56,53 @@ def test_what_a_users_object_raises_is_told_with_its_line(
     with pytest.raises(BakeoffError, match=r"raised KeyError \(test_what_.*py, line 7\): 'own'") as raised:
         load_module(source, 0)
     assert raised.value.code == "bad-user-code"
+
+
+def test_a_factory_draws_the_same_from_every_global_generator(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    text = (
+        "random.random(), np.random.rand(), torch.rand(1)\n"
+        "def model():\n"
+        "    net = nn.Linear(4, 4)\n"
+        "    net.weight.data.copy_(torch.from_numpy(np.random.randn(4, 4)))\n"
+        "    net.bias.data.fill_(random.random())\n"
+        "    return net.eval(), torch.ones(2, 4)\n"
+    )
+    source = source_of(tmp_path, text, request)
+    before = random.getstate(), np.random.get_state()[1].tolist(), torch.random.get_rng_state().tolist()
+    first = load_module(source, 3)
+    assert before == (random.getstate(), np.random.get_state()[1].tolist(), torch.random.get_rng_state().tolist())
+    assert fingerprint(load_module(source, 3).module) == fingerprint(first.module), "drawn at import and not again"
+    assert fingerprint(load_module(source, 4).module) != fingerprint(first.module)
+    check_repeats(source, 3, first)
+
+
+def test_weights_that_a_factory_draws_anew_are_named(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    text = (
+        "def model():\n"
+        "    net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)).eval()\n"
+        "    net[1].weight.data.copy_(torch.from_numpy(np.random.default_rng().random((4, 4))))\n"
+        "    return net, torch.ones(2, 4)\n"
+    )
+    source = source_of(tmp_path, text, request)
+    with pytest.raises(BakeoffError, match=r"gives other weights each time \(1\.weight\)") as raised:
+        check_repeats(source, 0, load_module(source, 0))
+    assert raised.value.code == "bad-user-code"
+
+
+def test_a_generator_of_the_file_is_as_fresh_in_the_second_run(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """Each worker imports the file anew: what its own generator has drawn before is no difference."""
+    text = (
+        "drawn = np.random.default_rng(0)\n"
+        "def model():\n"
+        "    net = nn.Linear(4, 4).eval()\n"
+        "    net.weight.data.copy_(torch.from_numpy(drawn.random((4, 4))))\n"
+        "    return net, torch.ones(2, 4)\n"
+    )
+    source = source_of(tmp_path, text, request)
+    first, name = load_module(source, 0), Path(source.path).stem
+    imported = sys.modules[name]
+    check_repeats(source, 0, first)
+    assert sys.modules[name] is imported
 
 
 @pytest.mark.parametrize(

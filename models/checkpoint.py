@@ -1,9 +1,9 @@
 """Load published or training checkpoints into a component's module.
 
-Nothing in a file is executed: `.safetensors`, or `.pt` and `.pth` by torch's weights-only unpickler. Two kinds of
-wrapping are removed first: an entry `ema` or `model` that holds the weights, and the prefixes that EMA, data-parallel
-and training wrappers put before a key (`ema_model.`, `module.`, `core.`), as in owl-wms and owl-vaes of Wayfarer Labs.
-After that keys and shapes must be exactly the module's. An error message is one line.
+Nothing in a file is executed: `.safetensors`, or `.pt` and `.pth` by torch's weights-only unpickler. What training puts
+around names is removed first (`checkpoint_names`): entries `ema`, `model` or `state_dict`, and the prefixes of EMA,
+data-parallel, compiled and training wrappers (`ema_model.`, `module.`, `_orig_mod.`, `core.`), as in owl-wms and
+owl-vaes of Wayfarer Labs. After that keys and shapes must be exactly the module's. An error message is one line.
 """
 
 import pickle
@@ -24,6 +24,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from bakeoff.models.checkpoint_names import MOST_OPCODES, own_names, pickle_bytes, unwrapped
 from bakeoff.models.component import Component
 from bakeoff.models.errors import BakeoffError
 
@@ -31,7 +32,6 @@ _TORCH_SUFFIXES = (".pt", ".pth")
 _FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _KEYS_SHOWN = 3
 _ZIP_MAGIC = b"PK\x03\x04"
-_MOST_PICKLE_BYTES, _MOST_OPCODES = 16 << 20, 1_000_000
 _HARMLESS = ("torch.", "collections.OrderedDict")
 """What pickles of tensors import."""
 
@@ -95,19 +95,12 @@ def _read(path: Path, component: Component) -> dict[str, Tensor]:
     content = _load(path)
     if not isinstance(content, Mapping):
         raise _refusal(path, f"it contains a {type(content).__name__}; save a dict of tensors")
-    for entry in ("ema", "model"):
-        if isinstance(content.get(entry), Mapping):
-            content = content[entry]
-            break
-    content = {str(key): value for key, value in content.items()}
-    for prefix in component.checkpoint_strip:
-        if any(key.startswith(prefix) for key in content):
-            content = {key[len(prefix) :]: value for key, value in content.items() if key.startswith(prefix)}
-    if component.checkpoint_prefixes:
-        content = {key: value for key, value in content.items() if key.startswith(component.checkpoint_prefixes)}
-    if not content:
-        kind = f" that begin with {' or '.join(component.checkpoint_prefixes)}" if component.checkpoint_prefixes else ""
-        raise _refusal(path, f"it has no keys{kind}; give a checkpoint of {component.name}")
+    content = {str(key): value for key, value in unwrapped(content).items()}
+    try:
+        names = own_names(content, component)
+    except BakeoffError as error:
+        raise _refusal(path, str(error)) from error
+    content = {own: content[name] for name, own in names.items()}
     for key, value in content.items():
         if not isinstance(value, Tensor) or value.layout != torch.strided or value.is_meta or value.is_quantized:
             what = "a tensor without plain values" if isinstance(value, Tensor) else f"a {type(value).__name__}"
@@ -150,7 +143,7 @@ def _foreign_name(path: Path, error: str) -> str | None:
         return stated[1]
     strings: list[str] = []
     with suppress(ValueError, LookupError, zipfile.BadZipFile, OSError):
-        for opcode, argument, _ in islice(pickletools.genops(_pickle_bytes(path)), _MOST_OPCODES):
+        for opcode, argument, _ in islice(pickletools.genops(pickle_bytes(path)), MOST_OPCODES):
             name = None
             if opcode.name == "GLOBAL":
                 name = str(argument).replace(" ", ".")
@@ -161,17 +154,6 @@ def _foreign_name(path: Path, error: str) -> str | None:
             if name is not None and not name.startswith(_HARMLESS):
                 return _one_line(name)
     return None
-
-
-def _pickle_bytes(path: Path) -> bytes:
-    """The start of a file's pickle; in an archive of torch.save it is a record of its own."""
-    if not zipfile.is_zipfile(path):
-        with path.open("rb") as file:
-            return file.read(_MOST_PICKLE_BYTES)
-    with zipfile.ZipFile(path) as archive:
-        inner = next((name for name in archive.namelist() if name.endswith("data.pkl")), "")
-        with archive.open(inner) as file:
-            return file.read(_MOST_PICKLE_BYTES)
 
 
 def _load_torch(path: Path) -> Any:

@@ -10,6 +10,8 @@ import psutil
 
 from bakeoff.machine import paths
 from bakeoff.machine.files import digest, write_atomically
+from bakeoff.models.checkpoint_names import check_names
+from bakeoff.models.component import Component
 from bakeoff.models.errors import BakeoffError
 
 FILE = "checkpoints.json"
@@ -39,6 +41,14 @@ def checkpoint_hash(path: str) -> str:
     except OSError as error:
         raise BakeoffError(f"--checkpoint {path}: {error.strerror}", "bad-checkpoint") from error
     return known[key]
+
+
+def check_checkpoint(path: str, component: Component) -> None:
+    """Raise BakeoffError where the names in a weights file show that it is none of the component's."""
+    try:
+        check_names(Path(path), component)
+    except BakeoffError as error:
+        raise BakeoffError(f"--checkpoint {path}: {error}", error.code) from error
 
 
 def _known() -> dict[str, str]:

@@ -10,7 +10,7 @@ from bakeoff.models.component import Component
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.types import DTYPES
 from bakeoff.plan.brought import brought_reference
-from bakeoff.plan.checkpoint import checkpoint_hash
+from bakeoff.plan.checkpoint import check_checkpoint, checkpoint_hash
 from bakeoff.plan.request import Request, Settings, check_request, with_enough_samples
 from bakeoff.plan.rows import Key, Row, Target, rows_of
 from bakeoff.plan.suites import compositions, default_preset, default_workloads
@@ -55,6 +55,8 @@ def make_plan(request: Request) -> Plan:
 
 
 def _targets(request: Request, component: Component, settings: Settings) -> Iterable[Target]:
+    if settings.checkpoint:
+        check_checkpoint(settings.checkpoint, component)
     for preset in request.presets or (default_preset(component, settings.device),):
         config = component.preset(preset).config
         for name in request.workloads or default_workloads(component, config, settings.device, request.suite):

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from bakeoff.models import resolve_component
 from bakeoff.models.checkpoint import adapt_config, keys_of, load_checkpoint
+from bakeoff.models.checkpoint_names import check_names
 from bakeoff.models.component import Component, config_from
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.tables import FixedTable
@@ -122,6 +123,10 @@ def test_legacy_torch_file_loads(tmp_path: Path) -> None:
         {"model": under("module.", weights())},
         {"model": under("module.core.", weights())},
         under("core.", weights()),
+        {"state_dict": weights(), "epoch": 3, "pytorch-lightning_version": "2.5"},
+        {"model": under("_orig_mod.", weights())},
+        {"model": {"state_dict": under("module._orig_mod.", weights())}},
+        {name.replace("decoder.", "decoder._orig_mod."): tensor for name, tensor in weights().items()},
         {**weights(), "encoder.weight": torch.zeros(3), "encoder.note": "text"},
         {name: nn.Parameter(tensor) for name, tensor in weights().items()},
     ],
@@ -130,6 +135,19 @@ def test_wrappers_are_removed(tmp_path: Path, content: Any) -> None:
     path = save(content, tmp_path / "a.pt")
     assert same(loaded(path), weights())
     assert keys_of(path, component()) == {name: tuple(tensor.shape) for name, tensor in weights().items()}
+
+
+@pytest.mark.parametrize("name", ["a.safetensors", "a.pt"])
+def test_names_are_checked_without_torch(tmp_path: Path, name: str) -> None:
+    """What a dry run does; the names that a torch file has are read from its pickle, which is not executed."""
+    check_names(save(under("_orig_mod.", weights()), tmp_path / name), component())
+    other = save(under("net.", weights()), tmp_path / name)
+    with pytest.raises(BakeoffError, match=r"begin with decoder\. or rope\.; its keys begin with 'net';") as refused:
+        check_names(other, component())
+    assert refused.value.code == "bad-checkpoint"
+    assert "its keys begin with 'net'" in refusal(other)
+    (tmp_path / name).write_bytes(b"PK\x03\x04 not a checkpoint")
+    check_names(tmp_path / name, component())
 
 
 def test_without_prefixes_every_key_must_fit(tmp_path: Path) -> None:

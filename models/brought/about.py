@@ -34,6 +34,19 @@ class Source(msgspec.Struct, frozen=True):
     working_folder: str = ""
     """Where the command ran, and the factory runs: paths in it are relative to that folder."""
 
+    @property
+    def typed(self) -> str:
+        """What names it in any folder: path and function, or the path."""
+        return f"{self.path}:{self.function}" if self.function else self.path
+
+    @property
+    def shown(self) -> str:
+        """The same as records and tables have it: with ~ for the home, and of a live module that it was one."""
+        if self.kind == "live":
+            return "a live module"
+        home = f"{Path.home()}/"
+        return f"~/{self.typed.removeprefix(home)}" if self.typed.startswith(home) else self.typed
+
 
 class Batched(msgspec.Struct, frozen=True):
     """An input set with a multiple of the given batch."""

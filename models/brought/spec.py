@@ -14,18 +14,20 @@ class Config:
 
     content: str
     """Hash of its code, weights and inputs (`About.hash`)."""
+    source: str
+    """The file and function, or the file, that it came from: models of two files are two, whatever they are called."""
 
 
 def component_of(folder: Path) -> Component:
     """The component that a folder describes. Raises BakeoffError where the folder holds no description."""
     about = read_about(folder)
-    names = tuple(one.name for one in about.sets)
+    names, shown = tuple(one.name for one in about.sets), about.source.shown
     return Component(
         name=about.name,
         summary=about.summary,
         credit="",
         config_type=Config,
-        presets=(Preset(about.preset, Config(about.hash)),),
+        presets=(Preset(about.preset, Config(about.hash, shown), f"{shown}, {about.summary.partition(',')[0]}"),),
         default_preset={"cpu": about.preset, "cuda": about.preset},
         default_workloads={"cpu": names, "cuda": names},
         workload_names=lambda _config: names,

@@ -1,0 +1,68 @@
+"""A brought model is the file that it came from: its name stands for the one of the folder in which it is typed."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from bakeoff.models.brought.about import ABOUT, About, InputSet, Source
+from bakeoff.models.brought.spec import component_of
+from bakeoff.models.component import TensorSpec, Work
+from bakeoff.models.errors import BakeoffError
+from bakeoff.models.signature import Signature, TensorLeaf
+from bakeoff.plan.brought import brought_reference
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path) -> Iterator[Path]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BAKEOFF_CACHE", str(tmp_path / "cache"))
+        patch.setenv("HOME", str(tmp_path))
+        yield tmp_path / "cache" / "brought"
+
+
+def describe(cache: Path, path: Path, key: str) -> Path:
+    """A description of `path:model`, as a worker writes it."""
+    call = Signature((TensorLeaf("x"),), {})
+    spec = TensorSpec("x", (1,), "given")
+    one = InputSet("call", call, TensorLeaf("output"), (spec,), (TensorSpec("output", (1,)),), Work(1, 1, 2), 1)
+    source = Source("function", str(path), "model", "0", str(path.parent))
+    about = About("model", "mine", "mine.Net, brought by a user", source, "0", 0, "0", 1, (), 1e-4, True, (one,), {})
+    folder = cache / f"model-mine-{key}"
+    folder.mkdir(parents=True)
+    (folder / ABOUT).write_bytes(msgspec.json.encode(about))
+    return folder
+
+
+def test_a_name_of_two_files_stands_for_the_one_of_the_working_folder(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders = [tmp_path / name for name in ("one", "two")]
+    made = [describe(cache, folder / "mine.py", folder.name) for folder in folders]
+    for folder, expected in zip(folders, made, strict=True):
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        assert brought_reference("model") == str(expected)
+    for elsewhere in (cache, tmp_path):  # no source below, and both
+        monkeypatch.chdir(elsewhere)
+        with pytest.raises(BakeoffError) as refused:
+            brought_reference("model")
+        assert refused.value.code == "unknown-name"
+        assert all(f"{folder}/mine.py:model" in str(refused.value) for folder in folders)
+
+
+def test_of_one_file_the_newest_description_is_meant_wherever_it_is_typed(cache: Path, tmp_path: Path) -> None:
+    describe(cache, tmp_path / "mine.py", "older")
+    newer = describe(cache, tmp_path / "mine.py", "newer")
+    (newer / ABOUT).touch()
+    assert brought_reference("model", "mine") == str(newer)
+    assert brought_reference("other") == "other"
+
+
+def test_records_and_titles_say_which_file(cache: Path, tmp_path: Path) -> None:
+    one, two = (component_of(describe(cache, tmp_path / name / "mine.py", name)) for name in ("one", "two"))
+    (mine,), (other,) = one.presets, two.presets
+    assert mine.label == "~/one/mine.py:model, mine.Net"
+    assert mine.config.source == "~/one/mine.py:model"
+    assert mine.config != other.config, "rows of two files are in two tables, and are not compared"

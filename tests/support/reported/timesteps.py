@@ -15,6 +15,7 @@ class Denoiser(nn.Module):
         super().__init__()
         self.register_buffer("rates", torch.exp(-torch.arange(32) * 0.25), persistent=False)
         self.time = nn.Sequential(nn.Linear(64, 128), nn.SiLU(), nn.Linear(128, 32))
+        nn.init.normal_(self.time[2].weight)  # as after training: the step decides much
         self.first, self.last = nn.Conv2d(4, 32, 3, padding=1), nn.Conv2d(32, 4, 3, padding=1)
 
     def forward(self, sample: Tensor, timestep: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from bakeoff.backends import resolve_backend
@@ -15,12 +16,13 @@ from bakeoff.backends.torch_internals import snapshot
 from bakeoff.machine import paths
 from bakeoff.machine.build_cache import is_warm, mark_finished
 from bakeoff.machine.header_cache import header_folder, usable_headers
+from bakeoff.models.errors import BakeoffError
 from bakeoff.process.jobs import MeasureJob
 from bakeoff.record.schema import BuildCost
 from bakeoff.variant import options_of
 from bakeoff.worker.checks import memory
 from bakeoff.worker.checks.quantisation import check_quantisation, layer_bytes
-from bakeoff.worker.failures import StageError, status_of
+from bakeoff.worker.failures import StageError, first_line, status_of
 from bakeoff.worker.helpers import helper_cpu_s
 from bakeoff.worker.subject import LoadedSubject, cast_inputs, drawn_inputs, synchronise
 
@@ -77,7 +79,7 @@ def build_engine(
         mark_finished(context.cache_dir)
         proof = engine.prove()
     except Exception as error:
-        raise StageError(status_of(error, "build_failed"), error) from error
+        raise _failed(error, loaded.module) from error
     cost = _cost(job, steps, spent, warm, resident, proof)
     fallback = None
     if job.quantisation:
@@ -92,6 +94,16 @@ def build_engine(
     return BuiltEngine(
         engine, calls, cost, prepared, after_bytes[""], fallback, steps[-1][0].evidence.runs_eagerly, uses_inductor
     )
+
+
+def _failed(error: Exception, module: nn.Module) -> StageError:
+    """A failed build; of a module that holds TorchScript it says so, which compilers' own errors hardly do."""
+    status = status_of(error, "build_failed")
+    scripts = [each.original_name for each in module.modules() if isinstance(each, torch.jit.ScriptModule)]
+    if status != "build_failed" or not scripts:
+        return StageError(status, error)
+    text = f"the model holds TorchScript ({scripts[0]}), which compilers take in part or not at all; give the Python"
+    return StageError(status, BakeoffError(f"{text} module that it was made from ({first_line(error, 200)})"))
 
 
 def _example(job: MeasureJob, loaded: LoadedSubject, sets: Sequence[Mapping[str, Tensor]]) -> Mapping[str, Tensor]:
@@ -185,8 +197,10 @@ def prepare(steps: _Steps, module: nn.Module, inputs: Mapping[str, Tensor], cont
 
 
 def free_weights(module: nn.Module) -> None:
-    """Drop a module's parameters and buffers; those that an engine also references stay alive."""
+    """Drop a module's parameters and buffers; those that an engine also references stay alive, and TorchScript's."""
     for part in module.modules():
+        if isinstance(part, torch.jit.ScriptModule):  # holds them in C++
+            continue
         for name in list(part._parameters):
             part._parameters[name] = None
         for name in list(part._buffers):

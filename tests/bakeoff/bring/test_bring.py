@@ -214,6 +214,36 @@ def test_the_command_says_what_is_wrong_in_one_line(tmp_path: Path) -> None:
     assert "Traceback" not in ran.stderr
 
 
+@pytest.mark.parametrize(("made", "exports"), [("{}", False), ("torch.jit.freeze({})", True)])
+def test_torchscript_is_swept_in_eager_and_compilers_say_why_not(made: str, exports: bool, tmp_path: Path) -> None:
+    """A file of torch.jit.save (pytorch#121214); torch.export takes one without parameters."""
+    (tmp_path / "scripts.py").write_text(
+        "import io, torch\n"
+        "def model():\n"
+        "    file = io.BytesIO()\n"
+        "    net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU()).eval()\n"
+        f"    torch.jit.save({made.format('torch.jit.script(net)')}, file)\n"
+        "    file.seek(0)\n"
+        "    return torch.jit.load(file), torch.randn(2, 8)\n"
+    )
+    with marked_folder(tmp_path):
+        reference = bring(f"{tmp_path}/scripts.py:model", 0, 1, Recorder())
+    request = Request(
+        reference,
+        backends=("eager", "inductor", "onnxruntime"),
+        dtypes=("fp32",),
+        device="cpu",
+        policy=FAST,
+        threads=1,
+    )
+    records = sweep(request, tmp_path).records()
+    status = {name: record.status for name, record in records.items()}
+    exported = "ok" if exports else "build_failed"
+    assert status == {"eager": "ok", "inductor": "build_failed", "onnxruntime": exported}
+    for record in records.values():
+        assert record.status == "ok" or "TorchScript (Sequential)" in record.measurement.reason
+
+
 def test_files_of_a_user_hide_no_modules_of_python(tmp_path: Path) -> None:
     """Neither in the command nor in a worker (yolov5#6048); those that Python lacks are found."""
     for name in ("profile", "statistics", "typing_extensions"):

@@ -354,7 +354,7 @@ _COLUMNS: Final = (
     Column(
         "vs_eager_fp32",
         "vs eager fp32",
-        "the same against eager fp32; of a model of mixed dtypes, against eager as it was given",
+        "the same against eager fp32",
         lambda record, context: _against(record, stated_over(context.baselines)),
         str,
         lambda gain: gain.ratio,

@@ -87,8 +87,9 @@ def check_repeats(source: Source, seed: int, first: Loaded) -> None:
     size = sum(one.numel() * one.element_size() for one in before.values())
     if source.kind != "function" or first.took_s > _SOON_S or size > _SMALL_BYTES:
         return
-    files = {name: Path(getattr(one, "__file__", None) or "/") for name, one in sys.modules.items()}
-    users = {name: sys.modules.pop(name) for name, file in files.items() if folder in file.parents and _is_users(file)}
+    users = {name: one for name, one in list(sys.modules.items()) if _is_below(folder, name, one)}
+    for name in users:
+        del sys.modules[name]
     try:
         again = load_module(source, seed).module.state_dict()
     except Exception:  # noqa: BLE001  # such as a registration that is possible once in a process
@@ -104,6 +105,12 @@ def check_repeats(source: Source, seed: int, first: Loaded) -> None:
             "seeded; seed the generator that it draws them from, or save them and load them",
             "bad-user-code",
         )
+
+
+def _is_below(folder: Path, name: str, module: ModuleType) -> bool:
+    """Whether it is the user's, in the folder of the source."""
+    file = Path(getattr(module, "__file__", None) or "/")
+    return folder in file.parents and _is_users(file) and name.partition(".")[0] not in ("bakeoff", "__main__")
 
 
 def _digest(state: Mapping[str, torch.Tensor], name: str) -> str:

@@ -13,6 +13,7 @@ from bakeoff.models.brought.about import Source
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.weights import fingerprint
 from bakeoff.record.user_source import file_hash
+from bakeoff.worker.brought import load
 from bakeoff.worker.brought.load import check_repeats, load_module
 
 _IMPORTS = "import argparse, json, random\nimport numpy as np\nimport torch\nfrom torch import nn\n"
@@ -103,6 +104,9 @@ def test_a_generator_of_the_file_is_as_fresh_in_the_second_run(tmp_path: Path, r
     imported = sys.modules[name]
     check_repeats(source, 0, first)
     assert sys.modules[name] is imported
+    checkout = Path(load.__file__).parents[3]
+    assert load._is_below(checkout, name, load)
+    assert not load._is_below(checkout, load.__name__, load), "of a file in the lab's checkout"
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Brought models by their names in variants, as far as they were described on this machine."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from glob import escape
 from pathlib import Path
 
@@ -16,7 +16,8 @@ def brought_reference(name: str, preset: str = "", workloads: Collection[str] = 
 
     Descriptions differ in their workloads where a model was swept with sizes; one without sizes is preferred. Where
     models of several sources have the name, it stands for the one whose source lies in the working folder or below.
-    Raises BakeoffError with the list of sources where that is none, or several.
+    Raises BakeoffError with the list of sources where that is none, or several, or where a file of that name in the
+    working folder is another one.
     """
     if current_name(name) in component_names() or not name.replace("-", "").replace("_", "").isalnum():
         return name
@@ -35,13 +36,28 @@ def brought_reference(name: str, preset: str = "", workloads: Collection[str] = 
             sources[about.source.typed] = about.source
     if not found:
         return name
-    here = [typed for typed in found if Path(sources[typed].path).is_relative_to(Path.cwd())]
-    chosen = here if len(found) > 1 else [*found]
+    return max(found[_one_of(name, sources)])[3]
+
+
+def _one_of(name: str, sources: Mapping[str, Source]) -> str:
+    """The source that a name stands for in the working folder. Raises BakeoffError where that is not clear."""
+    folder, how = Path.cwd().resolve(), "name one so, or work in its folder"
+    here = [typed for typed, source in sources.items() if _lies_in(source, folder)]
+    if not here:
+        files = {source.place.name for source in sources.values() if source.function}
+        other = next((file for file in sorted(files) if (folder / file).is_file()), None)
+        if other is not None:
+            text = f"'{name}' is {', '.join(sorted(sources))}, and {other} of this folder was not swept; {how}"
+            raise BakeoffError(text, "unknown-name")
+    chosen = here if len(sources) > 1 else [*sources]
     if len(chosen) != 1:
         where = "in this folder or below" if here else "elsewhere"
-        raise BakeoffError(
-            f"'{name}' is the name of {len(chosen or found)} models {where}: {', '.join(sorted(chosen or found))}; "
-            "name one so, or work in its folder",
-            "unknown-name",
-        )
-    return max(found[chosen[0]])[3]
+        known = sorted(chosen or sources)
+        text = f"'{name}' is the name of {len(known)} models {where}: {', '.join(known)}; {how}"
+        raise BakeoffError(text, "unknown-name")
+    return chosen[0]
+
+
+def _lies_in(source: Source, folder: Path) -> bool:
+    """Whether its file is in the folder or below; of a live module, whether it was given there."""
+    return (Path(source.working_folder).resolve() if source.kind == "live" else source.place).is_relative_to(folder)

@@ -37,15 +37,23 @@ class Source(msgspec.Struct, frozen=True):
     @property
     def typed(self) -> str:
         """What names it in any folder: path and function, or the path."""
-        return f"{self.path}:{self.function}" if self.function else self.path
+        return f"{self.place}:{self.function}" if self.function else str(self.place)
+
+    @property
+    def place(self) -> Path:
+        """Its file, by one name; of an object, whose folder in the cache is named by its content, the folder in which
+        it was given."""
+        path = Path(self.path)
+        if self.kind == "live" and path.parent.name == self.hash:
+            return Path(self.working_folder).resolve()
+        return path.parent.resolve() / path.name
 
     @property
     def shown(self) -> str:
         """The same as records and tables have it: with ~ for the home, and of a live module that it was one."""
-        if self.kind == "live":
-            return "a live module"
         home = f"{Path.home()}/"
-        return f"~/{self.typed.removeprefix(home)}" if self.typed.startswith(home) else self.typed
+        typed = f"~/{self.typed.removeprefix(home)}" if self.typed.startswith(home) else self.typed
+        return f"a live module in {typed}" if self.kind == "live" else typed
 
 
 class Batched(msgspec.Struct, frozen=True):

@@ -1,5 +1,6 @@
 """A brought model is the file that it came from: its name stands for the one of the folder in which it is typed."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,12 +23,12 @@ def cache(tmp_path: Path) -> Iterator[Path]:
         yield tmp_path / "cache" / "brought"
 
 
-def describe(cache: Path, path: Path, key: str) -> Path:
-    """A description of `path:model`, as a worker writes it."""
+def describe(cache: Path, path: Path, key: str, source: Source | None = None) -> Path:
+    """A description of `path:model`, or of another source, as a worker writes it."""
     call = Signature((TensorLeaf("x"),), {})
     spec = TensorSpec("x", (1,), "given")
     one = InputSet("call", call, TensorLeaf("output"), (spec,), (TensorSpec("output", (1,)),), Work(1, 1, 2), 1)
-    source = Source("function", str(path), "model", "0", str(path.parent))
+    source = source or Source("function", str(path), "model", "0", str(path.parent))
     about = About("model", "mine", "mine.Net, brought by a user", source, "0", 0, "0", 1, (), 1e-4, True, (one,), {})
     folder = cache / f"model-mine-{key}"
     folder.mkdir(parents=True)
@@ -58,6 +59,45 @@ def test_of_one_file_the_newest_description_is_meant_wherever_it_is_typed(cache:
     (newer / ABOUT).touch()
     assert brought_reference("model", "mine") == str(newer)
     assert brought_reference("other") == "other"
+
+
+def test_of_one_file_it_is_the_newest_however_its_folder_was_typed(cache: Path, tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "one")
+    older = describe(cache, tmp_path / "one" / "mine.py", "older")
+    os.utime(older / ABOUT, (0, 0))
+    newer = describe(cache, tmp_path / "link" / ".." / "one" / "mine.py", "newer")
+    assert brought_reference("model") == str(newer)
+
+
+def test_a_file_of_the_working_folder_that_was_not_swept_is_not_taken_for_another(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = describe(cache, tmp_path / "one" / "mine.py", "one")
+    (tmp_path / "two").mkdir()
+    monkeypatch.chdir(tmp_path / "two")
+    assert brought_reference("model") == str(made)
+    (tmp_path / "two" / "mine.py").touch()
+    with pytest.raises(BakeoffError, match=r"one/mine\.py:model, and mine\.py of this folder was not swept") as refused:
+        brought_reference("model")
+    assert refused.value.code == "unknown-name"
+
+
+def test_an_object_is_of_the_folder_in_which_it_was_given(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given again with other weights it has another folder in the cache, which is named by the content."""
+    made = {}
+    for age, (content, folder) in enumerate((("a", "two"), ("b", "one"), ("c", "one"))):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        kept = tmp_path / "cache" / "live" / content / "model"
+        described = describe(cache, kept, content, Source("live", str(kept), "", content, str(tmp_path / folder)))
+        os.utime(described / ABOUT, (age, age))
+        made[folder] = described
+    for folder, newest in made.items():
+        monkeypatch.chdir(tmp_path / folder)
+        assert brought_reference("model") == str(newest)
+    assert component_of(made["two"]).presets[0].label == "a live module in ~/two, mine.Net"
 
 
 def test_records_and_titles_say_which_file(cache: Path, tmp_path: Path) -> None:

@@ -24,10 +24,9 @@ def inspect(manifest: Manifest, unmet: Sequence[str]) -> str:
             f"{measured.calls_per_s:.1f} calls/s with {measured.threads} threads on {measured.host} ({measured.record})"
         )
     size = sum(file.bytes for file in manifest.files.values())
-    label = f" ({manifest.label})" if manifest.label else ""
     files = f"{len(manifest.files)} files, {size / MIB:.0f} MiB"
     lines = [
-        f"variant   {manifest.variant}{label}",
+        f"variant   {_named(manifest)}",
         f"format    {manifest.artifact}, opened by {manifest.backend}; {files}",
         f"model     {manifest.credit}; weights {manifest.weights.source}, {manifest.weights.fingerprint[:16]}",
         f"made      {manifest.created} by: {manifest.command}",
@@ -49,6 +48,11 @@ def inspect(manifest: Manifest, unmet: Sequence[str]) -> str:
         ),
     ]
     return "\n".join(lines)
+
+
+def _named(manifest: Manifest) -> str:
+    """The variant, with the label of a preset: of a user's model the file that it came from."""
+    return f"{manifest.variant}{f' ({manifest.label})' if manifest.label else ''}"
 
 
 def _program(program: Program) -> list[str]:
@@ -97,7 +101,7 @@ def exported(folder: Path, manifest: Manifest, result: VerifyResult) -> str:
     frames = f", {result.frames} frames of its stream computed" if manifest.stream is not None else ""
     return "\n".join(
         (
-            f"{folder}: {manifest.variant}",
+            f"{folder}: {_named(manifest)}",
             f"format    {manifest.artifact}, {len(manifest.programs)} programs, {size / MIB:.0f} MiB",
             f"parity    {_parity(result.checked)}{frames}",
             f"memory    {manifest.export_peak_bytes / MIB:.0f} MiB at its peak while exporting",
@@ -132,7 +136,7 @@ def verified(manifest: Manifest, result: VerifyResult) -> str:
     lines = [tabulate(rows, headers=("output", "worst frame", "relative L2", "limit", ""), disable_numparse=True)]
     if len(shown) > _SHOWN:
         lines.append(f"and {len(shown) - _SHOWN} more outputs, further from their limits")
-    lines.append("")
+    lines += ["", f"variant   {_named(manifest)}"]
     if manifest.stream is not None:
         skipped = f"; stopped there: {result.not_run}" if result.not_run else ""
         lines.append(f"frames    {result.frames} of {manifest.sample.frames} computed{skipped}")

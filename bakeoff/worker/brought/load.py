@@ -270,7 +270,7 @@ def _check_arguments(what: str, module: nn.Module, args: tuple[Any, ...], kwargs
     if module._forward_pre_hooks or type(module).__call__ is not nn.Module.__call__:
         return
     try:
-        signature = inspect.signature(module.forward)
+        signature = inspect.signature(module.forward, follow_wrapped=False)  # a decorator may take more
     except (TypeError, ValueError):
         return
     try:

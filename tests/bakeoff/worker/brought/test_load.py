@@ -153,3 +153,23 @@ def test_inputs_that_forward_lacks_are_told_with_those_it_has(
     with pytest.raises(BakeoffError, match=said) as raised:
         load_module(source_of(tmp_path, text, request), 0)
     assert raised.value.code == "bad-user-code"
+
+
+def test_a_decorator_may_take_inputs_that_its_function_lacks(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """As transformers' `can_return_tuple` takes `return_dict`."""
+    text = (
+        "import functools\n"
+        "def popping(function):\n"
+        "    @functools.wraps(function)\n"
+        "    def call(self, *args, return_dict=True, **kwargs):\n"
+        "        return function(self, *args, **kwargs)\n"
+        "    return call\n"
+        "class Net(nn.Linear):\n"
+        "    @popping\n"
+        "    def forward(self, x):\n"
+        "        return super().forward(x)\n"
+        "def model():\n"
+        "    return Net(4, 4), {'x': torch.ones(2, 4), 'return_dict': False}\n"
+    )
+    loaded = load_module(source_of(tmp_path, text, request), 0)
+    assert loaded.module(**loaded.sets["call"][0][1]).shape == (2, 4)

@@ -1,10 +1,12 @@
 """Random weights for benchmarks and tests, and a fingerprint of a module's weights."""
 
+import contextlib
 import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -58,7 +60,21 @@ def fingerprint(module: nn.Module) -> str:
     full. Compute it before a cast to half precision, which changes the values. Of a quantised tensor the plain tensors
     that it holds are digested. Raises BakeoffError if a tensor is on the meta device.
     """
-    return state_digest(module.state_dict())
+    return state_digest(state_of(module))
+
+
+def state_of(module: nn.Module) -> dict[str, Tensor]:
+    """The tensors of a module's state by name: packed ones too, and TorchScript's constants, which freezing makes."""
+    found: dict[str, object] = {}
+    for key, value in module.state_dict().items():
+        found |= {f"{key}.{i}": one for i, one in enumerate(value)} if isinstance(value, tuple) else {key: value}
+    for name, part in module.named_modules():
+        if isinstance(part, torch.jit.ScriptModule):
+            with contextlib.suppress(RuntimeError):  # it has no forward
+                graph: Any = part.graph
+                nodes = enumerate(graph.findAllNodes("prim::Constant"))
+                found |= {f"{name}.constants.{i}": node.output().toIValue() for i, node in nodes}
+    return {name: value for name, value in found.items() if isinstance(value, Tensor)}
 
 
 def state_digest(state: Mapping[str, Tensor]) -> str:
@@ -67,7 +83,8 @@ def state_digest(state: Mapping[str, Tensor]) -> str:
     _refuse_meta("weights have no fingerprint", plain)
     digest = sha256()
     for key, tensor in sorted(plain, key=lambda named: named[0]):
-        real = torch.view_as_real(tensor.detach().resolve_conj()) if tensor.is_complex() else tensor.detach()
+        tensor = tensor.detach().dequantize() if tensor.is_quantized else tensor.detach()
+        real = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
         values = real.to("cpu", torch.float32).contiguous().view(-1).numpy()
         digest.update(f"{key}:{tuple(tensor.shape)}:{zlib.crc32(values.data):08x}".encode())
         digest.update(values[:_HEAD_ELEMENTS].tobytes())

@@ -1,11 +1,15 @@
 """Random weights are the same whatever the order, device or dtype of a module; fingerprints tell states apart."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
+from reported import frozen_script, quantised
 from torch import Tensor, nn
 
 from bakeoff.models.errors import BakeoffError
-from bakeoff.models.weights import fingerprint, randomize
+from bakeoff.models.weights import fingerprint, randomize, state_of
 
 
 class Small(nn.Module):
@@ -105,6 +109,18 @@ def test_drawing_leaves_the_global_generator_alone() -> None:
     torch.manual_seed(1)
     drawn()
     assert torch.equal(torch.rand(4), expected)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("factory", [frozen_script.model, quantised.model])
+def test_fingerprint_sees_weights_that_are_no_parameters(factory: Callable[[], Any]) -> None:
+    def made(seed: int) -> str:
+        torch.manual_seed(seed)
+        module = factory()[0]
+        assert any(tensor.dim() > 1 for tensor in state_of(module).values())
+        return fingerprint(module)
+
+    assert made(0) == made(0) != made(1)
 
 
 def test_fingerprint_is_of_the_content() -> None:

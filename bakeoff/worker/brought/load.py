@@ -25,7 +25,7 @@ from bakeoff.backends.pt2_files import check_program
 from bakeoff.models.brought.about import Source
 from bakeoff.models.brought.model import Model, call_of
 from bakeoff.models.errors import BakeoffError
-from bakeoff.models.weights import state_digest
+from bakeoff.models.weights import state_digest, state_of
 from bakeoff.process.environment import find_user_code
 from bakeoff.worker.failures import is_out_of_memory
 
@@ -83,7 +83,7 @@ def check_repeats(source: Source, seed: int, first: Loaded) -> None:
     `first` is as it was loaded. Raises BakeoffError with the names of weights that differ; what else goes wrong is left
     to that worker.
     """
-    before, folder = first.module.state_dict(), Path(source.path).parent
+    before, folder = state_of(first.module), Path(source.path).parent
     size = sum(one.numel() * one.element_size() for one in before.values())
     if source.kind != "function" or first.took_s > _SOON_S or size > _SMALL_BYTES:
         return
@@ -91,7 +91,7 @@ def check_repeats(source: Source, seed: int, first: Loaded) -> None:
     for name in users:
         del sys.modules[name]
     try:
-        again = load_module(source, seed).module.state_dict()
+        again = state_of(load_module(source, seed).module)
     except Exception:  # noqa: BLE001  # such as a registration that is possible once in a process
         return
     finally:

@@ -173,3 +173,10 @@ def test_a_decorator_may_take_inputs_that_its_function_lacks(tmp_path: Path, req
     )
     loaded = load_module(source_of(tmp_path, text, request), 0)
     assert loaded.module(**loaded.sets["call"][0][1]).shape == (2, 4)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_packed_weights_are_the_same_in_the_second_run() -> None:
+    path = Path(__file__).parents[3] / "support" / "reported" / "quantised.py"
+    source = Source("function", str(path), "model", file_hash(path), str(path.parent))
+    check_repeats(source, 0, load_module(source, 0))

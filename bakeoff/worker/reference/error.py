@@ -17,6 +17,8 @@ _UNMEASURED = 8
 """Times the precision of a dtype, that an output may be off where eager is no measure of it."""
 PICTURE_RANGE = 2.0
 """Peak-to-peak range of a picture's values, -1 to 1."""
+_INDICES = (torch.int32, torch.int64)
+"""Dtypes whose values have no size: to take 31998 for 31999 is as wrong as to take 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,7 @@ class Difference:
     """One output of one set of inputs against its reference."""
 
     rel_l2: float
+    """Of indices the share that differs."""
     max_abs: float
     cosine: float
     mean_square_error: float
@@ -69,8 +72,9 @@ def difference(output: object, reference: Tensor, expected_dtype: torch.dtype) -
         return not_comparable(f"{lost} of {found.numel()} values are finite, and infinite in the reference")
     error, norm = found - wanted, float(wanted.norm())
     distance = float(error.norm())
+    relative = distance / norm if norm else (0.0 if distance == 0 else math.inf)
     return Difference(
-        rel_l2=distance / norm if norm else (0.0 if distance == 0 else math.inf),
+        rel_l2=float(error.count_nonzero()) / error.numel() if expected_dtype in _INDICES else relative,
         max_abs=float(error.abs().max()),
         cosine=float(found @ wanted) / (float(found.norm()) * norm) if norm and float(found.norm()) else 0.0,
         mean_square_error=distance**2 / found.numel(),
@@ -92,6 +96,8 @@ def worst(spec: TensorSpec, differences: Sequence[Difference], limit: float) -> 
     passed = entry.rel_l2 <= limit
     limit = limit if math.isfinite(limit) else 1.0  # that of an output which is not compared; JSON has no infinity
     excess = f"relative L2 error {entry.rel_l2:.2e} exceeds the limit {limit:.2e}"
+    if getattr(torch, spec.dtype or "float32") in _INDICES:
+        excess = f"{entry.rel_l2:.2g} of its indices differ, and at most {limit:.2g} may; equal values have no order"
     return OutputParity(
         name=spec.name,
         rel_l2=entry.rel_l2 if math.isfinite(entry.rel_l2) else None,

@@ -38,6 +38,16 @@ def test_no_difference_at_all() -> None:
     assert (verdict.rel_l2, verdict.sqnr_db, verdict.problem) == (0.0, None, "")
 
 
+@pytest.mark.parametrize(("dtype", "share"), [("int64", 0.25), ("int32", 0.25), ("uint8", 1 / 510)])
+def test_of_indices_the_share_that_differs_counts(dtype: str, share: float) -> None:
+    """The next index is as wrong as any other; the next of 256 levels is nearly the same."""
+    wanted = torch.full((4,), 255, dtype=getattr(torch, dtype))
+    found = wanted - torch.tensor([1, 0, 0, 0], dtype=wanted.dtype)
+    entry = difference(found, wanted, wanted.dtype)
+    assert entry.rel_l2 == pytest.approx(share)
+    assert not worst(TensorSpec("y", (4,), dtype=dtype), [entry], 1e-3).passed
+
+
 def test_the_opposite_has_cosine_minus_one() -> None:
     entry = of([-3.0, -4.0], [3.0, 4.0])
     assert entry.rel_l2 == pytest.approx(2.0)

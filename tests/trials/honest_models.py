@@ -4,10 +4,10 @@
 
 Sweeps each factory of tests/support/honest.py with `bakeoff sweep FILE:NAME --no-final` over the CPU backends of the
 default suite, exports each compiled row that can be exported, and compares the artifact, in a fresh process and without
-a reference of bakeoff's, with the factory's module called on the factory's inputs. Prints a line for each row; one that
-says anything but ok must be true of the compiler. Exits 1 if a row is accused and not among `TRUE_OF_THE_COMPILER`,
-has an alarm, or has no artifact although its backend makes some, and if an artifact differs. It takes some minutes a
-model. Run it alone on the machine: `unstable` is no accusation, but says that other processes ran.
+a reference of bakeoff's, with the factory's module called on the factory's inputs. Prints a line for each row that can
+run here; one that says anything but ok must be true of the compiler. Exits 1 if a row is accused and not among
+`TRUE_OF_THE_COMPILER`, has an alarm, or has no artifact although its backend makes some, and if an artifact differs. It
+takes some minutes a model. Run it alone on the machine: `unstable` is no accusation, but says that other processes ran.
 """
 
 import argparse
@@ -142,6 +142,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="bakeoff-honest-models-") as folder:
         for name in asked.only or NAMES:
             for row in rows(name, asked.backends, Path(folder)):
+                if row.record.status == "unavailable":
+                    continue
                 variant, said = row.record.variant, row.record.measurement.reason or row.why_not
                 artifact = "" if row.error is None else f"{row.error:.1e}"
                 print(

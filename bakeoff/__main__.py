@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from contextlib import suppress
 
 
 def _end(number: int, _frame: object) -> None:
@@ -15,8 +16,9 @@ def main() -> None:
 
     Until the command line handles signals itself, one ends the process without a traceback.
     """
-    if not sys.flags.safe_path and sys.path[0] == os.getcwd():
-        sys.path.append(sys.path.pop(0))  # of `python -m`: a profile.py there must not hide Python's own
+    with suppress(FileNotFoundError):  # a working folder that was deleted holds nothing to import
+        if not sys.flags.safe_path and sys.path[0] == os.getcwd():
+            sys.path.append(sys.path.pop(0))  # of `python -m`: a profile.py there must not hide Python's own
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup(1) sets SIGHUP
             signal.signal(number, _end)

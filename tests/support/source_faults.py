@@ -76,8 +76,8 @@ FAULTS = (
         "parity",
         "between timed calls only the first output is compared with its reference",
         "bakeoff/worker/checks/outputs.py",
-        "if not spec.dtype and tensor.is_floating_point()]\n",
-        "if not spec.dtype and tensor.is_floating_point()][:1]\n",
+        "            if spec.floating and tensor.is_floating_point()\n        ]\n",
+        "            if spec.floating and tensor.is_floating_point()\n        ][:1]\n",
         ("tests/bakeoff/worker/test_outputs.py",),
     ),
     Fault(

@@ -56,7 +56,7 @@ class OutputWatch:
         floating = [
             (spec, _finite(tensor) if spec.name in self._infinite else tensor)
             for spec, tensor in named
-            if tensor.is_floating_point()
+            if spec.floating and tensor.is_floating_point()
         ]
         norms = torch.stack([_norm(tensor) for _, tensor in floating]).tolist() if floating else []
         for (spec, tensor), norm in zip(floating, norms, strict=True):

@@ -15,7 +15,7 @@ import psutil
 import pytest
 from canaries import ASLEEP, AWAKE
 from forked_workers import SWITCH
-from lab import FAST, MARKER, Recorder, Swept, command_line, marked_folder, processes_with, sweep, wait_until
+from lab import FAST, MARKER, Recorder, Swept, command_line, marked_folder, outcome, processes_with, sweep, wait_until
 
 from bakeoff.plan.plan import make_plan
 from bakeoff.plan.request import Request
@@ -142,7 +142,7 @@ def test_a_killed_guard_costs_one_row(nest: Nest) -> None:
         nest.wait_until_empty()
     assert process.returncode == 0, errors
     records = nest.records()
-    assert [records[name].status for name in ("sleeper", "kills-guard", "eager")] == ["crashed", "crashed", "ok"]
+    assert [outcome(records[name]) for name in ("sleeper", "kills-guard", "eager")] == ["crashed", "crashed", "ok"]
     for name in ("sleeper", "kills-guard"):
         assert "guard" in records[name].measurement.reason
 

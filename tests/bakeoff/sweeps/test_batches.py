@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lab import FAST, TORCHLESS, Recorder, command_line
+from lab import FAST, TORCHLESS, Recorder, command_line, outcome
 from records import bakeoff
 
 from bakeoff.machine import host, paths
@@ -150,7 +150,7 @@ class TestSweep:
         monkeypatch.setattr(host, "available_bytes", lambda _device: between)
         plan = plan_of(1, 100_000, backends=("eager",))
         done = run_sweep(plan, paths.runs_folder(), "", resume=False, progress=progress)
-        assert [entry.record.status for entry in done.stored] == ["ok", "oom"]
+        assert [outcome(entry.record) for entry in done.stored] == ["ok", "oom"]
 
 
 @pytest.mark.timeout(600)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from lab import FAST, TORCHLESS, Recorder, marked_folder, sweep
+from lab import FAST, TORCHLESS, Recorder, marked_folder, outcome, sweep
 from shared_headers import share_headers
 
 from bakeoff.machine import build_cache, host, paths
@@ -74,7 +74,7 @@ def test_rows_after_an_edit_of_the_component_have_a_reference_of_their_own(
     request = Request("edited:SPEC", backends=backends, dtypes=("fp32",), device="cpu", policy=FAST, threads=1)
     plan = make_plan(replace(request, ceilings=False))
     done = run_sweep(plan, tmp_path / "runs", "", resume=False, progress=progress)
-    assert [stored.record.status for stored in done.stored] == ["unavailable", "unsupported", "ok"]
+    assert [outcome(stored.record) for stored in done.stored] == ["unavailable", "unsupported", "ok"]
     assert progress.told.count(("event", "reference")) == 2 * 2, "a reference and a noise floor each"
 
 
@@ -211,7 +211,7 @@ def test_inductor_compiles_one_graph_and_the_second_build_is_warm(tmp_path: Path
 
     second = sweep(request, tmp_path)
     (again,) = second.records().values()
-    assert again.status == "ok"
+    assert outcome(again) == "ok"
     assert again.measurement.build is not None
     assert (again.measurement.build.cache, again.measurement.build.warm_s) == ("warm", None)
     assert "reference" not in second.progress.phases(str(again.variant))
@@ -357,7 +357,7 @@ class TestBuilds:
         monkeypatch.setattr(Path, "rename", rename)
         progress = Recorder()
         done = self.run(self.plan(2), progress=progress)
-        assert [entry.record.status for entry in done.stored] == ["ok", "ok"]
+        assert [outcome(entry.record) for entry in done.stored] == ["ok", "ok"]
         assert any(kind == "say" and "cannot be renamed" in text for kind, text in progress.told)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from lab import FAST, TORCHLESS, Recorder, Swept, check_sweep, marked_folder, processes_with, sweep
+from lab import FAST, TORCHLESS, Recorder, Swept, check_sweep, marked_folder, outcome, processes_with, sweep
 from stand_in_monitor import NOTHING, Factory
 
 from bakeoff.machine import host, paths
@@ -51,7 +51,7 @@ def only(swept: Swept) -> Record:
 
 def test_a_record_keeps_what_a_monitor_saw_of_its_worker(monitors: Factory, tmp_path: Path) -> None:
     record = only(sweep(REQUEST, tmp_path))
-    assert record.status == "ok"
+    assert outcome(record) == "ok"
     (monitor,) = monitors.made
     assert guard.__file__ in monitor.commands[0], "the guard, which the worker and all that it starts are below"
     assert any(TORCHLESS[-1] in command for command in monitor.commands[1:])
@@ -193,7 +193,7 @@ def test_each_mix_is_watched_apart(monitors: Factory, tmp_path: Path) -> None:
     found = mixes(tmp_path, request)
     assert len(monitors.made) == len({monitor.pid for monitor in monitors.made}) == 2
     for record in found:
-        assert record.status == "ok"
+        assert outcome(record) == "ok"
         assert record.monitored is not None
         window = record.monitored_window_ns
         assert window is not None

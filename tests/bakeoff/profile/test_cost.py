@@ -131,23 +131,44 @@ def test_the_cost_is_measured_again_after_a_minute(tmp_path: Path, monkeypatch: 
     assert measured == [100.0, 161.0]
 
 
-def ns_each(work: Callable[[], Any], calls: int = 500, rounds: int = 100) -> float:
-    """Least time of one call over rounds: what else the machine does only adds to it."""
-    samples = []
-    for _ in range(rounds):
-        started = time.perf_counter_ns()
-        for _ in range(calls):
-            work()
-        samples.append((time.perf_counter_ns() - started) / calls)
-    return min(samples)
+class Empty:
+    """The least that Python can do for `with`: a method that makes the context, and both of its own."""
+
+    def phase(self, _name: str) -> "Empty":
+        return self
+
+    def __enter__(self) -> "Empty":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
 
 
 def nothing() -> None:
     return None
 
 
+def in_empty_contexts(work: Callable[[], Any], calls: int = 500, rounds: int = 100) -> float:
+    """Cost of a call in empty contexts, each beyond a call of `nothing`. All three are timed in turn; the least time is
+    taken of each, because what else the machine does only adds to it."""
+    empty = Empty()
+
+    def context() -> None:
+        with empty.phase("denoise"):
+            pass
+
+    least = [float("inf")] * 3
+    for _ in range(rounds):
+        for index, each in enumerate((nothing, context, work)):
+            started = time.perf_counter_ns()
+            for _ in range(calls):
+                each()
+            least[index] = min(least[index], (time.perf_counter_ns() - started) / calls)
+    return (least[2] - least[0]) / (least[1] - least[0])
+
+
 @pytest.mark.alone
-def test_off_a_range_costs_less_than_300_ns() -> None:
+def test_off_a_range_costs_about_an_empty_context() -> None:
     def off() -> None:
         with NO_SESSION.phase("denoise"):
             pass
@@ -155,23 +176,24 @@ def test_off_a_range_costs_less_than_300_ns() -> None:
     def found() -> None:
         current()
 
-    assert ns_each(off) - ns_each(nothing) < 300
-    assert ns_each(found) - ns_each(nothing) < 300
+    assert in_empty_contexts(off) < 2
+    assert in_empty_contexts(found) < 2
 
 
 @pytest.mark.alone
-def test_off_a_decorated_function_costs_less_than_300_ns_more() -> None:
-    assert ns_each(phase("a")(nothing)) - ns_each(nothing) < 300
+def test_off_a_decorated_function_costs_about_an_empty_context_more() -> None:
+    assert in_empty_contexts(phase("a")(nothing)) < 2
 
 
 @pytest.mark.alone
 def test_on_a_range_costs_a_few_microseconds(unlimited: Profiler) -> None:
+    """20 empty contexts; each takes 0.1 to 0.2 us."""
     with opened(unlimited) as session, session.unit():
 
         def on() -> None:
             with session.phase("denoise"):
                 pass
 
-        cost = ns_each(on)
+        cost = in_empty_contexts(on)
     assert session.dropped == ()
-    assert cost < 4_000
+    assert cost < 20

@@ -498,12 +498,31 @@ def fake_tensors() -> Any:
     return FakeTensorMode(allow_non_fake_inputs=True)
 
 
+def _may_compile(_mode: type | None = None) -> bool:
+    """Whether dynamo was imported. Where not, modes need not be kept from it: torch would import it for that (2 s)."""
+    return "torch._dynamo" in sys.modules
+
+
+def flop_counter(formulas: Mapping[Any, Callable[..., int]]) -> Any:
+    """torch.utils.flop_counter's mode, with formulas for operators that its own table lacks."""
+    from torch.utils import flop_counter
+
+    raw = flop_counter._FlopCounterMode.__torch_dispatch__.__wrapped__  # type: ignore[attr-defined]  # functools.wraps
+    if not _may_compile():
+        setattr(raw, "__dynamo_disable", raw)  # else torch imports dynamo to keep it from being compiled
+    elif getattr(raw, "__dynamo_disable", None) is raw:
+        delattr(raw, "__dynamo_disable")
+    return flop_counter.FlopCounterMode(display=False, custom_mapping=dict(formulas))
+
+
 def watch_dispatch(note: Callable[[Any, list[Any], Any], None]) -> Any:
     """A context in which `note` gets each dispatched operator, its arguments (those in lists too) and its result."""
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_leaves
 
     class Watching(TorchDispatchMode):
+        _should_skip_dynamo: Any = classmethod(_may_compile)
+
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             result = func(*args, **(kwargs or {}))
             note(func, tree_leaves((args, kwargs)), result)
@@ -517,6 +536,8 @@ def rewrite_dispatch(rewrite: Callable[[Any, dict[str, Any]], dict[str, Any]]) -
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Rewriting(TorchDispatchMode):
+        _should_skip_dynamo: Any = classmethod(_may_compile)
+
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             return func(*args, **rewrite(func, dict(kwargs or {})))
 

@@ -153,3 +153,17 @@ def test_the_command_line_imports_no_torch(arguments: list[str], tmp_path: Path)
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
     assert "bakeoff.cli" in imported
     assert not imported & {"torch", "matplotlib", "scipy.stats"}
+
+
+def test_a_reference_and_a_count_of_work_import_no_dynamo(tmp_path: Path) -> None:
+    """torch imports it for the dispatch modes of both, unless told not to, which takes seconds at each worker's start."""
+    script = (
+        "import sys, torch; from bakeoff.process.jobs import ReferenceJob, Subject; "
+        "from bakeoff.worker.brought.work import count; from bakeoff.worker.reference.make import make_reference; "
+        "subject = Subject('toy', 'tiny', 'world', 1, 0, 0, '', 'cpu', 1); "
+        "make_reference(ReferenceJob(subject, ('fp32', 'bf16'), 'made'), lambda *_: None); "
+        "_, counted = count(torch.nn.Linear(4, 4), (torch.zeros(2, 4),)); "
+        "print(counted.flops, 'torch._dynamo' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines()[-1:] == ["64 False"], done.stderr

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode, conv_flop_count, sdpa_flop_count
+from torch.utils.flop_counter import conv_flop_count, sdpa_flop_count
 
-from bakeoff.backends.torch_internals import watch_dispatch
+from bakeoff.backends.torch_internals import flop_counter, watch_dispatch
 from bakeoff.models.component import TensorSpec, Work
 
 _aten = torch.ops.aten
@@ -44,7 +44,7 @@ def count(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[tuple[Tensor, 
     """
     wide: list[int] = []
     watch = _Watch({one.untyped_storage().data_ptr() for one in module.parameters()})
-    with FlopCounterMode(display=False, custom_mapping=formulas(wide)) as counter, watch_dispatch(watch.note):
+    with flop_counter(formulas(wide)) as counter, watch_dispatch(watch.note):
         outputs = module(*inputs)
     return outputs, Counted(
         counter.get_total_flops(),

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
+from bakeoff.backends.torch_internals import flop_counter
 from bakeoff.models.errors import BakeoffError
 from bakeoff.process.inspected import Inspection, InspectResult, Node, Recorded
 from bakeoff.process.jobs import InspectJob
@@ -174,7 +174,7 @@ def _classes(subject: Subject, tree: Tree) -> list[type]:
 
 def _count_flops(subject: Subject, tree: Tree) -> tuple[Counter[int], tuple[str, ...]]:
     """FLOPs of one pass by place, and the dtypes of automatic mixed precision. Raises BakeoffError where it fails."""
-    counter = FlopCounterMode(display=False, custom_mapping=formulas([]))
+    counter = flop_counter(formulas([]))
     autocast: dict[str, None] = {}
 
     def look(*_: Any) -> None:

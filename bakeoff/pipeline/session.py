@@ -56,6 +56,7 @@ class PipelineSession:
         seconds: dict[DeadlineClass, float] = {
             "startup": policy.startup_deadline_s,
             "build": mix.build_deadline_s,
+            "reference": max(mix.build_deadline_s, policy.phase_deadline_s),
             "phase": policy.phase_deadline_s,
         }
         limits: dict[str, float] = {phase: seconds[info.deadline] for phase, info in PHASES.items()}

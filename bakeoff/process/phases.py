@@ -45,8 +45,9 @@ Phase = Literal[
     "passes",
     "recording",
 ]
-DeadlineClass = Literal["startup", "build", "phase"]
-"""Which limit of a sweep's policy holds: `startup_deadline_s`, the row's build deadline, or `phase_deadline_s`."""
+DeadlineClass = Literal["startup", "build", "reference", "phase"]
+"""Which limit of a sweep's policy holds: `startup_deadline_s`, the row's build deadline, the longer of that one and
+`phase_deadline_s` (no compiler can be blamed for a reference), or `phase_deadline_s`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class PhaseInfo:
 PHASES: Mapping[Phase, PhaseInfo] = {
     "start": PhaseInfo("starting a worker", "startup"),
     "import": PhaseInfo("importing torch", "startup"),
-    "weights": PhaseInfo("making weights and inputs", "build"),
+    "weights": PhaseInfo("making weights and inputs", "reference"),
     "build": PhaseInfo("compiling, up to the first call", "build"),
     "prove": PhaseInfo("collecting backend statistics"),
     "check": PhaseInfo("comparing outputs with the reference"),
@@ -72,12 +73,12 @@ PHASES: Mapping[Phase, PhaseInfo] = {
     "memory": PhaseInfo("measuring memory"),
     "fresh inputs": PhaseInfo("calling with fresh inputs"),
     "sizes": PhaseInfo("calling at other sizes", "build"),
-    "reference": PhaseInfo("computing reference outputs", "build"),
+    "reference": PhaseInfo("computing reference outputs", "reference"),
     "traced build": PhaseInfo("building again in a new process"),
     "trace": PhaseInfo("profiling kernels", "build"),
     "ready": PhaseInfo("ready"),
     "block": PhaseInfo("running a block of calls"),
-    "loop reference": PhaseInfo("running the loop in eager and high precision", "build"),
+    "loop reference": PhaseInfo("running the loop in eager and high precision", "reference"),
     "loop check": PhaseInfo("comparing the first units of the loop with the reference"),
     "alone": PhaseInfo("timing each program alone"),
     "opening": PhaseInfo("opening a session"),

@@ -285,7 +285,7 @@ def _recompile(module: "nn.Module", _inputs: Inputs, _options: NoOptions, _conte
 
 
 def _slow_down(number: int) -> None:
-    until = time.perf_counter_ns() + 400 * number
+    until = time.perf_counter_ns() + 4_000 * number
     while time.perf_counter_ns() < until:
         pass
 

@@ -145,7 +145,7 @@ def ended_status(outcome: Outcome) -> Status | None:
 def ending(outcome: Outcome) -> str:
     """How a worker ended; after a build's deadline, with the option that gives it longer."""
     late = outcome.kind == "timeout" and any(
-        phase == outcome.phase and info.deadline == "build" for phase, info in PHASES.items()
+        phase == outcome.phase and info.deadline in ("build", "reference") for phase, info in PHASES.items()
     )
     return f"{outcome.reason}; run with --deadline SECONDS to give it longer" if late else outcome.reason
 

@@ -59,6 +59,7 @@ def launch_of(session: Session, row: Row, running: Running, beside: int = 0) -> 
     seconds: dict[DeadlineClass, float] = {
         "startup": policy.startup_deadline_s * (1 + beside),
         "build": row.build_deadline_s * (1 + beside),
+        "reference": max(row.build_deadline_s, policy.phase_deadline_s) * (1 + beside),
         "phase": policy.phase_deadline_s,
     }
     limits: dict[str, float] = {phase: seconds[info.deadline] for phase, info in PHASES.items()}

@@ -156,7 +156,7 @@ def test_the_command_line_imports_no_torch(arguments: list[str], tmp_path: Path)
 
 
 def test_a_reference_and_a_count_of_work_import_no_dynamo(tmp_path: Path) -> None:
-    """torch imports it for the dispatch modes of both, unless told not to, which takes seconds at each worker's start."""
+    """torch imports it for the dispatch modes of both, unless told not to: seconds at each start."""
     script = (
         "import sys, torch; from bakeoff.process.jobs import ReferenceJob, Subject; "
         "from bakeoff.worker.brought.work import count; from bakeoff.worker.reference.make import make_reference; "

@@ -76,13 +76,17 @@ class Window:
         self._started = self._checked = time.monotonic()
         while not self.stopped:
             if self._latency_progress() <= self._throughput_progress():
-                self.config.report("latency", f"{len(self.latency_ns)} samples")
+                self.config.report("latency", self._counted())
                 self._run_segment(self._latency_progress, self._time_latency)
             else:
-                self.config.report("throughput", f"{len(self.throughput_ns)} samples")
+                self.config.report("throughput", self._counted())
                 self._run_segment(self._throughput_progress, self._time_throughput)
         while self.checker is not None and self.checker.lacking:
             self.made += self.checker.check(self.calls, self.made, self.config)
+
+    def _counted(self) -> str:
+        """Samples of both clocks: each is announced in turn, and a count of one alone would seem to run backwards."""
+        return f"{len(self.latency_ns)} samples one by one, {len(self.throughput_ns)} of blocks"
 
     def _latency_progress(self) -> float:
         """1.0 once the least time and number of samples are reached; infinite once there is no room for samples."""

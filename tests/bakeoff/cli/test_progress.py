@@ -171,13 +171,13 @@ def test_each_worker_shows_how_long_its_phase_lasts(clock: Clock) -> None:
     second.event(Event("latency"))
     progress.expect(300.0)
     clock.now += 30
-    second.event(Event("throughput"))  # the two clocks take turns
+    second.event(Event("throughput", "40 samples one by one, 8 of blocks"))  # the two clocks take turns
     first.event(Event("rounds", "2 of 9"))
     clock.now += 40
     first.event(Event("rounds", "3 of 9"))
     assert lines_of(console, progress) == [
-        "[1/4] eager fp32     rounds: 3 of 9                          40 s",
-        "[2/4] inductor fp32  timing calls, one by one and in blocks  70 s",
+        "[1/4] eager fp32     rounds: 3 of 9                                    40 s",
+        "[2/4] inductor fp32  timing calls: 40 samples one by one, 8 of blocks  70 s",
         "2 min so far, about 4 min left",
     ]
     second.finish()

@@ -340,3 +340,16 @@ def test_the_phases_are_reported_in_order(fast: Policy) -> None:
     assert (phases[0], phases[-1]) == ("warm-up", "check")
     assert set(phases[1:-1]) == {"latency", "throughput"}
     assert len(phases) > 6, "the clocks take turns"
+
+
+def test_the_counts_that_are_reported_do_not_run_backwards(fast: Policy) -> None:
+    counts: list[list[int]] = []
+
+    def report(phase: str, detail: str = "") -> None:
+        if phase in ("latency", "throughput"):
+            counts.append([int(word) for word in detail.split() if word.isdecimal()])
+
+    timed(fast, idle(1), report=report)
+    assert all(len(each) == 2 for each in counts)
+    assert counts == sorted(counts)
+    assert [blocks for _, blocks in counts] == sorted(blocks for _, blocks in counts)

@@ -11,7 +11,7 @@ from bakeoff.models.errors import BakeoffError
 
 @app.command()
 def selftest(
-    quick: Annotated[bool, typer.Option("--quick", help="A few faulty backends, in under 30 s.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A few faulty backends, in about a minute.")] = False,
     device: Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda where there is one).")] = None,
     as_json: Json = False,
 ) -> None:

@@ -322,7 +322,7 @@ def _find_file(runs: Path, asked: str) -> Path:
 def supersede(runs: Path, asked: str, reason: str) -> str:
     """Exclude a record from tables, and return the id of the entry that says so.
 
-    Raises BakeoffError without a reason, or if not exactly one record matches.
+    Raises BakeoffError without a reason, if not exactly one record matches, or if it is superseded already.
     """
     if not reason.strip():
         raise BakeoffError("a record is superseded only with a reason; give --reason", code="bad-option")
@@ -333,4 +333,9 @@ def supersede(runs: Path, asked: str, reason: str) -> str:
         )
     if not any(path.stem == name for path in folders.record_files(runs)):
         raise BakeoffError(f"{name} is not in {runs / 'records'}; give its folder by --runs", code="no-record")
+    before = [other for other in map(_read, folders.record_files(runs)) if isinstance(other, Supersede)]
+    for earlier in before:
+        if earlier.supersedes == name:
+            text = f"{name} is superseded already ({earlier.reason}); nothing was written"
+            raise BakeoffError(text, code="no-record")
     return save(runs, Supersede(SCHEMA, now(), name, reason.strip()))

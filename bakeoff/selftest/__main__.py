@@ -1,6 +1,7 @@
 """Sweep one lane of the selftest: `python -m bakeoff.selftest LANE quick|full DEVICE`.
 
-Prints a JSON line when a row ends, [backend, status]. BAKEOFF_CACHE and BAKEOFF_RUNS name the lane's own folders.
+Prints a JSON line when a row ends, [workload, backend, status]. BAKEOFF_CACHE and BAKEOFF_RUNS name the lane's own
+folders.
 """
 
 import signal
@@ -30,7 +31,7 @@ class _Lines:
         pass
 
     def result(self, record: Record) -> None:
-        sys.stdout.write(encode_json([record.variant.backend, record.status]).decode() + "\n")
+        sys.stdout.write(encode_json([record.variant.workload, record.variant.backend, record.status]).decode() + "\n")
         sys.stdout.flush()
 
 

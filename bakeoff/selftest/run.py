@@ -158,7 +158,7 @@ def _run_together(
                 assert process.stdout is not None
                 line = process.stdout.readline()
                 if line:
-                    _show_progress(line, counter)
+                    _show_progress(line, lane, counter, device)
                     continue
                 selector.unregister(key.fileobj)
                 del running[key.fd]
@@ -176,9 +176,23 @@ def _run_together(
             process.kill()
 
 
-def _show_progress(line: str, counter: _Counter) -> None:
-    backend, status = msgspec.json.decode(line)
-    counter.start(backend).finish(status, "")
+def _show_progress(line: str, lane: Lane, counter: _Counter, device: str) -> None:
+    workload, backend, status = msgspec.json.decode(line)
+    name, verdict, text = progress_line(lane, workload, backend, status, device)
+    counter.start(name).finish(verdict, text)
+
+
+def progress_line(lane: Lane, workload: str, backend: str, status: str, device: str) -> tuple[str, str, str]:
+    """The name of a row, whether its status is the expected one, mostly a failure, and that status.
+
+    Its findings are tested at the end.
+    """
+    entry = next(each for each in lane.expectations if _row_of(each, lane) == (workload, backend))
+    lacking, _ = _not_runnable(entry, device)
+    expected = lacking or entry.status
+    if status == expected:
+        return entry.name, "ok", f"{status}, as expected"
+    return entry.name, "wrong", f"{status} instead of {expected}"
 
 
 def _records(runs: Path, lane: Lane) -> Iterator[tuple[Expectation, Record | None]]:
@@ -186,8 +200,13 @@ def _records(runs: Path, lane: Lane) -> Iterator[tuple[Expectation, Record | Non
     stored = [entry.record for entry in load_all(runs).current]
     kept = {(record.variant.workload, record.variant.backend): record for record in stored}
     for entry in lane.expectations:
-        backend = "+".join(str(use_of(backend, options)) for backend, options in _steps(entry))
-        yield entry, kept.get((entry.workload or lane.workload, backend))
+        yield entry, kept.get(_row_of(entry, lane))
+
+
+def _row_of(entry: Expectation, lane: Lane) -> tuple[str, str]:
+    """The workload and the backend of its row, as a record has them."""
+    backend = "+".join(str(use_of(backend, options)) for backend, options in _steps(entry))
+    return entry.workload or lane.workload, backend
 
 
 def _steps(entry: Expectation) -> list[tuple[Backend, Any]]:

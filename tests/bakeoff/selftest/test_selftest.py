@@ -17,7 +17,7 @@ from bakeoff.record.source import code_hash
 from bakeoff.report.notes import selftest_text
 from bakeoff.report.text import selftest
 from bakeoff.selftest.expected import LANES, Expectation, lane_named, lanes
-from bakeoff.selftest.run import Selftest, check_row, clock_checks, noise_reason
+from bakeoff.selftest.run import Selftest, check_row, clock_checks, noise_reason, progress_line
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -106,6 +106,12 @@ def test_a_row_needs_the_expected_status_and_finding(tmp_path: Path) -> None:
     assert passes(noted, "ok", Finding("log", "why"))
     assert not passes(noted, "ok")
     assert not check_row(correct, None, tmp_path, "cpu").passed
+
+
+def test_a_failure_that_is_expected_is_no_failure_of_its_line() -> None:
+    lane = lane_named("crashes", True, "cpu")
+    assert progress_line(lane, "world", "segfault", "crashed", "cpu") == ("segfault", "ok", "crashed, as expected")
+    assert progress_line(lane, "world", "segfault", "ok", "cpu") == ("segfault", "wrong", "ok instead of crashed")
 
 
 def test_a_log_that_is_too_large_is_reported(tmp_path: Path) -> None:

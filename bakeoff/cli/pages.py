@@ -48,6 +48,8 @@ def history(
     if as_json:
         print_json({"problem": problems[0] if problems else "", "problems": problems})
     if not problems:
+        if not as_json:
+            print_text(f"all records and pages of {folder} are whole, and as the records give them")
         return
     for problem in problems[:-1]:
         say(problem)

@@ -3,6 +3,7 @@
 import hashlib
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -333,9 +334,13 @@ def supersede(runs: Path, asked: str, reason: str) -> str:
         )
     if not any(path.stem == name for path in folders.record_files(runs)):
         raise BakeoffError(f"{name} is not in {runs / 'records'}; give its folder by --runs", code="no-record")
-    before = [other for other in map(_read, folders.record_files(runs)) if isinstance(other, Supersede)]
-    for earlier in before:
-        if earlier.supersedes == name:
-            text = f"{name} is superseded already ({earlier.reason}); nothing was written"
-            raise BakeoffError(text, code="no-record")
+    earlier: list[str] = []
+    for path in folders.record_files(runs):
+        with suppress(BakeoffError):  # an unreadable file supersedes nothing
+            other = _read(path)
+            if isinstance(other, Supersede) and other.supersedes == name:
+                earlier.append(other.reason)
+    if earlier:
+        text = f"{name} is superseded already ({earlier[0]}); nothing was written"
+        raise BakeoffError(text, code="no-record")
     return save(runs, Supersede(SCHEMA, now(), name, reason.strip()))

@@ -498,7 +498,9 @@ def test_edited_record(lab: Lab) -> None:
     ids=["hand edit", "not text", "missing record", "stale", "missing page"],
 )
 def test_history_check(lab: Lab, spoil: Any, says: str) -> None:
-    assert files.check(lab.runs) == []
+    ran = lab.run("history", "--check")
+    assert (ran.code, ran.said) == (0, [])
+    assert str(lab.runs) in ran.out
     spoil(lab)
     before = lab.kept()
     ran = lab.run("history", "--check")
@@ -524,6 +526,13 @@ def test_supersede(lab: Lab, arguments: list[str], code: ErrorCode, says: str) -
     (elsewhere,) = (lab.folder / "other").glob(f"*/records/{name}.json")
     typed = [str(elsewhere) if text == "elsewhere.json" else text for text in arguments]
     lab.refuses("supersede", *typed, code=code, says=[says])
+
+
+def test_a_record_is_superseded_once(lab: Lab) -> None:
+    name = _only(lab).stem
+    _keep(lab, "bad", b"{")
+    assert lab.run("supersede", name, "--reason", "busy").code == 0
+    lab.refuses("supersede", name, "--reason", "again", code="no-record", says=[name, "already (busy)"])
 
 
 @pytest.mark.parametrize(

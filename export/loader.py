@@ -59,6 +59,19 @@ def load(folder: str | Path, *, threads: int = 0, allow_mismatch: bool = False) 
         )
     path = Path(folder).absolute()
     manifest = read_manifest(path)
+    found = check_here(path, manifest, allow_mismatch)
+    for one in found:
+        warnings.warn(f"{path.name} was made for another host, and opened here: {one}", MismatchWarning, 2)
+    opened = Artifact(path, manifest, artifact_format_of(manifest), threads or host.usable_cores(), found)
+    opened.program(manifest.main)
+    return opened
+
+
+def check_here(path: Path, manifest: Manifest, allow_mismatch: bool) -> tuple[str, ...]:
+    """Check the hashes of an artifact's files and this host; returns the requirements that are not met.
+
+    Raises BadArtifact, and Mismatch without `allow_mismatch`.
+    """
     check_content(path, manifest)
     found = requirements.unmet(manifest.needs, requirements.facts())
     missing = host.missing_device(manifest.device)
@@ -66,11 +79,7 @@ def load(folder: str | Path, *, threads: int = 0, allow_mismatch: bool = False) 
         found = (missing, *found)
     if found and not allow_mismatch:
         raise Mismatch(f"{path.name} was made for another host: {'. '.join(found)}")
-    for one in found:
-        warnings.warn(f"{path.name} was made for another host, and opened here: {one}", MismatchWarning, 2)
-    opened = Artifact(path, manifest, artifact_format_of(manifest), threads or host.usable_cores(), found)
-    opened.program(manifest.main)
-    return opened
+    return found
 
 
 @dataclass(frozen=True, slots=True)

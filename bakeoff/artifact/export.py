@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -43,13 +44,15 @@ def export(plan: Plan, target: Path, force: bool, runs: Path, command: str, prog
     Raises BakeoffError where anything fails, or the written programs differ from the reference by more than the limit.
     """
     cache = paths.ensure_writable(paths.cache_folder(), "caches")
-    device, what = plan.rows[0].subject.device, f"export {plan.rows[0].variant}"
-    with device_lock(device, what, progress.say, cache), staged(target, force, is_artifact) as part:
+    device = plan.rows[0].subject.device
+    with ExitStack() as stack:
+        part = stack.enter_context(staged(target, force, is_artifact))
+        _refuse_little_room(plan, part)
+        stack.enter_context(device_lock(device, progress.say, cache))
         for row in plan.rows:
             obstacle = row.obstacle()
             if obstacle is not None:
                 raise BakeoffError(f"{row.variant}: {obstacle}", "not-exportable")
-        _refuse_little_room(plan, part)
         workers = _Workers(plan, part, cache, progress)
         sampled = workers.sample()
         written = [workers.write(number, row) for number, row in enumerate(plan.rows, 1)]
@@ -86,7 +89,7 @@ class _Workers:
     def write(self, number: int, row: Row) -> WriteResult:
         job = WriteJob(measure_job(row, self.plan.request.policy, None), str(self.part))
         what = f"program {number} of {len(self.plan.rows)}, {row.variant.workload}"
-        with entry_lock(self.cache, row.cache_folder, "export", self.progress.say):
+        with entry_lock(self.cache, row.cache_folder, self.progress.say):
             open_cache(row)
             result: WriteResult = self._run(job, WriteResult, what, row.environment)
         return result

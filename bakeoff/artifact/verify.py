@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from bakeoff.export.loader import check_here
 from bakeoff.export.manifest import Manifest
 from bakeoff.machine import host, paths
 from bakeoff.machine.locks import device_lock
@@ -20,11 +21,12 @@ def verify(
 
     Raises BakeoffError where the artifact is refused, or its process ends without a result.
     """
+    check_here(folder.absolute(), manifest, allow_mismatch)
     threads = min(manifest.threads, host.usable_cores())
     job = VerifyJob(str(folder.absolute()), manifest.device, threads, allow_mismatch, True, memory_bytes)
     cache = paths.ensure_writable(paths.cache_folder(), "caches")
     log = cache / "logs" / "verify" / f"{folder.absolute().name}-{manifest.digest[:12]}.log"
-    with device_lock(manifest.device, f"verify {folder.absolute().name}", progress.say, cache):
+    with device_lock(manifest.device, progress.say, cache):
         running = progress.start(0, 0, manifest.variant)
         outcome = run_job(
             job,

@@ -55,7 +55,7 @@ def bring(
     key = digest([source, name, preset, seed, host.read_versions(), SCHEMA, *filter(None, [sizes, more])])
     cache = paths.ensure_writable(paths.cache_folder(), "caches")
     folder = cache / "brought" / f"{name}-{preset}-{key}"
-    with entry_lock(cache, folder, f"description of {name}", progress.say):
+    with entry_lock(cache, folder, progress.say):
         if not (folder / ABOUT).is_file():
             threads = threads or host.usable_cores()
             _describe(DescribeJob(source, name, preset, seed, threads, str(folder), sizes, more), progress)

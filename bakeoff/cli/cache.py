@@ -50,7 +50,7 @@ def clear(
     older_than: Annotated[float, typer.Option(metavar="DAYS", help="Only what was last used before that.")] = 0.0,
     as_json: Json = False,
 ) -> None:
-    """Remove what can be made again, without asking, and say what it was; never while something is measured."""
+    """Remove what can be made again, without asking, and say what it was; never while the cache is used."""
     from bakeoff.machine import paths
     from bakeoff.machine.cache_inventory import Selection, read, remove, select
     from bakeoff.machine.locks import clearing_lock

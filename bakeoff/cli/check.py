@@ -50,17 +50,19 @@ def ceilings(
     from bakeoff.cli.progress import TerminalProgress
     from bakeoff.machine import host, paths
     from bakeoff.machine.locks import device_lock
-    from bakeoff.record.store import prepare_folder
+    from bakeoff.record.store import load_all, prepare_folder
     from bakeoff.report.text import selftest
-    from bakeoff.sweeps.ceilings import known_ceilings
+    from bakeoff.sweeps.ceilings import known_ceilings, unmeasured_dtypes
 
     asked = host.usable_device(named("--device", device))
     if not 0 <= threads <= 1024:
         raise BakeoffError(f"--threads {threads}: give 0 for all cores, or 1 to 1024", "bad-option")
     folder, cache = records_folder(runs), paths.ensure_writable(paths.cache_folder(), "caches")
     prepare_folder(folder)
-    with TerminalProgress(Console(stderr=True)) as progress, device_lock(asked, "ceilings", progress.say, cache):
-        found = known_ceilings(asked, threads or host.usable_cores(), folder, cache, progress, again)
+    threads = threads or host.usable_cores()
+    measures = again or bool(unmeasured_dtypes(load_all(folder), asked, threads))
+    with TerminalProgress(Console(stderr=True)) as progress, device_lock(asked, progress.say, cache, measures):
+        found = known_ceilings(asked, threads, folder, cache, progress, again)
     if as_json:
         print_json(found)
     else:
@@ -79,7 +81,7 @@ def golden(
     from bakeoff.report.text import golden as page
     from bakeoff.selftest.golden import run
 
-    with device_lock("cpu", "golden", say):
+    with device_lock("cpu", say, measures=any(file.is_file() for file in files)):
         result = run(files)
     if as_json:
         print_json(result)

@@ -181,7 +181,7 @@ class Cleared:
 
 
 def remove(folder: Path, items: Sequence[Item]) -> Cleared:
-    """Remove items of the cache folder. The caller must hold the devices' locks."""
+    """Remove items of the cache folder. The caller must hold the `clearing_lock`."""
     removed = [_remove(folder, item.place) for item in items]
     return Cleared(
         tuple(item for item, done in zip(items, removed, strict=True) if done),

@@ -2,17 +2,20 @@
 
 Each CPU of a process's affinity mask and each GPU has a lock file in one folder for all users. A measurement on a CPU
 holds its CPUs alone; one on a GPU holds the GPU alone and its CPUs together with others of its kind, since it compiles
-on them. Locks are flock(2): the kernel releases them when the process ends, however that happens.
+on them. A cache folder has a lock of its own, against being cleared while it is used. Locks are flock(2): the kernel
+releases them when the process ends, however that happens.
 """
 
 import fcntl
 import math
 import os
+import shlex
 import stat
+import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -31,27 +34,56 @@ _LONGEST_LIST = 1 << 16
 """Bytes of a lock file, which gets a line from each process that shares the lock."""
 
 
+_LONGEST_TEXT = 300
+"""Characters of a command or a folder that a lock file holds."""
+
+
 @dataclass(frozen=True, slots=True)
 class Holder:
     """Who holds a lock, as written into its file."""
 
     pid: int
     command: str
+    """As typed."""
     since_s: float
     """Seconds since 1970."""
+    folder: str = ""
+    """Where it was typed."""
+    left: str = ""
+    """How much is left to do; "" where it did not say."""
 
-    def __str__(self) -> str:
-        return f"pid {self.pid}: bakeoff {self.command}, since {time.strftime('%H:%M', time.localtime(self.since_s))}"
+    def told(self, user: str) -> str:
+        where = f" in {self.folder}" if self.folder else ""
+        since = time.strftime("%H:%M", time.localtime(self.since_s))
+        return f"pid {self.pid} of {user}: {self.command}{where}, since {since}{self.left and f', {self.left}'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Locks that are held."""
+
+    idle_s: float
+    """Seconds since another process left one of them: zero after a wait, infinity where none is known to have held
+    one."""
+    holder: Holder
+    descriptors: tuple[int, ...]
+
+    def tell(self, left: str) -> None:
+        """Tell those who wait how much is left, as in `3 of 8 rows left`."""
+        for descriptor in self.descriptors:
+            _append_holder(descriptor, replace(self.holder, left=left))
 
 
 @contextmanager
-def device_lock(device: str, command: str, say: Callable[[str], None], cache: Path | None = None) -> Iterator[float]:
-    """Hold the locks of `device` and of this process's CPUs; yield the seconds since another process left one of them.
+def device_lock(
+    device: str, say: Callable[[str], None], cache: Path | None = None, measures: bool = True
+) -> Iterator[Held]:
+    """Hold the locks of `device` and of this process's CPUs.
 
-    Zero after a wait, infinity where none is known to have held one. `command` tells those who wait what is running: a
-    subcommand of bakeoff and what it works on. If other processes hold a lock, `say` is told which, and this waits for
-    them. All take the locks in one order, so no two wait for each other. With `cache`, entries of that cache folder
-    cannot be cleared meanwhile.
+    What this process was started with tells those who wait what is running. If other processes hold a lock, `say` is
+    told which, and this waits for them; check before whatever needs no measuring. All take the locks in one order, so
+    no two wait for each other. With `cache`, entries of that cache folder cannot be cleared meanwhile, nor while this
+    waits; where nothing `measures`, nothing else is held.
     """
     with ExitStack() as stack:
         folder = stack.enter_context(_opened_folder())
@@ -59,36 +91,29 @@ def device_lock(device: str, command: str, say: Callable[[str], None], cache: Pa
         if device == "cuda":
             names += [(_gpu_name(gpu), False) for gpu in host.read_host().gpus[:1]]
         say = _without_repetition(say)
-        idle_s = [stack.enter_context(_held(folder, name, shared, command, say)) for name, shared in names]
+        held = []
         if cache is not None:
-            idle_s.append(stack.enter_context(_cache_lock(cache, _IN_USE, True, command, say)))
-        yield min(idle_s)
+            held.append(stack.enter_context(_cache_lock(cache, _IN_USE, True, say)))
+        for name, shared in names if measures else ():
+            held.append(stack.enter_context(_held(folder, name, shared, say)))
+        idle_s = min((each.idle_s for each in held), default=math.inf)
+        yield Held(idle_s, _own_holder(), tuple(each.descriptors[0] for each in held))
 
 
 @contextmanager
-def entry_lock(cache: Path, entry: Path, command: str, say: Callable[[str], None]) -> Iterator[None]:
+def entry_lock(cache: Path, entry: Path, say: Callable[[str], None]) -> Iterator[None]:
     """Hold one entry of a cache folder alone: two sweeps on different CPUs must not build into one folder at once.
 
     Whoever holds several takes them in the order of their names.
     """
-    with _cache_lock(cache, entry.name, False, command, say):
+    with _cache_lock(cache, entry.name, False, say):
         yield
 
 
 @contextmanager
 def clearing_lock(cache: Path) -> Iterator[None]:
-    """Hold everything, also the locks that no process has taken yet: all CPUs, all GPUs, and the cache folder itself.
-
-    Raises BakeoffError when another process holds one of them.
-    """
-    with ExitStack() as stack:
-        folder = stack.enter_context(_opened_folder())
-        known = {name for name in os.listdir(folder) if name.endswith(".lock")}
-        cpus = _cpu_names({*range(os.cpu_count() or 1), *os.sched_getaffinity(0)})
-        gpus = [_gpu_name(gpu) for gpu in host.read_host().gpus]
-        for name in dict.fromkeys([*cpus, *gpus, *sorted(known)]):
-            stack.enter_context(_held(folder, name, False, "cache clear", None))
-        stack.enter_context(_cache_lock(cache, _IN_USE, False, "cache clear", None))
+    """Hold a cache folder alone. Raises BakeoffError when another process uses it, or waits to do so."""
+    with _cache_lock(cache, _IN_USE, False, None):
         yield
 
 
@@ -124,9 +149,7 @@ def _opened_folder() -> Iterator[int]:
 
 
 @contextmanager
-def _cache_lock(
-    cache: Path, name: str, shared: bool, command: str, say: Callable[[str], None] | None
-) -> Iterator[float]:
+def _cache_lock(cache: Path, name: str, shared: bool, say: Callable[[str], None] | None) -> Iterator[Held]:
     folder = cache / "locks"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -134,18 +157,15 @@ def _cache_lock(
     except OSError as error:
         raise _unusable(folder, error) from error
     try:
-        with _held(descriptor, f"{name}.lock", shared, command, say) as idle_s:
-            yield idle_s
+        with _held(descriptor, f"{name}.lock", shared, say) as held:
+            yield held
     finally:
         os.close(descriptor)
 
 
 @contextmanager
-def _held(folder: int, name: str, shared: bool, command: str, say: Callable[[str], None] | None) -> Iterator[float]:
-    """Hold one lock file; yield the seconds since another process left it, zero after a wait.
-
-    With `say` None a held lock is an error.
-    """
+def _held(folder: int, name: str, shared: bool, say: Callable[[str], None] | None) -> Iterator[Held]:
+    """Hold one lock file. With `say` None it is that of a cache folder, and one that another holds is an error."""
     kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     try:
         descriptor = _open_file(folder, name)
@@ -156,15 +176,19 @@ def _held(folder: int, name: str, shared: bool, command: str, say: Callable[[str
         try:
             fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
         except BlockingIOError:
-            holders = "; ".join(str(holder) for holder in _read_holders(descriptor)) or "another process"
+            holders = "; ".join(_read_holders(descriptor).values()) or "another process"
             if say is None:
-                text = f"{name.removesuffix('.lock')} is in use by {holders}; try again after it has ended"
+                text = f"the cache folder is in use by {holders}; try again after it has ended"
                 raise BakeoffError(text, "busy") from None
             say(f"waiting for {holders}")
             fcntl.flock(descriptor, kind)
             idle_s = 0.0
-        _write_holder(descriptor, Holder(os.getpid(), command, time.time()), shared)
-        yield idle_s
+        if not shared:
+            with suppress(OSError):
+                os.ftruncate(descriptor, 0)
+        holder = _own_holder()
+        _append_holder(descriptor, holder)
+        yield Held(idle_s, holder, (descriptor,))
     finally:
         with suppress(OSError):  # a full disk costs the time, not the lock
             os.utime(descriptor)
@@ -198,30 +222,46 @@ def _open_file(folder: int, name: str) -> int:
     raise OSError(0, "not a plain file", name)
 
 
-def _write_holder(descriptor: int, holder: Holder, shared: bool) -> None:
-    """Write who holds the lock; a lock that is shared has a line for each holder.
+def _own_holder() -> Holder:
+    program = Path(sys.argv[0])
+    name = program.parent.name if program.name == "__main__.py" else program.name
+    folder = ""
+    with suppress(FileNotFoundError):  # the working folder may have been deleted
+        folder = os.getcwd()
+    return Holder(os.getpid(), _kept(shlex.join([name, *sys.argv[1:]])), time.time(), _kept(folder))
+
+
+def _kept(text: str) -> str:
+    """Text for others' terminals: without control characters, and without its middle where it is long."""
+    half = _LONGEST_TEXT // 2
+    text = text if len(text) <= _LONGEST_TEXT else f"{text[:half]} ... {text[-half:]}"
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+def _append_holder(descriptor: int, holder: Holder) -> None:
+    """Write who holds the lock; the last line of a process counts, and a lock that is shared has lines of several.
 
     The file is open for appending: of two that share it and write at once, none overwrites the other's line.
     """
-    holders = [holder]
+    lines = [msgspec.json.encode(holder)]
     with suppress(OSError):  # a full disk costs the name, not the lock
-        if not shared:
+        if os.fstat(descriptor).st_size > _LONGEST_LIST // 2:
+            lines = [*map(msgspec.json.encode, _read_holders(descriptor)), *lines]
             os.ftruncate(descriptor, 0)
-        elif os.fstat(descriptor).st_size > _LONGEST_LIST // 2:
-            holders = [*_read_holders(descriptor), holder]
-            os.ftruncate(descriptor, 0)
-        os.write(descriptor, b"".join(msgspec.json.encode(each) + b"\n" for each in holders))
+        os.write(descriptor, b"".join(line + b"\n" for line in lines))
 
 
-def _read_holders(descriptor: int) -> list[Holder]:
-    """The processes that wrote themselves into a lock file and still run, without repetitions."""
-    found: dict[int, Holder] = {}
+def _read_holders(descriptor: int) -> dict[Holder, str]:
+    """The processes that wrote themselves into a lock file and still run, with what is said of each."""
+    found: dict[int, tuple[Holder, str]] = {}
     for line in os.pread(descriptor, _LONGEST_LIST, 0).splitlines():
         with suppress(msgspec.MsgspecError, psutil.Error):
             holder = msgspec.json.decode(line, type=Holder)
-            if psutil.Process(holder.pid).create_time() <= holder.since_s + 1 and holder.command.isprintable():
-                found[holder.pid] = holder
-    return list(found.values())
+            process = psutil.Process(holder.pid)
+            told = holder.told(process.username())
+            if process.create_time() <= holder.since_s + 1 and told.isprintable():
+                found[holder.pid] = holder, told
+    return dict(found.values())
 
 
 def _cpu_names(cpus: Collection[int]) -> list[str]:

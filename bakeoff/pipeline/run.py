@@ -80,8 +80,12 @@ def run_pipeline(plan: PipelinePlan, runs: Path, note: str, resume: bool, progre
     prepare_folder(runs)
     cache = paths.ensure_writable(paths.cache_folder(), "caches")
     name = _name(plan)
-    with device_lock(plan.subject.device, name, progress.say, cache) as idle_s:
-        load = host.present_load(idle_s)
+    if resume:
+        continue_run(plan, runs, cache)
+    measures = any(mix.never_runs is None for mix in plan.mixes)
+    with device_lock(plan.subject.device, progress.say, cache, measures) as held:
+        # Under the lock: the run that was waited for was the load, and may have been this one, resumed twice.
+        load = host.present_load(held.idle_s)
         state, earlier = continue_run(plan, runs, cache) if resume else (begin_run(plan.key, name, runs, cache), {})
         if load > host.usable_cores() / 2:
             progress.say(f"This host is busy (load {load:.1f}); each record will say so.")
@@ -125,7 +129,7 @@ def _run_mixes(run: _Run, mixes: Sequence[MixPlan]) -> None:
     folders = {loop_reference_folder(run.session.plan), *(mix.cache_folder for mix in waiting)}
     with ExitStack() as stack:
         for folder in sorted(folders):
-            stack.enter_context(entry_lock(cache, folder, _name(run.session.plan), progress.say))
+            stack.enter_context(entry_lock(cache, folder, progress.say))
         _measure_all(run, waiting)
 
 

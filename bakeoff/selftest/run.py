@@ -74,7 +74,7 @@ def run(quick: bool, device: str, progress: Progress) -> Selftest:
 
     KeyboardInterrupt passes through after all processes that were started have ended; then nothing is stored.
     """
-    with device_lock(device, "selftest", progress.say):
+    with device_lock(device, progress.say):
         return _run(quick, device, progress)
 
 

@@ -36,24 +36,25 @@ def known_ceilings(
     """
     records = load_all(runs)
     measured = list(records.ceilings)
-    before = frozenset() if again else _measured_dtypes(records, device, threads)
-    missing = [dtype for dtype in WORK_DTYPES[device] if (dtypes is None or dtype in dtypes) and dtype not in before]
+    wanted = WORK_DTYPES[device] if again else unmeasured_dtypes(records, device, threads)
+    missing = [dtype for dtype in wanted if dtypes is None or dtype in dtypes]
     if missing:
         measured += _measure(CeilingsJob(device, threads, tuple(missing)), runs, cache, progress)
     return best_ceilings(records.current, measured, this_machine(device).id, threads).best
 
 
-def _measured_dtypes(records: Records, device: str, threads: int) -> frozenset[str]:
-    """Dtypes of products measured on this machine with as many threads and this torch, with no others on the CPU."""
+def unmeasured_dtypes(records: Records, device: str, threads: int) -> list[str]:
+    """Dtypes whose products were not yet measured on this machine, with so many threads and this torch, undisturbed."""
     wanted = (this_machine(device).id, threads, host.read_versions().get("torch"))
-    return frozenset(
+    measured = {
         each.dtype
         for found in (entry.ceilings for entry in records.ceilings)
         if (found.machine.id, found.threads, found.versions.get("torch")) == wanted
         and found.other_cpu_share <= LARGEST_OTHER_SHARE
         for each in found.ceilings
         if each.kind == "product"
-    )
+    }
+    return [dtype for dtype in WORK_DTYPES[device] if dtype not in measured]
 
 
 def _measure(job: CeilingsJob, runs: Path, cache: Path, progress: Progress) -> list[StoredCeilings]:

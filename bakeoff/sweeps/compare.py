@@ -264,9 +264,11 @@ def compare(plan: Plan, runs: Path, note: str, progress: Progress, seed: int | N
     a, b = plan.rows
     prepare_folder(runs)
     cache = paths.ensure_writable(paths.cache_folder(), "caches")
-    of_lock = device_lock(a.subject.device, f"compare {a.variant} {b.variant}", progress.say, cache)
-    with closing(WeightsMemory()) as weights, of_lock as idle_s:
-        load = host.present_load(idle_s)
+    for row in plan.rows:
+        if row.never_runs is not None:
+            raise SideFailedError(row, str(row.never_runs))
+    with closing(WeightsMemory()) as weights, device_lock(a.subject.device, progress.say, cache) as held:
+        load = host.present_load(held.idle_s)
         sweep = f"compare-{digest([plan.key, now()])[:8]}"
         session = open_session(plan, sweep, note, runs, cache, load, progress)
         session = replace(with_ceilings(session, runs), weights=weights)

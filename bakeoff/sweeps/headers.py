@@ -58,7 +58,7 @@ def make_headers(
         return
     try:
         folder = header_folder(cache)
-        with entry_lock(cache, folder, "precompiling headers", say):
+        with entry_lock(cache, folder, say):
             stamp = read_stamp(folder)
             if not stamp.sets or not is_undamaged(folder, stamp):
                 stamp = Stamp((), ())

@@ -4,7 +4,7 @@ With a budget the rows come in the order of what they are likely to tell, as man
 """
 
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -67,10 +67,13 @@ def run_sweep(
     device = plan.rows[0].subject.device if plan.rows else "cpu"
     asked = time.monotonic()
     started = asked if started is None else started
-    with device_lock(device, f"sweep {plan.component.name}", progress.say, cache) as idle_s:
+    if resume:
+        continue_unfinished(plan, runs, cache)
+    measures = any(row.never_runs is None for row in plan.rows)
+    with device_lock(device, progress.say, cache, measures) as held:
         waited_s = time.monotonic() - asked
         # Under the lock: the sweep that was waited for was the load, and may have been this one, resumed twice.
-        load = host.present_load(idle_s)
+        load = host.present_load(held.idle_s)
         limit = open_limit(plan, runs, started + waited_s)
         state, stored = continue_unfinished(plan, runs, cache) if resume else (begin(plan, runs, cache), {})
         if load > host.usable_cores() / 2:
@@ -80,7 +83,7 @@ def run_sweep(
             with closing(WeightsMemory()) as weights, limit.enforced():
                 session = open_session(plan, state.sweep, note, runs, cache, load, progress, seed)
                 session = replace(session, order=limit.order(session.order), begun=begun, weights=weights)
-                session = _run_rows(session, runs, stored, limit)
+                session = _run_rows(session, runs, stored, limit, held.tell)
                 if plan.request.final_s:
                     finals += run_finals(session, stored, runs, limit)
             if all(row.key in stored for row in plan.rows):
@@ -117,7 +120,9 @@ def _still_measured(
         yield from found
 
 
-def _run_rows(session: Session, runs: Path, stored: dict[Key, Stored], limit: TimeLimit) -> Session:
+def _run_rows(
+    session: Session, runs: Path, stored: dict[Key, Stored], limit: TimeLimit, tell: Callable[[str], None]
+) -> Session:
     """Run the rows that are not in `stored`; each record is on disk before its row is shown as finished.
 
     Ceilings are measured for the first row that is no baseline, or else for the table: there is soon a first row, and
@@ -130,6 +135,7 @@ def _run_rows(session: Session, runs: Path, stored: dict[Key, Stored], limit: Ti
         left = [row.key for row in session.order if row.key not in stored]
         left_s = seconds_left(costs, left, stored.keys() - before, time.monotonic() - began)
         progress.expect(max(0.0, min(left_s, limit.left_s)))
+        tell(f"{len(left)} of {len(session.order)} rows left")
 
     for kept in stored.values():
         progress.result(kept.record)

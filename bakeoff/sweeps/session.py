@@ -55,7 +55,7 @@ class Session:
 
     def entry_lock(self, entry: Path) -> AbstractContextManager[None]:
         """Hold an entry of the cache folder alone, against sweeps on other CPUs that use the same cache."""
-        return entry_lock(self.cache, entry, f"sweep {self.plan.component.name}", self.progress.say)
+        return entry_lock(self.cache, entry, self.progress.say)
 
     def log_of(self, row: Row) -> Path:
         """The log of the row's worker; its other workers' logs are beside it."""

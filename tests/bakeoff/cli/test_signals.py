@@ -55,7 +55,7 @@ def test_a_terminal_that_is_closed_ends_a_waiting_command(tmp_path: Path) -> Non
     from bakeoff.machine.locks import device_lock
 
     ours, theirs = os.openpty()
-    with device_lock("cpu", "sweep wm", print):
+    with device_lock("cpu", print):
         process = subprocess.Popen(
             ["setsid", "--ctty", sys.executable, "-m", "bakeoff", "ceilings", "--device", "cpu"],
             cwd=tmp_path, stdin=theirs, stdout=theirs, stderr=theirs,

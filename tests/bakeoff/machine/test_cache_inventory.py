@@ -381,12 +381,12 @@ class TestCommand:
             ["references/toy-tiny-world-1234"], [], 2 * MIB,
         )  # fmt: skip
 
-    def test_clear_is_refused_while_a_device_is_measured_on(self, folder: Path) -> None:
-        before = all_files(folder)
-        with device_lock("cpu", "sweep toy", print):
-            self.refuses("clear", code="busy", says="bakeoff sweep toy")
+    def test_clear_is_refused_while_the_cache_is_used(self, folder: Path) -> None:
+        with device_lock("cpu", print, folder):
+            before = all_files(folder)
+            self.refuses("clear", code="busy", says=f"pid {os.getpid()} of")
             assert self.run().code == 0
-        assert all_files(folder) == before
+            assert all_files(folder) == before
         assert self.run("clear").code == 0
 
     def test_absent_or_wrong_folders(self, tmp_path: Path) -> None:

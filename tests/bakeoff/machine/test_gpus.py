@@ -83,7 +83,7 @@ def planned(monkeypatch: pytest.MonkeyPatch, visible: str) -> tuple[Plan, set[st
         "wm", presets=("1b",), workloads=("step",), backends=("eager",), dtypes=("bf16",), device="cuda", threads=1
     )
     locks = Path(os.environ["BAKEOFF_LOCKS"])
-    with device_lock("cuda", "a test", lambda _text: None):
+    with device_lock("cuda", lambda _text: None):
         held = {path.name for path in locks.glob("GPU-*.lock") if path.stat().st_size}
     return make_plan(request), held
 

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from bakeoff.machine import locks
@@ -26,12 +28,14 @@ from types import SimpleNamespace
 from bakeoff.machine import host
 from bakeoff.machine.locks import device_lock
 device, cpus, gpu = sys.argv[1:]
+sys.argv = ["/usr/bin/bakeoff", "verify", "art of mine"]
 host.read_host = lambda: SimpleNamespace(gpus=({"uuid": gpu},))
 if cpus:
     os.sched_setaffinity(0, {int(number) for number in cpus.split(",")})
 say = lambda text: print(text, flush=True)
-with device_lock(device, "verify art", say, Path(os.environ["BAKEOFF_CACHE"])) as idle_s:
-    print("held", idle_s == 0, flush=True)
+with device_lock(device, say, Path(os.environ["BAKEOFF_CACHE"])) as held:
+    held.tell("2 of 3 rows left")
+    print("held", held.idle_s == 0, flush=True)
     sys.stdin.read()
 """
 CPUS = sorted(os.sched_getaffinity(0))
@@ -86,7 +90,8 @@ def excludes(start: Start, one: Mapping[str, str], other: Mapping[str, str]) -> 
     line = second.line()
     if line == "held False":
         return False
-    assert f"pid {first.process.pid}: bakeoff verify art, since " in line
+    who = f"pid {first.process.pid} of {psutil.Process().username()}: bakeoff verify 'art of mine' in {os.getcwd()}"
+    assert re.fullmatch(rf"waiting for {re.escape(who)}, since \d\d:\d\d, 2 of 3 rows left", line)
     first.end()
     assert second.line() == "held True"
     return True
@@ -127,7 +132,7 @@ def test_a_waiting_process_names_all_who_share(start: Start) -> None:
     for each in sharing:
         assert each.line() == "held False"
     line = start().line()
-    assert all(f"pid {each.process.pid}:" in line for each in sharing)
+    assert all(f"pid {each.process.pid} of" in line for each in sharing)
 
 
 def test_all_who_share_are_named_whenever_they_came(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,17 +142,16 @@ def test_all_who_share_are_named_whenever_they_came(tmp_path: Path, monkeypatch:
         monkeypatch.setenv(locks.VARIABLE, str(tmp_path / f"locks{number}"))
         together = threading.Barrier(8)
 
-        def share(name: str, together: threading.Barrier) -> None:
+        def share(together: threading.Barrier) -> None:
             together.wait(60)
-            with device_lock("cuda", name, pytest.fail):
+            with device_lock("cuda", pytest.fail):
                 together.wait(60)
 
-        names = [f"sweep toy{number}" for number in range(8)]
         with ThreadPoolExecutor(8) as pool:
-            for done in [pool.submit(share, name, together) for name in names]:
+            for done in [pool.submit(share, together) for _ in range(8)]:
                 done.result()
         for file in (tmp_path / f"locks{number}").iterdir():
-            assert sorted(json.loads(line)["command"] for line in file.read_text().splitlines()) == names
+            assert [json.loads(line)["pid"] for line in file.read_text().splitlines()] == [os.getpid()] * 8
 
 
 def test_a_long_list_keeps_those_who_still_run(start: Start, tmp_path: Path) -> None:
@@ -159,10 +163,8 @@ def test_a_long_list_keeps_those_who_still_run(start: Start, tmp_path: Path) -> 
     second = start("cuda", gpu="GPU-2")
     assert second.line() == "held False"
     for file in (tmp_path / "locks").glob("cpu*.lock"):
-        assert [json.loads(line)["pid"] for line in file.read_text().splitlines()] == [
-            first.process.pid,
-            second.process.pid,
-        ]
+        pids = [json.loads(line)["pid"] for line in file.read_text().splitlines()]
+        assert pids == [first.process.pid, second.process.pid, second.process.pid]
 
 
 def test_a_killed_process_holds_nothing(start: Start) -> None:
@@ -175,16 +177,16 @@ def test_a_killed_process_holds_nothing(start: Start) -> None:
 
 def test_the_seconds_since_another_process_left_are_known() -> None:
     """Its load is in the load average of the process that follows, and is nobody else's work."""
-    with device_lock("cpu", "sweep toy", pytest.fail) as first:
-        assert first == math.inf
+    with device_lock("cpu", pytest.fail) as first:
+        assert first.idle_s == math.inf
         time.sleep(0.2)
         left = time.monotonic()
-    with device_lock("cpu", "sweep toy", pytest.fail) as second:
-        assert 0 < second < time.monotonic() - left + 0.1  # a file system's clock ticks every few milliseconds
+    with device_lock("cpu", pytest.fail) as second:
+        assert 0 < second.idle_s < time.monotonic() - left + 0.1  # a file system's clock ticks every few milliseconds
     for file in locks.lock_folder().iterdir():
         os.utime(file, (time.time() - 3600,) * 2)
-    with device_lock("cpu", "sweep toy", pytest.fail) as third:
-        assert 3600 <= third < 3660
+    with device_lock("cpu", pytest.fail) as third:
+        assert 3600 <= third.idle_s < 3660
 
 
 def test_many_processes_with_several_locks_do_not_wait_for_each_other(start: Start) -> None:
@@ -206,7 +208,7 @@ def test_many_processes_with_several_locks_do_not_wait_for_each_other(start: Sta
 def test_lock_files_are_for_all_users(tmp_path: Path) -> None:
     before = os.umask(0o077)
     try:
-        with device_lock("cpu", "sweep toy", print):
+        with device_lock("cpu", print):
             pass
     finally:
         os.umask(before)
@@ -227,7 +229,7 @@ def test_a_link_or_pipe_in_the_place_of_a_lock_is_refused(tmp_path: Path, kind: 
         path = tmp_path / "locks" / f"cpu{CPUS[0]}.lock"
         theirs.write_text("precious")
         path.symlink_to(theirs) if kind == "file" else os.mkfifo(path)
-    with pytest.raises(BakeoffError) as refused, device_lock("cpu", "sweep toy", print):
+    with pytest.raises(BakeoffError) as refused, device_lock("cpu", print):
         pass
     assert refused.value.code == "not-writable"
     assert list(theirs.iterdir()) == [] if kind == "folder" else theirs.read_text() == "precious"
@@ -250,31 +252,37 @@ class TestClearing:
         folder.mkdir()
         return folder
 
-    def test_a_lock_that_was_never_taken_is_held_too(self, start: Start, cache: Path) -> None:
+    def test_another_cache_is_cleared_while_the_cpus_are_measured_on(self, start: Start, cache: Path) -> None:
+        assert start().line() == "held False"
         with clearing_lock(cache):
-            second = start("cuda", gpu="GPU-never-seen")
-            assert "bakeoff cache clear" in second.line()
-        assert second.line() == "held True"
+            pass
 
-    def test_it_is_refused_while_another_measures(self, start: Start, cache: Path) -> None:
+    def test_it_is_refused_while_its_cache_is_used(self, start: Start, tmp_path: Path) -> None:
         first = start()
         first.line()
-        with pytest.raises(BakeoffError) as refused, clearing_lock(cache):
+        with pytest.raises(BakeoffError) as refused, clearing_lock(tmp_path / "user0/cache"):
             pass
         assert refused.value.code == "busy"
-        assert f"pid {first.process.pid}:" in str(refused.value)
+        assert f"pid {first.process.pid} of" in str(refused.value)
         first.end()
-        with clearing_lock(cache):
+        with clearing_lock(tmp_path / "user0/cache"):
             pass
 
-    def test_it_is_refused_while_the_cache_is_used_with_other_locks(
-        self, cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-    ) -> None:
-        with device_lock("cpu", "sweep toy", print, cache):
-            monkeypatch.setenv(locks.VARIABLE, str(tmp_path / "others"))
+    def test_it_is_refused_while_a_user_of_its_cache_waits(self, start: Start, tmp_path: Path) -> None:
+        """What that one has planned with must still be there when it begins."""
+        first, second = start(), start()
+        assert first.line() == "held False"
+        assert "waiting" in second.line()
+        with pytest.raises(BakeoffError) as refused, clearing_lock(tmp_path / "user1/cache"):
+            pass
+        assert refused.value.code == "busy"
+
+    def test_nothing_but_the_cache_is_held_where_nothing_measures(self, start: Start, cache: Path) -> None:
+        assert start().line() == "held False"
+        with device_lock("cpu", pytest.fail, cache, measures=False):
             with pytest.raises(BakeoffError) as refused, clearing_lock(cache):
                 pass
-        assert refused.value.code == "busy"
+            assert refused.value.code == "busy"
 
     def test_two_do_not_build_into_one_entry(self, cache: Path) -> None:
         said: list[str] = []
@@ -283,9 +291,9 @@ class TestClearing:
             said.append(text)
             raise KeyboardInterrupt
 
-        with entry_lock(cache, cache / "compiled/aaaa", "sweep toy", stop):
-            with entry_lock(cache, cache / "compiled/bbbb", "sweep wm", stop):
+        with entry_lock(cache, cache / "compiled/aaaa", stop):
+            with entry_lock(cache, cache / "compiled/bbbb", stop):
                 pass
-            with pytest.raises(KeyboardInterrupt), entry_lock(cache, cache / "compiled/aaaa", "sweep wm", stop):
+            with pytest.raises(KeyboardInterrupt), entry_lock(cache, cache / "compiled/aaaa", stop):
                 pass
-        assert [f"pid {os.getpid()}: bakeoff sweep toy" in text for text in said] == [True]
+        assert [f"pid {os.getpid()} of" in text for text in said] == [True]

@@ -116,7 +116,7 @@ class Waiting(Recorder):
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__()
         self.stack = ExitStack()
-        self.stack.enter_context(device_lock("cpu", "sweep wm", print))
+        self.stack.enter_context(device_lock("cpu", print))
         self.alone = False
         monkeypatch.setattr(host, "available_bytes", lambda _device: 64 << 30 if self.alone else 100 << 20)
         monkeypatch.setattr(host, "load_average", lambda: 31.0)
@@ -124,7 +124,7 @@ class Waiting(Recorder):
 
     def say(self, text: str) -> None:
         super().say(text)
-        if "bakeoff sweep wm" in text:
+        if "waiting for pid" in text:
             self.alone = True
             self.stack.close()
 

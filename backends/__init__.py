@@ -42,7 +42,7 @@ def resolve_backend(reference: str) -> Backend:
     Raises BakeoffError if the name is unknown, the module cannot be imported, the attribute is not a Backend, or a
     user's own takes a name of the table or claims to be the baseline: its rows would be taken for those of another.
     """
-    backend = look_up(reference, _TABLE, Backend, "BACKEND")
+    backend = look_up(reference, _TABLE, Backend, "mine.py:BACKEND")
     if reference not in _TABLE and reference not in _TABLE.values():
         if backend.name in _TABLE:
             text = f"{reference} is called '{backend.name}', a backend of bakeoff; give it another name"

@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol, get_args, get_origin, get_type_hints
 import msgspec
 
 from bakeoff.models import current_name
-from bakeoff.models.errors import BakeoffError
+from bakeoff.models.errors import BakeoffError, meant
 from bakeoff.models.types import Device, Dtype, parse_device, parse_dtype
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9_-]*"
@@ -164,8 +164,8 @@ def options_of(owner: Optioned, pairs: Mapping[str, OptionValue]) -> Any:
     values = {}
     for name, value in pairs.items():
         if name not in hints:
-            known = ", ".join(hints) or "none"
-            raise BakeoffError(f"{owner.name} has no option '{name}'; known: {known}", code="bad-option")
+            text = f"{owner.name} has no option '{name}'{meant(name, hints)}; known: {', '.join(hints) or 'none'}"
+            raise BakeoffError(text, "bad-option")
         try:
             values[name] = msgspec.convert(value, type=hints[name], strict=False)
         except msgspec.ValidationError as error:

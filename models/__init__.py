@@ -42,4 +42,4 @@ def resolve_component(reference: str) -> Component:
         from bakeoff.models.brought.spec import component_of  # imports msgspec, which --help does without
 
         return component_of(Path(reference))
-    return look_up(current_name(reference), _TABLE, Component, "SPEC")
+    return look_up(current_name(reference), _TABLE, Component, "mine.py:model")

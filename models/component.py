@@ -10,7 +10,7 @@ from importlib import import_module
 from math import prod
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from bakeoff.models.errors import BakeoffError
+from bakeoff.models.errors import BakeoffError, meant
 
 Draw = Literal["normal", "uniform", "binary", "given"] | tuple[float, ...]
 """How values are drawn: N(0, 1), U[0, 1), fair 0/1, as a brought model's inputs were given, or one of
@@ -275,8 +275,9 @@ class Component:
         for preset in self.presets:
             if preset.name == name:
                 return preset
-        known = ", ".join(preset.name for preset in self.presets)
-        raise BakeoffError(f"{self.name} has no preset '{name}'; it has {known}", code="unknown-name")
+        known = [preset.name for preset in self.presets]
+        text = f"{self.name} has no preset '{name}'{meant(name, known)}; it has {', '.join(known)}"
+        raise BakeoffError(text, "unknown-name")
 
     def network_module(self) -> Any:
         """What builds the module, and needs torch. To be called in workers only."""

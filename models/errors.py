@@ -1,5 +1,6 @@
 """The exception of the project and its codes; it is in the lowest package because every package raises it."""
 
+from collections.abc import Iterable
 from typing import Literal
 
 ErrorCode = Literal[
@@ -49,3 +50,12 @@ class BakeoffError(Exception):
     def __init__(self, message: str, code: ErrorCode = "") -> None:
         super().__init__(message)
         self.code: ErrorCode = code
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """`; did you mean NEAREST` for a message about an unknown name; "" where no known one is near."""
+    from difflib import get_close_matches
+
+    by_lower = {one.lower(): one for one in known}
+    near = get_close_matches(name[:100].lower(), by_lower, 1)
+    return f"; did you mean {by_lower[near[0]]}" if near else ""

@@ -5,23 +5,23 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import TypeVar
 
-from bakeoff.models.errors import BakeoffError
+from bakeoff.models.errors import BakeoffError, meant
 
 T = TypeVar("T")
 _PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 
-def look_up(reference: str, table: Mapping[str, str], kind: type[T], attribute: str) -> T:
+def look_up(reference: str, table: Mapping[str, str], kind: type[T], own: str) -> T:
     """Import the object that `reference` names and check that it is a `kind`.
 
-    `table` maps names to `module:ATTRIBUTE`; `attribute` is the attribute name that error messages show as an example.
+    `table` maps names to `module:ATTRIBUTE`; `own` is what error messages show as an example of a user's own.
     Raises BakeoffError when the name is unknown, the import fails, or the object is not a `kind`.
     """
     what = kind.__name__.lower()
     target = table.get(reference, reference)
     if not _PATH.fullmatch(target):
         raise BakeoffError(
-            f"no {what} '{reference}'; known: {', '.join(table)}; for your own give package.module:{attribute}",
+            f"no {what} '{reference}'{meant(reference, table)}; known: {', '.join(table)}; for your own give {own}",
             code="unknown-name",
         )
     module_name, _, name = target.partition(":")

@@ -1,14 +1,21 @@
 """Types that every package uses: dtypes, devices, and the plain values that records store."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, TypeVar, get_args
 
-from bakeoff.models.errors import BakeoffError
+from bakeoff.models.errors import BakeoffError, meant
 
 Dtype = Literal["fp32", "tf32", "bf16", "fp16", "given"]
 """`given`: every tensor in the dtype that its user gave it, where these are several."""
 Device = Literal["cpu", "cuda"]
 DTYPES: tuple[Dtype, ...] = get_args(Dtype)
+_OF_TORCH: Mapping[str, Dtype] = {
+    "float32": "fp32",
+    "float": "fp32",
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "half": "fp16",
+}
 BASELINE_DTYPES: tuple[Dtype, ...] = ("fp32", "given")
 """Of the eager row that speed-ups are stated over: the first of these that a table has."""
 DEVICES: tuple[Device, ...] = get_args(Device)
@@ -19,8 +26,8 @@ T = TypeVar("T", bound=str)
 
 
 def parse_dtype(name: str) -> Dtype:
-    """Raises BakeoffError for a name that is not a dtype."""
-    return _one_of(name, DTYPES, "dtype")
+    """The dtype, also by torch's name of it. Raises BakeoffError for a name that is not a dtype."""
+    return _one_of(_OF_TORCH.get(name, name), DTYPES, "dtype")
 
 
 def parse_device(name: str) -> Device:
@@ -32,4 +39,4 @@ def _one_of(name: str, known: Sequence[T], what: str) -> T:
     for value in known:
         if value == name:
             return value
-    raise BakeoffError(f"no {what} '{name}'; known: {', '.join(known)}", code="unknown-name")
+    raise BakeoffError(f"no {what} '{name}'{meant(name, known)}; known: {', '.join(known)}", code="unknown-name")

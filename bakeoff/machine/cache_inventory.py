@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bakeoff.machine.build_cache import About, read_about
-from bakeoff.models.errors import BakeoffError
+from bakeoff.models.errors import BakeoffError, meant
 
 DAY_S = 86_400.0
 
@@ -158,7 +158,9 @@ def _kinds(choice: Selection) -> tuple[str, ...]:
             text = "locks are never cleared, because they keep two sweeps apart; choose another kind"
             raise BakeoffError(text, code="bad-option")
         if name not in known:
-            raise BakeoffError(f"no kind '{name}' can be cleared; known: {', '.join(known)}", code="unknown-name")
+            raise BakeoffError(
+                f"no kind '{name}' can be cleared{meant(name, known)}; known: {', '.join(known)}", "unknown-name"
+            )
         if choice.variant and name != "compiled":
             text = f"--variant applies to the kind compiled, not to {name}; leave one of them out"
             raise BakeoffError(text, code="bad-option")

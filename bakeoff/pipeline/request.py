@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from bakeoff.mix import Mix, SlotVariant, parse_mix, parse_slots
-from bakeoff.models.errors import BakeoffError
+from bakeoff.models.errors import BakeoffError, meant
 from bakeoff.models.pipelines.pipeline import Pipeline
 from bakeoff.record.policy import Policy
 from bakeoff.variant import BackendUse, OptionValue, options_of
@@ -127,7 +127,7 @@ def check_slot(name: str, pipeline: Pipeline) -> None:
     """Raises BakeoffError for a slot that the pipeline does not have."""
     known = [slot.name for slot in pipeline.slots]
     if name not in known:
-        text = f"{pipeline.name} has no slot '{name}'; it has {', '.join(known)}"
+        text = f"{pipeline.name} has no slot '{name}'{meant(name, known)}; it has {', '.join(known)}"
         raise BakeoffError(text, "unknown-name")
 
 

@@ -9,14 +9,13 @@ import tomllib
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from math import isfinite
 from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
 
-from bakeoff.models.errors import BakeoffError
+from bakeoff.models.errors import BakeoffError, meant
 from bakeoff.models.types import Scalar
 
 ReportFormat = Literal["html", "json", "both"]
@@ -218,10 +217,8 @@ def _refuse_unknown(found: Mapping[Any, Any], origin: str) -> None:
     if not unknown:
         return
     first = unknown[0]
-    near = get_close_matches(first, known, 1) if isinstance(first, str) and len(first) < 100 else []
-    meant = f"; did you mean {near[0]}" if near else ""
     more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
-    text = f"{origin}: unknown key {_short(first)}{more}{meant}; known: {', '.join(known)}"
+    text = f"{origin}: unknown key {_short(first)}{more}{meant(str(first), known)}; known: {', '.join(known)}"
     raise BakeoffError(text, "bad-option")
 
 

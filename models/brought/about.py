@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 
 from bakeoff.models.component import DynamicAxis, Layer, Size, TensorSpec, Work
-from bakeoff.models.errors import BakeoffError
+from bakeoff.models.errors import BakeoffError, meant
 from bakeoff.models.signature import Node, Signature
 
 OWN_WEIGHTS = "its own weights"
@@ -148,8 +148,9 @@ class About(msgspec.Struct, frozen=True):
         for one in self.sets:
             if one.name == name:
                 return one
-        known = ", ".join(one.name for one in self.sets)
-        raise BakeoffError(f"{self.name} has no input set '{name}'; it has {known}", code="unknown-name")
+        known = [one.name for one in self.sets]
+        text = f"{self.name} has no input set '{name}'{meant(name, known)}; it has {', '.join(known)}"
+        raise BakeoffError(text, "unknown-name")
 
 
 def _facts(one: InputSet) -> dict[str, object]:

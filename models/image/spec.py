@@ -13,7 +13,7 @@ from itertools import pairwise
 from math import isfinite
 
 from bakeoff.models.component import Component, Preset, TensorSpec, Work, Workload, require_positive_integers
-from bakeoff.models.errors import BakeoffError
+from bakeoff.models.errors import BakeoffError, meant
 
 WORKLOADS = ("decode",)
 
@@ -147,7 +147,10 @@ def parameters(config: Config) -> int:
 def workload(config: Config, name: str, batch: int) -> Workload:
     """Raises BakeoffError for an unknown name or a batch below one."""
     if name not in WORKLOADS:
-        raise BakeoffError(f"image has no workload '{name}'; it has {', '.join(WORKLOADS)}", code="unknown-name")
+        raise BakeoffError(
+            f"image has no workload '{name}'{meant(name, WORKLOADS)}; it has {', '.join(WORKLOADS)}",
+            code="unknown-name",
+        )
     if batch < 1:
         raise BakeoffError(f"image workload '{name}': batch is {batch}; it must be at least 1", code="bad-option")
     z = TensorSpec("z", (batch, config.latent_channels, config.latent_size, config.latent_size))

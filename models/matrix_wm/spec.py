@@ -32,7 +32,7 @@ from bakeoff.models.component import (
     Workload,
     require_positive_integers,
 )
-from bakeoff.models.errors import BakeoffError
+from bakeoff.models.errors import BakeoffError, meant
 
 FRAMES_PER_BLOCK = 3
 """Latent frames that are denoised together."""
@@ -206,7 +206,10 @@ def workload(config: Config, name: str, batch: int) -> Workload:
     if batch < 1:
         raise BakeoffError(f"matrix-wm workload '{name}': batch is {batch}; it must be at least 1", code="bad-option")
     if name not in _SUMMARIES:
-        raise BakeoffError(f"matrix-wm has no workload '{name}'; it has {', '.join(_SUMMARIES)}", code="unknown-name")
+        raise BakeoffError(
+            f"matrix-wm has no workload '{name}'{meant(name, _SUMMARIES)}; it has {', '.join(_SUMMARIES)}",
+            code="unknown-name",
+        )
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     if name == "open":

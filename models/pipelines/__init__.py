@@ -45,4 +45,4 @@ def resolve_pipeline(reference: str) -> Pipeline:
     """
     if reference.startswith(PREFIX):
         return single(reference.removeprefix(PREFIX))
-    return look_up(reference, _TABLE, Pipeline, "PIPELINE")
+    return look_up(reference, _TABLE, Pipeline, "package.module:PIPELINE")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from bakeoff.models.component import Draw, Signal
-from bakeoff.models.errors import BakeoffError
+from bakeoff.models.errors import BakeoffError, meant
 from bakeoff.models.types import Scalar
 
 UnitName = Literal["frame", "block", "call"]
@@ -219,8 +219,9 @@ class Pipeline:
         for preset in self.presets:
             if preset.name == name:
                 return preset
-        known = ", ".join(preset.name for preset in self.presets)
-        raise BakeoffError(f"pipeline {self.name} has no preset '{name}'; it has {known}", code="unknown-name")
+        known = [preset.name for preset in self.presets]
+        text = f"pipeline {self.name} has no preset '{name}'{meant(name, known)}; it has {', '.join(known)}"
+        raise BakeoffError(text, "unknown-name")
 
 
 def read_by(op: Operation) -> Iterator[str]:

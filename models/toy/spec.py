@@ -9,7 +9,7 @@ and explicit caches like `matrix-vae`. These are not published models: their fig
 from dataclasses import dataclass
 
 from bakeoff.models.component import Carry, Component, Preset, Stream, TensorSpec, Work, Workload
-from bakeoff.models.errors import BakeoffError
+from bakeoff.models.errors import BakeoffError, meant
 
 WORKLOADS = ("world", "picture", "sound", "stream")
 
@@ -69,7 +69,9 @@ def workload(config: Config, name: str, batch: int) -> Workload:
         flops = batch * 2 * length**2 * width * 3 * 27
         weights = 81 * width + 3
     else:
-        raise BakeoffError(f"toy has no workload '{name}'; it has {', '.join(WORKLOADS)}", code="unknown-name")
+        raise BakeoffError(
+            f"toy has no workload '{name}'{meant(name, WORKLOADS)}; it has {', '.join(WORKLOADS)}", code="unknown-name"
+        )
     inputs, outputs = io
     elements = sum(tensor.elements for tensor in inputs + outputs)
     wide = 0 if name == "world" else flops

@@ -28,7 +28,7 @@ from bakeoff.models.component import (
     Workload,
     require_positive_integers,
 )
-from bakeoff.models.errors import BakeoffError
+from bakeoff.models.errors import BakeoffError, meant
 
 _NAME = re.compile(r"(single)|(step|step-prepared|context|append|full)([1-9][0-9]*)?")
 
@@ -136,11 +136,9 @@ def read_window(config: Config, name: str) -> Window:
     """
     match = _NAME.fullmatch(name)
     if match is None:
-        raise BakeoffError(
-            f"wm has no workload '{name}'; it has single, step, step-prepared, context, append and full. All but "
-            "single may end in a number of frames, such as step4 or full3",
-            code="unknown-name",
-        )
+        known = workload_names(config)
+        text = f"wm has no workload '{name}'{meant(name, known)}; it has {', '.join(known)}"
+        raise BakeoffError(f"{text}. All but single may end in a number of frames, such as step4", "unknown-name")
     kind, number = match[1] or match[2], match[3]
     if kind == "single":
         return Window(kind, new=1, cached=0)

@@ -36,6 +36,14 @@ BACKEND = Backend("mine", "a test's own", options=Options)
 
 
 @pytest.mark.parametrize(
+    ("word", "dtype"),
+    [("float32", "fp32"), ("bfloat16", "bf16"), ("float16", "fp16"), ("half", "fp16"), ("fp32", "fp32")],
+)
+def test_dtypes_have_the_names_that_torch_gives_them(word: str, dtype: str) -> None:
+    assert str(parse_variant(f"wm:200m.step/eager/{word}@cpu")) == f"wm:200m.step/eager/{dtype}@cpu"
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "wm:200m.step/eager/fp32@cpu",

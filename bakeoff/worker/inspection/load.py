@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from bakeoff.models.errors import BakeoffError
+from bakeoff.models.errors import BakeoffError, meant
 from bakeoff.worker.brought.load import import_file, user_error
 from bakeoff.worker.failures import is_out_of_memory
 
@@ -69,7 +69,7 @@ def _find(file: Path, name: str) -> Callable[..., Any]:
     module = import_file(file)
     if not hasattr(module, name):
         functions = [key for key, value in vars(module).items() if inspect.isfunction(value)]
-        text = f"{file.name} has no '{name}'; functions there: {', '.join(functions) or 'none'}"
+        text = f"{file.name} has no '{name}'{meant(name, functions)}; functions there: {', '.join(functions) or 'none'}"
         raise BakeoffError(text, "unknown-name")
     found = getattr(module, name)
     if not callable(found):

@@ -73,7 +73,7 @@ class TestMixes:
         ({"pipeline": "nope"}, "unknown-name", "no pipeline 'nope'"),
         ({"pipeline": "toy", "preset": "spin", "mixes": ("eager",)}, "bad-option", "toy:spin calls no program"),
         ({"preset": "huge"}, "unknown-name", "pipeline small has no preset 'huge'; it has tiny"),
-        ({"options": ("stops=1",)}, "bad-option", "small has no option 'stops'; known: steps"),
+        ({"options": ("stops=1",)}, "bad-option", "small has no option 'stops'; did you mean steps; known: steps"),
         ({"options": ("steps=many",)}, "bad-option", "steps must be an integer"),
         ({"options": ("steps=9",)}, "bad-option", "steps is 9; give 1 to 8"),
         ({"options": ("steps=1", "steps=2")}, "bad-option", "--option steps is given twice"),

@@ -477,7 +477,7 @@ class TestRefused:
             ({"backends": ("inductor[freezing]]",)}, r"inductor has no option 'freezing\]'"),
             ({"backends": ("../x:B",)}, r"no backend '\.\./x:B'"),
             ({"dtypes": ("fp8",)}, "no dtype 'fp8'; known: fp32, tf32, bf16, fp16"),
-            ({"device": "tpu"}, "no device 'tpu'; known: cpu, cuda"),
+            ({"device": "tpu"}, "no device 'tpu'; did you mean cpu; known: cpu, cuda"),
             ({"device": "cuda"}, "--device cuda"),
             ({"batch": 0}, "--batch 0: a batch is at least 1"),
             ({"batch": -3}, "--batch -3"),

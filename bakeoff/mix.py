@@ -11,7 +11,7 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.models.types import Device, Dtype, parse_device, parse_dtype
 from bakeoff.variant import BackendUse, OptionValue, parse_use, split_outside_brackets, written_option
 
-_NAME = r"[A-Za-z0-9][A-Za-z0-9_-]*"
+_NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]*"
 _MIX = re.compile(
     rf"(?P<pipeline>{_NAME}):(?P<preset>{_NAME})(?P<options>\[[A-Za-z0-9_.,:=+-]*\])?"
     rf"/(?P<slots>[^@]+)@(?P<device>{_NAME})"

@@ -16,10 +16,11 @@ from bakeoff.models.errors import BakeoffError, meant
 from bakeoff.models.types import Device, Dtype, parse_device, parse_dtype
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9_-]*"
+_DOTTED = r"[A-Za-z0-9][A-Za-z0-9_.-]*"
 _OPTIONS = r"(?:\[[A-Za-z0-9_.,=+-]*\])?"
-_USE = rf"[A-Za-z0-9][A-Za-z0-9_.-]*{_OPTIONS}"
+_USE = rf"{_DOTTED}{_OPTIONS}"
 _VARIANT = re.compile(
-    rf"(?P<component>{_NAME}):(?P<preset>{_NAME})\.(?P<workload>{_NAME})"
+    rf"(?P<component>{_DOTTED}):(?P<preset>{_NAME})\.(?P<workload>{_NAME})"
     rf"/(?P<backends>{_USE}(?:\+{_USE})*)/(?P<dtype>{_NAME})@(?P<device>{_NAME})"
 )
 OptionValue = str | int | float | bool

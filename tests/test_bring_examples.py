@@ -36,7 +36,7 @@ def test_the_script_sweeps_a_live_module(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reference", "subject"), [("mine.py:model", "model:mine.call"), ("cell.py:cell", "cell:cell.call")]
+    ("reference", "subject"), [("mine.py:model", "mine:py.call"), ("cell.py:cell", "cell.cell:py.call")]
 )
 def test_a_block_is_swept(reference: str, subject: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -75,6 +75,6 @@ def test_what_is_recorded_is_swept(folder: Path) -> None:
     assert "decoder.decode: 8 different calls of 8 as call, in " in said
     records = [stored.record for stored in load_all(paths.runs_folder()).current]
     assert {(one.variant.component, one.variant.preset, one.variant.workload) for one in records} == {
-        ("decoder-decode", "live", "call")
+        ("mine.decoder.decode", "live", "call")
     }
     assert {one.status for one in records} <= {"ok", "unstable"}

@@ -10,6 +10,8 @@ from bakeoff.record.user_source import archive_hash, content_hash, file_hash
 
 LIVE = "live.json"
 """The file that makes a folder a live module's."""
+USUAL = "model"
+"""The function that a file of one model has: the model is named by the file alone."""
 _FUNCTION = re.compile(r"(?P<path>.+\.py):(?P<name>[^\W\d]\w*)")
 
 
@@ -23,7 +25,9 @@ def is_brought(reference: str) -> bool:
 def read_source(reference: str) -> tuple[Source, str, str]:
     """(source, component's name, preset's name) of what `is_brought` says yes to.
 
-    Raises BakeoffError where the file is missing, or a name is taken or cannot be part of a variant's.
+    `unet.py:model` is `unet`, and any other function of that file is `unet.decoder`, so that one that is added later
+    renames none. The preset says what it was: `py`, `pt2` or `live`. Raises BakeoffError where the file is missing, or
+    a name is taken or cannot be part of a variant's.
     """
     match = _FUNCTION.fullmatch(reference)
     if reference.endswith(".py"):
@@ -33,12 +37,15 @@ def read_source(reference: str) -> tuple[Source, str, str]:
     if match is not None:
         path = _file(match["path"], reference)
         source = Source("function", str(path), match["name"], file_hash(path), here)
-        return source, _name(match["name"], reference), _preset(path.stem)
+        stem, function = _plain(path.stem), _name(match["name"], reference)
+        alone = match["name"] == USUAL and not _is_taken(stem)
+        return source, stem if alone else f"{stem}.{function}", "py"
     if reference.endswith(".pt2"):
         path = _file(reference, reference)
-        return Source("archive", str(path), "", archive_hash(path), here), _name(_preset(path.stem), reference), "pt2"
+        return Source("archive", str(path), "", archive_hash(path), here), _free(_plain(path.stem), reference), "pt2"
     folder = Path(reference).absolute()
-    return Source("live", str(folder), "", content_hash(folder), here), _name(_preset(folder.name), reference), "live"
+    name = ".".join(map(_plain, folder.name.split(".")))
+    return Source("live", str(folder), "", content_hash(folder), here), _free(name, reference), "live"
 
 
 def _file(typed: str, reference: str) -> Path:
@@ -49,18 +56,26 @@ def _file(typed: str, reference: str) -> Path:
     return path
 
 
-def _name(name: str, reference: str) -> str:
-    plain = name.strip("_-")
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", plain):
+def _name(function: str, reference: str) -> str:
+    plain = function.strip("_")
+    if not plain.isascii() or not plain:
         raise BakeoffError(
-            f"{reference}: '{name}' cannot be part of a variant's name; use ASCII letters", "bad-user-code"
-        )
-    if plain in component_names() or plain in ALIASES:
-        raise BakeoffError(
-            f"{reference}: '{plain}' is a component of this lab; give yours another name", "bad-user-code"
+            f"{reference}: '{function}' cannot be part of a variant's name; use ASCII letters", "bad-user-code"
         )
     return plain
 
 
-def _preset(stem: str) -> str:
+def _free(name: str, reference: str) -> str:
+    if _is_taken(name):
+        raise BakeoffError(
+            f"{reference}: '{name}' is a component of this lab; give yours another name", "bad-user-code"
+        )
+    return name
+
+
+def _is_taken(name: str) -> bool:
+    return name in component_names() or name in ALIASES
+
+
+def _plain(stem: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-_") or "mine"

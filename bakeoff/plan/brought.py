@@ -6,36 +6,32 @@ from pathlib import Path
 
 from bakeoff.machine import paths
 from bakeoff.models import component_names, current_name
-from bakeoff.models.brought.about import ABOUT, Source, read_about
-from bakeoff.models.errors import BakeoffError
+from bakeoff.models.brought.about import ABOUT, About, Source, read_about
+from bakeoff.models.errors import BakeoffError, meant
 
 
 def brought_reference(name: str, preset: str = "", workloads: Collection[str] = ()) -> str:
-    """The folder of the newest description of a brought model that has these workloads; any other reference, or an
-    unknown name, as it is.
+    """The folder of the newest description of a brought model that has these workloads; any other reference as it is.
 
     Descriptions differ in their workloads where a model was swept with sizes; one without sizes is preferred. Where
     models of several sources have the name, it stands for the one whose source lies in the working folder or below.
     Raises BakeoffError with the list of sources where that is none, or several, or where a file of that name in the
-    working folder is another one.
+    working folder is another one; and for a name that is neither a component's nor described, with the nearest of both.
     """
-    if current_name(name) in component_names() or not name.replace("-", "").replace("_", "").isalnum():
+    if current_name(name) in component_names() or set(name) & set(":/"):
         return name
     found: dict[str, list[tuple[bool, bool, float, str]]] = {}
     sources: dict[str, Source] = {}
-    for folder in (paths.cache_folder() / "brought").glob(f"{name}-{escape(preset) if preset else '*'}-*"):
-        try:
-            about = read_about(folder)
-        except BakeoffError:
-            continue
-        if about.name == name and preset in ("", about.preset):
+    for folder in (paths.cache_folder() / "brought").glob(f"{escape(name)}-{escape(preset) if preset else '*'}-*"):
+        about = _described(folder)
+        if about is not None and about.name == name and preset in ("", about.preset):
             has_all = {one.name for one in about.sets}.issuperset(workloads)
             static = not any(one.axes for one in about.sets)
             entry = (has_all, static, (folder / ABOUT).stat().st_mtime, str(folder))
             found.setdefault(about.source.typed, []).append(entry)
             sources[about.source.typed] = about.source
     if not found:
-        return name
+        raise _unknown(name)
     return max(found[_one_of(name, sources)])[3]
 
 
@@ -56,6 +52,22 @@ def _one_of(name: str, sources: Mapping[str, Source]) -> str:
         text = f"'{name}' is the name of {len(known)} models {where}: {', '.join(known)}; {how}"
         raise BakeoffError(text, "unknown-name")
     return chosen[0]
+
+
+def _described(folder: Path) -> About | None:
+    try:
+        return read_about(folder)
+    except BakeoffError:
+        return None
+
+
+def _unknown(name: str) -> BakeoffError:
+    folders = (paths.cache_folder() / "brought").glob("*-*-*")
+    own = sorted({about.name for about in map(_described, folders) if about is not None})
+    described = f"; yours: {', '.join(own)}" if own else ""
+    near = meant(name, [*component_names(), *own])
+    known = f"known: {', '.join(component_names())}{described}"
+    return BakeoffError(f"no component '{name}'{near}; {known}; for one of yours give mine.py:model", "unknown-name")
 
 
 def _lies_in(source: Source, folder: Path) -> bool:

@@ -94,7 +94,7 @@ def test_an_unseen_size_lies_in_the_widest_gap(values: tuple[int, ...], points: 
 def test_the_workload_carries_the_sizes_in_a_name_that_a_variant_can_have() -> None:
     name = workload_name("call", [Dimension((("batch.ids", 0), ("mask", 0)), (1, 4, 8))])
     assert name == "call-batchids0_1_4_8"
-    assert parse_variant(f"model:mine.{name}/eager/fp32@cpu").workload == name
+    assert parse_variant(f"mine.decoder:py.{name}/eager/fp32@cpu").workload == name
 
 
 def test_each_axis_has_its_range() -> None:

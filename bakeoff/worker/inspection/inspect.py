@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from bakeoff.backends.torch_internals import flop_counter
-from bakeoff.models.errors import BakeoffError
+from bakeoff.models.errors import BakeoffError, meant
 from bakeoff.process.inspected import Inspection, InspectResult, Node, Recorded
 from bakeoff.process.jobs import InspectJob
 from bakeoff.worker.brought.work import formulas
@@ -197,7 +197,8 @@ def _check_called(tree: Tree, wanted: Sequence[str]) -> None:
     for name in wanted:
         if name not in called:
             more = f" and {len(called) - _LISTED} more" if len(called) > _LISTED else ""
-            text = f"--sweep {name}: nothing of that name is called; called are {', '.join(called[:_LISTED])}{more}"
+            listed = f"called are {', '.join(called[:_LISTED])}{more}"
+            text = f"--sweep {name}: nothing of that name is called{meant(name, called)}; {listed}"
             raise BakeoffError(text, "unknown-name")
 
 
@@ -209,7 +210,7 @@ def record(subject: Subject, names: Sequence[str], folder: Path) -> tuple[Record
         _watched_pass(subject, Tree(subject.names), recording.take)
         if recording.full or recording.changes == before:
             break
-    return recording.write(folder)
+    return recording.write(folder, Path(subject.what).stem)
 
 
 def check_same(what: str, tree: Tree, done: Sequence[Pass]) -> None:

@@ -104,9 +104,10 @@ class Recording:
             sets[order.index((signature, facts))].append((args, kwargs))
         return {"call" if index == 0 else f"call-{index + 1}": calls for index, calls in enumerate(sets)}
 
-    def write(self, folder: Path) -> tuple[Recorded, ...]:
-        """Write a folder of a live module for each name; what cannot travel to another process is the `problem`."""
-        return tuple(self._write(name, folder / folder_name(name)) for name in self._names)
+    def write(self, folder: Path, of: str) -> tuple[Recorded, ...]:
+        """Write a folder of a live module for each name, named `OF.NAME`; what cannot travel to another process is the
+        `problem`."""
+        return tuple(self._write(name, folder / f"{of}.{folder_name(name)}") for name in self._names)
 
     def _write(self, name: str, folder: Path) -> Recorded:
         from bakeoff.models.brought.live_write import write_inputs, write_module
@@ -130,5 +131,5 @@ class Recording:
 
 
 def folder_name(name: str) -> str:
-    """A module's name as the name of a folder and of a component: letters, digits and hyphens."""
-    return re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-").lower() or "module"
+    """A module's name as part of a folder's and of a component's: letters, digits, dots and hyphens."""
+    return re.sub(r"[^A-Za-z0-9.]+", "-", name).strip("-").lower() or "module"

@@ -157,7 +157,7 @@ def test_a_factory_may_read_files_beside_where_the_command_runs(
         "    return module.eval(), torch.randn(2, 4)\n"
     )
     with marked_folder(tmp_path):
-        assert Path(bring("code/mine.py:model", 0, 1, Recorder())).name.startswith("model-mine-")
+        assert Path(bring("code/mine.py:model", 0, 1, Recorder())).name.startswith("mine-py-")
 
 
 def test_a_program_with_example_inputs_is_a_model_too(tmp_path: Path) -> None:
@@ -263,4 +263,4 @@ def test_files_of_a_user_hide_no_modules_of_python(tmp_path: Path) -> None:
         check=False,
     )
     assert ran.returncode == 0, ran.stderr
-    assert "model:mine.call/null/fp32@cpu" in ran.stdout
+    assert "mine:py.call/null/fp32@cpu" in ran.stdout

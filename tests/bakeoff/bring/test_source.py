@@ -34,11 +34,34 @@ def test_names_are_not(text: str) -> None:
 
 
 @pytest.mark.usefixtures("folder")
-def test_the_function_is_the_component_and_the_file_the_preset() -> None:
+def test_a_model_is_named_by_its_file_and_the_preset_says_what_it_was(folder: Path) -> None:
     source, name, preset = read_source("mine.py:model")
-    assert (source.kind, source.function, name, preset) == ("function", "model", "model", "mine")
+    assert (source.kind, source.function, name, preset) == ("function", "model", "mine", "py")
     source, name, preset = read_source("program.pt2")
     assert (source.kind, name, preset) == ("archive", "program", "pt2")
+    given = folder / "my pipe.vae.decode"
+    given.mkdir()
+    (given / "live.json").write_text("{}")
+    source, name, preset = read_source(str(given))
+    assert (source.kind, name, preset) == ("live", "my-pipe.vae.decode", "live")
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("mine.py:decoder", "mine.decoder"),
+        ("mine.py:mine", "mine.mine"),
+        ("mine.py:_decoder", "mine.decoder"),
+        ("image.py:model", "image.model"),
+        ("matrix.py:model", "matrix.model"),
+        ("two.parts.py:model", "two-parts"),
+    ],
+)
+def test_other_functions_and_files_named_as_a_component_have_the_functions_name_too(
+    text: str, name: str, folder: Path
+) -> None:
+    (folder / text.partition(":")[0]).write_text("")
+    assert read_source(text)[1:] == (name, "py")
 
 
 @pytest.mark.parametrize("edited", ["mine.py", "helper.py", "parts/layer.py"])
@@ -67,8 +90,7 @@ def test_an_edit_after_the_description_is_refused(edited: str, folder: Path) -> 
         ("gone.py:model", "there is no such file; give a file"),
         ("parts.py:model", "there is no such file"),
         ("mine.py", r"name the function too, as in mine.py:model"),
-        ("mine.py:wm", "'wm' is a component of this lab"),
-        ("mine.py:matrix", "'matrix' is a component of this lab"),
+        ("wm.pt2", "'wm' is a component of this lab"),
         ("mine.py:__", "cannot be part of a variant's name"),
         ("mine.py:café", "use ASCII letters"),
         ("gone.pt2", "there is no such file"),
@@ -76,6 +98,7 @@ def test_an_edit_after_the_description_is_refused(edited: str, folder: Path) -> 
     ],
 )
 def test_bad_input_gets_one_sentence(text: str, said: str, folder: Path) -> None:
+    (folder / "wm.pt2").touch()
     (folder / "wrong.py").write_text("def model(:\n")
     with pytest.raises(BakeoffError, match=said) as raised:
         read_source(text)

@@ -109,7 +109,7 @@ def test_a_method_is_recorded_and_can_be_called_as_a_module() -> None:
     sets = recorded(["vae.decode"], lambda: vae.decode(torch.ones(2))).sets("vae.decode")
     ((args, kwargs),) = sets["call"]
     assert MethodOf(vae, "decode")(*args, **kwargs).tolist() == [2, 2]
-    assert folder_name("pipe.vae.decode") == "pipe-vae-decode"
+    assert folder_name("pipe.vae.decode") == "pipe.vae.decode"
 
 
 def test_what_cannot_travel_is_said_and_the_rest_is_written(tmp_path: Path) -> None:
@@ -124,4 +124,4 @@ def test_what_cannot_travel_is_said_and_the_rest_is_written(tmp_path: Path) -> N
     assert first.problem.startswith("t is a builtins.object")
     assert first.folder == ""
     assert (second.calls, second.sets, second.problem) == (8, ("call",), "")
-    assert Path(second.folder) == tmp_path / "vae-decode"
+    assert Path(second.folder) == tmp_path / "mine.vae.decode"

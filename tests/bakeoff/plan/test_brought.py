@@ -29,8 +29,8 @@ def describe(cache: Path, path: Path, key: str, source: Source | None = None) ->
     spec = TensorSpec("x", (1,), "given")
     one = InputSet("call", call, TensorLeaf("output"), (spec,), (TensorSpec("output", (1,)),), Work(1, 1, 2), 1)
     source = source or Source("function", str(path), "model", "0", str(path.parent))
-    about = About("model", "mine", "mine.Net, brought by a user", source, "0", 0, "0", 1, (), 1e-4, True, (one,), {})
-    folder = cache / f"model-mine-{key}"
+    about = About("mine", "py", "mine.Net, brought by a user", source, "0", 0, "0", 1, (), 1e-4, True, (one,), {})
+    folder = cache / f"mine-py-{key}"
     folder.mkdir(parents=True)
     (folder / ABOUT).write_bytes(msgspec.json.encode(about))
     return folder
@@ -44,11 +44,11 @@ def test_a_name_of_two_files_stands_for_the_one_of_the_working_folder(
     for folder, expected in zip(folders, made, strict=True):
         folder.mkdir()
         monkeypatch.chdir(folder)
-        assert brought_reference("model") == str(expected)
+        assert brought_reference("mine") == str(expected)
     for elsewhere in (cache, tmp_path):  # no source below, and both
         monkeypatch.chdir(elsewhere)
         with pytest.raises(BakeoffError) as refused:
-            brought_reference("model")
+            brought_reference("mine")
         assert refused.value.code == "unknown-name"
         assert all(f"{folder}/mine.py:model" in str(refused.value) for folder in folders)
 
@@ -57,8 +57,22 @@ def test_of_one_file_the_newest_description_is_meant_wherever_it_is_typed(cache:
     describe(cache, tmp_path / "mine.py", "older")
     newer = describe(cache, tmp_path / "mine.py", "newer")
     (newer / ABOUT).touch()
-    assert brought_reference("model", "mine") == str(newer)
-    assert brought_reference("other") == "other"
+    assert brought_reference("mine", "py") == str(newer)
+
+
+def test_a_name_that_nothing_has_is_answered_with_the_nearest_and_all_that_are_known(
+    cache: Path, tmp_path: Path
+) -> None:
+    describe(cache, tmp_path / "mine.py", "one")
+    for reference in ("wm", "matrix", "package.module:SPEC", "/a/folder"):
+        assert brought_reference(reference) == reference
+    with pytest.raises(BakeoffError) as refused:
+        brought_reference("mina")
+    assert str(refused.value) == (
+        "no component 'mina'; did you mean mine; known: wm, image, audio, matrix-vae, matrix-wm, toy; yours: mine; for "
+        "one of yours give mine.py:model"
+    )
+    assert refused.value.code == "unknown-name"
 
 
 def test_of_one_file_it_is_the_newest_however_its_folder_was_typed(cache: Path, tmp_path: Path) -> None:
@@ -67,7 +81,7 @@ def test_of_one_file_it_is_the_newest_however_its_folder_was_typed(cache: Path, 
     older = describe(cache, tmp_path / "one" / "mine.py", "older")
     os.utime(older / ABOUT, (0, 0))
     newer = describe(cache, tmp_path / "link" / ".." / "one" / "mine.py", "newer")
-    assert brought_reference("model") == str(newer)
+    assert brought_reference("mine") == str(newer)
 
 
 def test_a_file_of_the_working_folder_that_was_not_swept_is_not_taken_for_another(
@@ -76,10 +90,10 @@ def test_a_file_of_the_working_folder_that_was_not_swept_is_not_taken_for_anothe
     made = describe(cache, tmp_path / "one" / "mine.py", "one")
     (tmp_path / "two").mkdir()
     monkeypatch.chdir(tmp_path / "two")
-    assert brought_reference("model") == str(made)
+    assert brought_reference("mine") == str(made)
     (tmp_path / "two" / "mine.py").touch()
     with pytest.raises(BakeoffError, match=r"one/mine\.py:model, and mine\.py of this folder was not swept") as refused:
-        brought_reference("model")
+        brought_reference("mine")
     assert refused.value.code == "unknown-name"
 
 
@@ -96,7 +110,7 @@ def test_an_object_is_of_the_folder_in_which_it_was_given(
         made[folder] = described
     for folder, newest in made.items():
         monkeypatch.chdir(tmp_path / folder)
-        assert brought_reference("model") == str(newest)
+        assert brought_reference("mine") == str(newest)
     assert component_of(made["two"]).presets[0].label == "a live module in ~/two, mine.Net"
 
 

@@ -43,9 +43,9 @@ def straggler(facts: RanksFacts) -> Iterator[Advice]:
         return
     margin_ms = found.margin_ns / 1e6
     evidence = (
-        f"it waits {margin_ms:.2f} ms a unit less in collectives than the median rank"
+        f"it waits {margin_ms:.2f} ms a unit less in collectives than the median of the others"
         if found.found_by == "least wait in collectives"
-        else f"its phases take {margin_ms:.2f} ms a unit longer than those of the median rank"
+        else f"its phases take {margin_ms:.2f} ms a unit longer than the median of the others"
     )
     if found.share is not None:
         evidence += (

@@ -132,13 +132,14 @@ class Straggler:
     rank: int
     found_by: FoundBy
     margin_ns: float
-    """A unit: how much less than the median rank it waits, or how much longer it works where nothing is collective."""
+    """A unit: how much less it waits than the other ranks in their median, or how much longer it works where nothing is
+    collective: the most that it can cost."""
     excess_ns: float
-    """A unit: its own work over the median rank's; not positive where its work does not explain it."""
+    """A unit: its own work over the median of the others'; not positive where its work does not explain it."""
     cause: str
     """The phase that explains most of the excess; "" if it explains less than 80 %."""
     share: float | None
-    """Of the excess, by the phase that explains most; above 1 where other phases took less time than the median."""
+    """Of the excess, by the phase that explains most; above 1 where other phases took less time than on the others."""
     largest: str
     """That phase, cause or not."""
 

@@ -11,7 +11,7 @@ from bakeoff.profile.ranks.devices import energy_of, gpu_energy_mj, memory_of, r
 from bakeoff.profile.ranks.figures import Figures, figures_of, spreads_of, unit_spreads
 from bakeoff.profile.ranks.parts import UNATTRIBUTED, Parts, has_device_times, parts_of, tells_units_apart
 from bakeoff.profile.ranks.reading import MOST_RANKS, FolderOfRanks, RankFile, read_folder
-from bakeoff.profile.ranks.straggler import straggler_of, total_waits, waits_of
+from bakeoff.profile.ranks.straggler import DEADBAND, straggler_of, total_waits, waits_of
 from bakeoff.record.ranks import (
     Clock,
     Problem,
@@ -179,7 +179,7 @@ def _rate(rows: Sequence[RankRow], files: Sequence[RankFile]) -> tuple[float | N
     """Frames a second of the run, and how they were computed."""
     kinds = {file.facts.parallelism for file in files}
     counting = [row for row in rows if row.frames_per_s is not None]
-    timed = [row for row in rows if row.unit_ns]
+    timed = {row.rank: row.unit_ns for row in rows if row.unit_ns}
     if len(kinds) > 1:
         return None, "unknown: some ranks say that all make one video, others that each makes its own"
     if not counting:
@@ -189,11 +189,11 @@ def _rate(rows: Sequence[RankRow], files: Sequence[RankFile]) -> tuple[float | N
         rate = sum(row.frames_per_s or 0.0 for row in counting)
         return rate, f"sum over the {len(counting)} ranks that were read, each with videos of its own"
     # One video: its unit is done when the slowest rank's is. Some pipelines count frames on one rank alone.
-    slowest = max(timed, key=lambda row: (row.unit_ns or 0.0, -row.rank))
-    frames = max(row.frames / row.units for row in counting)
-    return frames * 1e9 / (
-        slowest.unit_ns or 1.0
-    ), f"one video by all ranks: at the pace of rank {slowest.rank}, the slowest"
+    slowest = max(timed, key=lambda rank: (timed[rank], -rank))
+    rate = max(row.frames / row.units for row in counting) * 1e9 / timed[slowest]
+    if timed[slowest] - min(timed.values()) <= DEADBAND * timed[slowest]:
+        return rate, f"one video by all ranks, whose units take the same time within {DEADBAND:.0%}"
+    return rate, f"one video by all ranks: at the pace of rank {slowest}, whose units take longest"
 
 
 def _starts(files: Sequence[RankFile]) -> dict[int, int]:

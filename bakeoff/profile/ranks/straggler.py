@@ -1,7 +1,8 @@
 """Which rank the others wait for, and by which phase.
 
 Ranks that meet in a collective wait there for the last one, so all take the same time a unit and the one that waits
-least is the slow one. Where nothing is collective, it is the one whose phases take longest.
+least is the slow one. Where nothing is collective, it is the one whose phases take longest. It is compared with the
+median of the other ranks: a median that it is part of would hide half of what it costs two ranks.
 """
 
 from collections.abc import Mapping
@@ -52,21 +53,27 @@ def straggler_of(parts: Mapping[int, Parts]) -> tuple[Straggler | None, str]:
     if waits:
         by = "least wait in collectives"
         rank = min(waits, key=lambda each: (waits[each], each))
-        margin = median(waits.values()) - waits[rank]
+        margin = _others(waits, rank) - waits[rank]
     else:
         by = "own time of phases"
         rank = max(work, key=lambda each: (work[each], -each))
-        margin = work[rank] - median(work.values())
+        margin = work[rank] - _others(work, rank)
     if whole <= 0 or margin <= DEADBAND * whole:
         return None, f"no straggler: by {by}, ranks differ by less than {DEADBAND:.0%} of a unit"
-    found = _explained(rank, by, margin, work[rank] - median(work.values()), parts)
+    found = _explained(rank, by, margin, work[rank] - _others(work, rank), parts)
     return found, _sentence(found)
+
+
+def _others(values: Mapping[int, float], rank: int) -> float:
+    """The median of the other ranks, of which there is at least one."""
+    return median(value for each, value in values.items() if each != rank)
 
 
 def _explained(rank: int, by: FoundBy, margin: float, excess: float, parts: Mapping[int, Parts]) -> Straggler:
     names = dict.fromkeys(name for each in parts.values() for name in each.work)
     over = {
-        name: parts[rank].work.get(name, 0.0) - median(each.work.get(name, 0.0) for each in parts.values())
+        name: parts[rank].work.get(name, 0.0)
+        - _others({each: held.work.get(name, 0.0) for each, held in parts.items()}, rank)
         for name in names
     }
     largest = max(over, key=lambda name: over[name], default="")
@@ -78,10 +85,10 @@ def _explained(rank: int, by: FoundBy, margin: float, excess: float, parts: Mapp
 def _sentence(found: Straggler) -> str:
     start = (
         f"rank {found.rank} is the straggler: it waits {found.margin_ns / 1e6:.3f} ms a unit less in collectives than "
-        "the median rank"
+        "the median of the others"
         if found.found_by == "least wait in collectives"
         else f"rank {found.rank} is the straggler: its phases take {found.margin_ns / 1e6:.3f} ms a unit longer than "
-        "those of the median rank"
+        "the median of the others"
     )
     if found.share is None:
         return f"{start}; its own work is not longer, so that no phase explains it"

@@ -41,7 +41,7 @@ def test_a_straggler_and_the_phase_that_makes_it_one(tmp_path: Path) -> None:
     assert (found.code, found.where, found.strength) == ("straggler", "rank 2", "strong")
     assert found.gain_ms == pytest.approx(20)
     assert found.evidence == (
-        "it waits 20.00 ms a unit less in collectives than the median rank; "
+        "it waits 20.00 ms a unit less in collectives than the median of the others; "
         "denoise has 100% of the 20.00 ms that it works longer"
     )
     assert found.says.startswith("make denoise there as short as on the others")
@@ -72,7 +72,7 @@ def test_a_straggler_where_nothing_is_collective(tmp_path: Path) -> None:
     ]
     (found,) = advise_ranks(run(tmp_path, parallel("data", ranks)))
     assert (found.where, found.gain_ms) == ("rank 2", pytest.approx(4))
-    assert found.evidence.startswith("its phases take 4.00 ms a unit longer than those of the median rank")
+    assert found.evidence.startswith("its phases take 4.00 ms a unit longer than the median of the others")
 
 
 def test_what_could_gain_less_than_a_twentieth_of_a_unit_is_left_out(tmp_path: Path) -> None:

@@ -28,8 +28,13 @@ def test_ranks_and_the_straggler_are_shown(tmp_path: Path) -> None:
     assert [row[0] for row in rows] == ["0", "1", "2", "3"]
     (denoise,) = [line.split() for line in lines if line.startswith("phase.denoise")]
     assert " ".join(denoise) == "phase.denoise ms a unit 5.000 5.000 25.000 0 2 400.0%"
-    assert "frames/s of the run: 400.000, one video by all ranks: at the pace of rank 0, the slowest" in done.stdout
-    assert "rank 2 is the straggler: it waits 20.000 ms a unit less in collectives than the median rank" in done.stdout
+    assert (
+        "frames/s of the run: 400.000, one video by all ranks, whose units take the same time within 5%" in done.stdout
+    )
+    assert (
+        "rank 2 is the straggler: it waits 20.000 ms a unit less in collectives than the median of the others"
+        in done.stdout
+    )
     assert "memory of GPU-a: at most 8192 MiB, ranks 0, 1, 2, 3" in done.stdout
     assert "energy of all GPUs that ranks run on: 40.0 J" in done.stdout
 

@@ -86,7 +86,7 @@ def test_it_has_what_the_text_has(tmp_path: Path) -> None:
         "2 of 4 ranks read from",
         "frames/s of the run: 400.000",
         "rank 2 is the straggler",
-        "straggler rank 2: at most 10.00 ms a unit",
+        "straggler rank 2: at most 20.00 ms a unit",
         "missing rank 1",
         "torn rank-00003.session.json",
         "foreign ",

@@ -110,7 +110,35 @@ def test_one_video_by_all_ranks_has_the_rate_of_the_slowest(tmp_path: Path) -> N
     uneven = [record(0, 5), record(1, 5), record(2, 25), record(3, 5)]
     report = of(tmp_path, *uneven)
     assert report.frames_per_s == pytest.approx(12 / 0.030)
-    assert "rank 2, the slowest" in report.frames_text
+    assert "at the pace of rank 2" in report.frames_text
+
+
+def test_no_rank_is_called_slowest_where_all_wait_for_each_other(tmp_path: Path) -> None:
+    """Units of rank 0 take 31 ms and those of rank 1, the straggler, 30."""
+    report = of(tmp_path, record(0, 5, wait_ms=21, world=2), record(1, 25, world=2))
+    assert report.straggler is not None
+    assert report.straggler.rank == 1
+    assert "rank 0" not in report.frames_text
+
+
+@pytest.mark.parametrize(
+    ("denoise_ms", "rank", "margin_ms"), [((5, 25), 1, 20), ((5, 25, 8), 1, 18.5), ((5, 8, 25, 6), 2, 19)]
+)
+def test_the_straggler_is_compared_with_the_others_alone(
+    denoise_ms: tuple[int, ...], rank: int, margin_ms: float, tmp_path: Path
+) -> None:
+    """As short as on the others, its unit could be as short as theirs: what it costs is no less than that."""
+    lock = of(tmp_path / "lock", *lockstep(denoise_ms)).straggler
+    apart = [
+        replace(made, ranges=tuple(each for each in made.ranges if each.kind != "collective"))
+        for made in (record(at, ms, 0, world=len(denoise_ms)) for at, ms in enumerate(denoise_ms))
+    ]
+    alone = of(tmp_path / "alone", *apart).straggler
+    for found in (lock, alone):
+        assert found is not None
+        assert (found.rank, found.cause, found.share) == (rank, "denoise", pytest.approx(1))
+        assert (found.margin_ns, found.excess_ns) == (margin_ms * MS, margin_ms * MS)
+        assert found.margin_ns >= (denoise_ms[rank] - sorted(denoise_ms)[-2]) * MS
 
 
 def test_the_rate_of_one_video_is_known_where_one_rank_alone_counts_frames(tmp_path: Path) -> None:

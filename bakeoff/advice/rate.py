@@ -8,6 +8,8 @@ _SLOW_RESPONSE_MS = 250.0
 _LEAST_TREND = 0.05
 """Of a unit, over all steady units."""
 FEWEST_FOR_TREND = 12
+LOOK_FOR_MEMORY = "run longer; if it goes on, look for growing memory"
+"""What to do about units that become slower where nothing shows why."""
 _CLOCK = {"throttled", "power-cap"}
 _OTHERS = {"contention", "busy-host", "gpu-shared", "cores-moved"}
 
@@ -28,22 +30,31 @@ def compiling(facts: Evidence) -> Iterator[Advice]:
 
 def trend(facts: Evidence) -> Iterator[Advice]:
     """Units become slower, or have not stopped becoming faster."""
-    yield from trend_of(facts.slope_ms, facts.steady_units, facts.unit_ms)
+    disturbed = next((text for code, text in facts.device_findings if code in _OTHERS | _CLOCK), "")
+    slower = (disturbed, "mend that first, and measure again") if disturbed else ("", LOOK_FOR_MEMORY)
+    yield from trend_of(facts.slope_ms, facts.steady_units, facts.unit_ms, slower)
 
 
-def trend_of(slope_ms: tuple[float, float, float] | None, units: int, unit_ms: float) -> Iterator[Advice]:
-    """The same of a slope with its interval, over this many units of this mean time."""
+def trend_of(
+    slope_ms: tuple[float, float, float] | None, units: int, unit_ms: float, slower: tuple[str, str]
+) -> Iterator[Advice]:
+    """The same of a slope with its interval, over this many units of this mean time.
+
+    `slower` is what else was seen where units become slower, "" for nothing, and what to do then.
+    """
     if slope_ms is None or units < FEWEST_FOR_TREND:
         return
     slope, low, high = slope_ms
     change = slope * units
     if low <= 0 <= high or abs(change) < _LEAST_TREND * unit_ms:
         return
+    seen, says = slower if slope > 0 else ("", "run longer: it is still settling")
+    evidence = f"{slope:+.3f} ms from unit to unit [{low:+.3f}, {high:+.3f}], {change:+.1f} ms over the run"
     yield Advice(
         code="trend",
         where="",
-        evidence=f"{slope:+.3f} ms from unit to unit [{low:+.3f}, {high:+.3f}], {change:+.1f} ms over the run",
-        says="run longer; if it goes on, look for growing memory" if slope > 0 else "run longer: it is still settling",
+        evidence=f"{evidence}; {seen}" if seen else evidence,
+        says=says,
         gain_ms=None,
         strength="notice",
     )

@@ -10,7 +10,7 @@ from math import isfinite
 
 from bakeoff.advice import worth_saying
 from bakeoff.advice.evidence import NOTICE, Advice, strength
-from bakeoff.advice.rate import FEWEST_FOR_TREND, trend_of
+from bakeoff.advice.rate import FEWEST_FOR_TREND, LOOK_FOR_MEMORY, trend_of
 from bakeoff.advice.slope import slope
 from bakeoff.advice.work import MOST_MEMORY
 from bakeoff.record.monitor import SeriesRecord
@@ -31,7 +31,12 @@ _LEAST_MONITORED_NS = 30e9
 of what ran before."""
 _MOST_LOAD = 1.25
 """Tasks that run or wait, for each core."""
+_LEAST_OTHERS = 0.5
+"""Tasks that run or wait besides what this process had of cores, for others to have taken some from it."""
+_LEAST_CHANGE = 0.1
+"""Between the halves of a session, for its CPU share to have fallen or its memory to have grown."""
 _POWER_CAP = "power cap"
+_MEMORY_GROWS = "free what is kept from unit to unit"
 _MOST_FOR_TREND = 400
 """Points: all pairs of them are compared."""
 
@@ -110,7 +115,45 @@ def trend(facts: SessionFacts) -> Iterator[Advice]:
             places.append(place)
         place += point.count
     if len(places) >= FEWEST_FOR_TREND:
-        yield from trend_of(slope(times_ms, places), place - places[0], facts.account.unit_ms)
+        yield from trend_of(slope(times_ms, places), place - places[0], facts.account.unit_ms, _beside_slower(record))
+
+
+def _beside_slower(record: SessionRecord) -> tuple[str, str]:
+    """What the session's own series show where its units become slower, "" for nothing, and what to do then."""
+    own, load = _halves(record, "cpu.process"), _halves(record, "cpu.load")
+    if own is not None and load is not None:
+        others = [tasks - percent / 100 for tasks, percent in zip(load, own, strict=True)]
+        if own[1] < (1 - _LEAST_CHANGE) * own[0] and others[1] > max(others[0], _LEAST_OTHERS):
+            seen = (
+                f"contention: this process had {own[0] / 100:.2f} of a core in the first half and {own[1] / 100:.2f} "
+                f"in the second, at loads of {load[0]:.1f} and {load[1]:.1f}"
+            )
+            return seen, "stop what else runs, and measure again"
+    memory = {name: _halves(record, name) for name in ("cpu.process_memory", "gpu.memory")}
+    known = {name: halves for name, halves in memory.items() if halves is not None}
+    for name, (first, second) in known.items():
+        if second > (1 + _LEAST_CHANGE) * first:
+            return f"{name} had {first:,.0f} MiB in the first half and {second:,.0f} in the second", _MEMORY_GROWS
+    if known:
+        return f"{' and '.join(known)} did not grow", "run longer; if it goes on, look at clocks and at what else runs"
+    return "", LOOK_FOR_MEMORY
+
+
+def _halves(record: SessionRecord, name: str) -> tuple[float, float] | None:
+    """The means of a monitored quantity in the two halves of its time; None where it, or a half, was not seen.
+
+    Of several sources, as the memory of several GPUs, None too.
+    """
+    found = list(_monitored(record, name))
+    if len(found) != 1 or len(found[0].points) < 2:
+        return None
+    points = found[0].points
+    middle = (points[0].t_ns + points[-1].t_ns) / 2
+    first, second = (
+        SeriesRecord(name, "", "", tuple(point for point in points if (point.t_ns < middle) == early)).mean
+        for early in (True, False)
+    )
+    return None if first is None or second is None else (first, second)
 
 
 def memory(facts: SessionFacts) -> Iterator[Advice]:

@@ -116,6 +116,15 @@ def test_a_unit_that_is_too_slow_is_compared_with_a_faster_mix_only() -> None:
     assert only(faster).says.endswith("; the fastest in the records takes 60.0 ms: owl/wm=eager/fp32 (a1)")
 
 
+def test_units_that_became_slower_on_a_disturbed_machine_are_not_said_to_leak() -> None:
+    slower = replace(CALM, slope_ms=(1.0, 0.8, 1.2), steady_units=20)
+    assert "memory" in only(slower).says
+    disturbed = replace(slower, device_findings=(("contention", "20 % of the CPU"),))
+    (trend,) = [one for one in advise(disturbed) if one.code == "trend"]
+    assert trend.evidence.endswith("20 % of the CPU")
+    assert "memory" not in trend.says
+
+
 def test_the_largest_gain_comes_first_and_what_has_none_last() -> None:
     facts = replace(
         CALM,

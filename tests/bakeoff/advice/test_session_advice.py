@@ -173,6 +173,31 @@ class TestTrend:
     def test_units_that_become_faster_are_still_settling(self) -> None:
         assert "settling" in only(units_of(lambda place: UNIT - place * MS + place % 3)).says
 
+    @pytest.mark.parametrize(
+        ("series", "seen", "says"),
+        [
+            ({"cpu.process": (50, 32), "cpu.load": (1.9, 2), "cpu.process_memory": (250, 250)}, "contention", "stop"),
+            ({"cpu.process": (50, 32), "cpu.load": (0.5, 0.4), "cpu.process_memory": (250, 250)}, "not grow", "longer"),
+            ({"cpu.process": (50, 50), "cpu.load": (2, 2), "cpu.process_memory": (250, 400)}, "400 in", "free"),
+            ({"cpu.process": (50, 50), "cpu.load": (2, 2)}, "", "growing memory"),
+        ],
+    )
+    def test_the_sessions_own_series_name_the_cause(
+        self, series: dict[str, tuple[float, float]], seen: str, says: str
+    ) -> None:
+        """Half of 60 units each: a process that gets less of the CPU beside others is not said to leak."""
+        watched = tuple(
+            SeriesRecord(
+                name, "", "machine", tuple(Point(at * 30 * UNIT, *(3 * [float(halves[at])]), 9) for at in (0, 1))
+            )
+            for name, halves in series.items()
+        )
+        found = only(replace(FIRES["trend"][0], monitored=monitored(NS, series=watched)))
+        assert found.code == "trend"
+        assert seen in found.evidence.partition("over the run")[2]
+        assert (seen == "") == found.evidence.endswith("over the run")
+        assert says in found.says
+
     def test_a_users_series_of_that_name_is_not_it(self) -> None:
         grown = FIRES["trend"][0].series[0]
         assert advise_session(replace(CALM, series=(replace(grown, source="user"),))) == ()

@@ -1,6 +1,6 @@
 """Evidence for advice from a record with a profile, and from the other records that are in the same folder."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from statistics import mean
 
 from bakeoff.advice.evidence import Evidence, FloorFact, OperationFact, PhaseFact, RivalFact
@@ -8,13 +8,13 @@ from bakeoff.advice.slope import slope
 from bakeoff.models.brought.about import OWN_WEIGHTS
 from bakeoff.models.component import Quantisation
 from bakeoff.record.floor import floor
-from bakeoff.record.frames import steady
+from bakeoff.record.frames import phases, steady
 from bakeoff.record.pipeline import PipelineRecord, SlotProgram
 from bakeoff.record.profile import NamedTime, Profile
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Records, Stored, StoredPipeline
 from bakeoff.record.verdict import LEAST_DIFFERENCE
-from bakeoff.trace.table import ProfileRow, ProfileTable, profile_table
+from bakeoff.trace.table import ProfileRow, ProfileTable, operators_scale, profile_table, scaled
 
 _Way = tuple[str, Quantisation]
 """Backends and dtype as text, and the class of precision that they mean."""
@@ -28,7 +28,7 @@ def evidence_of(entry: StoredPipeline, records: Records, what_if_steps: int | No
         return None
     chosen = steady(units)
     launches = {line.name: line.launches / profile.units for line in profile.lines}
-    scale = 1.0 if profile.kernels is not None else _lengthened(table, profile)
+    scale = operators_scale(profile, phases(record))
     between = {row.phase.kind: row.phase.ms for row in table.rows if row.phase.kind != "phase"}
     moved = (name for place in units.moved if units.kinds[int(place)] == "steady" for name in units.moved[place])
     return Evidence(
@@ -74,17 +74,11 @@ def _busy(table: ProfileTable, profile: Profile) -> float | None:
     return profile.busy_ns / profile.units / 1e6 if profile.kernels is not None else table.busy_ms
 
 
-def _operations(rows: Iterable[NamedTime], profile: Profile, scale: float) -> list[OperationFact]:
+def _operations(rows: Sequence[NamedTime], profile: Profile, scale: Mapping[str, float]) -> list[OperationFact]:
     return [
-        OperationFact(row.name, row.line, row.calls / profile.units, scale * row.ns / profile.units / 1e6)
-        for row in rows
+        OperationFact(row.name, row.line, row.calls / profile.units, row.ns / profile.units / 1e6)
+        for row in scaled(rows, scale)
     ]
-
-
-def _lengthened(table: ProfileTable, profile: Profile) -> float:
-    """A timed unit over a traced one: profiling lengthens the operators of a CPU, as `profile_table` has it too."""
-    traced_ms = profile.wall_ns / profile.units / 1e6
-    return table.unit_ms / traced_ms if traced_ms else 1.0
 
 
 def _memory_share(record: PipelineRecord) -> float | None:

@@ -122,11 +122,11 @@ class Profile:
     level: int
     """1 units, 2 phases, 3 calls and steps, 4 parts of networks, 5 parts of these."""
     units: int
-    """Traced ones."""
+    """Traced ones that count: those that were disturbed are left out, and a finding names them."""
     wall_ns: int
-    """Of the traced units."""
+    """Of these units, as all below but `memory`, `compiled` and `trace`."""
     cpu_ns: int
-    """CPU time of the process in the traced units, over all its threads; over `wall_ns` it is the cores that were
+    """CPU time of the process in them, over all its threads; over `wall_ns` it is the cores that were
     busy."""
     busy_ns: int
     """Union over all lines: kernels of different lines may overlap."""

@@ -93,6 +93,7 @@ FindingCode = Literal[
     "threads",  # more cores were busy than threads allowed
     "tampered",  # files of the references changed while the row ran
     "throttled",  # the GPU lowered its clock
+    "traced-unit",  # a traced unit took much longer than the others, and is in no table of operators
     "unattributed",  # a share of a pipeline's unit that no phase, glue or copy accounts for
     "warm-up",  # warm-up ended before samples were steady
     "window-not-full",  # a pipeline's run ended before its windows were full

@@ -12,15 +12,17 @@ from bakeoff.advice import advise
 from bakeoff.advice.evidence import Advice
 from bakeoff.advice.facts import evidence_of
 from bakeoff.models.types import Scalar
+from bakeoff.record.frames import phases
 from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.profile import PartTime, Profile, ProgramSight
+from bakeoff.record.schema import Finding
 from bakeoff.record.statistics import summarise_ns
 from bakeoff.record.store import Records, StoredPipeline
 from bakeoff.record.units import UnitKind, Units
 from bakeoff.report import published
 from bakeoff.report.monitored import sentences
 from bakeoff.report.pipelines import title
-from bakeoff.trace.table import ProfileTable, RankedRow, own_kernels, profile_table, ranked
+from bakeoff.trace.table import ProfileTable, RankedRow, operators_scale, own_kernels, profile_table, ranked
 
 REPORT_SCHEMA = 1
 
@@ -86,6 +88,7 @@ class ProfileReport:
     level: int
     steady_units: int
     traced_units: int
+    """Those that count; a finding names what was left out."""
     unit_ms: float
     busy_ms: float
     idle_ms: float
@@ -105,6 +108,7 @@ class ProfileReport:
     parts: tuple[ReportPart, ...]
     hidden: tuple[str, ...]
     """What of levels 4 and 5 is not visible, and why; a sentence each."""
+    findings: tuple[Finding, ...]
     advice: tuple[Advice, ...]
     units: tuple[ReportUnit, ...]
     memory: tuple[tuple[float, float], ...]
@@ -142,12 +146,15 @@ def report_of(entry: StoredPipeline, records: Records, what_if_steps: int | None
         overlap_ms=table.overlap_ms,
         stamps_ms=_stamps(profile),
         lines=_lines(table),
-        kernels=ranked(profile.kernels, profile.units) if profile.kernels is not None else (),
+        kernels=ranked(profile.kernels, profile.units, {}) if profile.kernels is not None else (),
         own_kernels=own_kernels(profile.programs, record.calls),
-        operators=ranked(profile.operators, profile.units) if profile.operators is not None else (),
+        operators=ranked(profile.operators, profile.units, operators_scale(profile, phases(record)))
+        if profile.operators is not None
+        else (),
         programs=profile.programs,
         parts=tuple(_part(part, profile.units) for part in profile.parts),
         hidden=tuple(_hidden(record, profile)),
+        findings=record.measurement.findings,
         advice=advise(facts) if facts is not None else (),
         units=_units(units, table),
         memory=tuple((point.t_ns / 1e6, point.bytes / 2**20) for point in profile.memory),

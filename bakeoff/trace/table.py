@@ -4,7 +4,7 @@ Spans come from the timed units, which were not traced; how much of them is busy
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bakeoff.record.frames import PhaseRow, phases, shares
 from bakeoff.record.pipeline import PipelineRecord
@@ -123,13 +123,31 @@ class RankedRow:
     """Share of all kernels, or of all operators; those of a table add up to 1,000."""
 
 
-def ranked(ranking: Ranking, units: int) -> tuple[RankedRow, ...]:
-    """The rows of a ranking, and one of all others where there are any."""
-    listed = sum(row.ns for row in ranking.top)
-    rows = [*ranking.top]
-    if ranking.names > len(rows):
-        left = ranking.names - len(rows)
-        rows.append(NamedTime(f"{left} {OTHERS}" if left > 1 else "1 other", "", 0, ranking.total_ns - listed))
+def operators_scale(profile: Profile, rows: Sequence[PhaseRow]) -> dict[str, float]:
+    """By line, and with "" for all together, what the operators of a CPU take in a timed unit over a traced one.
+
+    Profiling lengthens them as it does the line that they are in. It does not lengthen kernels: empty on a GPU.
+    """
+    if profile.kernels is not None:
+        return {}
+    spans = {line.name: line.span_ns / profile.units / 1e6 for line in profile.lines}
+    total = sum(spans.values())
+    scale = {row.name: row.ms / spans[row.name] for row in rows if spans.get(row.name)}
+    return scale | ({"": sum(row.ms for row in rows) / total} if total else {})
+
+
+def scaled(rows: Sequence[NamedTime], scale: Mapping[str, float]) -> list[NamedTime]:
+    """The same rows with their times in timed units."""
+    return [replace(row, ns=round(row.ns * scale.get(row.line, 1.0))) for row in rows]
+
+
+def ranked(ranking: Ranking, units: int, scale: Mapping[str, float]) -> tuple[RankedRow, ...]:
+    """The rows of a ranking, the longest first, and one of all others where there are any."""
+    others = []
+    if left := ranking.names - len(ranking.top):
+        ns = ranking.total_ns - sum(row.ns for row in ranking.top)
+        others.append(NamedTime(f"{left} {OTHERS}" if left > 1 else "1 other", "", 0, ns))
+    rows = [*sorted(scaled(ranking.top, scale), key=lambda row: -row.ns), *scaled(others, scale)]
     return tuple(
         RankedRow(row.name, row.line, row.calls / units, row.ns / units / 1e6, share)
         for row, share in zip(rows, shares([row.ns for row in rows]), strict=True)

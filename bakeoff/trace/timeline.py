@@ -6,9 +6,10 @@ kernels: they enclose both, and a sum with them counts time twice (pytorch#13073
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
+from statistics import median_low
 from typing import Any
 
 from bakeoff.trace.chrome import TraceEvent
@@ -24,6 +25,8 @@ _COMPILES = re.compile(
 )
 """Events of dynamo and inductor compiling (torch/_dynamo/utils.py names them `... (dynamo_timed)`), of CUDA graphs
 being made, and of code being loaded onto the device."""
+DISTURBED = 1.5
+"""Times the median unit: a steady unit that took longer in a trace was disturbed, by another process as a rule."""
 _WRAPPERS = ("Torch-Compiled Region", "## Call", "TorchDynamo Cache Lookup", "CompiledFxGraph", "Pregraph bytecode")
 """Operator events that only enclose what a compiled region runs; their own time is the host's."""
 
@@ -93,6 +96,32 @@ class Timeline:
     allocations: tuple[Allocation, ...]
     compiled: tuple[str, ...]
     """Names of events of a compiler, each once."""
+
+
+def disturbed_units(timeline: Timeline) -> dict[int, int]:
+    """Nanoseconds of each unit that took much longer than most; less than half of the units are among them."""
+    times = [end_ns - start_ns for start_ns, end_ns in _spans(timeline.windows)]
+    longest = DISTURBED * median_low(times) if times else 0
+    return {unit: ns for unit, ns in enumerate(times) if ns > longest}
+
+
+def without(timeline: Timeline, units: Collection[int]) -> Timeline:
+    """What ran in the other units; allocations and the compiler's events stay."""
+    spans = _spans(timeline.windows)
+
+    def kept(start_ns: int) -> bool:
+        return bisect_right(spans, (start_ns, float("inf"))) - 1 not in units
+
+    return replace(
+        timeline,
+        windows=tuple(one for one in timeline.windows if one.unit not in units),
+        operators=tuple(one for one in timeline.operators if kept(one.start_ns)),
+        kernels=tuple(
+            one for one in timeline.kernels if kept(one.start_ns if one.launched_ns is None else one.launched_ns)
+        ),
+        waits=tuple(one for one in timeline.waits if kept(one.start_ns)),
+        parts=tuple(one for one in timeline.parts if kept(one.start_ns)),
+    )
 
 
 def read_timeline(events: Iterable[TraceEvent], device: str) -> Timeline:

@@ -45,7 +45,8 @@ def _section(report: ProfileReport) -> str:
             parts.append(f"{heading}\n{_ranked(rows, report.unit)}")
     if report.parts:
         parts.append(f"parts of networks, while traced\n{_inside(report.parts, report.unit)}")
-    last = [*report.hidden, *_remarks(report)]
+    findings = [one_line(f"note: {finding.text} [{finding.code}]") for finding in report.findings]
+    last = [*report.hidden, *_remarks(report), *findings]
     if last:
         parts.append(lines_of(last))
     parts.append(advice_text(report.advice, report.unit))

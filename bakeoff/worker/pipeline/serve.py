@@ -198,7 +198,8 @@ class _Mix:
             if asked.capture:
                 call_stage(traced.capture)
             else:
-                self.profile = call_stage(traced.profile)
+                self.profile, found = call_stage(traced.profile)
+                self.findings += found
         except StageError as stage:
             reason = first_line(stage.error)
             self.findings.append(new_finding("no-profile", f"the timed units could not be traced: {reason}"))

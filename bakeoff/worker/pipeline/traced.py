@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
+from statistics import median_low
 
 import torch
 
@@ -13,10 +14,11 @@ from bakeoff.models.pipelines.pipeline import Call, Loop
 from bakeoff.models.types import Scalar
 from bakeoff.process.jobs import ProfileRequest, SlotProgramJob
 from bakeoff.record.profile import MemoryPoint, PartTime, Profile, ProgramSight, TraceFile
+from bakeoff.record.schema import Finding, new_finding
 from bakeoff.trace.annotate import PartTag, SegmentTag, annotated
 from bakeoff.trace.busy import LineName, account
 from bakeoff.trace.chrome import read_trace, write_trace
-from bakeoff.trace.timeline import Allocation, PartRange, Timeline, read_timeline
+from bakeoff.trace.timeline import Allocation, PartRange, Timeline, disturbed_units, read_timeline, without
 from bakeoff.worker.failures import call_stage
 from bakeoff.worker.pipeline.clocks import UnitClock
 from bakeoff.worker.pipeline.inside import parts_marked
@@ -45,11 +47,14 @@ class TracedPass:
     request: ProfileRequest
     device: str
 
-    def profile(self) -> Profile:
-        """Units with a synchronisation at each border, then traced ones. Raises StageError where a call fails."""
+    def profile(self) -> tuple[Profile, tuple[Finding, ...]]:
+        """Units with a synchronisation at each border, then traced ones; findings name what was disturbed.
+
+        Raises StageError where a call fails.
+        """
         stepped = self._stepped()
-        made = self._traced()
-        return replace(made, stepped_ns=stepped, snapshot=self._snapshot())
+        made, findings = self._traced()
+        return replace(made, stepped_ns=stepped, snapshot=self._snapshot()), findings
 
     def _steady(self, units: int) -> None:
         """Make the next `units` units steady ones of one session, opening another one where this is near its end."""
@@ -67,7 +72,7 @@ class TracedPass:
         with self.runner.timed_by(lambda _clock, segments: SynchronisedClock(segments)):
             return tuple(call_stage(self.runner.unit).wall_ns for _ in range(self.request.units))
 
-    def _traced(self) -> Profile:
+    def _traced(self) -> tuple[Profile, tuple[Finding, ...]]:
         from torch.profiler import ProfilerActivity, profile, schedule
 
         raw, request = Path.cwd() / "trace.json", self.request
@@ -87,11 +92,11 @@ class TracedPass:
             for _ in range(_WARM_UP):
                 call_stage(self.runner.unit)
                 recorded.step()
-            first, wall_ns, cpu_ns = self.runner.next_unit, 0, time.process_time_ns()
-            for index in range(request.units):
-                wall_ns += call_stage(self.runner.unit).wall_ns
-                if index == request.units - 1:
-                    cpu_ns = time.process_time_ns() - cpu_ns  # before the profiler writes its trace
+            first, wall_ns, cpu_ns = self.runner.next_unit, [], []
+            for _ in range(request.units):
+                cpu_ns.append(-time.process_time_ns())
+                wall_ns.append(call_stage(self.runner.unit).wall_ns)
+                cpu_ns[-1] += time.process_time_ns()  # before the profiler writes its trace
                 recorded.step()
         trace = read_trace(raw)
         timeline = read_timeline(trace.traceEvents, self.device)
@@ -100,13 +105,16 @@ class TracedPass:
         ]
         shown = annotated(trace, timeline, segments, self._calls(), parts, first)
         write_trace(Path(request.file), shown)
+        disturbed = disturbed_units(timeline)
+        counted = [unit for unit in range(request.units) if unit not in disturbed]
+        timeline = without(timeline, disturbed)
         found = account(timeline, [one.line for one in segments], self.device, request.top)
         called = self._called()
-        return Profile(
+        made = Profile(
             level=request.level,
-            units=request.units,
-            wall_ns=wall_ns,
-            cpu_ns=cpu_ns,
+            units=len(counted),
+            wall_ns=sum(wall_ns[unit] for unit in counted),
+            cpu_ns=sum(cpu_ns[unit] for unit in counted),
             busy_ns=found.busy_ns,
             lines=tuple(
                 replace(line, programs=called.get(line.name, ())) if line.kind == "phase" else line
@@ -115,7 +123,7 @@ class TracedPass:
             kernels=found.kernels,
             operators=found.operators,
             programs=tuple(self._sight(program) for program in self.programs if program.key in self.loop.calls()),
-            stamps=len(timeline.windows) // request.units,
+            stamps=len(timeline.windows) // len(counted),
             stamps_ns=stamp_samples(self.device),
             parts=_part_times(timeline.parts, parts),
             compiled=timeline.compiled,
@@ -123,6 +131,7 @@ class TracedPass:
             memory=_memory(timeline),
             trace=_file(request.file, request.folder),
         )
+        return made, _disturbed(disturbed, first, wall_ns)
 
     def _snapshot(self) -> TraceFile | None:
         """CUDA's history of allocations over one unit."""
@@ -194,6 +203,14 @@ class TracedPass:
             if isinstance(op, Call):
                 found.setdefault((op.phase, f"{op.slot}.{op.program}"), []).append(op.about)
         return found
+
+
+def _disturbed(units: Mapping[int, int], first: int, wall_ns: Sequence[int]) -> tuple[Finding, ...]:
+    if not units:
+        return ()
+    took = ", ".join(f"unit {first + unit} took {ns / 1e6:.2f} ms" for unit, ns in units.items())
+    text = f"of {len(wall_ns)} traced units, {took}, where the median took {median_low(wall_ns) / 1e6:.2f}"
+    return (new_finding("traced-unit", f"{text}: left out of what ran in the phases; the trace has all"),)
 
 
 def _part_times(ranges: Sequence[PartRange], parts: Sequence[PartTag]) -> tuple[PartTime, ...]:

@@ -14,6 +14,7 @@ from profile_records import NO_RECORDS, SEEN, on_cpu, on_gpu, profiled, stored
 
 from bakeoff.machine.files import write_atomically
 from bakeoff.record.profile import NamedTime, Ranking
+from bakeoff.record.schema import new_finding
 from bakeoff.record.store import load_all, save
 from bakeoff.report import profiles
 from bakeoff.report.html import profile as page
@@ -47,6 +48,12 @@ class TestText:
         assert "by a traced build of each" in shown
         assert "compiled region, inside not visible" in shown
         assert "host wait" not in shown, "a CPU has no queue"
+
+    def test_what_was_left_out_says_so(self) -> None:
+        finding = new_finding("traced-unit", "of 5 traced units, unit 10 took 7.44 ms")
+        made = replace(CPU, measurement=replace(CPU.measurement, findings=(finding,)))
+        assert "unit 10 took 7.44 ms [traced-unit]" in text.render([report(made)])
+        assert "traced-unit: of 5 traced units" in page.render(report(made), "", ())
 
     def test_what_is_hidden_says_so(self) -> None:
         hidden = replace(SEEN[1], sight="hidden", tracer="", problem="timeout: no answer in 600 s")

@@ -7,7 +7,7 @@ from bakeoff.record.profile import LineTrace
 from bakeoff.trace.busy import Account, account
 from bakeoff.trace.chrome import TraceEvent
 from bakeoff.trace.intervals import covered_ns, union
-from bakeoff.trace.timeline import read_timeline
+from bakeoff.trace.timeline import disturbed_units, read_timeline, without
 
 
 def on_gpu(events: list[TraceEvent]) -> Account:
@@ -130,6 +130,29 @@ def test_compiling_within_a_traced_unit_is_seen() -> None:
     late = TraceEvent("X", "cuModuleLoad", "cuda_driver", 1000, 1, 1, 1)
     calm = TraceEvent("X", "Torch-Compiled Region: 0/0", "cpu_op", 60, 5, 1, 1)
     assert read_timeline([*EVENTS, *events, late, calm], "cuda").compiled == tuple(names)
+
+
+def five_units(slow: int) -> list[TraceEvent]:
+    """Units of 1.67, 1.44, 7.44, 1.96 and 1.60 ms; in the slow one `aten::empty` was preempted."""
+    events: list[TraceEvent] = []
+    for place, us in enumerate((1670, 1440, slow, 1960, 1600)):
+        at = place * 10_000
+        events += unit(at, [(DENOISE, at + us - 600), (DECODE, at + us)], at + us)
+        events += [operator("aten::mm", at + 10, at + 500), operator("aten::empty", at + us - 500, at + us - 490)]
+        events += [operator("aten::empty", at + 600, at + us - 700)] if us > 2000 else []
+    return events
+
+
+def test_a_unit_that_was_disturbed_is_named_and_in_no_operator() -> None:
+    timeline = read_timeline(five_units(7440), "cpu")
+    assert disturbed_units(timeline) == {2: 7_440_000}
+    found = account(without(timeline, disturbed_units(timeline)), LINES, "cpu", 10)
+    assert {(row.name, row.line, row.calls, row.ns) for row in found.operators.top} == {
+        ("aten::mm", "denoise", 4, 4 * 490_000),
+        ("aten::empty", "decode", 4, 40_000),
+    }
+    assert sum(line.span_ns for line in found.lines) == (1670 + 1440 + 1960 + 1600) * 1000
+    assert disturbed_units(read_timeline(five_units(1700), "cpu")) == {}
 
 
 def test_units_that_do_not_end_are_refused() -> None:

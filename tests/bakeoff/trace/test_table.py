@@ -10,7 +10,7 @@ from bakeoff.record.codec import decode, encode
 from bakeoff.record.frames import phases
 from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.profile import Profile, Ranking
-from bakeoff.trace.table import ProfileRow, ProfileTable, own_kernels, profile_table, ranked
+from bakeoff.trace.table import ProfileRow, ProfileTable, operators_scale, own_kernels, profile_table, ranked
 
 
 def table(profile: Profile) -> ProfileTable:
@@ -91,12 +91,27 @@ def test_overlap_is_what_synchronising_at_each_border_adds() -> None:
 def test_shares_of_kernels_add_up_with_those_that_are_not_listed() -> None:
     profile = on_gpu()
     assert profile.kernels is not None
-    found = ranked(profile.kernels, UNITS)
+    found = ranked(profile.kernels, UNITS, {})
     assert sum(row.thousandths for row in found) == 1000
     assert found[-1].name == "6 others"
     assert sum(row.ms for row in found) == pytest.approx(51.0)
-    whole = ranked(Ranking((named("a", "denoise", 3.0), named("b", "decode", 1.0)), 4_000_000 * UNITS, 2), UNITS)
+    whole = ranked(Ranking((named("a", "denoise", 3.0), named("b", "decode", 1.0)), 4_000_000 * UNITS, 2), UNITS, {})
     assert [(row.name, row.calls, row.thousandths) for row in whole] == [("a", 4, 750), ("b", 4, 250)]
+
+
+def test_no_operator_of_a_cpu_takes_longer_than_the_phase_that_it_is_in() -> None:
+    """A traced `denoise` of the record takes twice as long as a timed one."""
+    profile = on_cpu(operators=Ranking((named("aten::mm", "denoise", 100.0),), 104_000_000 * UNITS, 2))
+    assert profile.operators is not None
+    record = profiled(profile)
+    found = ranked(profile.operators, UNITS, operators_scale(profile, phases(record)))
+    (phase,) = [row for row in phases(record) if row.name == "denoise"]
+    assert [row.ms for row in found] == [
+        pytest.approx(100.0 * phase.ms / (2 * TIMES_MS["denoise"])),
+        pytest.approx(4.0 * sum(row.ms for row in phases(record)) / (2 * sum(TIMES_MS.values()))),
+    ]
+    assert found[0].ms < phase.ms < 100.0
+    assert operators_scale(on_gpu(), phases(record)) == {}
 
 
 def test_kernels_of_traced_builds_count_by_the_calls_of_a_unit() -> None:

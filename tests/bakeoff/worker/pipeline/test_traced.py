@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from toys import LIBRARY_WARNINGS, NEEDS_COMPILER
 from bakeoff.process.jobs import PipelineJob, ProfileRequest
 from bakeoff.record.pipeline import PipelineMeasurement
 from bakeoff.record.profile import Profile
+from bakeoff.trace import timeline
 from bakeoff.trace.marks import is_ours
 from bakeoff.worker.pipeline import marking, traced
 
@@ -29,6 +31,14 @@ UNITS = 3
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("traced")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def undisturbed() -> Iterator[None]:
+    """Units of a few milliseconds on a busy machine count, however long they take."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(timeline, "DISTURBED", 1e9)
+        yield
 
 
 @pytest.fixture(autouse=True)
@@ -91,6 +101,29 @@ def test_operators_are_attributed_to_their_phases(eager: PipelineMeasurement) ->
         "denoise": ("world.world",),
         "decode": ("stream.stream",),
     }
+
+
+def test_a_disturbed_unit_is_named_and_does_not_count(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second of three traced units sleeps for two seconds."""
+    once, ends = marking.MarkingClock.end, []
+
+    def end(clock: marking.MarkingClock) -> tuple[int, list[int]]:
+        ends.append(clock)
+        if len(ends) == 4:  # two units warm up
+            time.sleep(2)
+        return once(clock)
+
+    monkeypatch.setattr(marking.MarkingClock, "end", end)
+    monkeypatch.setattr(timeline, "DISTURBED", 10)
+    made, _ = run_mix(asking(make_job(folder, EAGER), tmp_path), tmp_path / "work")
+    found = profile_of(made)
+    assert found.units == UNITS - 1
+    assert found.wall_ns < 2e9
+    assert all(line.span_ns < 2e9 for line in found.lines)
+    (finding,) = [finding for finding in made.findings if finding.code == "traced-unit"]
+    assert finding.text.startswith("of 3 traced units, unit 9 took 2")
 
 
 def test_nothing_is_compiled_in_a_traced_unit(eager: PipelineMeasurement) -> None:

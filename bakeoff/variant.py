@@ -23,6 +23,7 @@ _VARIANT = re.compile(
     rf"(?P<component>{_DOTTED}):(?P<preset>{_NAME})\.(?P<workload>{_NAME})"
     rf"/(?P<backends>{_USE}(?:\+{_USE})*)/(?P<dtype>{_NAME})@(?P<device>{_NAME})"
 )
+_TITLE = re.compile(rf"(?P<component>{_DOTTED}):(?P<preset>{_NAME})\.(?P<workload>{_NAME})(?:,? .*)?")
 OptionValue = str | int | float | bool
 
 
@@ -98,6 +99,12 @@ def parse_variant(text: str) -> Variant:
         parse_dtype(parts["dtype"]),
         parse_device(parts["device"]),
     )
+
+
+def split_title(text: str) -> tuple[str, str, str]:
+    """Component, preset and workload of a table's title, or of its beginning; any other text with two empty ones."""
+    match = _TITLE.fullmatch(text.strip())
+    return (match["component"], match["preset"], match["workload"]) if match is not None else (text, "", "")
 
 
 def split_outside_brackets(text: str, separator: str) -> list[str]:

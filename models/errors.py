@@ -56,6 +56,6 @@ def meant(name: str, known: Iterable[str]) -> str:
     """`; did you mean NEAREST` for a message about an unknown name; "" where no known one is near."""
     from difflib import get_close_matches
 
-    by_lower = {one.lower(): one for one in known}
-    near = get_close_matches(name[:100].lower(), by_lower, 1)
+    by_lower, asked = {one.lower(): one for one in known}, name[:100].lower()
+    near = [one for one in by_lower if one.endswith(f".{asked}")] or get_close_matches(asked, by_lower, 1)
     return f"; did you mean {by_lower[near[0]]}" if near else ""

@@ -12,7 +12,7 @@ from bakeoff.machine.locks import entry_lock
 from bakeoff.models.brought.about import ABOUT, SCHEMA, About, Source, read_about
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.sizes import AskedSizes
-from bakeoff.plan.brought import brought_reference
+from bakeoff.plan.brought import brought_reference, described_elsewhere
 from bakeoff.process.environment import user_code_path, worker_environment
 from bakeoff.process.jobs import DescribeJob, DescribeResult
 from bakeoff.process.supervisor import Deadlines, Launch, run_job
@@ -41,7 +41,10 @@ def bring(
     """
     more = tuple(sorted({batch for batch in batches if batch > 1}))
     if is_brought(reference):
-        source, name, preset = read_source(reference)
+        known = described_elsewhere(reference)
+        if known is not None:
+            progress.say(f"{reference} is {known.source.shown}.")
+        source, name, preset = read_source(reference) if known is None else _read_again(known)
     else:
         known = brought_reference(reference, preset) if sizes or more else reference
         if known == reference:

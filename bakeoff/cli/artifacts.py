@@ -42,10 +42,14 @@ def export(
     from bakeoff.cli.progress import TerminalProgress
     from bakeoff.plan.request import Request, request_of
     from bakeoff.report.text import artifact
-    from bakeoff.variant import parse_variant
+    from bakeoff.variant import parse_variant, split_title
 
     options = {"--backend": backend, "--preset": preset, "--workload": workload, "--dtype": dtype, "--device": device}
     given = {option: named(option, value) for option, value in options.items()}
+    if not is_brought(what):
+        what, of_preset, of_workload = split_title(what)
+        given["--preset"] = given["--preset"] or of_preset
+        given["--workload"] = given["--workload"] or of_workload
     if "/" in what and not is_brought(what):
         doubled = [option for option, value in given.items() if value]
         if doubled:

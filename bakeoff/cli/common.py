@@ -29,6 +29,9 @@ Deadline = Annotated[
     float | None, typer.Option(help="Seconds a build may take (default: 600; 1200 for a GiB of weights and more).")
 ]
 
+Named = Annotated[
+    str, typer.Argument(help="A component, a pipeline, mine.py:model, or a title or a beginning of one; empty: all.")
+]
 Monitor = Annotated[
     bool, typer.Option("--monitor", help="Watch GPU, CPU and memory of each worker from a process beside it.")
 ]

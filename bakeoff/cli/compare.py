@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bakeoff.cli.common import Deadline, Json, Runs, app, print_json, print_text, records_folder, short
+from bakeoff.cli.reports import comparison_of, stored_of
 from bakeoff.models.errors import BakeoffError
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 @app.command()
 def compare(
-    a: Annotated[str, typer.Argument(help="A variant (wm:200m.step/eager/fp32@cpu), or a record.")],
+    a: Annotated[str, typer.Argument(help="A variant (wm:200m.step/eager/fp32@cpu), a record, or a title.")],
     b: Annotated[str, typer.Argument(help="Another of the same kind; empty: show the stored comparison A.")] = "",
     runs: Runs = None,
     note: Annotated[str, typer.Option(help="Goes into the comparison and the history.")] = "",
@@ -49,10 +50,9 @@ def _is_variant(text: str) -> bool:
 
 
 def _show(folder: Path, asked: str, as_json: bool) -> None:
-    from bakeoff.record.store import find_comparison
     from bakeoff.report.text import comparison
 
-    kept = find_comparison(folder, asked)
+    kept = comparison_of(folder, asked)
     print_json(_facts(kept)) if as_json else print_text(comparison.render(kept))
 
 
@@ -65,11 +65,13 @@ def _facts(kept: "StoredComparison") -> dict[str, Any]:
 
 
 def _compare_records(folder: Path, a: str, b: str, as_json: bool) -> None:
-    from bakeoff.record.store import find
+    from bakeoff.record.store import StoredPipeline
     from bakeoff.report.text import comparison
 
-    first, second = find(folder, a), find(folder, b)
+    first, second = stored_of(folder, a), stored_of(folder, b)
     for stored in (first, second):
+        if isinstance(stored, StoredPipeline):
+            raise BakeoffError(f"{stored.id} is a run of pipeline {stored.record.mix}, not of a model", "no-record")
         if stored.record.latency is None:
             text = f"{stored.id} has no samples, its status is {stored.record.status}; give a record that has samples"
             raise BakeoffError(text, "not-comparable")

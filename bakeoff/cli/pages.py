@@ -8,6 +8,7 @@ import typer
 from bakeoff.cli.common import (
     Json,
     Machines,
+    Named,
     Runs,
     app,
     error_line,
@@ -19,7 +20,7 @@ from bakeoff.cli.common import (
     short,
     warn,
 )
-from bakeoff.cli.reports import say_whose, select_machines
+from bakeoff.cli.reports import say_whose, select_machines, selected
 from bakeoff.models.errors import BakeoffError
 
 
@@ -57,20 +58,26 @@ def history(
 
 
 @app.command()
-def plots(machine: Machines = None, runs: Runs = None, as_json: Json = False) -> None:
+def plots(name: Named = "", machine: Machines = None, runs: Runs = None, as_json: Json = False) -> None:
     """Draw the plots of this machine's newest records into plots/ beside them."""
     from bakeoff.record.store import load_all
     from bakeoff.report.svg import files
 
     folder = records_folder(runs)
-    records = load_all(folder)
-    warn(records.problems)
-    found = select_machines(records, machine)
-    written = [str(path) for path in files.update(folder, machines=[each.id for each in found.machines])]
+    if name:
+        found = selected(folder, name, machine)
+        components = {entry.record.variant.component for entry in found.records.current}
+        drawn = sorted(components | {entry.record.mix.pipeline for entry in found.records.pipelines})
+    else:
+        records = load_all(folder)
+        warn(records.problems)
+        found, drawn = select_machines(records, machine), [""]
+    machines = [each.id for each in found.machines]
+    written = [str(path) for one in drawn for path in files.update(folder, one, machines)]
     if as_json:
         print_json({"written": written})
     else:
-        say_whose(found)
+        say_whose(found, name)
         print_text("\n".join(f"wrote {path}" for path in written) or "no records, no plots")
 
 

@@ -7,26 +7,26 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bakeoff.cli.common import Json, Machines, Runs, app, named, print_json, print_text, records_folder, warn
+from bakeoff.cli.common import Json, Machines, Named, Runs, app, named, print_json, print_text, records_folder, warn
 from bakeoff.models.errors import BakeoffError
 
 if TYPE_CHECKING:
-    from bakeoff.record.store import Records, StoredPipeline
+    from bakeoff.record.store import Records, Stored, StoredComparison, StoredPipeline
     from bakeoff.report.machines import Selection
 
 
 @app.command()
 def show(
-    record: Annotated[str, typer.Argument(help="A record's name, a beginning or hash of it, or its file.")],
+    record: Annotated[str, typer.Argument(help="A record's name, a beginning or hash of it, its file, or a title.")],
     runs: Runs = None,
     as_json: Json = False,
 ) -> None:
     """Print one record, of a variant or of a pipeline's run, and where its log is."""
-    from bakeoff.record.store import StoredPipeline, find_shown
+    from bakeoff.record.store import StoredPipeline
     from bakeoff.report.text import record as pages
 
     folder = records_folder(runs)
-    stored = find_shown(folder, record)
+    stored = stored_of(folder, record)
     if isinstance(stored, StoredPipeline):
         _show_pipeline(folder, stored, as_json)
     elif as_json:
@@ -50,7 +50,7 @@ def _show_pipeline(folder: Path, stored: "StoredPipeline", as_json: bool) -> Non
 
 @app.command()
 def table(
-    component: Annotated[str, typer.Argument(help="Name of a component or a pipeline; empty: all.")] = "",
+    name: Named = "",
     machine: Machines = None,
     runs: Runs = None,
     as_json: Json = False,
@@ -60,7 +60,7 @@ def table(
     from bakeoff.report.text import batch_curve, pipeline
     from bakeoff.report.text import table as tables
 
-    found = _selected(records_folder(runs), component, machine)
+    found = selected(records_folder(runs), name, machine)
     records = found.records
     rows = newest(records.current)
     if as_json:
@@ -74,39 +74,93 @@ def table(
             }
         )
     else:
-        say_whose(found, component)
+        say_whose(found, name)
         found_tables = tables.render(rows, records.comparisons, records.current, records.ceilings)
         pages = [found_tables, batch_curve.render(rows), pipeline.render_newest(records.pipelines)]
         print_text("\n\n".join(filter(None, pages)))
 
 
-def _selected(folder: Path, component: str, machine: list[str] | None) -> "Selection":
-    """The records of a component or a pipeline, or all, on the machines asked for.
+def selected(folder: Path, name: str, machine: list[str] | None) -> "Selection":
+    """The records that a name stands for, or all, on the machines asked for.
 
     Raises BakeoffError where there are none.
     """
-    from bakeoff.models import current_name, resolve_component
+    from bakeoff.models import component_names, current_name
     from bakeoff.models.pipelines import pipeline_names
     from bakeoff.record.store import load_all
-    from bakeoff.report.machines import of_component
+    from bakeoff.report.named import of_name, unknown
 
-    if ":" in component:
-        sys.path.append(str(Path.cwd()))
-        component = resolve_component(component).name
-    pipeline, component = component, current_name(component)
     every = load_all(folder)
     warn(every.problems)
     found = select_machines(every, machine)
-    records = of_component(found.records, component, pipeline)
+    records = of_name(found.records, name)
     if records.current or records.pipelines:
         return replace(found, records=records)
-    others = of_component(every, component, pipeline)
+    others = of_name(every, name)
     elsewhere = others.current or others.pipelines
-    if component and not elsewhere and pipeline not in pipeline_names():
-        resolve_component(component)  # an unknown name is an error of its own
-    what, where = f"of {component} " if component else "", "of these machines " if machine else "of this machine "
-    text = f"there are no records {what}{where if elsewhere else ''}in {folder}. Make some with: {_how(component)}"
+    if name and not elsewhere and current_name(name) not in (*component_names(), *pipeline_names()):
+        raise unknown(every, name)
+    what, where = f"of {name} " if name else "", "of these machines " if machine else "of this machine "
+    text = f"there are no records {what}{where if elsewhere else ''}in {folder}. Make some with: {_how(name)}"
     raise BakeoffError(text + ("; others have some, see --machine all" if elsewhere else ""), code="no-record")
+
+
+def stored_of(folder: Path, asked: str) -> "Stored | StoredPipeline":
+    """The record that `asked` names, or of the only table that it names the winner, else the fastest row that is ok.
+
+    Raises BakeoffError where it names none, or several tables.
+    """
+    from bakeoff.record.store import find_shown
+    from bakeoff.report.comparable import tables
+    from bakeoff.report.groups import newest
+    from bakeoff.report.pipelines import pipeline_tables
+    from bakeoff.report.recommendation import decision
+
+    try:
+        return find_shown(folder, asked)
+    except BakeoffError as error:
+        if error.code != "no-record":
+            raise
+        found = _named(folder, asked, error)
+    of_models, of_pipelines = tables(newest(found.current)), pipeline_tables(found.pipelines)
+    titles = [one.title for one in (*of_models, *of_pipelines)]
+    if len(titles) != 1:
+        raise BakeoffError(f"'{asked}' is the name of {len(titles)} tables; give one: {'; '.join(titles)}", "no-record")
+    if of_pipelines:
+        return of_pipelines[0].rows[-1].entry
+    best = decision(of_models[0].rows, found.comparisons)
+    return best.winner or (*best.best, *of_models[0].rows)[0]
+
+
+def comparison_of(folder: Path, asked: str) -> "StoredComparison":
+    """The comparison that `asked` names, or the newest of what it names. Raises BakeoffError where there is none."""
+    from bakeoff.record.store import find_comparison
+
+    try:
+        return find_comparison(folder, asked)
+    except BakeoffError as error:
+        found = _named(folder, asked, error)
+    if not found.comparisons:
+        text = f"{asked} has no final; give two variants or two records, or sweep two backends of it"
+        raise BakeoffError(text, "no-record")
+    return found.comparisons[-1]
+
+
+def _named(folder: Path, asked: str, error: BakeoffError) -> "Records":
+    """The records that a name stands for, of this machine if it has some.
+
+    Raises `error` where it may be meant as a record's name, and else one that says what is known.
+    """
+    from bakeoff.record.store import load_all
+    from bakeoff.report.named import of_name, unknown
+
+    every = load_all(folder)
+    for records in (select_machines(every, None).records, every):
+        found = of_name(records, asked)
+        if asked and (found.current or found.pipelines):
+            return found
+    of_record = asked[:1].isdigit() or asked.endswith(".json") or set(asked) <= set("0123456789abcdef")
+    raise error if of_record else unknown(every, asked)
 
 
 def select_machines(records: "Records", machine: list[str] | None) -> "Selection":
@@ -127,19 +181,20 @@ def _how(component: str) -> str:
     return f"{'make sweep MODEL=' if paths.checkout() else 'bakeoff sweep '}{component or 'wm'}"
 
 
-def say_whose(found: "Selection", component: str = "") -> None:
+def say_whose(found: "Selection", name: str = "") -> None:
     """Say on one line whose numbers these are, where they are another machine's."""
     from bakeoff.machine.terminal import one_line
 
     if found.foreign:
         names = ", ".join(machine.name for machine in found.machines)
-        print_text(f"{one_line(f'measured on {names} (another machine); yours: {_how(component)}')}\n")
+        first = next((entry.record.variant.component for entry in found.records.current), name)
+        print_text(f"{one_line(f'measured on {names} (another machine); yours: {_how(first if name else name)}')}\n")
 
 
 @app.command()
 def report(
     html: Annotated[str, typer.Option("--html", help="The file to write.")],
-    component: Annotated[str, typer.Argument(help="Name of a component or a pipeline; empty: all.")] = "",
+    name: Named = "",
     machine: Machines = None,
     runs: Runs = None,
     as_json: Json = False,
@@ -148,12 +203,12 @@ def report(
     from bakeoff.report.html import page
 
     path, folder = Path(named("--html", html)), records_folder(runs)
-    found = _selected(folder, component, machine)
+    found = selected(folder, name, machine)
     page.write(path, found.records, folder)
     if as_json:
         print_json({"written": [str(path)], "machines": found.machines})
     else:
-        say_whose(found, component)
+        say_whose(found, name)
         print_text(f"wrote {path}")
 
 

@@ -35,6 +35,14 @@ def brought_reference(name: str, preset: str = "", workloads: Collection[str] = 
     return max(found[_one_of(name, sources)])[3]
 
 
+def described_elsewhere(typed: str) -> About | None:
+    """The newest description of the only file, of no file of the working folder, whose path ends as it was typed."""
+    if Path(typed.partition(":")[0]).exists():
+        return None
+    found = [about for about in _all_described() if about.source.typed.endswith(f"/{Path(typed)}")]
+    return found[-1] if len({about.source.typed for about in found}) == 1 else None
+
+
 def _one_of(name: str, sources: Mapping[str, Source]) -> str:
     """The source that a name stands for in the working folder. Raises BakeoffError where that is not clear."""
     folder, how = Path.cwd().resolve(), "name one so, or work in its folder"
@@ -54,6 +62,12 @@ def _one_of(name: str, sources: Mapping[str, Source]) -> str:
     return chosen[0]
 
 
+def _all_described() -> list[About]:
+    """By age, the newest last."""
+    files = sorted((paths.cache_folder() / "brought").glob(f"*/{ABOUT}"), key=lambda file: file.stat().st_mtime)
+    return [about for file in files if (about := _described(file.parent)) is not None]
+
+
 def _described(folder: Path) -> About | None:
     try:
         return read_about(folder)
@@ -62,8 +76,7 @@ def _described(folder: Path) -> About | None:
 
 
 def _unknown(name: str) -> BakeoffError:
-    folders = (paths.cache_folder() / "brought").glob("*-*-*")
-    own = sorted({about.name for about in map(_described, folders) if about is not None})
+    own = sorted({about.name for about in _all_described()})
     described = f"; yours: {', '.join(own)}" if own else ""
     near = meant(name, [*component_names(), *own])
     known = f"known: {', '.join(component_names())}{described}"

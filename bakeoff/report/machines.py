@@ -1,7 +1,7 @@
 """Whose records a page shows: those of this machine, of the machines that were asked for, or of all."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from bakeoff.machine.identity import Machine, this_machine
 from bakeoff.models.errors import BakeoffError
@@ -63,16 +63,3 @@ def _fitting(text: str, known: Sequence[Machine], folders: dict[str, str]) -> li
         return [machine for part in text.split(",") for machine in _fitting(part, known, folders)]
     names = ", ".join(f"{folders[machine.id]} ({machine.name})" for machine in known) or "none has records"
     raise BakeoffError(f"no machine '{text}'; known: {names}, or {ALL}", "unknown-name")
-
-
-def of_component(records: Records, component: str, pipeline: str = "") -> Records:
-    """The records of one component, and the runs of the pipeline named `pipeline`; all for an empty component."""
-    if not component:
-        return records
-    return replace(
-        records,
-        current=tuple(entry for entry in records.current if entry.record.variant.component == component),
-        superseded=tuple(pair for pair in records.superseded if pair[0].record.variant.component == component),
-        comparisons=tuple(entry for entry in records.comparisons if entry.comparison.a.variant.component == component),
-        pipelines=tuple(entry for entry in records.pipelines if entry.record.mix.pipeline == pipeline),
-    )

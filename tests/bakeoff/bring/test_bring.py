@@ -20,6 +20,7 @@ from bakeoff.plan.request import Request
 from bakeoff.sweeps.run import run_sweep
 
 MODELS = Path(__file__).resolve().parents[2] / "support" / "brought_models.py"
+NAME = "brought_models.language"
 
 
 def swept(name: str, folder: Path, *backends: str, dtype: str = "fp32") -> Swept:
@@ -33,7 +34,7 @@ def test_integers_masks_and_dictionaries_pass_through_every_exporter(tmp_path: P
     records = swept("language", tmp_path, "eager", "torch.export", "onnxruntime", "openvino").records()
     assert {name: record.status for name, record in records.items()} == dict.fromkeys(records, "ok")
     for record in records.values():
-        assert str(record.variant).startswith("language:brought_models.call/")
+        assert str(record.variant).startswith(f"{NAME}:py.call/")
         assert record.checkpoint.startswith("its own weights, sha256 ")
         parity = record.measurement.parity
         assert parity is not None
@@ -76,10 +77,12 @@ def test_a_description_is_made_once_and_anew_after_an_edit(tmp_path: Path, monke
 def test_a_name_stands_for_the_newest_description(tmp_path: Path) -> None:
     with marked_folder(tmp_path):
         reference = bring(f"{MODELS}:picture", 0, 1, Recorder())
-        plan = make_plan(Request("picture", backends=("eager",), dtypes=("fp32",), device="cpu"))
+        plan = make_plan(Request("brought_models.picture", backends=("eager",), dtypes=("fp32",), device="cpu"))
         assert plan.rows[0].subject.component == reference
-        with pytest.raises(BakeoffError, match="no component 'photograph'"):
-            make_plan(Request("photograph"))
+        with pytest.raises(
+            BakeoffError, match=r"no component 'picture'; did you mean brought_models\.picture; known: wm"
+        ):
+            make_plan(Request("picture"))
         with pytest.raises(BakeoffError, match="picture was not run with it"):
             make_plan(replace(plan.request, batch=2))
         with pytest.raises(BakeoffError, match="picture brings its own weights") as refused:
@@ -99,7 +102,7 @@ def test_a_profile_is_of_the_file_that_was_named_whichever_was_described_last(
         first, _ = (bring(f"{folder}/mine.py:model", 0, 1, Recorder()) for folder in ("a", "b"))
         assert bring("a/mine.py:model", 0, 1, Recorder()) == first
         found = subject_of_brought(first, "", (), ())
-    assert found == ProfileSubject(f"call-{first}", "mine", (), ("workload=call",))
+    assert found == ProfileSubject(f"call-{first}", "py", (), ("workload=call",))
     with pytest.raises(BakeoffError, match="--preset other"):
         subject_of_brought(first, "other", (), ())
 
@@ -127,12 +130,12 @@ def row_inputs(plan: Plan, batch: int) -> tuple[TensorSpec, ...]:
 
 def test_a_name_stands_for_its_file_where_batches_or_sizes_are_asked_for(tmp_path: Path) -> None:
     with marked_folder(tmp_path):
-        with pytest.raises(BakeoffError, match="language has fixed shapes"):
-            bring("language", 0, 1, Recorder(), parse_sizes(["ids.0=1,2"]))
+        with pytest.raises(BakeoffError, match="wm has fixed shapes"):
+            bring("wm", 0, 1, Recorder(), parse_sizes(["ids.0=1,2"]))
         usual = bring(f"{MODELS}:language", 0, 1, Recorder())
-        assert bring("language", 0, 1, Recorder()) == "language"
-        batched = bring("language", 0, 1, Recorder(), batches=(1, 3))
-        assert batched not in (usual, "language")
+        assert bring(NAME, 0, 1, Recorder()) == NAME
+        batched = bring(NAME, 0, 1, Recorder(), batches=(1, 3))
+        assert batched not in (usual, NAME)
         assert bring(f"{MODELS}:language", 0, 1, Recorder(), batches=(1, 3)) == batched
         plan = make_plan(Request(batched, backends=("eager",), dtypes=("fp32",), device="cpu", batches=(1, 3)))
         assert [row.subject.batch for row in plan.rows] == [1, 3]

@@ -1,0 +1,114 @@
+"""The records that a text names: what a user typed, what `bakeoff list` prints, or a title that a page has."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from bakeoff.models import component_names, current_name
+from bakeoff.models.errors import BakeoffError, meant
+from bakeoff.models.pipelines import pipeline_names
+from bakeoff.record.folders import machine_of
+from bakeoff.record.pipeline import PipelineRecord
+from bakeoff.record.schema import Record
+from bakeoff.record.store import Records
+from bakeoff.report import groups, pipelines
+
+_SHOWN = 12
+"""Names in a message."""
+Fits = Callable[[Record | PipelineRecord], bool]
+
+
+def of_name(records: Records, text: str) -> Records:
+    """The records that `text` names, all for ""; empty where it names none.
+
+    The first of these that fits any: a component, a pipeline or a sweep; a model's file as it is typed in this folder,
+    or else the only one whose path ends so; a title, a variant or a mix, or a beginning of one up to a mark. Raises
+    BakeoffError where several files end so.
+    """
+    if not text:
+        return records
+    for fits in (_exactly(text), _typed(text, records), _beginning(text)):
+        found = _those(records, fits)
+        if found.current or found.pipelines or found.superseded:
+            return found
+    return _those(records, lambda _record: False)
+
+
+def unknown(records: Records, text: str) -> BakeoffError:
+    """What is said of a text that names nothing: the nearest of all known names, and those that have records."""
+    held = list(dict.fromkeys(_name(record) for record in _every(records)))
+    known = [*held, *component_names(), *pipeline_names(), *_sources(records)]
+    more = f" and {len(held) - _SHOWN} more" if len(held) > _SHOWN else ""
+    listed = f"{', '.join(held[:_SHOWN])}{more}" or "nothing"
+    return BakeoffError(f"nothing is called '{text}'{meant(text, known)}; the records hold {listed}", "unknown-name")
+
+
+def _those(records: Records, fits: Fits) -> Records:
+    return replace(
+        records,
+        current=tuple(entry for entry in records.current if fits(entry.record)),
+        superseded=tuple(pair for pair in records.superseded if fits(pair[0].record)),
+        comparisons=tuple(entry for entry in records.comparisons if any(map(fits, entry.comparison.sides))),
+        pipelines=tuple(entry for entry in records.pipelines if fits(entry.record)),
+    )
+
+
+def _every(records: Records) -> Iterator[Record | PipelineRecord]:
+    for entries in (records.current, records.pipelines):
+        yield from (entry.record for entry in entries)
+
+
+def _name(record: Record | PipelineRecord) -> str:
+    return record.variant.component if isinstance(record, Record) else record.mix.pipeline
+
+
+def _exactly(text: str) -> Fits:
+    def fits(record: Record | PipelineRecord) -> bool:
+        if isinstance(record, Record):
+            return text == record.sweep or current_name(text) == record.variant.component
+        return text in (record.run, record.mix.pipeline)
+
+    return fits
+
+
+def _typed(text: str, records: Records) -> Fits:
+    """Records of the file that is typed so. Raises BakeoffError where the records have several."""
+    path, place = text.partition(":")[0], Path(text).expanduser().absolute()
+    known = _sources(records)
+    home = f"{Path.home()}/"
+    here = f"~/{str(place).removeprefix(home)}" if str(place).startswith(home) else str(place)
+    found = [source for source in known if here in (source, source.rpartition(":")[0])]
+    if not found and not Path(path).exists() and path.endswith((".py", ".pt2")):
+        ending = f"/{Path(text)}"
+        found = [source for source in known if source.endswith(ending) or source.rpartition(":")[0].endswith(ending)]
+        places = {source.partition(".py:")[0] for source in found}
+        if len(places) > 1:
+            raise BakeoffError(f"'{text}' is {' and '.join(found)}; name one so", "unknown-name")
+    return lambda record: isinstance(record, Record) and record.config.get("source") in found
+
+
+def _sources(records: Records) -> list[str]:
+    """The files of brought models, and of objects where they were given."""
+    found = (record.config.get("source") for record in _every(records) if isinstance(record, Record))
+    return list(dict.fromkeys(str(source) for source in found if source))
+
+
+def _beginning(text: str) -> Fits:
+    def begins(title: str) -> bool:
+        after = title[len(text) : len(text) + 1]
+        return title.startswith(text) and not (after.isalnum() or after in ("-", "_"))
+
+    return lambda record: any(map(begins, _titles(record)))
+
+
+def _titles(record: Record | PipelineRecord) -> Iterable[str]:
+    """All that pages call what a record belongs to."""
+    machine, of = machine_of(record), groups if isinstance(record, Record) else pipelines
+    title = of.title(record)
+    yield from (title, of.title_without_machine(record))
+    yield title.replace(machine.name, f"{machine.name} ({machine.id[:6]})", 1)  # where two machines have one name
+    if isinstance(record, Record):
+        yield str(record.variant)
+        yield f"{record.variant.component}.{record.variant.workload}"
+    else:
+        yield str(record.mix)

@@ -1,0 +1,101 @@
+"""Every title that a page has, and what was typed, names the records; what names none is answered with what does."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from few_records import at, stored
+from pipeline_records import pipeline_record
+from records import bakeoff
+
+from bakeoff.models.errors import BakeoffError
+from bakeoff.record.schema import Record
+from bakeoff.record.store import Records, StoredPipeline, save
+from bakeoff.report import groups, pipelines
+from bakeoff.report.named import of_name, unknown
+
+
+def brought(second: int, component: str, source: str, sweep: str = "sweep-1") -> Record:
+    made = at(second, "eager", [1.0] * 20)
+    variant = replace(made.variant, component=component, preset="py", workload="call")
+    return replace(made, variant=variant, config={"content": source, "source": source}, label=source, sweep=sweep)
+
+
+UNET = brought(1, "unet", "/one/unet.py:model")
+DECODER = brought(2, "unet.decoder", "/one/unet.py:decoder", "sweep-2")
+OTHER = brought(3, "unet-2", "/one/unet-2.py:model")
+TWIN = brought(4, "twin", "/one/twin.py:model")
+TWO = brought(5, "twin", "/two/twin.py:model")
+RUN = pipeline_record()
+RECORDS = Records(stored(UNET, DECODER, OTHER, TWIN, TWO), (), (), pipelines=(StoredPipeline("run", RUN),))
+
+
+def names(text: str) -> list[str]:
+    found = of_name(RECORDS, text)
+    assert len(found.pipelines) <= 1
+    return [entry.record.label for entry in found.current] + [entry.record.mix.pipeline for entry in found.pipelines]
+
+
+@pytest.mark.parametrize(
+    ("text", "held"),
+    [
+        ("", [*(one.label for one in (UNET, DECODER, OTHER, TWIN, TWO)), RUN.mix.pipeline]),
+        ("unet", [UNET.label]),
+        ("unet.decoder", [DECODER.label]),
+        ("unet:py", [UNET.label]),
+        ("unet.call", [UNET.label]),
+        ("unet:py.call/eager", [UNET.label]),
+        (str(UNET.variant), [UNET.label]),
+        (groups.title(UNET), [UNET.label]),
+        (groups.title_without_machine(DECODER), [DECODER.label]),
+        (groups.title(TWO), [TWO.label]),
+        ("sweep-2", [DECODER.label]),
+        ("twin", [TWIN.label, TWO.label]),
+        ("/one/unet.py:model", [UNET.label]),
+        ("unet.py:model", [UNET.label]),
+        ("unet.py", [UNET.label, DECODER.label]),
+        ("two/twin.py:model", [TWO.label]),
+        (RUN.mix.pipeline, [RUN.mix.pipeline]),
+        (str(RUN.mix), [RUN.mix.pipeline]),
+        (pipelines.title(RUN), [RUN.mix.pipeline]),
+        ("une", []),
+        ("unet:p", []),
+    ],
+)
+def test_names(text: str, held: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert names(text) == held
+
+
+def test_a_typed_file_is_that_of_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BakeoffError, match=r"/one/twin\.py:model and /two/twin\.py:model; name one so") as refused:
+        names("twin.py:model")
+    assert refused.value.code == "unknown-name"
+    (tmp_path / "twin.py").touch()
+    assert names("twin.py:model") == [], "that file was not swept"
+
+
+def test_what_names_nothing_is_answered_with_the_nearest_and_with_what_is_held() -> None:
+    held = f"the records hold unet, unet.decoder, unet-2, twin, {RUN.mix.pipeline}"
+    assert str(unknown(RECORDS, "decoder")) == f"nothing is called 'decoder'; did you mean unet.decoder; {held}"
+    assert str(unknown(RECORDS, "imge")) == f"nothing is called 'imge'; did you mean image; {held}"
+    assert str(unknown(Records((), (), ()), "qqq")) == "nothing is called 'qqq'; the records hold nothing"
+
+
+def test_each_command_takes_a_title(tmp_path: Path) -> None:
+    for one in (UNET, brought(6, "unet.decoder", "/one/unet.py:decoder")):
+        save(tmp_path / "runs", one)
+    title = groups.title(UNET)
+    for command in (("table", title), ("show", title), ("report", "--html", "page.html", title), ("plots", title)):
+        ran = bakeoff(*command, cwd=tmp_path)
+        assert (ran.code, ran.err) == (0, ""), command
+    assert [path.name for path in (tmp_path / "runs").glob("*/plots/*")] == ["latency-unet.svg"]
+    assert bakeoff("show", "unet.py:model", cwd=tmp_path).out.startswith(f"{UNET.variant}\n{title}\n")
+    assert "unet.decoder:py.call" in bakeoff("compare", title, "unet.decoder", cwd=tmp_path).out
+    for command in (("table", "une"), ("show", "une"), ("compare", "une"), ("plots", "une")):
+        ran = bakeoff(*command, cwd=tmp_path)
+        assert ran.code == 2
+        assert "nothing is called 'une'; did you mean unet; the records hold unet, unet.decoder" in ran.err
+    assert "unet has no final" in bakeoff("compare", "unet", cwd=tmp_path).err
+    assert "'unet.py' is the name of 2 tables" in bakeoff("show", "unet.py", cwd=tmp_path).err

@@ -5,7 +5,7 @@ from typing import Any
 
 from bakeoff.backends.backend import Backend
 from bakeoff.models.errors import BakeoffError
-from bakeoff.models.lookup import look_up
+from bakeoff.models.lookup import look_up, module_name
 
 _TABLE = {
     "eager": "bakeoff.backends.eager:BACKEND",
@@ -33,11 +33,12 @@ def backend_names() -> tuple[str, ...]:
 
 def backend_module(reference: str) -> str:
     """Name of the module that defines the backend."""
-    return _TABLE.get(reference, reference).partition(":")[0]
+    return module_name(_TABLE.get(reference, reference))
 
 
 def resolve_backend(reference: str) -> Backend:
-    """Return the backend for a name in the table, or for a user's own `package.module:ATTRIBUTE`.
+    """Return the backend for a name in the table, or for a user's own `mine.py:ATTRIBUTE` or
+    `package.module:ATTRIBUTE`.
 
     Raises BakeoffError if the name is unknown, the module cannot be imported, the attribute is not a Backend, or a
     user's own takes a name of the table or claims to be the baseline: its rows would be taken for those of another.

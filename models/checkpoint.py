@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from bakeoff.models.checkpoint_names import MOST_OPCODES, own_names, pickle_bytes, unwrapped
 from bakeoff.models.component import Component
-from bakeoff.models.errors import BakeoffError
+from bakeoff.models.errors import BakeoffError, a_type
 
 _TORCH_SUFFIXES = (".pt", ".pth")
 _FLOATING = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -94,7 +94,7 @@ def adapt_config(config: Any, component: Component, path: Path) -> Any:
 def _read(path: Path, component: Component) -> dict[str, Tensor]:
     content = _load(path)
     if not isinstance(content, Mapping):
-        raise _refusal(path, f"it contains a {type(content).__name__}; save a dict of tensors")
+        raise _refusal(path, f"it contains {a_type(type(content))}; save a dict of tensors")
     content = {str(key): value for key, value in unwrapped(content).items()}
     try:
         names = own_names(content, component)
@@ -103,7 +103,7 @@ def _read(path: Path, component: Component) -> dict[str, Tensor]:
     content = {own: content[name] for name, own in names.items()}
     for key, value in content.items():
         if not isinstance(value, Tensor) or value.layout != torch.strided or value.is_meta or value.is_quantized:
-            what = "a tensor without plain values" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+            what = "a tensor without plain values" if isinstance(value, Tensor) else a_type(type(value))
             raise _refusal(path, f"its entry '{_one_line(key)}' is {what}; save a dict of plain tensors")
     return {key: tensor.detach() for key, tensor in content.items()}
 

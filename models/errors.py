@@ -59,3 +59,10 @@ def meant(name: str, known: Iterable[str]) -> str:
     by_lower, asked = {one.lower(): one for one in known}, name[:100].lower()
     near = [one for one in by_lower if one.endswith(f".{asked}")] or get_close_matches(asked, by_lower, 1)
     return f"; did you mean {by_lower[near[0]]}" if near else ""
+
+
+def a_type(kind: type) -> str:
+    """A class in a sentence about a value of it: `an int`, `a dict`, `None`."""
+    if kind is type(None):
+        return "None"
+    return f"{'an' if kind.__name__[0] in 'aeiouAEIO' else 'a'} {kind.__name__}"

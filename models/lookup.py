@@ -1,14 +1,18 @@
-"""Find an object by its name in a table, or by a user's own `package.module:ATTRIBUTE`."""
+"""Find an object by its name in a table, or by a user's own `package.module:ATTRIBUTE` or `FILE.py:ATTRIBUTE`."""
 
+import os
 import re
 from collections.abc import Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import TypeVar
 
-from bakeoff.models.errors import BakeoffError, meant
+from bakeoff.models.errors import BakeoffError, a_type, meant
+from bakeoff.models.user_code import USER_CODE, import_file
 
 T = TypeVar("T")
 _PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
+_FILE = re.compile(r"(?P<path>.+\.py)(?::(?P<name>[^\W\d]\w*)?)?")
 
 
 def look_up(reference: str, table: Mapping[str, str], kind: type[T], own: str) -> T:
@@ -19,6 +23,9 @@ def look_up(reference: str, table: Mapping[str, str], kind: type[T], own: str) -
     """
     what = kind.__name__.lower()
     target = table.get(reference, reference)
+    typed = _FILE.fullmatch(target)
+    if typed is not None:
+        return _from_file(typed, kind, own.rpartition(":")[2])
     if not _PATH.fullmatch(target):
         raise BakeoffError(
             f"no {what} '{reference}'{meant(reference, table)}; known: {', '.join(table)}; for your own give {own}",
@@ -33,9 +40,38 @@ def look_up(reference: str, table: Mapping[str, str], kind: type[T], own: str) -
         raise BakeoffError(
             f"{what} '{reference}' cannot be loaded: {type(error).__name__}: {error}", code="bad-user-code"
         ) from error
-    if not isinstance(found, kind):
+    return _checked(reference, found, kind)
+
+
+def module_name(reference: str) -> str:
+    """Name of the module that a user's own reference names an attribute of; a file's is known once it is imported."""
+    typed = _FILE.fullmatch(reference)
+    return reference.partition(":")[0] if typed is None else import_file(_file(typed)).__name__
+
+
+def _from_file(typed: re.Match[str], kind: type[T], usual: str) -> T:
+    reference, file, name = typed[0], typed["path"], typed["name"]
+    if not name:
+        raise BakeoffError(f"{file}: name the {kind.__name__.lower()} too, as in {file}:{usual}", "bad-user-code")
+    module = import_file(_file(typed))
+    if not hasattr(module, name):
+        near = meant(name, [key for key, value in vars(module).items() if isinstance(value, kind)])
         raise BakeoffError(
-            f"'{reference}' is of type {type(found).__name__}, not {kind.__module__}.{kind.__name__}",
-            code="bad-user-code",
+            f"{reference}: the file has no '{name}'{near}; name a {kind.__name__} of it", "bad-user-code"
         )
+    return _checked(reference, getattr(module, name), kind)
+
+
+def _file(typed: re.Match[str]) -> Path:
+    """The file, relative to the folder that the command ran in. Raises BakeoffError where there is none."""
+    path = Path(os.environ.get(USER_CODE, ""), typed["path"]).expanduser().absolute()
+    if not path.is_file():
+        raise BakeoffError(f"{typed[0]}: there is no file {typed['path']}", "bad-user-code")
+    return path
+
+
+def _checked(reference: str, found: object, kind: type[T]) -> T:
+    if not isinstance(found, kind):
+        wanted = f"a {kind.__module__}.{kind.__name__}"
+        raise BakeoffError(f"'{reference}' is {a_type(type(found))}, not {wanted}", "bad-user-code")
     return found

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from bakeoff.models.errors import BakeoffError
+from bakeoff.models.errors import BakeoffError, a_type
 
 
 class TensorLeaf(msgspec.Struct, frozen=True, tag="tensor"):
@@ -262,6 +262,6 @@ def _cannot(name: str, problem: str) -> BakeoffError:
 
 def _unlike(value: Any, wanted: str) -> BakeoffError:
     return BakeoffError(
-        f"called with a {type(value).__name__} where {wanted} was recorded; call it as it was recorded",
+        f"called with {a_type(type(value))} where {wanted} was recorded; call it as it was recorded",
         code="bad-input",
     )

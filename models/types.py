@@ -1,6 +1,6 @@
 """Types that every package uses: dtypes, devices, and the plain values that records store."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, TypeVar, get_args
 
 from bakeoff.models.errors import BakeoffError, meant
@@ -27,7 +27,7 @@ T = TypeVar("T", bound=str)
 
 def parse_dtype(name: str) -> Dtype:
     """The dtype, also by torch's name of it. Raises BakeoffError for a name that is not a dtype."""
-    return _one_of(_OF_TORCH.get(name, name), DTYPES, "dtype")
+    return _one_of(_OF_TORCH.get(name, name), DTYPES, "dtype", _OF_TORCH)
 
 
 def parse_device(name: str) -> Device:
@@ -35,8 +35,10 @@ def parse_device(name: str) -> Device:
     return _one_of(name, DEVICES, "device")
 
 
-def _one_of(name: str, known: Sequence[T], what: str) -> T:
+def _one_of(name: str, known: Sequence[T], what: str, also: Iterable[str] = ()) -> T:
     for value in known:
         if value == name:
             return value
-    raise BakeoffError(f"no {what} '{name}'{meant(name, known)}; known: {', '.join(known)}", code="unknown-name")
+    raise BakeoffError(
+        f"no {what} '{name}'{meant(name, [*known, *also])}; known: {', '.join(known)}", code="unknown-name"
+    )

@@ -27,7 +27,7 @@ def test_examples_are_a_component_and_a_backend() -> None:
 
 
 def test_examples_run_as_typed(examples: Path, tmp_path: Path) -> None:
-    more = ("--backends", "eager,aot_eager:BACKEND", "--device", "cpu", "--dtype", "fp32", "--json")
+    more = ("--backends", "eager,aot_eager.py:BACKEND", "--device", "cpu", "--dtype", "fp32", "--json")
     said = json.loads(run_python(examples, "-P", FAST, "sweep", "mine.spec:SPEC", *more))
     found = {stored.id: stored.record for stored in load_all(tmp_path / "runs").current}
     eager, aot_eager = (found[name] for name in said["records"])

@@ -18,7 +18,7 @@ from bakeoff.bring.child import refuse_in_workers, run_command
 from bakeoff.bring.swept import Swept, read_swept
 from bakeoff.machine import paths
 from bakeoff.models.brought.model import Model, call_of
-from bakeoff.models.errors import BakeoffError
+from bakeoff.models.errors import BakeoffError, a_type
 from bakeoff.record.user_source import content_hash
 
 Names = str | Sequence[str]
@@ -129,7 +129,7 @@ def _reference(given: Any, said: dict[str, Any], name: str | None) -> str:
     model = replace(model, **said)
     if not _is_module(model.module):
         raise BakeoffError(
-            f"sweep was given a {type(model.module).__name__}; give a torch.nn.Module with its inputs, a function that "
+            f"sweep was given {a_type(type(model.module))}; give a torch.nn.Module with its inputs, a function that "
             "returns both, or a reference such as 'mine.py:model'",
             code="bad-user-code",
         )

@@ -51,8 +51,8 @@ def read_source(reference: str) -> tuple[Source, str, str]:
 def _file(typed: str, reference: str) -> Path:
     path = Path(typed).absolute()
     if not path.is_file():
-        found = "is a folder" if path.is_dir() else "there is no such file"
-        raise BakeoffError(f"{reference}: {typed}: {found}; give a file", "bad-user-code")
+        found = f"{typed} is a folder; give a file" if path.is_dir() else f"there is no file {typed}"
+        raise BakeoffError(f"{reference}: {found}", "bad-user-code")
     return path
 
 

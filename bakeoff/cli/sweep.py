@@ -39,7 +39,9 @@ def sweep(
     ],
     preset: Annotated[list[str] | None, typer.Option(help="Presets, comma-separated.")] = None,
     workload: Annotated[list[str] | None, typer.Option(help="Workloads, comma-separated.")] = None,
-    backends: Annotated[list[str] | None, typer.Option(help="As in eager,inductor[freezing],a+b.")] = None,
+    backends: Annotated[
+        list[str] | None, typer.Option(help="As in eager,inductor[freezing],a+b,mine.py:BACKEND.")
+    ] = None,
     dtype: Annotated[list[str] | None, typer.Option(help="fp32, tf32, bf16, fp16; or as torch says.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda where there is one).")] = None,
     suite: Annotated[str, typer.Option(help="default or full: every workload, option set and dtype.")] = "default",

@@ -21,7 +21,7 @@ class Step:
 
     backend: Backend
     reference: str
-    """As it was typed: a name in the table, or package.module:BACKEND."""
+    """As it was typed: a name in the table, mine.py:BACKEND or package.module:BACKEND."""
     options: Any
 
 
@@ -107,7 +107,7 @@ def _composed(
 
 
 def _read_backend(text: str) -> tuple[Backend, str, Any]:
-    """`name`, `name[options]` or `package.module:BACKEND[options]`; options are None where no bracket is written."""
+    """`name`, `name[options]` or `mine.py:BACKEND[options]`; options are None where no bracket is written."""
     reference, pairs = parse_use(text)
     backend = resolve_backend(reference)
     return backend, reference, None if pairs is None else options_of(backend, pairs)

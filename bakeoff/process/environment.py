@@ -9,11 +9,10 @@ from pathlib import Path
 from bakeoff.machine import host, paths
 from bakeoff.machine.build_cache import HOME
 from bakeoff.machine.gpus import VISIBLE
+from bakeoff.models.user_code import USER_CODE
 
 IN_WORKER = "BAKEOFF_WORKER_FDS"
 """Set in workers and in what they start: the descriptors that belong to the worker alone."""
-USER_CODE = "BAKEOFF_USER_CODE"
-"""The folder that a worker imports a user's modules from. PYTHONPATH would put it before Python's own modules."""
 WEIGHTS = "BAKEOFF_WEIGHTS"
 """Of a sweep's workers: the path of the memory in which the first one leaves its subject's weights for the others."""
 _KEPT_MEMORY = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "-1"}

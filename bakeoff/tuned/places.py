@@ -9,7 +9,7 @@ from torch import nn
 from torch.jit import ScriptModule
 
 from bakeoff.export.manifest import Manifest
-from bakeoff.models.errors import BakeoffError
+from bakeoff.models.errors import BakeoffError, a_type
 from bakeoff.models.weights import fingerprint
 from bakeoff.tuned.module import Tuned
 
@@ -72,7 +72,7 @@ class Finder:
         if isinstance(owner, nn.Module) and callable(value):
             return _checked(Place(path, owner, name))
         raise BakeoffError(
-            f"'{path}' is a {type(value).__name__}, neither a module nor a module's method; "
+            f"'{path}' is {a_type(type(value))}, neither a module nor a module's method; "
             f"say where {folder} belongs, as in {_where(folder, _known(self.root))}",
             "unknown-name",
         )

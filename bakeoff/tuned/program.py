@@ -10,7 +10,7 @@ from torch import Tensor
 from bakeoff.export import Program
 from bakeoff.export.manifest import FLOATS, Manifest
 from bakeoff.export.manifest import Program as About
-from bakeoff.models.errors import BakeoffError
+from bakeoff.models.errors import BakeoffError, a_type
 from bakeoff.models.signature import (
     Constant,
     Entries,
@@ -82,7 +82,7 @@ class TunedProgram:
         for node, value in self._pairs(args, kwargs):
             for path, kind in _classes(node, value):
                 if not _is_named(kind, path):
-                    raise Unfit(f"an argument is a {kind.__qualname__} where {path} was recorded")
+                    raise Unfit(f"an argument is {a_type(kind)} where {path} was recorded")
         for name, dtype, shape in self._inputs:
             self._check(name, found[name], dtype, shape)
         return {name: found[name] for name, _, _ in self._inputs}
@@ -94,7 +94,7 @@ class TunedProgram:
 
     def _check(self, name: str, tensor: object, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
         if not isinstance(tensor, Tensor) or type(tensor) not in (Tensor, torch.nn.Parameter):
-            raise Unfit(f"{name} is a {type(tensor).__name__}, not a plain tensor")
+            raise Unfit(f"{name} is {a_type(type(tensor))}, not a plain tensor")
         if tensor.shape != shape:
             raise Unfit(f"{name} has the shape {list(tensor.shape)}, it was exported for {list(shape)}")
         if tensor.dtype != dtype and not (_short(tensor.dtype) in FLOATS and _short(dtype) in FLOATS):
@@ -150,7 +150,7 @@ class TunedProgram:
             raise Unfit("the original returns another structure than the recorded one") from None
         for path, kind in _classes(self.result, result):
             if not _is_named(kind, path):
-                raise Unfit(f"the original returns a {kind.__qualname__} where {path} was recorded")
+                raise Unfit(f"the original returns {a_type(kind)} where {path} was recorded")
         errors = {name: _error(name, outputs[name], value) for name, value in wanted.items()}
         dtypes = {name: value.dtype for name, value in wanted.items()}
         make = maker(self.result, result)
@@ -223,7 +223,7 @@ def _is_named(kind: type, path: str) -> bool:
 def _error(name: str, output: Tensor, wanted: object) -> float:
     """Relative L2. Raises Unfit where the two cannot be compared."""
     if not isinstance(wanted, Tensor):
-        raise Unfit(f"the original returns a {type(wanted).__name__} as {name}, not a tensor")
+        raise Unfit(f"the original returns {a_type(type(wanted))} as {name}, not a tensor")
     if output.shape != wanted.shape or output.device != wanted.device:
         raise Unfit(f"the original returns {name} as {list(wanted.shape)} on {wanted.device}")
     found, reference = output.detach().double(), wanted.detach().double()

@@ -19,8 +19,9 @@ import msgspec
 
 from bakeoff.machine import host
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.user_code import USER_CODE
 from bakeoff.process import guard
-from bakeoff.process.environment import USER_CODE, find_user_code
+from bakeoff.process.environment import find_user_code
 from bakeoff.process.jobs import (
     Answer,
     CeilingsJob,

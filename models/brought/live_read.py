@@ -52,7 +52,7 @@ from bakeoff.models.brought.live_format import (
     Tuple,
     WeakRef,
 )
-from bakeoff.models.errors import BakeoffError
+from bakeoff.models.errors import BakeoffError, a_type
 from bakeoff.models.signature import class_at, rebuild
 
 
@@ -131,7 +131,7 @@ def module_of(live: Live, folder: Path, source: types.ModuleType | None) -> nn.M
         text = f"{folder / LIVE} cannot be made into a module: {type(error).__name__}: {error}"
         raise BakeoffError(f"{' '.join(text.split())}; bring the module anew", "not-readable") from error
     if not isinstance(made, nn.Module):
-        raise BakeoffError(f"{folder / LIVE} holds a {type(made).__name__}, no module", code="not-readable")
+        raise BakeoffError(f"{folder / LIVE} holds {a_type(type(made))}, no module", code="not-readable")
     return made
 
 

@@ -9,7 +9,7 @@ from torch import nn
 from bakeoff.models.brought.about import Batched
 from bakeoff.models.component import TensorSpec, Work, Workload
 from bakeoff.models.errors import BakeoffError
-from bakeoff.worker.brought.load import one_line
+from bakeoff.models.user_code import one_line
 from bakeoff.worker.brought.network import GivenInputs
 from bakeoff.worker.brought.work import count
 

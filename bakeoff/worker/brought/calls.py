@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from bakeoff.models.brought.model import Model
 from bakeoff.models.component import TensorSpec
-from bakeoff.models.errors import BakeoffError
+from bakeoff.models.errors import BakeoffError, a_type
 from bakeoff.models.signature import (
     Constant,
     Signature,
@@ -20,10 +20,11 @@ from bakeoff.models.signature import (
     flatten_call,
     rebuild,
 )
+from bakeoff.models.user_code import user_error
 from bakeoff.models.weights import fingerprint
 from bakeoff.worker.brought.found import Found, Held, Tensors, apart, bad_model, dtype_name
 from bakeoff.worker.brought.hidden_state import generators
-from bakeoff.worker.brought.load import Call, user_error
+from bakeoff.worker.brought.load import Call
 from bakeoff.worker.brought.network import Flat
 from bakeoff.worker.brought.work import count
 from bakeoff.worker.cast import GivenDtypes, cast_module, is_wider, named_tensors, usual_dtype
@@ -221,7 +222,7 @@ def _check_outputs(name: str, outputs: Mapping[str, Tensor]) -> None:
                 f"{name}: the output {key} is {dtype_name(tensor)}, which is not compared; return real numbers"
             )
         if type(tensor) not in (Tensor, nn.Parameter):
-            raise bad_model(f"{name}: the output {key} is a {type(tensor).__name__}; return plain tensors")
+            raise bad_model(f"{name}: the output {key} is {a_type(type(tensor))}; return plain tensors")
         if tensor.is_floating_point() and torch.isnan(tensor).any():
             raise bad_model(f"{name}: the output {key} is not finite for the given inputs; check weights and inputs")
     if not any(tensor.numel() for tensor in outputs.values()):

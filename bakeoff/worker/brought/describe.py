@@ -17,6 +17,7 @@ from bakeoff.models.brought.about import ABOUT, GIVEN, About
 from bakeoff.models.brought.method import with_buffers
 from bakeoff.models.brought.model import Model
 from bakeoff.models.component import Layer
+from bakeoff.models.user_code import one_line
 from bakeoff.models.weights import fingerprint, state_digest
 from bakeoff.process.jobs import DescribeJob, DescribeResult
 from bakeoff.worker.brought.batches import find_batches
@@ -24,7 +25,7 @@ from bakeoff.worker.brought.calls import LEAST_TOLERANCE, call_tensors, paramete
 from bakeoff.worker.brought.denormals import denormals_note, denormals_text
 from bakeoff.worker.brought.found import Found, Held, Tensors, bad_model
 from bakeoff.worker.brought.hidden_state import Untouched, check_stateless, untouched
-from bakeoff.worker.brought.load import check_repeats, load_module, one_line
+from bakeoff.worker.brought.load import check_repeats, load_module
 from bakeoff.worker.brought.network import Flat, as_eager
 from bakeoff.worker.brought.precision import find_fixed_outputs, fp32_errors, is_mixed, precision_notes
 from bakeoff.worker.brought.sizes import find_sizes, sizes_of

@@ -2,12 +2,10 @@
 
 import contextlib
 import copy
-import importlib.util
 import inspect
 import io
 import random
 import sys
-import sysconfig
 import time
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,14 +22,11 @@ from torch.nn.parameter import is_lazy
 from bakeoff.backends.pt2_files import check_program
 from bakeoff.models.brought.about import Source
 from bakeoff.models.brought.model import Model, call_of
-from bakeoff.models.errors import BakeoffError
+from bakeoff.models.errors import BakeoffError, a_type, meant
+from bakeoff.models.user_code import as_script, import_file, is_users, user_error
 from bakeoff.models.weights import state_digest, state_of
-from bakeoff.process.environment import find_user_code
 from bakeoff.worker.failures import is_out_of_memory
 
-_LONGEST = 300
-"""Characters of a message of the user's code."""
-_STDLIB = Path(sysconfig.get_path("stdlib"))
 _SOON_S, _SMALL_BYTES = 5.0, 2 << 30
 """Of a factory that is run twice, and of its weights."""
 Call = tuple[tuple[Any, ...], dict[str, Any]]
@@ -110,7 +105,7 @@ def check_repeats(source: Source, seed: int, first: Loaded) -> None:
 def _is_below(folder: Path, name: str, module: ModuleType) -> bool:
     """Whether it is the user's, in the folder of the source."""
     file = Path(getattr(module, "__file__", None) or "/")
-    return folder in file.parents and _is_users(file) and name.partition(".")[0] not in ("bakeoff", "__main__")
+    return folder in file.parents and is_users(file) and name.partition(".")[0] not in ("bakeoff", "__main__")
 
 
 def _digest(state: Mapping[str, torch.Tensor], name: str) -> str:
@@ -135,16 +130,6 @@ def _seed(seed: int) -> None:
     np.random.seed(seed % 2**32)
 
 
-@contextlib.contextmanager
-def _as_script(path: Path) -> Iterator[None]:
-    """The command line of `python FILE`, for code that reads it: a worker's own arguments are none of its."""
-    own, sys.argv = sys.argv, [str(path)]
-    try:
-        yield
-    finally:
-        sys.argv = own
-
-
 def _prepared(loaded: Loaded) -> nn.Module:
     """The module on the CPU, without gradients, with all its parameters; whatever the user's code raises."""
     module = loaded.module.cpu()
@@ -163,11 +148,13 @@ def _prepared(loaded: Loaded) -> nn.Module:
 def _from_function(path: Path, name: str, folder: str, seed: int) -> Loaded:
     what = f"{path.name}:{name}"
     _seed(seed)
-    function = getattr(import_file(path), name, None)
+    module = import_file(path)
+    function = getattr(module, name, None)
     if function is None:
-        raise BakeoffError(f"{what}: the file has no '{name}'; name a function of it", "bad-user-code")
+        near = meant(name, [key for key, value in vars(module).items() if inspect.isfunction(value)])
+        raise BakeoffError(f"{what}: the file has no '{name}'{near}; name a function of it", "bad-user-code")
     if not callable(function) or isinstance(function, nn.Module):
-        text = f"{what} is a {type(function).__name__}; write a function that returns (module, inputs)"
+        text = f"{what} is {a_type(type(function))}; write a function that returns (module, inputs)"
         raise BakeoffError(text, "bad-user-code")
     try:
         needed = [one.name for one in inspect.signature(function).parameters.values() if one.default is one.empty]
@@ -178,7 +165,7 @@ def _from_function(path: Path, name: str, folder: str, seed: int) -> Loaded:
         raise BakeoffError(f"{what} needs the arguments {', '.join(needed)}; give them defaults", "bad-user-code")
     _seed(seed)  # again: a process that has imported the file draws nothing for that
     try:
-        with contextlib.chdir(folder), _as_script(path):
+        with contextlib.chdir(folder), as_script(path):
             made = function()
     except BakeoffError:
         raise
@@ -187,67 +174,14 @@ def _from_function(path: Path, name: str, folder: str, seed: int) -> Loaded:
     return _said(what, made)
 
 
-def user_error(what: str, error: BaseException) -> BakeoffError:
-    """An exception of the user's code as one sentence, with the innermost line of that code."""
-    trace, users, other = error.__traceback__, "", ""
-    while trace is not None:
-        path = Path(trace.tb_frame.f_code.co_filename)
-        top = str(trace.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
-        if top not in ("bakeoff", "torch") and path.exists():
-            other = f" ({path.name}, line {trace.tb_lineno})"
-            users = other if _is_users(path) else users
-        trace = trace.tb_next
-    if isinstance(error, SystemExit) and other != users:
-        text = "which is empty here; do so below if __name__ == '__main__', or give each argument a default"
-        return BakeoffError(f"{what} reads the command line{users}, {text}", "bad-user-code")
-    return BakeoffError(f"{what} raised {type(error).__name__}{users or other}: {one_line(error)}", "bad-user-code")
-
-
-def _is_users(file: Path) -> bool:
-    """Whether it is neither of Python's own library nor installed."""
-    return not {"site-packages", "dist-packages"}.intersection(file.parts) and _STDLIB not in file.parents
-
-
-def one_line(error: BaseException) -> str:
-    """An exception's message on one line, cut where it is long."""
-    text = " ".join(str(error).split())
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
-
-
-def import_file(path: Path) -> ModuleType:
-    """The file as a module, by its stem or, where another module has that name, one that nobody has."""
-    name = path.stem
-    known = sys.modules.get(name)
-    if known is not None and getattr(known, "__file__", None) == str(path):
-        return known
-    other = None if known is not None else importlib.util.find_spec(name)
-    if known is not None or (other is not None and other.origin != str(path)):
-        name = f"bakeoff_brought_{name}"
-        if name in sys.modules:
-            return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise BakeoffError(f"{path} is no Python file; give FILE.py:FUNCTION", "bad-user-code")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    find_user_code(str(path.parent))
-    try:
-        with _as_script(path):
-            spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        del sys.modules[name]
-        raise user_error(path.name, error) from error
-    return module
-
-
 def _said(what: str, made: Any) -> Loaded:
     if isinstance(made, tuple) and len(made) == 2:
         made = Model(made[0], made[1])
     if not isinstance(made, Model):
-        text = f"{what} returned a {type(made).__name__}; return (module, inputs) or bakeoff.Model(module, inputs, ...)"
+        text = f"{what} returned {a_type(type(made))}; return (module, inputs) or bakeoff.Model(module, inputs, ...)"
         raise BakeoffError(text, "bad-user-code")
     if not isinstance(made.module, nn.Module):
-        text = f"{what} gave a {type(made.module).__name__} as the module; give a torch.nn.Module"
+        text = f"{what} gave {a_type(type(made.module))} as the module; give a torch.nn.Module"
         raise BakeoffError(text, "bad-user-code")
     if made.sets and made.inputs is not None:
         raise BakeoffError(f"{what} gives both inputs and sets; give one of them", "bad-user-code")

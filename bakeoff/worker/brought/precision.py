@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from bakeoff.models.component import TensorSpec
+from bakeoff.models.user_code import one_line
 from bakeoff.worker.brought.calls import LEAST_TOLERANCE
 from bakeoff.worker.brought.found import Found, apart, name_of
-from bakeoff.worker.brought.load import one_line
 from bakeoff.worker.cast import GivenDtypes, cast_module
 from bakeoff.worker.reference.wide import in_high_precision
 from bakeoff.worker.subject import cast_inputs

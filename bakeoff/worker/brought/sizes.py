@@ -27,7 +27,8 @@ from bakeoff.models.sizes import (
     with_usual,
     workload_name,
 )
-from bakeoff.worker.brought.load import Call, one_line
+from bakeoff.models.user_code import one_line
+from bakeoff.worker.brought.load import Call
 from bakeoff.worker.brought.network import GivenInputs
 from bakeoff.worker.brought.work import count
 from bakeoff.worker.subject import SIZED_SETS

@@ -9,8 +9,8 @@ from typing import Any
 
 from torch import nn
 
-from bakeoff.models.errors import BakeoffError, meant
-from bakeoff.worker.brought.load import import_file, user_error
+from bakeoff.models.errors import BakeoffError, a_type, meant
+from bakeoff.models.user_code import import_file, user_error
 from bakeoff.worker.failures import is_out_of_memory
 
 _WANTED = "name a function without arguments that runs one pass, or returns the function that does"
@@ -73,7 +73,7 @@ def _find(file: Path, name: str) -> Callable[..., Any]:
         raise BakeoffError(text, "unknown-name")
     found = getattr(module, name)
     if not callable(found):
-        raise BakeoffError(f"{file.name}:{name} is a {type(found).__name__}; {_WANTED}", "bad-user-code")
+        raise BakeoffError(f"{file.name}:{name} is {a_type(type(found))}; {_WANTED}", "bad-user-code")
     return found
 
 

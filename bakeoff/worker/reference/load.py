@@ -6,7 +6,7 @@ from dataclasses import replace
 from torch import Tensor
 
 from bakeoff.models.component import Quantisation
-from bakeoff.models.errors import BakeoffError
+from bakeoff.models.errors import BakeoffError, a_type
 from bakeoff.record.schema import OutputParity, Parity
 from bakeoff.worker.checks.outputs import OutputWatch
 from bakeoff.worker.reference.error import Difference, difference, expected_dtype, limits, not_comparable, worst
@@ -88,7 +88,7 @@ class Reference:
 
     def _each(self, reference: Mapping[str, Tensor], outputs: object) -> list[Difference]:
         if not isinstance(outputs, tuple | list) or len(outputs) != len(self._specs):
-            found = f"{len(outputs)} outputs" if isinstance(outputs, tuple | list) else f"a {type(outputs).__name__}"
+            found = f"{len(outputs)} outputs" if isinstance(outputs, tuple | list) else a_type(type(outputs))
             problem = f"a call returned {found}, the workload has {len(self._specs)} outputs"
             return [not_comparable(problem) for _ in self._specs]
         return [

@@ -87,13 +87,13 @@ def test_an_edit_after_the_description_is_refused(edited: str, folder: Path) -> 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("gone.py:model", "there is no such file; give a file"),
-        ("parts.py:model", "there is no such file"),
+        ("gone.py:model", "gone.py:model: there is no file gone.py$"),
+        ("parts.py:model", "there is no file parts.py"),
         ("mine.py", r"name the function too, as in mine.py:model"),
         ("wm.pt2", "'wm' is a component of this lab"),
         ("mine.py:__", "cannot be part of a variant's name"),
         ("mine.py:café", "use ASCII letters"),
-        ("gone.pt2", "there is no such file"),
+        ("gone.pt2", "there is no file gone.pt2"),
         ("wrong.py:model", "wrong.py, line 1: .*; correct it"),
     ],
 )

@@ -91,7 +91,7 @@ def test_a_callable_object_is_one_too(file: Path) -> None:
     ("name", "code", "said"),
     [
         ("nothing", "unknown-name", "functions there: direct, factory"),
-        ("number", "bad-user-code", "is a int; name a function"),
+        ("number", "bad-user-code", "is an int; name a function"),
         ("takes", "bad-user-code", "missing a required argument: 'prompt'"),
         ("returns_taking", "bad-user-code", "cannot be called without arguments"),
         ("wrong_arguments", "bad-user-code", "cannot be called with step"),

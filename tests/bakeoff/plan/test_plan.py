@@ -20,13 +20,13 @@ from bakeoff.machine.host import Host
 from bakeoff.models import component_names, resolve_component
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.types import DEVICES
+from bakeoff.models.user_code import USER_CODE
 from bakeoff.plan.checkpoint import checkpoint_hash
 from bakeoff.plan.dry_run import estimate
 from bakeoff.plan.history import history_of
 from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.reference import reference_folder
 from bakeoff.plan.request import Request, with_deadline
-from bakeoff.process.environment import USER_CODE
 from bakeoff.record.policy import Policy
 from bakeoff.report.text import plan
 from bakeoff.variant import parse_variant

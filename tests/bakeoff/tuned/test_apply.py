@@ -459,7 +459,7 @@ class TestPlaces:
             ),
             ({"unet": "unet.layers"}, "unknown-name", "Denoiser has no 'layers' (of 'unet.layers')"),
             ({"unet": "unet.__class__"}, "unknown-name", "has no '__class__'"),
-            ({"unet": "steps"}, "unknown-name", "'steps' is a int, neither a module nor a module's method"),
+            ({"unet": "steps"}, "unknown-name", "'steps' is an int, neither a module nor a module's method"),
             ({"unet": "vae"}, "other-weights", "vae has other weights than unet"),
             ({"unte": "unet"}, "unknown-name", "where= names 'unte', which is no artifact"),
         ):

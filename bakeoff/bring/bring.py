@@ -41,10 +41,10 @@ def bring(
     """
     more = tuple(sorted({batch for batch in batches if batch > 1}))
     if is_brought(reference):
-        known = described_elsewhere(reference)
-        if known is not None:
-            progress.say(f"{reference} is {known.source.shown}.")
-        source, name, preset = read_source(reference) if known is None else _read_again(known)
+        about = described_elsewhere(reference)
+        if about is not None:
+            progress.say(f"{reference} is {about.source.shown}.")
+        source, name, preset = read_source(reference) if about is None else _read_again(about)
     else:
         known = brought_reference(reference, preset) if sizes or more else reference
         if known == reference:

@@ -13,7 +13,7 @@ from bakeoff.models.errors import BakeoffError
 if TYPE_CHECKING:
     from bakeoff.plan.plan import Plan
     from bakeoff.plan.request import Request
-    from bakeoff.record.store import StoredComparison
+    from bakeoff.record.store import Stored, StoredComparison
 
 
 @app.command()
@@ -64,14 +64,21 @@ def _facts(kept: "StoredComparison") -> dict[str, Any]:
     return {"id": kept.id, "verdict": verdict_of(kept.comparison), **sides}
 
 
-def _compare_records(folder: Path, a: str, b: str, as_json: bool) -> None:
+def _record(folder: Path, asked: str) -> "Stored":
     from bakeoff.record.store import StoredPipeline
+
+    found = stored_of(folder, asked)
+    if isinstance(found, StoredPipeline):
+        text = f"{found.id} is a run of pipeline {found.record.mix}; run: bakeoff show {found.id}"
+        raise BakeoffError(text, "no-record")
+    return found
+
+
+def _compare_records(folder: Path, a: str, b: str, as_json: bool) -> None:
     from bakeoff.report.text import comparison
 
-    first, second = stored_of(folder, a), stored_of(folder, b)
+    first, second = _record(folder, a), _record(folder, b)
     for stored in (first, second):
-        if isinstance(stored, StoredPipeline):
-            raise BakeoffError(f"{stored.id} is a run of pipeline {stored.record.mix}, not of a model", "no-record")
         if stored.record.latency is None:
             text = f"{stored.id} has no samples, its status is {stored.record.status}; give a record that has samples"
             raise BakeoffError(text, "not-comparable")

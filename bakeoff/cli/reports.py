@@ -123,7 +123,7 @@ def stored_of(folder: Path, asked: str) -> "Stored | StoredPipeline":
             raise
         found = _named(folder, asked, error)
     of_models, of_pipelines = tables(newest(found.current)), pipeline_tables(found.pipelines)
-    titles = [one.title for one in (*of_models, *of_pipelines)]
+    titles = [*(one.title for one in of_models), *(one.title for one in of_pipelines)]
     if len(titles) != 1:
         raise BakeoffError(f"'{asked}' is the name of {len(titles)} tables; give one: {'; '.join(titles)}", "no-record")
     if of_pipelines:
@@ -160,7 +160,7 @@ def _named(folder: Path, asked: str, error: BakeoffError) -> "Records":
         if asked and (found.current or found.pipelines):
             return found
     of_record = asked[:1].isdigit() or asked.endswith(".json") or set(asked) <= set("0123456789abcdef")
-    raise error if of_record else unknown(every, asked)
+    raise error if of_record else BakeoffError(str(unknown(every, asked)), "no-record")
 
 
 def select_machines(records: "Records", machine: list[str] | None) -> "Selection":

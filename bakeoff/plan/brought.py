@@ -1,5 +1,6 @@
 """Brought models by their names in variants, as far as they were described on this machine."""
 
+import os
 from collections.abc import Collection, Mapping
 from glob import escape
 from pathlib import Path
@@ -37,7 +38,7 @@ def brought_reference(name: str, preset: str = "", workloads: Collection[str] = 
 
 def described_elsewhere(typed: str) -> About | None:
     """The newest description of the only file, of no file of the working folder, whose path ends as it was typed."""
-    if Path(typed.partition(":")[0]).exists():
+    if os.path.exists(typed.partition(":")[0]):
         return None
     found = [about for about in _all_described() if about.source.typed.endswith(f"/{Path(typed)}")]
     return found[-1] if len({about.source.typed for about in found}) == 1 else None

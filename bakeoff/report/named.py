@@ -1,5 +1,6 @@
 """The records that a text names: what a user typed, what `bakeoff list` prints, or a title that a page has."""
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -37,10 +38,12 @@ def of_name(records: Records, text: str) -> Records:
 def unknown(records: Records, text: str) -> BakeoffError:
     """What is said of a text that names nothing: the nearest of all known names, and those that have records."""
     held = list(dict.fromkeys(_name(record) for record in _every(records)))
-    known = [*held, *component_names(), *pipeline_names(), *_sources(records)]
+    others = [name for name in (*component_names(), *pipeline_names()) if name not in held]
+    near = meant(text, [*held, *others, *_sources(records)])
     more = f" and {len(held) - _SHOWN} more" if len(held) > _SHOWN else ""
     listed = f"{', '.join(held[:_SHOWN])}{more}" or "nothing"
-    return BakeoffError(f"nothing is called '{text}'{meant(text, known)}; the records hold {listed}", "unknown-name")
+    known = f"the records hold {listed}; without records: {', '.join(dict.fromkeys(others))}"
+    return BakeoffError(f"nothing is called '{text}'{near}; {known}", "unknown-name")
 
 
 def _those(records: Records, fits: Fits) -> Records:
@@ -78,7 +81,7 @@ def _typed(text: str, records: Records) -> Fits:
     home = f"{Path.home()}/"
     here = f"~/{str(place).removeprefix(home)}" if str(place).startswith(home) else str(place)
     found = [source for source in known if here in (source, source.rpartition(":")[0])]
-    if not found and not Path(path).exists() and path.endswith((".py", ".pt2")):
+    if not found and path.endswith((".py", ".pt2")) and not os.path.exists(path):
         ending = f"/{Path(text)}"
         found = [source for source in known if source.endswith(ending) or source.rpartition(":")[0].endswith(ending)]
         places = {source.partition(".py:")[0] for source in found}
@@ -103,12 +106,12 @@ def _beginning(text: str) -> Fits:
 
 def _titles(record: Record | PipelineRecord) -> Iterable[str]:
     """All that pages call what a record belongs to."""
-    machine, of = machine_of(record), groups if isinstance(record, Record) else pipelines
-    title = of.title(record)
-    yield from (title, of.title_without_machine(record))
-    yield title.replace(machine.name, f"{machine.name} ({machine.id[:6]})", 1)  # where two machines have one name
+    machine = machine_of(record)
     if isinstance(record, Record):
-        yield str(record.variant)
-        yield f"{record.variant.component}.{record.variant.workload}"
+        title = groups.title(record)
+        yield from (str(record.variant), f"{record.variant.component}.{record.variant.workload}")
+        yield groups.title_without_machine(record)
     else:
-        yield str(record.mix)
+        title = pipelines.title(record)
+        yield from (str(record.mix), pipelines.title_without_machine(record))
+    yield from (title, title.replace(machine.name, f"{machine.name} ({machine.id[:6]})", 1))  # of two with one name

@@ -78,9 +78,11 @@ def test_a_typed_file_is_that_of_the_working_folder(tmp_path: Path, monkeypatch:
 
 def test_what_names_nothing_is_answered_with_the_nearest_and_with_what_is_held() -> None:
     held = f"the records hold unet, unet.decoder, unet-2, twin, {RUN.mix.pipeline}"
+    others = "without records: wm, image, audio, matrix-vae, matrix-wm, toy, owl, matrix"
+    held = f"{held}; {others.replace(f', {RUN.mix.pipeline}', '')}"
     assert str(unknown(RECORDS, "decoder")) == f"nothing is called 'decoder'; did you mean unet.decoder; {held}"
     assert str(unknown(RECORDS, "imge")) == f"nothing is called 'imge'; did you mean image; {held}"
-    assert str(unknown(Records((), (), ()), "qqq")) == "nothing is called 'qqq'; the records hold nothing"
+    assert str(unknown(Records((), (), ()), "qqq")) == f"nothing is called 'qqq'; the records hold nothing; {others}"
 
 
 def test_each_command_takes_a_title(tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 
+from bakeoff.process.alarm import raised_again
+
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -41,7 +43,8 @@ def ending_signals() -> Iterator[Received]:
     handled = [each for each in _ENDING if signal.getsignal(each) is not signal.SIG_IGN]
     before = [signal.signal(each, stop) for each in handled]
     try:
-        yield received
+        with raised_again(KeyboardInterrupt):
+            yield received
     finally:
         for each, handler in zip(handled, before, strict=True):
             signal.signal(each, handler)

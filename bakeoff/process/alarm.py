@@ -1,9 +1,11 @@
-"""Keeps the alarm of a sweep's budget from ringing in the middle of what must not be left half done."""
+"""Keeps the alarm of a sweep's budget from ringing where it would do harm, and from being lost."""
 
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 
 @contextmanager
@@ -23,3 +25,29 @@ def alarm_waits() -> Iterator[None]:
         signal.signal(signal.SIGALRM, handler)
         if rang:
             signal.raise_signal(signal.SIGALRM)
+
+
+@contextmanager
+def raised_again(error: type[KeyboardInterrupt]) -> Iterator[None]:
+    """Raise `error` once more, 10 ms later, where a signal's handler raised it within a callback.
+
+    Python prints and drops what is raised in a weak reference's callback or in a `__del__` (sys.unraisablehook), and
+    any line of the main thread may be in one when the signal comes.
+    """
+    before = sys.unraisablehook
+
+    def handler(_number: int, _frame: FrameType | None) -> None:
+        raise error
+
+    def hook(unraisable: "sys.UnraisableHookArgs") -> None:
+        if unraisable.exc_type is not error:
+            before(unraisable)
+            return
+        signal.signal(signal.SIGALRM, handler)
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before

@@ -15,6 +15,7 @@ from bakeoff.plan.history import history_of, known_history, read_history
 from bakeoff.plan.plan import Plan
 from bakeoff.plan.priority import by_priority
 from bakeoff.plan.rows import Key, Row
+from bakeoff.process.alarm import raised_again
 from bakeoff.process.jobs import Subject
 from bakeoff.record.store import Stored
 
@@ -107,7 +108,8 @@ class TimeLimit:
             signal.ITIMER_REAL, max(self.left_s + grace_s(self.plan.request.budget_s), 0.001)
         )
         try:
-            yield
+            with raised_again(TimeIsUpError):
+                yield
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, handler)

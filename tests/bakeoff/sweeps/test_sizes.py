@@ -182,7 +182,9 @@ def test_where_the_model_takes_no_size_between_the_listed_ones_that_is_said(tmp_
     with marked_folder(tmp_path):
         bring(f"{tmp_path}/mine.py:picky", 0, 1, progress, parse_sizes(["x.0,scale.0=4,8"]))
     (said,) = [text for kind, text in progress.told if kind == "say"]
-    assert said.startswith("picky: call: no engine is checked at a size that was not listed: the model fails at x.0=6")
+    assert said.startswith(
+        "mine.picky: call: no engine is checked at a size that was not listed: the model fails at x.0=6"
+    )
 
 
 def test_an_artifact_has_one_size(swept: Swept) -> None:

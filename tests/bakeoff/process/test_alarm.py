@@ -1,0 +1,69 @@
+"""A signal whose exception a callback of Python's swallows ends the block all the same."""
+
+import os
+import signal
+import time
+import weakref
+from collections.abc import Callable
+
+import pytest
+
+from bakeoff.cli.signals import ending_signals
+from bakeoff.plan.budget import Costs
+from bakeoff.plan.history import history_of
+from bakeoff.plan.plan import make_plan
+from bakeoff.plan.request import Request
+from bakeoff.sweeps.time_limit import TimeIsUpError, TimeLimit
+
+
+class Held:
+    """Something that a weak reference can point at."""
+
+
+def send_in_a_callback(number: int) -> None:
+    """The signal comes while a weak reference's callback runs, and would end there unseen."""
+    held = Held()
+    weakref.finalize(held, lambda: None)
+    kept = weakref.ref(held, lambda _: os.kill(os.getpid(), number))
+    del held
+    assert kept() is None
+
+
+def work_through(number: int) -> None:
+    send_in_a_callback(number)
+    end = time.monotonic() + 5
+    while time.monotonic() < end:
+        time.sleep(0.005)
+
+
+def budgeted() -> TimeLimit:
+    plan = make_plan(Request("toy", backends=("eager",), dtypes=("fp32",), device="cpu", threads=1, budget_s=3600.0))
+    return TimeLimit(plan, Costs(history_of([]), plan.component), time.monotonic())
+
+
+def test_a_budget_ends() -> None:
+    with pytest.raises(TimeIsUpError), budgeted().enforced():
+        work_through(signal.SIGALRM)
+    assert signal.getitimer(signal.ITIMER_REAL)[0] < 1800
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_command_ends(number: int) -> None:
+    with pytest.raises(KeyboardInterrupt), ending_signals() as received:
+        work_through(number)
+    assert received.number == number
+
+
+def test_what_else_a_callback_raises_is_told_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[object] = []
+    monkeypatch.setattr("sys.unraisablehook", lambda unraisable: told.append(unraisable.exc_type))
+
+    def broken(_: object) -> Callable[[], None]:
+        raise ValueError("broken")
+
+    with ending_signals():
+        held = Held()
+        kept = weakref.ref(held, broken)
+        del held
+    assert kept() is None
+    assert told == [ValueError]

@@ -1,5 +1,6 @@
 """The wheel holds all packages and works without the checkout; the command line starts without heavy imports."""
 
+import ast
 import json
 import os
 import resource
@@ -7,9 +8,12 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("bakeoff", "backends", "export", "models")
@@ -65,6 +69,23 @@ def test_pyproject_names_every_package() -> None:
     assert sorted(stated["packages"]) == sorted(packages_on_disk())
     for folder in packages_on_disk().values():
         assert (ROOT / folder / "__init__.py").is_file()
+
+
+def test_the_default_install_has_every_library_but_compilers() -> None:
+    """What `bakeoff` and `export` import; the selftest's faulty compilers need their compiler."""
+    imported = set()
+    for path in [*(ROOT / "bakeoff").rglob("*.py"), *(ROOT / "export").rglob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                imported |= {one.name.partition(".")[0] for one in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                imported.add(str(node.module).partition(".")[0])
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    installed = {canonicalize_name(Requirement(text).name) for text in project["dependencies"]}
+    distributions = packages_distributions()
+    others = imported - sys.stdlib_module_names - {"bakeoff", "torch", "onnxruntime"}
+    assert "yaml" in others
+    assert [name for name in sorted(others) if installed.isdisjoint(map(canonicalize_name, distributions[name]))] == []
 
 
 def test_wheel_holds_every_source_file(installed: Path) -> None:

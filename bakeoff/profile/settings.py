@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
-from importlib import import_module
 from math import isfinite
 from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
@@ -111,7 +110,7 @@ class Settings:
     def load(cls, path: str | Path) -> "Settings":
         """Settings from a .toml, .yaml or .yml file.
 
-        Raises BakeoffError where the file cannot be read, has an unknown key or a wrong value, or needs PyYAML.
+        Raises BakeoffError where the file cannot be read, or has an unknown key or a wrong value.
         """
         return cls.from_mapping(_read(Path(path)), str(path))
 
@@ -240,11 +239,8 @@ def _read(path: Path) -> Mapping[str, Any]:
 
 
 def _yaml(path: Path, data: bytes) -> Mapping[str, Any]:
-    try:
-        yaml: Any = import_module("yaml")
-    except ModuleNotFoundError as error:
-        text = f"settings {path} need PyYAML; install it with: pip install pyyaml, or write them as TOML"
-        raise BakeoffError(text, "missing-library") from error
+    import yaml
+
     try:
         found = yaml.safe_load(data)
     except (yaml.YAMLError, RecursionError, ValueError) as error:

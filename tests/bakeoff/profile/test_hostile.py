@@ -362,7 +362,6 @@ YAML = {
 
 @pytest.mark.parametrize("data", YAML.values(), ids=YAML)
 def test_settings_in_yaml(data: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("yaml")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "profile.yaml").write_bytes(data)
     assert refusal(lambda: Settings.load("profile.yaml")) == "bad-option"

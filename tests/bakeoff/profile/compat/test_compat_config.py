@@ -58,7 +58,6 @@ def test_parts_of_a_file_load_too() -> None:
 
 @pytest.mark.parametrize("place", range(6))
 def test_yaml_as_it_is_gives_the_same(place: int, tmp_path: Path) -> None:
-    pytest.importorskip("yaml", reason="PyYAML is not installed; the TOML twins are tested")
     path = tmp_path / "profiling_config.yaml"
     path.write_text(guides.blocks("yaml")[place], encoding="utf-8")
     assert load(path) == load(TOML[place])

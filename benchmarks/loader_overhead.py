@@ -18,7 +18,6 @@ import torch
 from tabulate import tabulate
 
 from bakeoff.export import Program, load
-from bakeoff.export.sample import Reader
 
 _LIMIT_NS, _LIMIT_SHARE = 20_000, 0.01
 
@@ -56,10 +55,9 @@ def main() -> None:
     rows = []
     for folder in arguments.artifacts:
         artifact = load(folder)
-        main_name = artifact.manifest.main
-        inputs = Reader(folder, artifact.manifest).inputs(0, main_name, artifact.manifest.device)
+        inputs = artifact.sample()
         with torch.no_grad():
-            engine, added, alone = overhead(artifact.program(main_name), inputs, arguments.calls)
+            engine, added, alone = overhead(artifact.program(artifact.manifest.main), inputs, arguments.calls)
         within = alone <= max(_LIMIT_NS, _LIMIT_SHARE * engine)
         rows.append(
             (

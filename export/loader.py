@@ -13,6 +13,7 @@ from bakeoff.export import requirements
 from bakeoff.export.folder import artifact_format_of, check_content, read_manifest
 from bakeoff.export.manifest import MANIFEST, Manifest, Port
 from bakeoff.export.manifest import Program as About
+from bakeoff.export.sample import Reader
 from bakeoff.export.state import State, carry
 from bakeoff.export.torch_flags import differing_flags
 from bakeoff.machine import host
@@ -186,6 +187,13 @@ class Artifact:
 
     def __call__(self, **inputs: "Tensor") -> "dict[str, Tensor]":
         return self.program(self.manifest.main)(**inputs)
+
+    def sample(self) -> "dict[str, Tensor]":
+        """Return new tensors that the main program can be called with, by name: those of its stored sample.
+
+        Shapes, dtypes, device and kinds of values are those of the export. Raises BadArtifact if the sample lacks one.
+        """
+        return Reader(self.folder, self.manifest).inputs(0, self.manifest.main, self.manifest.device)
 
     def program(self, name: str) -> Program:
         """Return one of the artifact's programs, which is opened at its first use.

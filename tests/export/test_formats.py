@@ -33,7 +33,9 @@ from bakeoff.report.text.artifact import inspect
 from bakeoff.variant import parse_variant
 
 pytestmark = LIBRARY_WARNINGS
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "deploy"
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples" / "deploy"
+BROUGHT = ROOT / "tests" / "support" / "brought_models.py"
 DTYPES = {"torch.export": "bf16", "aoti": "bf16", "onnxruntime": "fp32", "openvino": "bf16"}
 CASES = {
     "toy": "toy:tiny.stream",
@@ -113,29 +115,60 @@ def opened(small: Exported) -> Artifact:
     return load(small.folder)
 
 
-def given(artifact: Artifact) -> dict[str, torch.Tensor]:
-    return Reader(artifact.folder, artifact.manifest).inputs(0, artifact.manifest.main, "cpu")
+class TestSample:
+    @pytest.mark.parametrize(
+        ("model", "dtype", "takes"),
+        [
+            (("toy", "--workload", "world", "--device", "cpu"), "fp32", {"float32"}),
+            (("toy", "--workload", "world", "--device", "cpu"), "bf16", {"bfloat16", "float32"}),
+            ((f"{BROUGHT}:language",), "bf16", {"int64", "bool"}),
+        ],
+    )
+    def test_the_lines_of_the_page_call_any_artifact(
+        self, model: tuple[str, ...], dtype: str, takes: set[str], tmp_path: Path
+    ) -> None:
+        options = ("--backend", "torch.export", "--dtype", dtype, "--to", "artifacts/toy", "--threads", "1")
+        command = [sys.executable, "-m", "bakeoff", "export", *model, *options]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        manifest = manifest_of(tmp_path / "artifacts" / "toy")
+        assert {port.dtype for port in manifest.programs[0].inputs} == takes
+        page = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
+        lines = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)[0]
+        ran = subprocess.run([sys.executable, "-c", lines], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert ran.returncode == 0, ran.stderr
+        for port in manifest.programs[0].outputs:
+            assert f"'{port.name}': (torch.{port.dtype}, torch.Size({list(port.shape)}))" in ran.stdout
+
+    def test_each_is_its_caller_s_own(self, opened: Artifact) -> None:
+        first = opened.sample()
+        wanted = {name: tensor.clone() for name, tensor in first.items()}
+        for tensor in first.values():
+            tensor.zero_()
+        again = opened.sample()
+        assert list(again) == [port.name for port in opened.program(opened.manifest.main).about.inputs]
+        assert all(torch.equal(tensor, wanted[name]) for name, tensor in again.items())
 
 
 class TestCalls:
     def test_named_tensors_in_and_out(self, opened: Artifact) -> None:
-        outputs = opened(**given(opened))
+        outputs = opened(**opened.sample())
         assert list(outputs) == ["video", "audio"]
         assert outputs["video"].dtype == torch.float32
 
     def test_the_order_of_names_does_not_matter(self, opened: Artifact) -> None:
-        inputs = given(opened)
+        inputs = opened.sample()
         turned = dict(reversed(inputs.items()))
         assert torch.equal(opened(**inputs)["video"], opened(**turned)["video"])
 
     def test_what_is_not_contiguous_is_made_so(self, opened: Artifact) -> None:
-        inputs = given(opened)
+        inputs = opened.sample()
         turned = inputs["x"].transpose(-1, -2).contiguous().transpose(-1, -2)
         assert not turned.is_contiguous()
         assert torch.equal(opened(**inputs)["video"], opened(**{**inputs, "x": turned})["video"])
 
     def test_a_missing_input_is_named(self, opened: Artifact) -> None:
-        inputs = given(opened)
+        inputs = opened.sample()
         del inputs["mouse"]
         with pytest.raises(BakeoffError) as refused:
             opened(**inputs)
@@ -145,7 +178,7 @@ class TestCalls:
 
     def test_an_unknown_input_is_named(self, opened: Artifact) -> None:
         with pytest.raises(BakeoffError) as refused:
-            opened(**given(opened), keyboard=torch.zeros(1))
+            opened(**opened.sample(), keyboard=torch.zeros(1))
         assert refused.value.code == "bad-input"
         assert "keyboard" in str(refused.value)
 
@@ -159,7 +192,7 @@ class TestCalls:
         ],
     )
     def test_a_wrong_tensor_is_refused(self, opened: Artifact, wrong: object, found: str) -> None:
-        inputs = given(opened)
+        inputs = opened.sample()
         inputs["x"] = wrong(inputs["x"])  # type: ignore[operator]
         with pytest.raises(BakeoffError) as refused:
             opened(**inputs)
@@ -255,7 +288,7 @@ class TestFormerManifest:
         (folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n")
         artifact = load(folder)
         assert artifact.manifest.stream == source.manifest.stream
-        inputs = given(artifact)
+        inputs = artifact.sample()
         wanted = load(source.folder)(**inputs)
         assert all(torch.equal(tensor, wanted[name]) for name, tensor in artifact(**inputs).items())
 
@@ -267,7 +300,7 @@ class TestStream:
         stream = opened.stream()
         stream.begin(**reader.inputs(0, "context4", "cpu"))
         before = stream.state["step4", "cache_k.0"]
-        frame = {name: tensor for name, tensor in given(opened).items() if not name.startswith("cache_")}
+        frame = {name: tensor for name, tensor in opened.sample().items() if not name.startswith("cache_")}
         stream.call("step4", **frame)
         assert torch.equal(stream.state["step4", "cache_k.0"], before), "a denoising step leaves the window alone"
         made = stream.call("append4", **frame)["new_k.0"]
@@ -283,7 +316,7 @@ class TestStream:
         stream = artifact.stream()
         assert stream.begin() == {}
         assert not stream.state["stream", "cache.00"].any()
-        outputs = stream.call("stream", z=given(artifact)["z"])
+        outputs = stream.call("stream", z=artifact.sample()["z"])
         assert stream.state["stream", "cache.00"] is outputs["cache.00"]
 
     def test_what_carries_nothing_is_no_stream(self, tmp_path: Path) -> None:
@@ -430,5 +463,5 @@ def test_an_export_is_replaced_only_when_that_is_asked_for(tmp_path: Path) -> No
 
 def test_a_copy_elsewhere_is_the_same_artifact(small: Exported, tmp_path: Path) -> None:
     moved = load(copy(small.folder, tmp_path / "elsewhere"))
-    first, second = load(small.folder)(**given(moved)), moved(**given(moved))
+    first, second = load(small.folder)(**moved.sample()), moved(**moved.sample())
     assert torch.equal(first["video"], second["video"])

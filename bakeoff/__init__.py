@@ -12,3 +12,8 @@ def __getattr__(name: str) -> Any:
     if name not in _PUBLIC:
         raise AttributeError(f"module 'bakeoff' has no attribute '{name}'")
     return getattr(import_module(_PUBLIC[name]), name)
+
+
+def __dir__() -> list[str]:
+    """The public names, and the packages of bakeoff that are imported."""
+    return sorted({*globals(), *_PUBLIC} - {"Any", "import_module"})

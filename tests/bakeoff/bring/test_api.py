@@ -259,3 +259,9 @@ class TestSwept:
         )
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         assert done.stdout == "[]\n"
+
+    def test_dir_has_the_public_names_before_anything_is_imported(self) -> None:
+        code = "import bakeoff; print(*(name for name in dir(bakeoff) if name[0] != '_')); import bakeoff.profile; "
+        code += "print(*{'profile', '__version__', '__doc__'} - {*dir(bakeoff)})"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert done.stdout == "Model apply sweep\n\n"

@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -48,13 +49,25 @@ def test_its_links_lead_to_pages() -> None:
     assert [target for target in targets if not (NOTEBOOK.parent / target).is_file()] == []
 
 
+def test_the_page_and_the_notebook_start_it_alike() -> None:
+    """Its kernel must be the Python that bakeoff is installed for, so that both say how."""
+    first = "".join(content()["cells"][0]["source"])  # type: ignore[index]
+    page = (NOTEBOOK.parents[2] / "docs" / "bring-your-own.md").read_text(encoding="utf-8")
+    (start,) = (block for block in re.findall(r"```bash\n(.*?)```", page, re.DOTALL) if "jupyter" in block)
+    assert textwrap.indent(start, "    ") in first
+    assert (NOTEBOOK.parents[2] / start.split()[-1]).samefile(NOTEBOOK)
+
+
 @pytest.mark.timeout(600)
 def test_its_cells_run(tmp_path: Path) -> None:
     command = [sys.executable, "-c", RUNNER, str(NOTEBOOK), str(FAST)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=500, check=False)
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["variants"] == ["small:live.call/eager/fp32@cpu", "small:live.call/torch.export/fp32@cpu"]
     assert set(found["statuses"]) <= {"ok", "unstable"}, "other tests may keep the host busy"
     assert "eager fp32" in found["html"]
     assert "denoiser" in done.stdout
+    assert list(folder.iterdir()) == [], "the kernel runs in the notebook's folder, which is the checkout's"

@@ -81,7 +81,7 @@ FindingCode = Literal[
     "power-cap",  # the GPU reached its power limit in the timed window
     "proof.incomplete",  # the certificate lacks a fact
     "rebuild",  # no second build after a cold one, and so no cost of a warm build
-    "run-again",  # measured by itself, after it had ended without a result beside other builds or while it was traced
+    "run-again",  # measured once more by itself, after others, a trace or changed references had ended it
     "recompiles",  # something was compiled in the timed window
     "size-padded",  # at a smaller size the engine takes as long as at the largest one
     "size-recompiled",  # the engine was compiled again for a size within its range

@@ -97,8 +97,11 @@ def race(
         return _race(session, running, (a, b), seed, f"it cannot be measured, {error.why}")
 
 
-def _race(session: Session, running: Running, rows: tuple[Row, ...], seed: int, without: str) -> Comparison:
-    """Raises SideFailedError when one of the rows cannot be built and checked."""
+def _race(
+    session: Session, running: Running, rows: tuple[Row, ...], seed: int, without: str, again: bool = True
+) -> Comparison:
+    """Raises SideFailedError when one of the rows cannot be built and checked; where references changed meanwhile, only
+    after it was run `again` with references that were made anew."""
     for row in rows:
         obstacle = row.obstacle()
         if obstacle is not None:
@@ -109,7 +112,14 @@ def _race(session: Session, running: Running, rows: tuple[Row, ...], seed: int, 
     with ExitStack() as stack:
         for folder in sorted({row.cache_folder for row in rows}):
             stack.enter_context(session.entry_lock(folder))
-        return _measure(_Race(session, running, rows, references, seed, random.Random(seed), without))
+        try:
+            return _measure(_Race(session, running, rows, references, seed, random.Random(seed), without))
+        except SideFailedError:
+            changed = references.changed() if again else ()
+            if not changed:
+                raise
+    session.progress.say(f"{', '.join(changed)} of the references changed while rows were compared; this is run again.")
+    return _race(session, running, rows, seed, without, again=False)
 
 
 def _measure(race: _Race) -> Comparison:

@@ -32,6 +32,8 @@ _MEMORY_SHARE = 0.6
 _NO_TIME = Outcome("timeout", "the time of the budget was up")
 _SHORTAGES: tuple[Status, ...] = ("oom", "crashed", "timeout")
 """How a row may end because others were built beside it."""
+_UNCHECKED: tuple[Status, ...] = ("crashed", "parity_failed")
+"""How a row may end because it could not read the references that it is checked against."""
 
 
 def next_wave(rows: Sequence[Row]) -> tuple[Row, ...]:
@@ -71,7 +73,7 @@ class _Try:
     trace_apart: bool = False
     """Trace a build of its own, because its process ended while the engine that was timed was traced."""
     ended_before: str = ""
-    """How it ended when it was tried beside others; "" for the first time."""
+    """How it ended when it was tried before; "" for the first time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,7 @@ def _run(session: Session, tries: Sequence[_Try]) -> Generator[tuple[Row, Record
 
     So it is where the error is thrown in because it was raised while a row was saved.
     """
-    again: list[_Measured] = []
+    again: list[tuple[_Measured, str]] = []
     kept: list[_Measured] = []  # without a record yet
     with ExitStack() as stack:
         for folder in sorted({tried.row.cache_folder for tried in tries}):
@@ -127,8 +129,9 @@ def _run(session: Session, tries: Sequence[_Try]) -> Generator[tuple[Row, Record
         try:
             with closing(_measure(session, tries)) as found:
                 for measured in found:
-                    if _ended_by_others(measured, len(tries)):
-                        again.append(measured)
+                    why = _why_again(session, measured, len(tries))
+                    if why:
+                        again.append((measured, why))
                         continue
                     kept.append(measured)
                     if measured.follows is None:
@@ -148,20 +151,35 @@ def _run(session: Session, tries: Sequence[_Try]) -> Generator[tuple[Row, Record
                     outcome = _with_second(outcome, measured.follows, _NO_TIME)
                 yield measured.tried.row, _record(session, replace(measured, outcome=outcome))
             raise
-    for measured in again:
-        yield from _run_again(session, measured)
+    for measured, why in again:
+        yield from _run_again(session, measured, why)
 
 
-def _run_again(session: Session, measured: _Measured) -> Generator[tuple[Row, Record], None, None]:
-    """The same row by itself."""
-    outcome, before = measured.outcome, measured.tried
+def _run_again(session: Session, measured: _Measured, why: str) -> Generator[tuple[Row, Record], None, None]:
+    """The same row by itself; `why` says how it ended at first."""
+    before = measured.tried
     tried = _begun(session, before.row, before.running)
     if isinstance(tried, Record):
         yield before.row, tried
         return
-    reason = outcome.reason or outcome.value.reason
-    trace_apart = before.trace_apart or outcome.phase == "trace"
-    yield from _run(session, [replace(tried, trace_apart=trace_apart, ended_before=reason)])
+    trace_apart = before.trace_apart or measured.outcome.phase == "trace"
+    yield from _run(session, [replace(tried, trace_apart=trace_apart, ended_before=why)])
+
+
+def _why_again(session: Session, measured: _Measured, tries: int) -> str:
+    """How the row ended for a reason that may lie outside it, so that it is run again; "" where its end counts."""
+    tried, outcome = measured.tried, measured.outcome
+    changed = tried.references.changed() if _is_unchecked(measured) and not tried.ended_before else ()
+    if changed:
+        why = f"{', '.join(changed)} of its references changed while it ran"
+        session.progress.say(f"{tried.row.label}: {why}; it is run again.")
+        return why
+    return (outcome.reason or outcome.value.reason) if _ended_by_others(measured, tries) else ""
+
+
+def _is_unchecked(measured: _Measured) -> bool:
+    outcome = measured.outcome
+    return outcome.kind == "result" and outcome.value.status in _UNCHECKED
 
 
 def _ended_by_others(measured: _Measured, tries: int) -> bool:

@@ -1,6 +1,7 @@
 """Faulty backends, each with one fault; a sweep uses them as `canaries:SEGFAULT`. No torch at import."""
 
 import itertools
+import json
 import os
 import signal
 import subprocess
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 AWAKE, ASLEEP = "CANARY_AWAKE", "CANARY_ASLEEP"
 """Environment variables with paths: SLEEPER sleeps until the first exists, and creates the second at its start."""
+REMOVED = "CANARY_REMOVED"
+"""Environment variable with a path: REMOVES_REFERENCES creates it, and removes nothing once it exists."""
 
 
 def _ask_torch_for_a_tebibyte() -> None:
@@ -51,6 +54,15 @@ def _fail() -> None:
 def _exit_3() -> None:
     print("giving up", flush=True)
     os._exit(3)
+
+
+def _remove_references() -> None:
+    """As somebody else who clears the cache folder meanwhile, but at a known moment and once."""
+    done = Path(os.environ[REMOVED])
+    if not done.exists():
+        done.touch()
+        job = json.loads(Path("job.json").read_bytes())["job"]
+        (Path(job["reference_folder"]) / "set0.safetensors").unlink()
 
 
 def _kill_guard() -> None:
@@ -147,6 +159,7 @@ PIPE_RESULT = canary("pipe-result", "leaves a pipe that nobody writes to", doing
 UNAVAILABLE = canary("unavailable", "finds out while building", doing(_unavailable))
 UNSUPPORTED = canary("unsupported", "finds out while building", doing(_unsupported))
 KILLS_GUARD = canary("kills-guard", "kills its guard", doing(_kill_guard))
+REMOVES_REFERENCES = canary("removes-references", "removes a file of the references", doing(_remove_references))
 SLEEPER = canary("sleeper", "sleeps until a file is there", doing(_sleep))
 
 # These are refused before a worker starts.

@@ -1,20 +1,32 @@
 """References that somebody changed are found, and are made anew; a row that changes them keeps its own status."""
 
 import json
+import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from lab import FAST, Swept, outcome, sweep
+from canaries import REMOVED
+from lab import FAST, Recorder, Swept, marked_folder, outcome, sweep
 
+from bakeoff.machine import paths
 from bakeoff.models.brought.about import Source
+from bakeoff.plan.plan import make_plan
 from bakeoff.plan.request import Request
 from bakeoff.process.jobs import DescribeJob
+from bakeoff.record.schema import Record
 from bakeoff.record.user_source import file_hash
+from bakeoff.sweeps import compare_worker, wave
+from bakeoff.sweeps.compare import compare
+from bakeoff.sweeps.compare_worker import SideFailedError
 from bakeoff.sweeps.references import References
 from bakeoff.sweeps.seal import changed_files, read_seal, seal_folder
 from bakeoff.worker.brought.describe import describe_model
 
-REWRITES, HALF = "bakeoff.selftest.tampering:REWRITES_LIMITS", "bakeoff.selftest.faulty:HALF_PRECISION"
+FAULTY = "bakeoff.selftest.faulty"
+REWRITES, HALF = "bakeoff.selftest.tampering:REWRITES_LIMITS", f"{FAULTY}:HALF_PRECISION"
+REMOVES = "canaries:REMOVES_REFERENCES"
 EAGER = "eager"
 GIVEN = Path(__file__).resolve().parents[2] / "support" / "given_models.py"
 
@@ -48,8 +60,32 @@ def test_rewritten_limits_change_no_status(tmp_path: Path) -> None:
 
 
 def reference_of(found: Swept) -> Path:
-    (folder,) = (path for path in (found.cache / "references").iterdir() if path.is_dir())
+    return reference_in(found.cache)
+
+
+def reference_in(cache: Path) -> Path:
+    (folder,) = (path for path in (cache / "references").iterdir() if path.is_dir())
     return folder
+
+
+def before_workers(monkeypatch: pytest.MonkeyPatch, module: Any, action: Callable[[], object], times: int = 1) -> None:
+    """Do something just before the first workers of rows are started, when the references are made."""
+    opened, left = module.open_cache, [action] * times
+
+    def open_cache(*arguments: Any, **more: Any) -> None:
+        opened(*arguments, **more)
+        if left:
+            left.pop()()
+
+    monkeypatch.setattr(module, "open_cache", open_cache)
+
+
+def said(progress: Recorder, text: str) -> list[str]:
+    return [entry for kind, entry in progress.told if kind == "say" and text in entry]
+
+
+def run_again(record: Record) -> list[str]:
+    return [finding.text for finding in record.measurement.findings if finding.code == "run-again"]
 
 
 @pytest.mark.parametrize("name", ["eager-fp32.json", "changed0.safetensors"])
@@ -64,6 +100,70 @@ def test_a_changed_file_is_found_by_the_next_sweep_and_made_anew(tmp_path: Path,
     assert json.loads(found)["noise"] == json.loads(original)["noise"] if name.endswith(".json") else found == original
     assert any(name in text for kind, text in second.progress.told if kind == "say")
     assert outcome(second.records()[EAGER]) == "ok"
+
+
+@pytest.mark.parametrize("name", ["eager-fp32.json", "set0.safetensors", ""])
+def test_a_row_whose_references_change_before_it_reads_them_is_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    def change() -> None:
+        folder = reference_in(tmp_path / "cache")
+        if name:
+            (folder / name).write_bytes(b"changed")
+        else:
+            shutil.rmtree(folder)
+
+    before_workers(monkeypatch, wave, change)
+    found = swept(tmp_path, EAGER)
+    record = found.records()[EAGER]
+    assert outcome(record) == "ok"
+    (why,) = run_again(record)
+    assert name in why
+    assert "of its references changed while it ran" in why
+    assert "tampered" not in [finding.code for finding in record.measurement.findings]
+    (line,) = said(found.progress, "it is run again")
+    assert str(record.variant) in line
+    assert name in line
+
+
+def test_a_row_whose_references_change_again_is_run_again_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def change() -> None:
+        (reference_in(tmp_path / "cache") / "eager-fp32.json").write_bytes(b"changed")
+
+    before_workers(monkeypatch, wave, change, times=3)
+    found = swept(tmp_path, EAGER)
+    assert found.records()[EAGER].status == "crashed"
+    assert len(said(found.progress, "it is run again")) == 1
+
+
+def test_a_row_whose_references_vanish_while_it_is_built_is_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(REMOVED, str(tmp_path / "removed"))
+    found = swept(tmp_path, REMOVES)
+    record = found.records()[REMOVES]
+    assert outcome(record) == "ok"
+    (why,) = run_again(record)
+    assert "set0.safetensors" in why
+
+
+def test_a_comparison_whose_references_change_is_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def change() -> None:
+        (reference_in(tmp_path / "cache") / "eager-fp32.json").write_bytes(b"changed")
+
+    request = Request(
+        "toy", backends=(EAGER, f"{FAULTY}:REPEATS"), dtypes=("fp32",), device="cpu", threads=1, policy=FAST,
+        final_s=0.1, ceilings=False,
+    )  # fmt: skip
+    with marked_folder(tmp_path):
+        before_workers(monkeypatch, compare_worker, change)
+        progress = Recorder()
+        found = compare(make_plan(request), paths.runs_folder(), "", progress)
+        assert [outcome(side) for side in found.comparison.sides] == ["ok", "ok"]
+        assert len(said(progress, "this is run again")) == 1
+        before_workers(monkeypatch, compare_worker, change, times=9)
+        with pytest.raises(SideFailedError, match="changed since it was made"):
+            compare(make_plan(request), paths.runs_folder(), "", progress)
 
 
 def test_a_file_that_another_sweep_adds_is_no_change_of_a_running_row(tmp_path: Path) -> None:

@@ -73,9 +73,12 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def first_line(error: BaseException, limit: int = 500) -> str:
-    """The exception's class and its first line that is not blank, at most `limit` characters."""
+    """The exception's class and its first line that is not blank, at most `limit` characters; with the lines after it
+    while one ends in a comma or a colon, which is in the middle of what it says."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return encodable(f"{type(error).__name__}: {lines[0] if lines else 'no message'}")[:limit]
+    last = next((place for place, line in enumerate(lines) if not line.endswith((",", ":"))), len(lines))
+    said = " ".join(lines[: last + 1]) or "no message"
+    return encodable(f"{type(error).__name__}: {said}")[:limit]
 
 
 def encodable(text: str) -> str:

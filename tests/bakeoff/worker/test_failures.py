@@ -1,8 +1,8 @@
-"""Which exceptions of libraries mean that memory was short."""
+"""What is said of an exception, and which exceptions of libraries mean that memory was short."""
 
 import pytest
 
-from bakeoff.worker.failures import is_out_of_memory
+from bakeoff.worker.failures import first_line, is_out_of_memory
 
 
 @pytest.mark.parametrize(
@@ -26,3 +26,22 @@ def test_texts_of_libraries(text: str) -> None:
 @pytest.mark.parametrize("text", ["no kernel", "could not allocate a port", "memory format is channels_last"])
 def test_other_texts(text: str) -> None:
     assert not is_out_of_memory(RuntimeError(text))
+
+
+# The first is torch/jit/_trace.py's.
+SENTENCES = {
+    "'x' is not in forward() method's arguments,\n   valid arguments name are [input]\nmore": (
+        "'x' is not in forward() method's arguments, valid arguments name are [input]"
+    ),
+    "Error(s) in loading state_dict for Net:\n\tMissing key(s).": (
+        "Error(s) in loading state_dict for Net: Missing key(s)."
+    ),
+    "\n  no kernel\nsecond line": "no kernel",
+    "it is,\nbut:": "it is, but:",
+    "": "no message",
+}
+
+
+@pytest.mark.parametrize("text", SENTENCES)
+def test_a_reason_does_not_end_within_a_sentence(text: str) -> None:
+    assert first_line(RuntimeError(text)) == f"RuntimeError: {SENTENCES[text]}"

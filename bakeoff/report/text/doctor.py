@@ -65,5 +65,5 @@ def render(found: Diagnosis) -> str:
     lines += [f"warning   {text}" for text in (*found.known_bad, *found.gpu_limits)]
     lines += [f"records   {found.runs}", f"caches    {found.cache}", ""]
     for line in found.backends:
-        lines.append(f"{line.backend} on {line.device}: {line.gap or 'ready'}")
+        lines.append(f"{line.backend} on {line.device}: {line.why_not or 'ready'}")
     return "\n".join(lines)

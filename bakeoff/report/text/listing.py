@@ -26,7 +26,7 @@ class BackendLine:
     backend: str
     summary: str
     device: str
-    gap: str
+    why_not: str
     """Why it cannot run on `device` here; empty if it can."""
     option_sets: tuple[str, ...]
 
@@ -36,7 +36,7 @@ class Listing:
     components: dict[str, str]
     presets: tuple[PresetLine, ...]
     backends: tuple[BackendLine, ...]
-    really_ran: dict[str, str]
+    evidence: dict[str, str]
     """For each backend, the evidence that it ran; without it a row is `fell_back`."""
 
 
@@ -58,7 +58,7 @@ def read(component: str = "") -> Listing:
             for preset in entry.presets
         ),
         backends=read_backends(),
-        really_ran={name: meaning for name in backend_names() if (meaning := resolve_backend(name).evidence.checks)},
+        evidence={name: meaning for name in backend_names() if (meaning := resolve_backend(name).evidence.checks)},
     )
 
 
@@ -68,13 +68,13 @@ def read_backends() -> tuple[BackendLine, ...]:
     for name in backend_names():
         backend = resolve_backend(name)
         for device in DEVICES:
-            gap = "" if device in backend.capability.devices else f"does not run on {device}"
+            why_not = "" if device in backend.capability.devices else f"does not run on {device}"
             defaults = [one for one in backend.defaults if device in one.devices]
             texts = ["+".join(filter(None, (str(use_of(backend, one.options)), one.then))) for one in defaults]
             options = defaults[0].options if defaults else backend.options()
-            gap = gap or host.missing_device(device) or backend.unavailable(options, device) or ""
+            why_not = why_not or host.missing_device(device) or backend.unavailable(options, device) or ""
             sets = tuple(dict.fromkeys(texts))  # one may be listed for several dtypes
-            lines.append(BackendLine(name, backend.summary, device, gap, sets))
+            lines.append(BackendLine(name, backend.summary, device, why_not, sets))
     return tuple(lines)
 
 
@@ -100,12 +100,15 @@ def render(listing: Listing) -> str:
         ),
         "",
         tabulate(
-            [[line.backend, line.device, line.gap or "yes", ", ".join(line.option_sets)] for line in listing.backends],
+            [
+                [line.backend, line.device, line.why_not or "yes", ", ".join(line.option_sets)]
+                for line in listing.backends
+            ],
             headers=("backend", "device", "runs here", "option sets"),
             disable_numparse=True,
         ),
         "",
         "evidence that a backend ran; without it a row is `fell_back`:",
-        *(f"{name}: {meaning}" for name, meaning in listing.really_ran.items()),
+        *(f"{name}: {meaning}" for name, meaning in listing.evidence.items()),
     ]
     return "\n".join(parts)

@@ -34,8 +34,8 @@ class TestListing:
 
     def test_every_backend_is_ready_or_has_a_reason(self) -> None:
         for line in listing.read_backends():
-            assert "\n" not in line.gap
-            assert line.option_sets or line.gap
+            assert "\n" not in line.why_not
+            assert line.option_sets or line.why_not
 
     def test_doctor_reports_what_makes_numbers_wrong(self) -> None:
         text = doctor.render(doctor.read())
@@ -60,7 +60,7 @@ class TestJson:
 
     def test_list(self, tmp_path: Path) -> None:
         found = self.json("list", "toy", cwd=tmp_path)
-        assert list(found) == ["components", "presets", "backends", "really_ran"]
+        assert list(found) == ["components", "presets", "backends", "evidence"]
         assert found["presets"][0] == {
             "component": "toy",
             "preset": "tiny",
@@ -69,7 +69,7 @@ class TestJson:
             "workloads": ["world", "picture", "sound", "stream"],
             "default_on": ["cpu"],
         }
-        assert list(found["backends"][0]) == ["backend", "summary", "device", "gap", "option_sets"]
+        assert list(found["backends"][0]) == ["backend", "summary", "device", "why_not", "option_sets"]
 
     def test_doctor(self, tmp_path: Path) -> None:
         found = self.json("doctor", cwd=tmp_path)

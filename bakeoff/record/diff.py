@@ -1,13 +1,16 @@
 """Differences between two records except times: source, versions, flags, threads, clocks, graph, operators, host."""
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 
 from bakeoff.record.basis import backends_of
 from bakeoff.record.folders import machine_of
-from bakeoff.record.schema import Record
+from bakeoff.record.schema import KernelTime, ProofRecord, Record, TraceRecord
 
 _MEASURED_STATE = {
+    "core_distance_high_ns",
+    "core_distance_low_ns",
     "cores_busy",
     "cpu_pressure",
     "energy_j",
@@ -19,70 +22,136 @@ _MEASURED_STATE = {
     "thermal_ns",
 }
 """Device facts that vary from run to run."""
+_UNITS = {"bytes": "MiB", "ns": "ns", "ms": "ms", "s": "s", "mhz": "MHz", "w": "W", "c": "C"}
+"""Ends of names, and the units that their values are printed in."""
+_HASH = re.compile(r"\b[0-9a-f]{16,}\b")
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
     """One fact that differs, with its value in both records as text; empty where a record lacks it."""
 
-    what: str
+    kind: str
+    """As in `version of`; empty where there is one fact of its kind."""
+    name: str
     a: str
     b: str
+    kinds: str = ""
+    """The kind in the plural, as in `versions`."""
 
-    def __str__(self) -> str:
-        return f"{self.what}: {self.a or 'none'} | {self.b or 'none'}"
+    @property
+    def what(self) -> str:
+        return f"{self.kind} {self.name}".lstrip()
 
 
 def differences(a: Record, b: Record) -> tuple[Difference, ...]:
     """Each fact that differs, in a fixed order; empty for two runs of the same configuration."""
-    return tuple(Difference(what, left, right) for what, left, right in _pairs(a, b) if left != right)
+    return tuple(pair for pair in _pairs(a, b) if pair.a != pair.b)
 
 
-def _pairs(a: Record, b: Record) -> Iterator[tuple[str, str, str]]:
-    yield "subject", a.variant.subject, b.variant.subject
-    yield "backend", a.variant.backend, b.variant.backend
-    yield "dtype", a.variant.dtype, b.variant.dtype
-    yield "device", a.variant.device, b.variant.device
+def _pairs(a: Record, b: Record) -> Iterator[Difference]:
+    for name in ("subject", "backend", "dtype", "device"):
+        yield _fact(name, getattr(a.variant, name), getattr(b.variant, name))
     for name in ("batch", "weight_seed", "input_seed", "checkpoint", "threads", "commit", "dirty", "code"):
-        yield name.replace("_", " "), str(getattr(a, name)), str(getattr(b, name))
-    yield "machine", machine_of(a).id, machine_of(b).id
-    sources = (record.source for record in (a, b))
-    yield from _mappings(
-        "source of",
-        *({"component": each.component, "instrument": each.instrument} if each is not None else {} for each in sources),
-    )
-    yield from _mappings("source of backend", backends_of(a), backends_of(b))
-    yield "weights", a.measurement.weights, b.measurement.weights
-    yield from _mappings("config", a.config, b.config)
-    yield from _mappings("host", asdict(a.host), asdict(b.host))
-    yield from _mappings("version of", a.versions, b.versions)
-    yield from _mappings("environment", a.environment, b.environment)
-    yield from _mappings("setting", a.measurement.settings, b.measurement.settings)
-    states = (
-        {name: value for name, value in made.device_state.items() if name not in _MEASURED_STATE}
-        for made in (a.measurement, b.measurement)
-    )
-    yield from _mappings("device", *states)
-    proofs = (made.proof for made in (a.measurement, b.measurement))
-    yield from _mappings("proof", *(asdict(proof) if proof is not None else {} for proof in proofs))
+        yield _fact(name, getattr(a, name), getattr(b, name))
+    yield _fact("machine", machine_of(a).id, machine_of(b).id)
+    yield from _facts("source of", "sources", _sources(a), _sources(b))
+    yield _fact("weights", a.measurement.weights, b.measurement.weights)
+    yield from _facts("config", "values of the config", a.config, b.config)
+    yield from _facts("host", "facts of the host", asdict(a.host), asdict(b.host))
+    yield from _facts("version of", "versions", a.versions, b.versions)
+    yield from _facts("environment", "environment variables", a.environment, b.environment)
+    yield from _facts("setting", "settings", a.measurement.settings, b.measurement.settings)
+    yield from _facts("device", "facts of the device", _state(a), _state(b))
+    yield from _proofs(a.measurement.proof or ProofRecord(), b.measurement.proof or ProofRecord())
     builds = (made.build for made in (a.measurement, b.measurement))
-    yield from _mappings("build", *({"cache": build.cache} if build is not None else {} for build in builds))
+    yield _fact("cache of the build", *(build.cache if build is not None else None for build in builds))
 
 
-def _mappings(what: str, a: Mapping[str, object], b: Mapping[str, object]) -> Iterator[tuple[str, str, str]]:
-    for name in sorted({*a, *b}):
-        left, right = a.get(name), b.get(name)
-        if isinstance(left or right, dict):
-            yield from _mappings(f"{what} {name}", _mapping(left), _mapping(right))
+def _proofs(a: ProofRecord, b: ProofRecord) -> Iterator[Difference]:
+    for name in ("fell_back", "graphs", "graph_breaks", "recompiles", "graph_hash", "incomplete"):
+        yield _fact(name, getattr(a, name), getattr(b, name))
+    yield from _facts("proof", "facts of the proof", a.facts, b.facts)
+    inside, outside = (a.operators_inside, b.operators_inside), (a.operators_outside, b.operators_outside)
+    yield from _facts("operator inside", "operators inside", *inside, _farthest_first(*inside))
+    yield from _facts("operator outside", "operators outside", *outside, _farthest_first(*outside))
+    yield from _facts("quantised layer", "quantised layers", a.quantised, b.quantised)
+    yield from _facts("layer not quantised", "layers not quantised", a.skipped, b.skipped)
+    if a.trace is not None and b.trace is not None:
+        yield from _kernels(a.trace, b.trace)
+    else:
+        traces = (f"{trace.kernel_count} kernels" if trace is not None else None for trace in (a.trace, b.trace))
+        yield _fact("traced call", *traces)
+
+
+def _kernels(a: TraceRecord, b: TraceRecord) -> Iterator[Difference]:
+    """The kernels of two traced calls that are not called equally often, the longest first; times alone do not count.
+
+    A record has the longest kernels only. Where both calls had as many kernels, one that a record lacks was shorter.
+    """
+    yield _fact("number of kernels", a.kernel_count, b.kernel_count)
+    sides = [{kernel.name: kernel for kernel in trace.kernels} for trace in (a, b)]
+    longest = sorted((*a.kernels, *b.kernels), key=lambda kernel: -kernel.ns)
+    for name in dict.fromkeys(kernel.name for kernel in longest):
+        left, right = (kernels.get(name) for kernels in sides)
+        counts = (left.calls, right.calls) if left and right else (a.kernel_count, b.kernel_count)
+        if len({*counts}) > 1:
+            yield Difference("kernel", name, _kernel(left, a), _kernel(right, b), "kernels")
+
+
+def _kernel(kernel: KernelTime | None, trace: TraceRecord) -> str:
+    if kernel is None:
+        return "" if trace.kernel_count == len(trace.kernels) else f"not among the {len(trace.kernels)} longest"
+    return f"{kernel.calls:g} call{'s' * (kernel.calls != 1)}, {kernel.ns / 1e6:.4g} ms"
+
+
+def _sources(record: Record) -> dict[str, str]:
+    source = record.source
+    common = {"component": source.component, "instrument": source.instrument} if source is not None else {}
+    return common | {f"backend {name}": found for name, found in backends_of(record).items()}
+
+
+def _state(record: Record) -> dict[str, object]:
+    state = record.measurement.device_state
+    return {name: value for name, value in state.items() if name not in _MEASURED_STATE}
+
+
+def _farthest_first(a: Mapping[str, int], b: Mapping[str, int]) -> list[str]:
+    return sorted({*a, *b}, key=lambda name: (-abs(a.get(name, 0) - b.get(name, 0)), name))
+
+
+def _fact(name: str, a: object, b: object) -> Difference:
+    return Difference("", name.replace("_", " "), _text(a), _text(b))
+
+
+def _facts(
+    kind: str, kinds: str, a: Mapping[str, object], b: Mapping[str, object], order: Iterable[str] = ()
+) -> Iterator[Difference]:
+    left, right = dict(_flat(a)), dict(_flat(b))
+    for name in order or sorted({*left, *right}):
+        stem, _, end = name.rpartition("_")
+        unit = _UNITS.get(end, "") if stem else ""
+        a_text, b_text = (_text(side.get(name), unit) for side in (left, right))
+        yield Difference(kind, stem if unit else name, a_text, b_text, kinds)
+
+
+def _flat(values: Mapping[str, object], before: str = "") -> Iterator[tuple[str, object]]:
+    """Every value by its path: a list of mappings by their names, or by their numbers where they have none."""
+    for key, value in values.items():
+        path = f"{before}{key}"
+        if isinstance(value, list | tuple) and value and all(isinstance(entry, dict) for entry in value):
+            names = [str(entry.get("name", "")) for entry in value]
+            named = all(names) and len({*names}) == len(names)
+            value = dict(zip(names if named else map(str, range(len(value))), value, strict=True))
+        if isinstance(value, dict):
+            yield from _flat(value, f"{path} ")
         else:
-            yield f"{what} {name}", _text(left), _text(right)
+            yield path, value
 
 
-def _mapping(value: object) -> Mapping[str, object]:
-    return value if isinstance(value, dict) else {}
-
-
-def _text(value: object) -> str:
+def _text(value: object, unit: str = "") -> str:
     if isinstance(value, list | tuple):
-        return ", ".join(str(entry) for entry in value)
-    return "" if value is None else str(value)
+        return ", ".join(_text(entry) for entry in value)
+    if unit and isinstance(value, int | float) and not isinstance(value, bool):
+        return f"{value / (1 << 20):.0f} MiB" if unit == "MiB" else f"{value:.10g} {unit}"
+    return "" if value is None else _HASH.sub(lambda found: found[0][:12], str(value))

@@ -1,12 +1,16 @@
 """Two variants held against each other: `bakeoff compare`."""
 
+from itertools import groupby
+from textwrap import wrap
+
 from bakeoff.machine.terminal import lines_of
-from bakeoff.record.diff import differences
+from bakeoff.record.diff import Difference, differences
 from bakeoff.record.objective import LATENCY
 from bakeoff.record.schema import Record
 from bakeoff.record.store import StoredComparison
 from bakeoff.record.verdict import AGREEING_PAIRS, CONFIDENCE, LEAST_DIFFERENCE, MOST_PAIRS, decide
 from bakeoff.report.comparisons import sentence, sentence_apart
+from bakeoff.report.format import shorten
 from bakeoff.report.groups import group_key, name_of
 from bakeoff.report.recommendation import command
 
@@ -15,8 +19,9 @@ _RULE = (
     f"{LEAST_DIFFERENCE:.0%}, and pairs of fresh processes that agree: all of {AGREEING_PAIRS}, or all but one of "
     f"{MOST_PAIRS}; fewer decide early where all show a large difference"
 )
-_SHOWN = 40
-"""Differences between the two sides that are listed at most."""
+_LISTED = 6
+"""Differences of one kind that are listed at most; more are counted."""
+_COLUMNS = 80
 
 
 def render(compared: StoredComparison) -> str:
@@ -69,6 +74,20 @@ def _side(name: str, record: Record) -> str:
 
 
 def _differing(a: Record, b: Record) -> list[str]:
-    found = [str(entry) for entry in differences(a, b)]
-    more = [f"  and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else []
-    return ["differs, A | B:", *(f"  {text}" for text in found[:_SHOWN]), *more]
+    """A line for each difference that fits a terminal, or several indented ones."""
+    lines = []
+    for kinds, group in groupby(differences(a, b), key=lambda entry: entry.kinds):
+        found = list(group)
+        if not kinds or len(found) <= _LISTED:
+            lines += [line for entry in found for line in _lines(entry.what, entry, "  ")]
+            continue
+        lines.append(f"  {len(found)} {kinds} differ:")
+        lines += [line for entry in found[:_LISTED] for line in _lines(entry.name, entry, "    ")]
+        lines.append(f"    and {len(found) - _LISTED} more")
+    return ["differs, A | B:", *lines] if lines else ["nothing differs but what was measured"]
+
+
+def _lines(name: str, entry: Difference, indent: str) -> list[str]:
+    values = (shorten(value, 2 * _COLUMNS) or "none" for value in (entry.a, entry.b))
+    text = f"{shorten(name, _COLUMNS - 20)}: {' | '.join(values)}"
+    return wrap(text, _COLUMNS, initial_indent=indent, subsequent_indent=f"{indent}    ", break_on_hyphens=False)

@@ -296,7 +296,7 @@ def test_differences_are_facts_and_not_figures(kept: tuple[StoredComparison, Rec
     assert differences(a, a) == ()
     found = {entry.what: (entry.a, entry.b) for entry in differences(a, b)}
     assert found.pop("backend") == ("repeats", "repeats[times=3]")
-    assert set(found) <= {"proof facts operators_dispatched", "proof facts elementwise_dispatched"}
+    assert set(found) <= {"proof operators_dispatched", "proof elementwise_dispatched"}
     changed = replace(a, threads=7, versions={**a.versions, "torch": "9"})
     assert [entry.what for entry in differences(a, changed)] == ["threads", "version of torch"]
 

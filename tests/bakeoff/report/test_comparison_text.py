@@ -1,0 +1,88 @@
+"""Two records set side by side: `bakeoff compare RECORD RECORD`."""
+
+from dataclasses import replace
+
+from few_records import PAGES, TEN, at, ms
+from records import GPU_HOST, HOST, measurement
+
+from bakeoff.record.diff import differences
+from bakeoff.record.schema import KernelTime, ProofRecord, Record, TraceRecord
+from bakeoff.report.text.comparison import render_apart
+
+CONVOLUTION = KernelTime("aten::mkldnn_convolution", 14, 1_823_371, False)
+
+
+def traced(*kernels: KernelTime, count: int = 0, **facts: object) -> ProofRecord:
+    ns = sum(kernel.ns for kernel in kernels)
+    return ProofRecord(trace=TraceRecord(kernels, count or len(kernels), ns, ns, 0), facts=facts)
+
+
+def of(record: Record, proof: ProofRecord, **changes: object) -> Record:
+    return replace(record, measurement=replace(record.measurement, proof=proof, **changes))
+
+
+def test_the_page_of_unlike_records_fits_a_terminal() -> None:
+    operators = {f"aten.operator_{index}": index for index in range(12)}
+    a = of(
+        at(1, "eager", ms(10.0), config={"width": 32, "stages": [{"name": "down", "blocks": 3}, {"name": "up"}]}),
+        replace(
+            traced(CONVOLUTION, KernelTime("aten::add", 12, 400_000, False), export_from_cache=False),
+            operators_outside=operators,
+        ),
+        device_state={"core_distance_ns": 142.4, "core_distance_low_ns": 140.0, "other_cpu_share": 0.01},
+        weights="e3c96158b0e75eedf1d7aef3302ffa347baa0c11e4870c83c5654fdcdd619301",
+    )
+    b = of(
+        at(
+            2, "inductor", ms(5.0),
+            config={"width": 64, "stages": [{"name": "down", "blocks": 4}, {"name": "up"}]},
+            host=replace(GPU_HOST, memory_bytes=16 << 30, cpu_flags=("avx2", "avx512f", "avx512_vnni", "amx_int8")),
+            commit="fedcba9876543210fedcba9876543210fedcba98",
+            versions={"bakeoff": "0.1.0", "torch": "2.13.0", "triton": "3.5.0"},
+        ),
+        replace(
+            traced(
+                replace(CONVOLUTION, calls=12, ns=1_500_000),
+                KernelTime("cpp_fused__native_batch_norm_legit_no_training_add_hardtanh_mul_relu_3", 1, 90_000, True),
+                count=31,
+                weights_outside_package_bytes=2_187_910_048,
+            ),
+            quantised={f"blocks.{index}.linear": "int8 dynamic" for index in range(121)},
+        ),
+        device_state={"core_distance_ns": 129.2, "core_distance_low_ns": 120.0, "other_cpu_share": 0.09},
+        weights="262bbd7ef7bdaccfa8599e3780be419d7a06b1a4166784ce897a93cd19f40ddd",
+    )  # fmt: skip
+    page = render_apart(a, b) + "\n"
+    assert page == (PAGES / "compare.txt").read_text(encoding="utf-8")
+    _, _, listed = page.partition("differs, A | B:\n")
+    assert max(map(len, listed.splitlines())) <= 80
+    assert not {"{", "}", "["} & {*listed}
+
+
+def test_kernels_of_two_runs_differ_by_calls_and_not_by_times() -> None:
+    record = at(1, "eager", TEN)
+    short, shorter = (KernelTime(name, 1, 5_000, False) for name in ("aten::mul", "aten::silu"))
+    a = of(record, traced(CONVOLUTION, short, count=9))
+    b = of(record, traced(replace(CONVOLUTION, ns=2_000_000), shorter, count=9))
+    assert differences(a, b) == ()
+    assert "nothing differs but what was measured" in render_apart(a, b)
+    fewer = of(record, traced(replace(CONVOLUTION, calls=1), short, count=9))
+    assert [(found.what, found.a, found.b) for found in differences(a, fewer)] == [
+        ("kernel aten::mkldnn_convolution", "14 calls, 1.823 ms", "1 call, 1.823 ms")
+    ]
+    untraced = of(record, ProofRecord())
+    assert [(found.what, found.a, found.b) for found in differences(a, untraced)] == [("traced call", "9 kernels", "")]
+
+
+def test_a_fact_that_only_one_record_has() -> None:
+    bare = at(1, made=measurement())
+    layers = of(bare, ProofRecord(quantised={"linear": "int8 dynamic"}, recompiles=("a size", "a dtype")))
+    gpus = replace(bare, host=replace(HOST, gpus=({"name": "Test GPU", "memory_bytes": 80 << 30},)))
+    assert [(found.what, found.a, found.b) for found in differences(bare, layers)] == [
+        ("recompiles", "", "a size, a dtype"),
+        ("quantised layer linear", "", "int8 dynamic"),
+    ]
+    assert [(found.what, found.a, found.b) for found in differences(bare, gpus)] == [
+        ("host gpus Test GPU memory", "", "81920 MiB"),
+        ("host gpus Test GPU name", "", "Test GPU"),
+    ]

@@ -93,7 +93,6 @@ def profile(
     from bakeoff.bring.source import is_brought
     from bakeoff.cli.nsight import nsight
     from bakeoff.cli.progress import TerminalProgress
-    from bakeoff.machine import paths
     from bakeoff.pipeline.request import PipelineRequest, ProfileOptions
     from bakeoff.pipeline.subject import subject_of, subject_of_brought
     from bakeoff.plan.request import with_deadline
@@ -139,11 +138,13 @@ def profile(
         raise typer.Exit(nsight("nsys" if nsys else "ncu"))
 
     def reports(stored: "Sequence[StoredPipeline]") -> "list[ProfileReport]":
+        if copies is not None:
+            _copy_traces(stored, copies)
         return reports_of(stored, load_all(folder), steps)
 
     def show(stored: "Sequence[StoredPipeline]") -> str:
         made = reports(stored)
-        return page.render(made, [entry for entry in stored if entry.id not in {one.record for one in made}])
+        return page.render(made, [entry for entry in stored if entry.id not in {one.record for one in made}], copies)
 
     manner = Manner(note, resume, dry_run, strict, as_json)
     done = run_mixes(
@@ -155,11 +156,16 @@ def profile(
     )
     if done is None:
         return
-    for entry in done.stored:
-        if copies is not None and (made := entry.record.measurement.profile) is not None and made.trace is not None:
-            shutil.copyfile(paths.cache_folder() / made.trace.path, copies / Path(made.trace.path).name)
     if not as_json:
         print_text("\n".join(f"wrote {path}" for path in html.paths_of(folder, done.stored, load_all(folder))))
+
+
+def _copy_traces(stored: "Sequence[StoredPipeline]", folder: Path) -> None:
+    from bakeoff.machine import paths
+
+    for entry in stored:
+        if (made := entry.record.measurement.profile) is not None and made.trace is not None:
+            shutil.copyfile(paths.cache_folder() / made.trace.path, folder / Path(made.trace.path).name)
 
 
 def _steps(asked: Sequence[str]) -> int | None:

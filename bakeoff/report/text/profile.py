@@ -1,6 +1,7 @@
 """Profiles on the terminal: lines with busy and idle time, kernels, operators, parts, advice."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from tabulate import tabulate
 
@@ -15,10 +16,10 @@ _PARTS, _LETTERS = 20, 72
 OWN_KERNELS = "kernels of programs that show nothing of themselves in the loop, by a traced build of each"
 
 
-def render(reports: Sequence[ProfileReport], others: Sequence[StoredPipeline] = ()) -> str:
-    """One section a mix; of `others`, which have no profile, why."""
+def render(reports: Sequence[ProfileReport], others: Sequence[StoredPipeline] = (), copies: Path | None = None) -> str:
+    """One section a mix; of `others`, which have no profile, why. `copies` is the folder with copies of the traces."""
     missing = [f"{entry.record.mix}: no profile: {_why(entry)}" for entry in others]
-    return "\n\n".join([*(_section(report) for report in reports), *([lines_of(missing)] if missing else [])])
+    return "\n\n".join([*(_section(report, copies) for report in reports), *([lines_of(missing)] if missing else [])])
 
 
 def _why(entry: StoredPipeline) -> str:
@@ -28,7 +29,7 @@ def _why(entry: StoredPipeline) -> str:
     return f"{made.status}: {made.reason}" if made.reason else "the traced units were left to another profiler"
 
 
-def _section(report: ProfileReport) -> str:
+def _section(report: ProfileReport, copies: Path | None) -> str:
     head = [
         one_line(report.mix),
         one_line(report.title),
@@ -46,7 +47,7 @@ def _section(report: ProfileReport) -> str:
     if report.parts:
         parts.append(f"parts of networks, while traced\n{_inside(report.parts, report.unit)}")
     findings = [one_line(f"note: {finding.text} [{finding.code}]") for finding in report.findings]
-    last = [*report.hidden, *_remarks(report), *findings]
+    last = [*report.hidden, *_remarks(report, copies), *findings]
     if last:
         parts.append(lines_of(last))
     parts.append(advice_text(report.advice, report.unit))
@@ -114,7 +115,7 @@ def _inside(parts: Sequence[ReportPart], unit: str) -> str:
     )
 
 
-def _remarks(report: ProfileReport) -> list[str]:
+def _remarks(report: ProfileReport, copies: Path | None) -> list[str]:
     found = [f"{report.cores:.2f} cores busy in the traced units"]
     if report.stamps_ms is not None:
         found.append(f"the time stamps of the phases {stamps_text(report)}")
@@ -122,7 +123,10 @@ def _remarks(report: ProfileReport) -> list[str]:
         found.append(f"with a synchronisation at each border a {report.unit} takes {report.overlap_ms:+.3f} ms")
     if report.compiled:
         found.append(f"compiled within the traced units: {', '.join(report.compiled[:5])}")
-    return [*found, *(f"{name}: {path} in the cache folder" for name, path in report.files.items())]
+    places = {name: f"{path} in the cache folder" for name, path in report.files.items()}
+    if copies is not None and "trace" in places:
+        places["trace"] = str(copies / Path(report.files["trace"]).name)
+    return [*found, *(f"{name}: {place}" for name, place in places.items())]
 
 
 def stamps_text(report: ProfileReport) -> str:

@@ -2,11 +2,17 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
+from profile_records import on_gpu, profiled, stored
+from typer.testing import CliRunner
 
-from bakeoff.cli import nsight
+from bakeoff.cli import app, nsight, profile
+from bakeoff.cli.mixes import Manner
 from bakeoff.cli.profile import _new_folder, _steps
+from bakeoff.machine import paths
 from bakeoff.models.errors import BakeoffError
 from bakeoff.pipeline.request import PipelineRequest, ProfileOptions, check_counts
 
@@ -44,6 +50,30 @@ def test_a_folder_for_traces_that_cannot_be_made_is_refused(tmp_path: Path) -> N
     made = _new_folder(str(tmp_path / "a" / "b"))
     assert made is not None
     assert made.is_dir()
+
+
+@pytest.mark.parametrize("asked", [["--trace", "traces"], ["--trace", "traces", "--json"], []])
+def test_traces_are_copied_before_the_page_says_so(
+    asked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a mix is not ok, --strict ends the command as soon as the page is printed."""
+
+    def run(_request: object, _folder: Path, manner: Manner, render: Any, as_data: Any) -> None:
+        entry = stored(profiled(on_gpu()))
+        print(as_data([entry]) if manner.as_json else render([entry]))
+        raise typer.Exit(1)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(profile, "run_mixes", run)
+    kept = paths.cache_folder() / "traces" / "run" / "mix.json.gz"
+    kept.parent.mkdir(parents=True)
+    kept.write_bytes(b"a trace")
+    done = CliRunner().invoke(app, ["profile", "toy", "--runs", "runs", *asked])
+    assert done.exit_code == 1, done.output
+    copy = Path("traces", "mix.json.gz")
+    assert copy.exists() is bool(asked)
+    if "--json" not in asked:
+        assert f"trace: {copy if asked else 'traces/run/mix.json.gz in the cache folder'}\n" in done.output
 
 
 WINDOWS = {"nsys": "--capture-range=cudaProfilerApi", "ncu": "--profile-from-start=off"}

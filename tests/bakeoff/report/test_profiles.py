@@ -42,6 +42,12 @@ class TestText:
         assert shown.index("launch-bound denoise (strong, at most") < shown.index("slow-kernel decode")
         assert "100.0 %" in shown
 
+    def test_a_trace_is_where_it_was_asked_for(self) -> None:
+        assert "\ntrace: traces/run/mix.json.gz in the cache folder\n" in text.render([report(GPU)])
+        shown = text.render([report(GPU)], copies=Path("mine/traces"))
+        assert "\ntrace: mine/traces/mix.json.gz\n" in shown
+        assert "in the cache folder" not in shown
+
     def test_who_told_what_is_inside(self) -> None:
         shown = text.render([report(CPU)])
         assert re.search(r"decode .* OpenVINO", shown)

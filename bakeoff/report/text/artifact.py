@@ -8,6 +8,7 @@ from tabulate import tabulate
 
 from bakeoff.export.folder import port_bytes
 from bakeoff.export.manifest import Checked, Manifest, Port, Program
+from bakeoff.models.brought.about import OWN_WEIGHTS
 from bakeoff.process.jobs import VerifyResult
 from bakeoff.report.format import MIB
 
@@ -28,7 +29,7 @@ def inspect(manifest: Manifest, unmet: Sequence[str]) -> str:
     lines = [
         f"variant   {_named(manifest)}",
         f"format    {manifest.artifact}, opened by {manifest.backend}; {files}",
-        f"model     {manifest.credit}; weights {manifest.weights.source}, {manifest.weights.fingerprint[:16]}",
+        f"model     {_model(manifest)}",
         f"made      {manifest.created} by: {manifest.command}",
         f"measured  {figures}",
         f"parity    {_parity(manifest.parity)}",
@@ -53,6 +54,15 @@ def inspect(manifest: Manifest, unmet: Sequence[str]) -> str:
 def _named(manifest: Manifest) -> str:
     """The variant, with the label of a preset: of a user's model the file that it came from."""
     return f"{manifest.variant}{f' ({manifest.label})' if manifest.label else ''}"
+
+
+def _model(manifest: Manifest) -> str:
+    """Whose it is, where that is known, and its weights; the source of a brought model's names their fingerprint."""
+    source, fingerprint = manifest.weights.source, manifest.weights.fingerprint[:16]
+    weights = source if source.startswith(OWN_WEIGHTS) else f"weights {source}"
+    if fingerprint not in weights:
+        weights += f", {fingerprint}"
+    return f"{manifest.credit}; {weights}" if manifest.credit else weights
 
 
 def _program(program: Program) -> list[str]:

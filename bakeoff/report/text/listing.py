@@ -44,7 +44,9 @@ def read(component: str = "") -> Listing:
     """Raises BakeoffError for an unknown component."""
     found = [resolve_component(name) for name in ([component] if component else component_names())]
     return Listing(
-        components={entry.name: f"{entry.summary} ({entry.credit})" for entry in found},
+        components={
+            entry.name: f"{entry.summary} ({entry.credit})" if entry.credit else entry.summary for entry in found
+        },
         presets=tuple(
             PresetLine(
                 entry.name,

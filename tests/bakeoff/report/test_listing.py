@@ -29,6 +29,11 @@ class TestListing:
                 assert preset.name in text
         assert "{:,}".format(resolve_component("wm").parameters(resolve_component("wm").preset("1b").config)) in text
 
+    def test_a_component_of_nobody_has_no_empty_name(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        toy = resolve_component("toy")
+        monkeypatch.setattr(listing, "resolve_component", lambda _name: replace(toy, credit=""))
+        assert listing.read("toy").components == {"toy": toy.summary}
+
     def test_of_one_component(self) -> None:
         assert list(listing.read("toy").components) == ["toy"]
 

@@ -7,11 +7,9 @@ from math import fsum
 from pathlib import Path
 from typing import Final
 
-from bakeoff.machine import paths
 from bakeoff.models.component import Component
 from bakeoff.models.errors import BakeoffError
-from bakeoff.plan.expected import GUESS, GUESS_HEADERS_S, Expected, expected, reference_s
-from bakeoff.plan.headers import missing_headers
+from bakeoff.plan.expected import GUESS, Expected, expected, reference_s
 from bakeoff.plan.history import History
 from bakeoff.plan.reference import reference_folder
 from bakeoff.plan.rows import Row
@@ -68,29 +66,23 @@ class Costs:
         """Of rows in order of preference those that fit into `left_s` seconds one after the other.
 
         A row that does not fit is passed over for a later one that does. The references that a row needs count with the
-        first row of their subject, and torch's C++ headers with the first row whose build needs them. A row that fits
-        without its second worker is the last one. Where none fits, the first one is taken whose time is only a guess,
-        if half of it is left. The clock may cut both off.
+        first row of their subject; torch's C++ headers do not count. A row that fits without its second worker is the
+        last one. Where none fits, the first one is taken whose time is only a guess, if half of it is left. The clock
+        may cut both off.
         """
         chosen: list[Row] = []
-        made: set[Path | str] = set()
+        made: set[Path] = set()
         for row in rows:
-            time, shared = self.of(row), self._shared_s(row)
-            seconds = time.seconds + fsum(shared[name] for name in shared.keys() - made)
+            time, folder = self.of(row), reference_folder(row.subject, self.component)
+            seconds = time.seconds + (0.0 if folder in made else reference_s(row, self.history, self.component))
             if seconds - time.second_s > left_s:
                 continue
             chosen.append(row)
             left_s -= seconds
-            made |= shared.keys()
+            made.add(folder)
             if left_s < 0:
                 break
         return tuple(chosen or [row for row in rows if _may_be_tried(self.of(row), left_s)][:1])
-
-    def _shared_s(self, row: Row) -> dict[Path | str, float]:
-        """What the row needs and later rows find, by folder or name, with the seconds that it takes."""
-        reference = reference_s(row, self.history, self.component)
-        shared: dict[Path | str, float] = dict.fromkeys(missing_headers(row, paths.cache_folder()), GUESS_HEADERS_S)
-        return shared | {reference_folder(row.subject, self.component): reference}
 
 
 def _may_be_tried(time: Expected, left_s: float) -> bool:

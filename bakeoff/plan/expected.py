@@ -19,8 +19,6 @@ GUESS = "guess"
 GUESS_MEASURE_S = 45.0
 GUESS_BUILD_S = 90.0
 _GUESS_REFERENCE_S = 10.0
-GUESS_HEADERS_S = 20.0
-"""Of precompiling one set of torch's C++ headers: 18 to 20 s on 2 cores (tests/trials/sweep_times.json)."""
 _GUESS_TRACE_S = 3.0
 """A second worker's own time, besides its imports and its build: a few traced calls."""
 _GUESS_SETUP_S = 4.0

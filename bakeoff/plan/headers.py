@@ -1,11 +1,9 @@
 """Which of torch's C++ headers a row's cold build needs precompiled: builds with one compiler share them."""
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from bakeoff.backends import resolve_backend
 from bakeoff.machine.build_cache import is_warm
-from bakeoff.machine.header_cache import header_folder, read_stamp
 from bakeoff.plan.rows import Row
 from bakeoff.process.jobs import BackendStep
 from bakeoff.variant import options_of
@@ -22,12 +20,6 @@ def header_sets(row: Row) -> Mapping[str, BackendStep]:
         if name:
             found[name] = step
     return found
-
-
-def missing_headers(row: Row, cache: Path) -> frozenset[str]:
-    """Of these sets the names of those that the cache folder lacks."""
-    needed = header_sets(row)
-    return frozenset(needed).difference(read_stamp(header_folder(cache)).sets) if needed else frozenset()
 
 
 def _builds_cold(row: Row) -> bool:

@@ -54,9 +54,9 @@ def run_sweep(
     Of a variant that was built several times, the best build's cache folder becomes the usual one; the other builds'
     folders are left for `bakeoff cache clear`. Ctrl-C ends the sweep cleanly: what is done is kept, the running worker
     is dead, the rest is in `interrupted`. A budget counts from `started` by time.monotonic() (None: from now) without
-    the time that other sweeps are waited for; when it and its grace are over, the sweep ends as by Ctrl-C, and the rest
-    is in `out_of_time`. Raises BakeoffError before anything is measured when records cannot be written or the weights
-    file is wrong.
+    the time in which other sweeps are waited for or torch's headers precompiled; when it and its grace are over, the
+    sweep ends as by Ctrl-C, and the rest is in `out_of_time`. Raises BakeoffError before anything is measured when
+    records cannot be written or the weights file is wrong.
     """
     prepare_folder(runs)
     cache = paths.ensure_writable(paths.cache_folder(), "caches")
@@ -148,7 +148,7 @@ def _run_rows(
         if any(not row.baseline for row in wave):
             if not floored:
                 session, floored = with_ceilings(session, runs), True
-            with session.spent.on("headers"):
+            with session.spent.on("precompiled headers"), limit.paused():
                 make_headers(wave if limit.limits else fitting, session.cache, progress.say)
         session.begun.extend(row.key for row in wave)
         running = {row.key: progress.start(session.position(row), len(session.order), row.label) for row in wave}

@@ -11,9 +11,10 @@ from typing import Literal
 Part = Literal[
     "ceilings",
     "references",
-    "headers",
+    "precompiled headers",
     "imports",
     "builds",
+    "stopped builds",
     "sampling",
     "checks",
     "warm and traced builds",
@@ -69,6 +70,13 @@ class Spent:
             of_phase = _PART.get(phase)
             if phase != "turn" and (part or of_phase):
                 self.spans.append(Span(part or of_phase, start, end))  # type: ignore[arg-type]
+
+    def stopped(self, timeline: Sequence[tuple[str, float]]) -> None:
+        """The phases of a worker that was stopped, with the time at its end: until its turn it was a stopped build."""
+        phases = [phase for phase, _ in timeline]
+        turn = phases.index("turn") if "turn" in phases else len(phases) - 1
+        self.worker(timeline[: turn + 1], "stopped builds")
+        self.worker(timeline[turn:])
 
     def since_began(self, span: tuple[float, float] | None) -> tuple[float, float] | None:
         """The span in seconds since the sweep began."""

@@ -52,9 +52,12 @@ class TimeLimit:
     plan: Plan
     costs: Costs
     started: float
-    """When the command began, by time.monotonic(); waiting for another sweep does not count."""
+    """When the command began, by time.monotonic(), and later by so much as does not count: waiting for another sweep,
+    precompiling headers."""
     finals_ended: list[Subject] = field(default_factory=list)
     """Subjects that have their final, or cannot have one."""
+    rings: bool = False
+    """Whether an alarm is set for the end."""
 
     @property
     def limits(self) -> bool:
@@ -104,17 +107,35 @@ class TimeLimit:
             return
         began = time.monotonic()
         handler = signal.signal(signal.SIGALRM, _stop)
-        delay, interval = signal.setitimer(
-            signal.ITIMER_REAL, max(self.left_s + grace_s(self.plan.request.budget_s), 0.001)
-        )
+        delay, interval = self._set_alarm()
+        self.rings = True
         try:
             with raised_again(TimeIsUpError):
                 yield
         finally:
+            self.rings = False
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, handler)
             if delay:
                 signal.setitimer(signal.ITIMER_REAL, max(delay - (time.monotonic() - began), 0.001), interval)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """The time within the block does not count."""
+        began = time.monotonic()
+        if self.rings:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        try:
+            yield
+        finally:
+            self.started += time.monotonic() - began
+            if self.rings:
+                self._set_alarm()
+
+    def _set_alarm(self) -> tuple[float, float]:
+        """For the end of the budget and its grace; returns the delay and interval of the alarm before it."""
+        left_s = self.left_s + grace_s(self.plan.request.budget_s)
+        return signal.setitimer(signal.ITIMER_REAL, max(left_s, 0.001))
 
 
 def open_limit(plan: Plan, runs: Path, started: float) -> TimeLimit:

@@ -3,7 +3,7 @@
 Nothing is timed while anything is built, and nothing is built while anything is timed.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -24,14 +24,17 @@ class Task:
     """Watch it with a monitor."""
 
 
+Timeline = tuple[tuple[str, float], ...]
+"""Each phase that a worker entered, and when by time.monotonic(); "" at its end."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ended:
     """How a worker ended."""
 
     outcome: Outcome
     watched: Watched
-    timeline: tuple[tuple[str, float], ...]
-    """Each phase that it entered, and when by time.monotonic(); "" at its end."""
+    timeline: Timeline
 
     @property
     def built(self) -> tuple[float, float]:
@@ -49,21 +52,34 @@ class Ended:
         return self.timeline[after][1], self.timeline[-1][1]
 
 
-def in_turns(tasks: Sequence[Task]) -> Generator[Ended, None, None]:
+def _ignore(_timeline: Timeline) -> None:
+    pass
+
+
+def in_turns(tasks: Sequence[Task], on_stopped: Callable[[Timeline], None] = _ignore) -> Generator[Ended, None, None]:
     """Start all workers at once; when all are built or have ended, let one after the other go on.
 
-    Yields how each ended, in their order. Close the iterator where it is not read to its end: that ends the workers.
-    Raises BakeoffError when no worker can be started at all.
+    Yields how each ended, in their order. Close the iterator where it is not read to its end: that ends the workers,
+    and `on_stopped` is told what each of them did until then. Raises BakeoffError when no worker can be started at all.
     """
     with ExitStack() as stack:
+        left: list[LiveWorker] = []
+
+        def tell() -> None:
+            for worker in left:
+                on_stopped(tuple(worker.timeline))
+
+        stack.callback(tell)  # called after the workers have ended
         watches = [stack.enter_context(WorkerWatch(task.launch, TIMED, task.monitor)) for task in tasks]
         workers = [
             stack.enter_context(LiveWorker(task.job, watch.launch)) for task, watch in zip(tasks, watches, strict=True)
         ]
+        left += workers
         waiting = wait_for(dict.fromkeys(workers, "turn"))
         for task, worker, watch in zip(tasks, workers, watches, strict=True):
             if waiting[worker] is not None:
                 worker.tell("go")
                 worker.wait()
             outcome = worker.finish(task.result_type)
+            left.remove(worker)
             yield Ended(outcome, watch.stop(), tuple(worker.timeline))

@@ -201,7 +201,7 @@ def _measure(session: Session, tries: Sequence[_Try]) -> Generator[_Measured, No
         job = replace(measure_job(row, policy, tried.references), overlapped=beside > 0)
         jobs.append(job)
         tasks.append(Task(job, MeasureResult, launch_of(session, row, tried.running, beside), request.monitor))
-    with closing(in_turns(tasks)) as all_ended:
+    with closing(in_turns(tasks, session.spent.stopped)) as all_ended:
         for tried, job, ended in zip(tries, jobs, all_ended, strict=True):
             session.spent.worker(ended.timeline)
             yield _measured(tried, job, ended, request.policy.trace)
@@ -236,7 +236,7 @@ def _follow(session: Session, all_measured: Sequence[_Measured]) -> Generator[_M
         jobs.append(job)
         launch = launch_of(session, row, running, beside)
         tasks.append(Task(job, TraceResult, replace(launch, log=launch.log.with_suffix(".trace.log"))))
-    with closing(in_turns(tasks)) as all_ended:
+    with closing(in_turns(tasks, session.spent.stopped)) as all_ended:
         for measured, job, ended in zip(all_measured, jobs, all_ended, strict=True):
             session.spent.worker(ended.timeline, "warm and traced builds")
             yield replace(measured, outcome=_with_second(measured.outcome, job, ended.outcome), follows=None)

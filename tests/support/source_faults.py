@@ -241,7 +241,7 @@ FAULTS = (
         "the time of references is not taken from what is left of a budget",
         "bakeoff/plan/budget.py",
         "left_s -= seconds",
-        "left_s -= self.of(row).seconds",
+        "left_s -= time.seconds",
         ("tests/bakeoff/plan/test_priority.py",),
     ),
     Fault(

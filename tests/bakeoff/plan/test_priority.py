@@ -8,15 +8,13 @@ from typing import Any
 import pytest
 from records import HOST, measurement, record
 
-from bakeoff.machine import build_cache, paths
-from bakeoff.machine.header_cache import Stamp, header_folder, write_stamp
+from bakeoff.machine import build_cache
 from bakeoff.machine.identity import Machine, this_machine
 from bakeoff.models.errors import BakeoffError
 from bakeoff.plan import history as history_module
 from bakeoff.plan.budget import Costs, budget_text, grace_s, parse_budget
 from bakeoff.plan.dry_run import estimate
-from bakeoff.plan.expected import GUESS, GUESS_HEADERS_S, Expected, expected, expected_final, reference_s
-from bakeoff.plan.headers import header_sets, missing_headers
+from bakeoff.plan.expected import GUESS, Expected, expected, expected_final, reference_s
 from bakeoff.plan.history import History, expected_speedups, history_of, known_history, read_history
 from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.priority import by_priority
@@ -307,7 +305,6 @@ class TestFitting:
             for row, wall_s in zip(plan.rows, seconds, strict=True)
         ]
         reference_folder(plan.rows[0].subject, plan.component).mkdir(parents=True)
-        write_stamp(header_folder(paths.cache_folder()), Stamp(tuple(header_sets(plan_of("inductor[]").rows[0])), ()))
         return plan, Costs(history(*entries), plan.component)
 
     def places(self, left_s: float, *seconds: float) -> list[int]:
@@ -349,21 +346,14 @@ class TestFitting:
         reference_folder(plan.rows[0].subject, plan.component).mkdir(parents=True)
         costs = Costs(history(built("cold", 40.0, 9.0)), plan.component)
         assert costs.of(plan.rows[0]) == Expected(first_s + second_s, "world-inductor-0-10", second_s)
-        needed_s = first_s + GUESS_HEADERS_S * len(missing_headers(plan.rows[0], paths.cache_folder()))
-        assert costs.fitting(plan.rows, needed_s) == plan.rows
-        assert costs.fitting(plan.rows, needed_s - 0.1) == ()
+        assert costs.fitting(plan.rows, first_s) == plan.rows
+        assert costs.fitting(plan.rows, first_s - 0.1) == ()
 
-    def test_counts_headers_with_the_first_cold_build_that_needs_them(self) -> None:
-        plan = plan_of("inductor[]", "inductor[freezing]", "openvino[]")
+    def test_does_not_count_headers(self) -> None:
+        plan = plan_of("inductor[]", "inductor[freezing]")
         reference_folder(plan.rows[0].subject, plan.component).mkdir(parents=True)
-        entries = [stored(row.variant.backend, 10, wall_s=30.0) for row in plan.rows]
-        costs, needed_s = Costs(history(*entries), plan.component), 3 * 30 + GUESS_HEADERS_S
-        assert [len(missing_headers(row, paths.cache_folder())) for row in plan.rows] == [1, 1, 0]
-        assert costs.fitting(plan.rows, needed_s) == plan.rows
-        assert costs.fitting(plan.rows, needed_s - 0.1) == plan.rows[:2]
-        assert costs.fitting(plan.rows, 30 + GUESS_HEADERS_S - 0.1) == plan.rows[2:]
-        write_stamp(header_folder(paths.cache_folder()), Stamp(tuple(header_sets(plan.rows[0])), ()))
-        assert costs.fitting(plan.rows, needed_s - GUESS_HEADERS_S) == plan.rows
+        costs = Costs(history(*(stored(row.variant.backend, 10, wall_s=30.0) for row in plan.rows)), plan.component)
+        assert costs.fitting(plan.rows, 60) == plan.rows
 
 
 class TestDryRun:

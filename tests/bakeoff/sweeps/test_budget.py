@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +21,8 @@ from bakeoff.cli.sweep import _resume_command
 from bakeoff.machine import paths
 from bakeoff.machine.identity import this_machine
 from bakeoff.plan import request as requests
+from bakeoff.plan.budget import Costs, grace_s
+from bakeoff.plan.history import history_of
 from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.request import Request
 from bakeoff.process import supervisor
@@ -28,10 +31,11 @@ from bakeoff.record.schema import Record
 from bakeoff.record.store import load_all, save
 from bakeoff.report.text import out_of_time as page
 from bakeoff.report.text import record as record_page
-from bakeoff.sweeps import ceilings
+from bakeoff.sweeps import ceilings, time_limit
+from bakeoff.sweeps import run as running
 from bakeoff.sweeps.progress import Running
 from bakeoff.sweeps.run import Done, run_sweep
-from bakeoff.sweeps.time_limit import LeftOut, OutOfTime
+from bakeoff.sweeps.time_limit import LeftOut, OutOfTime, TimeLimit
 
 HOUR = 3600.0
 BACKENDS = ("openvino[]", "inductor[]", "eager", "inductor[freezing]")
@@ -246,6 +250,38 @@ class TestTheEnd:
         assert done.out_of_time is not None
         assert done.out_of_time.used_s >= 12.0
         assert [row.begun for row in done.out_of_time.left_out].count(True) == 1
+
+    def test_names_the_time_of_a_build_that_it_stopped(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        know_all()
+        monkeypatch.setenv("BAKEOFF_TEST_HANGS", "openvino")
+        done = run(plan_of(HOUR), Alarm(lambda what, phase: "/openvino/" in what and phase == "build"))
+        assert done.out_of_time is not None
+        assert done.spent_s["stopped builds"] > 0
+
+    def test_does_not_come_while_headers_are_precompiled(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        know_all()
+        alarms: list[float] = []
+
+        def make_headers(*_arguments: Any) -> None:
+            alarms.append(signal.getitimer(signal.ITIMER_REAL)[0])
+            time.sleep(0.01)
+
+        monkeypatch.setattr(running, "make_headers", make_headers)
+        done = run(plan_of(HOUR))
+        assert set(alarms) == {0.0}
+        assert done.spent_s["precompiled headers"] >= 0.01 * len(alarms)
+
+    def test_is_later_by_what_does_not_count(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        plan, now = plan_of(HOUR), 1000.0
+        monkeypatch.setattr(time_limit, "time", SimpleNamespace(monotonic=lambda: now))
+        limit = TimeLimit(plan, Costs(history_of(()), plan.component), now)
+        with limit.enforced():
+            now += 60
+            with limit.paused():
+                now += 100
+            assert (limit.used_s, limit.left_s) == (60, HOUR - 60)
+            left_s, _ = signal.getitimer(signal.ITIMER_REAL)
+            assert HOUR - 60 - 10 < left_s <= HOUR - 60 + grace_s(HOUR)
 
     def test_leaves_no_alarm_behind(self) -> None:
         know_all()

@@ -32,6 +32,14 @@ def test_all_of_a_second_worker_counts_for_one_part() -> None:
     assert share_out(spent.spans) == {"warm and traced builds": 3.0}
 
 
+def test_a_worker_that_was_stopped_built_for_nothing_until_its_turn() -> None:
+    spent = Spent(began=0.0)
+    spent.stopped([("start", 0.0), ("build", 1.0), ("", 9.0)])
+    assert share_out(spent.spans) == {"stopped builds": 9.0}
+    spent.stopped([("start", 10.0), ("build", 11.0), ("turn", 14.0), ("warm-up", 16.0), ("", 21.0)])
+    assert share_out(spent.spans) == {"stopped builds": 9.0 + 4.0, "sampling": 5.0}
+
+
 def test_parts_add_up_to_the_whole_time() -> None:
     spent = Spent()
     with spent.on("references"):

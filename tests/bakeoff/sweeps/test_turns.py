@@ -18,7 +18,7 @@ from bakeoff.process.jobs import MeasureJob, MeasureResult
 from bakeoff.process.supervisor import Deadlines, Event, Launch, LiveWorker
 from bakeoff.sweeps import turns
 from bakeoff.sweeps.row import measure_job, open_cache
-from bakeoff.sweeps.turns import Ended, Task, in_turns
+from bakeoff.sweeps.turns import Ended, Task, Timeline, in_turns
 
 NAMES = ("eager", "inductor", "aoti")
 ALONE = ("warm-up", "latency", "throughput", "memory")
@@ -136,6 +136,9 @@ def test_waiting_for_a_turn_has_no_deadline(told: list[tuple[str, str]], tmp_pat
 
 
 def test_who_stops_reading_ends_the_others(told: list[tuple[str, str]], tmp_path: Path) -> None:
-    with closing(in_turns(tasks(told, tmp_path))) as all_ended:
+    stopped: list[Timeline] = []
+    with closing(in_turns(tasks(told, tmp_path), stopped.append)) as all_ended:
         assert next(all_ended).outcome.kind == "result"
+        assert stopped == []
     assert {name for name, phase in told if phase in ALONE} == {"eager"}
+    assert [[phase for phase, _ in timeline][-3:] for timeline in stopped] == [["check", "turn", ""]] * 2

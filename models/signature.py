@@ -71,15 +71,42 @@ def describe_call(
     A tensor inside an argument is called by its path, as in `batch.ids` or `cache.0.1`. Raises BakeoffError naming the
     argument that is neither a tensor, a plain value, nor made of such.
     """
-    taken = [*names[: len(args)], *(f"arg{index}" for index in range(len(names), len(args)))]
     found = Signature(
-        tuple(describe(value, name, is_tensor) for name, value in zip(taken, args, strict=True)),
+        tuple(describe(value, name, is_tensor) for name, value in zip(_taken(names, len(args)), args, strict=True)),
         {name: describe(value, name, is_tensor) for name, value in kwargs.items()},
     )
     twice = next((name for name in found.names if found.names.count(name) > 1), None)
     if twice is not None:
         raise _cannot(twice, "is the name of two tensors; rename a key")
     return found
+
+
+def map_constants(signature: Signature, names: Sequence[str], change: Callable[[str, Constant], Node]) -> Signature:
+    """The signature with `change(path, constant)` in the place of each plain value; `names` as in `describe_call`."""
+    args = zip(_taken(names, len(signature.args)), signature.args, strict=True)
+    kwargs = signature.kwargs.items()
+    return Signature(
+        tuple(_map_constants(node, name, change) for name, node in args),
+        {name: _map_constants(node, name, change) for name, node in kwargs},
+    )
+
+
+def _map_constants(node: Node, path: str, change: Callable[[str, Constant], Node]) -> Node:
+    match node:
+        case Constant():
+            return change(path, node)
+        case Items(kind, items):
+            return Items(kind, tuple(_map_constants(one, f"{path}.{at}", change) for at, one in enumerate(items)))
+        case Entries(entries):
+            return Entries({key: _map_constants(one, f"{path}.{key}", change) for key, one in entries.items()})
+        case Fields(cls, entries):
+            return Fields(cls, {key: _map_constants(one, f"{path}.{key}", change) for key, one in entries.items()})
+    return node
+
+
+def _taken(names: Sequence[str], count: int) -> list[str]:
+    """Names of so many positional arguments."""
+    return [*names[:count], *(f"arg{index}" for index in range(len(names), count))]
 
 
 def describe(value: Any, name: str, is_tensor: Callable[[Any], bool]) -> Node:

@@ -34,10 +34,11 @@ def suggestion(what: str, found: Sequence[Candidate]) -> str:
 
 
 def recorded_text(one: Recorded) -> str:
-    """One line about a recorded module."""
+    """A line about a recorded module, and one for each note."""
     if one.problem:
         return one_line(f"{one.name} was not recorded: {one.problem}")
-    return one_line(f"{one.name}: {one.calls} different calls of {one.seen} as {', '.join(one.sets)}, in {one.folder}")
+    said = f"{one.name}: {one.calls} different calls of {one.seen} as {', '.join(one.sets)}, in {one.folder}"
+    return lines_of([said, *(f"{one.name}: {note}" for note in one.notes)])
 
 
 def overhead(inspection: Inspection) -> float:

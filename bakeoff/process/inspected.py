@@ -99,6 +99,8 @@ class Recorded:
     sets: tuple[str, ...]
     problem: str = ""
     """Why there is no folder."""
+    notes: tuple[str, ...] = ()
+    """Which numbers became tensors, and what was left out."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bakeoff.models.brought.method import MethodOf
 from bakeoff.models.brought.model import Model
 from bakeoff.models.component import TensorSpec
 from bakeoff.models.errors import BakeoffError, a_type
@@ -242,9 +243,10 @@ def eval_advice(module: nn.Module, what: str) -> str:
 
 
 def parameter_names(module: nn.Module) -> list[str]:
-    """Names of the positional parameters of `forward`."""
+    """Names of the positional parameters of `forward`, or of the method that it calls."""
+    function = getattr(module.module, module.method) if isinstance(module, MethodOf) else module.forward
     try:
-        parameters = inspect.signature(module.forward).parameters.values()
+        parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return []
     return [one.name for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]

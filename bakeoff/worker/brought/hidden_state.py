@@ -41,15 +41,16 @@ class Untouched:
 
     def again(self) -> nn.Module | None:
         """Another copy that made no call."""
-        return None if self.module is None else _copied(self.module)
+        return None if self.module is None else copied(self.module)
 
 
 def untouched(module: nn.Module) -> Untouched:
     """Keep the module as it is before its first call."""
-    return Untouched(_copied(module), dict(_state(module)))
+    return Untouched(copied(module), dict(_state(module)))
 
 
-def _copied(module: nn.Module) -> nn.Module | None:
+def copied(module: nn.Module) -> nn.Module | None:
+    """A copy that shares the parameters; None where it cannot be copied."""
     shared = {id(one): one for one in module.parameters()}
     try:
         return copy.deepcopy(module, shared)

@@ -1,6 +1,5 @@
 """Records the inputs of modules during passes, as folders of live modules that a sweep takes."""
 
-import inspect
 import re
 import shutil
 from collections.abc import Mapping, Sequence
@@ -13,14 +12,16 @@ from torch import nn
 
 from bakeoff.models.brought.method import MethodOf
 from bakeoff.models.errors import BakeoffError
-from bakeoff.models.signature import Signature, describe_call, flatten_call, rebuild
+from bakeoff.models.signature import Signature, describe_call, flatten_call
 from bakeoff.process.inspected import Recorded
+from bakeoff.worker.brought.calls import is_tensor, parameter_names
+from bakeoff.worker.inspection.numbers import Facts, RecordedCall, as_tensors, without_numbers
 
 MOST_CALLS = 8
 """Different calls of a module that are kept, of as many sizes as there are."""
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 """Positional and keyword arguments."""
-Facts = tuple[tuple[str, tuple[int, ...], torch.dtype], ...]
+Form = tuple[Signature, Facts]
 
 
 @dataclass(slots=True)
@@ -29,16 +30,30 @@ class _Taken:
 
     module: nn.Module
     method: str
-    calls: list[tuple[Signature, Facts, dict[str, torch.Tensor]]] = field(default_factory=list)
+    calls: list[RecordedCall] = field(default_factory=list)
     seen: int = 0
     problem: str = ""
+
+    @property
+    def called(self) -> nn.Module:
+        """The module, or one that calls the method."""
+        return MethodOf(self.module, self.method) if self.method else self.module
+
+    @property
+    def forms(self) -> list[Form]:
+        """Of the calls, with numbers alike."""
+        return [_form(call) for call in self.calls]
 
     @property
     def is_full(self) -> bool:
         """Whether no further call would be kept: not even one of another form, which takes the place of a repeated
         one."""
-        forms = [(signature, facts) for signature, facts, _ in self.calls]
+        forms = self.forms
         return bool(self.problem) or (len(forms) >= MOST_CALLS and all(forms.count(form) == 1 for form in forms))
+
+
+def _form(call: RecordedCall) -> Form:
+    return without_numbers(call.signature), call.facts
 
 
 class Recording:
@@ -50,11 +65,11 @@ class Recording:
         self.changes = 0
         """How often a call was kept so far, of all modules together."""
 
-    def _make_room(self, taken: _Taken, form: tuple[Signature, Facts]) -> bool:
+    def _make_room(self, taken: _Taken, form: Form) -> bool:
         """Whether a call of this form is to be kept too: the last one of the commonest form gives way to a new form."""
         if len(taken.calls) < MOST_CALLS:
             return True
-        forms = [(signature, facts) for signature, facts, _ in taken.calls]
+        forms = taken.forms
         most = max(forms, key=forms.count)
         if form in forms or forms.count(most) == 1:
             return False
@@ -70,21 +85,20 @@ class Recording:
         if taken.problem:
             return
         try:
-            parameters = tuple(inspect.signature(getattr(module, method or "forward")).parameters)
-            signature = describe_call(args, kwargs, parameters, lambda value: isinstance(value, torch.Tensor))
+            signature = describe_call(args, kwargs, parameter_names(taken.called), is_tensor)
         except BakeoffError as error:
             if len(taken.calls) < MOST_CALLS:
                 taken.problem = str(error)
             return
-        tensors = flatten_call(signature, args, kwargs)
-        facts = tuple((key, tuple(tensor.shape), tensor.dtype) for key, tensor in tensors.items())
-        for other, others, kept in taken.calls:
-            if (other, others) == (signature, facts) and all(torch.equal(kept[key], tensors[key]) for key in kept):
+        call = RecordedCall(signature, flatten_call(signature, args, kwargs))
+        for other in taken.calls:
+            same = (other.signature, other.facts) == (signature, call.facts)
+            if same and all(torch.equal(kept, call.tensors[key]) for key, kept in other.tensors.items()):
                 return
-        if not self._make_room(taken, (signature, facts)):
+        if not self._make_room(taken, _form(call)):
             return
         self.changes += 1
-        taken.calls.append((signature, facts, {key: tensor.detach().clone() for key, tensor in tensors.items()}))
+        taken.calls.append(RecordedCall(signature, {key: one.detach().clone() for key, one in call.tensors.items()}))
 
     @property
     def full(self) -> bool:
@@ -92,17 +106,8 @@ class Recording:
         return all(name in self._taken and self._taken[name].is_full for name in self._names)
 
     def sets(self, name: str) -> dict[str, list[Call]]:
-        """The kept calls by input set: `call`, and `call-2` and so on for other shapes, dtypes or plain values."""
-        order: list[tuple[Signature, Facts]] = []
-        sets: list[list[Call]] = []
-        for signature, facts, tensors in self._taken[name].calls:
-            args = tuple(rebuild(node, tensors) for node in signature.args)
-            kwargs = {key: rebuild(node, tensors) for key, node in signature.kwargs.items()}
-            if (signature, facts) not in order:
-                order.append((signature, facts))
-                sets.append([])
-            sets[order.index((signature, facts))].append((args, kwargs))
-        return {"call" if index == 0 else f"call-{index + 1}": calls for index, calls in enumerate(sets)}
+        """The kept calls by input set, as they were."""
+        return _sets(self._taken[name].calls)
 
     def write(self, folder: Path, of: str) -> tuple[Recorded, ...]:
         """Write a folder of a live module for each name, named `OF.NAME`; what cannot travel to another process is the
@@ -118,16 +123,31 @@ class Recording:
         calls = len(taken.calls)
         if taken.problem:
             return Recorded(name, "", calls, taken.seen, (), taken.problem)
-        sets = self.sets(name)
-        module = MethodOf(taken.module, taken.method) if taken.method else taken.module
+        module = taken.called
+        kept, notes = as_tensors(module, taken.calls, parameter_names(module))
+        sets = _sets(kept)
+        numbers = sorted({name for call in kept for name in call.fractions})
         shutil.rmtree(folder, ignore_errors=True)
         try:
-            write_module(module, folder, place=name)
+            write_module(module, folder, keep_fp32=numbers, place=name)
             write_inputs(sets, folder)
         except BakeoffError as error:
             shutil.rmtree(folder, ignore_errors=True)
             return Recorded(name, "", calls, taken.seen, (), str(error))
-        return Recorded(name, str(folder), calls, taken.seen, tuple(sets))
+        return Recorded(name, str(folder), calls, taken.seen, tuple(sets), notes=tuple(notes))
+
+
+def _sets(calls: Sequence[RecordedCall]) -> dict[str, list[Call]]:
+    """Calls by input set: `call`, and `call-2` and so on for other shapes, dtypes or plain values."""
+    order: list[Form] = []
+    sets: list[list[Call]] = []
+    for call in calls:
+        form = (call.signature, call.facts)
+        if form not in order:
+            order.append(form)
+            sets.append([])
+        sets[order.index(form)].append(call.arguments)
+    return {"call" if index == 0 else f"call-{index + 1}": made for index, made in enumerate(sets)}
 
 
 def folder_name(name: str) -> str:

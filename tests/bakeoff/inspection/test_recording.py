@@ -5,13 +5,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
+from bakeoff.models.brought.live_read import read_facts, read_inputs
 from bakeoff.models.brought.method import MethodOf
+from bakeoff.process.inspected import Recorded
+from bakeoff.worker.brought.calls import parameter_names
 from bakeoff.worker.inspection.hooks import watched_calls
 from bakeoff.worker.inspection.inspect import Subject, record
 from bakeoff.worker.inspection.names import find_modules
+from bakeoff.worker.inspection.numbers import as_tensors
 from bakeoff.worker.inspection.recording import MOST_CALLS, Recording, folder_name
 from bakeoff.worker.inspection.tree import Tree
 
@@ -109,6 +114,7 @@ def test_a_method_is_recorded_and_can_be_called_as_a_module() -> None:
     sets = recorded(["vae.decode"], lambda: vae.decode(torch.ones(2))).sets("vae.decode")
     ((args, kwargs),) = sets["call"]
     assert MethodOf(vae, "decode")(*args, **kwargs).tolist() == [2, 2]
+    assert parameter_names(MethodOf(vae, "decode")) == ["z"]
     assert folder_name("pipe.vae.decode") == "pipe.vae.decode"
 
 
@@ -125,3 +131,110 @@ def test_what_cannot_travel_is_said_and_the_rest_is_written(tmp_path: Path) -> N
     assert first.folder == ""
     assert (second.calls, second.sets, second.problem) == (8, ("call",), "")
     assert Path(second.folder) == tmp_path / "mine.vae.decode"
+
+
+class Steps(nn.Module):
+    """Takes a step `t` as a tensor or not, by what it does with it."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def forward(self, x: torch.Tensor, t: Any, n: int = 2) -> torch.Tensor:
+        match self.kind:
+            case "computes":
+                return x * torch.sin(torch.arange(2) * 1000 * t)
+            case "reads":
+                return x * float(t)
+            case "copies":
+                return x * torch.tensor([t])
+            case "raises":
+                return x * (0.5).__add__(t)
+            case "slices":
+                return (x * t)[:, :n]
+        return x * (t if isinstance(t, float) else 2 * t)
+
+
+def written(kind: str, run: Any, tmp_path: Path) -> Recorded:
+    steps = Steps(kind)
+    subject = Subject("mine.py:pipe", lambda: run(steps), tuple(find_modules([steps])), lambda: None, "cpu")
+    (name,) = [name for name, _ in subject.modules]
+    (one,) = record(subject, [name], tmp_path)
+    return one
+
+
+def loop(steps: nn.Module) -> None:
+    for index in range(12):
+        steps(torch.ones(1, 2), index / 12 + 1)
+
+
+def test_a_number_that_differs_becomes_a_tensor_where_the_module_takes_one(tmp_path: Path) -> None:
+    one = written("computes", loop, tmp_path)
+    assert (one.calls, one.sets, one.problem) == (MOST_CALLS, ("call",), "")
+    assert one.notes == ("t became a tensor: one program for all values",)
+    calls = read_inputs(Path(one.folder))["call"]
+    assert [args[1].item() for args, _ in calls] == pytest.approx([index / 12 + 1 for index in range(MOST_CALLS)])
+    assert {(args[1].dtype, args[1].shape) for args, _ in calls} == {(torch.float32, ())}
+    assert read_facts(Path(one.folder))["keep_fp32"] == ("t",)
+
+
+def test_integers_become_integers_and_numbers_that_stay_are_constants(tmp_path: Path) -> None:
+    one = written("computes", lambda steps: [steps(torch.ones(1, 2), index, n=3) for index in (3, 2, 1)], tmp_path)
+    ((first, more), *_) = read_inputs(Path(one.folder))["call"]
+    assert (first[1].dtype, first[1].item(), more) == (torch.int64, 3, {"n": 3})
+    assert read_facts(Path(one.folder))["keep_fp32"] == ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        ("reads", "is read back as a number"),
+        ("copies", "is read back as a number"),
+        ("raises", "raises TypeError"),
+        ("else", "gives another output"),
+    ],
+)
+def test_of_a_number_that_must_stay_one_the_first_value_is_kept(kind: str, why: str, tmp_path: Path) -> None:
+    one = written(kind, loop, tmp_path)
+    assert (one.calls, one.sets) == (MOST_CALLS, ("call",))
+    (note,) = one.notes
+    assert note.startswith(f"7 sets that differ in t alone left out, each a program of its own: as a tensor t {why}")
+    ((args, _),) = read_inputs(Path(one.folder))["call"]
+    assert args[1] == 1.0
+
+
+def test_a_number_that_is_a_size_keeps_a_set_of_each_size_of_the_outputs(tmp_path: Path) -> None:
+    def run(steps: nn.Module) -> None:
+        for index in range(8):
+            steps(torch.ones(1, 2), float(index), 1 + index % 2)
+
+    one = written("slices", run, tmp_path)
+    assert (one.sets, one.notes) == (("call", "call-2"), ("t became a tensor: one program for all values",))
+    assert {name: len(calls) for name, calls in read_inputs(Path(one.folder)).items()} == {"call": 4, "call-2": 4}
+
+
+def test_a_loop_of_many_numbers_leaves_room_for_other_sizes(tmp_path: Path) -> None:
+    def run(steps: nn.Module) -> None:
+        loop(steps)
+        steps(torch.ones(3, 2), 1.0)
+
+    one = written("computes", run, tmp_path)
+    assert (one.calls, one.sets) == (MOST_CALLS, ("call", "call-2"))
+
+
+def test_the_module_stays_as_it_is_where_calls_change_it() -> None:
+    class Counting(Steps):
+        def __init__(self) -> None:
+            super().__init__("computes")
+            self.register_buffer("calls", torch.zeros(()))
+
+        def forward(self, x: torch.Tensor, t: Any, n: int = 2) -> torch.Tensor:
+            self.calls += 1
+            return super().forward(x, t, n) + self.calls
+
+    counting = Counting()
+    recording = Recording(["steps"])
+    for t in (1.0, 2.0):
+        recording.take("steps", counting, "", (torch.ones(1, 2), t), {})
+    kept, notes = as_tensors(counting, recording._taken["steps"].calls, ("x", "t", "n"))
+    assert (len({repr(call.signature) for call in kept}), len(notes), counting.calls.item()) == (1, 1, 0)

@@ -1,0 +1,254 @@
+"""Plain numbers that differ from call to call, such as a timestep: tensors where the module takes them so.
+
+A compiler builds a program of its own for each value of a number, and one for all values of a tensor.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from bakeoff.backends.torch_internals import watch_dispatch
+from bakeoff.models.signature import (
+    Constant,
+    Node,
+    Signature,
+    TensorLeaf,
+    describe_output,
+    flatten,
+    map_constants,
+    rebuild,
+)
+from bakeoff.models.user_code import one_line
+from bakeoff.worker.brought.found import apart
+from bakeoff.worker.brought.hidden_state import copied
+
+_ANY = Constant("a number")
+_FROM_VALUES = (torch.tensor, torch.as_tensor, torch.asarray)
+_TO_VALUES = (Tensor.tolist, Tensor.numpy, Tensor.__array__)
+Facts = tuple[tuple[str, tuple[int, ...], torch.dtype], ...]
+"""Name, shape and dtype of each tensor."""
+Outputs = tuple[Node, dict[str, Tensor]]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedCall:
+    """A call as it was at the entry."""
+
+    signature: Signature
+    tensors: dict[str, Tensor]
+    fractions: tuple[str, ...] = ()
+    """Tensors that were floating-point numbers. No variant makes them narrower than fp32, as it would no number."""
+
+    @property
+    def facts(self) -> Facts:
+        return tuple((key, tuple(tensor.shape), tensor.dtype) for key, tensor in self.tensors.items())
+
+    @property
+    def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Positional and keyword arguments."""
+        args = tuple(rebuild(node, self.tensors) for node in self.signature.args)
+        return args, {key: rebuild(node, self.tensors) for key, node in self.signature.kwargs.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Ran:
+    """What a call gave."""
+
+    outputs: Outputs | None
+    """None where it raised."""
+    reads: int = 0
+    """How often a tensor's value became a number of Python."""
+    error: str = ""
+
+    @property
+    def form(self) -> tuple[Node, Facts] | None:
+        if self.outputs is None:
+            return None
+        result, tensors = self.outputs
+        return result, tuple((key, tuple(one.shape), one.dtype) for key, one in tensors.items())
+
+
+def without_numbers(signature: Signature) -> Signature:
+    """The signature with all numbers alike."""
+    return map_constants(signature, (), lambda _, node: _ANY if _is_number(node) else node)
+
+
+def as_tensors(
+    module: nn.Module, calls: Sequence[RecordedCall], names: Sequence[str]
+) -> tuple[list[RecordedCall], list[str]]:
+    """Calls in their order, with numbers that differ as tensors without axes, and notes about these numbers.
+
+    The module is called with the number and with the tensor, and must give the same. Where it does not, one of the
+    numbers' values is kept for each form of outputs. `names` are those of the positional parameters.
+    """
+    forms = [without_numbers(call.signature) for call in calls]
+    made: dict[int, RecordedCall | None] = {}
+    notes: list[str] = []
+    for first, form in enumerate(forms):
+        if form in forms[:first]:
+            continue
+        alike = [index for index, other in enumerate(forms) if other == form]
+        given = _alike_as_tensors(module, [calls[index] for index in alike], names, notes)
+        made |= zip(alike, given, strict=True)
+    return [call for _, call in sorted(made.items()) if call is not None], notes
+
+
+def _alike_as_tensors(
+    module: nn.Module, calls: Sequence[RecordedCall], names: Sequence[str], notes: list[str]
+) -> Sequence[RecordedCall | None]:
+    """As `as_tensors`, for calls that differ by numbers, shapes and values alone; None for one that is left out."""
+    differing = _differing(calls, names)
+    if not differing:
+        return calls
+    ran = [_run(module, call) for call in calls]
+    refused: dict[str, str] = {}
+    for path, dtype in differing.items():
+        given, problem = _given(module, calls, ran, partial(_put, names=names, path=path, dtype=dtype))
+        if problem:
+            refused[path] = problem
+        else:
+            calls = given
+    tensors = [path for path in differing if path not in refused]
+    if tensors:
+        made = "a tensor" if len(tensors) == 1 else "tensors"
+        notes.append(f"{', '.join(tensors)} became {made}: one program for all values")
+    if not refused:
+        return calls
+    kept = _first_of_each_form(calls, ran)
+    left = {repr(call.signature) for call, is_kept in zip(calls, kept, strict=True) if not is_kept}
+    if left:
+        sets = "1 set that differs" if len(left) == 1 else f"{len(left)} sets that differ"
+        what, why = ", ".join(refused), "; ".join(f"as a tensor {path} {problem}" for path, problem in refused.items())
+        notes.append(
+            f"{sets} in {what} alone left out, each a program of its own: {why}; "
+            f"let the module compute with {what} as a tensor, and one program does for all"
+        )
+    return [call if is_kept else None for call, is_kept in zip(calls, kept, strict=True)]
+
+
+def _differing(calls: Sequence[RecordedCall], names: Sequence[str]) -> dict[str, torch.dtype]:
+    """Paths of the numbers that are not the same in all calls, with the dtype that holds them."""
+    values: dict[str, list[int | float]] = {}
+
+    def note(path: str, node: Constant) -> Node:
+        if _is_number(node):
+            values.setdefault(path, []).append(node.value)  # type: ignore[arg-type]  # of a number
+        return node
+
+    for call in calls:
+        map_constants(call.signature, names, note)
+    return {
+        path: torch.float32 if any(isinstance(one, float) for one in given) else torch.int64
+        for path, given in values.items()
+        if len(set(given)) > 1
+    }
+
+
+def _is_number(node: Constant) -> bool:
+    return isinstance(node.value, int | float) and not isinstance(node.value, bool)
+
+
+def _put(call: RecordedCall, names: Sequence[str], path: str, dtype: torch.dtype) -> RecordedCall:
+    """The call with the number at `path` as a tensor. Raises RuntimeError for an integer of more than 64 bits."""
+    device = next((tensor.device for tensor in call.tensors.values()), torch.device("cpu"))
+    tensors: dict[str, Tensor] = {}
+
+    def put(here: str, node: Constant) -> Node:
+        if here != path:
+            return node
+        tensors[path] = torch.tensor(node.value, dtype=dtype, device=device)
+        return TensorLeaf(path)
+
+    signature = map_constants(call.signature, names, put)
+    fractions = call.fractions if dtype == torch.int64 else (*call.fractions, path)
+    return RecordedCall(signature, {**call.tensors, **tensors}, fractions)
+
+
+def _given(
+    module: nn.Module, calls: Sequence[RecordedCall], ran: Sequence[_Ran], put: Callable[[RecordedCall], RecordedCall]
+) -> tuple[Sequence[RecordedCall], str]:
+    """The calls with a tensor, and how the first that does not give what it `ran` to goes wrong; "" where none does."""
+    given = []
+    for call, wanted in zip(calls, ran, strict=True):
+        try:
+            given.append(put(call))
+        except RuntimeError as error:
+            return calls, f"is none of torch's integers ({one_line(error)})"
+        if problem := _problem(wanted, _run(module, given[-1])):
+            return calls, problem
+    return given, ""
+
+
+def _problem(wanted: _Ran, found: _Ran) -> str:
+    """What a call with a tensor does otherwise, as the end of a sentence; "" where it does the same."""
+    if wanted.outputs is None:
+        return f"cannot be tried, since a call by itself raises {wanted.error}"
+    if found.outputs is None:
+        return f"raises {found.error}"
+    if found.reads > wanted.reads:
+        return "is read back as a number (as float(t) and `if t > 0` do)"
+    if found.form != wanted.form:
+        return "gives outputs of another form"
+    for key, one in found.outputs[1].items():
+        other = wanted.outputs[1][key]
+        if not (_is_near(one, other) if one.is_floating_point() else torch.equal(one, other)):
+            return f"gives another {key}"
+    return ""
+
+
+def _is_near(one: Tensor, other: Tensor) -> bool:
+    """Whether half of the digits agree: those of fp32, in which numbers are rounded, or of the outputs if fewer."""
+    least = max(torch.finfo(one.dtype).eps, torch.finfo(torch.float32).eps)
+    return apart(one.double(), other.double()) <= least**0.5
+
+
+def _first_of_each_form(calls: Sequence[RecordedCall], ran: Sequence[_Ran]) -> list[bool]:
+    """Whether each call is of the first set among those whose inputs and outputs have the same form."""
+    forms = [(call.facts, one.form) for call, one in zip(calls, ran, strict=True)]
+    return [calls[forms.index(form)].signature == call.signature for call, form in zip(calls, forms, strict=True)]
+
+
+def _run(module: nn.Module, call: RecordedCall) -> _Ran:
+    """Call a copy of the module with copies of the tensors."""
+    args, kwargs = replace(call, tensors={key: one.clone() for key, one in call.tensors.items()}).arguments
+    fresh = copied(module) or module
+    torch.manual_seed(0)
+    try:
+        with torch.no_grad(), _counted_reads() as reads:
+            value = fresh(*args, **kwargs)
+        outputs: dict[str, Tensor] = {}
+        result = describe_output(value, lambda one: isinstance(one, Tensor))
+        flatten(result, value, outputs)
+    except Exception as error:  # noqa: BLE001  # whatever the user's code raises
+        return _Ran(None, error=f"{type(error).__name__}: {one_line(error)}")
+    return _Ran((result, outputs), len(reads))
+
+
+@contextmanager
+def _counted_reads() -> Iterator[list[Any]]:
+    """The functions that make a tensor's value one of Python's, or of a list of tensors a tensor of their values."""
+    reads: list[Any] = []
+
+    def note(func: Any, _arguments: list[Any], _result: Any) -> None:
+        if func is torch.ops.aten._local_scalar_dense.default:
+            reads.append(func)
+
+    class Noting(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if func in _TO_VALUES or (func in _FROM_VALUES and args and _holds_tensor(args[0])):
+                reads.append(func)
+            return func(*args, **(kwargs or {}))
+
+    with watch_dispatch(note), Noting():
+        yield reads
+
+
+def _holds_tensor(value: Any) -> bool:
+    """Whether it is a list with a tensor in it."""
+    return isinstance(value, list | tuple) and any(isinstance(one, Tensor) or _holds_tensor(one) for one in value)

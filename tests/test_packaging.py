@@ -135,6 +135,13 @@ def test_records_of_an_installed_wheel_are_outside_a_checkout(installed: Path, t
     assert record["versions"]["bakeoff"]
 
 
+def test_the_version_is_that_of_the_project(tmp_path: Path) -> None:
+    stated = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    command = [sys.executable, "-m", "bakeoff", "--version"]
+    done = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == (f"bakeoff {stated}\n", "")
+
+
 def test_help_is_quick() -> None:
     """CPU seconds, which depend on what is imported and not on other processes."""
     taken = []
@@ -146,7 +153,9 @@ def test_help_is_quick() -> None:
     assert min(taken) < HELP_CPU_S
 
 
-@pytest.mark.parametrize("command", [["--help"], ["sweep", "--help"], ["golden", "--help"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "command", [["--help"], ["--version"], ["sweep", "--help"], ["golden", "--help"]], ids=" ".join
+)
 def test_help_imports_nothing_heavy(command: list[str]) -> None:
     done = subprocess.run(
         [sys.executable, "-P", "-X", "importtime", "-m", "bakeoff", *command],

@@ -7,6 +7,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+import bakeoff
 from bakeoff.models.errors import BakeoffError, ErrorCode
 
 app = typer.Typer(
@@ -39,6 +40,20 @@ Machines = Annotated[
     list[str] | None,
     typer.Option("--machine", help="Name or id of a machine, or all; comma-separated (default: this machine)."),
 ]
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"bakeoff {bakeoff.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _before_any_command(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None: ...
 
 
 def print_text(text: str) -> None:

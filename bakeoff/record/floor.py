@@ -57,11 +57,16 @@ def floor(record: Record, ceilings: Sequence[Ceiling] | None = None) -> Floor | 
 
 
 def share(record: Record, ceilings: Sequence[Ceiling] | None = None) -> float | None:
-    """Floor divided by median latency; 1 means that the call takes the least possible time."""
+    """Floor divided by median latency; above 1 the call is faster than the floor, which is none then."""
     bound = floor(record, ceilings)
     if bound is None or record.latency is None or record.latency.median_ms <= 0:
         return None
     return bound.ms / record.latency.median_ms
+
+
+def is_above(record: Record, ceilings: Sequence[Ceiling] | None = None) -> bool:
+    """Whether a row that is ok is above 100 % of its floor: the ceilings are too low for it."""
+    return record.status == "ok" and (share(record, ceilings) or 0.0) > 1
 
 
 def below_floor(record: Record) -> str | None:

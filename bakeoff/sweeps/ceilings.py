@@ -39,7 +39,7 @@ def known_ceilings(
     wanted = WORK_DTYPES[device] if again else unmeasured_dtypes(records, device, threads)
     missing = [dtype for dtype in wanted if dtypes is None or dtype in dtypes]
     if missing:
-        measured += _measure(CeilingsJob(device, threads, tuple(missing)), runs, cache, progress)
+        measured += _measure(CeilingsJob(device, threads, tuple(missing)), runs, cache, progress, again)
     return best_ceilings(records.current, measured, this_machine(device).id, threads).best
 
 
@@ -57,10 +57,11 @@ def unmeasured_dtypes(records: Records, device: str, threads: int) -> list[str]:
     return [dtype for dtype in WORK_DTYPES[device] if dtype not in measured]
 
 
-def _measure(job: CeilingsJob, runs: Path, cache: Path, progress: Progress) -> list[StoredCeilings]:
+def _measure(job: CeilingsJob, runs: Path, cache: Path, progress: Progress, again: bool) -> list[StoredCeilings]:
     """A new set, stored among the records; none where it could not be measured."""
     device, threads = job.device, job.threads
-    running = progress.start(0, 0, f"ceilings of this {device} in {', '.join(job.dtypes)}, measured once")
+    often = "again" if again else "once"
+    running = progress.start(0, 0, f"ceilings of this {device} in {', '.join(job.dtypes)}, measured {often}")
     launch = Launch(worker_environment(threads), Deadlines(_DEADLINE_S), cache / "logs" / "ceilings.log", running.event)
     outcome = run_job(job, CeilingsResult, launch)
     if outcome.kind != "result":

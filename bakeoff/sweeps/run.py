@@ -21,7 +21,7 @@ from bakeoff.sweeps.final import keep_best_builds, run_finals, undecided
 from bakeoff.sweeps.headers import make_headers
 from bakeoff.sweeps.progress import Progress, Running
 from bakeoff.sweeps.resume import begin, continue_unfinished, mark_finished
-from bakeoff.sweeps.session import Session, open_session, with_ceilings
+from bakeoff.sweeps.session import Session, open_session, with_ceilings, with_ceilings_again
 from bakeoff.sweeps.time_left import estimate_costs, seconds_left
 from bakeoff.sweeps.time_limit import OutOfTime, TimeIsUpError, TimeLimit, open_limit
 from bakeoff.sweeps.wave import next_wave, run_wave
@@ -126,7 +126,8 @@ def _run_rows(
     """Run the rows that are not in `stored`; each record is on disk before its row is shown as finished.
 
     Ceilings are measured for the first row that is no baseline, or else for the table: there is soon a first row, and
-    what no compiler built cannot be faster than the machine. The session that is returned has them.
+    no baseline skips work. Where a row is faster than its floor they are measured again after the last one, once in a
+    sweep. The session that is returned has them.
     """
     progress, before = session.progress, frozenset(stored)
     costs, began = estimate_costs(session.plan, limit.costs.history), time.monotonic()
@@ -169,4 +170,7 @@ def _run_rows(
                     keep(row, record)
                 raise
         left = [row for row in left if row.key not in stored]
-    return session if floored else with_ceilings(session, runs)
+    session = session if floored else with_ceilings(session, runs)
+    if stored.keys() == before:
+        return session
+    return with_ceilings_again(session, runs, [entry.record for entry in stored.values()])

@@ -1,7 +1,7 @@
 """What all rows of one sweep, or of one comparison, share."""
 
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,8 +11,8 @@ from bakeoff.machine.locks import entry_lock
 from bakeoff.plan.plan import Plan
 from bakeoff.plan.rows import Key, Row
 from bakeoff.process.supervisor import Outcome
-from bakeoff.record.floor import work_dtypes
-from bakeoff.record.schema import SelftestStamp
+from bakeoff.record.floor import share, work_dtypes
+from bakeoff.record.schema import Record, SelftestStamp
 from bakeoff.record.selftest_stamp import read_stamp
 from bakeoff.sweeps.ceilings import known_ceilings
 from bakeoff.sweeps.progress import Progress
@@ -87,13 +87,31 @@ def with_ceilings(session: Session, runs: Path) -> Session:
     return _with_ceilings(session, runs, dtypes)
 
 
-def _with_ceilings(session: Session, runs: Path, measure: Collection[str]) -> Session:
+def with_ceilings_again(session: Session, runs: Path, records: Iterable[Record]) -> Session:
+    """The session after measuring the ceilings again where rows are above 100 % of their measured floor; none with a
+    budget. What is stored of the rows stays as it is: pages compute floors from the best ceilings that are known."""
+    above = [record for record in records if session.ceilings and _is_too_fast(record, session.ceilings)]
+    if not above or session.plan.request.budget_s:
+        return session
+    names = ", ".join(dict.fromkeys(f"{record.variant.backend} {record.variant.dtype}" for record in above))
+    session.progress.say(f"Above 100 % of the floor: {names}. The ceilings may be too low and are measured again.")
+    dtypes = {dtype for record in above for dtype in work_dtypes(record.variant.dtype, record.quantisation)}
+    return _with_ceilings(session, runs, dtypes, again=True)
+
+
+def _with_ceilings(session: Session, runs: Path, measure: Collection[str], again: bool = False) -> Session:
     if not session.plan.request.ceilings or not session.plan.rows:
         return session
     subject = session.plan.rows[0].subject
     with session.spent.on("ceilings"):
-        found = known_ceilings(subject.device, subject.threads, runs, session.cache, session.progress, dtypes=measure)
+        found = known_ceilings(subject.device, subject.threads, runs, session.cache, session.progress, again, measure)
     return replace(session, ceilings=found)
+
+
+def _is_too_fast(record: Record, ceilings: Sequence[Ceiling]) -> bool:
+    """Whether a row that is ok but for that is faster than its floor."""
+    ok = record.status == "ok" or any(finding.code == "below_floor" for finding in record.measurement.findings)
+    return ok and (share(record, ceilings) or 0.0) > 1
 
 
 def shuffled(rows: Sequence[Row], seed: int) -> tuple[Row, ...]:

@@ -9,7 +9,7 @@ from records import GPU_HOST, clock, measurement, record
 
 from bakeoff.machine.floors import Ceiling
 from bakeoff.machine.host import Host
-from bakeoff.record.floor import below_floor, floor, floors, share
+from bakeoff.record.floor import below_floor, floor, floors, is_above, share
 from bakeoff.record.schema import Record
 
 
@@ -37,6 +37,15 @@ def test_share_of_the_floor() -> None:
     assert share(bounded([80.0])) == pytest.approx(600 * MIB / 15e9 * 1e3 / 80)
     assert share(record(samples_ms=[1.0])) is None
     assert share(record(status="crashed")) is None
+
+
+def test_only_rows_that_are_ok_are_above_a_floor_that_is_none() -> None:
+    """The floor is 41.9 ms; a row of another status may have skipped work."""
+    assert is_above(bounded([40.0]))
+    assert not is_above(bounded([42.0]))
+    assert not is_above(bounded([40.0], made=measurement([40.0], "parity_failed")))
+    assert not is_above(bounded([40.0]), tuple(replace(entry, best=2 * entry.best) for entry in CEILINGS))
+    assert not is_above(bounded([]))
 
 
 @pytest.mark.parametrize("changes", [{"ceilings": ()}, {"minimum_bytes": 0}, {"ceilings": CEILINGS[:4]}])

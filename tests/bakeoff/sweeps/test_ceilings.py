@@ -18,13 +18,18 @@ from bakeoff.plan.request import Request
 from bakeoff.process import supervisor
 from bakeoff.process.jobs import CeilingsJob, CeilingsResult
 from bakeoff.process.supervisor import Outcome
+from bakeoff.record.floor import is_above
+from bakeoff.record.schema import Record
 from bakeoff.record.store import load_all
+from bakeoff.report.comparable import tables
 from bakeoff.sweeps import ceilings as measuring
 from bakeoff.sweeps.ceilings import known_ceilings
 from bakeoff.sweeps.run import run_sweep
 
 TWICE = tuple(replace(entry, best=2 * entry.best) for entry in CEILINGS)
 BOTH = ("fp32", "bf16")
+LOW = tuple(replace(entry, best=entry.best / 1e9) for entry in CEILINGS)
+"""So low that the floor of any call is above seconds."""
 HALF = tuple(replace(entry, best=entry.best / 2) for entry in CEILINGS)
 
 
@@ -34,6 +39,8 @@ class Worker:
     def __init__(self) -> None:
         self.asked: list[tuple[str, ...]] = []
         self.ceilings: tuple[Ceiling, ...] = CEILINGS
+        self.sets: list[tuple[Ceiling, ...]] = []
+        """Those of the first calls, in place of `ceilings`."""
         self.others = 0.0
         self.kind: Any = "result"
 
@@ -45,6 +52,7 @@ class Worker:
         self.asked.append(job.dtypes)
         if self.kind != "result":
             return Outcome(self.kind, reason="why")
+        self.ceilings = self.sets.pop(0) if self.sets else self.ceilings
         return Outcome("result", value=CeilingsResult(self.measured(job.dtypes), self.others))
 
     def measured(self, dtypes: tuple[str, ...]) -> tuple[Ceiling, ...]:
@@ -136,14 +144,16 @@ class TestInASweep:
     @pytest.fixture(autouse=True)
     def _torchless(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(supervisor, "WORKER", TORCHLESS)
+        monkeypatch.setenv("BAKEOFF_TEST_SURE", "1")
 
-    def told(self, folder: Path, *backends: str) -> list[str]:
+    def told(self, folder: Path, *backends: str, budget_s: float = 0.0) -> list[str]:
         """What was started and finished."""
         progress = Recorder()
         asked = Request("toy", backends=backends, dtypes=("fp32", "bf16"), device="cpu", threads=1, final_s=0)
-        plan = make_plan(replace(asked, presets=("tiny",), workloads=("world",)))
+        plan = make_plan(replace(asked, presets=("tiny",), workloads=("world",), budget_s=budget_s))
         with marked_folder(folder):
             self.records = [entry.record for entry in run_sweep(plan, folder / "runs", "", False, progress).stored]
+        self.said = [what for kind, what in progress.told if kind == "say" and "floor" in what]
         return [what.split(" ")[0].split("/")[-2:][0] for kind, what in progress.told if kind in ("start", "result")]
 
     def test_they_come_after_the_first_rows_and_before_rows_of_compilers(self, tmp_path: Path) -> None:
@@ -157,3 +167,38 @@ class TestInASweep:
         assert self.told(tmp_path, "eager") == ["eager", "eager", "ok", "ok", "ceilings"]
         assert "ceilings" not in self.told(tmp_path, "eager")
         assert [{entry.dtype for entry in record.ceilings} for record in self.records] == [set(BOTH)] * 2
+
+    def test_rows_above_their_floor_have_them_measured_again_once_after_the_last_row(
+        self, tmp_path: Path, worker: Worker
+    ) -> None:
+        """Measured too low at first: the baselines are ok, as they were measured before, and 0.7 of the floor rejects
+        the compiler's rows. Pages take the better set, and records keep what they were decided with."""
+        worker.sets = [LOW, CEILINGS]
+        told = self.told(tmp_path, "eager", "torch.export[]")
+        assert [place for place, what in enumerate(told) if what == "ceilings"] == [4, len(told) - 1]
+        assert worker.asked == [BOTH, BOTH]
+        (said,) = self.said
+        assert "eager fp32" in said
+        assert "torch.export bf16" in said
+        held = [max((entry.best for entry in record.ceilings), default=0.0) for record in self.records]
+        assert max(held) == max(entry.best for entry in LOW)
+        assert len(load_all(tmp_path / "runs").ceilings) == 2
+        assert [self.shown(tmp_path, record) for record in self.records] == [False] * 4
+        assert "ceilings" not in self.told(tmp_path, "eager")
+
+    def test_what_stays_above_is_marked(self, tmp_path: Path, worker: Worker) -> None:
+        worker.ceilings = LOW
+        self.told(tmp_path, "eager")
+        assert worker.calls == 2
+        assert [self.shown(tmp_path, record) for record in self.records] == [True] * 2
+
+    def test_a_budget_has_no_time_for_that(self, tmp_path: Path, worker: Worker) -> None:
+        worker.ceilings = LOW
+        known(tmp_path, threads=1)
+        self.told(tmp_path, "eager", budget_s=600)
+        assert (worker.calls, self.said) == (1, [])
+
+    def shown(self, folder: Path, made: Record) -> bool:
+        """Whether tables mark the row."""
+        (table,) = tables(load_all(folder / "runs").current[:1], load_all(folder / "runs").ceilings)
+        return is_above(made, table.ceilings.best)

@@ -1,6 +1,6 @@
 """Latency by variant: the distribution of the timed calls, the median with its interval, p99, and the floor."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from bakeoff.machine.floors import Ceiling
@@ -25,6 +25,17 @@ class LatencyRow:
     floor_ms: float | None
     quantiles_ms: tuple[float, ...]
     """All timed calls in ascending order, or evenly spaced quantiles of them."""
+
+    @property
+    def above(self) -> bool:
+        """Whether it is above 100 % of its floor."""
+        return self.status == "ok" and (self.floor_ms or 0.0) > _median_ms(self)
+
+
+def floor_text(rows: Iterable[LatencyRow]) -> str:
+    """What a figure says of the floors of these rows."""
+    above = any(row.above for row in rows)
+    return "floor; right of a median that is ok: the ceilings are too low" if above else "floor"
 
 
 def latency(rows: Sequence[Stored], ceilings: Sequence[Ceiling] | None = None) -> tuple[LatencyRow, ...]:

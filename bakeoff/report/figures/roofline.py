@@ -10,6 +10,7 @@ from typing import Final
 from bakeoff.machine.datasheets import find_datasheet
 from bakeoff.machine.floors import Ceiling, peak_bandwidth, peak_flops
 from bakeoff.models.types import DTYPES
+from bakeoff.record.floor import share, work_dtypes
 from bakeoff.record.schema import Record, Status
 from bakeoff.record.store import Stored
 from bakeoff.report.figures.style import Style, styles
@@ -52,12 +53,25 @@ class RooflinePoint:
     intensity: float
     """FLOP a byte of the least traffic that a call needs."""
     flops_per_s: float
+    above: bool
+    """It is faster than its own floor, or than every roof: the ceilings are too low for it, or it skipped work."""
 
 
 @dataclass(frozen=True, slots=True)
 class Roofline:
     roofs: tuple[Roof, ...]
     points: tuple[RooflinePoint, ...]
+
+    @property
+    def above(self) -> tuple[RooflinePoint, ...]:
+        """The points that are above their roof."""
+        return tuple(point for point in self.points if point.above)
+
+    @property
+    def above_text(self) -> str:
+        """What a figure says of them."""
+        skipped = "" if all(point.status == "ok" for point in self.above) else ", or work was skipped (hollow)"
+        return f"above its roof: the ceilings are too low{skipped}"
 
     @property
     def span(self) -> tuple[float, float]:
@@ -72,19 +86,24 @@ def roofline(rows: Sequence[Stored], ceilings: Sequence[Ceiling] | None = None) 
     Roofs are of `ceilings`, by default of those that the newest record with any holds.
     """
     style = styles(entry.record for entry in rows)
+    records = sorted((entry.record for entry in rows), key=lambda record: record.created, reverse=True)
+    measured = ceilings or next((record.ceilings for record in records if record.ceilings), ())
+    roofs = _roofs(records, measured)
     points = tuple(
-        RooflinePoint(
-            name,
-            style[name],
-            record.status,
-            record.flops / record.minimum_bytes,
-            record.flops * 1e3 / record.latency.median_ms,
-        )
-        for name, record in ((name_of(entry.record), entry.record) for entry in rows)
-        if record.latency is not None and record.latency.median_ms > 0 and _is_stated(record)
+        _point(name_of(entry.record), style[name_of(entry.record)], entry.record, median_ms, roofs, measured)
+        for entry, median_ms in ((entry, entry.record.latency.median_ms) for entry in rows if entry.record.latency)
+        if median_ms > 0 and _is_stated(entry.record)
     )
-    roofs = _roofs([entry.record for entry in rows], ceilings)
     return Roofline(tuple(roofs), points) if roofs and points else None
+
+
+def _point(
+    name: str, style: Style, record: Record, median_ms: float, roofs: Sequence[Roof], measured: Sequence[Ceiling]
+) -> RooflinePoint:
+    intensity, flops_per_s = record.flops / record.minimum_bytes, record.flops * 1e3 / median_ms
+    over_all = all(flops_per_s > roof.at(intensity) for roof in roofs)
+    above = over_all or (share(record, measured) or 0.0) > 1
+    return RooflinePoint(name, style, record.status, intensity, flops_per_s, above)
 
 
 def _is_stated(record: Record) -> bool:
@@ -92,18 +111,18 @@ def _is_stated(record: Record) -> bool:
     return 0 < record.flops < _MOST and 0 < record.minimum_bytes < _MOST
 
 
-def _roofs(rows: Sequence[Record], ceilings: Sequence[Ceiling] | None) -> list[Roof]:
-    """By dtype, from measured ceilings, else from the datasheet of a known GPU."""
-    records = sorted(rows, key=lambda record: record.created, reverse=True)
-    measured = ceilings or next((record.ceilings for record in records if record.ceilings), None)
-    if measured is not None:
-        pairs = [(dtype, peak_flops(measured, dtype)) for dtype in DTYPES]
+def _roofs(records: Sequence[Record], measured: Sequence[Ceiling]) -> list[Roof]:
+    """By dtype, of integers where rows multiply them, from measured ceilings, else from a known GPU's datasheet."""
+    integers = any("int8" in work_dtypes(record.variant.dtype, record.quantisation) for record in records)
+    dtypes = (*DTYPES, *(["int8"] if integers else []))
+    if measured:
+        pairs = [(dtype, peak_flops(measured, dtype)) for dtype in dtypes]
         found = [Roof(dtype, peak, peak_bandwidth(measured, _traffic(records, dtype))) for dtype, peak in pairs if peak]
         return [roof for roof in found if 0 < roof.flops < _MOST and 0 < roof.bytes_per_s < _MOST]
     datasheet = find_datasheet(records[0].host, records[0].variant.device)
     if datasheet is None:
         return []
-    return [Roof(dtype, datasheet.flops[dtype], datasheet.bytes_per_s) for dtype in DTYPES if dtype in datasheet.flops]
+    return [Roof(dtype, datasheet.flops[dtype], datasheet.bytes_per_s) for dtype in dtypes if dtype in datasheet.flops]
 
 
 def _traffic(records: Sequence[Record], dtype: str) -> int:

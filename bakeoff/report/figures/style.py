@@ -42,7 +42,7 @@ _MARKS: Final = (
     Mark("X", "x", (4, 4)),
     Mark("*", "star", (6, 2, 2, 2, 2, 2)),
 )
-_MARK_OF_DTYPE: Final = {"fp32": 0, "tf32": 1, "bf16": 2, "fp16": 3, "given": 4}
+_MARK_OF_DTYPE: Final = {"fp32": 0, "tf32": 1, "bf16": 2, "fp16": 3, "given": 4, "int8": 5}
 
 
 @dataclass(frozen=True, slots=True)

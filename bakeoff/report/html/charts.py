@@ -12,7 +12,7 @@ from typing import Any, Final
 from bakeoff.machine.floors import Ceiling
 from bakeoff.record.store import Stored
 from bakeoff.report.figures.history import History, HistorySeries, history
-from bakeoff.report.figures.latency import LatencyRow, latency
+from bakeoff.report.figures.latency import LatencyRow, floor_text, latency
 from bakeoff.report.figures.roofline import Roofline, roofline
 from bakeoff.report.figures.style import Style, dtype_dashes, status_colour
 from bakeoff.report.figures.timeline import TimelineSeries, timeline
@@ -43,12 +43,13 @@ def figures(
 
     Floors and roofs are of `ceilings`, by default of those that the records hold.
     """
+    timed = [row for row in latency(rows, ceilings) if row.figures is not None]
     made = (
         (
             "latency",
             "Latency distribution",
-            "all timed calls; the box holds the middle half, a line is the floor",
-            _latency([row for row in latency(rows, ceilings) if row.figures is not None]),
+            f"all timed calls; the box holds the middle half, a line is the {floor_text(timed)}",
+            _latency(timed),
         ),
         (
             "tradeoff",
@@ -235,10 +236,22 @@ def _roofline(found: Roofline | None) -> Figure | None:
         }
         for point in found.points
     ]
+    above: list[Figure] = [
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "x": rounded([point.intensity for point in found.above]),
+            "y": rounded([point.flops_per_s for point in found.above]),
+            "name": plain(found.above_text, 80),
+            "marker": {"color": "#888888", "symbol": "circle-open", "size": 18, "line": {"width": 2}},
+            "hoverinfo": "skip",
+        }
+    ]
+    data = [*roofs, *points, *(above if found.above else [])]
     return {
-        "data": [*roofs, *points],
+        "data": data,
         "layout": {
-            **with_legend(360, len(roofs) + len(points)),
+            **with_legend(360, len(data)),
             "xaxis": {"title": {"text": "FLOP a byte"}, "type": "log"},
             "yaxis": {"title": {"text": "FLOP/s"}, "type": "log", "exponentformat": "SI"},
         },

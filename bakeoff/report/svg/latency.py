@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from bakeoff.record.schema import MEASURED
 from bakeoff.report.comparable import Table
-from bakeoff.report.figures.latency import LatencyRow, latency
+from bakeoff.report.figures.latency import LatencyRow, floor_text, latency
 from bakeoff.report.figures.style import status_colour
 from bakeoff.report.format import median_and_interval, shorten
 from bakeoff.report.svg.canvas import FAINT, INK, head, panels, svg
@@ -85,8 +85,7 @@ def _legend(rows: Sequence[LatencyRow]) -> list["Artist"]:
         Line2D([], [], color=FAINT, marker="|", markersize=9, markeredgewidth=1.4, linewidth=0, label="p99"),
     ]
     if any(row.floor_ms is not None for row in timed):
-        marks.append(
-            Line2D([], [], color=INK, marker="|", markersize=11, markeredgewidth=1.6, linewidth=0, label="floor")
-        )
+        text = floor_text(timed)
+        marks.append(Line2D([], [], color=INK, marker="|", markersize=11, markeredgewidth=1.6, linewidth=0, label=text))
     shown = [status for status in MEASURED if any(row.status == status for row in timed)]
     return marks + [Patch(color=status_colour(status), alpha=0.55, label=status) for status in shown]

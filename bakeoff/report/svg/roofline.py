@@ -24,7 +24,7 @@ def draw(heading: str, tables: Sequence[Table]) -> bytes | None:
     figure, axes = panels(
         f"Roofline: {heading}",
         "FLOPs of a call over the least traffic it needs, against FLOPs over the median latency; hollow: not ok",
-        [max(_LEAST, _LINE * (len(data.points) + len(data.roofs) + 1)) for _, data in found],
+        [max(_LEAST, _LINE * (len(data.points) + len(data.roofs) + (3 if data.above else 1))) for _, data in found],
     )
     for panel, (table, data) in zip(axes, found, strict=True):
         head(panel, table.rows[0].record)
@@ -49,6 +49,12 @@ def _panel(axes: "Axes", data: Roofline) -> None:
         axes.plot(
             [point.intensity], [point.flops_per_s], color=colour, marker=point.style.mark.matplotlib, markersize=6.0,
             linewidth=0, markerfacecolor=face(colour, point.status), label=shorten(point.name, 34),
+        )  # fmt: skip
+    if data.above:
+        axes.plot(
+            [point.intensity for point in data.above], [point.flops_per_s for point in data.above], color=INK,
+            marker="o", markersize=11.0, markerfacecolor="none", linewidth=0, gid="above",
+            label=data.above_text.replace(", ", ",\n"),
         )  # fmt: skip
     axes.set_xlim(low, high)
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))

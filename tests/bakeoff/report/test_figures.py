@@ -192,6 +192,35 @@ class TestOtherPlots:
         made = replace(made, variant=replace(made.variant, device="cuda"))
         assert "fp32 roof: 67 TFLOP/s, 4.8 TB/s" in texts(drawn("roofline", made))
 
+    @pytest.mark.parametrize(
+        ("status", "said"),
+        [
+            ("ok", "above its roof: the ceilings are too low"),
+            ("unstable", "above its roof: the ceilings are too low, or work was skipped (hollow)"),
+        ],
+    )
+    def test_a_point_above_its_roof_is_not_drawn_without_saying_so(self, status: str, said: str) -> None:
+        """The floor is 15 ms; in bf16, whose roof is four times as high, it is 10 ms."""
+        below = bounded("eager", 15.1), bounded("eager", 10.1, dtype="bf16")
+        fast = record("inductor", ms(13.0), status, ceilings=CEILINGS, minimum_bytes=TRAFFIC)
+        assert not [text for text in texts(drawn("roofline", *below)) if text.startswith("above")]
+        svg = drawn("roofline", *below, fast)
+        assert said in " ".join(texts(svg))
+        assert ("hollow)" in " ".join(texts(svg))) == ("hollow" in said)
+        (rings,) = re.findall(r'<g id="above">(.*?)</g>\s*</g>', svg, re.DOTALL)
+        assert rings.count("<use") == 1
+        rows = [Stored(f"id-{index}", made) for index, made in enumerate((*below, fast))]
+        charts = {chart.name: chart.plotly["data"] for chart in figures(rows)}
+        (ring,) = [trace for trace in charts["roofline"] if trace["name"] == said]
+        assert (ring["x"], len(ring["y"])) == ([15.0], 1)
+
+    def test_a_floor_that_is_none_is_said_where_it_is_drawn(self) -> None:
+        said = "floor; right of a median that is ok: the ceilings are too low"
+        assert said in texts(drawn("latency", bounded("eager", 13.0)))
+        assert said in figures([Stored("id", bounded("eager", 13.0))])[0].caption
+        slow = drawn("latency", bounded("eager", 16.0)), drawn("latency", record("aoti", status="oom", reason="why"))
+        assert not [text for svg in slow for text in texts(svg) if text.startswith("floor;")]
+
     def test_no_roofline_without_ceilings_or_traffic(self) -> None:
         for made in (
             record("eager", ms(10.0)),
@@ -378,7 +407,7 @@ class TestStyles:
         found = {chart.name: chart.plotly["data"] for chart in figures(rows)}
         for name in ("tradeoff", "roofline"):
             marks = [trace["marker"] for trace in found[name] if "marker" in trace]
-            assert len({(mark["color"], mark["symbol"]) for mark in marks}) == 20, name
+            assert len({(mark["color"], mark["symbol"]) for mark in marks}) == len(marks) >= 20, name
         lines = [trace["line"] for trace in found["timeline"]]
         assert len({(line["color"], line["dash"]) for line in lines}) == 20
 
@@ -437,6 +466,20 @@ class TestData:
         assert point.intensity == pytest.approx(15.0)
         assert point.flops_per_s == pytest.approx(1.5e9 / 30.95e-3)
         assert [roof.dtype for roof in found.roofs] == ["fp32", "bf16"]
+        assert not found.above
+
+    INT8 = Ceiling("product", "int8", 10**9, 1000e9, 900e9)
+
+    def test_rows_that_multiply_integers_have_a_roof_of_their_own(self) -> None:
+        """1.5 GFLOP take 15 ms in fp32; the traffic of 10 ms is the limit of integers."""
+        made = replace(bounded("int8", 12.0, quantisation="static"), ceilings=(*CEILINGS, self.INT8))
+        found = roofline([Stored("id", made)])
+        assert found is not None
+        assert [roof.dtype for roof in found.roofs] == ["fp32", "bf16", "int8"]
+        assert not found.above
+        faster = roofline([Stored("id", replace(made, measurement=measurement(ms(9.0))))])
+        assert faster is not None
+        assert faster.above
 
 
 def test_a_browser_shows_them(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ WORTH = 0.1
 
 @dataclass(frozen=True, slots=True)
 class AtFloor:
-    """What is left to gain down to the least time of a module's work in its own dtype on this machine."""
+    """What is left to gain down to the time of a module's work in its own dtype at this machine's peak rates."""
 
     floor_ms: float
     """Of all its calls in a pass."""
@@ -25,6 +25,8 @@ class AtFloor:
     speedup: float
     source: str
     """Of the device's peak rates: `datasheet` or `measured`."""
+    above: bool
+    """The module is faster than its floor: the ceilings are too low for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,4 +119,4 @@ def _at_floor(
     floor = max(floors, key=lambda one: one.source == "measured")
     own_ms, floor_ms = median(ns) / 1e6, floor.ms * calls
     saved_ms = max(0.0, own_ms - floor_ms)
-    return AtFloor(floor_ms, saved_ms, 1 / (1 - share * saved_ms / own_ms), floor.source)
+    return AtFloor(floor_ms, saved_ms, 1 / (1 - share * saved_ms / own_ms), floor.source, floor_ms > own_ms)

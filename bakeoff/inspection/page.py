@@ -126,7 +126,8 @@ def _gains(found: Sequence[Candidate]) -> str:
         row = [shorten(one.name, _NAME), f"{one.share:.1%}", _median(one.ns, interval=False), faster]
         if floors and one.at_floor is not None:
             at = one.at_floor
-            row += [milliseconds(at.floor_ms), milliseconds(at.saved_ms), f"{at.speedup:.2f}x"]
+            floor = milliseconds(at.floor_ms) + (" !" if at.above else "")
+            row += [floor, milliseconds(at.saved_ms), f"{at.speedup:.2f}x"]
         rows.append(row)
     headers = ["module or method", "share", "saves ms", "the pass"]
     headers += ["floor ms", "saves ms", "the pass"] if floors else []
@@ -141,6 +142,8 @@ def _remarks(inspection: Inspection, found: Sequence[Candidate]) -> Iterator[str
     yield f"± half of the median's 95 % interval over {len(inspection.pass_ns)} passes"
     if any(one.at_floor is not None for one in found):
         yield "floor: the counted FLOPs and the weights at this machine's peak rates, in the dtype of the weights"
+        if any(one.at_floor is not None and one.at_floor.above for one in found):
+            yield "!: faster than its floor, the ceilings are too low there; measure them: bakeoff ceilings --again"
     else:
         yield "no floors: this machine's ceilings are not known; measure them with: bakeoff ceilings"
     varying = [node.name for node in inspection.nodes if len(set(node.calls)) > 1]

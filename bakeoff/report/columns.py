@@ -11,7 +11,7 @@ from typing import Any, Final
 from bakeoff.machine.floors import Ceiling, Floor
 from bakeoff.machine.terminal import one_line
 from bakeoff.record.ceilings import KnownCeilings, best_ceilings
-from bakeoff.record.floor import floor, share
+from bakeoff.record.floor import floor, is_above, share
 from bakeoff.record.limit_checks import LimitCheck, check_limits
 from bakeoff.record.objective import LATENCY, Objective
 from bakeoff.record.schema import BuildCost, Clock, InputCopy, Parity, Record
@@ -229,6 +229,12 @@ def _floor_text(bound: Floor) -> str:
     return f"{bound.ms:.3g} {bound.bound[:1]}"
 
 
+def _of_floor(record: Record, context: Context) -> tuple[float, bool] | None:
+    """The share of the floor, and whether the ceilings are too low there."""
+    part = share(record, context.ceilings)
+    return None if part is None else (part, is_above(record, context.ceilings))
+
+
 def _copy_text(copy: InputCopy) -> str:
     return "in call" if copy.median_ms is None else milliseconds(copy.median_ms)
 
@@ -287,8 +293,8 @@ _COLUMNS: Final = (
     Column(
         "floor",
         "floor ms",
-        "the least time a call can take, by its FLOPs (c) or its memory traffic (t) at the rates measured on this "
-        "machine; where none were measured, at those of the GPU's datasheet",
+        "time of a call's FLOPs (c) or its memory traffic (t) at the best rates measured on this machine (the "
+        "ceilings); where none were measured, at those of the GPU's datasheet",
         lambda record, context: floor(record, context.ceilings),
         _floor_text,
         lambda bound: bound.ms,
@@ -296,9 +302,11 @@ _COLUMNS: Final = (
     Column(
         "of_floor",
         "of floor",
-        "floor over median",
-        lambda record, context: share(record, context.ceilings),
-        lambda part: f"{part:.0%}",
+        "floor over median; !: above 100 %, the ceilings are too low there and the floor is none",
+        _of_floor,
+        lambda found: f"{found[0]:.0%}{' !' if found[1] else ''}",
+        lambda found: found[0],
+        lambda found: found[0],
     ),
     Column(
         "calls_per_s",

@@ -1,9 +1,10 @@
 """A section of the page: one group of comparable records as a table, remarks and figures."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from bakeoff.record.floor import is_above
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Stored, StoredComparison
 from bakeoff.report.columns import COLUMNS as ALL
@@ -98,6 +99,7 @@ def section(
         findings=(
             *((note.code, note.text, ", ".join(note.names)) for note in findings(table.rows)),
             *(("ceilings", text, "") for text in [ceilings_text(table.ceilings)] if text is not None),
+            *_too_low(held),
             *(("build", text, "") for text in [overlapped_text(table.rows)] if text is not None),
         ),
         kernels=tuple((name_of(entry.record), text) for entry in table.rows if (text := _kernels(entry.record))),
@@ -107,6 +109,13 @@ def section(
         ),
         data=as_script_data({figure.name: figure.plotly for figure in figures}),
     )
+
+
+def _too_low(held: Sequence[tuple[Record, Context]]) -> Iterator[tuple[str, str, str]]:
+    """What the mark in `of floor` means, with the rows that have it; nothing where none has."""
+    names = [name_of(record) for record, context in held if is_above(record, context.ceilings)]
+    if names:
+        yield "ceilings", ALL["of_floor"].explanation, ", ".join(names)
 
 
 def _stale(row: StaleRow, address: str) -> tuple[str, str, str, str, str]:

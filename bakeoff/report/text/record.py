@@ -99,6 +99,8 @@ def _timing(record: Record) -> Iterator[str]:
         )
     for bound in floors(record):
         reached = f", {bound.ms / record.latency.median_ms:.0%} of it reached" if record.latency is not None else ""
+        if record.status == "ok" and record.latency is not None and bound.ms > record.latency.median_ms:
+            reached += ": no floor, the ceilings are too low"
         yield (
             f"floor     {bound.ms:.4g} ms by {bound.source} {bound.bound} (compute {bound.compute_ms:.4g}, traffic "
             f"{bound.traffic_ms:.4g}){reached}"

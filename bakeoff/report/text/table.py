@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from tabulate import tabulate
 
 from bakeoff.machine.terminal import one_line
+from bakeoff.record.floor import is_above
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Stored, StoredCeilings, StoredComparison
 from bakeoff.report.columns import COLUMNS, Context, cells, columns, contexts, data, legend, shown
@@ -21,7 +22,7 @@ COLUMNS_SHOWN = (
     "video_fps", "vs_eager", "vs_eager_fp32", "peak_mib", "sqnr_db", "graph_breaks", "build", "limits",
 )  # fmt: skip
 """docs/method.md explains each."""
-_EXPLAINED = ("copy_ms", "items_per_s", "vs_eager", "floor", "limits")
+_EXPLAINED = ("copy_ms", "items_per_s", "vs_eager", "floor", "of_floor", "limits")
 _WINNER = "*: faster in a final between the two best rows"
 _JSON = (
     "record", "variant", "quantisation", "status", "reason", "stale", "latency", "copy_ms", "video_fps", "floor",
@@ -109,8 +110,10 @@ def _stale(rows: Sequence[StaleRow]) -> list[str]:
 
 
 def _explained(held: Sequence[tuple[Record, Context]]) -> list[str]:
-    """Of the columns that need a line below the table, those with a value in any row."""
-    return [key for key in _EXPLAINED if any(COLUMNS[key].value(*row) is not None for row in held)]
+    """Of the columns that need a line below the table, those with a value in any row; of the mark, where it is."""
+    found = [key for key in _EXPLAINED if any(COLUMNS[key].value(*row) is not None for row in held)]
+    marked = any(is_above(record, context.ceilings) for record, context in held)
+    return [key for key in found if key != "of_floor" or marked]
 
 
 def _table(held: Sequence[tuple[Record, Context]]) -> str:

@@ -1,6 +1,7 @@
 """Bounds of what a compiler could gain, with times and rates that can be computed by hand."""
 
 import math
+import re
 from dataclasses import replace
 
 import pytest
@@ -89,8 +90,19 @@ def test_a_floor_is_the_larger_of_work_and_weights() -> None:
     assert unet.at_floor.floor_ms == pytest.approx(4 * max(3.0, 2.0))
     assert unet.at_floor.saved_ms == pytest.approx(48)
     assert unet.at_floor.speedup == pytest.approx(100 / 52)
-    assert unet.at_floor.source == "measured"
+    assert (unet.at_floor.source, unet.at_floor.above) == ("measured", False)
     assert vae.at_floor is None, "nothing is known of its work"
+
+
+def test_a_module_faster_than_its_floor_is_marked_and_can_gain_nothing_to_it() -> None:
+    low = tuple(replace(entry, best=entry.best / 10) for entry in CEILINGS)
+    unet = candidates(TWO, HOST, low)[0]
+    assert unet.at_floor is not None
+    assert (unet.at_floor.above, unet.at_floor.saved_ms, unet.at_floor.speedup) == (True, 0.0, 1.0)
+    text = render("pipe", TWO, candidates(TWO, HOST, low), 1)
+    assert re.search(r"unet .* 120\.00? ! +0\.0+ +1\.00x", text)
+    assert "!: faster than its floor, the ceilings are too low there; measure them: bakeoff ceilings --again" in text
+    assert " !" not in render("pipe", TWO, candidates(TWO, HOST, CEILINGS), 1)
 
 
 def test_mixed_precision_lowers_the_floor_or_leaves_the_traffic() -> None:

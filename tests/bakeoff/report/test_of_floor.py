@@ -1,0 +1,67 @@
+"""Rows above 100 % of their floor: marked in every table, with what the mark means, and in no table without them."""
+
+from dataclasses import replace
+
+import pytest
+from ceilings import CEILINGS
+from records import measurement, record
+
+from bakeoff.record.schema import Record
+from bakeoff.record.store import Records, Stored
+from bakeoff.report.html import page
+from bakeoff.report.markdown import history, results, whole
+from bakeoff.report.selection import chosen
+from bakeoff.report.text import record as text_of_record
+from bakeoff.report.text import table
+
+MEANS = "!: above 100 %, the ceilings are too low there and the floor is none"
+"""The floor of 1.5 GFLOP at 150 GFLOP/s is 10 ms."""
+
+
+def bounded(backend: str, first_ms: float, second: int = 1) -> Record:
+    created = f"2026-01-02T03:04:0{second}.000000Z"
+    return record(backend, [first_ms] * 20, ceilings=CEILINGS, minimum_bytes=1 << 20, created=created)
+
+
+def stored(*made: Record) -> Records:
+    return Records(tuple(Stored(f"id-{place}", entry) for place, entry in enumerate(made)), (), ())
+
+
+PAGES = {
+    "table": lambda records: table.render(records.current),
+    "results": lambda records: results.render(records, records.machines()[0]),
+    "history": history.render,
+    "whole": lambda records: whole.render(chosen(records)),
+    "html": page.render,
+}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_table_marks_them(name: str) -> None:
+    text = PAGES[name](stored(bounded("eager", 12.5), bounded("inductor", 8.0, 2)))
+    assert "125% !" in text
+    assert "80%" in text
+    assert "80% !" not in text
+    assert MEANS in text
+
+
+def test_without_them_the_table_says_nothing_and_no_page_calls_a_floor_the_least_time() -> None:
+    for name, render in PAGES.items():
+        text = render(stored(bounded("eager", 12.5)))
+        assert "% !" not in text, name
+        assert "least time" not in text, name
+        assert name != "table" or MEANS not in text
+
+
+def test_a_row_that_is_not_ok_has_no_mark() -> None:
+    wrong = replace(bounded("inductor", 8.0, 2), measurement=measurement([8.0] * 20, "parity_failed", "why"))
+    text = table.render(stored(bounded("eager", 12.5), wrong).current)
+    assert "125%" in text
+    assert "!" not in text
+
+
+def test_scripts_read_the_share_and_one_record_says_it() -> None:
+    slow, fast = stored(bounded("eager", 12.5), bounded("inductor", 8.0, 2)).current
+    assert [row["of_floor"] for row in table.as_rows([slow, fast])] == pytest.approx([0.8, 1.25])
+    assert "125% of it reached: no floor, the ceilings are too low" in text_of_record.render(fast)
+    assert "80% of it reached\n" in text_of_record.render(slow)

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from bakeoff.machine.terminal import printable
 from bakeoff.record.schema import Record
-from bakeoff.record.store import Stored, StoredComparison, load_all
+from bakeoff.record.store import Stored, StoredCeilings, StoredComparison, load_all
 from bakeoff.report.groups import groups, newest
 from bakeoff.report.recommendation import decision
 from bakeoff.report.text import table
@@ -28,6 +28,8 @@ class Swept:
     """Records with their ids."""
     finals: tuple[StoredComparison, ...] = ()
     """The two best rows of every input set, measured against each other."""
+    ceilings: tuple[StoredCeilings, ...] = ()
+    """All sets among the records of the folder."""
 
     @property
     def records(self) -> tuple[Record, ...]:
@@ -47,7 +49,7 @@ class Swept:
 
     def table(self) -> str:
         """The text that `bakeoff sweep` prints."""
-        return printable(table.render(newest(self.stored), self.finals, self.stored))
+        return printable(table.render(newest(self.stored), self.finals, self.stored, self.ceilings))
 
     def __str__(self) -> str:
         return self.table()
@@ -64,7 +66,8 @@ def read_swept(summary: Mapping[str, Any], runs: Path) -> Swept:
     records = load_all(runs)
     held = {entry.id: entry for entry in records.current} | {entry.id: entry for entry, _ in records.superseded}
     finals = {entry.id: entry for entry in records.comparisons}
-    return Swept(str(summary["sweep"]), runs, _listed(held, summary["records"]), _listed(finals, summary["finals"]))
+    rows, decided = _listed(held, summary["records"]), _listed(finals, summary["finals"])
+    return Swept(str(summary["sweep"]), runs, rows, decided, records.ceilings)
 
 
 def _listed(held: Mapping[str, _Entry], ids: Sequence[str]) -> tuple[_Entry, ...]:

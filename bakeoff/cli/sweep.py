@@ -155,7 +155,8 @@ def sweep(
     else:
         if done.stored:
             rows = newest(done.stored)
-            pages = [table.render(rows, done.finals, done.stored), batch_curve.render(rows)]
+            shown = table.render(rows, done.finals, done.stored, load_all(folder).ceilings)
+            pages = [shown, batch_curve.render(rows)]
             print_text("\n" + "\n\n".join(filter(None, pages)) + "\n")
         if done.spent_s:
             print_text(spent.render(done.spent_s))

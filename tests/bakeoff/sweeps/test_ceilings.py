@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 from ceilings import CEILINGS
 from lab import TORCHLESS, Recorder, marked_folder
+from typer.testing import CliRunner
 
+from bakeoff.bring.swept import read_swept
+from bakeoff.cli import app
 from bakeoff.machine import host
 from bakeoff.machine.floors import Ceiling
 from bakeoff.plan.plan import make_plan
@@ -202,3 +205,20 @@ class TestInASweep:
         """Whether tables mark the row."""
         (table,) = tables(load_all(folder / "runs").current[:1], load_all(folder / "runs").ceilings)
         return is_above(made, table.ceilings.best)
+
+    @pytest.mark.parametrize("second", [CEILINGS, LOW])
+    def test_the_printed_table_is_of_the_sets_measured_after_its_rows(
+        self, tmp_path: Path, worker: Worker, second: tuple[Ceiling, ...]
+    ) -> None:
+        worker.sets = [LOW, second]
+        asked = ["sweep", "toy", "--backends", "eager", "--dtype", "fp32", "--threads", "1", "--no-final"]
+        with marked_folder(tmp_path):
+            told = CliRunner().invoke(app, asked)
+        assert told.exit_code == 0, told.output
+        assert "Above 100 % of the floor: eager fp32." in told.stderr
+        records = load_all(tmp_path / "runs")
+        (entry,) = records.current
+        again = read_swept({"sweep": "", "records": [entry.id], "finals": []}, tmp_path / "runs").table()
+        for text in (told.stdout, again):
+            assert "floor ms: " in text
+            assert ("% !" in text) == (second is LOW)

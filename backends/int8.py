@@ -26,6 +26,7 @@ from bakeoff.backends.graphs import TORCH
 from bakeoff.backends.quantization import LEAST_ELEMENTS, TORCHAO, negative_least, quantise_linear, quiet
 from bakeoff.backends.torch_internals import INT8_PRODUCT, int8_product, watch_dispatch
 from bakeoff.models.component import Quantisation
+from bakeoff.models.words import counted
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -70,9 +71,7 @@ def _refused(module: "nn.Module", inputs: "Mapping[str, Tensor]", device: str) -
     else:
         return {}
     fewest = _fewest_rows(module, inputs)
-    return {
-        name: f"its input has {rows} row{'s' * (rows > 1)}, and {why}" for name, rows in fewest.items() if rows <= most
-    }
+    return {name: f"its input has {counted(rows, 'row')}, and {why}" for name, rows in fewest.items() if rows <= most}
 
 
 def _refuses_few_rows(inputs: "Mapping[str, Tensor]") -> bool:

@@ -32,6 +32,7 @@ from bakeoff.backends.install import modelopt_command
 from bakeoff.backends.mx import check_capability
 from bakeoff.backends.quantization import LEAST_ELEMENTS, negative_least
 from bakeoff.models.component import Layer, Quantisation
+from bakeoff.models.words import counted
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -110,7 +111,7 @@ def _choose(module: "nn.Module", options: Options) -> tuple[list[str], dict[str,
         if options.layers not in name:
             skipped[name] = f"'{options.layers}' is not in its name"
         elif layer.weight.numel() < options.least:
-            skipped[name] = f"{layer.weight.numel()} elements, fewer than {options.least}"
+            skipped[name] = f"{counted(layer.weight.numel(), 'element')}, fewer than {options.least}"
         elif options.kind == "nvfp4" and not isinstance(layer, nn.Linear):
             skipped[name] = "TensorRT has no convolution of NVFP4"
         elif options.kind == "nvfp4" and layer.weight.shape[1] % _NVFP4_BLOCK:

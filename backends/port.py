@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.words import counted
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -328,8 +329,9 @@ def _described(tensor: "Tensor") -> str:
 
 
 def _wrong_number(found: int, names: Sequence[str]) -> BakeoffError:
+    given = counted(len(names), "name was", "names were")
     return BakeoffError(
-        f"The engine returns {found} outputs, but {len(names)} names were given: {', '.join(names)}. "
+        f"The engine returns {counted(found, 'output')}, but {given} given: {', '.join(names)}. "
         "Name every output of the workload, in order.",
         code="wrong-output",
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from bakeoff.backends.backend import Prepared, Requirement, Unsupported
 from bakeoff.backends.graphs import INSTALL
 from bakeoff.backends.torch_internals import read_inductor_settings
+from bakeoff.models.words import counted
 
 if TYPE_CHECKING:
     from torch import nn
@@ -57,7 +58,8 @@ def _why_none(module: "nn.Module", layers: str, least: int) -> str:
         return "no nn.Linear layers to quantise (torchao supports no others); use int8-static for convolutions"
     if not named:
         return f"no linear layer has '{layers}' in its name; the linear layers are {_first_names(sizes)}"
-    return f"the largest linear layer has {max(named)} elements, fewer than {least}; use least={max(named)} or less"
+    most = counted(max(named), "element")
+    return f"the largest linear layer has {most}, fewer than {least}; use least={max(named)} or less"
 
 
 def _first_names(names: Collection[str], shown: int = 6) -> str:
@@ -77,7 +79,7 @@ def choose(module: "nn.Module", layers: str, least: int) -> tuple[dict[str, "nn.
         if layers not in name:
             skipped[name] = f"'{layers}' is not in its name"
         elif layer.weight.numel() < least:
-            skipped[name] = f"{layer.weight.numel()} elements, fewer than {least}"
+            skipped[name] = f"{counted(layer.weight.numel(), 'element')}, fewer than {least}"
         else:
             chosen[name] = layer
     return chosen, skipped

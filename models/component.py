@@ -11,6 +11,7 @@ from math import prod
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from bakeoff.models.errors import BakeoffError, meant
+from bakeoff.models.words import counted
 
 Draw = Literal["normal", "uniform", "binary", "given"] | tuple[float, ...]
 """How values are drawn: N(0, 1), U[0, 1), fair 0/1, as a brought model's inputs were given, or one of
@@ -298,7 +299,7 @@ def require_positive_integers(config: Any, component: str) -> None:
         elif get_origin(kind) is tuple and parts[0] is int:
             values, open_ended = value, parts[-1] is Ellipsis
             fits = isinstance(value, tuple) and (bool(value) if open_ended else len(value) == len(parts))
-            wanted = "one or more whole numbers" if open_ended else f"{len(parts)} whole numbers"
+            wanted = "one or more whole numbers" if open_ended else counted(len(parts), "whole number")
         else:
             continue
         # type() and not isinstance(), since True is an int

@@ -12,6 +12,7 @@ from typing import Literal
 
 from bakeoff.models.component import DynamicAxis
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.words import counted
 
 RECORDED: Literal["recorded"] = "recorded"
 """The sizes are those of the recorded calls."""
@@ -70,7 +71,7 @@ def _dimension(text: str) -> Dimension:
     if numbers[0] < 1:
         raise BakeoffError(f"--sizes {text}: a size is at least 1", "bad-option")
     if not 2 <= len(numbers) <= MOST_VALUES:
-        raise BakeoffError(f"--sizes {text}: {len(numbers)} sizes; give 2 to {MOST_VALUES}", "bad-option")
+        raise BakeoffError(f"--sizes {text}: {counted(len(numbers), 'size')}; give 2 to {MOST_VALUES}", "bad-option")
     return Dimension(tuple((match[1], int(match[2])) for match in axes if match), numbers)
 
 

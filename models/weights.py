@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.words import counted
 
 InitialStd = Callable[[str, tuple[int, ...]], float | None]
 _HEAD_ELEMENTS = 1024
@@ -163,6 +164,7 @@ def _refuse_meta(what: str, named: list[tuple[str, nn.Parameter]] | list[tuple[s
     on_meta = [name for name, tensor in named if tensor.is_meta]
     if on_meta:
         raise BakeoffError(
-            f"{what}: {len(on_meta)} tensors are on the meta device; call to_empty(device=...) first",
+            f"{what}: {counted(len(on_meta), 'tensor is', 'tensors are')} on the meta device; "
+            "call to_empty(device=...) first",
             code="meta-tensors",
         )

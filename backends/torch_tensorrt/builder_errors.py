@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterator
 
 from bakeoff.backends.backend import Unavailable, Unsupported
+from bakeoff.models.words import counted
 
 _LOGGER = "torch_tensorrt [TensorRT Conversion Context]"
 
@@ -39,7 +40,7 @@ def builder_errors() -> Iterator[None]:
     except Exception as error:
         if not logged:
             raise
-        more = f" (and {len(logged) - 1} more errors)" if len(logged) > 1 else ""
+        more = f" (and {counted(len(logged) - 1, 'more error')})" if len(logged) > 1 else ""
         raise BuilderError(f"{logged[0]}{more}") from error
     finally:
         logger.removeHandler(handler)

@@ -12,6 +12,7 @@ import numpy as np
 
 from bakeoff.advice.evidence import PhaseFact
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.words import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,10 @@ def solve(runs: Sequence[PublishedRun], slots: Mapping[str, str]) -> tuple[Phase
     names = list(whole.spans)
     table = np.array([[float(name in run.spans) for name in names] for run in runs])
     if not names or np.linalg.matrix_rank(table) < len(names):
-        text = f"{len(runs)} tables do not tell {len(names)} phases apart; give one more that leaves a phase out"
+        text = (
+            f"{counted(len(runs), 'table does', 'tables do')} not tell {counted(len(names), 'phase')} apart; "
+            "give one more that leaves a phase out"
+        )
         raise BakeoffError(text, code="bad-trace")
     busy, *_ = np.linalg.lstsq(table, np.array([run.kernels_ms for run in runs]), rcond=None)
     found = []

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from bakeoff.advice.evidence import Advice, Evidence
+from bakeoff.models.words import counted
 
 _SLOW_RESPONSE_MS = 250.0
 _LEAST_TREND = 0.05
@@ -21,7 +22,8 @@ def compiling(facts: Evidence) -> Iterator[Advice]:
     yield Advice(
         code="compiling",
         where="",
-        evidence=f"{len(facts.compiled)} events of a compiler in steady units: {', '.join(facts.compiled[:3])}",
+        evidence=f"{counted(len(facts.compiled), 'event')} of a compiler in steady units: "
+        f"{', '.join(facts.compiled[:3])}",
         says="build every shape before the first unit; a changing shape or number recompiles",
         gain_ms=None,
         strength="strong",

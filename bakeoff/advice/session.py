@@ -13,6 +13,7 @@ from bakeoff.advice.evidence import NOTICE, Advice, strength
 from bakeoff.advice.rate import FEWEST_FOR_TREND, LOOK_FOR_MEMORY, trend_of
 from bakeoff.advice.slope import slope
 from bakeoff.advice.work import MOST_MEMORY
+from bakeoff.models.words import counted
 from bakeoff.record.monitor import SeriesRecord
 from bakeoff.record.points import merged
 from bakeoff.record.session import GPU_MEMORY, SessionRecord
@@ -88,7 +89,7 @@ def compiling(facts: SessionFacts) -> Iterator[Advice]:
     yield Advice(
         code="compiling",
         where="",
-        evidence=f"{later} of {sum(each.count for each in units)} units compiled something after the first"
+        evidence=f"{later} of {counted(sum(each.count for each in units), 'unit')} compiled something after the first"
         + (f": {named}" if named and len(kept) <= 4 else ""),
         says="build every shape before the first unit; a changing shape or number recompiles",
         gain_ms=None,
@@ -229,7 +230,9 @@ def monitor_heavy(facts: SessionFacts) -> Iterator[Advice]:
     yield Advice(
         code="monitor-heavy",
         where="",
-        evidence="; ".join([f"the monitor took {share:.2%} of a core for {cost.samples} samples", *lengthened]),
+        evidence="; ".join(
+            [f"the monitor took {share:.2%} of a core for {counted(cost.samples, 'sample')}", *lengthened]
+        ),
         says="give longer intervals, or switch off what nobody reads",
         gain_ms=None,
         strength="notice",
@@ -249,7 +252,8 @@ def overhead(facts: SessionFacts) -> Iterator[Advice]:
     yield Advice(
         code="overhead",
         where="",
-        evidence=f"{cost.ranges:,} ranges of {cost.range_ns:,.0f} ns took {share:.2%} of the session{dropped}",
+        evidence=f"{counted(cost.ranges, 'range', form=',')} of {cost.range_ns:,.0f} ns took {share:.2%} of the session"
+        f"{dropped}",
         says="record fewer and longer ranges; steps are the most",
         gain_ms=None,
         strength="notice",
@@ -269,7 +273,7 @@ def contention(facts: SessionFacts) -> Iterator[Advice]:
             yield Advice(
                 code="contention",
                 where="",
-                evidence=f"a load of {series.mean:.1f} on {cores} cores{process}",
+                evidence=f"a load of {series.mean:.1f} on {counted(int(cores), 'core')}{process}",
                 says="stop what else runs, and measure again",
                 gain_ms=None,
                 strength="notice",

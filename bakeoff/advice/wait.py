@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from bakeoff.advice.evidence import NOTICE, Advice, Evidence, strength
+from bakeoff.models.words import counted
 
 _MOVES = ("aten::copy_", "aten::cat", "aten::clone", "aten::_to_copy", "aten::contiguous", "Memcpy", "CatArrayBatched")
 _OUTSIDE = ("unattributed", "")
@@ -16,7 +17,8 @@ def launch_bound(facts: Evidence) -> Iterator[Advice]:
             continue
         kernels = ""
         if phase.launches and phase.busy_ms is not None:
-            kernels = f", {phase.launches:.0f} kernels of {phase.busy_ms * 1000 / phase.launches:.1f} us each"
+            each_us = phase.busy_ms * 1000 / phase.launches
+            kernels = f", {counted(phase.launches, 'kernel', form='.0f')} of {each_us:.1f} us each"
         busy = f"{phase.busy_ms:.1f} of {phase.ms:.1f} ms busy" if phase.busy_ms is not None else f"{phase.ms:.1f} ms"
         yield Advice(
             code="launch-bound",
@@ -59,7 +61,7 @@ def sync_inside(facts: Evidence) -> Iterator[Advice]:
         yield Advice(
             code="sync-inside",
             where=phase,
-            evidence=f"{count:.0f} waits a {facts.unit} ({waits[0][0]}), {waited:.2f} ms",
+            evidence=f"{counted(count, 'wait', form='.0f')} a {facts.unit} ({waits[0][0]}), {waited:.2f} ms",
             says="keep indices and flags on the device; read results once, at the end",
             gain_ms=waited,
             strength=strength(waited, facts.unit_ms),

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from bakeoff.advice.evidence import Advice, Evidence, strength
+from bakeoff.models.words import counted
 
 _LEAST_SHARE_OF_FLOOR, _LEAST_OF_UNIT, _AUDIO_OF_UNIT = 0.30, 0.20, 0.10
 _SLOW_OF_BUSY, MOST_MEMORY = 0.05, 0.90
@@ -41,7 +42,8 @@ def slow_kernel(facts: Evidence) -> Iterator[Advice]:
             yield Advice(
                 code="slow-kernel",
                 where=phase,
-                evidence=f"{longest.name}: {took:.1f} of {busy:.1f} ms busy, {longest.calls:.0f} calls",
+                evidence=f"{longest.name}: {took:.1f} of {busy:.1f} ms busy, "
+                f"{counted(longest.calls, 'call', form='.0f')}",
                 says=says,
                 gain_ms=took,
                 strength=strength(took, facts.unit_ms),
@@ -115,7 +117,7 @@ def context_head(facts: Evidence) -> Iterator[Advice]:
     yield Advice(
         code="context-head",
         where="context",
-        evidence=f"a context pass takes {each:.1f} ms, a denoising pass {full:.1f} ms, of {layers} layers",
+        evidence=f"a context pass takes {each:.1f} ms, a denoising pass {full:.1f} ms, of {counted(layers, 'layer')}",
         says="stop the pass at the last layer's keys and values",
         gain_ms=gain,
         strength=strength(gain, facts.unit_ms),
@@ -132,8 +134,8 @@ def fewer_steps(facts: Evidence) -> Iterator[Advice]:
     yield Advice(
         code="steps",
         where="denoise",
-        evidence=f"{steps} steps take {denoise.ms:.1f} ms, {denoise.ms / steps:.1f} ms each",
-        says=f"{wanted} steps change the picture; look at it before the time",
+        evidence=f"{counted(steps, 'step takes', 'steps take')} {denoise.ms:.1f} ms, {denoise.ms / steps:.1f} ms each",
+        says=f"{counted(wanted, 'step changes', 'steps change')} the picture; look at it before the time",
         gain_ms=gain,
         strength=strength(gain, facts.unit_ms),
     )

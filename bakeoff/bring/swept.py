@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from bakeoff.machine.terminal import printable
+from bakeoff.models.words import counted
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Stored, StoredCeilings, StoredComparison, load_all
 from bakeoff.report.groups import groups, newest
@@ -55,7 +56,7 @@ class Swept:
         return self.table()
 
     def __repr__(self) -> str:
-        return f"<Swept {self.sweep}: {len(self.stored)} records in {self.folder}>"
+        return f"<Swept {self.sweep}: {counted(len(self.stored), 'record')} in {self.folder}>"
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(self.table())}</pre>"

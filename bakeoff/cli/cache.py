@@ -7,6 +7,7 @@ import typer
 
 from bakeoff.cli.common import Json, app, fail, named, print_json, print_text
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.words import counted
 
 caching = typer.Typer(rich_markup_mode=None)
 app.add_typer(caching, name="cache")
@@ -69,5 +70,6 @@ def clear(
         print_text(cache.render_cleared(cleared))
     if cleared.kept:
         first = cleared.kept[0].place
-        text = f"{len(cleared.kept)} entries cannot be removed, first {folder / first}; look at its permissions"
+        kept = counted(len(cleared.kept), "entry", "entries")
+        text = f"{kept} cannot be removed, first {folder / first}; look at its permissions"
         fail(text, 2, "not-writable")

@@ -9,6 +9,7 @@ import typer
 
 import bakeoff
 from bakeoff.models.errors import BakeoffError, ErrorCode
+from bakeoff.models.words import counted
 
 app = typer.Typer(
     help="Compare compiler backends for real-time world models: built, proved, checked, timed and recorded.",
@@ -111,7 +112,7 @@ def warn(problems: Sequence[str]) -> None:
     for problem in problems[:_SHOWN_PROBLEMS]:
         say(problem)
     if len(problems) > _SHOWN_PROBLEMS:
-        say(f"{len(problems) - _SHOWN_PROBLEMS} more records cannot be read; see: bakeoff history --check")
+        say(f"{counted(len(problems) - _SHOWN_PROBLEMS, 'more record')} cannot be read; see: bakeoff history --check")
 
 
 def fail(message: str, exit_code: int, code: ErrorCode = "") -> NoReturn:

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from bakeoff.cli.common import Json, app, fail, named, print_json, print_text
+from bakeoff.models.words import counted
 
 sessions = typer.Typer(rich_markup_mode=None, no_args_is_help=True, help="Sessions that your own pipeline recorded.")
 app.add_typer(sessions, name="session")
@@ -51,7 +52,11 @@ def aggregate(
     if strict and broken:
         first = broken[0]
         lost = len(first.missing) + len(first.torn) + len(first.refused)
-        fail(f"{first.folder}: {lost} of {first.expected} ranks are missing or unreadable", 1, "check-failed")
+        fail(
+            f"{first.folder}: {lost} of {counted(first.expected, 'rank is', 'ranks are')} missing or unreadable",
+            1,
+            "check-failed",
+        )
 
 
 @sessions.command()

@@ -27,6 +27,7 @@ from bakeoff.cli.common import (
     whole_number,
 )
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.words import counted
 
 if TYPE_CHECKING:
     from bakeoff.sweeps.run import Done
@@ -161,7 +162,9 @@ def sweep(
         if done.spent_s:
             print_text(spent.render(done.spent_s))
         where = folder_of(folder, done.stored[0].record) if done.stored else folder
-        print_text(f"sweep {done.sweep}: {len(done.stored)} of {len(plan.rows)} variants recorded in {where}")
+        print_text(
+            f"sweep {done.sweep}: {len(done.stored)} of {counted(len(plan.rows), 'variant')} recorded in {where}"
+        )
         if done.out_of_time is not None and _measured(done):
             print_text(out_of_time.render(done.out_of_time, done.stored, _resume_command(sys.argv[1:])))
     update_pages(folder)

@@ -8,6 +8,7 @@ from tabulate import tabulate
 
 from bakeoff.inspection.bounds import WORTH, Candidate, worth_sweeping
 from bakeoff.machine.terminal import lines_of, one_line
+from bakeoff.models.words import counted
 from bakeoff.process.inspected import Inspection, Node, Recorded
 from bakeoff.record.statistics import Summary, half_width, summarise_ns
 from bakeoff.report.format import median_and_interval, milliseconds, shorten
@@ -37,7 +38,8 @@ def recorded_text(one: Recorded) -> str:
     """A line about a recorded module, and one for each note."""
     if one.problem:
         return one_line(f"{one.name} was not recorded: {one.problem}")
-    said = f"{one.name}: {one.calls} different calls of {one.seen} as {', '.join(one.sets)}, in {one.folder}"
+    calls = counted(one.calls, "different call")
+    said = f"{one.name}: {calls} of {one.seen} as {', '.join(one.sets)}, in {one.folder}"
     return lines_of([said, *(f"{one.name}: {note}" for note in one.notes)])
 
 
@@ -49,7 +51,8 @@ def overhead(inspection: Inspection) -> float:
 def _head(what: str, inspection: Inspection) -> Iterator[str]:
     plain, whole = summarise_ns(inspection.plain_ns), summarise_ns(inspection.whole_ns)
     steady = "" if inspection.steady else ", which did not become steady"
-    yield f"{one_line(what)}: {len(inspection.plain_ns)} passes after {len(inspection.warm_ns)} warm ones{steady}"
+    passes, warm = counted(len(inspection.plain_ns), "pass", "passes"), counted(len(inspection.warm_ns), "warm one")
+    yield f"{one_line(what)}: {passes} after {warm}{steady}"
     hooks_ms = milliseconds(median(inspection.hooks_ns) / 1e6)
     yield f"a pass takes {_interval(plain)} ms"
     yield f"instrumented {_interval(whole)} ms, {overhead(inspection):+.1%}; {hooks_ms} ms are charged to no module"
@@ -139,7 +142,7 @@ def _gains(found: Sequence[Candidate]) -> str:
 
 
 def _remarks(inspection: Inspection, found: Sequence[Candidate]) -> Iterator[str]:
-    yield f"± half of the median's 95 % interval over {len(inspection.pass_ns)} passes"
+    yield f"± half of the median's 95 % interval over {counted(len(inspection.pass_ns), 'pass', 'passes')}"
     if any(one.at_floor is not None for one in found):
         yield "floor: the counted FLOPs and the weights at this machine's peak rates, in the dtype of the weights"
         if any(one.at_floor is not None and one.at_floor.above for one in found):
@@ -150,7 +153,7 @@ def _remarks(inspection: Inspection, found: Sequence[Candidate]) -> Iterator[str
     if varying:
         yield f"not as many calls in each pass: {', '.join(varying[:3])}{' and others' if len(varying) > 3 else ''}"
     if inspection.other_threads:
-        names = [f"{name} ({calls} calls)" for name, calls in list(inspection.other_threads.items())[:3]]
+        names = [f"{name} ({counted(calls, 'call')})" for name, calls in list(inspection.other_threads.items())[:3]]
         yield f"called on other threads, which are not timed: {', '.join(names)}"
     yield from inspection.notes
 

@@ -13,6 +13,7 @@ from statistics import median
 from bakeoff.machine import host, paths
 from bakeoff.machine.locks import device_lock, entry_lock
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.words import counted
 from bakeoff.pipeline.assemble import How, make_record
 from bakeoff.pipeline.compiler_log import with_compiler_log
 from bakeoff.pipeline.mix_worker import MixWorker
@@ -199,7 +200,7 @@ def _measure(
         ended = {str(worker.mix.mix): (worker, worker.finish()) for worker in workers}
     if sum(bool(worker.blocks) for worker in workers) < 2 and how == "interleaved":
         how = "alone"
-    running.finish("done", f"{max((len(worker.blocks) for worker in workers), default=0)} rounds")
+    running.finish("done", counted(max((len(worker.blocks) for worker in workers), default=0), "round"))
     changed = _changed(mixes, loop)
     refused: list[Outcome] = []
     for mix, _ in mixes:
@@ -223,7 +224,8 @@ def _few(worker: MixWorker, outcome: Outcome, limits: Limits) -> Sequence[Findin
     given_up = worker.unsettled >= limits.unsettled
     if worker.steady >= limits.units or given_up or outcome.kind != "result" or not worker.blocks:
         return ()
-    text = f"{worker.steady} of {limits.units} steady units: the rounds ended after {limits.seconds / 60:g} minutes"
+    minutes = counted(limits.seconds / 60, "minute", form="g")
+    text = f"{worker.steady} of {counted(limits.units, 'steady unit')}: the rounds ended after {minutes}"
     return (new_finding("few-units", text),)
 
 
@@ -241,5 +243,5 @@ def _line(record: PipelineRecord) -> str:
     walls = [ns for ns, kind in zip(units.wall_ns, units.kinds, strict=True) if kind == "steady"] if units else []
     if not walls:
         return reason
-    text = f"{median(walls) / 1e6:.2f} ms a {record.unit} (median of {len(walls)} steady units)"
+    text = f"{median(walls) / 1e6:.2f} ms a {record.unit} (median of {counted(len(walls), 'steady unit')})"
     return f"{text}  {reason}".rstrip()

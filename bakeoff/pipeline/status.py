@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from bakeoff.models.words import counted
 from bakeoff.process.phases import Block
 from bakeoff.record.pipeline import PipelineMeasurement, SlotProgram
 from bakeoff.record.policy import Policy
@@ -63,9 +64,10 @@ def _doubts(
     if units is None or "steady" not in units.kinds:
         count = len(units.kinds) if units is not None else 0
         if count < filling:
-            ran = "1 unit" if count == 1 else f"{count} units"
-            yield new_finding("window-not-full", f"{ran} ran, and the windows are full after {filling}")
-        yield new_finding("warm-up", f"no steady unit: times did not settle within {count} units")
+            yield new_finding(
+                "window-not-full", f"{counted(count, 'unit')} ran, and the windows are full after {filling}"
+            )
+        yield new_finding("warm-up", f"no steady unit: times did not settle within {counted(count, 'unit')}")
         return
     recompiled = sorted({name for index in _steady(units) for name in units.moved.get(str(index), ())})
     if recompiled:

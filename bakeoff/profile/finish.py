@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from bakeoff.models.types import Scalar
+from bakeoff.models.words import counted
 from bakeoff.profile.environment import environment
 from bakeoff.profile.recording import Recording
 from bakeoff.profile.settings import Settings
@@ -59,7 +60,9 @@ def _read_device(recording: Recording, device: str) -> None:
     clock.read(wait=True)
     if clock.unread:
         why = clock.error or "a CUDA graph was being captured, or the device was too far behind"
-        recording.notes.add("no-device-times", f"{clock.unread} ranges have no time of {device}: {why}")
+        recording.notes.add(
+            "no-device-times", f"{counted(clock.unread, 'range has', 'ranges have')} no time of {device}: {why}"
+        )
 
 
 def _note(recording: Recording, ranges: tuple[RangeTotal, ...]) -> None:
@@ -67,7 +70,8 @@ def _note(recording: Recording, ranges: tuple[RangeTotal, ...]) -> None:
     still = [each for _, each in recording.tree.root.walk() if each.open]
     if still:
         names = ", ".join(dict.fromkeys(f"'{each.name}'" for each in still[:5]))
-        text = f"{sum(each.open for each in still)} ranges had not ended: {names}; their times are those until the end"
+        open_ranges = counted(sum(each.open for each in still), "range")
+        text = f"{open_ranges} had not ended: {names}; their times are those until the end"
         recording.notes.add("open-ranges", text)
     if recording.tree.is_full:
         text = f"ranges of more than {MOST_STAGES} names or {MOST_DEPTH} levels are not told apart; name fewer of them"

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from bakeoff.machine.terminal import one_line
+from bakeoff.models.words import counted
 
 if TYPE_CHECKING:
     from bakeoff.profile.snapshot import Snapshot
@@ -29,14 +30,14 @@ def lines_of_snapshot(now: "Snapshot") -> list[str]:
 
 
 def _progress(now: "Snapshot") -> str:
-    frames = f", {now.frames} frames" if now.frames else ""
+    frames = f", {counted(now.frames, 'frame')}" if now.frames else ""
     rates = []
     if now.frames_per_s is not None:
         rates.append(f"{now.frames_per_s:.2f} frames/s")
     if now.units_per_s is not None:
         rates.append(f"{now.units_per_s:.2f} units/s")
     lately = f"; lately {', '.join(rates)}" if rates else ""
-    return f"{now.name} {now.ns / 1e9:.0f} s: {now.units} units{frames}{lately}"
+    return f"{now.name} {now.ns / 1e9:.0f} s: {counted(now.units, 'unit')}{frames}{lately}"
 
 
 def _shares(now: "Snapshot") -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from bakeoff.machine.terminal import lines_of
+from bakeoff.models.words import counted
 from bakeoff.profile.overhead import OFF, RANGES, Overhead
 
 
@@ -17,8 +18,8 @@ def _lines(found: Overhead) -> Iterator[str]:
         yield f"{cost.way:{width}}  {cost.typical} of a unit; by whole blocks {cost.whole}"
     confidence = min(cost.typical.confidence for cost in found.ways)
     yield (
-        f"a unit of {found.off_ms:.2f} ms {OFF}; {found.rounds} rounds of {found.units} units of each way in random "
-        f"order, seed {found.seed}; {_interval(confidence, found.rounds)}"
+        f"a unit of {found.off_ms:.2f} ms {OFF}; {counted(found.rounds, 'round')} of {counted(found.units, 'unit')} "
+        f"of each way in random order, seed {found.seed}; {_interval(confidence, found.rounds)}"
     )
     if found.range_ns is not None:
         share = RANGES * found.range_ns / (found.off_ms * 1e6)

@@ -6,6 +6,7 @@ from threading import RLock
 from time import perf_counter_ns
 from typing import Literal
 
+from bakeoff.models.words import counted
 from bakeoff.monitor.series import Series
 from bakeoff.profile.device_clock import DeviceClock
 from bakeoff.profile.events import EventLog, Models
@@ -155,5 +156,6 @@ class Recording:
         self.models.take(earlier.models)
         self.notes.take(earlier.notes)
         if earlier.units.count:
-            text = f"{earlier.units.count} units ran outside sessions: their times are kept, as ranges, but no frames"
+            units = counted(earlier.units.count, "unit")
+            text = f"{units} ran outside sessions: their times are kept, as ranges, but no frames"
             self.notes.add("units-outside", text)

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 
+from bakeoff.models.words import counted
 from bakeoff.record.pairs import FEWEST_FOR_INTERVAL, Word, pair_ratio
 from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.statistics import summarise_ns
@@ -170,7 +171,7 @@ def violation(units: Units) -> str | None:
     ]
     for name, values in held:
         if len(values) != count:
-            return f"{name} has {len(values)} entries for {count} units"
+            return f"{name} has {counted(len(values), 'entry', 'entries')} for {counted(count, 'unit')}"
     for place, wall_ns in enumerate(units.wall_ns):
         for line in units.lines:
             if line.ns[place] < 0:

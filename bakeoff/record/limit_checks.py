@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 
+from bakeoff.models.words import counted
 from bakeoff.record.objective import PERCENTILES, Goal, Limit, Objective
 from bakeoff.record.schema import Record
 from bakeoff.record.statistics import Summary, quantile_ranks, samples_for_quantile
@@ -46,13 +47,19 @@ def check_limit(record: Record, limit: Limit) -> LimitCheck:
         return LimitCheck(limit, "unknown", why="it has no samples")
     least = round(1 / (1 - share))
     if count < least:
-        return LimitCheck(limit, "unknown", why=f"{count} samples are too few for a {limit.figure}, it takes {least}")
+        return LimitCheck(
+            limit,
+            "unknown",
+            why=f"{counted(count, 'sample is', 'samples are')} too few for a {limit.figure}, it takes {least}",
+        )
     value, low, high = _percentile_ms(clock.samples_ns, share)
     if low is not None and not limit.allows(low):
         return LimitCheck(limit, "not met", value, low, high)
     if high is not None:
         return LimitCheck(limit, "met" if limit.allows(high) else "unclear", value, low, high)
-    why = f"{count} samples give its interval no upper end, {samples_for_quantile(share)} do"
+    why = (
+        f"{counted(count, 'sample gives', 'samples give')} its interval no upper end, {samples_for_quantile(share)} do"
+    )
     return LimitCheck(limit, "unclear", value, low, high, why)
 
 

@@ -13,6 +13,7 @@ from bakeoff.machine.files import write_atomically
 from bakeoff.machine.identity import Machine
 from bakeoff.models import ALIASES, current_name
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.words import counted
 from bakeoff.record import folders
 from bakeoff.record.codec import decode, encode
 from bakeoff.record.entry import Entry
@@ -314,7 +315,11 @@ def _find_file(runs: Path, asked: str) -> Path:
     files = list(folders.record_files(runs))
     hits = [path for path in files if asked and (path.stem.startswith(asked) or _ending(path).startswith(asked))]
     if len(hits) != 1:
-        found = f"{len(hits)} of {len(files)} records match" if hits else f"none of {len(files)} records matches"
+        found = (
+            f"{len(hits)} of {counted(len(files), 'record')} match"
+            if hits
+            else f"none of {counted(len(files), 'record')} matches"
+        )
         advice = "give more of the name" if hits else "run bakeoff table --json for all names"
         raise BakeoffError(f"'{asked}': {found} in {runs}; {advice}", code="no-record")
     return hits[0]

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from bakeoff.models.words import counted
 from bakeoff.record.basis import same_code
 from bakeoff.record.objective import Goal
 from bakeoff.record.schema import Comparison, Record
@@ -89,7 +90,7 @@ def ratio_text(verdict: Verdict) -> str:
 def sure_text(verdict: Verdict) -> str:
     """How sure an interval of few sets of processes is, as ` (75% interval)`; "" for one of the usual confidence."""
     if verdict.early:
-        return f" (early verdict of {verdict.pairs} pairs)"
+        return f" (early verdict of {counted(verdict.pairs, 'pair')})"
     return "" if verdict.confidence >= CONFIDENCE else f" ({verdict.confidence:.0%} interval)"
 
 
@@ -97,5 +98,5 @@ def how(comparison: Comparison) -> str:
     """How many rounds were measured, and in how many pairs of processes."""
     pairs = len({entry.pair for entry in comparison.rounds})
     if comparison.how == "in turn":
-        return f"{len(comparison.rounds)} pairs of fresh processes in turn"
-    return f"{len(comparison.rounds)} interleaved rounds in {pairs} pair{'s' * (pairs > 1)} of fresh processes"
+        return f"{counted(len(comparison.rounds), 'pair')} of fresh processes in turn"
+    return f"{counted(len(comparison.rounds), 'interleaved round')} in {counted(pairs, 'pair')} of fresh processes"

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from bakeoff.machine.files import digest
 from bakeoff.models.component import Quantisation
+from bakeoff.models.words import counted
 from bakeoff.record.folders import machine_of
 from bakeoff.record.representative import representative
 from bakeoff.record.schema import Record
@@ -63,7 +64,7 @@ def title_without_machine(record: Record) -> str:
 def _joined(record: Record, *machine: str) -> str:
     label = f" ({record.label})" if record.label else ""
     weights = record.checkpoint or f"random weights, seed {record.weight_seed}"
-    parts = (f"{record.variant.subject}{label}", f"batch {record.batch}", *machine, f"{record.threads} threads")
+    parts = (f"{record.variant.subject}{label}", f"batch {record.batch}", *machine, counted(record.threads, "thread"))
     return ", ".join((*parts, weights))
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from bakeoff.models.words import counted
 from bakeoff.record.frames import BeforeAfter
 from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.prediction import Prediction, memory_sum, prediction, sweep_command, weights_held
@@ -33,7 +34,7 @@ def verdicts(rows: Sequence[MixRow]) -> list[str]:
 
 def _verdict(gain: BeforeAfter, against: str) -> str:
     ends = f" [{gain.interval[0]:.2f}, {gain.interval[1]:.2f}]" if gain.interval is not None else ""
-    how = f"{gain.pairs} pairs of interleaved units, one process each"
+    how = f"{counted(gain.pairs, 'pair')} of interleaved units, one process each"
     text = {
         "faster": f"is {gain.ratio:.2f}x as fast as {against}{ends}",
         "slower": f"lost: it is slower than {against}, {gain.ratio:.2f}x its speed{ends}",
@@ -105,8 +106,8 @@ def memory(row: MixRow) -> list[str]:
             text += f" without {', '.join(found.without)}" if found.without else ""
         lines.append(text)
     held = [
-        f"{each.slot} {each.copies} cop{'y' if each.copies == 1 else 'ies'} for {each.programs} "
-        f"program{'s' * (each.programs != 1)} ({_mebibytes(each.bytes)} MiB)"
+        f"{each.slot} {counted(each.copies, 'copy', 'copies')} for {counted(each.programs, 'program')} "
+        f"({_mebibytes(each.bytes)} MiB)"
         for each in weights_held(row.record)
     ]
     return [*lines, *([f"weights held: {', '.join(held)}"] if held else [])]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from string import ascii_uppercase
 
 from bakeoff.machine.identity import Machine
+from bakeoff.models.words import counted
 from bakeoff.record.frames import BeforeAfter, before_after
 from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.store import StoredPipeline
@@ -145,7 +146,7 @@ def _subject(record: PipelineRecord) -> list[str]:
 def _settings(record: PipelineRecord) -> list[str]:
     loaded = [f"{slot} {name}" for slot, name in record.checkpoints.items() if name]
     weights = loaded or [f"random weights, seed {record.weight_seed}"]
-    return [f"{record.threads} threads", *weights]
+    return [counted(record.threads, "thread"), *weights]
 
 
 def _differs(record: PipelineRecord, here: PipelineRecord) -> str | None:

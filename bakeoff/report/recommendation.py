@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from bakeoff.models import component_names
 from bakeoff.models.brought.about import OWN_WEIGHTS
 from bakeoff.models.types import BASELINE_DTYPES
+from bakeoff.models.words import counted
 from bakeoff.record.finalists import candidates, finalists, has_unknown_error, objective_of
 from bakeoff.record.limit_checks import LimitCheck, call_ms, check_limits, worst
 from bakeoff.record.objective import LATENCY, Goal, Objective
@@ -163,7 +164,7 @@ def _gain(final: Comparison, index: int) -> str:
         return f"The speed-up over eager fp32 is not known: eager fp32 was {base.status} in this final."
     verdict = decide(final, index, eager)
     if _lacks_pairs(verdict):
-        pairs = f"{verdict.pairs} pair{'s' * (verdict.pairs > 1)} of processes"
+        pairs = f"{counted(verdict.pairs, 'pair')} of processes"
         return f"{name} was {verdict.ratio:.2f}x as fast as {name_of(base)} in {pairs}, too few for a verdict."
     if verdict.word == "no difference shown":
         return f"No difference shown between {name} and {name_of(base)} ({ratio_text(verdict)})."

@@ -21,6 +21,7 @@ from bakeoff.backends.backend import Backend
 from bakeoff.machine import host, locks
 from bakeoff.machine.locks import device_lock
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.words import counted
 from bakeoff.process.environment import worker_environment
 from bakeoff.process.jobs import ClockJob, ClockResult
 from bakeoff.process.supervisor import LOG_LIMIT_BYTES, Deadlines, Launch, run_job
@@ -94,7 +95,7 @@ def _run(quick: bool, device: str, progress: Progress) -> Selftest:
             for entry, record in _records(folder / lane.name / "runs", lane)
         ]
         left = _still_running(marker)
-        checks.append(Check("no process is left", "0 processes", f"{len(left)} processes", not left))
+        checks.append(Check("no process is left", "0 processes", counted(len(left), "process", "processes"), not left))
         running = counter.start("clock")
         clock = _measure_clock(device, folder, running)
         running.finish("ok", "")
@@ -289,7 +290,7 @@ def clock_checks(clock: ClockResult) -> list[Check]:
         Check(
             "busy wait of 5 ms",
             f"5 ms, {WAIT_TOLERANCE:.0%}",
-            f"{5 * clock.wait_ratio:.4f} ms, {clock.wait_samples} samples",
+            f"{5 * clock.wait_ratio:.4f} ms, {counted(clock.wait_samples, 'sample')}",
             wait <= WAIT_TOLERANCE or not quiet,
         ),
         Check(

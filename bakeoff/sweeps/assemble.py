@@ -7,6 +7,7 @@ from bakeoff.machine import host, paths
 from bakeoff.machine.identity import this_machine
 from bakeoff.machine.known_issues import IssueCode
 from bakeoff.models.component import LEAST_WEIGHT_BYTES
+from bakeoff.models.words import counted
 from bakeoff.plan.memory import element_bytes
 from bakeoff.plan.rows import Row
 from bakeoff.process.gpu_memory import GpuPeaks
@@ -180,7 +181,8 @@ def host_findings(load: float, threads: int, what: str, outcome: Outcome) -> Ite
     if load > threads / 2:
         yield new_finding("busy-host", f"load average {load:.1f} before {what} started")
     if outcome.leftovers:
-        yield new_finding("leftovers", f"{outcome.leftovers} processes outlived the worker and were killed")
+        one, many = "process outlived the worker and was", "processes outlived the worker and were"
+        yield new_finding("leftovers", f"{counted(outcome.leftovers, one, many)} killed")
     if outcome.log_dropped:
         yield new_finding("log", f"{outcome.log_dropped} bytes of output are not in the log")
 

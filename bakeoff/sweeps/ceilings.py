@@ -7,6 +7,7 @@ from bakeoff.machine import host
 from bakeoff.machine.floors import WORK_DTYPES, Ceiling
 from bakeoff.machine.identity import this_machine
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.words import counted
 from bakeoff.process.environment import worker_environment
 from bakeoff.process.jobs import CeilingsJob, CeilingsResult
 from bakeoff.process.supervisor import Deadlines, Launch, run_job
@@ -87,5 +88,5 @@ def _measure(job: CeilingsJob, runs: Path, cache: Path, progress: Progress, agai
         text = f"other processes took {result.others:.0%} of all cores: measured again the next time"
         running.finish("busy", text)
     else:
-        running.finish("ok", f"{len(result.ceilings)} ceilings")
+        running.finish("ok", counted(len(result.ceilings), "ceiling"))
     return [StoredCeilings(name, entry)]

@@ -15,6 +15,7 @@ from bakeoff.machine import host, paths
 from bakeoff.machine.files import digest
 from bakeoff.machine.locks import device_lock
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.words import counted
 from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.request import Request, request_of
 from bakeoff.plan.rows import Row
@@ -285,5 +286,5 @@ def compare(plan: Plan, runs: Path, note: str, progress: Progress, seed: int | N
         running = progress.start(0, 0, f"{a.variant} against {b.variant}")
         comparison = replace(race(session, running, a, b, seed=seed), sweep="")
         kept = StoredComparison(save(runs, comparison), comparison)
-        running.finish("ok", f"{len(comparison.rounds)} rounds, {comparison.how}")
+        running.finish("ok", f"{counted(len(comparison.rounds), 'round')}, {comparison.how}")
     return kept

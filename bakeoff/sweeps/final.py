@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bakeoff.machine import build_cache
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.words import counted
 from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.rows import Key, Row
 from bakeoff.process.jobs import Subject
@@ -57,7 +58,7 @@ def run_finals(
             time.finals_ended.append(subject)
             continue
         kept = StoredComparison(save(runs, comparison), comparison)
-        running.finish("ok", f"{len(comparison.rounds)} rounds, {comparison.how}")
+        running.finish("ok", f"{counted(len(comparison.rounds), 'round')}, {comparison.how}")
         time.finals_ended.append(subject)
         yield kept
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from bakeoff.machine import host, paths
 from bakeoff.machine.locks import device_lock
+from bakeoff.models.words import counted
 from bakeoff.plan.plan import Plan
 from bakeoff.plan.rows import Key, Row
 from bakeoff.process.alarm import alarm_waits
@@ -136,7 +137,7 @@ def _run_rows(
         left = [row.key for row in session.order if row.key not in stored]
         left_s = seconds_left(costs, left, stored.keys() - before, time.monotonic() - began)
         progress.expect(max(0.0, min(left_s, limit.left_s)))
-        tell(f"{len(left)} of {len(session.order)} rows left")
+        tell(f"{len(left)} of {counted(len(session.order), 'row')} left")
 
     for kept in stored.values():
         progress.result(kept.record)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.signature import fields_of
+from bakeoff.models.words import counted
 from bakeoff.record.pairs import FEWEST_FOR_INTERVAL, PairRatio, pair_ratio
 from bakeoff.record.statistics import Summary, summarise_ns
 from bakeoff.report.format import median_and_interval
@@ -195,7 +196,7 @@ def _worst(differences: Sequence[OutputDifference]) -> OutputDifference:
 
 
 def _text(found: EndToEnd) -> Iterator[str]:
-    pairs = f"{found.ratio.pairs} pair{'s' * (found.ratio.pairs > 1)} of passes in random order"
+    pairs = f"{counted(found.ratio.pairs, 'pair')} of passes in random order"
     yield f"end to end, {pairs}, {_PLACE}"
     for name, side in (("original", found.original), ("tuned", found.tuned)):
         median, interval = median_and_interval(side)

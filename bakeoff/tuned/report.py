@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from bakeoff.models.words import counted
+
 if TYPE_CHECKING:
     from bakeoff.tuned.module import Tuned
 
@@ -62,7 +64,8 @@ class Report:
 
 def _lines(place: PlaceReport) -> list[str]:
     lines = [
-        f"{place.place}: {place.tuned} of {place.tuned + place.original} calls tuned ({', '.join(place.artifacts)})",
+        f"{place.place}: {place.tuned} of {counted(place.tuned + place.original, 'call')} tuned "
+        f"({', '.join(place.artifacts)})",
         *(f"  {count} ran the original: {reason}" for reason, count in place.reasons.items()),
     ]
     for one in place.first_calls:

@@ -17,6 +17,7 @@ from bakeoff.machine import paths
 from bakeoff.machine.build_cache import is_warm, mark_finished
 from bakeoff.machine.header_cache import header_folder, usable_headers
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.words import counted
 from bakeoff.process.jobs import MeasureJob
 from bakeoff.record.schema import BuildCost
 from bakeoff.variant import options_of
@@ -87,7 +88,7 @@ def build_engine(
     compiled = (snapshot() - activity).compiled
     uses_inductor = any(backend.evidence.uses_inductor for backend, _ in steps)
     if compiled and fallback is None and not uses_inductor:
-        fallback = f"inductor: it compiled {compiled} graph{'s' if compiled > 1 else ''}"
+        fallback = f"inductor: it compiled {counted(compiled, 'graph')}"
     if not steps[-1][0].footprint.keeps_module_weights:
         free_weights(prepared.module)
         free_weights(loaded.module)

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from bakeoff.models.types import Scalar
+from bakeoff.models.words import counted
 from bakeoff.process.jobs import MeasureJob, PipelineJob
 from bakeoff.record.schema import Finding, Parity, Status, new_finding
 from bakeoff.record.short_calls import APART_NS, SHORT_NS, short_call
@@ -67,7 +68,7 @@ def threads_alarms(cpu: CpuUsage, job: MeasureJob | PipelineJob) -> list[Finding
     threads = job.subject.threads
     if job.subject.device != "cpu" or cpu.own_cores <= threads + _SPARE_CORES:
         return []
-    return [new_finding("threads", f"kept {cpu.own_cores:.1f} cores busy with {threads} threads allowed")]
+    return [new_finding("threads", f"kept {cpu.own_cores:.1f} cores busy with {counted(threads, 'thread')} allowed")]
 
 
 def is_contended(cpu: CpuUsage, job: MeasureJob | PipelineJob) -> bool:
@@ -108,7 +109,7 @@ def timing_remarks(timing: Timing, job: MeasureJob) -> list[Finding]:
             remarks.append(new_finding("clocks-disagree", text))
     width = half_width(latency)
     if width > limit:
-        text = f"the median's interval is {width:.0%} of it to either side after {len(latency)} samples"
+        text = f"the median's interval is {width:.0%} of it to either side after {counted(len(latency), 'sample')}"
         remarks.append(new_finding("wide", text))
     moved = _moved_text(timing.core_distances_ns)
     unsteady = width > limit or bimodal(latency, limit) is not None

@@ -39,7 +39,7 @@ def test_sizes_of_one_axis_and_of_axes_that_move_together() -> None:
         ("x.0", "write NAME.AXIS=SIZE,SIZE"),
         ("x.0=1,two", "write NAME.AXIS=SIZE,SIZE"),
         ("x.0=0,2", "a size is at least 1"),
-        ("x.0=4", "1 sizes; give 2 to 8"),
+        ("x.0=4", "1 size; give 2 to 8"),
         ("x.0=1,2 x.0=3,4", "x.0 is given twice"),
         ("recorded x.0=1,2", "takes no other sizes"),
     ],

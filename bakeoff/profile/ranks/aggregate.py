@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.words import counted
 from bakeoff.profile.ranks.choice import Chosen, choose, ranks_text
 from bakeoff.profile.ranks.devices import energy_of, gpu_energy_mj, memory_of, ranks_on
 from bakeoff.profile.ranks.figures import Figures, figures_of, spreads_of, unit_spreads
@@ -51,8 +52,8 @@ def aggregate(folder: str | Path, expect: int | None = None) -> RanksReport:
         raise BakeoffError(f"{expect} expected ranks; give a number from 1 to {MOST_RANKS}", "bad-option")
     held = read_folder(Path(folder))
     if not held.files:
-        count = len(held.problems)
-        text = f"none of {count} files in {folder} is a readable record of a rank; the first: {held.problems[0].text}"
+        files = counted(len(held.problems), "file")
+        text = f"none of {files} in {folder} is a readable record of a rank; the first: {held.problems[0].text}"
         raise BakeoffError(text, "bad-record")
     return _report(str(folder), held, choose(held, expect))
 
@@ -120,7 +121,7 @@ def _counted(records: Sequence[SessionRecord]) -> _Counted:
     clock = "device" if all(map(has_device_times, having)) else "host"
     without = sum(not _units(record, steady=True)[0] for record in having)
     if without:
-        text = f"all units, because {without} of {len(having)} ranks have no steady one"
+        text = f"all units, because {without} of {counted(len(having), 'rank has', 'ranks have')} no steady one"
         return _Counted(True, False, clock, False, text)
     if clock == "device":
         alone, why = False, "phases by the device's clock, which is kept of all units together"
@@ -187,7 +188,7 @@ def _rate(rows: Sequence[RankRow], files: Sequence[RankFile]) -> tuple[float | N
     if kinds == {"data"}:
         # Each rank makes videos of its own.
         rate = sum(row.frames_per_s or 0.0 for row in counting)
-        return rate, f"sum over the {len(counting)} ranks that were read, each with videos of its own"
+        return rate, f"sum over the {counted(len(counting), 'rank')} read, each with videos of its own"
     # One video: its unit is done when the slowest rank's is. Some pipelines count frames on one rank alone.
     slowest = max(timed, key=lambda rank: (timed[rank], -rank))
     rate = max(row.frames / row.units for row in counting) * 1e9 / timed[slowest]
@@ -250,7 +251,10 @@ def _ragged(files: Sequence[RankFile]) -> list[Problem]:
         if count != usual:
             odd.setdefault(count, []).append(rank)
     return [
-        Problem("ragged", f"rank {ranks_text(ranks)}: {count} units, where most ranks have {usual}; compared by index")
+        Problem(
+            "ragged",
+            f"rank {ranks_text(ranks)}: {counted(count, 'unit')}, where most ranks have {usual}; compared by index",
+        )
         for count, ranks in odd.items()
     ]
 

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from bakeoff.models.words import counted
 from bakeoff.profile.ranks.reading import FolderOfRanks, RankFile, rank_in, shown
 from bakeoff.record.ranks import Problem
 
@@ -101,10 +102,17 @@ def _missing(missing: Sequence[int], expected: int) -> list[Problem]:
 
 def _worlds(kept: dict[int, RankFile], world: int, expect: int | None) -> list[Problem]:
     found = [
-        Problem("differs", f"rank {rank} states a world of {file.facts.world} ranks, the others one of {world}")
+        Problem(
+            "differs", f"rank {rank} states a world of {counted(file.facts.world, 'rank')}, the others one of {world}"
+        )
         for rank, file in kept.items()
         if file.facts.world != world
     ]
     if expect is not None and expect != world:
-        found.append(Problem("differs", f"{expect} ranks were expected, but the records state a world of {world}"))
+        found.append(
+            Problem(
+                "differs",
+                f"{counted(expect, 'rank was', 'ranks were')} expected, but the records state a world of {world}",
+            )
+        )
     return found

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
 
+from bakeoff.models.words import counted
+
 PINGS = 8
 WAIT_S = 5.0
 """For all ranks together: ranks open a session at about the same time, or one of them never does."""
@@ -70,7 +72,7 @@ def offset_to_rank_0(
         text = (
             ""
             if answered == world - 1
-            else f"{answered} of {world - 1} other ranks opened a session within {seconds:g} s of rank 0; "
+            else f"{answered} of {counted(world - 1, 'other rank')} opened a session within {seconds:g} s of rank 0; "
             "the rest have no clock offset"
         )
         return Offset(0, 0, text)

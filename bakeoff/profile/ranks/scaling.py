@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from bakeoff.models.words import counted
 from bakeoff.record.ranks import RanksConfig, RanksReport, Scaling, ScalingPoint
 
 
@@ -20,7 +21,7 @@ def scaling_of(reports: Sequence[RanksReport]) -> Scaling | None:
         if why or rate is None:
             notes.append(f"{report.folder}: left out of scaling, {why or 'frames a second are unknown'}")
         elif report.world in kept:
-            notes.append(f"{report.folder}: left out of scaling, another run has {report.world} ranks too")
+            notes.append(f"{report.folder}: left out of scaling, another run has {counted(report.world, 'rank')} too")
         else:
             kept[report.world] = (report, rate)
     if len(kept) < 2:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from bakeoff.machine.identity import Machine
+from bakeoff.models.words import counted
 from bakeoff.record.finalists import objective_of
 from bakeoff.record.limit_checks import check_limits
 from bakeoff.record.objective import Objective
@@ -110,7 +111,7 @@ def _curve(rows: Sequence[Stored]) -> BatchCurve | None:
     label = f" ({first.label})" if first.label else ""
     weights = first.checkpoint or f"random weights, seed {first.weight_seed}"
     return BatchCurve(
-        title=f"{first.variant.subject}{label}, {rows[0].machine.name}, {first.threads} threads, {weights}",
+        title=f"{first.variant.subject}{label}, {rows[0].machine.name}, {counted(first.threads, 'thread')}, {weights}",
         machine=rows[0].machine,
         objective=objective_of(rows),
         series=tuple(BatchSeries(name, style[name], tuple(points)) for name, points in by_name.items()),

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import isfinite
 
+from bakeoff.models.words import counted
 from bakeoff.report.format import duration, shorten
 from bakeoff.report.html.drawing import Tick, round_numbers, time_ticks
 from bakeoff.report.sessions import ReportEvent, ReportSeries
@@ -104,4 +105,4 @@ def _numbers(series: ReportSeries) -> str:
     if series.least is None or series.mean is None or series.greatest is None:
         return "no samples"
     least, mean, greatest = (f"{value:.5g}" for value in (series.least, series.mean, series.greatest))
-    return f"{least} to {greatest}, mean {mean}, {series.count:,} samples"
+    return f"{least} to {greatest}, mean {mean}, {counted(series.count, 'sample', form=',')}"

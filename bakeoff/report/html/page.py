@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bakeoff.machine.files import write_atomically
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.words import counted
 from bakeoff.record.store import Records, Stored
 from bakeoff.report.comparable import tables
 from bakeoff.report.figures.batch_curve import EXPLANATION
@@ -72,13 +73,12 @@ def _summary(records: Records, rows: Sequence[Stored]) -> str:
     machines = "; ".join(f"{machine.name} ({machine.id[:6]})" for machine in records.machines())
     if not rows and records.pipelines:
         newest_run = max(entry.record.created for entry in records.pipelines)
-        count = len(records.pipelines)
-        runs = f"{count} records of pipelines" if count != 1 else "1 record of a pipeline"
+        runs = counted(len(records.pipelines), "record of a pipeline", "records of pipelines")
         return f"{runs}, measured on {machines}; the last was made at {minute(newest_run)} UTC."
     if not rows:
         return "No records yet."
     last = max(entry.record.created for entry in rows)
     return (
-        f"The newest record of each of {len(rows)} variants, out of {len(records.current)} records, measured on "
-        f"{machines}; the last was made at {minute(last)} UTC."
+        f"The newest record of each of {counted(len(rows), 'variant')}, out of "
+        f"{counted(len(records.current), 'record')}, measured on {machines}; the last was made at {minute(last)} UTC."
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from bakeoff.machine.files import write_atomically
+from bakeoff.models.words import counted
 from bakeoff.record.codec import encode_json
 from bakeoff.record.store import Records, StoredPipeline
 from bakeoff.report.figures.style import palette
@@ -177,7 +178,7 @@ def _units(report: ProfileReport, colours: Sequence[str]) -> Drawing:
             base -= height
             x, y, width, tall = (round(value, 2) for value in ((place + 0.1) * step, base, 0.8 * step, height))
             bars.append(Bar(x, y, width, tall, colour, f"{about}: {name} {ms:.2f} ms"))
-    note = f"the last {len(units)} of {len(report.units)} units" if first else ""
+    note = f"the last {len(units)} of {counted(len(report.units), 'unit')}" if first else ""
     return Drawing(tuple(bars), "", _ticks(most, "ms"), note)
 
 

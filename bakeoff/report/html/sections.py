@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from bakeoff.models.words import counted
 from bakeoff.record.floor import is_above
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Stored, StoredComparison
@@ -126,7 +127,8 @@ def _stale(row: StaleRow, address: str) -> tuple[str, str, str, str, str]:
 
 def _facts(record: Record) -> str:
     traffic = f" and {record.minimum_bytes / MIB:,.0f} MiB of traffic" if record.minimum_bytes else ""
-    return f"{record.parameters:,} parameters; {record.flops / 1e9:,.2f} GFLOP{traffic} a call at least."
+    parameters = counted(record.parameters, "parameter", form=",")
+    return f"{parameters}; {record.flops / 1e9:,.2f} GFLOP{traffic} a call at least."
 
 
 def _kernels(record: Record) -> str:

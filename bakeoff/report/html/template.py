@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from bakeoff.machine.terminal import one_line
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.words import counted
 from bakeoff.report.format import INSTALL, shorten
 from bakeoff.report.html.embed import read
 
@@ -35,4 +36,5 @@ def template(name: str, what: str, letters: int = 0) -> "jinja2.Template":
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["counted"] = counted
     return environment.get_template(name)

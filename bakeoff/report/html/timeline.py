@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from bakeoff.models.words import counted
 from bakeoff.record.session import UnitKind
 from bakeoff.report.figures.style import palette
 from bakeoff.report.format import duration, shorten
@@ -85,7 +86,7 @@ def _panel(units: Sequence[ReportUnit], events: Sequence[ReportEvent], colours: 
 
 def _unit(unit: ReportUnit, start_ms: float, scale: float) -> UnitBar:
     width, number = round(unit.ms * scale, 1), str(unit.index)
-    frames = f", {unit.frames} frames" if unit.frames else ""
+    frames = f", {counted(unit.frames, 'frame')}" if unit.frames else ""
     return UnitBar(
         x=round((unit.start_ms - start_ms) * scale, 1),
         width=width,

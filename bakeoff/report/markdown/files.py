@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from bakeoff.machine.files import write_atomically
+from bakeoff.models.words import counted
 from bakeoff.record.folders import record_files
 from bakeoff.record.store import Records, load_all
 from bakeoff.report.links import folders_of
@@ -60,7 +61,8 @@ def _problem(path: Path, wanted: str | None, known: Collection[str]) -> str | No
     text = path.read_text(encoding="utf-8", errors="replace")
     missing = sorted(set(citations(text)) - set(known))
     if missing:
-        return f"{path} cites {len(missing)} records that are missing, the first is {missing[0]}. Restore their files."
+        records = counted(len(missing), "record that is", "records that are")
+        return f"{path} cites {records} missing, the first is {missing[0]}. Restore their files."
     if wanted is None:
         return f"{path} is of a machine without records. Delete it."
     if text != wanted:

@@ -5,6 +5,7 @@ from itertools import groupby
 from urllib.parse import quote
 
 from bakeoff.machine.identity import Machine
+from bakeoff.models.words import counted
 from bakeoff.record.ceilings import KnownCeilings, best_ceilings
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Records, Stored, StoredComparison
@@ -71,7 +72,7 @@ def _line(machine: Machine, folder: str, records: Records) -> str:
     own = records.of_machines([machine.id])
     entries = [entry.record for entry in own.current]
     last = f", the last at {minute(max(record.created for record in entries))} UTC" if entries else ""
-    count = f"{len(entries)} record{'' if len(entries) == 1 else 's'}"
+    count = counted(len(entries), "record")
     count += f", {len(own.pipelines)} of pipelines" if own.pipelines else ""
     where = quote(folder)
     return f"- {_named(machine)}: {count}{last}: [results]({where}/{RESULTS}), [history]({where}/{NAME})\n"
@@ -124,7 +125,7 @@ def _order(entry: Stored) -> tuple[str, str]:
 
 def _parameters(record: Record) -> str:
     config = ", ".join(f"{name} {value}" for name, value in record.config.items())
-    return f"{record.parameters:,} parameters, {record.flops / 1e9:.2f} GFLOP a call. {config}."
+    return f"{counted(record.parameters, 'parameter', form=',')}, {record.flops / 1e9:.2f} GFLOP a call. {config}."
 
 
 def _apart(compared: Sequence[StoredComparison], link: Link) -> list[str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from bakeoff.machine.files import write_atomically
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.words import counted
 from bakeoff.record.store import Records, Stored, StoredComparison, StoredPipeline, load_all
 from bakeoff.record.verdict import decide
 from bakeoff.report.columns import cells, columns, contexts
@@ -139,7 +140,9 @@ def check(runs: Path, records: Records | None = None) -> str | None:
     ids = set(citations(whole_text))
     for kind, names in _lost(found, ids):
         if names:
-            return f"{tables} cites {len(names)} {kind} records, the first is {min(names)}. Run: make publish"
+            return (
+                f"{tables} cites {counted(len(names), f'{kind} record')}, the first is {min(names)}. Run: make publish"
+            )
     shown = only(found, ids)
     if text != _with_block(page, render(shown, runs.resolve().name)):
         return f"{page}: the results block differs from what the records in {tables} give. Run: make publish"

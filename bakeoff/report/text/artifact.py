@@ -9,6 +9,7 @@ from tabulate import tabulate
 from bakeoff.export.folder import port_bytes
 from bakeoff.export.manifest import Checked, Manifest, Port, Program
 from bakeoff.models.brought.about import OWN_WEIGHTS
+from bakeoff.models.words import counted
 from bakeoff.process.jobs import VerifyResult
 from bakeoff.report.format import MIB
 
@@ -22,10 +23,11 @@ def inspect(manifest: Manifest, unmet: Sequence[str]) -> str:
     if measured is not None:
         figures = (
             f"{measured.median_ms:.2f} ms ({measured.p1_ms:.2f} to {measured.p99_ms:.2f} ms, 1st to 99th percentile), "
-            f"{measured.calls_per_s:.1f} calls/s with {measured.threads} threads on {measured.host} ({measured.record})"
+            f"{measured.calls_per_s:.1f} calls/s with {counted(measured.threads, 'thread')} on {measured.host} "
+            f"({measured.record})"
         )
     size = sum(file.bytes for file in manifest.files.values())
-    files = f"{len(manifest.files)} files, {size / MIB:.0f} MiB"
+    files = f"{counted(len(manifest.files), 'file')}, {size / MIB:.0f} MiB"
     lines = [
         f"variant   {_named(manifest)}",
         f"format    {manifest.artifact}, opened by {manifest.backend}; {files}",
@@ -93,7 +95,10 @@ def _stream(manifest: Manifest) -> list[str]:
     stream = manifest.stream
     assert stream is not None
     opening = f"first {', '.join(stream.opening)}, then " if stream.opening else ""
-    zeros = f"; {len(stream.zeros)} inputs of {stream.workloads[0]} start as zeros" if stream.zeros else ""
+    zeros = ""
+    if stream.zeros:
+        first = stream.workloads[0]
+        zeros = f"; {counted(len(stream.zeros), f'input of {first} starts', f'inputs of {first} start')} as zeros"
     lines = [f"stream: {opening}repeatedly {', '.join(stream.each)}{zeros}"]
     pairs: dict[tuple[str, str, int | None], list[str]] = {}
     for one in stream.carries:
@@ -108,11 +113,11 @@ def _stream(manifest: Manifest) -> list[str]:
 def exported(folder: Path, manifest: Manifest, result: VerifyResult) -> str:
     """A new artifact: its folder, format, parity and memory, and the next command."""
     size = sum(file.bytes for file in manifest.files.values())
-    frames = f", {result.frames} frames of its stream computed" if manifest.stream is not None else ""
+    frames = f", {counted(result.frames, 'frame')} of its stream computed" if manifest.stream is not None else ""
     return "\n".join(
         (
             f"{folder}: {_named(manifest)}",
-            f"format    {manifest.artifact}, {len(manifest.programs)} programs, {size / MIB:.0f} MiB",
+            f"format    {manifest.artifact}, {counted(len(manifest.programs), 'program')}, {size / MIB:.0f} MiB",
             f"parity    {_parity(result.checked)}{frames}",
             f"memory    {manifest.export_peak_bytes / MIB:.0f} MiB at its peak while exporting",
             f"next      bakeoff verify {folder}",
@@ -127,7 +132,8 @@ def _parity(checked: Sequence[Checked]) -> str:
     passed = sum(one.passed for one in checked)
     figure = "not comparable" if worst.rel_l2 is None else f"{worst.rel_l2:.2e} of {worst.limit:.2e}"
     nearest = f"nearest to its limit is {worst.program}/{worst.output}, {figure}"
-    return f"{passed} of {len(checked)} outputs within their limits; {nearest}"
+    outputs = counted(len(checked), "output within its limit", "outputs within their limits")
+    return f"{passed} of {outputs}; {nearest}"
 
 
 def verified(manifest: Manifest, result: VerifyResult) -> str:
@@ -145,7 +151,10 @@ def verified(manifest: Manifest, result: VerifyResult) -> str:
     ]
     lines = [tabulate(rows, headers=("output", "worst frame", "relative L2", "limit", ""), disable_numparse=True)]
     if len(shown) > _SHOWN:
-        lines.append(f"and {len(shown) - _SHOWN} more outputs, further from their limits")
+        more = counted(
+            len(shown) - _SHOWN, "more output, further from its limit", "more outputs, further from their limits"
+        )
+        lines.append(f"and {more}")
     lines += ["", f"variant   {_named(manifest)}"]
     if manifest.stream is not None:
         skipped = f"; stopped there: {result.not_run}" if result.not_run else ""

@@ -7,6 +7,7 @@ from bakeoff.machine.gpu_limits import gpu_limits
 from bakeoff.machine.host import Host
 from bakeoff.machine.known_issues import known_issues
 from bakeoff.models.types import DEVICES, DTYPES
+from bakeoff.models.words import counted
 from bakeoff.report.format import INSTALL, MIB
 from bakeoff.report.text.listing import BackendLine, read_backends
 
@@ -50,7 +51,8 @@ def render(found: Diagnosis) -> str:
     machine = found.host
     busy = ": busy, so records will have a finding busy-host" if found.load > host.usable_cores() / 2 else ""
     lines = [
-        f"CPU       {machine.cpu}, {machine.cores} cores, {host.usable_cores()} usable; {' '.join(machine.cpu_flags)}",
+        f"CPU       {machine.cpu}, {counted(machine.cores, 'core')}, {host.usable_cores()} usable; "
+        f"{' '.join(machine.cpu_flags)}",
         f"bf16      {'native' if found.native_bf16 else 'emulated on this CPU, so default sweeps leave it out'}",
         f"memory    {found.available_bytes // MIB} of {machine.memory_bytes // MIB} MiB free",
         f"load      {found.load:.2f}{busy}",

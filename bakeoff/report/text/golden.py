@@ -4,6 +4,7 @@ from pathlib import Path
 
 from tabulate import tabulate
 
+from bakeoff.models.words import counted
 from bakeoff.process.jobs import GoldenFile, GoldenResult
 
 
@@ -39,5 +40,5 @@ def verdict(file: GoldenFile) -> str:
         return file.problem if file.problem.startswith(name) else f"{name}: {file.problem}"
     failed = sum(not output.passed for output in file.outputs)
     if failed:
-        return f"{name}: {failed} of {len(file.outputs)} outputs FAIL"
-    return f"{name}: {len(file.outputs)} outputs pass"
+        return f"{name}: {failed} of {counted(len(file.outputs), 'output FAILS', 'outputs FAIL')}"
+    return f"{name}: {counted(len(file.outputs), 'output passes', 'outputs pass')}"

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from bakeoff.models.words import counted
 from bakeoff.plan.budget import budget_text
 from bakeoff.record.schema import MEASURED
 from bakeoff.record.store import Stored
@@ -30,7 +31,7 @@ def nothing_measured(what: OutOfTime) -> str:
 
 def _progress(what: OutOfTime, measured: int, tried: int) -> str:
     total = tried + len(what.left_out)
-    counts = f"{measured} of {total} variants measured"
+    counts = f"{measured} of {counted(total, 'variant')} measured"
     budget = budget_text(what.budget_s)
     if what.used_s >= what.budget_s:
         return f"{budget} are up: {counts}."

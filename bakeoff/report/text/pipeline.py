@@ -7,6 +7,7 @@ from tabulate import tabulate
 
 from bakeoff.machine import paths
 from bakeoff.machine.terminal import lines_of, one_line
+from bakeoff.models.words import counted
 from bakeoff.record.frames import FrameFigures, before_after, figures, phases
 from bakeoff.record.pipeline import PipelineRecord, SlotProgram
 from bakeoff.record.prediction import Prediction, prediction
@@ -113,7 +114,7 @@ def render_record(stored: StoredPipeline, others: Sequence[StoredPipeline] = ())
         first = "" if found.first_frame_ms is None else f", first frame after {milliseconds(found.first_frame_ms)} ms"
         lines += [
             f"{record.unit if record.unit == 'call' else 'frame':<9} {cost(found)} ms, p99 {tail(found)}, "
-            + in_words_of(record, f"{found.units} steady units, {found.frames} video frames"),
+            + in_words_of(record, f"{counted(found.units, 'steady unit')}, {counted(found.frames, 'video frame')}"),
             "rate      " + in_words_of(record, ", ".join(_rates(record, found)) + first),
         ]
     lines += _opening(record)

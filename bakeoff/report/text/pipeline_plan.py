@@ -2,14 +2,15 @@
 
 from tabulate import tabulate
 
+from bakeoff.models.words import counted
 from bakeoff.pipeline.dry_run import MixLine, PipelineEstimate, ProgramLine
 from bakeoff.report.format import MIB
 
 
 def render(plan: PipelineEstimate) -> str:
     filling = f" after {plan.filling} that fill windows" if plan.filling else ""
-    mixes = "1 mix" if len(plan.mixes) == 1 else f"{len(plan.mixes)} mixes"
-    total = f"{mixes}, {plan.units} steady units each{filling}, about {plan.seconds / 60:.1f} minutes"
+    mixes = counted(len(plan.mixes), "mix", "mixes")
+    total = f"{mixes}, {counted(plan.units, 'steady unit')} each{filling}, about {plan.seconds / 60:.1f} minutes"
     return "\n\n".join([*plan.notes, *map(_mix, plan.mixes), total])
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from tabulate import tabulate
 
+from bakeoff.models.words import counted
 from bakeoff.plan.budget import budget_text
 from bakeoff.plan.dry_run import Estimate
 from bakeoff.record.objective import LATENCY
@@ -38,7 +39,7 @@ def render(plan: Estimate) -> str:
     total = f"about {plan.seconds / 60:.1f} minutes, {plan.disk_bytes // MIB} MiB of disk"
     reasons = "\n".join(_reasons(plan))
     objective = [f"objective: {plan.objective}"] if plan.objective != str(LATENCY) else []
-    rows_text = f"{len(plan.lines)} rows{builds}, {total}, finals included"
+    rows_text = f"{counted(len(plan.lines), 'row')}{builds}, {total}, finals included"
     if plan.budget_s:
         able = [line for line in plan.lines if not line.precheck]
         fitting = sum(line.fits for line in able)

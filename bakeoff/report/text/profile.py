@@ -6,6 +6,7 @@ from pathlib import Path
 from tabulate import tabulate
 
 from bakeoff.machine.terminal import lines_of, one_line
+from bakeoff.models.words import counted
 from bakeoff.record.store import StoredPipeline
 from bakeoff.report.format import shorten
 from bakeoff.report.profiles import ProfileReport, ReportLine, ReportPart
@@ -33,8 +34,8 @@ def _section(report: ProfileReport, copies: Path | None) -> str:
     head = [
         one_line(report.mix),
         one_line(report.title),
-        f"{report.steady_units} steady units, {report.traced_units} traced ones after them, level {report.level}"
-        + (f"; {report.status}: {one_line(report.reason)}" if report.status != "ok" else ""),
+        f"{counted(report.steady_units, 'steady unit')}, {counted(report.traced_units, 'traced one')} after them, "
+        f"level {report.level}" + (f"; {report.status}: {one_line(report.reason)}" if report.status != "ok" else ""),
     ]
     parts = [lines_of(head), _account(report)]
     for heading, rows in (

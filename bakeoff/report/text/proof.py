@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from tabulate import tabulate
 
 from bakeoff.backends import backend_names, resolve_backend
+from bakeoff.models.words import counted
 from bakeoff.record.schema import KernelTime, ProofRecord, Record, TraceRecord
 from bakeoff.report.format import shorten
 
@@ -74,7 +75,7 @@ def _layers(proof: ProofRecord) -> Iterator[str]:
             yield f"  {word}: {len(names)}, {reason}: {_some(names, _LAYERS)}"
         if len(ordered) > _LAYERS:
             rest = sum(len(names) for _, names in ordered[_LAYERS:])
-            yield f"  {word}: {rest} more for {len(ordered) - _LAYERS} other reasons"
+            yield f"  {word}: {rest} more for {counted(len(ordered) - _LAYERS, 'other reason')}"
 
 
 def _trace(trace: TraceRecord, fp8: bool) -> Iterator[str]:

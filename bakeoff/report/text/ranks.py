@@ -7,6 +7,7 @@ from tabulate import tabulate
 
 from bakeoff.advice.evidence import Advice
 from bakeoff.machine.terminal import lines_of, one_line
+from bakeoff.models.words import counted
 from bakeoff.record.ranks import RankRow, RanksReport, RankValue, Scaling, Spread
 from bakeoff.report.format import shorten
 from bakeoff.report.text.advice import advice_text
@@ -57,7 +58,7 @@ def head_text(report: RanksReport) -> str:
     """Which run, and how many of its ranks were read."""
     return (
         f"{report.config.name}, run {report.group}, parallelism {report.config.parallelism}: "
-        f"{len(report.rows)} of {report.expected} ranks read from {report.folder}"
+        f"{len(report.rows)} of {counted(report.expected, 'rank')} read from {report.folder}"
     )
 
 

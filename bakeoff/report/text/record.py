@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from bakeoff.machine import paths
 from bakeoff.machine.terminal import lines_of
+from bakeoff.models.words import counted
 from bakeoff.record.floor import floors
 from bakeoff.record.limit_checks import LimitCheck, check_limits
 from bakeoff.record.objective import LATENCY
@@ -86,7 +87,8 @@ def _timing(record: Record) -> Iterator[str]:
     made = record.measurement
     for name, clock in (("latency", made.latency), ("queued", made.throughput)):
         if clock is not None and clock.figures is not None:
-            yield f"{name:9} {_figures(clock.figures)}; {clock.calls_per_sample} calls each, stopped: {clock.stopped}"
+            calls = counted(clock.calls_per_sample, "call")
+            yield f"{name:9} {_figures(clock.figures)}; {calls} each, stopped: {clock.stopped}"
     copy = made.input_copy
     if copy is not None:
         taken = "within each call" if copy.median_ms is None else f"{copy.median_ms:.3f} ms besides each call"
@@ -94,8 +96,8 @@ def _timing(record: Record) -> Iterator[str]:
     checks = made.window_checks
     if checks is not None:
         yield (
-            f"checked   {checks.compared} calls compared in full and {checks.changed} on changed inputs between timed "
-            f"ones, at moments drawn with seed {checks.seed}, {checks.seconds:.1f} s"
+            f"checked   {counted(checks.compared, 'call')} compared in full and {checks.changed} on changed inputs "
+            f"between timed ones, at moments drawn with seed {checks.seed}, {checks.seconds:.1f} s"
         )
     for bound in floors(record):
         reached = f", {bound.ms / record.latency.median_ms:.0%} of it reached" if record.latency is not None else ""
@@ -114,7 +116,7 @@ def _figures(figures: Summary) -> str:
     return (
         f"median {figures.median_ms:.3f} ms [{figures.low_ms:.3f}, {figures.high_ms:.3f}], mean {figures.mean_ms:.3f}, "
         f"min {figures.min_ms:.3f}, p90 {figures.p90_ms:.3f}, p99 {figures.p99_ms:.3f}, max {figures.max_ms:.3f}, "
-        f"std {figures.std_ms:.3f}, {figures.count} samples"
+        f"std {figures.std_ms:.3f}, {counted(figures.count, 'sample')}"
     )
 
 
@@ -148,7 +150,8 @@ def _memory(memory: Memory) -> str:
 def _parity(parity: Parity) -> Iterator[str]:
     """The reference, then the outputs, the largest errors first."""
     where = f" on {parity.reference_device}" if parity.reference_device else ""
-    yield f"reference {parity.reference}, eager {parity.reference_dtype}{where}, {parity.sets} sets of inputs"
+    sets = counted(parity.sets, "set")
+    yield f"reference {parity.reference}, eager {parity.reference_dtype}{where}, {sets} of inputs"
     ordered = sorted(parity.outputs, key=lambda output: -(output.rel_l2 or 0))
     for output in ordered[:_OUTPUTS]:
         signal = "" if output.signal_db is None else f", signal {output.signal_db:.1f} dB"
@@ -156,7 +159,7 @@ def _parity(parity: Parity) -> Iterator[str]:
         verdict = "ok" if output.passed else f"FAILED: {output.problem}"
         yield f"  {output.name}: relative L2 {error}, limit {output.limit:.2e}{signal}: {verdict}{_sensitivity(output)}"
     if len(ordered) > _OUTPUTS:
-        yield f"  and {len(ordered) - _OUTPUTS} outputs with smaller errors"
+        yield f"  and {counted(len(ordered) - _OUTPUTS, 'output')} with smaller errors"
 
 
 def _sensitivity(output: OutputParity) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from tabulate import tabulate
 
 from bakeoff.machine.floors import Ceiling
+from bakeoff.models.words import counted
 from bakeoff.report.format import MIB
 from bakeoff.selftest.run import Check, Selftest
 
@@ -18,7 +19,9 @@ def render(found: Selftest) -> str:
     failed = sum(not check.passed for check in found.checks)
     which = "quick selftest" if found.stamp.quick else "selftest"
     run = sum(not check.not_run for check in found.checks)
-    verdict = f"{failed} of {len(found.checks)} checks FAILED" if failed else f"all {run} checks passed"
+    verdict = f"all {counted(run, 'check')} passed"
+    if failed:
+        verdict = f"{failed} of {counted(len(found.checks), 'check')} FAILED"
     if run < len(found.checks):
         verdict += f", {len(found.checks) - run} NOT RUN because this machine lacks what they need,"
     lines = [tabulate(rows, headers=("check", "expected", "found", "", "why"), disable_numparse=True), ""]

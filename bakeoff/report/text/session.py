@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from tabulate import tabulate
 
 from bakeoff.machine.terminal import lines_of, one_line
+from bakeoff.models.words import counted
 from bakeoff.report.format import duration, shorten
 from bakeoff.report.sessions import ReportAccount, ReportEvent, ReportRange, ReportSeries, SessionReport
 from bakeoff.report.text.advice import advice_text
@@ -37,7 +38,11 @@ def rate_text(report: SessionReport) -> str:
         return ""
     fps = f"{report.fps:.2f} frames a second, " if report.fps is not None else ""
     count = sum(units.count for units in report.units if report.rates_of == "all" or units.kind == "steady")
-    of = f"{count} steady units" if report.rates_of == "steady" else f"all {count} units, none of which was steady"
+    of = (
+        counted(count, "steady unit")
+        if report.rates_of == "steady"
+        else f"all {counted(count, 'unit')}, none of which was steady"
+    )
     return f"{fps}{report.bps:.2f} units a second, of {of}"
 
 
@@ -75,7 +80,7 @@ def _account(report: SessionReport) -> str:
 
 def units_text(account: ReportAccount) -> str:
     """The units that an account is of."""
-    return f"all {account.units} units" if account.of == "all units" else f"{account.units} {account.of}"
+    return f"all {counted(account.units, 'unit')}" if account.of == "all units" else f"{account.units} {account.of}"
 
 
 def _units(report: SessionReport) -> str:
@@ -172,7 +177,8 @@ def _events(report: SessionReport) -> Iterator[str]:
         yield f"event {shorten(event.name, _LETTERS)}{failed} at {duration(event.t_ms)}{': ' if data else ''}{data}"
     left = len(report.events) - _MOST_EVENTS
     if left > 0 or report.events_dropped:
-        yield f"and {max(0, left) + report.events_dropped} more events, of which {report.events_dropped} were not kept"
+        more = counted(max(0, left) + report.events_dropped, "more event")
+        yield f"and {more}, of which {report.events_dropped} were not kept"
 
 
 def data_text(event: ReportEvent) -> str:
@@ -204,7 +210,8 @@ def cost_lines(report: SessionReport) -> Iterator[str]:
     """What recording and the monitor cost."""
     made, monitor = report.recording, report.monitor
     if made is not None:
-        text = f"recording: {made.ranges:,} ranges of {made.range_ns:,.0f} ns, {made.share:.3%} of the session"
+        ranges = counted(made.ranges, "range", form=",")
+        text = f"recording: {ranges} of {made.range_ns:,.0f} ns, {made.share:.3%} of the session"
         dropped = f"; not recorded to the end: {', '.join(map(one_line, made.dropped))}" if made.dropped else ""
         yield f"{text}{dropped}{'; ' if made.note else ''}{one_line(made.note)}"
     if monitor is not None:
@@ -214,5 +221,6 @@ def cost_lines(report: SessionReport) -> Iterator[str]:
             + (f" (asked for {monitor.asked_s[group]:g})" if monitor.asked_s.get(group, seconds) != seconds else "")
             for group, seconds in monitor.ran_s.items()
         )
-        text = f"monitor: {monitor.samples:,} samples, {share:.2%} of a core{': ' if asked else ''}{asked}"
+        samples = counted(monitor.samples, "sample", form=",")
+        text = f"monitor: {samples}, {share:.2%} of a core{': ' if asked else ''}{asked}"
         yield f"{text}{'; ' if monitor.note else ''}{one_line(monitor.note)}"

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
 
 from bakeoff.models.component import Component
+from bakeoff.models.words import counted
 from bakeoff.record.schema import Finding, Status, new_finding
 from bakeoff.worker.cast import named_tensors
 
@@ -27,7 +28,7 @@ def denormals_text(module: nn.Module, call: Callable[[], object]) -> str:
     """
     found = [f"{share:.0%} of {name}" for name, tensor in named_tensors(module) if (share := _share(tensor))]
     found += _of_activations(module, call)
-    more = f" and {len(found) - _NAMED} others" if len(found) > _NAMED else ""
+    more = f" and {counted(len(found) - _NAMED, 'other')}" if len(found) > _NAMED else ""
     return f"values below {_SMALLEST:.1e} (denormal numbers): {', '.join(found[:_NAMED])}{more}" if found else ""
 
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.words import counted
 
 _SECONDS = 30.0
 _LEAST_CALLS = 2
@@ -105,7 +106,7 @@ def _refusal(name: str, module: nn.Module, before: Mapping[str, str], apart: flo
     )
     text = (
         f"{name}: the model remembers: on the same inputs its outputs differ by {apart:.1e} (relative L2) after "
-        f"{calls} other call{'s' if calls != 1 else ''}, since {kept} from call to call"
+        f"{counted(calls, 'other call')}, since {kept} from call to call"
     )
     ways = "return it and take it as an input: bakeoff.Model(..., state={output: input})"
     if buffers:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from torch import nn
 
 from bakeoff.backends.backend import Prepared
+from bakeoff.models.words import counted
 from bakeoff.worker.checks.memory import stored_bytes
 
 
@@ -58,6 +59,6 @@ def nothing_quantised(prepared: Mapping[str, str], built: Mapping[str, str], shr
     if not prepared and not built:
         return "the unquantised module: no layer was quantised"
     if prepared and not shrank:
-        count = f"{len(prepared)} layer{'s' if len(prepared) > 1 else ''}"
+        count = counted(len(prepared), "layer")
         return f"the unquantised module: {count} reported as quantised, but their weights take as many bytes as before"
     return None

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from bakeoff.backends.backend import Call
+from bakeoff.models.words import counted
 from bakeoff.record.statistics import half_width
 from bakeoff.worker.checks.window import WindowChecker
 from bakeoff.worker.clocks.clock import TimingConfig, now_ns, time_block, time_checked_call
@@ -86,7 +87,7 @@ class Window:
 
     def _counted(self) -> str:
         """Samples of both clocks: each is announced in turn, and a count of one alone would seem to run backwards."""
-        return f"{len(self.latency_ns)} samples one by one, {len(self.throughput_ns)} of blocks"
+        return f"{counted(len(self.latency_ns), 'sample')} one by one, {len(self.throughput_ns)} of blocks"
 
     def _latency_progress(self) -> float:
         """1.0 once the least time and number of samples are reached; infinite once there is no room for samples."""

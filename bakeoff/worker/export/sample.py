@@ -20,6 +20,7 @@ from bakeoff.export.state import State, carry
 from bakeoff.models.brought.about import read_about
 from bakeoff.models.component import Stream, TensorSpec
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.words import counted
 from bakeoff.process.jobs import SampleJob, SampleResult
 from bakeoff.worker.checks import memory
 from bakeoff.worker.reference.error import MOST_NOISE, difference, expected_dtype, limits
@@ -49,7 +50,7 @@ def make_sample(job: SampleJob, report: Report) -> SampleResult:
     flops = sum(loaded_subjects[name].workload.work.flops for _, name in drawn)
     elements = sum(loaded.workload.work.io_elements for loaded in loaded_subjects.values())
     chosen = reference_precision(main.module, elements, flops, subject.device)
-    report("reference", f"eager {chosen.dtype} on {chosen.device}, {frames} frame{'s' if frames > 1 else ''}")
+    report("reference", f"eager {chosen.dtype} on {chosen.device}, {counted(frames, 'frame')}")
     precision, wanted = in_high_precision(
         chosen.dtype, lambda dtype: _run(loaded_subjects, stream, drawn, Precision(dtype, chosen.device), job)
     )

@@ -25,6 +25,7 @@ from bakeoff.models.signature import (
     rebuild,
 )
 from bakeoff.models.user_code import one_line
+from bakeoff.models.words import counted
 from bakeoff.worker.brought.found import apart
 from bakeoff.worker.brought.hidden_state import copied
 
@@ -123,7 +124,7 @@ def _alike_as_tensors(
     kept = _first_of_each_form(calls, ran)
     left = {repr(call.signature) for call, is_kept in zip(calls, kept, strict=True) if not is_kept}
     if left:
-        sets = "1 set that differs" if len(left) == 1 else f"{len(left)} sets that differ"
+        sets = counted(len(left), "set that differs", "sets that differ")
         what, why = ", ".join(refused), "; ".join(f"as a tensor {path} {problem}" for path, problem in refused.items())
         notes.append(
             f"{sets} in {what} alone left out, each a program of its own: {why}; "

@@ -9,6 +9,7 @@ import torch
 
 from bakeoff.backends.torch_internals import snapshot
 from bakeoff.models.pipelines.pipeline import Loop
+from bakeoff.models.words import counted
 from bakeoff.process.phases import Block
 from bakeoff.worker.clocks.clock import now_ns
 from bakeoff.worker.clocks.cpu_usage import CpuMeter
@@ -77,7 +78,9 @@ class TimedUnits:
             if not self.problem and not torch.isfinite(value).all():
                 bad = int((~torch.isfinite(value)).sum())
                 where = f"unit {sample.unit} of session {sample.session}"
-                self.problem = f"{name}: {bad} of {value.numel()} values are not finite ({where})"
+                self.problem = (
+                    f"{name}: {bad} of {counted(value.numel(), 'value is', 'values are')} not finite ({where})"
+                )
 
 
 def counters(programs: Sequence[LoopProgram]) -> Counters:

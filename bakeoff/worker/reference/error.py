@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from bakeoff.models.component import LEAST_SQNR_DB, Quantisation, TensorSpec
+from bakeoff.models.words import counted
 from bakeoff.record.schema import OutputParity
 from bakeoff.worker.torch_flags import TORCH_DTYPES
 
@@ -66,10 +67,12 @@ def difference(output: object, reference: Tensor, expected_dtype: torch.dtype) -
     found, wanted = without_equal_infinities(output.detach(), reference.to(output.device))
     bad = int((~torch.isfinite(found)).sum())
     if bad:
-        return not_comparable(f"{bad} of {found.numel()} values are not finite")
+        return not_comparable(f"{bad} of {counted(found.numel(), 'value is', 'values are')} not finite")
     lost = int((~torch.isfinite(wanted)).sum())
     if lost:
-        return not_comparable(f"{lost} of {found.numel()} values are finite, and infinite in the reference")
+        return not_comparable(
+            f"{lost} of {counted(found.numel(), 'value is', 'values are')} finite, and infinite in the reference"
+        )
     error, norm = found - wanted, float(wanted.norm())
     distance = float(error.norm())
     relative = distance / norm if norm else (0.0 if distance == 0 else math.inf)

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from bakeoff.models.component import Quantisation
 from bakeoff.models.errors import BakeoffError, a_type
+from bakeoff.models.words import counted
 from bakeoff.record.schema import OutputParity, Parity
 from bakeoff.worker.checks.outputs import OutputWatch
 from bakeoff.worker.reference.error import Difference, difference, expected_dtype, limits, not_comparable, worst
@@ -88,8 +89,8 @@ class Reference:
 
     def _each(self, reference: Mapping[str, Tensor], outputs: object) -> list[Difference]:
         if not isinstance(outputs, tuple | list) or len(outputs) != len(self._specs):
-            found = f"{len(outputs)} outputs" if isinstance(outputs, tuple | list) else a_type(type(outputs))
-            problem = f"a call returned {found}, the workload has {len(self._specs)} outputs"
+            found = counted(len(outputs), "output") if isinstance(outputs, tuple | list) else a_type(type(outputs))
+            problem = f"a call returned {found}, the workload has {counted(len(self._specs), 'output')}"
             return [not_comparable(problem) for _ in self._specs]
         return [
             difference(output, reference[spec.name], expected_dtype(spec, self._dtype))

@@ -20,7 +20,7 @@ from bakeoff.models.errors import ErrorCode
 from bakeoff.plan.request import Request
 
 SUPPORT = Path(__file__).parents[2] / "support"
-ORDER = "stream: repeatedly stream; 1 inputs of stream start as zeros"
+ORDER = "stream: repeatedly stream; 1 input of stream starts as zeros"
 SMALL = ("--preset", "tiny", "--workload", "stream", "--dtype", "fp32", "--threads", "1")
 
 

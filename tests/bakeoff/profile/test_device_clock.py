@@ -144,7 +144,7 @@ def test_while_a_graph_is_captured_no_event_is_recorded(tmp_path: Path, device: 
     assert range_at(record, "captured", "inner").device_ns is None
     assert range_at(record, "replayed").device_ns == 5 * MS
     assert codes(record) == ["no-device-times"]
-    assert record.findings[0].text.startswith("1 ranges have no time of cuda:1")
+    assert record.findings[0].text.startswith("1 range has no time of cuda:1")
 
 
 def test_an_error_of_cuda_is_told_and_goes_no_further(tmp_path: Path, device: Device) -> None:

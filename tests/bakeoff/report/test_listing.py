@@ -130,7 +130,7 @@ def test_text_of_a_sweep(tmp_path: Path) -> None:
     ran = bakeoff(*UNSUPPORTED, "--note", "try", cwd=tmp_path)
     assert ran.code == 3
     assert "Deploy nothing from this table: no row is ok." in ran.out
-    assert "variants recorded in" in ran.out.splitlines()[-1]
+    assert "1 of 1 variant recorded in" in ran.out.splitlines()[-1]
     assert "1 row cannot run here (1 unsupported); the records say why." in ran.err
     assert "> try\n" in (tmp_path / "runs" / history.NAME).read_text()
     assert files.check(tmp_path / "runs") == []

@@ -27,7 +27,7 @@ class TestOneRecord:
             entry.id,
             "status    parity_failed: y differs by 5.00e-01",
             "latency   median 2.950 ms [2.500, 3.400], mean 2.950, min 2.000",
-            "20 samples; 1 calls each, stopped: narrow",
+            "20 samples; 1 call each, stopped: narrow",
             "build     12.2/3.5 s cold/warm, peak 300 MiB, no compiler process above 200 MiB",
             "memory    weights 50 MiB, inputs 1 MiB, host peak 500 MiB, calls add 10 MiB",
             "reference reference-1, eager fp64, 4 sets of inputs",

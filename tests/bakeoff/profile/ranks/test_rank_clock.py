@@ -111,7 +111,7 @@ def test_a_store_that_is_gone_is_a_sentence() -> None:
 
     found = offset_to_rank_0(Gone(), "key", 1, 2)
     assert "(Connection reset by peer)" in found.text
-    assert "1 other ranks" in offset_to_rank_0(Gone(), "key", 0, 2).text
+    assert "1 other rank opened" in offset_to_rank_0(Gone(), "key", 0, 2).text
 
 
 def test_all_ranks_agree_on_what_the_first_one_proposes(stores: Any) -> None:

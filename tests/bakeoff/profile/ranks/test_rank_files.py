@@ -178,6 +178,6 @@ def test_a_folder_that_is_none_is_refused(tmp_path: Path, name: str) -> None:
 
 def test_a_folder_of_which_nothing_can_be_read_is_refused(tmp_path: Path) -> None:
     (tmp_path / "rank-00000.session.json").write_text("{")
-    with pytest.raises(BakeoffError, match="none of 1 files") as refused:
+    with pytest.raises(BakeoffError, match="none of 1 file in") as refused:
         aggregate(tmp_path)
     assert refused.value.code == "bad-record"

@@ -9,7 +9,7 @@ from bakeoff.models.component import Component
 from bakeoff.process.jobs import Subject
 from bakeoff.record.source import component_hash
 
-_VERSION = 5
+_VERSION = 6
 """Of the files' format: another one makes them anew."""
 
 

@@ -248,11 +248,20 @@ class OutputParity:
     inputs would be off. None in records that lack it."""
     small_sensitivity: float | None = None
     """The same between the references of one set and of that set slightly changed."""
+    lossless: bool | None = None
+    """Whether it equals eager's in the same dtype bit for bit in each call that was compared. None where that is not
+    known: two runs of eager differ, or the record lacks it."""
 
     @property
     def insensitive(self) -> bool:
         """Whether outputs of different inputs differ by less than ten times the limit."""
         return self.sensitivity is not None and self.sensitivity < LEAST_SENSITIVITY * self.limit
+
+
+def all_known(found: Iterable[bool | None]) -> bool | None:
+    """False where one is; else None where one is not known."""
+    kinds = set(found)
+    return False if False in kinds else None if None in kinds else True
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,6 +410,8 @@ class SizeResult:
     rel_l2: float | None = None
     """Of the output that is nearest to its limit, or over it the most."""
     limit: float | None = None
+    lossless: bool | None = None
+    """Whether all outputs equal eager's bit for bit, as in `OutputParity`; None for the usual size."""
     eager_ns: int = 0
     """Median of eager's calls in the same dtype at this size, made with the references."""
     recorded_sets: int = 0
@@ -439,6 +450,14 @@ class Measurement:
     """None for engines that replay no captured graph, and in records that lack it."""
     sizes: tuple[SizeResult, ...] = ()
     """By size, from the smallest; () where shapes are static."""
+
+    @property
+    def lossless(self) -> bool | None:
+        """Whether all outputs equal eager's in the same dtype bit for bit, at each size; None where not known."""
+        if self.parity is None or not self.parity.outputs:
+            return None
+        others = (one.lossless for one in self.sizes if one.which != "usual")
+        return all_known([*(output.lossless for output in self.parity.outputs), *others])
 
 
 @dataclass(frozen=True, slots=True)

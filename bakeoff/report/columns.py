@@ -392,6 +392,17 @@ _COLUMNS: Final = (
         lambda parity: parity.sqnr_db,
     ),
     Column(
+        "lossless",
+        "lossless",
+        "whether every output that was compared equals eager's in the same dtype bit for bit, on all inputs and sizes; "
+        "empty where eager differs between two runs of its own",
+        lambda record, _: record.measurement.lossless,
+        lambda equal: "yes" if equal else "no",
+        lambda equal: "yes" if equal else "no",
+        numeric=False,
+        optional=True,
+    ),
+    Column(
         "graph_breaks",
         "breaks",
         "graph breaks of torch.compile",

@@ -89,7 +89,7 @@ def _copied(memory: int, module: nn.Module, subject: str) -> str:
         return ""
     offset = 8 + size
     for entry in header.entries:
-        part = _bytes_of(state[entry.name])
+        part = bytes_of(state[entry.name])
         done = 0
         while done < len(part):  # a call reads at most 2 GiB
             done += os.preadv(memory, [part[done:]], offset + done)
@@ -109,7 +109,7 @@ def _leave(memory: int, module: nn.Module, header: _Header) -> None:
         _write(memory, memoryview(len(encoded).to_bytes(8, "little") + encoded), 0)
         offset = 8 + len(encoded)
         for entry in header.entries:
-            part = _bytes_of(state[entry.name])
+            part = bytes_of(state[entry.name])
             _write(memory, part, offset)
             offset += len(part)
     except OSError:  # no memory after all
@@ -135,6 +135,6 @@ def _are_plain(state: Mapping[str, Tensor]) -> bool:
     )
 
 
-def _bytes_of(tensor: Tensor) -> memoryview:
+def bytes_of(tensor: Tensor) -> memoryview:
     """The tensor's own memory."""
     return tensor.detach().reshape(-1).view(torch.uint8).numpy().data

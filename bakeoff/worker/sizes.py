@@ -18,6 +18,7 @@ from bakeoff.record.schema import (
     SizeResult,
     SizeStatus,
     Status,
+    all_known,
     new_finding,
 )
 from bakeoff.worker.checked_variant import CheckedVariant
@@ -104,6 +105,7 @@ def _measure_size(job: MeasureJob, checked: CheckedVariant, index: int, size: Si
         compilations=compilations,
         rel_l2=nearest.rel_l2,
         limit=nearest.limit,
+        lossless=all_known(output.lossless for output in parity),
     )
     wrong = next((output for output in parity if not output.passed), None)
     if wrong is not None:

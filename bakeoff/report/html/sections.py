@@ -25,7 +25,7 @@ from bakeoff.report.text.proof import longest_kernels
 
 COLUMNS: Final = (
     "name", "status", "latency", "copy_ms", "p99_ms", "calls_per_s", "items_per_s", "video_fps", "vs_eager", "floor",
-    "of_floor", "peak_mib", "error", "sqnr_db", "build", "limits", "record",
+    "of_floor", "peak_mib", "error", "sqnr_db", "lossless", "build", "limits", "record",
 )  # fmt: skip
 _KERNELS = 5
 """Listed of a row at most."""

@@ -25,7 +25,8 @@ from bakeoff.report.spread import spread_lines
 NAME = "OPTIMIZATION_HISTORY.md"
 _COLUMNS = (
     "name", "status", "mean_ms", "min_ms", "max_ms", "std_ms", "copy_ms", "floor", "of_floor", "peak_mib",
-    "mean_calls_per_s", "items_per_s", "video_fps", "vs_eager", "vs_eager_fp32", "sqnr_db", "build", "limits", "record",
+    "mean_calls_per_s", "items_per_s", "video_fps", "vs_eager", "vs_eager_fp32", "sqnr_db", "lossless", "build",
+    "limits", "record",
 )  # fmt: skip
 _HEADING = "# Optimization history"
 _INTRODUCTION = """\

@@ -18,7 +18,7 @@ from bakeoff.report.spread import spread_lines
 NAME = "RESULTS.md"
 _COLUMNS = (
     "name", "status", "latency", "copy_ms", "p99_ms", "calls_per_s", "items_per_s", "video_fps", "floor", "of_floor",
-    "vs_eager", "vs_eager_fp32", "peak_mib", "sqnr_db", "build", "limits", "record",
+    "vs_eager", "vs_eager_fp32", "peak_mib", "sqnr_db", "lossless", "build", "limits", "record",
 )  # fmt: skip
 _INTRODUCTION = """\
 Generated from the records by `make history`; do not edit. The newest record of each variant. Milliseconds are of the

@@ -23,7 +23,7 @@ from bakeoff.report.selection import final_of, frame, ordered_tables
 NAME = "RESULTS.md"
 _COLUMNS = (
     "latency", "p99_ms", "copy_ms", "floor", "of_floor", "items_per_s", "video_fps", "vs_eager", "vs_eager_fp32",
-    "peak_mib", "sqnr_db", "build", "limits",
+    "peak_mib", "sqnr_db", "lossless", "build", "limits",
 )  # fmt: skip
 _OF_MIXES = ("mix", "ms a frame [95 %]", "video frames/s", "of real time", "speed-up", "peak MiB")
 _INTRODUCTION = """\

@@ -156,7 +156,7 @@ def _parity(parity: Parity) -> Iterator[str]:
     for output in ordered[:_OUTPUTS]:
         signal = "" if output.signal_db is None else f", signal {output.signal_db:.1f} dB"
         error = "not a number" if output.rel_l2 is None else f"{output.rel_l2:.2e}"
-        verdict = "ok" if output.passed else f"FAILED: {output.problem}"
+        verdict = ("ok, lossless" if output.lossless else "ok") if output.passed else f"FAILED: {output.problem}"
         yield f"  {output.name}: relative L2 {error}, limit {output.limit:.2e}{signal}: {verdict}{_sensitivity(output)}"
     if len(ordered) > _OUTPUTS:
         yield f"  and {counted(len(ordered) - _OUTPUTS, 'output')} with smaller errors"

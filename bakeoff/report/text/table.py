@@ -19,14 +19,14 @@ from bakeoff.report.spread import spread_lines
 
 COLUMNS_SHOWN = (
     "name", "status", "median_ms", "copy_ms", "p99_ms", "min_ms", "floor", "of_floor", "calls_per_s", "items_per_s",
-    "video_fps", "vs_eager", "vs_eager_fp32", "peak_mib", "sqnr_db", "graph_breaks", "build", "limits",
+    "video_fps", "vs_eager", "vs_eager_fp32", "peak_mib", "sqnr_db", "lossless", "graph_breaks", "build", "limits",
 )  # fmt: skip
 """docs/method.md explains each."""
-_EXPLAINED = ("copy_ms", "items_per_s", "vs_eager", "floor", "of_floor", "limits")
+_EXPLAINED = ("copy_ms", "items_per_s", "vs_eager", "floor", "of_floor", "lossless", "limits")
 _WINNER = "*: faster in a final between the two best rows"
 _JSON = (
     "record", "variant", "quantisation", "status", "reason", "stale", "latency", "copy_ms", "video_fps", "floor",
-    "of_floor", "vs_eager", "vs_eager_fp32", "peak_mib", "sqnr_db", "build", "limits",
+    "of_floor", "vs_eager", "vs_eager_fp32", "peak_mib", "sqnr_db", "lossless", "build", "limits",
 )  # fmt: skip
 
 

@@ -1,5 +1,6 @@
 """Checks of what calls return: cheap ones between timed calls, and two calls in a row on one set of inputs."""
 
+import hashlib
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 from bakeoff.models.component import TensorSpec
+from bakeoff.worker.kept_weights import bytes_of
 
 OutputCheck = Callable[[int, object], None]
 """(index of the set of inputs, what the call returned)."""
@@ -130,6 +132,13 @@ def same(outputs: Sequence[object], others: Sequence[object]) -> bool:
         isinstance(mine, Tensor) and isinstance(theirs, Tensor) and torch.equal(mine, theirs)
         for mine, theirs in zip(outputs, others, strict=True)
     )
+
+
+def digest(output: Tensor) -> str:
+    """Of dtype, shape and bytes: the same where outputs are equal bit for bit, payloads of NaN included."""
+    content = hashlib.sha256(f"{output.dtype} {tuple(output.shape)} ".encode())
+    content.update(bytes_of(output.cpu()))
+    return content.hexdigest()[:16]
 
 
 def copied(outputs: Any) -> Any:

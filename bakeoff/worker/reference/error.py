@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bakeoff.models.component import LEAST_SQNR_DB, Quantisation, TensorSpec
 from bakeoff.models.words import counted
-from bakeoff.record.schema import OutputParity
+from bakeoff.record.schema import OutputParity, all_known
 from bakeoff.worker.torch_flags import TORCH_DTYPES
 
 MOST_NOISE = 10 ** (-min(LEAST_SQNR_DB.values()) / 20)
@@ -37,6 +37,8 @@ class Difference:
     """Why the output could not be compared; None if it was."""
     where: str = ""
     """Which inputs, and when."""
+    lossless: bool | None = None
+    """Whether the output equals eager's in the same dtype bit for bit; None where that is not known."""
 
 
 def without_equal_infinities(one: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
@@ -87,9 +89,11 @@ def difference(output: object, reference: Tensor, expected_dtype: torch.dtype) -
 
 def worst(spec: TensorSpec, differences: Sequence[Difference], limit: float) -> OutputParity:
     """The parity of one output: the comparison with the largest error, or the first that has a problem."""
+    lossless = all_known(entry.lossless for entry in differences)
     for entry in differences:
         if entry.problem is not None:
-            return OutputParity(spec.name, None, limit, False, problem=_sentence(spec, entry.problem, entry))
+            problem = _sentence(spec, entry.problem, entry)
+            return OutputParity(spec.name, None, limit, False, problem=problem, lossless=lossless)
     entry = max(differences, key=lambda item: item.rel_l2)
     signal_db = None
     if spec.signal == "picture":
@@ -111,6 +115,7 @@ def worst(spec: TensorSpec, differences: Sequence[Difference], limit: float) -> 
         sqnr_db=_decibel(entry.mean_square, entry.mean_square_error),
         signal_db=signal_db,
         problem="" if passed else _sentence(spec, excess, entry),
+        lossless=lossless,
     )
 
 

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import BufferedReader
 from pathlib import Path
 
@@ -52,6 +52,8 @@ class Eager:
     """Nanoseconds of a call at the usual size and at each of the workload's sizes; () where it has none."""
     unmeasured: str = ""
     """Why eager is no measure of some outputs in this dtype: it fails, or they are not finite; "" where it is."""
+    digests: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """By `set_name`, of each output; empty for one that differs between two runs of eager."""
     not_survived: str = ""
     """Why the model itself is another function in this dtype, and what to do; "" where it is not."""
 

@@ -9,7 +9,7 @@ from bakeoff.models.component import Quantisation
 from bakeoff.models.errors import BakeoffError, a_type
 from bakeoff.models.words import counted
 from bakeoff.record.schema import OutputParity, Parity
-from bakeoff.worker.checks.outputs import OutputWatch
+from bakeoff.worker.checks.outputs import OutputWatch, digest
 from bakeoff.worker.reference.error import Difference, difference, expected_dtype, limits, not_comparable, worst
 from bakeoff.worker.reference.files import ReferenceFiles, set_name, sized_name
 from bakeoff.worker.reference.sensitivity import with_sensitivity
@@ -44,6 +44,7 @@ class Reference:
         self._dtype = dtype
         eager = files.eager(dtype)
         self.eager = eager.runs
+        self._digests: Mapping[str, Sequence[str]] = eager.digests
         self._noise: Mapping[str, float] = eager.noise
         self.unmeasured = eager.unmeasured
         """Why eager is no measure of some outputs in this dtype; "" where it is."""
@@ -85,16 +86,21 @@ class Reference:
             reference = self._files.outputs(name)
         except BakeoffError as error:  # changed by code of the variant, which ran since the limits were read
             return [replace(not_comparable(str(error)), where=where) for _ in self._specs]
-        return [replace(entry, where=where) for entry in self._each(reference, outputs)]
+        return [replace(entry, where=where) for entry in self._each(name, reference, outputs)]
 
-    def _each(self, reference: Mapping[str, Tensor], outputs: object) -> list[Difference]:
+    def _each(self, name: str, reference: Mapping[str, Tensor], outputs: object) -> list[Difference]:
         if not isinstance(outputs, tuple | list) or len(outputs) != len(self._specs):
             found = counted(len(outputs), "output") if isinstance(outputs, tuple | list) else a_type(type(outputs))
             problem = f"a call returned {found}, the workload has {counted(len(self._specs), 'output')}"
             return [not_comparable(problem) for _ in self._specs]
-        return [
+        entries = [
             difference(output, reference[spec.name], expected_dtype(spec, self._dtype))
             for spec, output in zip(self._specs, outputs, strict=True)
+        ]
+        digests = self._digests.get(name, [""] * len(entries))
+        return [
+            replace(entry, lossless=type(output) is Tensor and digest(output) == eager) if eager else entry
+            for entry, output, eager in zip(entries, outputs, digests, strict=True)
         ]
 
     def as_exact_as_eager(self, parity: Parity) -> bool:

@@ -15,6 +15,7 @@ from bakeoff.machine.files import write_atomically
 from bakeoff.models.errors import BakeoffError
 from bakeoff.process.jobs import ReferenceJob, ReferenceResult, Subject
 from bakeoff.worker.checks.dispatch import Dispatched, dispatched_by_eager
+from bakeoff.worker.checks.outputs import digest
 from bakeoff.worker.failures import first_line, is_out_of_memory
 from bakeoff.worker.reference.eager_times import time_sizes
 from bakeoff.worker.reference.error import MOST_NOISE, difference, expected_dtype
@@ -44,17 +45,16 @@ _REPEATED = 1e-3
 
 def _run(
     loaded: LoadedSubject, dtype: str, device: str, threads: int, search: bool = False, change: float = CHANGES[0]
-) -> dict[str, tuple[Tensor, ...]]:
-    """Outputs of plain eager by `set_name`, for all sets and changed sets; leaves the module in that dtype.
+) -> Iterator[tuple[str, tuple[Tensor, ...]]]:
+    """(`set_name`, outputs) of plain eager for all sets and changed sets; leaves the module in that dtype.
 
     With `search` under the convolution search of measured rows, so that its error is that of the eager row.
     """
     with flags(dtype, threads, search), plain_eager(loaded.component):
         module = loaded.cast(dtype, device)
-        return {
-            name: tuple(output.cpu() for output in module(*cast_inputs(loaded.workload, given, dtype, device).values()))
-            for name, given in _all_inputs(loaded, change)
-        }
+        for name, given in _all_inputs(loaded, change):
+            outputs = module(*cast_inputs(loaded.workload, given, dtype, device).values())
+            yield name, tuple(output.cpu() for output in outputs)
 
 
 def _all_inputs(loaded: LoadedSubject, change: float) -> Iterator[tuple[str, Mapping[str, Tensor]]]:
@@ -137,7 +137,7 @@ def _write_reference(
     for change in CHANGES:
         dtype, outputs = in_high_precision(
             chosen.dtype,
-            lambda dtype: _run(loaded, dtype, chosen.device, subject.threads, change=change),  # noqa: B023
+            lambda dtype: dict(_run(loaded, dtype, chosen.device, subject.threads, change=change)),  # noqa: B023
         )
         sets = [outputs[set_name(index)] for index in range(len(loaded.sets))]
         changed_sets = [outputs[set_name(index, changed=True)] for index in range(changed_set_count(loaded.workload))]
@@ -202,7 +202,7 @@ def _cast_back(loaded: LoadedSubject, returned: Mapping[str, Tensor], threads: i
 def _eager(loaded: LoadedSubject, dtype: str, subject: Subject, files: ReferenceFiles, about: About) -> Eager:
     """Eager's own errors in a dtype; where it fails in it, only that it does."""
     try:
-        outputs = _run(loaded, dtype, subject.device, subject.threads, subject.device == "cuda", about.change)
+        outputs, digests = _run_twice(loaded, dtype, subject, about)
         runs = _operators(loaded, dtype, subject)
     except Exception as error:
         if isinstance(error, BakeoffError) or is_out_of_memory(error):
@@ -215,12 +215,27 @@ def _eager(loaded: LoadedSubject, dtype: str, subject: Subject, files: Reference
     times = time_sizes(loaded, dtype, subject) if sized else ()
     finite = {name: error for name, error in noise.items() if math.isfinite(error)}
     kept = {name: error for name, error in finite.items() if error <= MOST_NOISE}
-    eager = Eager(kept, runs, tuple(size_noise), times)
+    eager = Eager(kept, runs, tuple(size_noise), times, digests=digests)
     if finite and not kept:
         return replace(eager, not_survived=explain(subject, dtype, min(finite.values()), references[set_name(0)]))
     texts = [f"{name} of eager is not finite in {dtype}" for name in noise if name not in finite]
     texts += [f"{name} of eager is {finite[name]:.1e} off in {dtype}" for name in finite if name not in kept]
     return replace(eager, unmeasured="; ".join(texts))
+
+
+def _run_twice(
+    loaded: LoadedSubject, dtype: str, subject: Subject, about: About
+) -> tuple[dict[str, tuple[Tensor, ...]], dict[str, tuple[str, ...]]]:
+    """Eager's outputs in a dtype, and their digests, empty where a second run gives another output."""
+    first, second = (
+        _run(loaded, dtype, subject.device, subject.threads, subject.device == "cuda", about.change) for _ in range(2)
+    )
+    outputs = dict(first)
+    digests = {name: tuple(map(digest, tensors)) for name, tensors in outputs.items()}
+    for name, again in second:
+        known = zip(digests[name], map(digest, again), strict=True)
+        digests[name] = tuple(one if one == other else "" for one, other in known)
+    return outputs, digests
 
 
 def _noise(

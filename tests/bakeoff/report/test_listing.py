@@ -97,7 +97,7 @@ class TestJson:
         assert found["records"] == [row["record"] for row in found["rows"]]
         assert list(found["rows"][1]) == [
             "record", "variant", "quantisation", "status", "reason", "stale", "latency", "copy_ms", "video_fps",
-            "floor", "of_floor", "vs_eager", "vs_eager_fp32", "peak_mib", "sqnr_db", "build", "limits",
+            "floor", "of_floor", "vs_eager", "vs_eager_fp32", "peak_mib", "sqnr_db", "lossless", "build", "limits",
         ]  # fmt: skip
         assert found["rows"][1]["vs_eager"] == pytest.approx(10.95 / 5.95)
         assert found["rows"][1]["latency"]["median_ms"] == pytest.approx(5.95)

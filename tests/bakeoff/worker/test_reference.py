@@ -1,6 +1,7 @@
 """References of the toy component: of its drawn inputs and of slightly changed ones, and the checks made with them."""
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,14 +9,16 @@ import pytest
 pytest.importorskip("torch", reason="references are tensors")
 
 import torch
+from last_bits import next_up
 
 from bakeoff.models.errors import BakeoffError
 from bakeoff.process.jobs import ReferenceJob, Subject
 from bakeoff.worker import subject as subjects
+from bakeoff.worker.reference import make
 from bakeoff.worker.reference.files import ReferenceFiles
 from bakeoff.worker.reference.load import Reference
 from bakeoff.worker.reference.make import make_reference
-from bakeoff.worker.subject import CHANGES, cast_inputs, changed_inputs, changed_set_count, load_subject
+from bakeoff.worker.subject import CHANGES, cast_inputs, cast_subject, changed_inputs, changed_set_count, load_subject
 
 WORLD = Subject("toy", "tiny", "world", 1, 0, 0, "", "cpu", 1)
 
@@ -84,6 +87,41 @@ def test_a_large_state_has_one_changed_set(tmp_path: Path, monkeypatch: pytest.M
     reference = Reference(ReferenceFiles(folder, None), loaded, "fp32")
     assert reference.changed_sets == 1
     assert sorted(file.stem for file in folder.glob("*.safetensors")) == ["changed0", "set0", "set1"]
+
+
+def test_outputs_are_lossless_where_they_equal_eagers_bit_for_bit(tmp_path: Path) -> None:
+    folder = made(tmp_path / "reference", "fp32", "bf16")
+    loaded = load_subject(WORLD)
+    for dtype in ("fp32", "bf16"):
+        reference = Reference(ReferenceFiles(folder, None), loaded, dtype)
+        for index, inputs in enumerate(cast_subject(loaded, dtype, "cpu")):
+            outputs = loaded.module(*inputs.values())
+            (own,) = reference.differences(index, outputs)
+            (moved,) = reference.differences(index, next_up(outputs))
+            (other,) = reference.differences(index, tuple(output.double() for output in outputs))
+            assert (own.lossless, moved.lossless, other.lossless) == (True, False, False)
+            assert moved.problem is None
+            both = reference.parity([[own], [moved]])
+            assert [output.lossless for output in both.outputs] == [False]
+            damaged = replace(own, lossless=None)
+            assert [output.lossless for output in reference.parity([[own], [damaged]]).outputs] == [None]
+
+
+def test_where_two_runs_of_eager_differ_nothing_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(subject: Subject) -> subjects.LoadedSubject:
+        loaded = load_subject(subject)
+        loaded.module.register_forward_hook(
+            lambda _module, _inputs, outputs: tuple(torch.nextafter(one, torch.randn_like(one)) for one in outputs)
+        )
+        return loaded
+
+    monkeypatch.setattr(make, "load_subject", load)
+    folder = made(tmp_path / "reference", "fp32")
+    loaded = load_subject(WORLD)
+    reference = Reference(ReferenceFiles(folder, None), loaded, "fp32")
+    (found,) = reference.differences(0, loaded.module(*loaded.sets[0].values()))
+    assert found.problem is None
+    assert found.lossless is None
 
 
 def normed(preset: str) -> Subject:

@@ -1,11 +1,13 @@
-"""What feeding a captured graph takes: in every table where a row has it, in no other, and in `--json`."""
+"""Columns that every table has where a row has a value, and no other: what feeding a captured graph takes, and whether
+outputs equal eager's bit for bit. Both are in `--json`."""
 
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from records import measurement, record
 
-from bakeoff.record.schema import InputCopy, Record, Samples
+from bakeoff.record.schema import InputCopy, Measurement, Record, Samples
 from bakeoff.record.store import Records, Stored, load_all, save
 from bakeoff.report.html import page
 from bakeoff.report.markdown import history, results, whole
@@ -47,12 +49,32 @@ def test_every_page_shows_the_copy_beside_the_call_or_says_that_the_call_holds_i
         assert "in call" in text, name
 
 
-def test_a_table_without_captures_has_no_such_column() -> None:
+def of_bits(lossless: bool | None) -> Measurement:
+    made = measurement(MS)
+    assert made.parity is not None
+    outputs = tuple(replace(output, lossless=lossless) for output in made.parity.outputs)
+    return replace(made, parity=replace(made.parity, outputs=outputs))
+
+
+def test_every_page_says_which_rows_are_lossless() -> None:
+    names: tuple[tuple[str, bool | None], ...] = (("eager", True), ("inductor", False), ("torch.export", None))
+    records = stored(*(record(name, made=of_bits(lossless)) for name, lossless in names))
+    assert [row["lossless"] for row in table.as_rows(records.current)] == [True, False, None]
+    for name, text in pages(records).items():
+        rows = [line for line in text.splitlines() if line.startswith(("variant", "| variant", "<th"))]
+        assert [line for line in rows if "lossless" in line], name
+        assert "yes" in text, name
+    shown = [text_of_record.render(entry) for entry in records.current]
+    assert ["lossless" in text for text in shown] == [True, False, False]
+
+
+@pytest.mark.parametrize("heading", ["copy ms", "lossless"])
+def test_a_table_without_values_has_no_such_column(heading: str) -> None:
     records = stored(record("eager", MS), record("inductor", MS))
     for name, text in pages(records).items():
         rows = [line for line in text.splitlines() if line.startswith(("variant", "| variant", "<th"))]
         assert rows, name
-        assert not [line for line in rows if "copy ms" in line], name
+        assert not [line for line in rows if heading in line], name
 
 
 def test_scripts_read_figures_and_records_keep_the_samples(tmp_path: Path) -> None:

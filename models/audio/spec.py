@@ -17,7 +17,7 @@ from itertools import pairwise
 from math import prod
 
 from bakeoff.models.component import Component, Preset, TensorSpec, Work, Workload, require_positive_integers
-from bakeoff.models.errors import BakeoffError
+from bakeoff.models.errors import BakeoffError, meant
 
 WORKLOADS = ("decode",)
 _NAME = re.compile(r"decode([1-9][0-9]*)?")
@@ -132,7 +132,8 @@ def workload(config: Config, name: str, batch: int) -> Workload:
     match = _NAME.fullmatch(name)
     if match is None:
         raise BakeoffError(
-            f"audio has no workload '{name}'; it has decode and decode{{n}}, such as decode30 for 30 latents",
+            f"audio has no workload '{name}'{meant(name, WORKLOADS)}; it has decode and decode{{n}}, such as "
+            "decode30 for 30 latents",
             code="unknown-name",
         )
     if batch < 1:

@@ -25,8 +25,9 @@ from bakeoff.models.component import (
     Workload,
     require_positive_integers,
 )
-from bakeoff.models.errors import BakeoffError
+from bakeoff.models.errors import BakeoffError, meant
 
+WORKLOADS = ("prime", "steady1", "steady2", "steady3")
 LATENT_MEAN = (
     *(-0.7571, -0.7089, -0.9113, 0.1075, -0.1745, 0.9653, -0.1517, 1.5508),
     *(0.4134, -0.0715, 0.5517, -0.3632, -0.1922, -0.9497, 0.2503, -0.2921),
@@ -196,14 +197,11 @@ def latent_frames(name: str) -> int:
     steady = _STEADY.fullmatch(name)
     if not steady:
         raise BakeoffError(
-            f"matrix-vae has no workload '{name}'; it has prime and steady{{n}}, such as steady1 or steady3",
+            f"matrix-vae has no workload '{name}'{meant(name, WORKLOADS)}; it has prime and steady{{n}}, such as "
+            "steady1 or steady3",
             code="unknown-name",
         )
     return int(steady[1])
-
-
-def workload_names(_config: Config) -> tuple[str, ...]:
-    return "prime", "steady1", "steady2", "steady3"
 
 
 def workload(config: Config, name: str, batch: int) -> Workload:
@@ -278,7 +276,7 @@ SPEC = Component(
     ),
     default_preset={"cpu": "cpu", "cuda": "full"},
     default_workloads={"cpu": ("steady1",), "cuda": ("steady1", "steady3")},
-    workload_names=workload_names,
+    workload_names=lambda _config: WORKLOADS,
     workload=workload,
     stream=stream,
     parameters=parameters,

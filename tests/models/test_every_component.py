@@ -54,6 +54,14 @@ def _tiny(name: str, workload: str, batch: int = 1) -> tuple[Component, Workload
     return component, component.workload(config, workload, batch), module
 
 
+@pytest.mark.parametrize(("name", "workload"), EVERY_TINY_WORKLOAD)
+def test_a_misspelt_workload_gets_the_nearest(name: str, workload: str) -> None:
+    component = resolve_component(name)
+    with pytest.raises(BakeoffError, match=f"did you mean {workload}; it has") as refused:
+        component.workload(component.preset("tiny").config, f"{workload}x", 1)
+    assert refused.value.code == "unknown-name"
+
+
 @pytest.mark.parametrize(("name", "preset"), EVERY_PRESET)
 def test_formulas_equal_the_module(name: str, preset: str) -> None:
     component = resolve_component(name)

@@ -66,7 +66,7 @@ def _file(typed: re.Match[str]) -> Path:
     """The file, relative to the folder that the command ran in. Raises BakeoffError where there is none."""
     path = Path(os.environ.get(USER_CODE, ""), typed["path"]).expanduser().absolute()
     if not path.is_file():
-        raise BakeoffError(f"{typed[0]}: there is no file {typed['path']}", "bad-user-code")
+        raise BakeoffError(f"there is no file {typed['path']}; give another path", "bad-user-code")
     return path
 
 

@@ -35,24 +35,24 @@ def read_source(reference: str) -> tuple[Source, str, str]:
         raise BakeoffError(text, "bad-user-code")
     here = str(Path.cwd())
     if match is not None:
-        path = _file(match["path"], reference)
+        path = _file(match["path"])
         source = Source("function", str(path), match["name"], file_hash(path), here)
         stem, function = _plain(path.stem), _name(match["name"], reference)
         alone = match["name"] == USUAL and not _is_taken(stem)
         return source, stem if alone else f"{stem}.{function}", "py"
     if reference.endswith(".pt2"):
-        path = _file(reference, reference)
+        path = _file(reference)
         return Source("archive", str(path), "", archive_hash(path), here), _free(_plain(path.stem), reference), "pt2"
     folder = Path(reference).absolute()
     name = ".".join(map(_plain, folder.name.split(".")))
     return Source("live", str(folder), "", content_hash(folder), here), _free(name, reference), "live"
 
 
-def _file(typed: str, reference: str) -> Path:
+def _file(typed: str) -> Path:
     path = Path(typed).absolute()
     if not path.is_file():
-        found = f"{typed} is a folder; give a file" if path.is_dir() else f"there is no file {typed}"
-        raise BakeoffError(f"{reference}: {found}", "bad-user-code")
+        text = f"{typed} is a folder; give a file" if path.is_dir() else f"there is no file {typed}; give another path"
+        raise BakeoffError(text, "bad-user-code")
     return path
 
 

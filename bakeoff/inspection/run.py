@@ -29,7 +29,7 @@ def split_reference(text: str) -> tuple[Path, str]:
     if not file or not name:
         raise BakeoffError(f"{text}: no function is named; give FILE.py:NAME, or an artifact's folder", "bad-option")
     if not Path(file).is_file():
-        raise BakeoffError(f"{text}: there is no file {file}; give FILE.py:NAME", "bad-user-code")
+        raise BakeoffError(f"there is no file {file}; give another path, as in FILE.py:NAME", "bad-user-code")
     try:
         source = Path(file).read_text(encoding="utf-8")
         module = symtable.symtable(source, file, "exec")

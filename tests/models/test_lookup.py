@@ -61,7 +61,7 @@ def test_in_a_worker_it_is_that_of_the_folder_in_which_the_command_ran(
 @pytest.mark.parametrize(
     ("reference", "code", "said"),
     [
-        ("gone.py:BACKEND", "bad-user-code", "gone.py:BACKEND: there is no file gone.py"),
+        ("gone.py:BACKEND", "bad-user-code", "there is no file gone.py; give another path"),
         ("own_one.py", "bad-user-code", "own_one.py: name the backend too, as in own_one.py:BACKEND"),
         (
             "own_one.py:BACKND",

@@ -87,7 +87,7 @@ def test_an_edit_after_the_description_is_refused(edited: str, folder: Path) -> 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("gone.py:model", "gone.py:model: there is no file gone.py$"),
+        ("gone.py:model", "^there is no file gone.py; give another path$"),
         ("parts.py:model", "there is no file parts.py"),
         ("mine.py", r"name the function too, as in mine.py:model"),
         ("wm.pt2", "'wm' is a component of this lab"),

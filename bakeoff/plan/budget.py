@@ -9,8 +9,9 @@ from typing import Final
 
 from bakeoff.models.component import Component
 from bakeoff.models.errors import BakeoffError
-from bakeoff.plan.expected import GUESS, Expected, expected, reference_s
+from bakeoff.plan.expected import GUESS, Expected, expected, expected_final, reference_s
 from bakeoff.plan.history import History
+from bakeoff.plan.priority import is_shippable
 from bakeoff.plan.reference import reference_folder
 from bakeoff.plan.rows import Row
 
@@ -53,6 +54,36 @@ def grace_s(budget_s: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
+class FinalAhead:
+    """A final that is still to be run."""
+
+    sides: tuple[Row, ...]
+    """The two rows that it will be between by what is known so far, and eager fp32 where that is none of them."""
+    missing: int
+    """How many of the two are still to be measured."""
+
+    def follows(self, rows: Sequence[Row]) -> bool:
+        """Whether it can be run after these rows."""
+        variants = {str(row.variant) for row in rows if row.subject == self.sides[0].subject and _may_win(row)}
+        return len(variants) >= self.missing
+
+
+def final_ahead(rows: Sequence[Row], best: Sequence[Row] = ()) -> FinalAhead | None:
+    """The final of one subject: between its `best` rows so far and, where they are fewer than two, the first of `rows`,
+    which are still to be measured. None where there are not two."""
+    variants = {str(row.variant): row for row in best}
+    for row in rows:
+        if _may_win(row):
+            variants.setdefault(str(row.variant), row)
+    sides = tuple(variants.values())[:2]
+    return FinalAhead(sides, 2 - len(best)) if len(sides) == 2 else None
+
+
+def _may_win(row: Row) -> bool:
+    return row.never_runs is None and is_shippable(row)
+
+
+@dataclass(frozen=True, slots=True)
 class Costs:
     """What rows are expected to take, by the same records for all of them."""
 
@@ -62,27 +93,49 @@ class Costs:
     def of(self, row: Row) -> Expected:
         return expected(row, self.history)
 
-    def fitting(self, rows: Sequence[Row], left_s: float) -> tuple[Row, ...]:
+    def fitting(
+        self, rows: Sequence[Row], left_s: float, finals: Sequence[FinalAhead] = (), final_s: float = 0.0
+    ) -> tuple[Row, ...]:
+        """Of rows in order of preference those that fit into `left_s` seconds one after the other, before the finals.
+
+        `final_s` are the seconds of calls in a final. Time is kept for as many of the finals as can be run: where the
+        time that is left does not hold one, or not the rows that it is between, rows may take all of it.
+        """
+        kept: list[FinalAhead] = []
+        chosen = self._chosen(rows, left_s)
+        for final in finals:
+            seconds = expected_final(final.sides, self.history, final_s)
+            if seconds > left_s:
+                continue
+            # What overruns takes the time of the final, so a guess may be tried only where none can be run yet.
+            tries = all(one.missing for one in (*kept, final))
+            before = self._chosen(rows, left_s - seconds, tries=tries, whole=True)
+            if all(one.follows(before) for one in (*kept, final)):
+                kept.append(final)
+                chosen, left_s = before, left_s - seconds
+        return chosen
+
+    def _chosen(self, rows: Sequence[Row], left_s: float, tries: bool = True, whole: bool = False) -> tuple[Row, ...]:
         """Of rows in order of preference those that fit into `left_s` seconds one after the other.
 
         A row that does not fit is passed over for a later one that does. The references that a row needs count with the
         first row of their subject; torch's C++ headers do not count. A row that fits without its second worker is the
-        last one. Where none fits, the first one is taken whose time is only a guess, if half of it is left. The clock
-        may cut both off.
+        last one, unless `whole` ones are wanted. Where none fits, the first one is taken whose time is only a guess, if
+        it `tries` and half of that is left. The clock may cut both off.
         """
         chosen: list[Row] = []
         made: set[Path] = set()
         for row in rows:
             time, folder = self.of(row), reference_folder(row.subject, self.component)
             seconds = time.seconds + (0.0 if folder in made else reference_s(row, self.history, self.component))
-            if seconds - time.second_s > left_s:
+            if seconds - (0.0 if whole else time.second_s) > left_s:
                 continue
             chosen.append(row)
             left_s -= seconds
             made.add(folder)
             if left_s < 0:
                 break
-        return tuple(chosen or [row for row in rows if _may_be_tried(self.of(row), left_s)][:1])
+        return tuple(chosen or [row for row in rows if tries and _may_be_tried(self.of(row), left_s)][:1])
 
 
 def _may_be_tried(time: Expected, left_s: float) -> bool:

@@ -3,10 +3,11 @@
 With a budget the rows are in the order in which it runs them, with those that are expected to fit.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bakeoff.plan.budget import Costs
+from bakeoff.plan.budget import Costs, FinalAhead, final_ahead
 from bakeoff.plan.expected import reference_s
 from bakeoff.plan.history import History
 from bakeoff.plan.plan import Plan
@@ -62,7 +63,7 @@ def estimate(plan: Plan, history: History) -> Estimate:
     asked, rows, fitting = plan.request, plan.rows, {row.key for row in plan.rows}
     if asked.budget_s:
         rows = by_priority(rows, costs.history, asked.objective.goal)
-        fitting = {row.key for row in costs.fitting(rows, asked.budget_s)}
+        fitting = {row.key for row in costs.fitting(rows, asked.budget_s, _finals_ahead(plan, rows), asked.final_s)}
     seen: set[Path] = set()
     lines = []
     for row in rows:
@@ -90,6 +91,13 @@ def estimate(plan: Plan, history: History) -> Estimate:
         tuple(lines), asked.builds, asked.processes, seconds, disk, str(asked.objective), asked.batch_sizes,
         references_s, asked.budget_s,
     )  # fmt: skip
+
+
+def _finals_ahead(plan: Plan, rows: Sequence[Row]) -> list[FinalAhead]:
+    """Of each subject the final that a sweep of these rows in their order begins with in mind."""
+    subjects = dict.fromkeys(row.subject for row in plan.rows) if plan.request.final_s else ()
+    found = (final_ahead([row for row in rows if row.subject == subject]) for subject in subjects)
+    return [final for final in found if final is not None]
 
 
 def _finals_s(plan: Plan) -> float:

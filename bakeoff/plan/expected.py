@@ -6,14 +6,14 @@ from statistics import median
 from typing import Literal
 
 from bakeoff.backends import resolve_backend
-from bakeoff.machine import build_cache
+from bakeoff.machine import build_cache, host
 from bakeoff.models.component import Component
 from bakeoff.models.types import BASELINE_DTYPES
 from bakeoff.plan.history import History
 from bakeoff.plan.reference import reference_folder
 from bakeoff.plan.rows import Row
 from bakeoff.record.schema import Record
-from bakeoff.record.verdict import AGREEING_PAIRS
+from bakeoff.record.verdict import AGREEING_PAIRS, expected_pairs
 
 GUESS = "guess"
 GUESS_MEASURE_S = 45.0
@@ -21,8 +21,8 @@ GUESS_BUILD_S = 90.0
 _GUESS_REFERENCE_S = 10.0
 _GUESS_TRACE_S = 3.0
 """A second worker's own time, besides its imports and its build: a few traced calls."""
-_GUESS_SETUP_S = 4.0
-"""Of one process of a final, until it is ready."""
+_GUESS_SETUP_S, _GUESS_WARM_UP_S = 4.0, 1.0
+"""Of one process of a final, until it is checked, and of its warm-up."""
 _STARTUP = ("start", "import", "weights")
 _WAITING = ("turn",)
 """Phases in which a worker only waits for others."""
@@ -134,16 +134,35 @@ def _has_second_worker(row: Row, record: Record) -> bool:
 
 
 def expected_final(sides: Sequence[Row], history: History, final_s: float) -> float:
-    """Seconds of a final between these rows: `final_s` of calls, and as many fresh processes of each side as a verdict
-    takes where two rows are not far apart."""
-    setups = []
-    for row in sides:
-        records = [entry.record for entry in history.like(row) if "build" in entry.record.phase_s]
-        if not records:
-            setups.append(_GUESS_SETUP_S)
-            continue
-        phases = records[-1].phase_s
-        warm = _build_s(records, "warm") if row.caches else None
-        build = _alone_s(records[-1]) if warm is None else warm
-        setups.append(build + sum(phases.get(phase, 0.0) for phase in (*_STARTUP, "prove", "check")))
-    return final_s + AGREEING_PAIRS * sum(setups)
+    """Seconds of a final between the first two of these rows, beside which others may run.
+
+    It takes as many sets of fresh processes as a verdict does where the rows are as far apart as their newest records.
+    The processes of a set are built beside each other where all may overlap, and warm up in turn.
+    """
+    setups = [_setup_s(row, history) for row in sides]
+    builds = [build for build, _ in setups]
+    overlap = all(row.overlaps for row in sides)
+    set_s = max(*builds, sum(builds) / host.usable_cores()) if overlap else sum(builds)
+    set_s += sum(warm_up for _, warm_up in setups) + final_s / AGREEING_PAIRS
+    return _sets(sides, history) * set_s
+
+
+def _sets(sides: Sequence[Row], history: History) -> int:
+    """Of fresh processes; the better one of the first two is also compared with the others."""
+    newest = [entry for row in sides for entry in history.like(row)[-1:]]
+    calls = [entry.record.latency.median_ms for entry in newest if entry.record.latency is not None]
+    if len(calls) < len(sides) or len({entry.machine.id for entry in newest}) > 1:
+        return AGREEING_PAIRS
+    best, second = sorted(calls[:2])
+    return expected_pairs(min([second, *calls[2:]]) / best)
+
+
+def _setup_s(row: Row, history: History) -> tuple[float, float]:
+    """Seconds until a process of a final is built and checked, with warm caches, and those of its warm-up."""
+    records = [entry.record for entry in history.like(row) if "build" in entry.record.phase_s]
+    if not records:
+        return _GUESS_SETUP_S, _GUESS_WARM_UP_S
+    phases = records[-1].phase_s
+    warm = _build_s(records, "warm") if row.caches else None
+    build = _alone_s(records[-1]) if warm is None else warm
+    return build + sum(phases.get(phase, 0.0) for phase in (*_STARTUP, "prove", "check")), phases.get("warm-up", 0.0)

@@ -63,7 +63,7 @@ def _ranked(rows: Sequence[Row], speedups: Sequence[float | None], history: Hist
 def _delays(rows: Sequence[Row], speedups: Sequence[float | None]) -> list[float]:
     """The share by which calls of each row may take longer than those of the fastest row that can be recommended, or of
     the fastest one where none can."""
-    shippable = [_is_shippable(row) for row in rows]
+    shippable = [is_shippable(row) for row in rows]
     known = [speedup for speedup, can_ship in zip(speedups, shippable, strict=True) if speedup and can_ship]
     best = max(known, default=max(filter(None, speedups), default=1.0))
     found = []
@@ -73,5 +73,6 @@ def _delays(rows: Sequence[Row], speedups: Sequence[float | None]) -> list[float
     return found
 
 
-def _is_shippable(row: Row) -> bool:
+def is_shippable(row: Row) -> bool:
+    """Whether a final may have the row: the error of a quantised one without real weights is not known."""
     return not row.quantisation or bool(row.checkpoint)

@@ -148,6 +148,14 @@ def show_early(pairs: Nanoseconds, errors: float = EARLY_ERRORS, least_spread: f
     return Shown("faster" if mean > 0 else "slower", ratio, low, high, CONFIDENCE, early=True)
 
 
+def expected_pairs(ratio: float) -> int:
+    """How many sets a verdict takes, each of which shows this ratio; without noise, which may ask for more."""
+    for count in range(FEWEST_PAIRS, AGREEING_PAIRS):
+        if show_early(np.full(count, ratio)) is not None:
+            return count
+    return AGREEING_PAIRS
+
+
 def show_usual(pairs: Nanoseconds, ratios: Nanoseconds) -> Shown:
     """What the order of the sets' ratios shows, whatever their distribution."""
     from scipy.special import bdtr  # importing scipy takes long

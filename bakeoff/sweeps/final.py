@@ -11,6 +11,7 @@ from pathlib import Path
 from bakeoff.machine import build_cache
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.words import counted
+from bakeoff.plan.budget import FinalAhead, final_ahead
 from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.rows import Key, Row
 from bakeoff.process.jobs import Subject
@@ -27,24 +28,19 @@ from bakeoff.sweeps.time_limit import TimeLimit
 def run_finals(
     session: Session, stored: Mapping[Key, Stored], runs: Path, time: TimeLimit
 ) -> Iterator[StoredComparison]:
-    """A final for each subject that has two rows to decide between, unless it was done before an interruption.
+    """A final for each subject that has two rows to decide between, unless these two had it before an interruption.
 
     With a budget there is none that does not fit.
     """
-    known = {
-        (kept.comparison.a.variant.subject, kept.comparison.a.batch): kept
-        for kept in load_all(runs).comparisons
-        if kept.comparison.sweep == session.sweep
-    }
+    known = known_finals(session, runs)
     for subject in dict.fromkeys(row.subject for row in session.plan.rows):
-        rows = [row for row in session.plan.rows if row.subject == subject]
-        before = known.get((rows[0].variant.subject, subject.batch))
+        measured = [row for row in session.plan.rows if row.subject == subject and row.key in stored]
+        best = _two_best(measured, stored, session.plan.request.objective)
+        before = known.get(_pair(best))
         if before is not None:
             time.finals_ended.append(subject)
             yield before
             continue
-        measured = [row for row in rows if row.key in stored]
-        best = _two_best(measured, stored, session.plan.request.objective)
         if len(best) < 2 or not time.final_fits(_sides(best, measured), stored):
             continue
         names = [f"{row.variant.backend} {row.variant.dtype}" for row in best]
@@ -61,6 +57,35 @@ def run_finals(
         running.finish("ok", f"{counted(len(comparison.rounds), 'round')}, {comparison.how}")
         time.finals_ended.append(subject)
         yield kept
+
+
+_Pair = frozenset[tuple[str, int]]
+"""The variants and the batch of the two rows of a final."""
+
+
+def _pair(rows: Sequence[Row]) -> _Pair:
+    return frozenset((str(row.variant), row.subject.batch) for row in rows)
+
+
+def known_finals(session: Session, runs: Path) -> dict[_Pair, StoredComparison]:
+    """The finals that were run before the sweep was interrupted."""
+    found = [kept for kept in load_all(runs).comparisons if kept.comparison.sweep == session.sweep]
+    return {
+        frozenset((str(side.variant), side.batch) for side in (kept.comparison.a, kept.comparison.b)): kept
+        for kept in found
+    }
+
+
+def finals_ahead(
+    plan: Plan, stored: Mapping[Key, Stored], left: Sequence[Row], known: Collection[_Pair]
+) -> Iterator[FinalAhead]:
+    """Of each subject the final that is still to be run, by what is measured so far; `left` are the rows to come."""
+    for subject in dict.fromkeys(row.subject for row in plan.rows) if plan.request.final_s else ():
+        rows = [row for row in plan.rows if row.subject == subject]
+        best = _two_best([row for row in rows if row.key in stored], stored, plan.request.objective)
+        final = final_ahead([row for row in left if row.subject == subject], best)
+        if final is not None and _pair(final.sides) not in known:
+            yield replace(final, sides=tuple(_sides(final.sides, rows)))
 
 
 def undecided(plan: Plan, stored: Mapping[Key, Stored], ended: Collection[Subject]) -> Iterator[str]:
@@ -113,9 +138,9 @@ def _baseline(
     return _eager_row(plan, rows[0].subject), ""
 
 
-def _sides(best: Sequence[Row], measured: Sequence[Row]) -> list[Row]:
+def _sides(best: Sequence[Row], rows: Sequence[Row]) -> list[Row]:
     """What a final measures: the two best, and eager fp32 where it is none of them."""
-    eager = [row for row in measured if row.is_eager_fp32][:1]
+    eager = [row for row in rows if row.is_eager_fp32][:1]
     return [*best, *(eager if not any(row.is_eager_fp32 for row in best) else [])]
 
 

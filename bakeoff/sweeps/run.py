@@ -18,7 +18,7 @@ from bakeoff.process.alarm import alarm_waits
 from bakeoff.record.objective import LATENCY, Objective
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Stored, StoredComparison, prepare_folder, save
-from bakeoff.sweeps.final import keep_best_builds, run_finals, undecided
+from bakeoff.sweeps.final import finals_ahead, keep_best_builds, known_finals, run_finals, undecided
 from bakeoff.sweeps.headers import make_headers
 from bakeoff.sweeps.progress import Progress, Running
 from bakeoff.sweeps.resume import begin, continue_unfinished, mark_finished
@@ -145,7 +145,8 @@ def _run_rows(
     session.begun.extend(sorted(stored, key=lambda key: stored[key].record.created))
     left = [row for row in session.order if row.key not in stored]
     floored = False
-    while fitting := limit.fitting(left):
+    known = known_finals(session, runs) if before and limit.limits else {}
+    while fitting := limit.fitting(left, tuple(finals_ahead(session.plan, stored, left, known)), stored):
         wave = next_wave(fitting)
         if any(not row.baseline for row in wave):
             if not floored:

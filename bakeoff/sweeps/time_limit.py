@@ -9,9 +9,9 @@ from math import inf
 from pathlib import Path
 from types import FrameType
 
-from bakeoff.plan.budget import Costs, grace_s
+from bakeoff.plan.budget import Costs, FinalAhead, grace_s
 from bakeoff.plan.expected import expected_final
-from bakeoff.plan.history import history_of, known_history, read_history
+from bakeoff.plan.history import History, history_of, known_history, read_history
 from bakeoff.plan.plan import Plan
 from bakeoff.plan.priority import by_priority
 from bakeoff.plan.rows import Key, Row
@@ -78,16 +78,24 @@ class TimeLimit:
         goal = self.plan.request.objective.goal
         return by_priority(self.plan.rows, self.costs.history, goal) if self.limits else drawn
 
-    def fitting(self, rows: Sequence[Row]) -> Sequence[Row]:
-        """Those of the rows, in their order, that fit one after the other into what is left."""
-        return self.costs.fitting(rows, self.left_s) if self.limits else rows
+    def fitting(self, rows: Sequence[Row], finals: Sequence[FinalAhead], stored: Mapping[Key, Stored]) -> Sequence[Row]:
+        """Those of the rows, in their order, that fit one after the other into what is left before these finals.
+
+        `stored` has the records of what is measured so far.
+        """
+        if not self.limits:
+            return rows
+        costs = Costs(self._history(stored), self.plan.component)
+        return costs.fitting(rows, self.left_s, finals, self.plan.request.final_s)
 
     def final_fits(self, sides: Sequence[Row], stored: Mapping[Key, Stored]) -> bool:
         """Whether a final between these rows, of which `stored` has the records, fits into what is left."""
         if not self.limits:
             return True
-        history = history_of([*self.costs.history.records, *stored.values()])
-        return expected_final(sides, history, self.plan.request.final_s) <= self.left_s
+        return expected_final(sides, self._history(stored), self.plan.request.final_s) <= self.left_s
+
+    def _history(self, stored: Mapping[Key, Stored]) -> History:
+        return history_of([*self.costs.history.records, *stored.values()])
 
     def left_out(
         self, stored: Mapping[Key, Stored], begun: Sequence[Key], undecided: Sequence[str]

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from records import HOST, measurement, record
 
-from bakeoff.machine import build_cache
+from bakeoff.machine import build_cache, host
 from bakeoff.machine.identity import Machine, this_machine
 from bakeoff.models.errors import BakeoffError
+from bakeoff.plan import budget
 from bakeoff.plan import history as history_module
-from bakeoff.plan.budget import Costs, budget_text, grace_s, parse_budget
+from bakeoff.plan.budget import Costs, FinalAhead, budget_text, final_ahead, grace_s, parse_budget
 from bakeoff.plan.dry_run import estimate
 from bakeoff.plan.expected import GUESS, Expected, expected, expected_final, reference_s
 from bakeoff.plan.history import History, expected_speedups, history_of, known_history, read_history
@@ -287,13 +288,33 @@ class TestSeconds:
         reference_folder(row.subject, plan.component).mkdir(parents=True)
         assert reference_s(row, NONE, plan.component) == 0
 
-    def test_of_a_final_hold_fresh_processes_with_warm_builds(self) -> None:
+    def test_of_a_final_hold_fresh_processes_with_warm_builds(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Built beside each other, as many at a time as there are cores; each warms up in its turn."""
         rows = plan_of("eager", "inductor[]").rows
-        guessed = expected_final(rows, NONE, 30.0)
-        assert guessed > 30
-        assert expected_final(rows, history(built("cold", 400.0, 9.0)), 30.0) == pytest.approx(
-            guessed + 7 * (9 + 4 + 3 - 4)
-        )
+        known = history(built("cold", 400.0, 9.0))
+        for cores, builds_s in ((1, 4 + 16), (2, 16)):
+            monkeypatch.setattr(host, "usable_cores", lambda cores=cores: cores)
+            assert expected_final(rows, NONE, 30.0) == pytest.approx(30 + 7 * (8 / cores + 1 + 1))
+            assert expected_final(rows, known, 30.0) == pytest.approx(30 + 7 * (builds_s + 1 + 0))
+        alone = [replace(row, overlaps=False) for row in rows]
+        assert expected_final(alone, known, 30.0) == pytest.approx(30 + 7 * (4 + 16 + 1 + 0))
+
+    @pytest.mark.parametrize(
+        ("eager_ms", "inductor_ms", "openvino_ms", "sets"),
+        [(100, 20, 90, 3), (100, 20, 26.6, 4), (100, 20, 21, 7), (21, 20, 90, 7), (100, 0, 20, 7)],
+    )
+    def test_of_a_final_are_fewer_where_rows_are_far_apart(
+        self, monkeypatch: pytest.MonkeyPatch, eager_ms: float, inductor_ms: float, openvino_ms: float, sets: int
+    ) -> None:
+        """Inductor and OpenVINO are the two, and eager stands beside them."""
+        monkeypatch.setattr(host, "usable_cores", lambda: 4)
+        two = plan_of("inductor[]", "openvino[]").rows
+        rows = (*two, *plan_of("eager").rows)
+        times = (("eager", eager_ms), ("inductor", inductor_ms), ("openvino", openvino_ms))
+        known = history(*(stored(backend, ms) for backend, ms in times))
+        assert expected_final(rows, known, 30.0) == pytest.approx(sets * (30 / 7 + 4 + 3))
+        elsewhere = history(*(stored(backend, ms) for backend, ms in times[:2]), stored("openvino", 90, twin()))
+        assert expected_final(rows, elsewhere, 30.0) == pytest.approx(7 * (30 / 7 + 4 + 3)), "of two machines"
 
 
 class TestFitting:
@@ -329,6 +350,58 @@ class TestFitting:
     )
     def test_passes_over_what_is_too_long(self, left_s: float, seconds: tuple[float, ...], chosen: list[int]) -> None:
         assert self.places(left_s, *seconds) == chosen
+
+    @pytest.mark.parametrize(
+        ("left_s", "missing", "chosen"),
+        [
+            (100, 2, [0, 1]),
+            (99, 2, [0, 1, 2]),  # the final's two rows and the final do not fit: as without one
+            (90, 1, [0]),
+            (69, 1, [0, 1]),
+            (100, 0, [0, 1]),
+            (69, 0, []),
+            (49, 0, [0]),
+        ],
+    )
+    def test_keeps_time_for_a_final(
+        self, monkeypatch: pytest.MonkeyPatch, left_s: float, missing: int, chosen: list[int]
+    ) -> None:
+        plan, costs = self.costs(20, 30, 40)
+        monkeypatch.setattr(budget, "expected_final", lambda *_: 50.0)
+        found = costs.fitting(plan.rows, left_s, [FinalAhead(plan.rows[:2], missing)], 30.0)
+        assert [plan.rows.index(row) for row in found] == chosen
+
+    def test_keeps_the_time_of_a_final_from_guesses_and_second_workers(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(budget, "expected_final", lambda *_: 50.0)
+        plan, costs = self.costs(-40)
+        assert costs.fitting(plan.rows, 50 + 20, [FinalAhead(plan.rows, 1)]) == plan.rows
+        assert costs.fitting(plan.rows, 50 + 20, [FinalAhead(plan.rows, 0)]) == ()
+        plan = plan_of("inductor[]")
+        costs = Costs(history(built("cold", 40.0, 9.0)), plan.component)
+        assert costs.fitting(plan.rows, 50 + 71, [FinalAhead(plan.rows, 0)]) == plan.rows
+        assert costs.fitting(plan.rows, 50 + 70, [FinalAhead(plan.rows, 0)]) == ()
+
+    def test_keeps_time_for_the_finals_of_as_many_subjects_as_can_have_one(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(budget, "expected_final", lambda *_: 50.0)
+        plan = plan_of("eager", "openvino[]", batches=(1, 4))
+        for row in plan.rows:
+            reference_folder(row.subject, plan.component).mkdir(parents=True, exist_ok=True)
+        costs = Costs(history(*(stored(row.variant.backend, 10) for row in plan.rows[:2])), plan.component)
+        by_size = [[row for row in plan.rows if row.subject.batch == size] for size in (1, 4)]
+        finals = [final for rows in by_size if (final := final_ahead(rows)) is not None]
+        order = (*by_size[0], *by_size[1])
+        assert costs.fitting(order, 180, finals) == order, "80 s of rows and two finals"
+        assert costs.fitting(order, 120, finals) == order[:3], "70 s before the first final"
+        assert costs.fitting(order, 80, finals) == order, "no final"
+
+    def test_a_final_ahead_is_between_the_best_and_what_comes_next(self) -> None:
+        never, first, second = plan_of("canaries:BF16_ONLY", "eager", "openvino[]").rows
+        assert final_ahead((never, first, second)) == FinalAhead((first, second), 2)
+        assert final_ahead((never, first), (second,)) == FinalAhead((second, first), 1)
+        assert final_ahead((never,), (second, first)) == FinalAhead((second, first), 0)
+        assert final_ahead((never, second), (second,)) is None, "another build of the same variant"
 
     def test_counts_the_references_once(self) -> None:
         plan = plan_of("eager", "openvino[]")
@@ -372,6 +445,14 @@ class TestDryRun:
         assert [line.variant.split("/")[1] for line in without.lines] == ["inductor", "eager", "openvino"]
         assert all(line.fits for line in without.lines)
         assert "within" not in plan_page.render(without)
+
+    def test_keeps_time_for_the_final(self) -> None:
+        known = history(*(stored(backend, ms) for backend, ms in (("eager", 100), ("openvino", 20), ("inductor", 30))))
+        asked = Request("toy", backends=BACKENDS[:2] + BACKENDS[3:4], dtypes=("fp32",), device="cpu", threads=1)
+        plans = [make_plan(replace(asked, budget_s=100, final_s=final_s)) for final_s in (60.0, 0.0)]
+        assert [[line.fits for line in estimate(plan, known).lines] for plan in plans] == [
+            [True, True, False], [True, True, True],
+        ]  # fmt: skip
 
     def test_a_budget_is_no_part_of_the_plan(self) -> None:
         asked = Request("toy", backends=("eager",), device="cpu")

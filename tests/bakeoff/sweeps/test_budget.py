@@ -18,7 +18,7 @@ from typer.testing import CliRunner, Result
 
 from bakeoff.cli import app
 from bakeoff.cli.sweep import _resume_command
-from bakeoff.machine import paths
+from bakeoff.machine import build_cache, paths
 from bakeoff.machine.identity import this_machine
 from bakeoff.plan import request as requests
 from bakeoff.plan.budget import Costs, grace_s
@@ -340,6 +340,37 @@ class TestFinals:
         (pair,) = first.out_of_time.undecided
         assert " fp32 and " in pair
         assert run(replace(plan_of(0.0, final_s=0.1)), resume=True).finals != ()
+
+    def test_have_their_time_kept(self) -> None:
+        """Of 100 s two rows are expected to take 60 each, and the final about 50; without one three rows begin."""
+        know_all()
+        done = run(plan_of(100.0, final_s=100.0))
+        assert ran(done) == ["eager", "inductor[freezing]"]
+        assert [entry.comparison.rounds != () for entry in done.finals] == [True]
+        assert sorted(left_out(done)) == ["inductor", "openvino"]
+        assert done.out_of_time is not None
+        assert done.out_of_time.undecided == ()
+        assert len(run(plan_of(100.0)).stored) > 2
+
+    def test_are_between_the_two_best_when_the_sweep_goes_on(self) -> None:
+        know_all(openvino=2 * HOUR)
+        first = run(plan_of(HOUR, final_s=0.1))
+        assert (len(first.stored), len(first.finals)) == (3, 1)
+        folder = next(row for row in plan_of(HOUR).rows if row.variant.backend == "openvino").cache_folder
+        folder.mkdir(parents=True)
+        (folder / "slowness").write_text("0.5")
+        build_cache.mark_finished(folder)
+        second = run(plan_of(0.0, final_s=0.1), resume=True)
+        (final,) = second.finals
+        assert "openvino" in {side.variant.backend for side in (final.comparison.a, final.comparison.b)}
+        with pytest.raises(Exception, match="no unfinished sweep"):
+            run(plan_of(0.0, final_s=0.1), resume=True)
+
+    def test_are_not_run_twice_where_the_best_stay_the_best(self) -> None:
+        know_all(openvino=2 * HOUR)
+        first = run(plan_of(HOUR, final_s=0.1))
+        again = run(plan_of(HOUR, final_s=0.1), resume=True)
+        assert [entry.id for entry in again.finals] == [entry.id for entry in first.finals] != []
 
     def test_that_time_cuts_off_are_left_out(self) -> None:
         know_all()

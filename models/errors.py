@@ -33,7 +33,7 @@ ErrorCode = Literal[
     "missing-library",
     "missing-device",
     "unsupported",  # a backend that cannot do this dtype, device or component
-    "meta-tensors",  # a module on the meta device, whose tensors have no values
+    "meta-tensors",  # a module whose tensors have no values, as on the meta device, or are not dense
     "worker-failed",  # a worker process that ended without a result
     "busy",  # a device that another process measures on
     "nothing-to-resume",

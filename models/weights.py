@@ -10,9 +10,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses import FakeTensor
+from torch.masked import MaskedTensor
 
-from bakeoff.models.errors import BakeoffError
-from bakeoff.models.words import counted
+from bakeoff.models.errors import BakeoffError, ErrorCode
 
 InitialStd = Callable[[str, tuple[int, ...]], float | None]
 _HEAD_ELEMENTS = 1024
@@ -32,10 +33,11 @@ def randomize(module: nn.Module, seed: int, initial_std: InitialStd | None = Non
     `gamma`, and `weight` of a layer that normalises: with gains around 0 the outputs of a deep network hardly depend on
     its inputs (a ResNet-50's for two pictures differ by 6e-7, relative L2; with gains around 1 by 0.025).
     `initial_std(name, shape)` may return another standard deviation for a parameter of mean 0, else None.
-    Raises BakeoffError if a parameter is on the meta device.
+    Raises BakeoffError for a parameter that `why_unusable` names.
     """
     parameters = list(module.named_parameters())
-    _refuse_meta("weights cannot be drawn", parameters)
+    for name, parameter in parameters:
+        refuse_unusable(parameter, f"weights cannot be drawn: {name}", "meta-tensors")
     gains = _gains(module)
 
     def fill(named: tuple[str, nn.Parameter]) -> None:
@@ -59,7 +61,7 @@ def fingerprint(module: nn.Module) -> str:
 
     It does not protect against forgery: of each tensor it contains a CRC-32 of the bytes and the first 1024 values in
     full. Compute it before a cast to half precision, which changes the values. Of a quantised tensor the plain tensors
-    that it holds are digested. Raises BakeoffError if a tensor is on the meta device.
+    that it holds are digested. Raises BakeoffError for a tensor that `why_unusable` names.
     """
     return state_digest(state_of(module))
 
@@ -79,9 +81,10 @@ def state_of(module: nn.Module) -> dict[str, Tensor]:
 
 
 def state_digest(state: Mapping[str, Tensor]) -> str:
-    """The digest of `fingerprint` for tensors by name. Raises BakeoffError if one is on the meta device."""
+    """The digest of `fingerprint` for tensors by name. Raises BakeoffError for one that `why_unusable` names."""
+    for key, tensor in state.items():
+        refuse_unusable(tensor, f"weights have no fingerprint: {key}", "meta-tensors")
     plain = [part for key, tensor in state.items() for part in plain_tensors(key, tensor)]
-    _refuse_meta("weights have no fingerprint", plain)
     digest = sha256()
     for key, tensor in sorted(plain, key=lambda named: named[0]):
         tensor = tensor.detach().dequantize() if tensor.is_quantized else tensor.detach()
@@ -135,6 +138,33 @@ def plain_tensors(key: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
         yield from plain_tensors(f"{key}.{name}", getattr(tensor, name))
 
 
+def why_unusable(tensor: Tensor) -> str:
+    """Why no engine can be given a tensor, and what to give instead, as the end of a sentence; "" where one can.
+
+    Engines take tensors with values and strides, and subclasses that hold such, as torchao's quantised weights do.
+    """
+    if isinstance(tensor, FakeTensor):
+        return "is a FakeTensor and has no values; make it outside of FakeTensorMode"
+    if tensor.is_meta:
+        return "is on the meta device and has no values; make it on the CPU, and load or draw its values"
+    if isinstance(tensor, MaskedTensor):
+        return "is a masked tensor, and engines take dense ones; give its to_tensor(0.0)"
+    if tensor.is_nested:
+        return "is a nested tensor, and engines take dense ones; give its to_padded_tensor(0.0)"
+    if tensor.layout != torch.strided:
+        return f"has the layout {tensor.layout}, and engines take dense tensors; give its to_dense()"
+    return next(
+        (why for _, part in plain_tensors("", tensor) if part is not tensor and (why := why_unusable(part))), ""
+    )
+
+
+def refuse_unusable(tensor: Tensor, what: str, code: ErrorCode) -> None:
+    """Raise BakeoffError for a tensor that `why_unusable` names; `what` begins the sentence."""
+    why = why_unusable(tensor)
+    if why:
+        raise BakeoffError(f"{what} {why}", code)
+
+
 def _gains(module: nn.Module) -> set[str]:
     """Names of the parameters that scale normalised values: by torch's classes, or by the name of the layer's class."""
     found = {name for name, _ in module.named_parameters() if name.rpartition(".")[2] == "gamma"}
@@ -158,13 +188,3 @@ def _distribution(name: str, shape: tuple[int, ...], initial_std: InitialStd | N
 
 def _seed(seed: int, name: str) -> int:
     return int.from_bytes(sha256(f"{seed}:{name}".encode()).digest()[:8], "little", signed=True)
-
-
-def _refuse_meta(what: str, named: list[tuple[str, nn.Parameter]] | list[tuple[str, Tensor]]) -> None:
-    on_meta = [name for name, tensor in named if tensor.is_meta]
-    if on_meta:
-        raise BakeoffError(
-            f"{what}: {counted(len(on_meta), 'tensor is', 'tensors are')} on the meta device; "
-            "call to_empty(device=...) first",
-            code="meta-tensors",
-        )

@@ -29,11 +29,7 @@ def why_unwritable(tensor: Tensor) -> str:
         return "has no values yet; call the module once"
     if type(tensor) not in (Tensor, torch.nn.Parameter):
         return f"is a {type(tensor).__module__}.{type(tensor).__qualname__}, a class of tensors of its own"
-    if tensor.is_meta:
-        return "is on the meta device and has no values"
-    if tensor.layout != torch.strided or tensor.is_quantized:
-        return f"is a tensor of layout {tensor.layout}, {tensor.dtype}"
-    return ""
+    return f"is of {tensor.dtype}, a quantised dtype" if tensor.is_quantized else ""
 
 
 def pack(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Layout]]:

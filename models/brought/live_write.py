@@ -67,6 +67,7 @@ from bakeoff.models.brought.live_read import module_of, read_source
 from bakeoff.models.brought.live_source import SourceFile, import_path
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.signature import describe_call, flatten_call
+from bakeoff.models.weights import refuse_unusable
 
 InputSets = Mapping[str, Sequence[tuple[tuple[Any, ...], dict[str, Any]]]]
 """Calls, as positional and keyword arguments, of every named set of inputs."""
@@ -157,6 +158,7 @@ def write_inputs(sets: InputSets, folder: Path) -> None:
             described.append(signature)
             found = flatten_call(signature, args, kwargs)
             for key, value in found.items():
+                refuse_unusable(value, f"{name}: the input {key}", "cannot-travel")
                 why = live_tensors.why_unwritable(value)
                 problems += [f"{key} {why}"] if why else []
                 tensors[place + key] = value
@@ -322,6 +324,7 @@ class _Graph:
         )
 
     def _tensor(self, value: Tensor, path: str) -> Entry:
+        refuse_unusable(value, path, "cannot-travel")
         why = live_tensors.why_unwritable(value)
         if why:
             return self._problem(path, why)

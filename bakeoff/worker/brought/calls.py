@@ -25,7 +25,7 @@ from bakeoff.models.user_code import user_error
 from bakeoff.models.weights import fingerprint
 from bakeoff.worker.brought.found import Found, Held, Tensors, apart, bad_model, dtype_name
 from bakeoff.worker.brought.hidden_state import generators
-from bakeoff.worker.brought.load import Call
+from bakeoff.worker.brought.load import Call, given_tensors
 from bakeoff.worker.brought.network import Flat
 from bakeoff.worker.brought.work import count
 from bakeoff.worker.cast import GivenDtypes, cast_module, is_wider, named_tensors, usual_dtype
@@ -200,12 +200,10 @@ def _called(name: str, run: Callable[[], Any]) -> Any:
 def call_tensors(name: str, signature: Signature, call: Call) -> Tensors:
     """The tensors of a call on the CPU, floating ones in fp32, or fp64 where they are given so.
 
-    Raises BakeoffError for a dtype that cannot be kept, and for a tensor without values.
+    Raises BakeoffError for a dtype that cannot be kept, and as `given_tensors` does.
     """
     found: Tensors = {}
-    for key, tensor in flatten_call(signature, *call).items():
-        if tensor.is_meta:
-            raise bad_model(f"{name}: the input {key} is on the meta device, without values; give values")
+    for key, tensor in given_tensors(name, signature, call).items():
         plain = tensor.detach().cpu()
         if not plain.is_floating_point() and plain.dtype not in _KEPT:
             raise bad_model(

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
 
 from bakeoff.models.component import Component
+from bakeoff.models.weights import plain_tensors, why_unusable
 from bakeoff.models.words import counted
 from bakeoff.record.schema import Finding, Status, new_finding
 from bakeoff.worker.cast import named_tensors
@@ -26,7 +27,7 @@ def denormals_text(module: nn.Module, call: Callable[[], object]) -> str:
 
     `call` calls the module once.
     """
-    found = [f"{share:.0%} of {name}" for name, tensor in named_tensors(module) if (share := _share(tensor))]
+    found = [f"{share:.0%} of {name}" for name, tensor in _weights(module) if (share := _share(tensor))]
     found += _of_activations(module, call)
     more = f" and {counted(len(found) - _NAMED, 'other')}" if len(found) > _NAMED else ""
     return f"values below {_SMALLEST:.1e} (denormal numbers): {', '.join(found[:_NAMED])}{more}" if found else ""
@@ -45,6 +46,10 @@ def denormals_findings(component: Component, status: Status) -> Iterator[Finding
             yield new_finding("denormals", f"the engine may have set to zero what eager does not: {text}")
 
 
+def _weights(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    return (part for name, tensor in named_tensors(module) for part in plain_tensors(name, tensor))
+
+
 def _of_activations(module: nn.Module, call: Callable[[], object]) -> list[str]:
     """Of the layers without parts; where none gave denormal numbers, of the whole module."""
     names = {id(each): name for name, each in module.named_modules() if each is module or not list(each.children())}
@@ -53,7 +58,7 @@ def _of_activations(module: nn.Module, call: Callable[[], object]) -> list[str]:
     def look(each: nn.Module, _inputs: object, made: object) -> None:
         name = names.get(id(each))
         for one in made if isinstance(made, tuple | list) else (made,):
-            if name is not None and isinstance(one, Tensor):
+            if name is not None and isinstance(one, Tensor) and not why_unusable(one):
                 shares[name] = max(shares.get(name, 0.0), _share(one))
 
     hook = register_module_forward_hook(look)  # of all modules: a TorchScript module takes none of its own
@@ -69,7 +74,7 @@ def _of_activations(module: nn.Module, call: Callable[[], object]) -> list[str]:
 
 def _share(tensor: Tensor) -> float:
     """Share of denormal values; 0.0 where it is small, and for dtypes that hold no such value or compute with none."""
-    values = torch.view_as_real(tensor) if tensor.is_complex() else tensor
+    values = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
     if not values.is_floating_point() or values.dtype.itemsize == 1 or not values.numel():
         return 0.0
     size = values.detach().abs()

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.weights import state_digest, why_unusable
 from bakeoff.models.words import counted
 
 _SECONDS = 30.0
@@ -117,8 +118,6 @@ def _refusal(name: str, module: nn.Module, before: Mapping[str, str], apart: flo
 
 def _state(module: nn.Module) -> Iterator[tuple[str, str]]:
     """Each buffer and plain attribute of a layer with a digest, where it has one."""
-    from bakeoff.models.weights import state_digest
-
     for prefix, layer in module.named_modules():
         own = {**layer._buffers, **{key: one for key, one in vars(layer).items() if not key.startswith("_")}}
         for key, value in own.items():
@@ -137,9 +136,9 @@ def _state(module: nn.Module) -> Iterator[tuple[str, str]]:
 
 
 def _tensors(value: Any, depth: int = 3) -> Iterator[Tensor]:
-    """Plain tensors in a value and in lists and dicts of such."""
+    """Tensors with values in a value and in lists and dicts of such."""
     if isinstance(value, Tensor):
-        if value.numel() and not value.is_meta:
+        if not why_unusable(value) and value.numel():
             yield value
     elif depth and isinstance(value, Mapping | list | tuple):
         parts: Sequence[Any] = list(value.values()) if isinstance(value, Mapping) else list(value)

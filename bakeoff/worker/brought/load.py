@@ -23,8 +23,9 @@ from bakeoff.backends.pt2_files import check_program
 from bakeoff.models.brought.about import Source
 from bakeoff.models.brought.model import Model, call_of
 from bakeoff.models.errors import BakeoffError, a_type, meant
+from bakeoff.models.signature import Signature, flatten_call
 from bakeoff.models.user_code import as_script, import_file, is_users, user_error
-from bakeoff.models.weights import state_digest, state_of
+from bakeoff.models.weights import refuse_unusable, state_digest, state_of
 from bakeoff.worker.failures import is_out_of_memory
 
 _SOON_S, _SMALL_BYTES = 5.0, 2 << 30
@@ -64,7 +65,10 @@ def load_module(source: Source, seed: int) -> Loaded:
                 loaded = _from_folder(path)
         what = f"{path.name}:{source.function}" if source.function else path.name
         try:
+            _check_weights(what, loaded.module)
             module = _prepared(loaded)
+        except BakeoffError:
+            raise
         except Exception as error:
             if is_out_of_memory(error):
                 raise
@@ -128,6 +132,20 @@ def _seed(seed: int) -> None:
     torch.manual_seed(seed)
     random.seed(seed)
     np.random.seed(seed % 2**32)
+
+
+def _check_weights(what: str, module: nn.Module) -> None:
+    for kind, named in (("parameter", module.named_parameters()), ("buffer", module.named_buffers())):
+        for name, tensor in named:
+            refuse_unusable(tensor, f"{what}: the {kind} {name}", "bad-user-code")
+
+
+def given_tensors(name: str, signature: Signature, call: Call) -> dict[str, torch.Tensor]:
+    """The tensors of a call as they were given. Raises BakeoffError for one that no engine can be given."""
+    found = flatten_call(signature, *call)
+    for key, tensor in found.items():
+        refuse_unusable(tensor, f"{name}: the input {key}", "bad-user-code")
+    return found
 
 
 def _prepared(loaded: Loaded) -> nn.Module:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from bakeoff.models.brought.about import InputSet
 from bakeoff.models.component import DynamicAxis, Size, TensorSpec, Work, Workload
 from bakeoff.models.errors import BakeoffError
-from bakeoff.models.signature import Signature, describe_call, flatten_call
+from bakeoff.models.signature import Signature, describe_call
 from bakeoff.models.sizes import (
     MOST_VALUES,
     RECORDED,
@@ -28,7 +28,7 @@ from bakeoff.models.sizes import (
     workload_name,
 )
 from bakeoff.models.user_code import one_line
-from bakeoff.worker.brought.load import Call
+from bakeoff.worker.brought.load import Call, given_tensors
 from bakeoff.worker.brought.network import GivenInputs
 from bakeoff.worker.brought.work import count
 from bakeoff.worker.subject import SIZED_SETS
@@ -107,7 +107,7 @@ class _Set:
 
 def _set(name: str, calls: Sequence[Call], parameters: Sequence[str]) -> _Set:
     signature = _signature(calls[0], parameters)
-    tensors = [flatten_call(signature, *call) for call in calls]
+    tensors = [given_tensors(name, signature, call) for call in calls]
     dtypes = {key: one.dtype for key, one in tensors[0].items()}
     shapes = tuple({key: tuple(one.shape) for key, one in call.items()} for call in tensors)
     return _Set(name, (signature, dtypes), tuple(calls), shapes)

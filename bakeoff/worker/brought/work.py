@@ -11,6 +11,7 @@ from torch.utils.flop_counter import conv_flop_count, sdpa_flop_count
 
 from bakeoff.backends.torch_internals import flop_counter, watch_dispatch
 from bakeoff.models.component import TensorSpec, Work
+from bakeoff.models.weights import plain_tensors, why_unusable
 
 _aten = torch.ops.aten
 _GATHERS = {_aten.embedding, _aten.index, _aten.index_select, _aten.gather}
@@ -43,7 +44,8 @@ def count(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[tuple[Tensor, 
     and attention.
     """
     wide: list[int] = []
-    watch = _Watch({one.untyped_storage().data_ptr() for one in module.parameters()})
+    held = (part for parameter in module.parameters() for _, part in plain_tensors("", parameter))
+    watch = _Watch({part.untyped_storage().data_ptr() for part in held})
     with flop_counter(formulas(wide)) as counter, watch_dispatch(watch.note):
         outputs = module(*inputs)
     return outputs, Counted(
@@ -99,9 +101,9 @@ class _Watch:
         self.operators.add(operator.name())
         if any(one.alias_info is not None for one in operator._schema.returns):
             return  # a view, or a write in place, reads nothing of a parameter
-        for tensor in arguments:
-            if not isinstance(tensor, Tensor) or tensor.is_meta:
-                continue
+        # A forward pass may make sparse tensors, which have no storage of their own.
+        dense = (one for one in arguments if isinstance(one, Tensor) and not why_unusable(one))
+        for tensor in (part for one in dense for _, part in plain_tensors("", one)):
             address = tensor.untyped_storage().data_ptr()
             if address in self.parameters:
                 elements = tensor.numel()

@@ -393,12 +393,8 @@ class TestWhatCannotTravel:
         assert "random is a torch._C.Generator" in refused(module, tmp_path / "live")
 
     def test_tensors_without_values(self, tmp_path: Path) -> None:
-        module = nn.Sequential(nn.Linear(2, 2, device="meta"), nn.LazyLinear(3))
-        module.register_buffer("sparse", torch.eye(2).to_sparse())
-        text = refused(module, tmp_path / "live")
-        assert "0.weight is on the meta device" in text
-        assert "1.weight has no values yet" in text
-        assert "sparse is a tensor of layout torch.sparse_coo" in text
+        module = nn.Sequential(nn.Linear(2, 2), nn.LazyLinear(3))
+        assert "1.weight has no values yet" in refused(module, tmp_path / "live")
 
     def test_compiled_modules(self, tmp_path: Path) -> None:
         compiled: Any = torch.compile(nn.Linear(1, 1), backend="eager")

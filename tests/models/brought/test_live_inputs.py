@@ -52,10 +52,10 @@ def test_outputs_of_a_dataclass_and_named_tuples(tmp_path: Path) -> None:
 
 def test_what_cannot_travel_is_named(tmp_path: Path) -> None:
     with pytest.raises(BakeoffError) as caught:
-        write_inputs({"call": [((), {"f": len}), ((), {"s": torch.eye(2).to_sparse()})]}, tmp_path / "live")
+        write_inputs({"call": [((), {"f": len}), ((), {"s": {1, 2}})]}, tmp_path / "live")
     assert caught.value.code == "cannot-travel"
     assert "f is a builtins.builtin_function_or_method" in str(caught.value)
-    assert "s is a tensor of layout torch.sparse_coo" in str(caught.value)
+    assert "s is a builtins.set" in str(caught.value)
     assert not (tmp_path / "live").exists()
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from bakeoff.machine.terminal import printable
 from bakeoff.models.words import counted
 from bakeoff.record.schema import Record
-from bakeoff.record.store import Stored, StoredCeilings, StoredComparison, load_all
+from bakeoff.record.store import Records, Stored, StoredComparison, load_all
 from bakeoff.report.groups import groups, newest
 from bakeoff.report.recommendation import decision
 from bakeoff.report.text import table
@@ -29,8 +29,8 @@ class Swept:
     """Records with their ids."""
     finals: tuple[StoredComparison, ...] = ()
     """The two best rows of every input set, measured against each other."""
-    ceilings: tuple[StoredCeilings, ...] = ()
-    """All sets among the records of the folder."""
+    held: Records | None = None
+    """All that the folder held after the sweep: other sweeps, by how far its machine drifts, and ceilings."""
 
     @property
     def records(self) -> tuple[Record, ...]:
@@ -50,7 +50,8 @@ class Swept:
 
     def table(self) -> str:
         """The text that `bakeoff sweep` prints."""
-        return printable(table.render(newest(self.stored), self.finals, self.stored, self.ceilings))
+        every, ceilings = (self.held.current, self.held.ceilings) if self.held else (self.stored, ())
+        return printable(table.render(newest(self.stored), self.finals, every, ceilings))
 
     def __str__(self) -> str:
         return self.table()
@@ -65,10 +66,10 @@ class Swept:
 def read_swept(summary: Mapping[str, Any], runs: Path) -> Swept:
     """The records that a sweep's summary lists, in its order, from the store."""
     records = load_all(runs)
-    held = {entry.id: entry for entry in records.current} | {entry.id: entry for entry, _ in records.superseded}
+    rows_by_id = {entry.id: entry for entry in records.current} | {entry.id: entry for entry, _ in records.superseded}
     finals = {entry.id: entry for entry in records.comparisons}
-    rows, decided = _listed(held, summary["records"]), _listed(finals, summary["finals"])
-    return Swept(str(summary["sweep"]), runs, rows, decided, records.ceilings)
+    rows, decided = _listed(rows_by_id, summary["records"]), _listed(finals, summary["finals"])
+    return Swept(str(summary["sweep"]), runs, rows, decided, records)
 
 
 def _listed(held: Mapping[str, _Entry], ids: Sequence[str]) -> tuple[_Entry, ...]:

@@ -7,19 +7,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bakeoff.cli.common import Deadline, Json, Runs, app, print_json, print_text, records_folder, short
-from bakeoff.cli.reports import comparison_of, stored_of
+from bakeoff.cli.reports import comparison_of, selected, stored_of
+from bakeoff.machine.terminal import one_line
 from bakeoff.models.errors import BakeoffError
 
 if TYPE_CHECKING:
     from bakeoff.plan.plan import Plan
     from bakeoff.plan.request import Request
-    from bakeoff.record.store import Stored, StoredComparison
+    from bakeoff.record.store import Records, Stored, StoredComparison
 
 
 @app.command()
 def compare(
-    a: Annotated[str, typer.Argument(help="A variant (wm:200m.step/eager/fp32@cpu), a record, or a title.")],
+    a: Annotated[str, typer.Argument(help="A variant (wm:200m.step/eager/fp32@cpu), a record, or a title.")] = "",
     b: Annotated[str, typer.Argument(help="Another of the same kind; empty: show the stored comparison A.")] = "",
+    undecided: Annotated[
+        bool, typer.Option("--undecided", help="Run the finals that this machine's tables, or those of A, lack.")
+    ] = False,
     runs: Runs = None,
     note: Annotated[str, typer.Option(help="Goes into the comparison and the history.")] = "",
     threads: Annotated[int, typer.Option(help="CPU threads (default: all cores).")] = 0,
@@ -32,13 +36,20 @@ def compare(
     short("--note", note)
     folder = records_folder(runs)
     variants = [_is_variant(text) for text in (a, b)]
-    if not b:
+    if not 0 < seconds <= 3600:
+        raise BakeoffError(f"--seconds {seconds:g}: give more than 0 and at most 3600", "bad-option")
+    if undecided:
+        if b or threads or seed is not None:
+            text = "--undecided takes the name of one model at most, and no --threads or --seed: each table has its own"
+            raise BakeoffError(text, "bad-option")
+        _compare_undecided(folder, a, seconds, deadline, note, as_json)
+    elif not a:
+        raise BakeoffError("nothing to compare: give two variants or two records, or --undecided", "bad-option")
+    elif not b:
         _show(folder, a, as_json)
     elif not any(variants):
         _compare_records(folder, a, b, as_json)
     elif all(variants):
-        if not 0 < seconds <= 3600:
-            raise BakeoffError(f"--seconds {seconds:g}: give more than 0 and at most 3600", "bad-option")
         _compare_variants(folder, _plan(a, b, threads, seconds, deadline), note, seed, as_json)
     else:
         text = f"{a} and {b}: one is a variant (a:b.c/d/e@f) and the other is not; give two variants or two records"
@@ -57,10 +68,11 @@ def _show(folder: Path, asked: str, as_json: bool) -> None:
 
 
 def _facts(kept: "StoredComparison") -> dict[str, Any]:
-    """What --json prints of a comparison; its verdict is null where a side was not ok."""
+    """What --json prints of a comparison; its verdict is on A against B, and null where a side was not ok."""
     from bakeoff.record.verdict import verdict_of
 
-    sides = {name: side.status for name, side in (("a_status", kept.comparison.a), ("b_status", kept.comparison.b))}
+    a, b = kept.comparison.a, kept.comparison.b
+    sides = {"a": str(a.variant), "b": str(b.variant), "a_status": a.status, "b_status": b.status}
     return {"id": kept.id, "verdict": verdict_of(kept.comparison), **sides}
 
 
@@ -101,17 +113,77 @@ def _plan(a: str, b: str, threads: int, seconds: float, deadline: float | None) 
 
 
 def _compare_variants(folder: Path, plan: "Plan", note: str, seed: int | None, as_json: bool) -> None:
-    from rich.console import Console
-
     from bakeoff.cli.pages import update_pages
-    from bakeoff.cli.progress import TerminalProgress
     from bakeoff.report.text import comparison
-    from bakeoff.sweeps.compare import compare as compare_now
 
-    with TerminalProgress(Console(stderr=True)) as progress:
-        kept = compare_now(plan, folder, note, progress, seed)
+    kept = _measure(folder, plan, note, seed)
     update_pages(folder)
     if as_json:
         print_json(_facts(kept))
     else:
         print_text(f"\n{comparison.render(kept)}")
+
+
+def _measure(folder: Path, plan: "Plan", note: str, seed: int | None = None, said: str = "") -> "StoredComparison":
+    from rich.console import Console
+
+    from bakeoff.cli.progress import TerminalProgress
+    from bakeoff.sweeps.compare import compare as compare_now
+
+    with TerminalProgress(Console(stderr=True)) as progress:
+        if said:
+            progress.say(said)
+        return compare_now(plan, folder, note, progress, seed)
+
+
+def _compare_undecided(
+    folder: Path, name: str, seconds: float, deadline: float | None, note: str, as_json: bool
+) -> None:
+    """Measure the two best rows of every table that lacks a final; a stopped run goes on by the same command."""
+    from bakeoff.cli.pages import update_pages
+    from bakeoff.report.comparisons import sentence
+
+    found = selected(folder, name, None)
+    if found.foreign:
+        raise BakeoffError(f"{folder} has records of other machines alone; run this command on theirs", "no-record")
+    plans, others = _lacking(found.records, seconds, deadline)
+    kept: list[StoredComparison] = []
+    try:
+        for number, (title, plan) in enumerate(plans, 1):
+            kept.append(_measure(folder, plan, note, said=f"{number} of {len(plans)}: {title}"))
+    finally:
+        update_pages(folder)
+    if as_json:
+        print_json({"comparisons": [_facts(each) for each in kept], "not_measured": others})
+        return
+    lines = [f"{title}: {sentence(each.comparison)}" for (title, _), each in zip(plans, kept, strict=True)]
+    lines += [f"not measured: {text}" for text in others]
+    for line in lines or ["every table with two rows to decide between has a final"]:
+        print_text(one_line(line))
+
+
+def _lacking(records: "Records", seconds: float, deadline: float | None) -> tuple[list[tuple[str, "Plan"]], list[str]]:
+    """The titles of tables that lack a final, with its plan; and of those that this command cannot measure, with why.
+
+    All plans are made before the first is measured.
+    """
+    from bakeoff.report.comparable import tables
+    from bakeoff.report.groups import newest
+    from bakeoff.report.recommendation import command, decision, takes_compare
+    from bakeoff.sweeps.compare import of_this_code
+
+    plans, others = [], []
+    for table in tables(newest(records.current)):
+        found = decision(table.rows, records.comparisons)
+        if not found.lacks_final:
+            continue
+        a, b = (entry.record for entry in found.best)
+        if not takes_compare(a, b, found.objective):
+            others.append(f"{table.title}: run: {command(a, b, found.objective)}")
+            continue
+        plan = _plan(str(a.variant), str(b.variant), a.threads, seconds, deadline)
+        if of_this_code(plan, (a, b)):
+            plans.append((table.title, plan))
+        else:
+            others.append(f"{table.title}: its rows are of other code or libraries; sweep it again")
+    return plans, others

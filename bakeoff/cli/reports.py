@@ -1,5 +1,6 @@
 """Commands that read records and this host: show, table, report, list, doctor."""
 
+import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -75,7 +76,8 @@ def table(
         )
     else:
         say_whose(found, name)
-        found_tables = tables.render(rows, records.comparisons, records.current, records.ceilings)
+        options = shlex.join([*filter(None, [name]), *(["--runs", str(runs)] if runs else [])])
+        found_tables = tables.render(rows, records.comparisons, records.current, records.ceilings, options)
         pages = [found_tables, batch_curve.render(rows), pipeline.render_newest(records.pipelines)]
         print_text("\n\n".join(filter(None, pages)))
 

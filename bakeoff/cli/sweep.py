@@ -156,8 +156,8 @@ def sweep(
     else:
         if done.stored:
             rows = newest(done.stored)
-            shown = table.render(rows, done.finals, done.stored, load_all(folder).ceilings)
-            pages = [shown, batch_curve.render(rows)]
+            held = load_all(folder)
+            pages = [table.render(rows, done.finals, held.current, held.ceilings), batch_curve.render(rows)]
             print_text("\n" + "\n\n".join(filter(None, pages)) + "\n")
         if done.spent_s:
             print_text(spent.render(done.spent_s))

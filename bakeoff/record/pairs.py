@@ -36,6 +36,11 @@ def pair_ratio(first: Sequence[float], second: Sequence[float]) -> PairRatio:
     return PairRatio(_word(middle, low, high), middle, (low, high), len(ratios))
 
 
+def turned(ratio: float, interval: tuple[float, float] | None) -> tuple[float, tuple[float, float] | None]:
+    """The same ratio and interval with the two exchanged."""
+    return 1 / ratio, None if interval is None else (1 / interval[1], 1 / interval[0])
+
+
 def _word(ratio: float, low: float, high: float) -> Word:
     if low > 1 and ratio > 1 + LEAST_DIFFERENCE:
         return "faster"

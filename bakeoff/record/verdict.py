@@ -11,7 +11,7 @@ two processes do not show it.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any, Literal
 
@@ -67,6 +67,22 @@ class Verdict:
     ratio, by trial."""
     early: bool = False
     """Reached with three to six sets, all far on one side; the ratio is then their geometric mean."""
+
+    @property
+    def turned(self) -> "Verdict":
+        """The same verdict with the sides exchanged."""
+        return replace(
+            self,
+            word=_TURNED[self.word],
+            ratio=1 / self.ratio,
+            low=1 / self.high,
+            high=1 / self.low,
+            a_ms=self.b_ms,
+            b_ms=self.a_ms,
+        )
+
+
+_TURNED: dict[Word, Word] = {"faster": "slower", "slower": "faster", "no difference shown": "no difference shown"}
 
 
 def decide(comparison: Comparison, first: int = 0, second: int = 1) -> Verdict:

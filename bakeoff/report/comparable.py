@@ -6,7 +6,7 @@ backend. The newest row with figures decides what is current; a record is never 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bakeoff.machine.identity import Machine
 from bakeoff.models.types import BASELINE_DTYPES
@@ -14,6 +14,7 @@ from bakeoff.record.basis import Basis, backends_of, basis_of
 from bakeoff.record.ceilings import KnownCeilings, best_ceilings
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Stored, StoredCeilings
+from bakeoff.report.drift import drift
 from bakeoff.report.groups import groups
 
 _SHOWN = 3
@@ -40,6 +41,8 @@ class Table:
     """Of every row in `rows`."""
     ceilings: KnownCeilings
     """The one set that the floors of all rows are computed from."""
+    drift: float
+    """Ratio of times by which rows of this machine's kind lie apart from one sweep to the next."""
 
 
 def tables(
@@ -47,11 +50,12 @@ def tables(
 ) -> list[Table]:
     """One table for each group, the machine that measured last first; else in the order the rows come.
 
-    Ceilings are taken from `measured` and from `every` record, or from `rows` alone if `every` is empty. Two machines
-    with one name have their ids in the titles.
+    Ceilings are taken from `measured` and from `every` record, or from `rows` alone if `every` is empty; so is the
+    drift between sweeps. Two machines with one name have their ids in the titles.
     """
     rows = tuple(rows)
-    found = [_table(group.title, group.rows, measured, every or rows) for group in groups(rows)]
+    drifts = {name: drift(every or rows, name) for name in {entry.machine.name for entry in rows}}
+    found = [_table(group.title, group.rows, measured, every or rows, drifts) for group in groups(rows)]
     last: dict[str, str] = {}
     for entry in rows:
         last[entry.machine.id] = max(last.get(entry.machine.id, ""), entry.record.created)
@@ -60,7 +64,13 @@ def tables(
     return [table if titles.count(table.title) == 1 else _with_machine_id(table) for table in found]
 
 
-def _table(title: str, rows: Sequence[Stored], measured: Sequence[StoredCeilings], every: Sequence[Stored]) -> Table:
+def _table(
+    title: str,
+    rows: Sequence[Stored],
+    measured: Sequence[StoredCeilings],
+    every: Sequence[Stored],
+    drifts: Mapping[str, float],
+) -> Table:
     reasons = stale_reasons(rows)
     machine = rows[0].machine
     return Table(
@@ -70,12 +80,13 @@ def _table(title: str, rows: Sequence[Stored], measured: Sequence[StoredCeilings
         stale=tuple(StaleRow(entry, reason) for entry, reason in zip(rows, reasons, strict=True) if reason is not None),
         basis=basis_of(_newest(rows)),
         ceilings=best_ceilings(every, measured, machine.id, rows[0].record.threads),
+        drift=drifts[machine.name],
     )
 
 
 def _with_machine_id(table: Table) -> Table:
     title = table.title.replace(table.machine.name, f"{table.machine.name} ({table.machine.id[:6]})", 1)
-    return Table(title, table.machine, table.rows, table.stale, table.basis, table.ceilings)
+    return replace(table, title=title)
 
 
 def current(rows: Sequence[Stored]) -> list[Stored]:

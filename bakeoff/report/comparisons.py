@@ -7,15 +7,9 @@ from bakeoff.record.basis import same_code
 from bakeoff.record.objective import Goal
 from bakeoff.record.schema import Comparison, Record
 from bakeoff.record.store import StoredComparison
-from bakeoff.record.verdict import CONFIDENCE, Verdict, verdict_of
+from bakeoff.record.verdict import CONFIDENCE, Verdict, decide, verdict_of
 from bakeoff.report.format import milliseconds
 from bakeoff.report.groups import group_key, name_of
-
-_WORDS = {
-    "faster": "is faster than",
-    "slower": "is slower than",
-    "no difference shown": "against",
-}
 
 
 def final_of(
@@ -49,13 +43,20 @@ def _is_same(side: Record, record: Record) -> bool:
     )
 
 
+def from_the_faster(comparison: Comparison, first: int = 0, second: int = 1) -> tuple[Record, Record, Verdict]:
+    """Two sides, the one with the lower time first, and the verdict on them in that order: its ratio is at least 1."""
+    verdict = decide(comparison, first, second)
+    a, b = comparison.sides[first], comparison.sides[second]
+    return (a, b, verdict) if verdict.ratio >= 1 else (b, a, verdict.turned)
+
+
 def sentence(comparison: Comparison) -> str:
     """The verdict on interleaved rounds in one line, with its figures."""
-    a, b = comparison.a, comparison.b
-    verdict = verdict_of(comparison)
-    if verdict is None:
-        return f"{name_of(a)} against {name_of(b)}: {why_no_verdict(comparison)}"
-    return _stated(verdict, a, b, f"{ratio_text(verdict)}, {how(comparison)}")
+    if verdict_of(comparison) is None:
+        return f"{name_of(comparison.a)} against {name_of(comparison.b)}: {why_no_verdict(comparison)}"
+    a, b, verdict = from_the_faster(comparison)
+    relation, end = ("is faster than", "") if verdict.word == "faster" else ("against", f": {verdict.word}")
+    return f"{name_of(a)} {relation} {name_of(b)}: {ratio_text(verdict)}, {how(comparison)}{end}"
 
 
 def why_no_verdict(comparison: Comparison) -> str:
@@ -76,14 +77,9 @@ def _median_text(record: Record) -> str:
     return f"{milliseconds(record.latency.median_ms)} ms" if record.latency is not None else "no samples"
 
 
-def _stated(verdict: Verdict, a: Record, b: Record, figures: str) -> str:
-    end = ": no difference shown" if verdict.word == "no difference shown" else ""
-    return f"{name_of(a)} {_WORDS[verdict.word]} {name_of(b)}: {figures}{end}"
-
-
 def ratio_text(verdict: Verdict) -> str:
-    """The ratio of times, the second side over the first, with its interval, and how sure that is where it is less than
-    usual, because few sets of processes showed that there is no difference worth measuring, or a large one."""
+    """The ratio of times, the slower side over the faster, with its interval, and how sure that is where it is less
+    than usual, because few sets of processes showed that there is no difference worth measuring, or a large one."""
     return f"{verdict.ratio:.3f}x [{verdict.low:.3f}, {verdict.high:.3f}]{sure_text(verdict)}"
 
 

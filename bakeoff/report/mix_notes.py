@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from bakeoff.models.words import counted
 from bakeoff.record.frames import BeforeAfter
+from bakeoff.record.pairs import turned
 from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.prediction import Prediction, memory_sum, prediction, sweep_command, weights_held
 from bakeoff.report.format import MIB, milliseconds, minute
@@ -33,13 +34,16 @@ def verdicts(rows: Sequence[MixRow]) -> list[str]:
 
 
 def _verdict(gain: BeforeAfter, against: str) -> str:
-    ends = f" [{gain.interval[0]:.2f}, {gain.interval[1]:.2f}]" if gain.interval is not None else ""
+    lost = gain.ratio < 1
+    ratio, interval = turned(gain.ratio, gain.interval) if lost else (gain.ratio, gain.interval)
+    ends = f" [{interval[0]:.2f}, {interval[1]:.2f}]" if interval is not None else ""
     how = f"{counted(gain.pairs, 'pair')} of interleaved units, one process each"
+    for_whom = f" for {against}" if lost else ""
     text = {
-        "faster": f"is {gain.ratio:.2f}x as fast as {against}{ends}",
-        "slower": f"lost: it is slower than {against}, {gain.ratio:.2f}x its speed{ends}",
-        "no difference shown": f"against {against}: no difference shown, {gain.ratio:.2f}x{ends}",
-        "too few units": f"against {against}: too few units for a verdict, {gain.ratio:.2f}x",
+        "faster": f"is {ratio:.2f}x as fast as {against}{ends}",
+        "slower": f"lost: {against} is {ratio:.2f}x as fast{ends}",
+        "no difference shown": f"against {against}: no difference shown, {ratio:.2f}x{ends}{for_whom}",
+        "too few units": f"against {against}: too few units for a verdict, {ratio:.2f}x{for_whom}",
     }[gain.word]
     return f"{text} ({how})"
 

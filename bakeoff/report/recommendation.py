@@ -1,10 +1,14 @@
 """What to deploy: what a final between the two best rows decided, or which command decides it.
 
+Only a final decides. Where the two best rows lie further apart than rows drift from one sweep to the next, that is
+said, and a final would confirm it; nothing is deployed from it.
+
 The best are those by the objective of the newest row, among the rows that meet its limits.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import floor
 
 from bakeoff.models import component_names
 from bakeoff.models.brought.about import OWN_WEIGHTS
@@ -17,8 +21,9 @@ from bakeoff.record.schema import Comparison, Record
 from bakeoff.record.source import typed_backends
 from bakeoff.record.store import Stored, StoredComparison
 from bakeoff.record.verdict import LEAST_DIFFERENCE, Verdict, decide
-from bakeoff.report.comparable import current
-from bakeoff.report.comparisons import final_of, how, ratio_text, sure_text
+from bakeoff.report.comparable import Table, current
+from bakeoff.report.comparisons import final_of, from_the_faster, how, ratio_text, sure_text
+from bakeoff.report.drift import USUAL
 from bakeoff.report.groups import name_of
 from bakeoff.report.objectives import fit_text, goal_text, limit_text
 
@@ -36,6 +41,17 @@ class Decision:
     winner: Stored | None
     """The one that was faster in the final; None without a final, or where it showed no difference."""
 
+    @property
+    def lacks_final(self) -> bool:
+        """Whether there are two rows, and no final between them."""
+        return len(self.best) == 2 and self.final is None
+
+    @property
+    def apart(self) -> float:
+        """The second best row's time over the best's, from sweeps; 1 where there are not two."""
+        times = [call_ms(entry.record, self.objective.goal) for entry in self.best]
+        return times[1] / times[0] if len(times) == 2 and times[0] else 1.0
+
 
 def decision(rows: Sequence[Stored], comparisons: Sequence[StoredComparison]) -> Decision:
     """What is decided about the current rows of a group; stale ones are left out."""
@@ -51,15 +67,15 @@ def decision(rows: Sequence[Stored], comparisons: Sequence[StoredComparison]) ->
     return Decision(objective, best, final, winner)
 
 
-def recommendation(rows: Sequence[Stored], comparisons: Sequence[StoredComparison] = ()) -> str:
+def recommendation(rows: Sequence[Stored], comparisons: Sequence[StoredComparison] = (), drift: float = USUAL) -> str:
     """What to deploy, or how to decide it, in a few sentences, with the objective where it is not the usual one.
 
-    Only a final between the two best rows decides. Where it shows no difference a baseline is preferred, which needs no
-    build. Quantised rows on random weights are named but never recommended.
+    Where a final shows no difference a baseline is preferred, which needs no build. Rows further apart than `drift`, a
+    ratio of times, are called so. Quantised rows on random weights are named but never recommended.
     """
     found, fresh = decision(rows, comparisons), current(rows)
     said = [
-        _about_best(found) if found.best else _about_none(fresh, found.objective),
+        _about_best(found, drift) if found.best else _about_none(fresh, found.objective),
         _about_limits(fresh, found),
         _about_quantised(fresh, found),
     ]
@@ -67,7 +83,24 @@ def recommendation(rows: Sequence[Stored], comparisons: Sequence[StoredCompariso
     return text if found.objective == LATENCY else f"Objective {found.objective}: {text}"
 
 
-def _about_best(found: Decision) -> str:
+def how_to_decide(found: Iterable[Table], comparisons: Sequence[StoredComparison], options: str = "") -> str:
+    """How many of a page's tables lack a final, and the one command for all; "" where fewer than two do.
+
+    `options` are of the command line that made the page.
+    """
+    found = list(found)
+    lacking = [decision(table.rows, comparisons).lacks_final for table in found]
+    if sum(lacking) < 2:
+        return ""
+    where = ", on the machine of each" if len({table.machine.id for table in found}) > 1 else ""
+    command = " ".join(filter(None, ["bakeoff compare --undecided", options]))
+    return (
+        f"{sum(lacking)} of {len(lacking)} tables have no final between their two best rows. "
+        f"To run them all{where}: {command}"
+    )
+
+
+def _about_best(found: Decision, drift: float) -> str:
     first = found.best[0].record
     if len(found.best) == 1:
         among = "can be ranked and meets the limits" if found.objective.limits else "can be ranked"
@@ -75,7 +108,7 @@ def _about_best(found: Decision) -> str:
         return f"Nothing to compare with: {name_of(first)} ({figure}) is the only row that {among}."
     if found.final is not None:
         return _by_final(found, found.final)
-    return _undecided(first, found.best[1].record, found.objective)
+    return _undecided(found, drift)
 
 
 def _about_none(rows: Sequence[Stored], objective: Objective) -> str:
@@ -119,8 +152,8 @@ def _about_limits(rows: Sequence[Stored], found: Decision) -> str:
 
 
 def _by_final(found: Decision, final: Comparison) -> str:
-    a, b = final.a, final.b
-    evidence = f"{ratio_text(decide(final))}, {how(final)}"
+    a, b, verdict = from_the_faster(final)
+    evidence = f"{ratio_text(verdict)}, {how(final)}"
     if found.winner is None:
         plain = [entry.record for entry in found.best if entry.record.baseline]
         word = f"deploy {name_of(plain[0])}, it needs no build" if plain else "deploy either"
@@ -128,12 +161,9 @@ def _by_final(found: Decision, final: Comparison) -> str:
         gains = " ".join(dict.fromkeys(filter(None, (_gain(final, index) for index in (0, 1)))))
         text = f"No difference shown between {name_of(a)} and {name_of(b)} in the final ({evidence}); {word}."
         return f"{text} {gains}".rstrip()
-    winner = found.winner.record
-    index = 0 if str(a.variant) == str(winner.variant) else 1
-    loser = final.sides[1 - index]
+    index = 0 if a is final.a else 1
     word = "Deploy" if not _lost_to_eager(final, index) else "Do not deploy"
-    against = f"in the final against {name_of(loser)}, which lost, it was faster"
-    text = f"{word} {name_of(winner)}: {against} ({name_of(b)} over {name_of(a)}: {evidence})."
+    text = f"{word} {name_of(a)}: in the final it was faster than {name_of(b)} ({evidence})."
     return f"{text} {_gain(final, index)}".rstrip()
 
 
@@ -162,16 +192,16 @@ def _gain(final: Comparison, index: int) -> str:
     base = final.sides[eager]
     if base.status != "ok":
         return f"The speed-up over eager fp32 is not known: eager fp32 was {base.status} in this final."
-    verdict = decide(final, index, eager)
+    faster, slower, verdict = from_the_faster(final, index, eager)
     if _lacks_pairs(verdict):
         pairs = f"{counted(verdict.pairs, 'pair')} of processes"
-        return f"{name} was {verdict.ratio:.2f}x as fast as {name_of(base)} in {pairs}, too few for a verdict."
+        told = f"{name_of(faster)} was {verdict.ratio:.2f}x as fast as {name_of(slower)} in {pairs}"
+        return f"{told}, too few for a verdict."
     if verdict.word == "no difference shown":
         return f"No difference shown between {name} and {name_of(base)} ({ratio_text(verdict)})."
-    figures, sure = f"{verdict.ratio:.2f}x [{verdict.low:.2f}, {verdict.high:.2f}]", sure_text(verdict)
-    if verdict.word == "slower":
-        return f"{name} lost to {name_of(base)}: {figures} its speed{sure}."
-    return f"{name} is {figures} as fast as {name_of(base)}{sure}."
+    lost = f"{name} lost: " if faster is base else ""
+    figures = f"{verdict.ratio:.2f}x [{verdict.low:.2f}, {verdict.high:.2f}]"
+    return f"{lost}{name_of(faster)} is {figures} as fast as {name_of(slower)}{sure_text(verdict)}."
 
 
 def _lacks_pairs(verdict: Verdict) -> bool:
@@ -180,13 +210,20 @@ def _lacks_pairs(verdict: Verdict) -> bool:
     return verdict.word == "no difference shown" and far
 
 
-def _undecided(first: Record, second: Record, objective: Objective) -> str:
-    goal = objective.goal
-    return (
-        f"Nothing is decided: {name_of(first)} has {_BEST[goal]}, {goal_text(first, goal)}, before {name_of(second)} "
-        f"with {goal_text(second, goal)}, but they were not measured against each other. Decide with: "
-        f"{command(first, second, objective)}"
-    )
+def ahead(found: Decision) -> str:
+    """That the best row is far ahead of the second, and by how much: rounded down."""
+    return f"{name_of(found.best[0].record)} is far ahead ({floor(found.apart * 100) / 100:.2f}x)"
+
+
+def _undecided(found: Decision, drift: float) -> str:
+    """How far apart the two best are, which no final has decided between, and the command that does."""
+    goal, (first, second) = found.objective.goal, (entry.record for entry in found.best)
+    figures = f"{_BEST[goal]}, {goal_text(first, goal)}, before {name_of(second)} with {goal_text(second, goal)}"
+    how_to = command(first, second, found.objective)
+    if found.apart > drift:
+        return f"{ahead(found)}: it has {figures}. Sweeps drift by {drift:.1f}x; a final would confirm it: {how_to}"
+    apart = "but they were not measured against each other"
+    return f"Not decided: {name_of(first)} has {figures}, {apart}. Decide with: {how_to}"
 
 
 def _about_quantised(rows: Sequence[Stored], found: Decision) -> str:
@@ -217,9 +254,7 @@ def command(a: Record, b: Record, objective: Objective) -> str:
     """
     threads = [f"--threads {a.threads}"] if a.threads != a.host.cores else []
     brought = a.checkpoint.startswith(OWN_WEIGHTS)
-    known = a.variant.component in component_names() or brought
-    plain = (a.batch, a.weight_seed, a.input_seed, "" if brought else a.checkpoint) == (1, 0, 0, "")
-    if known and plain and objective.goal == "latency" and not any(":" in reference for reference in _references(a, b)):
+    if takes_compare(a, b, objective):
         return " ".join([f"bakeoff compare '{a.variant}' '{b.variant}'", *threads])
     variant = a.variant
     options = [
@@ -232,7 +267,17 @@ def command(a: Record, b: Record, objective: Objective) -> str:
         *(["--checkpoint FILE"] if a.checkpoint and not brought else []),
         *([f"--objective '{objective}'"] if objective != LATENCY else []),
     ]
+    known = variant.component in component_names() or brought
     return " ".join([f"bakeoff sweep {variant.component if known else 'PACKAGE.MODULE:SPEC'}", *options])
+
+
+def takes_compare(a: Record, b: Record, objective: Objective) -> bool:
+    """Whether `bakeoff compare` can measure the two: the default batch, seeds and weights, by latency."""
+    brought = a.checkpoint.startswith(OWN_WEIGHTS)
+    known = a.variant.component in component_names() or brought
+    plain = (a.batch, a.weight_seed, a.input_seed, "" if brought else a.checkpoint) == (1, 0, 0, "")
+    by_name = not any(":" in reference for reference in _references(a, b))
+    return known and plain and objective.goal == "latency" and by_name
 
 
 def _references(*records: Record) -> list[str]:

@@ -20,7 +20,9 @@ from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.request import Request, request_of
 from bakeoff.plan.rows import Row
 from bakeoff.process.supervisor import Event
+from bakeoff.record.basis import backends_of, basis_of
 from bakeoff.record.schema import MEASURED, SCHEMA, Comparison, Finding, Record, Round, Samples, new_finding
+from bakeoff.record.source import backend_source, component_hash, instrument_hash
 from bakeoff.record.store import StoredComparison, now, prepare_folder, save
 from bakeoff.record.verdict import AGREEING_PAIRS, LEAST_ROUNDS, MOST_PAIRS, is_decided
 from bakeoff.sweeps.compare_worker import CompareWorker, SideFailedError, wait_until_built, wait_until_ready
@@ -265,6 +267,24 @@ def plan_of_two(a: str, b: str, shape: Callable[[Request], Request] = lambda req
         plan = make_plan(shape(request_of(variant)))
         rows += plan.rows
     return replace(plan, rows=tuple(rows))
+
+
+def of_this_code(plan: Plan, records: Sequence[Record]) -> bool:
+    """Whether records of the plan's rows were made by the code and libraries that would measure them now."""
+    versions = {name: version for name, version in host.read_versions().items() if name != "bakeoff"}
+    for row, record in zip(plan.rows, records, strict=True):
+        source = record.source
+        if source is None or source.instrument != instrument_hash():
+            return False
+        if source.component != component_hash(row.subject.component):
+            return False
+        if backends_of(record) != {
+            each.name: each.hash for each in (backend_source(step.backend) for step in row.steps)
+        }:
+            return False
+        if dict(basis_of(record).versions) != versions:
+            return False
+    return True
 
 
 def compare(plan: Plan, runs: Path, note: str, progress: Progress, seed: int | None = None) -> StoredComparison:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.signature import fields_of
 from bakeoff.models.words import counted
-from bakeoff.record.pairs import FEWEST_FOR_INTERVAL, PairRatio, pair_ratio
+from bakeoff.record.pairs import FEWEST_FOR_INTERVAL, PairRatio, pair_ratio, turned
 from bakeoff.record.statistics import Summary, summarise_ns
 from bakeoff.report.format import median_and_interval
 
@@ -213,9 +213,12 @@ def _text(found: EndToEnd) -> Iterator[str]:
 
 
 def _verdict(ratio: PairRatio) -> str:
-    if ratio.interval is None:
-        return f"{ratio.ratio:.3f}x; no verdict, which needs {FEWEST_FOR_INTERVAL} pairs"
-    figures = f"{ratio.ratio:.3f}x [{ratio.interval[0]:.3f}, {ratio.interval[1]:.3f}]"
+    lost = ratio.ratio < 1
+    factor, interval = turned(ratio.ratio, ratio.interval) if lost else (ratio.ratio, ratio.interval)
+    who = "original" if lost else "tuned"
+    if interval is None:
+        return f"{factor:.3f}x for the {who}; no verdict, which needs {FEWEST_FOR_INTERVAL} pairs"
+    figures = f"{factor:.3f}x [{interval[0]:.3f}, {interval[1]:.3f}] for the {who}"
     words = {"faster": "tuned is faster", "slower": "tuned lost: it is slower than the original"}
     return f"{figures}: {words.get(ratio.word, ratio.word)}"
 

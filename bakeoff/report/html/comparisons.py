@@ -14,11 +14,11 @@ from bakeoff.report.links import Link
 
 @dataclass(frozen=True, slots=True)
 class ComparisonRow:
-    """A comparison: ratios of the rounds' medians, b over a."""
+    """A comparison: ratios of the rounds' medians, the slower over the faster by their median."""
 
     subject: str
-    a: str
-    b: str
+    faster: str
+    slower: str
     how: str
     median_ratio: float
     least: float
@@ -45,10 +45,13 @@ def _row(comparison: Comparison, href: str) -> ComparisonRow | None:
     ratios = [median(turn.samples_ns[1]) / median(turn.samples_ns[0]) for turn in comparison.rounds]
     if not ratios:
         return None
+    names = [name_of(comparison.a), name_of(comparison.b)]
+    if median(ratios) < 1:
+        ratios, names = [1 / ratio for ratio in ratios], names[::-1]
     return ComparisonRow(
         subject=title(comparison.a),
-        a=name_of(comparison.a),
-        b=name_of(comparison.b),
+        faster=names[0],
+        slower=names[1],
         how=how(comparison),
         median_ratio=median(ratios),
         least=min(ratios),

@@ -23,6 +23,7 @@ from bakeoff.report.html.pipelines import pipeline_sections
 from bakeoff.report.html.sections import section
 from bakeoff.report.html.template import template
 from bakeoff.report.links import links_with
+from bakeoff.report.recommendation import how_to_decide
 
 
 def render(records: Records, runs: str = "") -> str:
@@ -41,6 +42,7 @@ def render(records: Records, runs: str = "") -> str:
     script = read("page.js")
     assert "</script" not in library.lower() + script.lower()
     rows, link = newest(records.current), links_with(runs)
+    found = tables(rows, records.ceilings, records.current)
     every = {group_key(group.rows[0].record): group.rows for group in groups(records.current)}
     return page.render(
         policy=policy(library, script),
@@ -50,8 +52,9 @@ def render(records: Records, runs: str = "") -> str:
         summary=_summary(records, rows),
         sections=[
             section(number, table, every[group_key(table.rows[0].record)], records.comparisons, link)
-            for number, table in enumerate(tables(rows, records.ceilings, records.current))
+            for number, table in enumerate(found)
         ],
+        how_to_decide=how_to_decide(found, records.comparisons),
         curves=curve_sections(rows, link),
         curves_explained=EXPLANATION,
         pipelines=pipeline_sections(records.pipelines, link),

@@ -19,7 +19,7 @@ from bakeoff.report.html.embed import as_script_data
 from bakeoff.report.links import Link
 from bakeoff.report.monitored import sentences
 from bakeoff.report.notes import ceilings_text, findings, overlapped_text
-from bakeoff.report.recommendation import recommendation
+from bakeoff.report.recommendation import decision, recommendation
 from bakeoff.report.sizes import SizeTable, by_size
 from bakeoff.report.text.proof import longest_kernels
 
@@ -51,6 +51,8 @@ class Section:
     """The title without the subject."""
     facts: str
     verdict: str
+    is_open: bool
+    """Whether no final has decided between the two best rows."""
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
     sizes: SizeTable | None
@@ -84,7 +86,8 @@ def section(
         title=table.title,
         setting=table.title.removeprefix(first.variant.subject).strip(" ,"),
         facts=_facts(first),
-        verdict=recommendation(table.rows, comparisons),
+        verdict=recommendation(table.rows, comparisons, table.drift),
+        is_open=decision(table.rows, comparisons).lacks_final,
         columns=chosen,
         rows=tuple(
             tuple(_cell(column, record, context, link(entry)) for column in chosen)

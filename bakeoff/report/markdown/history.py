@@ -11,6 +11,7 @@ from bakeoff.record.schema import Record
 from bakeoff.record.store import Records, Stored, StoredComparison
 from bakeoff.report.columns import legend
 from bakeoff.report.comparisons import sentence
+from bakeoff.report.drift import USUAL, drift
 from bakeoff.report.format import minute
 from bakeoff.report.groups import group_key, groups, newest, title_without_machine
 from bakeoff.report.links import Link, folders_of, links_from
@@ -90,6 +91,7 @@ def _body(records: Records, link: Link) -> str:
 def _sections(records: Records, by_key: dict[object, list[StoredComparison]], link: Link) -> Iterator[str]:
     """By component, by group, by sweep; then comparisons of groups without a record, and what is superseded."""
     known: dict[int, KnownCeilings] = {}
+    between_sweeps = drift(records.current, records.current[0].machine.name) if records.current else USUAL
     ordered = sorted(records.current, key=_order)
     seen: set[object] = set()
     for component, of_component in groupby(ordered, key=lambda entry: entry.record.variant.component):
@@ -107,7 +109,7 @@ def _sections(records: Records, by_key: dict[object, list[StoredComparison]], li
                 machine = group.rows[0].machine.id
                 known[first.threads] = best_ceilings(records.current, records.ceilings, machine, first.threads)
             for rows in by_sweep.values():
-                yield _entry(rows, of_group, known[first.threads], link)
+                yield _entry(rows, of_group, known[first.threads], between_sweeps, link)
             yield from _apart(of_group, link)
     for key, compared in by_key.items():
         if key not in seen:
@@ -144,7 +146,13 @@ def _stated(entry: StoredComparison, link: Link) -> str:
     return f"{escape(sentence(entry.comparison))} {cited(entry, link)}"
 
 
-def _entry(rows: Sequence[Stored], compared: Sequence[StoredComparison], ceilings: KnownCeilings, link: Link) -> str:
+def _entry(
+    rows: Sequence[Stored],
+    compared: Sequence[StoredComparison],
+    ceilings: KnownCeilings,
+    between_sweeps: float,
+    link: Link,
+) -> str:
     """A sweep: its heading, notes and versions, the table, remarks about its rows, and the recommendation."""
     first = rows[0].record
     finals = [entry for entry in compared if entry.comparison.sweep == first.sweep]
@@ -167,7 +175,7 @@ def _entry(rows: Sequence[Stored], compared: Sequence[StoredComparison], ceiling
     lines += [f"{escape(text[0].upper() + text[1:])}.\n" for text in selftests]
     lines += _block(f"- {escape(text)}" for text in spread_lines(newest(rows), rows))
     lines += [f"Final: {_stated(entry, link)}\n" for entry in finals]
-    lines += [escape(recommendation(newest(rows), finals)), ""]
+    lines += [escape(recommendation(newest(rows), finals, between_sweeps)), ""]
     return "\n".join(lines)
 
 

@@ -13,16 +13,14 @@ from bakeoff.machine.files import write_atomically
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.words import counted
 from bakeoff.record.store import Records, Stored, StoredComparison, StoredPipeline, load_all
-from bakeoff.record.verdict import decide
 from bakeoff.report.columns import cells, columns, contexts
-from bakeoff.report.comparisons import how, ratio_text
+from bakeoff.report.comparisons import sentence
 from bakeoff.report.format import shorten
-from bakeoff.report.groups import name_of
 from bakeoff.report.links import Link, links_with
 from bakeoff.report.markdown import whole
 from bakeoff.report.markdown.escape import escape
 from bakeoff.report.markdown.table import citations, head, line_of
-from bakeoff.report.recommendation import decision
+from bakeoff.report.recommendation import ahead, decision
 from bakeoff.report.selection import Short, chosen, final_of, frame, shorts
 from bakeoff.report.svg import published as pictures
 
@@ -98,11 +96,10 @@ def _verdict(short: Short, comparisons: Sequence[StoredComparison], cited: _Cita
     """What a final between the two best rows says, or that there was none."""
     found, final = decision(short.table.rows, comparisons), final_of(short.table, comparisons)
     if final is None or found.final is None:
+        if found.apart > short.table.drift:
+            return f"{escape(shorten(ahead(found), _NAME_LETTERS + 30))}; a final would confirm it."
         return "Not decided: no final measured the two best rows against each other."
-    a, b = name_of(found.final.a), name_of(found.final.b)
-    figures = f"{ratio_text(decide(found.final))}, {how(found.final)}"
-    said = f"{name_of(found.winner.record)} won" if found.winner is not None else "no difference shown"
-    return f"{escape(f'Final, {b} over {a}: {said} ({figures}).')} {cited.cite(final)}"
+    return f"{escape(f'Final: {sentence(found.final)}.')} {cited.cite(final)}"
 
 
 def _paragraph(text: str, width: int = _PARAGRAPH) -> list[str]:

@@ -12,7 +12,7 @@ from bakeoff.report.markdown import batch_curve, pipelines
 from bakeoff.report.markdown.escape import escape
 from bakeoff.report.markdown.table import table
 from bakeoff.report.notes import ceilings_text, overlapped_text, reasons, selftest_text
-from bakeoff.report.recommendation import recommendation
+from bakeoff.report.recommendation import how_to_decide, recommendation
 from bakeoff.report.spread import spread_lines
 
 NAME = "RESULTS.md"
@@ -31,6 +31,7 @@ def render(records: Records, machine: Machine) -> str:
     own, link = records.of_machines([machine.id]), links_from(folders_of(records)[machine.id])
     parts = [f"# Results of {escape(machine.name)} ({machine.id[:6]})\n\n{_INTRODUCTION}"]
     found = tables(newest(own.current), own.ceilings, own.current)
+    parts += [f"{line}.\n" for line in [how_to_decide(found, own.comparisons)] if line]
     parts += [_section(each, own.comparisons, own.current, link) for each in found]
     parts += batch_curve.sections(newest(own.current), link)
     parts += pipelines.newest(own.pipelines, link)
@@ -51,7 +52,7 @@ def _section(found: Table, comparisons: Sequence[StoredComparison], every: Seque
         [
             f"## {escape(title_without_machine(rows[0].record))}",
             "",
-            escape(recommendation(found.rows, comparisons)),
+            escape(recommendation(found.rows, comparisons, found.drift)),
             "",
             *table(rows, _COLUMNS, link, comparisons, found.ceilings),
             "",

@@ -60,7 +60,10 @@ def _section(found: Table, comparisons: Sequence[StoredComparison], link: Link) 
     others = [(entry, record, context) for entry, (record, context) in held if record.status != "ok"]
     lines += _unranked(others, link) if others else []
     final = final_of(found, comparisons)
-    lines += [escape(recommendation(found.rows, comparisons)) + (f" {cited(final, link)}" if final else ""), ""]
+    lines += [
+        escape(recommendation(found.rows, comparisons, found.drift)) + (f" {cited(final, link)}" if final else ""),
+        "",
+    ]
     return "\n".join([*lines, *(_stale(found, link) if found.stale else [])])
 
 

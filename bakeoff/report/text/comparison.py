@@ -8,8 +8,8 @@ from bakeoff.record.diff import Difference, differences
 from bakeoff.record.objective import LATENCY
 from bakeoff.record.schema import Record
 from bakeoff.record.store import StoredComparison
-from bakeoff.record.verdict import AGREEING_PAIRS, CONFIDENCE, LEAST_DIFFERENCE, MOST_PAIRS, decide
-from bakeoff.report.comparisons import sentence, sentence_apart
+from bakeoff.record.verdict import AGREEING_PAIRS, CONFIDENCE, LEAST_DIFFERENCE, MOST_PAIRS
+from bakeoff.report.comparisons import from_the_faster, sentence, sentence_apart
 from bakeoff.report.format import shorten
 from bakeoff.report.groups import group_key, name_of
 from bakeoff.report.recommendation import command
@@ -29,16 +29,13 @@ def render(compared: StoredComparison) -> str:
     comparison = compared.comparison
     lines = [
         sentence(comparison),
-        f"({_RULE}; ratios are B's time over A's)",
+        f"({_RULE})",
         *([f"objective: {comparison.objective}"] if comparison.objective != LATENCY else []),
         "",
     ]
     if comparison.rounds:
-        verdict = decide(comparison)
-        lines += [
-            f"A  {verdict.a_ms:10.4f} ms  {comparison.a.variant}",
-            f"B  {verdict.b_ms:10.4f} ms  {comparison.b.variant}",
-        ]
+        a, b, verdict = from_the_faster(comparison)
+        lines += [f"{verdict.a_ms:13.4f} ms  {a.variant}", f"{verdict.b_ms:13.4f} ms  {b.variant}"]
     lines += [f"note: {finding.text}" for finding in comparison.findings]
     for side in (comparison.a, comparison.b):
         lines += [f"{name_of(side)}: {side.status}: {side.measurement.reason}"] if side.measurement.reason else []

@@ -8,7 +8,7 @@ from tabulate import tabulate
 from bakeoff.machine import paths
 from bakeoff.machine.terminal import lines_of, one_line
 from bakeoff.models.words import counted
-from bakeoff.record.frames import FrameFigures, before_after, figures, phases
+from bakeoff.record.frames import BeforeAfter, FrameFigures, before_after, figures, phases
 from bakeoff.record.pipeline import PipelineRecord, SlotProgram
 from bakeoff.record.prediction import Prediction, prediction
 from bakeoff.record.schema import BuildCost
@@ -208,6 +208,13 @@ def _prediction(found: Prediction) -> str:
     return tabulate(lines, headings, disable_numparse=True, colalign=["left", *(["right"] * 5)])
 
 
+def _told(found: BeforeAfter) -> str:
+    """Which of the two is how many times as fast."""
+    who, ratio = ("this mix", found.ratio) if found.ratio >= 1 else ("it", 1 / found.ratio)
+    word = f"; {found.word}" if found.word in ("no difference shown", "too few units") else ""
+    return f"{who} is {ratio:.2f}x as fast{word}"
+
+
 def _against(record: PipelineRecord, others: Sequence[StoredPipeline]) -> Iterator[str]:
     """The lines of this mix beside those of the mixes that it took turns with."""
     for other in others:
@@ -217,7 +224,7 @@ def _against(record: PipelineRecord, others: Sequence[StoredPipeline]) -> Iterat
         name = other.record.role or other.record.mix
         failed = [f"{who} is {each.status}" for who, each in (("this mix", record), (name, other.record))
                   if each.status != "ok"]  # fmt: skip
-        said = f"no verdict, {' and '.join(failed)}" if failed else f"{found.ratio:.2f}x as fast, {found.word}"
+        said = f"no verdict, {' and '.join(failed)}" if failed else _told(found)
         yield f"against   {name}: {said}"
         for line in found.lines:
             change = line.after_ms - line.before_ms

@@ -13,7 +13,7 @@ from bakeoff.report.comparable import StaleRow, Table, tables
 from bakeoff.report.format import minute
 from bakeoff.report.groups import name_of
 from bakeoff.report.notes import Note, ceilings_text, findings, overlapped_text, reason_code, selftest_text
-from bakeoff.report.recommendation import recommendation
+from bakeoff.report.recommendation import how_to_decide, recommendation
 from bakeoff.report.sizes import LEGEND, as_data, by_size
 from bakeoff.report.spread import spread_lines
 
@@ -48,13 +48,17 @@ def render(
     comparisons: Sequence[StoredComparison] = (),
     every: Sequence[Stored] = (),
     measured: Sequence[StoredCeilings] = (),
+    options: str = "",
 ) -> str:
     """One table for each group, with the reasons of rows that are not ok, findings, and the recommendation.
 
     `every` holds the other builds and processes of rows that were measured in several, and `measured` the sets of
-    ceilings. Rows that must not be compared with the others follow apart, without ratios.
+    ceilings. Rows that must not be compared with the others follow apart, without ratios. `options` are of the command
+    line, for the command that decides all tables.
     """
-    return "\n\n".join(_section(table, comparisons, every) for table in tables(rows, measured, every))
+    found = tables(rows, measured, every)
+    sections = [_section(table, comparisons, every) for table in found]
+    return "\n\n".join(filter(None, [*sections, how_to_decide(found, comparisons, options)]))
 
 
 def _section(table: Table, comparisons: Sequence[StoredComparison], every: Sequence[Stored]) -> str:
@@ -71,7 +75,7 @@ def _section(table: Table, comparisons: Sequence[StoredComparison], every: Seque
     lines += spread_lines(rows, every)
     lines += [f"note: {text}" for text in notes]
     parts = [one_line(table.title), "", _table(held), "", *map(one_line, lines), *_sizes(rows), *_stale(table.stale)]
-    return "\n".join([*parts, one_line(recommendation(rows, comparisons))])
+    return "\n".join([*parts, one_line(recommendation(rows, comparisons, table.drift))])
 
 
 def _reason(record: Record) -> str:

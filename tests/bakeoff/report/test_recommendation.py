@@ -14,6 +14,7 @@ from bakeoff.record.finalists import finalists
 from bakeoff.record.schema import Comparison, Record
 from bakeoff.record.store import Stored, StoredComparison
 from bakeoff.report.columns import contexts
+from bakeoff.report.drift import USUAL, drift
 from bakeoff.report.recommendation import decision, recommendation
 from bakeoff.report.text import table
 
@@ -72,15 +73,26 @@ class TestWithoutAFinal:
             "--batch 2 --seed 5 --checkpoint FILE"
         )
 
+    def test_rows_further_apart_than_sweeps_drift_are_called_far_ahead(self) -> None:
+        near, far = record("inductor", ms(5.9)), record("inductor", ms(4.9))
+        assert said([EAGER, near]).startswith("Not decided: inductor fp32 has the lowest median, 6.850 ms")
+        text = said([EAGER, far])
+        assert text.startswith("inductor fp32 is far ahead (1.87x): it has the lowest median, 5.850 ms")
+        assert "Sweeps drift by 1.8x; a final would confirm it: bakeoff compare " in text
+        assert "faster" not in text
+        assert recommendation(stored(EAGER, far), drift=1.88).startswith("Not decided: ")
+
     def test_one_row_has_nothing_to_be_compared_with(self) -> None:
         assert "bakeoff compare" not in said([SLOW])
         assert "inductor fp32" in said([SLOW])
 
 
 class TestWithAFinal:
-    def test_the_faster_one_is_deployed(self) -> None:
-        for sides in ((SLOW, EAGER), (EAGER, SLOW)):
-            assert deployed(said([EAGER, SLOW], final(*sides))) == ["inductor fp32"]
+    def test_the_faster_one_is_deployed_in_the_same_words_whichever_side_it_was(self) -> None:
+        first, second = (said([EAGER, SLOW], final(*sides)) for sides in ((SLOW, EAGER), (EAGER, SLOW)))
+        assert deployed(first) == ["inductor fp32"]
+        assert first == second
+        assert "faster than eager fp32 (1.840x [1.840, 1.840], " in first
 
     def test_no_difference_prefers_a_baseline(self) -> None:
         near = record("inductor", ms(9.99))
@@ -192,3 +204,42 @@ def test_is_the_last_line_of_each_table() -> None:
     assert len(parts) == 2
     for part, name in zip(parts, ("eager fp32", "inductor fp32"), strict=True):
         assert name in part.splitlines()[-1]
+
+
+def test_tables_without_a_final_get_one_command_for_all() -> None:
+    both = stored(EAGER, SLOW, *(replace(made, batch=2) for made in (EAGER, SLOW)))
+    assert "--undecided" not in table.render(both[:2])
+    last = table.render(both, options="toy --runs here").splitlines()[-1]
+    assert last == (
+        "2 of 2 tables have no final between their two best rows. To run them all: "
+        "bakeoff compare --undecided toy --runs here"
+    )
+    assert "--undecided" not in table.render(both, kept(final(EAGER, SLOW)))
+
+
+class TestDrift:
+    """Of an hour's sweeps of one row: the ratios of neighbouring ones count."""
+
+    def rows(self, medians: Sequence[float], **changes: Any) -> list[Stored]:
+        made = [
+            replace(record("inductor", [each]), created=f"2026-01-02T03:{minute:02}:00.000000Z", sweep=f"s{minute}")
+            for minute, each in enumerate(medians)
+        ]
+        return list(stored(*(replace(each, **changes) for each in made)))
+
+    def test_is_the_ratio_that_one_in_twenty_exceeds(self) -> None:
+        steady = [10.0, 11.0] * 10
+        assert drift(self.rows(steady), "Test CPU, 4 cores") == USUAL, "19 ratios are too few"
+        assert drift(self.rows([*steady, 55.0]), "Test CPU, 4 cores") == pytest.approx(1.1)
+        assert drift(self.rows([*steady, 55.0, 10.0, 55.0]), "Test CPU, 4 cores") == pytest.approx(5.5)
+
+    def test_is_of_equal_code_and_other_sweeps_on_machines_of_the_name(self) -> None:
+        many = self.rows([10.0, 20.0] * 11)
+        assert drift(many, "Test CPU, 4 cores") == pytest.approx(2.0)
+        assert drift(many, "another") == USUAL
+        assert drift(self.rows([10.0, 20.0] * 11, sweep="one"), "Test CPU, 4 cores") == USUAL
+        other = [
+            replace(each, record=replace(each.record, versions={"torch": str(number)}))
+            for number, each in enumerate(many)
+        ]
+        assert drift(other, "Test CPU, 4 cores") == USUAL

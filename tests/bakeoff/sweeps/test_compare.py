@@ -261,10 +261,10 @@ def test_a_sweep_ends_with_a_final_on_which_it_recommends(tmp_path: Path) -> Non
         text = recommendation(done.stored, done.finals)
         assert final.comparison.baseline is not None
     assert text.startswith(
-        "Do not deploy repeats[times=4] fp32: in the final against repeats[times=16] fp32, which lost, it was faster ("
+        "Do not deploy repeats[times=4] fp32: in the final it was faster than repeats[times=16] fp32 ("
     )
     assert "interleaved rounds" in text
-    assert "repeats[times=4] fp32 lost to eager fp32" in text
+    assert "repeats[times=4] fp32 lost: eager fp32 is " in text
 
 
 def test_a_final_is_of_the_same_machine_and_subject(kept: tuple[StoredComparison, Recorder, Path]) -> None:

@@ -10,7 +10,7 @@ For a range of sizes the module is exported with both ends (`torch.export.Dim`) 
 sizes counts as one that TensorRT lacks (dynamo/conversion/_ConverterRegistry.py, 470 in 2.13.0).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -23,10 +23,12 @@ from bakeoff.backends.backend import (
     Engine,
     Evidence,
     Footprint,
+    Outputs,
     Proof,
 )
 from bakeoff.backends.graphs import TORCH, check_layouts, input_layouts
 from bakeoff.backends.torch_tensorrt.artifact import FORMAT
+from bakeoff.backends.torch_tensorrt.graph_mode import in_own_mode
 from bakeoff.backends.torch_tensorrt.library import REQUIRES
 from bakeoff.backends.torch_tensorrt.program import Options, configure, file_digest, save_program
 from bakeoff.backends.torch_tensorrt.proof import prove, read_converted, trace_engines
@@ -35,14 +37,14 @@ from bakeoff.backends.tracing import Trace
 from bakeoff.models.component import DynamicAxis
 
 if TYPE_CHECKING:
-    from torch import Tensor, fx, nn
+    from torch import Tensor, nn
 
 
 @dataclass(frozen=True, slots=True)
 class _Loaded(Engine):
     """A program loaded from disk."""
 
-    module: "fx.GraphModule"
+    run: Callable[..., Outputs]
     layouts: Mapping[str, str]
     proof: Proof
     cudagraphs: bool
@@ -50,7 +52,7 @@ class _Loaded(Engine):
 
     def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
         check_layouts(self.layouts, inputs, self.sizes)
-        run, tensors = self.module, tuple(inputs.values())
+        run, tensors = self.run, tuple(inputs.values())
         return lambda: tuple(run(*tensors))
 
     def prove(self) -> Proof:
@@ -87,10 +89,11 @@ def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options
         program_from_cache=made.cached,
         program_digest=digest,
     )
-    configure(made.library, made.module, options)
+    configure(made.module, options)
     proof = replace(proof, artifact_bytes=made.path.stat().st_size)
     layouts = input_layouts(inputs, context.sizes)
-    return _Loaded(made.module, layouts, proof, options.cudagraphs, context.sizes)
+    run = in_own_mode(made.library, options.cudagraphs, made.module)
+    return _Loaded(run, layouts, proof, options.cudagraphs, context.sizes)
 
 
 BACKEND = Backend(

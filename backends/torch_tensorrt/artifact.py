@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from bakeoff.backends.format import ArtifactFormat, HostRequirement, Opening, Run, WriteRequest, Written
 from bakeoff.backends.pt2_files import check_program
 from bakeoff.backends.torch_tensorrt.external import operator_files, qualified_name
+from bakeoff.backends.torch_tensorrt.graph_mode import in_own_mode
 from bakeoff.backends.torch_tensorrt.library import load_library
 from bakeoff.backends.torch_tensorrt.program import ENGINE_ENDING, configure, load_program, save_program
 from bakeoff.backends.torch_tensorrt.proof import read_converted
@@ -56,10 +57,11 @@ def _check(path: Path, _files: Mapping[str, int]) -> None:
 def _read(path: Path, _constants: Sequence[Path], opening: Opening) -> Run:
     library = load_library()
     module = load_program(library, path)
-    configure(library, module, opening.options)
+    configure(module, opening.options)
+    program = in_own_mode(library, opening.options.cudagraphs, module)
 
     def run(tensors: "Sequence[Tensor]") -> "Sequence[Tensor]":
-        outputs: Sequence[Tensor] = module(*tensors)
+        outputs: Sequence[Tensor] = program(*tensors)
         return outputs
 
     return run

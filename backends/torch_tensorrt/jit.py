@@ -31,6 +31,7 @@ from bakeoff.backends.torch_compile import CompiledEngine, CompileLog, compile_w
 from bakeoff.backends.torch_internals import marked, separate_sizes
 from bakeoff.backends.torch_tensorrt.builder_errors import builder_errors
 from bakeoff.backends.torch_tensorrt.external import asked, externalise
+from bakeoff.backends.torch_tensorrt.graph_mode import in_own_mode
 from bakeoff.backends.torch_tensorrt.library import REQUIRES, load_library
 from bakeoff.backends.torch_tensorrt.outside import check_outside, executed_operators
 from bakeoff.backends.torch_tensorrt.partitions import PartitionLog, capture_partition_log
@@ -128,11 +129,10 @@ def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options
         wanted["torch_executed_ops"] = {name for names in outside.values() for name in names}
     if options.engine_cache:
         wanted |= cache_settings(context.cache_dir)
-    library.runtime.set_cudagraphs_mode(options.cudagraphs)
     compiler = _Compiler(
         library.dynamo.backend.torch_tensorrt_backend, settings(wanted, known, context), outside | asked(external)
     )
-    compiled = compile_whole(module, compiler)
+    compiled = in_own_mode(library, options.cudagraphs, compile_whole(module, compiler))
     engine = CompiledEngine(compiled, compiler.log, compiler.prove, trace_engines, options.freezing, options.cudagraphs)
     if context.sizes:
         with separate_sizes():

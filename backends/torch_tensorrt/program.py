@@ -293,13 +293,12 @@ def file_digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 
-def configure(library: Any, module: "fx.GraphModule", options: Options) -> None:
+def configure(module: "fx.GraphModule", options: Options) -> None:
     """Set a loaded program's runtime options; call it before the program's first call.
 
     Whether the caller owns the outputs is not saved with an engine. Unless it is set, an engine with preallocated
     outputs returns the same memory at each call (torch_tensorrt/dynamo/runtime/_TRTEngine.py, 2.11 to 2.14).
     """
-    library.runtime.set_cudagraphs_mode(options.cudagraphs)
     for engine in _engines(module):
         engine.use_pre_allocated_outputs = options.preallocated_outputs
         if options.preallocated_outputs:

@@ -8,7 +8,9 @@ its outputs' memory (dynamo/runtime/_TRTEngine.py); partitions are logged for de
 (dynamo/_DryRunTracker.py); a full compilation that is not possible is an AssertionError without a name, and operators
 of `torch_executed_ops`, by their qualified names, and those without a converter are left in graphs `_run_on_gpu_N`
 between the engines (dynamo/partitioning/_adjacency_partitioner.py); a failed build is PyTorch's own graph unless it is
-to be passed through (dynamo/backend/backends.py). It builds no engine and proves none.
+to be passed through (dynamo/backend/backends.py). Whether engines run as CUDA graphs is one global of the process, that
+each call reads: an engine captures where its last call was without, and drops its graph in a call without
+(core/runtime/TRTEngine.h, set_runtime_states, 74 in 2.13.0). It builds no engine and proves none.
 
 Ranges of sizes follow the sources of 2.13.0:
 - an engine's profile is the range of the symbols in its graph, not what `inputs` says; a range that begins at 2 begins
@@ -45,7 +47,9 @@ from torch.fx.passes.split_module import split_module
 
 FAKE_ENGINE = b"not an engine"
 _ENGINES: "list[Engine]" = []
-_RAN: list[int] = []
+_RAN: list[tuple[int, bool]] = []
+_CUDA_GRAPHS = [False]
+"""The mode of the process; a list, because functions of several objects change it."""
 _TELLER = logging.getLogger("torch_tensorrt.dynamo._DryRunTracker")
 _OPERATORS = torch.library.Library("tensorrt", "FRAGMENT")
 _OPERATORS.define("execute_engine(Tensor[] inputs, int engine) -> Tensor[]")
@@ -97,6 +101,9 @@ class Engine:
     output_tensors_are_unowned: bool = False
     pre_allocated_outputs: list[Tensor] = field(default_factory=list)
     shape_key: list[torch.Size] = field(default_factory=list)
+    captured: bool = False
+    captures: list[bool] = field(default_factory=list)
+    """For each capture, whether the engine had run before."""
 
     def set_output_tensors_as_unowned(self, enabled: bool) -> None:
         self.output_tensors_are_unowned = enabled
@@ -117,6 +124,9 @@ class Engine:
         self._check(inputs)
         values = [int(tensor) if self._is_size(node) else tensor for node, tensor in self._given(inputs)]
         computed = self.graph(*values)
+        if _CUDA_GRAPHS[0] and not (self.captured and self.shape_key == [tensor.shape for tensor in inputs]):
+            self.captures.append(bool(self.shape_key))
+        self.captured = _CUDA_GRAPHS[0]
         changed = self.shape_key != [tensor.shape for tensor in inputs] or not self.pre_allocated_outputs
         self.shape_key = [tensor.shape for tensor in inputs]
         if not self.use_pre_allocated_outputs:
@@ -160,7 +170,7 @@ def _size(size: Any, known: Mapping[Any, Any]) -> Any:
 
 
 def _execute(inputs: list[Tensor], engine: int) -> list[Tensor]:
-    _RAN.append(engine)
+    _RAN.append((engine, _CUDA_GRAPHS[0]))
     return _ENGINES[engine].run(inputs)
 
 
@@ -243,19 +253,24 @@ class Fake:
     builder_log: tuple[str, ...] = ()
     """Errors that the builder logs, before it returns None, which is a bare AssertionError."""
     asked: list[dict[str, Any]] = field(default_factory=list)
-    cudagraphs: list[bool] = field(default_factory=list)
     compiled_left: list[bool] = field(default_factory=list)
     """For each call of `load`, whether the graph that was compiled last is still in memory."""
     _compiled: Callable[[], object] = field(default=lambda: None, init=False)
 
     @property
-    def ran(self) -> list[int]:
-        """Numbers of the engines that were called."""
+    def ran(self) -> list[tuple[int, bool]]:
+        """For each call of an engine its number, and whether it ran as a CUDA graph."""
         return _RAN
 
     @property
     def engines(self) -> "list[Engine]":
         return _ENGINES
+
+    def mode(self) -> bool:
+        return _CUDA_GRAPHS[0]
+
+    def set_mode(self, enabled: bool) -> None:
+        _CUDA_GRAPHS[0] = enabled
 
     def known(self, where: str) -> set[str]:
         return {name for name in self.signatures[where] if not name.startswith("*")}
@@ -353,7 +368,7 @@ class Fake:
             export=self.export,
         )
         module.Input = Input
-        module.runtime = types.SimpleNamespace(set_cudagraphs_mode=self.cudagraphs.append)
+        module.runtime = types.SimpleNamespace(get_cudagraphs_mode=self.mode, set_cudagraphs_mode=self.set_mode)
         module.load = self.load
         result: types.ModuleType = module
         return result
@@ -384,6 +399,7 @@ def _with_parameters(function: Callable[..., Any], names: set[str]) -> Callable[
 def installed(fake: Fake) -> Iterator[Fake]:
     """Make `import torch_tensorrt` return the fake."""
     before = sys.modules.get("torch_tensorrt")
+    fake.set_mode(False)  # as in a process that has just imported it
     sys.modules["torch_tensorrt"] = fake.as_module()
     try:
         yield fake

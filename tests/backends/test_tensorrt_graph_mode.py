@@ -1,0 +1,121 @@
+"""Engines with and without CUDA graphs in one process, by a fake of torch_tensorrt whose mode is one global."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="torch_tensorrt converts torch's graphs")
+
+import torch
+from fake_torch_tensorrt import Fake, installed
+from mixes import UNITS, make_job, run_mix
+from toys import LIBRARY_WARNINGS, build_toy
+
+from bakeoff.backends.format import Opening
+from bakeoff.backends.torch_tensorrt import ahead_of_time, settings
+from bakeoff.backends.torch_tensorrt.artifact import FORMAT
+from bakeoff.backends.torch_tensorrt.graph_mode import in_own_mode
+
+pytestmark = LIBRARY_WARNINGS
+SIGNATURES = Path(__file__).resolve().parents[1] / "golden" / "torch_tensorrt.json"
+ORDERS = ((False, True), (True, False))
+"""Whether engines run as CUDA graphs, in the order of their builds."""
+SLOTS = ("world", "stream")
+"""Of the toy loop."""
+
+
+@pytest.fixture(autouse=True)
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
+    torch._dynamo.reset()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(settings, "version", lambda _name: "2.13.0")
+    signatures = json.loads(SIGNATURES.read_text(encoding="utf-8"))["2.13.0"]
+    with installed(Fake("2.13.0", signatures, "")) as library:
+        yield library
+
+
+@pytest.fixture(params=[False, True], ids=["off-outside", "on-outside"])
+def outside(request: pytest.FixtureRequest, fake: Fake) -> bool:
+    """The mode that other code of the process has set."""
+    fake.set_mode(request.param)
+    return bool(request.param)
+
+
+def named(name: str, graphs: bool) -> str:
+    return f"{name}[cudagraphs]" if graphs else name
+
+
+def modes(fake: Fake, call: Callable[[], object]) -> set[tuple[int, bool]]:
+    """The engines that a call runs, and in which modes."""
+    before = len(fake.ran)
+    call()
+    return set(fake.ran[before:])
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("name", ["tensorrt", "tensorrt-aot"])
+def test_each_call_is_in_its_engines_mode(
+    fake: Fake, outside: bool, name: str, order: tuple[bool, bool], tmp_path: Path
+) -> None:
+    made = []
+    for graphs in order:
+        toy = build_toy(f"world/{named(name, graphs)}/fp32", tmp_path / str(graphs))
+        made.append((toy, graphs, fake.ran[-1][0]))
+        assert fake.mode() is outside
+    for toy, graphs, number in made * 2:
+        assert modes(fake, toy.error) == {(number, graphs)}
+        assert fake.mode() is outside
+    for toy, graphs, number in made:
+        assert toy.error() < 1e-6
+        assert fake.engines[number].captures == [True] * graphs, "one capture, after a call without"
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_opened_artifacts_too(fake: Fake, outside: bool, order: tuple[bool, bool], tmp_path: Path) -> None:
+    opened = []
+    for graphs in order:
+        toy = build_toy(f"world/{named('tensorrt-aot', graphs)}/fp32", tmp_path / str(graphs))
+        (saved,) = (tmp_path / str(graphs) / "cache").glob("*.ep")
+        fake.engines[fake.ran[-1][0]].captures.clear()
+        opening = Opening("cpu", "fp32", 1, ahead_of_time.Options(cudagraphs=graphs))
+        opened.append((FORMAT.read(saved, (), opening), toy, graphs, fake.ran[-1][0]))
+        assert fake.mode() is outside
+    for run, toy, graphs, number in opened * 2:
+        given = tuple(toy.sets[0].values())
+        assert modes(fake, lambda run=run, given=given: run(given)) >= {(number, graphs)}  # type: ignore[misc]
+        assert modes(fake, lambda run=run, given=given: run(given)) == {(number, graphs)}  # type: ignore[misc]
+        assert fake.mode() is outside
+    for *_, graphs, number in opened:
+        assert fake.engines[number].captures == [True] * graphs
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_mix_of_both_runs_each_as_it_says(
+    fake: Fake, order: tuple[bool, bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bakeoff.worker.proof.uncompiled", lambda *_: None)  # the fake's engines run by PyTorch
+    ways = {slot: f"{named('tensorrt-aot', graphs)}/fp32" for slot, graphs in zip(SLOTS, order, strict=True)}
+    first = len(fake.engines)
+    made, _ = run_mix(make_job(tmp_path, ways), tmp_path / "work")
+    assert (made.status, made.reason) == ("ok", "")
+    for number, graphs in enumerate(order, first):
+        seen = [mode for engine, mode in fake.ran if engine == number]
+        assert seen == ([False] + [True] * (len(seen) - 1) if graphs else [False] * len(seen))
+        assert len(seen) > UNITS
+        assert fake.engines[number].captures == [True] * graphs
+
+
+def test_a_call_that_fails_leaves_the_mode_as_it_was(fake: Fake, outside: bool) -> None:
+    asked: list[bool] = []
+
+    def fails() -> None:
+        asked.append(fake.mode())
+        raise RuntimeError("Error while setting the input shape")
+
+    for graphs in (True, False):
+        with pytest.raises(RuntimeError):
+            in_own_mode(fake.as_module(), graphs, fails)()
+        assert fake.mode() is outside
+    assert asked == [False, False], "the call before a capture is without graphs"

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 @app.command()
 def sweep(
     component: Annotated[
-        str, typer.Argument(help="A name that `bakeoff list` prints, mine.py:model, model.pt2, or package.module:SPEC.")
+        str,
+        typer.Argument(help="A name that `bakeoff list` or a table prints, mine.py:model, model.pt2, or module:SPEC."),
     ],
     preset: Annotated[list[str] | None, typer.Option(help="Presets, comma-separated.")] = None,
     workload: Annotated[list[str] | None, typer.Option(help="Workloads, comma-separated.")] = None,
@@ -106,17 +107,18 @@ def sweep(
     short("--note", note)
     if suite not in ("default", "full"):
         raise BakeoffError(f"no suite '{suite}'; known: default, full", "unknown-name")
+    component, presets, workloads = _subject(component, names("--preset", preset), names("--workload", workload), runs)
     if ":" in component or any(":" in name for name in backends or []):
         sys.path.append(str(Path.cwd()))
     several = tuple(whole_number("--batches", size) for size in names("--batches", batches))
     with TerminalProgress(Console(stderr=True)) as progress:
-        asked, presets = parse_sizes(sizes or []), names("--preset", preset)
+        asked = parse_sizes(sizes or [])
         one = presets[0] if len(presets) == 1 else ""
         component = bring(component, seed, threads, progress, asked, (batch, *several), one)
     request = Request(
         component=component,
         presets=presets,
-        workloads=names("--workload", workload),
+        workloads=workloads,
         backends=names("--backends", backends),
         dtypes=names("--dtype", dtype),
         device=named("--device", device),
@@ -213,6 +215,26 @@ def _exit(done: "Done", strict: bool) -> None:
     left_out = done.out_of_time is not None and bool(done.out_of_time.left_out)
     if strict and (left_out or any(stored.record.status != "ok" for stored in done.stored)):
         raise typer.Exit(1)
+
+
+def _subject(
+    typed: str, presets: tuple[str, ...], workloads: tuple[str, ...], runs: str | None
+) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+    """What is swept: a table's title is its component, preset and workload, and of a model that only the records know
+    its file. Raises BakeoffError where that is gone."""
+    from bakeoff.bring.source import is_brought
+    from bakeoff.models import component_names, current_name
+    from bakeoff.plan.brought import is_described
+    from bakeoff.record.store import load_all
+    from bakeoff.report.named import source_of
+    from bakeoff.variant import split_title
+
+    if is_brought(typed) or current_name(typed) in component_names():
+        return typed, presets, workloads
+    name, preset, workload = split_title(typed)
+    if not set(name) & set(":/") and current_name(name) not in component_names() and not is_described(name):
+        name = source_of(load_all(records_folder(runs)), typed) or name
+    return name, presets or tuple(filter(None, [preset])), workloads or tuple(filter(None, [workload]))
 
 
 def _measured(done: "Done") -> bool:

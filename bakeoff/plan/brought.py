@@ -44,6 +44,11 @@ def described_elsewhere(typed: str) -> About | None:
     return found[-1] if len({about.source.typed for about in found}) == 1 else None
 
 
+def is_described(name: str) -> bool:
+    """Whether a brought model of this name was described on this machine."""
+    return any(about.name == name for about in _all_described())
+
+
 def _one_of(name: str, sources: Mapping[str, Source]) -> str:
     """The source that a name stands for in the working folder. Raises BakeoffError where that is not clear."""
     folder, how = Path.cwd().resolve(), "name one so, or work in its folder"

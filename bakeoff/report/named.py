@@ -35,6 +35,29 @@ def of_name(records: Records, text: str) -> Records:
     return _those(records, lambda _record: False)
 
 
+def source_of(records: Records, text: str) -> str:
+    """The file of the brought model that `text` names, as it is typed in any folder; "" where it names none.
+
+    Raises BakeoffError where it names several, the file is gone or was an object, or where a file of its name in the
+    working folder is another one.
+    """
+    found = _sources(of_name(records, text))
+    if not found:
+        return ""
+    typed = os.path.expanduser(found[0])
+    path = Path(typed.rpartition(":")[0] if ".py:" in typed else typed)
+    if len(found) > 1:
+        raise BakeoffError(f"'{text}' is {' and '.join(found)}; name one so", "unknown-name")
+    if path.suffix not in (".py", ".pt2"):
+        raise BakeoffError(f"'{text}' is {found[0]}; sweep it there, in Python", "bad-user-code")
+    if not path.is_file():
+        raise BakeoffError(f"'{text}' was swept from {found[0]}, which is gone; give its new path", "bad-user-code")
+    if os.path.isfile(path.name) and not path.samefile(path.name):
+        known = f"'{text}' is {found[0]}, and {path.name} of this folder was not swept"
+        raise BakeoffError(f"{known}; name one so, or work in its folder", "unknown-name")
+    return typed
+
+
 def unknown(records: Records, text: str) -> BakeoffError:
     """What is said of a text that names nothing: the nearest of all known names, and those that have records."""
     held = list(dict.fromkeys(_name(record) for record in _every(records)))

@@ -12,7 +12,7 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Records, StoredPipeline, save
 from bakeoff.report import groups, pipelines
-from bakeoff.report.named import of_name, unknown
+from bakeoff.report.named import of_name, source_of, unknown
 
 
 def brought(second: int, component: str, source: str, sweep: str = "sweep-1") -> Record:
@@ -101,3 +101,49 @@ def test_each_command_takes_a_title(tmp_path: Path) -> None:
         assert "nothing is called 'une'; did you mean unet; the records hold unet, unet.decoder" in ran.err
     assert "unet has no final" in bakeoff("compare", "unet", cwd=tmp_path).err
     assert "'unet.py' is the name of 2 tables" in bakeoff("show", "unet.py", cwd=tmp_path).err
+
+
+def test_a_title_is_swept_again_from_the_file_that_its_records_name(tmp_path: Path) -> None:
+    """Where the cache knows the model no longer, such as on another machine."""
+    folder = tmp_path / "models"
+    folder.mkdir()
+    made = brought(1, "scale", f"{folder}/scale.py:model")
+    save(tmp_path / "runs", made)
+    ran = bakeoff("sweep", groups.title(made), "--dry-run", cwd=tmp_path)
+    assert ran.code == 2
+    assert ran.said[0].startswith(f"bakeoff: '{groups.title(made)}' was swept from {made.label}, which is gone; give")
+    (folder / "scale.py").write_text(
+        "import torch\n\n\ndef model():\n    return torch.nn.Linear(4, 4).eval(), torch.ones(1, 4)\n"
+    )
+    for text in ("scale", groups.title(made)):
+        ran = bakeoff(
+            "sweep", text, "--backends", "eager", "--dtype", "fp32", "--device", "cpu", "--dry-run", cwd=tmp_path
+        )
+        assert ran.code == 0, ran.err
+        assert "scale:py.call/eager/fp32@cpu" in ran.out
+    ran = bakeoff("sweep", groups.title(made), "--workload", "other", "--dry-run", cwd=tmp_path)
+    assert "other" in ran.err, "an option goes before the title"
+
+
+def test_a_title_of_several_files_or_of_another_file_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for text, said in (
+        ("twin", "'twin' is /one/twin.py:model and /two/twin.py:model; name one so"),
+        ("unet", "'unet' was swept from /one/unet.py:model, which is gone"),
+    ):
+        with pytest.raises(BakeoffError, match=said):
+            source_of(RECORDS, text)
+    assert source_of(RECORDS, RUN.mix.pipeline) == source_of(RECORDS, "qqq") == ""
+    live = brought(6, "small", "a live module in ~/mine")
+    with pytest.raises(BakeoffError, match="is a live module in ~/mine; sweep it there, in Python"):
+        source_of(Records(stored(live), (), ()), "small")
+    for folder in (tmp_path, tmp_path / "there"):
+        folder.mkdir(exist_ok=True)
+        (folder / "near.py").touch()
+    records = Records(stored(brought(7, "near", f"{tmp_path}/there/near.py:model")), (), ())
+    with pytest.raises(BakeoffError, match=r"near\.py of this folder was not swept"):
+        source_of(records, "near")
+    monkeypatch.chdir(tmp_path / "there")
+    assert source_of(records, "near") == f"{tmp_path}/there/near.py:model"

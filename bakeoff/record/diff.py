@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 
+from bakeoff.models.words import counted
 from bakeoff.record.basis import backends_of
 from bakeoff.record.folders import machine_of
 from bakeoff.record.schema import KernelTime, ProofRecord, Record, TraceRecord
@@ -80,7 +81,7 @@ def _proofs(a: ProofRecord, b: ProofRecord) -> Iterator[Difference]:
     if a.trace is not None and b.trace is not None:
         yield from _kernels(a.trace, b.trace)
     else:
-        traces = (f"{trace.kernel_count} kernels" if trace is not None else None for trace in (a.trace, b.trace))
+        traces = (counted(trace.kernel_count, "kernel") if trace is not None else None for trace in (a.trace, b.trace))
         yield _fact("traced call", *traces)
 
 
@@ -102,7 +103,7 @@ def _kernels(a: TraceRecord, b: TraceRecord) -> Iterator[Difference]:
 def _kernel(kernel: KernelTime | None, trace: TraceRecord) -> str:
     if kernel is None:
         return "" if trace.kernel_count == len(trace.kernels) else f"not among the {len(trace.kernels)} longest"
-    return f"{kernel.calls:g} call{'s' * (kernel.calls != 1)}, {kernel.ns / 1e6:.4g} ms"
+    return f"{counted(kernel.calls, 'call', form='g')}, {kernel.ns / 1e6:.4g} ms"
 
 
 def _sources(record: Record) -> dict[str, str]:

@@ -12,9 +12,10 @@ from torch import nn
 
 from bakeoff.models.brought.method import MethodOf
 from bakeoff.models.errors import BakeoffError
-from bakeoff.models.signature import Signature, describe_call, flatten_call
+from bakeoff.models.signature import Signature, describe_call
 from bakeoff.process.inspected import Recorded
 from bakeoff.worker.brought.calls import is_tensor, parameter_names
+from bakeoff.worker.brought.load import given_tensors
 from bakeoff.worker.inspection.numbers import Facts, RecordedCall, as_tensors, without_numbers
 
 MOST_CALLS = 8
@@ -86,11 +87,12 @@ class Recording:
             return
         try:
             signature = describe_call(args, kwargs, parameter_names(taken.called), is_tensor)
+            tensors = given_tensors("call", signature, (tuple(args), dict(kwargs)))
         except BakeoffError as error:
             if len(taken.calls) < MOST_CALLS:
                 taken.problem = str(error)
             return
-        call = RecordedCall(signature, flatten_call(signature, args, kwargs))
+        call = RecordedCall(signature, tensors)
         for other in taken.calls:
             same = (other.signature, other.facts) == (signature, call.facts)
             if same and all(torch.equal(kept, call.tensors[key]) for key, kept in other.tensors.items()):

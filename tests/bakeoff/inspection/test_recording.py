@@ -30,6 +30,19 @@ class Denoiser(nn.Module):
         return z + 1
 
 
+class Converting(nn.Module):
+    """Gives its part a tensor of another layout."""
+
+    def __init__(self, form: str) -> None:
+        super().__init__()
+        self.form = form
+        self.part = nn.Identity()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor = self.part(getattr(x, self.form)())
+        return made.to_dense()
+
+
 @dataclass
 class State:
     cache: torch.Tensor
@@ -131,6 +144,20 @@ def test_what_cannot_travel_is_said_and_the_rest_is_written(tmp_path: Path) -> N
     assert first.folder == ""
     assert (second.calls, second.sets, second.problem) == (8, ("call",), "")
     assert Path(second.folder) == tmp_path / "mine.vae.decode"
+
+
+@pytest.mark.parametrize("form", ["to_sparse", "to_mkldnn"])
+def test_inputs_that_no_engine_can_be_given_are_named(form: str, tmp_path: Path) -> None:
+    unet = Converting(form)
+
+    def run() -> None:
+        unet(torch.eye(2))
+
+    subject = Subject("mine.py:pipe", run, tuple(find_modules(run)), lambda: None, "cpu")
+    whole, part = record(subject, ["unet", "unet.part"], tmp_path)
+    assert whole.problem == ""
+    assert part.problem.startswith("call: the input input has the layout ")
+    assert part.problem.endswith("give its to_dense()")
 
 
 class Steps(nn.Module):

@@ -41,7 +41,7 @@ from bakeoff.backends.graphs import (
     tensors_of,
 )
 from bakeoff.backends.headers import link_headers
-from bakeoff.backends.inductor import FREEZING_ON_CUDA, compiler_environment, missing_compiler, tunes_by_environment
+from bakeoff.backends.inductor import compiler_environment, missing_compiler, tunes_by_environment
 from bakeoff.backends.port import NOTHING_CARRIED, Port, ReplacingPort, port_buffers
 from bakeoff.backends.pt2_files import check_package
 from bakeoff.backends.torch_internals import INDUCTOR_KERNELS, Package, compile_package, load_package, package_calls
@@ -59,10 +59,6 @@ _SEPARATE_WEIGHTS_BYTES = 10**9
 class Options:
     freezing: bool = False
     max_autotune: bool = False
-
-
-def _unsupported(options: Options, device: str, _dtype: str) -> str | None:
-    return FREEZING_ON_CUDA if options.freezing and device != "cpu" else None
 
 
 def _one_size_only(options: Options) -> str | None:
@@ -300,7 +296,7 @@ BACKEND = Backend(
         DefaultOptions(Options(max_autotune=True), suite="full"),
     ),
     capability=Capability(
-        requires=(TORCH,), missing=_missing, unsupported=_unsupported, unsupported_sizes=_one_size_only
+        requires=(TORCH,), missing=_missing, unsupported_sizes=_one_size_only
     ),
     evidence=Evidence(
         checks="the package loaded from disk holds a compiled library, and its wrapper makes every call",

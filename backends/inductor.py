@@ -1,8 +1,9 @@
 """torch.compile with its default compiler, inductor, which generates C++ with OpenMP on a CPU and Triton on CUDA.
 
 The whole module is captured as one graph (`fullgraph=True`) with static shapes, so a graph break fails the build and
-cannot pass as a slow row. `freezing` folds constants and packs weights; it exists on CPU only. `mode` takes the names
-of torch.compile's modes. Convolutions and large matrix products call oneDNN, cuDNN or cuBLAS, unless autotuning finds a
+cannot pass as a slow row. `freezing` makes weights constants: it folds what depends on them alone, merges linear layers
+that share an input, and lays out weights once, packed for oneDNN on a CPU and channels_last for convolutions on CUDA
+(torch/_inductor/compile_fx.py, fw_compiler_freezing). `mode` takes the names of torch.compile's modes. Convolutions and large matrix products call oneDNN, cuDNN or cuBLAS, unless autotuning finds a
 faster kernel.
 """
 
@@ -49,12 +50,11 @@ _TUNING_VARIABLES = (
     "TORCHINDUCTOR_BENCHMARK_FUSION",
 )
 """Variables that make inductor time choices on a CPU (torch/_inductor/config.py)."""
-FREEZING_ON_CUDA = "freezing packs weights for CPU kernels only; leave it out on cuda"
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    mode: Literal["default", "reduce-overhead", "max-autotune"] = "default"
+    mode: Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"] = "default"
     freezing: bool = False
     tuned: bool = False
     """With the settings that torchao sets when it quantises, above all a search for faster Triton configurations: so
@@ -62,8 +62,6 @@ class Options:
 
 
 def _unsupported(options: Options, device: str, _dtype: str) -> str | None:
-    if options.freezing and device != "cpu":
-        return FREEZING_ON_CUDA
     if options.tuned and device == "cpu":
         return "tuned searches configurations of Triton kernels, which a CPU does not run; leave it out on cpu"
     if options.mode == "reduce-overhead" and device == "cpu":
@@ -90,8 +88,8 @@ class _Compiler:
     captures: bool = False
     """The settings ask for CUDA graphs, on a device that has them."""
     freezes: bool = False
-    """All weights are packed before inductor looks into its cache. Not so with autotuning, which packs some again while
-    it makes the code, and would store those with it."""
+    """All weights are frozen before inductor looks into its cache. Not so with autotuning on a CPU, which packs some again
+    while it makes the code, and would store those with it."""
     untimed: Callable[[], AbstractContextManager[None]] = nullcontext
     """`BuildContext.untimed`"""
     compiler_name: str = "inductor"
@@ -154,7 +152,7 @@ def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options
     compiler = _Compiler(
         settings,
         captures=context.device == "cuda" and bool(settings.get("triton.cudagraphs")),
-        freezes=options.freezing and options.mode == "default",
+        freezes=options.freezing and (context.device == "cuda" or options.mode == "default"),
         untimed=context.untimed,
     )
     compiled = call = compile_whole(module, compiler)
@@ -191,7 +189,7 @@ def tunes_by_environment() -> bool:
 
 
 def _overlaps(options: Options) -> bool:
-    return options.mode != "max-autotune" and not options.tuned and not tunes_by_environment()
+    return not options.mode.startswith("max-autotune") and not options.tuned and not tunes_by_environment()
 
 
 def _one_size_only(options: Options) -> str | None:

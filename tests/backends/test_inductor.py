@@ -1,5 +1,6 @@
 """Inductor on a toy: one graph, its operators and library calls by name, and kernels that a profiler can name."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +21,8 @@ pytestmark = [
     LIBRARY_WARNINGS,
     NEEDS_COMPILER,
 ]
+
+_AUTOTUNED = ("max-autotune", "max-autotune-no-cudagraphs")
 
 
 def build(folder: Path, trace: bool = False) -> Toy:
@@ -81,7 +84,9 @@ def test_cuda_graphs_that_capture_nothing_are_falling_back(
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-@pytest.mark.parametrize("options", [Options(), Options("max-autotune"), Options(freezing=True)])
+@pytest.mark.parametrize(
+    "options", [Options(), Options("max-autotune"), Options("max-autotune-no-cudagraphs"), Options(freezing=True)]
+)
 def test_a_traced_build_has_the_settings_of_the_timed_one(options: Options, device: str) -> None:
     contexts: Any = [SimpleNamespace(device=device, trace=trace) for trace in (False, True)]
     timed, traced = (_settings(options, context) for context in contexts)
@@ -93,10 +98,67 @@ def test_options_are_read_from_strings() -> None:
     name, pairs = parse_use("inductor[mode=max-autotune,freezing]")
     assert name == "inductor"
     assert options_of(BACKEND, pairs or {}) == Options("max-autotune", freezing=True)
-    assert "freezing" in BACKEND.unsupported(Options(freezing=True), "cuda", "bf16")
+    assert BACKEND.unsupported(Options(freezing=True), "cuda", "bf16") is None
     assert "reduce-overhead" in BACKEND.unsupported(Options("reduce-overhead"), "cpu", "bf16")
     assert "Triton" in BACKEND.unsupported(Options(tuned=True), "cpu", "bf16")
     assert BACKEND.unsupported(Options(tuned=True), "cuda", "bf16") is None
+
+
+def test_autotuning_without_cuda_graphs_captures_nothing() -> None:
+    context: Any = SimpleNamespace(device="cuda", trace=False)
+    captured = {"triton.cudagraphs", "graph_partition"}
+    with_graphs, without = (_settings(Options(mode), context) for mode in _AUTOTUNED)
+    assert with_graphs["triton.cudagraphs"]
+    assert without == {name: value for name, value in with_graphs.items() if name not in captured}
+
+
+@pytest.mark.parametrize(
+    ("device", "options", "hashed"),
+    [
+        *(("cuda", Options(mode, freezing=True), True) for mode in ("default", "reduce-overhead", *_AUTOTUNED)),
+        ("cuda", Options(), False),
+        ("cpu", Options(freezing=True), True),
+        ("cpu", Options("max-autotune", freezing=True), False),
+    ],
+)
+def test_frozen_weights_are_a_part_of_the_cache_key_where_all_are_known_before(
+    device: str, options: Options, hashed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only autotuning on a CPU packs weights while it makes the code; on CUDA nothing is packed."""
+    from bakeoff.backends import inductor
+
+    keys: list[str] = []
+    monkeypatch.setattr(inductor, "frozen_graphs_cached", lambda values: keys.append(values) or nullcontext())
+    monkeypatch.setattr(inductor, "compile_with_inductor", lambda graph, _inputs, _settings: graph.forward)
+    torch._dynamo.reset()
+    context: Any = SimpleNamespace(device=device, headers=(), sizes=(), untimed=nullcontext)
+    module, x = torch.nn.Linear(3, 3), torch.zeros(2, 3)
+    assert BACKEND.build is not None
+    with torch.no_grad():
+        BACKEND.build(module, {"x": x}, options, context).bind({"x": x})()
+    assert bool(keys) is hashed
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("freezing", [False, True])
+def test_freezing_on_a_gpu_stores_weights_of_convolutions_in_their_layout(
+    freezing: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it a kernel of each call lays out the weights of a convolution again."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    torch._dynamo.reset()
+    module = torch.nn.Sequential(*(torch.nn.Conv2d(64, 64, 3, padding=1) for _ in range(3))).to("cuda", torch.bfloat16)
+    inputs = {"x": torch.randn(1, 64, 32, 32, device="cuda", dtype=torch.bfloat16)}
+    context: Any = SimpleNamespace(device="cuda", trace=True, headers=(), sizes=(), untimed=nullcontext)
+    assert BACKEND.build is not None
+    with torch.no_grad():
+        engine = BACKEND.build(module, inputs, Options(freezing=freezing), context)
+        call = engine.bind(inputs)
+        torch.testing.assert_close(call()[0], module(inputs["x"])[0], rtol=2e-2, atol=2e-2)
+        own = [kernel for kernel in engine.trace(call).kernels if kernel.own]
+    assert engine.prove().fell_back == ""
+    assert (len(own) <= 4) is freezing, [kernel.name for kernel in own]
 
 
 @pytest.mark.gpu

@@ -82,13 +82,14 @@ def test_the_traceback_of_user_code_is_in_the_log(folder: Path) -> None:
     assert "linear(torch.ones(3))" in log.read_text(encoding="utf-8")
 
 
-def test_an_interrupt_ends_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_ends_it(folder: Path, monkeypatch: pytest.MonkeyPatch, ending: signal.Signals) -> None:
     monkeypatch.setenv("BAKEOFF_TEST_MARKER", folder.name)
     with command_line(["inspect", str(folder / "mine.py:endless")]) as process:
         log = folder / "cache" / "logs" / "inspect" / "mine-endless.log"
         wait_until(lambda: log.is_file() and "looping" in log.read_text(encoding="utf-8"), "the pass")
-        process.send_signal(signal.SIGINT)
+        process.send_signal(ending)
         _, said = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == 128 + ending
     assert said.splitlines()[-1] == "bakeoff: interrupted"
     assert processes_with(folder.name) == []

@@ -13,7 +13,7 @@ from bakeoff.plan.history import History
 from bakeoff.plan.reference import reference_folder
 from bakeoff.plan.rows import Row
 from bakeoff.record.schema import Record
-from bakeoff.record.verdict import AGREEING_PAIRS, expected_pairs
+from bakeoff.record.verdict import AGREEING_PAIRS, LEAST_ROUNDS, expected_pairs
 
 GUESS = "guess"
 GUESS_MEASURE_S = 45.0
@@ -143,18 +143,14 @@ def expected_final(sides: Sequence[Row], history: History, final_s: float) -> fl
     builds = [build for build, _ in setups]
     overlap = all(row.overlaps for row in sides)
     set_s = max(*builds, sum(builds) / host.usable_cores()) if overlap else sum(builds)
-    set_s += sum(warm_up for _, warm_up in setups) + final_s / AGREEING_PAIRS
-    return _sets(sides, history) * set_s
-
-
-def _sets(sides: Sequence[Row], history: History) -> int:
-    """Of fresh processes; the better one of the first two is also compared with the others."""
     newest = [entry for row in sides for entry in history.like(row)[-1:]]
-    calls = [entry.record.latency.median_ms for entry in newest if entry.record.latency is not None]
-    if len(calls) < len(sides) or len({entry.machine.id for entry in newest}) > 1:
-        return AGREEING_PAIRS
-    best, second = sorted(calls[:2])
-    return expected_pairs(min([second, *calls[2:]]) / best)
+    calls_ms = [entry.record.latency.median_ms for entry in newest if entry.record.latency is not None]
+    rounds_s = (LEAST_ROUNDS + 1) * 2 * sum(calls_ms) / 1e3  # of one timed call of each side, after an untimed one
+    set_s += sum(warm_up for _, warm_up in setups) + max(final_s / AGREEING_PAIRS, rounds_s)
+    if len(calls_ms) < len(sides) or len({entry.machine.id for entry in newest}) > 1:
+        return AGREEING_PAIRS * set_s
+    best, second = sorted(calls_ms[:2])  # the better one is also compared with what runs beside the two
+    return expected_pairs(min([second, *calls_ms[2:]]) / best) * set_s
 
 
 def _setup_s(row: Row, history: History) -> tuple[float, float]:

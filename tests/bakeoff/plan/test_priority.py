@@ -301,7 +301,7 @@ class TestSeconds:
 
     @pytest.mark.parametrize(
         ("eager_ms", "inductor_ms", "openvino_ms", "sets"),
-        [(100, 20, 90, 3), (100, 20, 26.6, 4), (100, 20, 21, 7), (21, 20, 90, 7), (100, 0, 20, 7)],
+        [(10, 2, 9, 3), (10, 2, 2.66, 4), (10, 2, 2.1, 7), (2.1, 2, 9, 7), (10, 0, 2, 7)],
     )
     def test_of_a_final_are_fewer_where_rows_are_far_apart(
         self, monkeypatch: pytest.MonkeyPatch, eager_ms: float, inductor_ms: float, openvino_ms: float, sets: int
@@ -313,8 +313,14 @@ class TestSeconds:
         times = (("eager", eager_ms), ("inductor", inductor_ms), ("openvino", openvino_ms))
         known = history(*(stored(backend, ms) for backend, ms in times))
         assert expected_final(rows, known, 30.0) == pytest.approx(sets * (30 / 7 + 4 + 3))
-        elsewhere = history(*(stored(backend, ms) for backend, ms in times[:2]), stored("openvino", 90, twin()))
+        elsewhere = history(*(stored(backend, ms) for backend, ms in times[:2]), stored("openvino", 9, twin()))
         assert expected_final(rows, elsewhere, 30.0) == pytest.approx(7 * (30 / 7 + 4 + 3)), "of two machines"
+
+    def test_of_a_final_hold_at_least_the_calls_of_twelve_rounds(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(host, "usable_cores", lambda: 4)
+        rows = plan_of("eager", "inductor[]").rows
+        known = history(stored("eager", 2000), stored("inductor", 1000))
+        assert expected_final(rows, known, 30.0) == pytest.approx(3 * (12 * 2 * (2 + 1) + 4 + 2))
 
 
 class TestFitting:

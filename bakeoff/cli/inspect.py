@@ -5,13 +5,26 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bakeoff.cli.common import Json, Runs, app, error_line, names, print_json, print_text, records_folder, say
+from bakeoff.cli.common import (
+    Backends,
+    Budget,
+    DryRun,
+    Dtypes,
+    Final,
+    Json,
+    Runs,
+    app,
+    names,
+    print_json,
+    print_text,
+    records_folder,
+)
+from bakeoff.cli.recorded import Asked, sweep_recorded
 from bakeoff.models.errors import BakeoffError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from bakeoff.process.inspected import Recorded
+    from bakeoff.inspection.bounds import Candidate
+    from bakeoff.process.inspected import InspectResult
 
 
 @app.command()
@@ -25,17 +38,57 @@ def inspect(
         list[str] | None,
         typer.Option(metavar="NAMES", help="Modules and methods to record and sweep, comma-separated, as printed."),
     ] = None,
-    backends: Annotated[list[str] | None, typer.Option(help="Of these sweeps, as in eager,inductor[freezing].")] = None,
+    backends: Backends = None,
+    dtype: Dtypes = None,
+    budget: Budget = None,
+    final: Final = True,
+    dry_run: DryRun = False,
     runs: Runs = None,
     as_json: Json = False,
 ) -> None:
-    """What an artifact is, takes, gives and needs; or which modules of your own Python are worth a compiler."""
-    if (":" in what or what.endswith(".py")) and not Path(what).is_dir():
-        wanted = names("--sweep", sweep)
-        recorded = _inspect_callable(what, passes, depth, threads, seconds, wanted, runs, as_json)
-        _sweep(recorded, backends, threads, runs, as_json)
-    else:
+    """What an artifact is, takes, gives and needs; or which modules of your own Python are worth a compiler.
+
+    --backends, --dtype, --budget (of all together), --no-final and --dry-run are those of the sweeps.
+    """
+    wanted = names("--sweep", sweep)
+    given = {
+        "--backends": backends,
+        "--dtype": dtype,
+        "--budget": budget,
+        "--no-final": not final,
+        "--dry-run": dry_run,
+    }
+    alone = next((option for option, value in given.items() if value), None)
+    if alone and not wanted:
+        raise BakeoffError(f"{alone} is for the sweeps of --sweep; name modules, as in --sweep unet", "bad-option")
+    if (":" not in what and not what.endswith(".py")) or Path(what).is_dir():
+        if wanted:
+            raise BakeoffError(f"--sweep: {what} is an artifact's folder; give FILE.py:NAME", "bad-option")
         _inspect_artifact(Path(what), as_json)
+        return
+    asked = Asked(backends, dtype, budget, final, threads, runs, dry_run, as_json)
+    if wanted:
+        asked.check()
+    result, found = _inspect_callable(what, passes, depth, threads, seconds, wanted, runs, as_json)
+    sweeps: dict[str, object] = {}
+    code = sweep_recorded(result.recorded, asked, sweeps)
+    if as_json:
+        print_json(_document(result, found, sweeps))
+    if code:
+        raise typer.Exit(code)
+
+
+def _document(result: "InspectResult", found: "tuple[Candidate, ...]", sweeps: dict[str, object]) -> dict[str, object]:
+    """All that `--json` prints."""
+    from bakeoff.inspection.bounds import worth_sweeping
+
+    return {
+        "inspection": result.inspection,
+        "candidates": found,
+        "worth_sweeping": worth_sweeping(found),
+        "recorded": result.recorded,
+        "sweeps": sweeps,
+    }
 
 
 def _inspect_artifact(folder: Path, as_json: bool) -> None:
@@ -60,14 +113,15 @@ def _inspect_callable(
     wanted: tuple[str, ...],
     runs: str | None,
     as_json: bool,
-) -> "tuple[Recorded, ...]":
+) -> "tuple[InspectResult, tuple[Candidate, ...]]":
     from rich.console import Console
 
     from bakeoff.cli.progress import TerminalProgress
     from bakeoff.inspection import page
-    from bakeoff.inspection.bounds import candidates, worth_sweeping
+    from bakeoff.inspection.bounds import candidates
     from bakeoff.inspection.run import inspect_file, machine_ceilings, split_reference
     from bakeoff.machine import host
+    from bakeoff.record.store import load_all
 
     if not 2 <= passes <= 1000:
         raise BakeoffError(f"--passes {passes}: give 2 to 1000", "bad-option")
@@ -79,49 +133,13 @@ def _inspect_callable(
         raise BakeoffError(f"--seconds {seconds:g}: give more than 0 and at most 86400", "bad-option")
     file, name = split_reference(what)
     threads = threads or host.usable_cores()
+    records = load_all(records_folder(runs))
     with TerminalProgress(Console(stderr=True)) as progress:
         result = inspect_file(file, name, passes, threads, seconds, progress, wanted)
-    found = candidates(
-        result.inspection,
-        host.read_host(),
-        machine_ceilings(result.inspection.device, threads, records_folder(runs)),
-    )
-    if as_json:
-        print_json(
-            {
-                "inspection": result.inspection,
-                "candidates": found,
-                "worth_sweeping": worth_sweeping(found),
-                "recorded": result.recorded,
-            }
-        )
-    else:
-        print_text(f"\n{page.render(what, result.inspection, found, depth)}")
+    ceilings = machine_ceilings(result.inspection.device, threads, records)
+    found = candidates(result.inspection, host.read_host(), ceilings)
+    if not as_json:
+        print_text(f"\n{page.render(what, result.inspection, found, depth, runs or '')}")
         for one in result.recorded:
             print_text(page.recorded_text(one))
-    return result.recorded
-
-
-def _sweep(
-    recorded: "Sequence[Recorded]", backends: list[str] | None, threads: int, runs: str | None, as_json: bool
-) -> None:
-    """Sweep what was recorded, one after another; exit 1 if something was not recorded, else as the worst sweep."""
-    from bakeoff.cli.sweep import sweep
-
-    worst = 0
-    for one in recorded:
-        if one.problem:
-            say(f"{one.name} was not recorded: {one.problem}")
-            worst = max(worst, 1)
-            continue
-        try:
-            sweep(one.folder, backends=backends, threads=threads, runs=runs, as_json=as_json)
-        except typer.Exit as end:
-            if end.exit_code > 128:
-                raise
-            worst = max(worst, end.exit_code)
-        except BakeoffError as error:
-            say(error_line(f"{one.name}: {error}", error.code))
-            worst = max(worst, 2)
-    if worst:
-        raise typer.Exit(worst)
+    return result, found

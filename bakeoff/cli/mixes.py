@@ -25,7 +25,6 @@ InputSeed = Annotated[int, typer.Option(help="Seed of noise, actions and conditi
 Checkpoints = Annotated[list[str] | None, typer.Option(help="Weights of a slot: SLOT=FILE.")]
 Note = Annotated[str, typer.Option(help="Goes into the records and the history.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Finish the newest unfinished run of this plan.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would run.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Exit 1 if any mix is not ok.")]
 
 

@@ -4,11 +4,10 @@ from typing import Annotated
 
 import typer
 
-from bakeoff.cli.common import Deadline, Json, Monitor, Runs, app, named, records_folder, short
+from bakeoff.cli.common import Deadline, DryRun, Json, Monitor, Runs, app, named, records_folder, short
 from bakeoff.cli.mixes import (
     Checkpoints,
     Device,
-    DryRun,
     InputSeed,
     Manner,
     Minutes,

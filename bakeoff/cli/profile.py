@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bakeoff.cli.common import Deadline, Json, Monitor, Runs, app, named, print_text, records_folder, say, short
+from bakeoff.cli.common import Deadline, DryRun, Json, Monitor, Runs, app, named, print_text, records_folder, say, short
 from bakeoff.cli.mixes import (
     Checkpoints,
     Device,
-    DryRun,
     InputSeed,
     Manner,
     Minutes,

@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bakeoff.cli.common import (
+    Backends,
+    Budget,
     Deadline,
+    DryRun,
+    Dtypes,
+    Final,
     Json,
     Monitor,
     Runs,
@@ -22,6 +27,7 @@ from bakeoff.cli.common import (
     print_json,
     print_text,
     records_folder,
+    say,
     short,
     warn,
     whole_number,
@@ -30,6 +36,7 @@ from bakeoff.models.errors import BakeoffError
 from bakeoff.models.words import counted
 
 if TYPE_CHECKING:
+    from bakeoff.plan.plan import Plan
     from bakeoff.sweeps.run import Done
 
 
@@ -41,10 +48,8 @@ def sweep(
     ],
     preset: Annotated[list[str] | None, typer.Option(help="Presets, comma-separated.")] = None,
     workload: Annotated[list[str] | None, typer.Option(help="Workloads, comma-separated.")] = None,
-    backends: Annotated[
-        list[str] | None, typer.Option(help="As in eager,inductor[freezing],a+b,mine.py:BACKEND.")
-    ] = None,
-    dtype: Annotated[list[str] | None, typer.Option(help="fp32, tf32, bf16, fp16; or as torch says.")] = None,
+    backends: Backends = None,
+    dtype: Dtypes = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda where there is one).")] = None,
     suite: Annotated[str, typer.Option(help="default or full: every workload, option set and dtype.")] = "default",
     batch: Annotated[int, typer.Option(help="2 for classifier-free guidance.")] = 1,
@@ -59,20 +64,17 @@ def sweep(
     processes: Annotated[int, typer.Option(help="Fresh processes for each variant: spread within and between.")] = 1,
     builds: Annotated[int, typer.Option(help="Fresh builds of each compiled variant, the best one shown.")] = 1,
     deadline: Deadline = None,
-    budget: Annotated[
-        str | None,
-        typer.Option(help="As in 90s, 3m, 1h30m: what is likely to tell most comes first; --resume runs the rest."),
-    ] = None,
+    budget: Budget = None,
     sizes: Annotated[
         list[str] | None,
         typer.Option(help="Of a model of yours: x.0=1,4,8 builds engines for a range of sizes; or: recorded."),
     ] = None,
     monitor: Monitor = False,
-    final: Annotated[bool, typer.Option(help="Measure the two best rows against each other at the end.")] = True,
+    final: Final = True,
     runs: Runs = None,
     note: Annotated[str, typer.Option(help="Goes into the records and the history.")] = "",
     resume: Annotated[bool, typer.Option("--resume", help="Finish the newest unfinished sweep of this plan.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would run.")] = False,
+    dry_run: DryRun = False,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit 1 if any row is not ok, or left out for lack of time.")
     ] = False,
@@ -93,11 +95,8 @@ def sweep(
     from bakeoff.plan.history import known_history
     from bakeoff.plan.plan import make_plan
     from bakeoff.plan.request import FINAL_S, Request, with_deadline
-    from bakeoff.record.folders import folder_of
     from bakeoff.record.objective import parse_objective
     from bakeoff.record.store import load_all
-    from bakeoff.report.groups import newest
-    from bakeoff.report.text import batch_curve, out_of_time, spent, table
     from bakeoff.report.text import plan as plan_page
     from bakeoff.sweeps.resume import continue_unfinished
     from bakeoff.sweeps.run import run_sweep
@@ -154,27 +153,39 @@ def sweep(
     with TerminalProgress(Console(stderr=True), plan.rows) as progress:
         done = run_sweep(plan, folder, note, resume, progress, started)
     if as_json:
-        print_json(_summary(done))
+        print_json(summary(done))
     else:
-        if done.stored:
-            rows = newest(done.stored)
-            held = load_all(folder)
-            pages = [table.render(rows, done.finals, held.current, held.ceilings), batch_curve.render(rows)]
-            print_text("\n" + "\n\n".join(filter(None, pages)) + "\n")
-        if done.spent_s:
-            print_text(spent.render(done.spent_s))
-        where = folder_of(folder, done.stored[0].record) if done.stored else folder
-        print_text(
-            f"sweep {done.sweep}: {len(done.stored)} of {counted(len(plan.rows), 'variant')} recorded in {where}"
-        )
-        if done.out_of_time is not None and _measured(done):
-            print_text(out_of_time.render(done.out_of_time, done.stored, _resume_command(sys.argv[1:])))
+        print_done(done, plan, folder, _resume_command(sys.argv[1:]))
     update_pages(folder)
     update_plots(folder, plan.component.name)
-    _exit(done, strict)
+    if done.interrupted:
+        fail(f"interrupted; not run: {', '.join(done.interrupted)}; the same command with --resume runs them", 130)
+    if code := exit_code(done, strict):
+        raise typer.Exit(code)
 
 
-def _summary(done: "Done") -> dict[str, object]:
+def print_done(done: "Done", plan: "Plan", folder: Path, resume: str) -> None:
+    """Print the tables of a sweep whose records are in `folder`; `resume` is the command that goes on with it."""
+    from bakeoff.record.folders import folder_of
+    from bakeoff.record.store import load_all
+    from bakeoff.report.groups import newest
+    from bakeoff.report.text import batch_curve, out_of_time, spent, table
+
+    if done.stored:
+        rows = newest(done.stored)
+        held = load_all(folder)
+        pages = [table.render(rows, done.finals, held.current, held.ceilings), batch_curve.render(rows)]
+        print_text("\n" + "\n\n".join(filter(None, pages)) + "\n")
+    if done.spent_s:
+        print_text(spent.render(done.spent_s))
+    where = folder_of(folder, done.stored[0].record) if done.stored else folder
+    print_text(f"sweep {done.sweep}: {len(done.stored)} of {counted(len(plan.rows), 'variant')} recorded in {where}")
+    if done.out_of_time is not None and _measured(done):
+        print_text(out_of_time.render(done.out_of_time, done.stored, resume))
+
+
+def summary(done: "Done") -> dict[str, object]:
+    """A sweep as `--json` prints it."""
     return {
         "sweep": done.sweep,
         "objective": str(done.objective),
@@ -199,22 +210,19 @@ def _resume_command(arguments: Sequence[str]) -> str:
     return shlex.join(["bakeoff", *words, "--resume"])
 
 
-def _exit(done: "Done", strict: bool) -> None:
-    """Exit with 130 where it was interrupted, 3 where nothing was measured, 1 for `strict` and a row that is not ok.
+def exit_code(done: "Done", strict: bool) -> int:
+    """3 where nothing was measured, 1 for `strict` and a row that is not ok, else 0.
 
     A row that was left out for lack of time is not known to be ok.
     """
     from bakeoff.report.text import out_of_time
 
-    if done.interrupted:
-        fail(f"interrupted; not run: {', '.join(done.interrupted)}; the same command with --resume runs them", 130)
     if not _measured(done):
         if done.out_of_time is not None:
-            fail(out_of_time.nothing_measured(done.out_of_time), 3)
-        raise typer.Exit(3)
+            say(out_of_time.nothing_measured(done.out_of_time))
+        return 3
     left_out = done.out_of_time is not None and bool(done.out_of_time.left_out)
-    if strict and (left_out or any(stored.record.status != "ok" for stored in done.stored)):
-        raise typer.Exit(1)
+    return int(strict and (left_out or any(stored.record.status != "ok" for stored in done.stored)))
 
 
 def _subject(

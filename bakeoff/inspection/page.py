@@ -1,6 +1,7 @@
 """An inspection as text: the tree of modules with its times, and what compilers could gain in each."""
 
 import math
+import shlex
 from collections.abc import Iterator, Sequence
 from statistics import median
 
@@ -20,18 +21,24 @@ _LONG_MS = 10_000
 _OUTSIDE = "outside modules"
 
 
-def render(what: str, inspection: Inspection, found: Sequence[Candidate], depth: int) -> str:
-    """All of it; modules down to `depth` levels below those that the pass calls itself."""
+def render(what: str, inspection: Inspection, found: Sequence[Candidate], depth: int, runs: str = "") -> str:
+    """All of it; modules down to `depth` levels below those that the pass calls itself. `runs` is the folder of records
+    that was asked for, which the commands that it names keep."""
     parts = [lines_of(_head(what, inspection)), _tree(inspection, depth), _gains(found)]
-    return "\n\n".join([*parts, lines_of(_remarks(inspection, found)), suggestion(what, found)])
+    return "\n\n".join([*parts, lines_of(_remarks(inspection, found, runs)), suggestion(what, found, runs)])
 
 
-def suggestion(what: str, found: Sequence[Candidate]) -> str:
+def suggestion(what: str, found: Sequence[Candidate], runs: str = "") -> str:
     """The next command, or that no module is worth one."""
     names = worth_sweeping(found)
     if not names:
         return f"no module takes {WORTH:.0%} of a pass: look outside modules first"
-    return f"worth a sweep: bakeoff inspect {one_line(what)} --sweep {','.join(map(one_line, names))}"
+    return f"worth a sweep: bakeoff inspect {one_line(what)} --sweep {','.join(map(one_line, names))}{_runs(runs)}"
+
+
+def _runs(runs: str) -> str:
+    """As an option of a command that is named."""
+    return f" --runs {shlex.quote(one_line(runs))}" if runs else ""
 
 
 def recorded_text(one: Recorded) -> str:
@@ -141,14 +148,15 @@ def _gains(found: Sequence[Candidate]) -> str:
     return f"{title}\n{table}"
 
 
-def _remarks(inspection: Inspection, found: Sequence[Candidate]) -> Iterator[str]:
+def _remarks(inspection: Inspection, found: Sequence[Candidate], runs: str) -> Iterator[str]:
     yield f"± half of the median's 95 % interval over {counted(len(inspection.pass_ns), 'pass', 'passes')}"
     if any(one.at_floor is not None for one in found):
         yield "floor: the counted FLOPs and the weights at this machine's peak rates, in the dtype of the weights"
         if any(one.at_floor is not None and one.at_floor.above for one in found):
-            yield "!: faster than its floor, the ceilings are too low there; measure them: bakeoff ceilings --again"
+            again = f"bakeoff ceilings --again{_runs(runs)}"
+            yield f"!: faster than its floor, the ceilings are too low there; measure them: {again}"
     else:
-        yield "no floors: this machine's ceilings are not known; measure them with: bakeoff ceilings"
+        yield f"no floors: this machine's ceilings are not known; measure them with: bakeoff ceilings{_runs(runs)}"
     varying = [node.name for node in inspection.nodes if len(set(node.calls)) > 1]
     if varying:
         yield f"not as many calls in each pass: {', '.join(varying[:3])}{' and others' if len(varying) > 3 else ''}"

@@ -16,7 +16,7 @@ from bakeoff.process.inspected import InspectResult
 from bakeoff.process.jobs import InspectJob
 from bakeoff.process.supervisor import Deadlines, Launch, run_job
 from bakeoff.record.ceilings import best_ceilings
-from bakeoff.record.store import load_all
+from bakeoff.record.store import Records
 from bakeoff.sweeps.progress import Progress
 
 _BINDERS = {"exec", "globals", "setattr", "vars", "__getattr__"}
@@ -78,7 +78,6 @@ def inspect_file(
     return result
 
 
-def machine_ceilings(device: str, threads: int, runs: Path) -> tuple[Ceiling, ...]:
+def machine_ceilings(device: str, threads: int, records: Records) -> tuple[Ceiling, ...]:
     """The best known ceilings of this machine among the records; none are measured for this."""
-    records = load_all(runs)
     return best_ceilings(records.current, records.ceilings, this_machine(device).id, threads).best

@@ -51,6 +51,13 @@ def compositions(request: Request, component: Component, device: str) -> list[Co
     return found
 
 
+def check_backends(texts: Sequence[str]) -> None:
+    """Raises BakeoffError for a backend that does not exist, or that has no such option."""
+    for text in texts:
+        for part in split_outside_brackets(text, "+"):
+            _read_backend(part)
+
+
 def _default_options(backend: Backend, request: Request, component: Component, device: str) -> Sequence[DefaultOptions]:
     """The default options of a backend that the request takes, in the backend's order.
 

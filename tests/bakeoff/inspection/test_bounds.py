@@ -168,8 +168,17 @@ def test_nothing_large_means_no_sweep() -> None:
     assert "look outside modules first" in render("mine.py:pipe", small, candidates(small, HOST, ()), 1)
 
 
-def test_a_recorded_module_is_one_line() -> None:
+def test_the_commands_that_are_named_keep_the_folder_of_records() -> None:
+    one = inspection((node("unet", -1, (90,)),), (10,))
+    text = render("mine.py:pipe", one, candidates(one, HOST, ()), 1, "my runs")
+    assert "measure them with: bakeoff ceilings --runs 'my runs'" in text
+    assert text.endswith("worth a sweep: bakeoff inspect mine.py:pipe --sweep unet --runs 'my runs'")
+
+
+def test_a_recorded_module_is_one_line_and_one_for_each_note() -> None:
     assert recorded_text(Recorded("vae.decode", "/f", 3, 9, ("call", "call-2"))) == (
         "vae.decode: 3 different calls of 9 as call, call-2, in /f"
     )
+    noted = Recorded("unet", "/f", 3, 9, ("call",), notes=("t became a tensor",))
+    assert recorded_text(noted).endswith("in /f\nunet: t became a tensor")
     assert recorded_text(Recorded("unet", "", 0, 2, (), "t is a lambda")) == "unet was not recorded: t is a lambda"

@@ -1,0 +1,211 @@
+"""Sweeps of the modules that an inspection recorded: all are planned first, then they run one after the other."""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from bakeoff.cli.common import error_line, names, print_text, records_folder, say
+from bakeoff.cli.mixes import find_user_code
+from bakeoff.models.errors import BakeoffError, ErrorCode
+from bakeoff.models.words import counted
+
+if TYPE_CHECKING:
+    from bakeoff.plan.plan import Plan
+    from bakeoff.process.inspected import Recorded
+
+MOST_SETS = 4
+"""Input sets of a module that are swept: each has rows and a final of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """How recorded modules are swept, as it was typed."""
+
+    backends: list[str] | None
+    dtype: list[str] | None
+    budget: str | None
+    final: bool
+    threads: int
+    runs: str | None
+    dry_run: bool
+    as_json: bool
+
+    def check(self) -> None:
+        """Raises BakeoffError for what can be seen to be wrong before anything was recorded."""
+        from bakeoff.models.types import parse_dtype
+        from bakeoff.plan.suites import check_backends
+        from bakeoff.record.store import prepare_folder
+
+        for name in names("--dtype", self.dtype):
+            parse_dtype(name)
+        find_user_code(self.backends or [])
+        check_backends(names("--backends", self.backends))
+        assert self.budget_s >= 0
+        if not self.dry_run:
+            prepare_folder(records_folder(self.runs))
+
+    @property
+    def budget_s(self) -> float:
+        """Of all sweeps together; 0 for none. Raises BakeoffError for what is no time."""
+        from bakeoff.plan.budget import parse_budget
+
+        return parse_budget(self.budget) if self.budget is not None else 0.0
+
+    def command(self, folder: str, workloads: Sequence[str] = (), resume: bool = False) -> str:
+        """The command that sweeps a recorded module by itself, or goes on with its sweep."""
+        options = {
+            "--workload": workloads,
+            "--backends": names("--backends", self.backends),
+            "--dtype": names("--dtype", self.dtype),
+            "--threads": [str(self.threads)] if self.threads else [],
+            "--runs": [self.runs] if self.runs else [],
+        }
+        words = [word for option, given in options.items() if given for word in (option, ",".join(given))]
+        flags = [*([] if self.final else ["--no-final"]), *(["--resume"] if resume else [])]
+        return shlex.join(["bakeoff", "sweep", folder, *words, *flags])
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """A recorded module with the plan of its sweep."""
+
+    name: str
+    folder: str
+    plan: "Plan"
+    seconds: float
+    """That the sweep is expected to take."""
+
+    def within(self, budget_s: float) -> "_Planned":
+        return replace(self, plan=replace(self.plan, request=replace(self.plan.request, budget_s=budget_s)))
+
+
+def sweep_recorded(recorded: Sequence["Recorded"], asked: Asked, told: dict[str, object]) -> int:
+    """Sweep what was recorded; `told` gets what JSON says of each module.
+
+    Returns the exit code: 130 where it was interrupted, else as the worst sweep ended, 1 at least where a module was
+    not recorded.
+    """
+    left = {one.name: asked.command(one.folder) for one in recorded if not one.problem}
+    try:
+        planned, code = _plan_all(recorded, asked, told)
+        for one in planned:
+            left[one.name] = asked.command(one.folder, one.plan.request.workloads)
+        if planned and not asked.as_json:
+            print_text(_overview(planned))
+        left_s = asked.budget_s
+        for index, one in enumerate(planned):
+            if asked.budget_s:  # the cheapest is first, and what it leaves of its part is the others'
+                one = one.within(max(1.0, round(left_s / (len(planned) - index))))
+            used_s, worst = _show(one, asked, told) if asked.dry_run else _run(one, asked, told, left)
+            left_s, code = left_s - used_s, max(code, worst)
+    except KeyboardInterrupt:
+        say("interrupted; to go on:" if left else "interrupted")
+        for command in left.values():
+            say(command)
+        return 130
+    return code
+
+
+def _plan_all(recorded: Sequence["Recorded"], asked: Asked, told: dict[str, object]) -> tuple[Sequence[_Planned], int]:
+    """Those that can be swept, with a budget the cheapest first, and the exit code that the others lead to."""
+    planned, code = [], 0
+    for one in recorded:
+        if one.problem:
+            code = max(code, _tell_problem(one.name, f"was not recorded: {one.problem}", "", told, 1))
+            continue
+        try:
+            planned.append(_plan(one, asked))
+        except BakeoffError as error:
+            code = max(code, _tell_problem(one.name, f"cannot be swept: {error}", error.code, told, 2))
+    return sorted(planned, key=lambda one: one.seconds) if asked.budget_s else planned, code
+
+
+def _tell_problem(name: str, problem: str, code: ErrorCode, told: dict[str, object], exit_code: int) -> int:
+    say(error_line(f"{name} {problem}", code))
+    told[name] = {"problem": problem, "code": code}
+    return exit_code
+
+
+def _plan(one: "Recorded", asked: Asked) -> _Planned:
+    from rich.console import Console
+
+    from bakeoff.bring.bring import bring
+    from bakeoff.cli.progress import TerminalProgress
+    from bakeoff.plan.dry_run import estimate
+    from bakeoff.plan.history import known_history
+    from bakeoff.plan.plan import make_plan
+    from bakeoff.plan.request import FINAL_S, Request
+
+    with TerminalProgress(Console(stderr=True)) as progress:
+        component = bring(one.folder, 0, asked.threads, progress)
+    request = Request(
+        component=component,
+        backends=names("--backends", asked.backends),
+        dtypes=names("--dtype", asked.dtype),
+        threads=asked.threads,
+        final_s=FINAL_S if asked.final else 0.0,
+    )
+    plan = make_plan(request)
+    sets = tuple(dict.fromkeys(row.subject.workload for row in plan.rows))
+    if len(sets) > MOST_SETS:
+        chosen = ", ".join(sets[:MOST_SETS])
+        say(f"{one.name}: {len(sets)} input sets, each with rows of its own; {chosen} are swept")
+        say(f"all of them: {asked.command(one.folder)}; as one engine of several sizes: add --sizes recorded")
+        plan = make_plan(replace(request, workloads=sets[:MOST_SETS]))
+    return _Planned(one.name, one.folder, plan, estimate(plan, known_history(records_folder(asked.runs))).seconds)
+
+
+def _overview(planned: Sequence[_Planned]) -> str:
+    """What is about to run, in all."""
+    minutes = sum(one.seconds for one in planned) / 60
+    each = ", ".join(f"{one.name} {counted(len(one.plan.rows), 'row')}" for one in planned)
+    return f"\nto sweep: {each}; about {minutes:.0f} min in all"
+
+
+def _show(one: _Planned, asked: Asked, told: dict[str, object]) -> tuple[float, int]:
+    """Print what would run, and return the seconds that it takes, and 0 as the exit code."""
+    from bakeoff.plan.dry_run import estimate
+    from bakeoff.plan.history import known_history
+    from bakeoff.report.text import plan as plan_page
+
+    costs = estimate(one.plan, known_history(records_folder(asked.runs)))
+    told[one.name] = costs
+    if not asked.as_json:
+        print_text(f"\n{one.name}\n\n{plan_page.render(costs)}")
+    return min(costs.seconds, one.plan.request.budget_s), 0
+
+
+def _run(one: _Planned, asked: Asked, told: dict[str, object], left: dict[str, str]) -> tuple[float, int]:
+    """Sweep one module and print it; returns the seconds that count to a budget, and the exit code.
+
+    Takes it from `left` when it has ended. Raises KeyboardInterrupt where it was interrupted, with the command that
+    goes on in `left`.
+    """
+    from rich.console import Console
+
+    from bakeoff.cli.pages import update_pages, update_plots
+    from bakeoff.cli.progress import TerminalProgress
+    from bakeoff.cli.sweep import exit_code, print_done, summary
+    from bakeoff.sweeps.run import run_sweep
+
+    folder, resume = records_folder(asked.runs), asked.command(one.folder, one.plan.request.workloads, resume=True)
+    try:
+        with TerminalProgress(Console(stderr=True), one.plan.rows) as progress:
+            done = run_sweep(one.plan, folder, "", False, progress)
+    except BakeoffError as error:
+        del left[one.name]
+        return 0.0, _tell_problem(one.name, f"was not swept: {error}", error.code, told, 2)
+    if done.interrupted:
+        left[one.name] = resume
+    else:
+        del left[one.name]
+    told[one.name] = summary(done)
+    if not asked.as_json:
+        print_done(done, one.plan, folder, resume)
+    update_pages(folder)
+    update_plots(folder, one.plan.component.name)
+    if done.interrupted:
+        raise KeyboardInterrupt
+    used_s = sum(seconds for part, seconds in done.spent_s.items() if part != "precompiled headers")
+    return used_s, exit_code(done, strict=False)

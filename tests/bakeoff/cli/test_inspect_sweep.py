@@ -1,0 +1,104 @@
+"""`inspect --sweep`: all modules are planned first, told as one document, and swept on by commands that exist."""
+
+import json
+import shlex
+import signal
+from pathlib import Path
+
+import pytest
+from lab import command_line
+from records import bakeoff
+
+from bakeoff.cli.recorded import MOST_SETS
+from bakeoff.record.store import load_all
+
+SOURCE = """\
+import torch
+from torch import nn
+
+class Steps(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x, t):
+        return self.layer(x) * t
+
+class Strange(nn.Module):
+    def forward(self, x, what):
+        return x + 1
+
+def pipe():
+    first, second, strange = Steps().eval(), nn.Linear(4, 4).eval(), Strange()
+    @torch.inference_mode()
+    def run():
+        for step in range(6):
+            first(torch.randn(2, 4), step + 0.5)
+        for size in range(1, 7):
+            second(torch.randn(size, 4))
+        strange(torch.ones(1), object())
+    return run
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "mine.py").write_text(SOURCE, encoding="utf-8")
+    return tmp_path
+
+
+def test_all_modules_are_planned_and_told_as_one_document(folder: Path) -> None:
+    sweep = ("--sweep", "strange,first,second", "--backends", "eager,torch.export", "--dtype", "fp32", "--no-final")
+    arguments = ("mine.py:pipe", "--passes", "2", "--threads", "1", *sweep)
+    done = bakeoff("inspect", *arguments, "--dry-run", "--budget", "2m", "--runs", "my runs", "--json", cwd=folder)
+    assert done.code == 1, done.err
+    document = json.loads(done.out)
+    assert document["worth_sweeping"]
+    told = document["sweeps"]
+    assert told["strange"]["problem"].startswith("was not recorded: what is a builtins.object")
+    workloads = {
+        name: {line["variant"].split(":live.")[1].split("/")[0] for line in told[name]["lines"]}
+        for name in ("first", "second")
+    }
+    assert workloads == {
+        "first": {"call"},
+        "second": {"call", *(f"call-{index + 2}" for index in range(MOST_SETS - 1))},
+    }
+    assert sum(told[name]["budget_s"] for name in workloads) <= 120
+    said = next(line for line in done.said if line.startswith("bakeoff: second: 6 input sets"))
+    assert said.endswith("call, call-2, call-3, call-4 are swept")
+    (more,) = [line for line in done.said if "--sizes recorded" in line]
+    assert "--backends eager,torch.export --dtype fp32 --threads 1 --runs 'my runs' --no-final" in more
+    assert not (folder / "my runs").exists()
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_names_commands_that_go_on(
+    folder: Path, ending: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    sweep = ["--sweep", "first,second", "--backends", "eager,torch.export", "--dtype", "fp32", "--runs", "my runs"]
+    with command_line(["inspect", "mine.py:pipe", "--passes", "2", "--threads", "1", *sweep, "--no-final"]) as process:
+        said = []
+        assert process.stderr is not None
+        for line in process.stderr:
+            said.append(line)
+            if line.startswith("[1/2] ") and "started" not in line:
+                break
+        process.send_signal(ending)
+        _, rest = process.communicate(timeout=120)
+    lines = rest.splitlines()
+    assert process.returncode == 128 + ending, rest
+    at = lines.index("bakeoff: interrupted; to go on:")
+    commands = [shlex.split(line.removeprefix("bakeoff: ")) for line in lines[at + 1 :]]
+    assert [Path(words[2]).name for words in commands] == ["mine.first", "mine.second"]
+    assert ["--resume" in words for words in commands] == [True, False]
+    for _, *words in commands:
+        with command_line(words) as process:
+            process.communicate(timeout=240)
+        assert process.returncode == 0
+    records = [stored.record for stored in load_all(Path("my runs")).current]
+    found = sorted((one.variant.component, one.variant.workload, str(one.variant.backends[0].name)) for one in records)
+    sets = [("mine.first", "call"), *(("mine.second", f"call{end}") for end in ("", "-2", "-3", "-4"))]
+    assert found == [(*one, backend) for one in sets for backend in ("eager", "torch.export")]
+    assert len({one.sweep for one in records if one.variant.component == "mine.first"}) == 1

@@ -295,9 +295,7 @@ BACKEND = Backend(
         DefaultOptions(Options(freezing=True), devices=("cpu",), suite="full"),
         DefaultOptions(Options(max_autotune=True), suite="full"),
     ),
-    capability=Capability(
-        requires=(TORCH,), missing=_missing, unsupported_sizes=_one_size_only
-    ),
+    capability=Capability(requires=(TORCH,), missing=_missing, unsupported_sizes=_one_size_only),
     evidence=Evidence(
         checks="the package loaded from disk holds a compiled library, and its wrapper makes every call",
         uses_inductor=True,

@@ -3,8 +3,8 @@
 The whole module is captured as one graph (`fullgraph=True`) with static shapes, so a graph break fails the build and
 cannot pass as a slow row. `freezing` makes weights constants: it folds what depends on them alone, merges linear layers
 that share an input, and lays out weights once, packed for oneDNN on a CPU and channels_last for convolutions on CUDA
-(torch/_inductor/compile_fx.py, fw_compiler_freezing). `mode` takes the names of torch.compile's modes. Convolutions and large matrix products call oneDNN, cuDNN or cuBLAS, unless autotuning finds a
-faster kernel.
+(torch/_inductor/compile_fx.py, fw_compiler_freezing). `mode` takes the names of torch.compile's modes. Convolutions and
+large matrix products call oneDNN, cuDNN or cuBLAS, unless autotuning finds a faster kernel.
 """
 
 import os
@@ -88,8 +88,8 @@ class _Compiler:
     captures: bool = False
     """The settings ask for CUDA graphs, on a device that has them."""
     freezes: bool = False
-    """All weights are frozen before inductor looks into its cache. Not so with autotuning on a CPU, which packs some again
-    while it makes the code, and would store those with it."""
+    """All weights are frozen before inductor looks into its cache. Not so with autotuning on a CPU, which packs some
+    again while it makes the code, and would store those with it."""
     untimed: Callable[[], AbstractContextManager[None]] = nullcontext
     """`BuildContext.untimed`"""
     compiler_name: str = "inductor"

@@ -44,7 +44,8 @@ Status = Literal[
     "unstable",
 ]
 MEASURED: tuple[Status, ...] = ("ok", "fell_back", "parity_failed", "unstable")
-"""Statuses that keep their numbers; only `ok` is ranked."""
+"""Statuses of rows that were timed and checked; only `ok` is ranked. `oom` keeps its numbers where a check after the
+timing ran out of memory."""
 NEVER_RUN: tuple[Status, ...] = ("unavailable", "unsupported")
 """Statuses of rows that cannot run on their machine."""
 

@@ -1,6 +1,5 @@
 """A variant that was built, proved and checked: what a measurement and a comparison both start from."""
 
-import traceback
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -16,7 +15,7 @@ from bakeoff.process.jobs import MeasureJob
 from bakeoff.record.schema import Measurement
 from bakeoff.worker.build import BuiltEngine, build_engine
 from bakeoff.worker.checks.outputs import OutputWatch, call_twice
-from bakeoff.worker.failures import StageError, call_stage, encodable
+from bakeoff.worker.failures import StageError, call_stage, traceback_text
 from bakeoff.worker.reference.error import Difference, not_comparable
 from bakeoff.worker.reference.files import ReferenceFiles
 from bakeoff.worker.reference.load import Reference
@@ -66,7 +65,7 @@ def with_failures(job: MeasureJob, report: Report, action: Callable[[LoadedSubje
                 reason=stage.reason,
                 settings=settings(),
                 weights=loaded.weights,
-                traceback=encodable("".join(traceback.format_exception(stage.error))[-8000:]),
+                traceback=traceback_text(stage.error),
             )
 
 

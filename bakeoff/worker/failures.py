@@ -1,7 +1,9 @@
 """The status that an exception of a variant's code gives its row; without torch, which may be what fails to import."""
 
 import re
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from bakeoff.backends.backend import Unavailable, Unsupported
@@ -29,6 +31,29 @@ class StageError(Exception):
         """The first line of the exception; with its class unless it is a BakeoffError, whose text is for users."""
         line = first_line(self.error)
         return line.partition(": ")[2] if isinstance(self.error, BakeoffError) else line
+
+
+class UncheckedError(StageError):
+    """A check after the timing ran out of memory: the timing is kept, and the row is not ranked."""
+
+    def __init__(self, check: str, error: BaseException) -> None:
+        super().__init__("oom", error)
+        self.check = check
+
+    @property
+    def reason(self) -> str:
+        return f"timed, but not all checked: out of memory in {self.check}: {super().reason}"
+
+
+@contextmanager
+def checking(check: str) -> Iterator[None]:
+    """Raise UncheckedError with the name of this check where it runs out of memory."""
+    try:
+        yield
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise UncheckedError(check, error) from error
+        raise
 
 
 def call_stage(action: Callable[[], T]) -> T:
@@ -79,6 +104,11 @@ def first_line(error: BaseException, limit: int = 500) -> str:
     last = next((place for place, line in enumerate(lines) if not line.endswith((",", ":"))), len(lines))
     said = " ".join(lines[: last + 1]) or "no message"
     return encodable(f"{type(error).__name__}: {said}")[:limit]
+
+
+def traceback_text(error: BaseException) -> str:
+    """The last 8,000 characters of an exception's traceback."""
+    return encodable("".join(traceback.format_exception(error))[-8000:])
 
 
 def encodable(text: str) -> str:

@@ -6,14 +6,16 @@ Between the checks and the clocks it waits for its turn: until then other worker
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from statistics import median
 
 from bakeoff.backends.backend import Call, Engine
 from bakeoff.backends.torch_internals import snapshot
+from bakeoff.models.types import Scalar
 from bakeoff.process.jobs import MeasureJob, MeasureResult
-from bakeoff.record.schema import Finding, InputCopy, Measurement, Memory, Overhead, Parity, new_finding
+from bakeoff.record.schema import Finding, InputCopy, Measurement, Memory, Overhead, Parity, ProofRecord, new_finding
 from bakeoff.worker.brought.denormals import denormals_findings
 from bakeoff.worker.checked_variant import CheckedVariant, build_and_check, with_failures
 from bakeoff.worker.checks import memory
@@ -28,10 +30,10 @@ from bakeoff.worker.clocks.core_distance import core_distance_reader
 from bakeoff.worker.clocks.timing import Timing, time_calls
 from bakeoff.worker.commands import Turn, at_once
 from bakeoff.worker.device import cache_flush, context_bytes, held_bytes
-from bakeoff.worker.failures import call_stage
+from bakeoff.worker.failures import StageError, UncheckedError, call_stage, checking, traceback_text
 from bakeoff.worker.gpu_watch import GpuState, GpuWatch, watching
 from bakeoff.worker.input_copy import measure_input_copy
-from bakeoff.worker.proof import final_proof, left_findings, with_precision
+from bakeoff.worker.proof import final_proof, first_proof, left_findings, with_precision
 from bakeoff.worker.reference.error import Difference
 from bakeoff.worker.reporter import Report
 from bakeoff.worker.sizes import measure_sizes, size_findings, status_with_sizes
@@ -60,7 +62,8 @@ class _Timed:
 
     timing: Timing
     gpu: GpuState
-    overhead: Overhead
+    overhead: Overhead | None
+    """None where a check of the last calls ran out of memory, as for `unchecked`."""
     differences: list[list[Difference]]
     """Outputs in the window and of the last timed calls against their references."""
     checks: WindowChecker
@@ -70,6 +73,8 @@ class _Timed:
     """How much slower calls were at the end of the latency window than at its start; 1.0 for no drift."""
     flushed: bool
     """Caches were flushed before each call."""
+    unchecked: UncheckedError | None = None
+    """What ran out of memory once the clocks had stopped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +110,31 @@ def _measure(job: MeasureJob, loaded: LoadedSubject, report: Report, turn: Turn)
     chosen = {**before, **checked.built.prepared.settings}
     with watching(job.subject.device) as watch:
         timed = _time(job, checked, watch, report)
+    try:
+        return _checked(job, checked, timed, context, chosen, report)
+    except UncheckedError as stage:
+        made = _unchecked(job, checked, timed, chosen, stage)
+    with suppress(StageError):
+        call_stage(checked.built.engine.close)
+    return MeasureResult(made)
+
+
+def _checked(
+    job: MeasureJob,
+    checked: CheckedVariant,
+    timed: _Timed,
+    context: int,
+    chosen: Mapping[str, Scalar],
+    report: Report,
+) -> MeasureResult:
+    """Check what was timed, and decide its status. Raises UncheckedError where a check runs out of memory."""
+    if timed.unchecked is not None:
+        raise timed.unchecked
     after = _examine(job, checked, timed, context, report)
-    sizes = measure_sizes(job, checked, timed.timing.latency.samples_ns, report)
-    proof = final_proof(checked, after.ran)
+    with checking("calls at other sizes"):
+        sizes = measure_sizes(job, checked, timed.timing.latency.samples_ns, report)
+    with checking("the proof after the last call"):
+        proof = final_proof(checked, after.ran)
     parity = checked.reference.parity([*checked.differences, *timed.differences, *after.differences])
     alarms = [
         *timing_alarms(timed.timing, timed.slowdown, after.leaked_bytes, proof.recompiles, job),
@@ -123,7 +150,8 @@ def _measure(job: MeasureJob, loaded: LoadedSubject, report: Report, turn: Turn)
     status, reason = status_with_sizes(status, reason, of_sizes)
     timing = timed.timing
     left = left_findings(checked, proof, after.ran, median(timing.latency.samples_ns))
-    made = Measurement(
+    made = replace(
+        _timed_measurement(checked, timed, chosen, proof, parity),
         status=status,
         reason=reason,
         findings=(
@@ -135,23 +163,61 @@ def _measure(job: MeasureJob, loaded: LoadedSubject, report: Report, turn: Turn)
             *denormals_findings(checked.loaded.component, status),
             *_remarks(job, timed, parity, checked.reference.unmeasured),
         ),
-        build=checked.built.cost,
-        proof=proof,
-        parity=parity,
-        latency=timing.latency,
-        throughput=timing.throughput,
         memory=after.memory,
-        overhead=timed.overhead,
-        settings={**settings(), **chosen},  # also those of libraries that the build imported
-        device_state={**timing.cpu.facts(), **core_distance_facts(timing.core_distances_ns), **timed.gpu.facts},
-        weights=loaded.weights,
-        window_checks=timed.checks.record,
         input_copy=after.input_copy,
         sizes=sizes,
     )
     traced = trace_measured(job, checked.built, report)
     call_stage(checked.built.engine.close)
     return MeasureResult(made, traced)
+
+
+def _unchecked(
+    job: MeasureJob, checked: CheckedVariant, timed: _Timed, chosen: Mapping[str, Scalar], stage: UncheckedError
+) -> Measurement:
+    """What was timed, with what is known of it before the check that ran out of memory.
+
+    Its status is `oom`, unless it is shown already that something else ran, or that outputs are wrong.
+    """
+    parity = checked.reference.parity([*checked.differences, *timed.differences])
+    proof = with_precision(job, first_proof(checked), parity, checked)
+    status, reason = decide_status(proof.fell_back, parity, checked.watch.problem, ())
+    if status == "ok":
+        status, reason = stage.status, stage.reason
+    timing = timed.timing
+    alarms = [*stored_alarms(timed.checks.problem), *settings_alarms(chosen, settings()), *timed.gpu.alarms()]
+    return replace(
+        _timed_measurement(checked, timed, chosen, proof, parity),
+        status=status,
+        reason=reason,
+        findings=(
+            *timing.findings,
+            *alarms,
+            *timing_remarks(timing, job),
+            *_remarks(job, timed, parity, checked.reference.unmeasured),
+        ),
+        traceback=traceback_text(stage.error),
+    )
+
+
+def _timed_measurement(
+    checked: CheckedVariant, timed: _Timed, chosen: Mapping[str, Scalar], proof: ProofRecord, parity: Parity
+) -> Measurement:
+    """What the build and the clocks told, before its status is decided."""
+    timing = timed.timing
+    return Measurement(
+        status="ok",
+        build=checked.built.cost,
+        proof=proof,
+        parity=parity,
+        latency=timing.latency,
+        throughput=timing.throughput,
+        overhead=timed.overhead,
+        settings={**settings(), **chosen},  # also those of libraries that the build imported
+        device_state={**timing.cpu.facts(), **core_distance_facts(timing.core_distances_ns), **timed.gpu.facts},
+        weights=checked.loaded.weights,
+        window_checks=timed.checks.record,
+    )
 
 
 def _time(job: MeasureJob, checked: CheckedVariant, watch: GpuWatch, report: Report) -> _Timed:
@@ -175,19 +241,25 @@ def _time(job: MeasureJob, checked: CheckedVariant, watch: GpuWatch, report: Rep
     timing = call_stage(lambda: time_calls(calls, activity(checked.built.engine), config, checks))
     checks.release()
     gpu = watch.end()
-    overhead = measure_overhead(timing.outputs[0], config)
-    last = [reference.differences(index, outputs, "after timing") for index, outputs in enumerate(timing.outputs)]
 
     def time_again(count: int) -> list[int]:
         end = time.monotonic() + LONGEST_REPEAT_S
         numbers = takewhile(lambda number: number < LEAST_REPEATED or time.monotonic() < end, range(count))
         return call_stage(lambda: [time_call(calls[number % len(calls)], config)[0] for number in numbers])
 
-    slowdown = confirmed_drift(timing.latency.samples_ns, timing.host_slowdown, time_again)
-    differences = [*checks.differences, *last]
-    flushed = config.flush is not None
     released = tuple(replace(entry, changed={}) for entry in changeable)
-    return _Timed(replace(timing, outputs=()), gpu, overhead, differences, checks, released, slowdown, flushed)
+    flushed = config.flush is not None
+    timed = _Timed(replace(timing, outputs=()), gpu, None, checks.differences, checks, released, 1.0, flushed)
+    try:
+        with checking("the comparison of the last timed outputs"):
+            overhead = measure_overhead(timing.outputs[0], config)
+            last = [
+                reference.differences(index, outputs, "after timing") for index, outputs in enumerate(timing.outputs)
+            ]
+            slowdown = confirmed_drift(timing.latency.samples_ns, timing.host_slowdown, time_again)
+    except UncheckedError as stage:
+        return replace(timed, unchecked=stage)
+    return replace(timed, overhead=overhead, differences=[*checks.differences, *last], slowdown=slowdown)
 
 
 def _changeable(job: MeasureJob, checked: CheckedVariant) -> tuple[ChangeableInputs, ...]:
@@ -205,31 +277,36 @@ def _examine(job: MeasureJob, checked: CheckedVariant, timed: _Timed, context: i
     report("memory")
     io_bytes = memory.tensors_bytes(checked.inputs)
     weights_bytes = checked.built.weights_bytes
-    metered = call_stage(lambda: memory.meter(lambda: _call_all(calls), device, weights_bytes, io_bytes, context))
-    samples_ns = timing.latency.samples_ns
-    leaked = confirmed_leak(
-        timing.held_bytes,
-        timing.calls,
-        len(calls),
-        sorted(samples_ns)[len(samples_ns) // 2],
-        lambda rounds: call_stage(lambda: memory.kept_bytes(lambda: _call_all(calls), rounds, device)),
-    )
+    with checking("the metering of memory"):
+        metered = call_stage(lambda: memory.meter(lambda: _call_all(calls), device, weights_bytes, io_bytes, context))
+        samples_ns = timing.latency.samples_ns
+        leaked = confirmed_leak(
+            timing.held_bytes,
+            timing.calls,
+            len(calls),
+            sorted(samples_ns)[len(samples_ns) // 2],
+            lambda rounds: call_stage(lambda: memory.kept_bytes(lambda: _call_all(calls), rounds, device)),
+        )
     report("fresh inputs")
-    changed = changed_input(checked.sets, checked.loaded.sets)
-    ran = call_stage(lambda: dispatched(calls[0]))
+    with checking("the comparison of inputs after the calls"):
+        changed = changed_input(checked.sets, checked.loaded.sets)
+    with checking("the count of operators"):
+        ran = call_stage(lambda: dispatched(calls[0]))
     config = TimingConfig(device, job.policy, checked.watch.check, inputs=checked.inputs)
-    change = checked.reference.change
-    values = changed_values(checked.loaded, change, len(timed.changeable[:1]), job.dtype, device)
-    changeable = [replace(entry, changed=value) for entry, value in zip(timed.changeable, values, strict=False)]
-    held = held_inputs(checked.loaded.workload)
-    fresh = call_stage(lambda: call_with_fresh_inputs(engine, checked.sets, config, changeable, held))
-    differences = [checked.reference.differences(1, fresh.outputs, "in the memory of inputs 0")]
-    if fresh.hot_outputs is not None:
-        text = "after many calls on one binding"
-        differences.append(checked.reference.changed_differences(0, fresh.hot_outputs, text))
-    fresh = replace(fresh, outputs=(), hot_outputs=None)
-    buffers = timed.changeable[0].tensors if timed.changeable else checked.sets[0]
-    copies = call_stage(lambda: measure_input_copy(engine, buffers, checked.sets[1], config))
+    with checking("calls with fresh inputs"):
+        change = checked.reference.change
+        values = changed_values(checked.loaded, change, len(timed.changeable[:1]), job.dtype, device)
+        changeable = [replace(entry, changed=value) for entry, value in zip(timed.changeable, values, strict=False)]
+        held = held_inputs(checked.loaded.workload)
+        fresh = call_stage(lambda: call_with_fresh_inputs(engine, checked.sets, config, changeable, held))
+        differences = [checked.reference.differences(1, fresh.outputs, "in the memory of inputs 0")]
+        if fresh.hot_outputs is not None:
+            text = "after many calls on one binding"
+            differences.append(checked.reference.changed_differences(0, fresh.hot_outputs, text))
+        fresh = replace(fresh, outputs=(), hot_outputs=None)
+    with checking("the copy of inputs"):
+        buffers = timed.changeable[0].tensors if timed.changeable else checked.sets[0]
+        copies = call_stage(lambda: measure_input_copy(engine, buffers, checked.sets[1], config))
     return _AfterTiming(metered, leaked, changed, ran, fresh, differences, copies)
 
 

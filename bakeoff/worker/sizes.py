@@ -25,7 +25,7 @@ from bakeoff.worker.checked_variant import CheckedVariant
 from bakeoff.worker.checks.outputs import copied, overwrite
 from bakeoff.worker.clocks.clock import TimingConfig, now_ns, time_call
 from bakeoff.worker.device import cache_flush
-from bakeoff.worker.failures import StageError
+from bakeoff.worker.failures import StageError, is_out_of_memory
 from bakeoff.worker.reporter import Report
 from bakeoff.worker.subject import cast_inputs, synchronise
 
@@ -92,7 +92,9 @@ def _measure_size(job: MeasureJob, checked: CheckedVariant, index: int, size: Si
     counter = _Compilations(engine)
     try:
         called = _call(job, checked, index)
-    except Exception as error:  # noqa: BLE001  # whatever an engine raises for a size is the result there
+    except Exception as error:  # whatever else an engine raises for a size is the result there
+        if is_out_of_memory(error):
+            raise
         reason = StageError("call_failed", error).reason
         return replace(result, status="refused", reason=reason, compilations=counter.read())
     compilations = counter.read()

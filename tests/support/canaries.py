@@ -30,7 +30,7 @@ from bakeoff.backends.backend import (
     Unsupported,
 )
 from bakeoff.selftest import faulty as common
-from bakeoff.selftest.faulty import canary, changing, doing, hang, leave_result, nan, start_grandchild
+from bakeoff.selftest.faulty import BoundEngine, canary, changing, doing, hang, leave_result, nan, start_grandchild
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -39,6 +39,9 @@ AWAKE, ASLEEP = "CANARY_AWAKE", "CANARY_ASLEEP"
 """Environment variables with paths: SLEEPER sleeps until the first exists, and creates the second at its start."""
 REMOVED = "CANARY_REMOVED"
 """Environment variable with a path: REMOVES_REFERENCES creates it, and removes nothing once it exists."""
+
+_CALLS_BEFORE_TIMING = 12
+"""At most, of all sets together: two each to check them, and a few on changed values."""
 
 
 def _ask_torch_for_a_tebibyte() -> None:
@@ -121,6 +124,26 @@ def _do_everything_wrong(
     )
 
 
+def _out_of_memory_when_bound_again(
+    module: "nn.Module", _inputs: "Mapping[str, Tensor]", _options: NoOptions, _context: BuildContext
+) -> Engine:
+    numbers = itertools.count(1)
+    called = [0]
+
+    def bind(inputs: "Mapping[str, Tensor]") -> Call:
+        if called[0] > _CALLS_BEFORE_TIMING:
+            _ask_torch_for_a_tebibyte()
+
+        def call() -> Outputs:
+            called[0] = next(numbers)
+            outputs: Outputs = module(*inputs.values())
+            return outputs
+
+        return call
+
+    return BoundEngine(bind)
+
+
 def _object_when_asked(
     module: "nn.Module", _inputs: "Mapping[str, Tensor]", _options: NoOptions, _context: BuildContext
 ) -> Engine:
@@ -180,6 +203,9 @@ BF16_ONLY = Backend(
 
 # These give wrong numbers or no numbers.
 RAISES_AT_CALL = common.RAISES_AT_CALL
+OOM_WHEN_CHECKED = canary(
+    "oom-when-checked", "is out of memory when it is bound after the timing", _out_of_memory_when_bound_again
+)
 RAISES_AT_PROOF = canary("raises-at-proof", "raises when asked what it did", _object_when_asked)
 NAN = common.NAN
 WRONG_SHAPE = common.WRONG_SHAPE

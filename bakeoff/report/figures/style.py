@@ -18,6 +18,7 @@ _STATUS_COLOURS: Final[Mapping[Status, str]] = {
     "unstable": "#cc9911",
     "parity_failed": "#cc3311",
     "fell_back": "#aa3377",
+    "oom": "#4477aa",
 }
 _WITHOUT_NUMBERS: Final = "#888888"
 

@@ -1,9 +1,9 @@
 """Latency by variant as bars: the median with its interval, p99, and the floor."""
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
-from bakeoff.record.schema import MEASURED
+from bakeoff.record.schema import Status
 from bakeoff.report.comparable import Table
 from bakeoff.report.figures.latency import LatencyRow, floor_text, latency
 from bakeoff.report.figures.style import status_colour
@@ -87,5 +87,5 @@ def _legend(rows: Sequence[LatencyRow]) -> list["Artist"]:
     if any(row.floor_ms is not None for row in timed):
         text = floor_text(timed)
         marks.append(Line2D([], [], color=INK, marker="|", markersize=11, markeredgewidth=1.6, linewidth=0, label=text))
-    shown = [status for status in MEASURED if any(row.status == status for row in timed)]
+    shown = [status for status in get_args(Status) if any(row.status == status for row in timed)]
     return marks + [Patch(color=status_colour(status), alpha=0.55, label=status) for status in shown]

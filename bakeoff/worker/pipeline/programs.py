@@ -1,6 +1,5 @@
 """Builds and checks every program of a mix, one after the other in one process, as a sweep's rows are."""
 
-import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import chdir
 from dataclasses import dataclass, replace
@@ -16,7 +15,7 @@ from bakeoff.record.pipeline import SlotProgram
 from bakeoff.record.schema import Finding
 from bakeoff.variant import parse_variant
 from bakeoff.worker.checked_variant import CheckedVariant, build_and_check
-from bakeoff.worker.failures import StageError, encodable
+from bakeoff.worker.failures import StageError, traceback_text
 from bakeoff.worker.pipeline.binding import Key
 from bakeoff.worker.pipeline.reference import share_where_equal
 from bakeoff.worker.pipeline.runner import ProgramEngine
@@ -86,7 +85,7 @@ def build_programs(job: PipelineJob, report: Report) -> BuiltPrograms:
                 program = _build(one, loaded, shares, report)
             except StageError as stage:
                 failed = replace(_unbuilt(one, loaded), status=stage.status, reason=stage.reason)
-                text = encodable("".join(traceback.format_exception(stage.error))[-8000:])
+                text = traceback_text(stage.error)
                 return BuiltPrograms(tuple(built), failed, text)
         if program.made.status != "ok":
             return BuiltPrograms(tuple(built), program.made)

@@ -3,7 +3,6 @@
 Between two units it waits in read(2), as one side of a comparison does, so that several mixes can take turns.
 """
 
-import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,7 +19,7 @@ from bakeoff.worker.checks.dispatch import dispatched
 from bakeoff.worker.checks.leaks import confirmed_leak
 from bakeoff.worker.compare import OF_ALL_SIDES
 from bakeoff.worker.device import context_bytes
-from bakeoff.worker.failures import StageError, call_stage, encodable, first_line
+from bakeoff.worker.failures import StageError, call_stage, first_line, traceback_text
 from bakeoff.worker.gpu_watch import watching
 from bakeoff.worker.pipeline.alone import time_alone
 from bakeoff.worker.pipeline.files import LoopFiles
@@ -57,7 +56,7 @@ def serve_units(job: PipelineJob, commands: int, report: Reporter) -> PipelineMe
         try:
             return mix.measure(commands)
         except StageError as stage:
-            text = encodable("".join(traceback.format_exception(stage.error))[-8000:])
+            text = traceback_text(stage.error)
             return mix.measurement(stage.status, stage.reason, text)
         except BakeoffError as error:
             if error.code != "bad-reference":

@@ -8,6 +8,7 @@ import contextlib
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from types import TracebackType
 from typing import Any
 
@@ -15,9 +16,9 @@ from bakeoff.machine.gpus import ask, find_gpu, nvml
 from bakeoff.process import guard
 from bakeoff.process.phases import Phase
 
-POLL_S = 0.01
-METERED: tuple[Phase, ...] = ("build", "memory", "loop check")
-"""Phases in which nothing is timed, and whose peaks are wanted."""
+POLLED_S: Mapping[Phase, float] = {"build": 0.1, "memory": 0.01, "loop check": 0.01}
+"""Seconds between polls in the phases whose peaks are wanted. No call is timed in them, but a compiler times kernels
+while it builds, and each poll takes locks of the driver."""
 OF_PROCESS, OF_DEVICE = "of the row's processes", "of the whole GPU, less what was used before"
 _PIDS_EVERY_S = 0.5
 
@@ -46,6 +47,7 @@ class GpuMeter:
     _of_device: dict[str, int] = field(default_factory=dict)
     _pids: frozenset[int] = frozenset()
     _listed: float = 0.0
+    _polled: float = 0.0
 
     def __enter__(self) -> "GpuMeter":
         library = self._stack.enter_context(nvml()) if self.uuid else None
@@ -59,13 +61,15 @@ class GpuMeter:
     ) -> None:
         self._stack.close()
 
-    def meters(self, phase: str) -> bool:
-        """Whether `poll` wants to be called every `POLL_S` in this phase."""
-        return self._library is not None and phase in METERED
+    def pause_s(self, phase: Phase) -> float:
+        """Seconds until `poll` is due in this phase; infinite where nothing is metered."""
+        if self._library is None or phase not in POLLED_S:
+            return inf
+        return max(0.0, self._polled + POLLED_S[phase] - time.monotonic())
 
     def poll(self, phase: str, ancestor: int) -> None:
         """Read the memory of `ancestor`'s descendants once."""
-        now = time.monotonic()
+        now = self._polled = time.monotonic()
         if now - self._listed > _PIDS_EVERY_S or not self._pids:
             self._pids, self._listed = frozenset(guard.descendants(ancestor)), now
         of_process = self._of(self._pids)

@@ -23,7 +23,7 @@ from bakeoff.models.errors import BakeoffError, ErrorCode
 from bakeoff.process import guard
 from bakeoff.process.alarm import alarm_waits
 from bakeoff.process.environment import IN_WORKER
-from bakeoff.process.gpu_memory import POLL_S, GpuMeter, GpuPeaks
+from bakeoff.process.gpu_memory import GpuMeter, GpuPeaks
 from bakeoff.process.jobs import Answer, Job
 from bakeoff.process.phases import Block
 from bakeoff.process.work_folder import make_work_folder
@@ -221,11 +221,11 @@ class LiveWorker:
     def _pause_s(self) -> float:
         """How long to wait for its next event at most."""
         remaining = min(self._deadline, self._started + self._deadlines.total) - time.monotonic()
-        return min(remaining, POLL_S) if self._meter.meters(self.phase) else remaining
+        return min(remaining, self._meter.pause_s(self.phase))
 
     def _read(self, ready: Collection[int], until: str, selector: selectors.BaseSelector) -> tuple[bool, Event | None]:
         """Whether it need not be waited for any longer, and the event that it was waited for."""
-        if self._meter.meters(self.phase):
+        if self._meter.pause_s(self.phase) <= 0:
             self._meter.poll(self.phase, self._process.pid)
         data = b""
         if self._events in ready:

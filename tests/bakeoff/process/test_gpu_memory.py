@@ -4,13 +4,16 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from math import inf
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from fake_nvml import FakeGpu, FakeNvml, NVMLError_GpuIsLost, whole_gpu
 
+from bakeoff.process import gpu_memory
 from bakeoff.process.gpu_memory import OF_DEVICE, OF_PROCESS, GpuMeter
+from bakeoff.process.phases import Phase
 from bakeoff.record.schema import Memory
 from bakeoff.sweeps.assemble import with_gpu_peaks
 
@@ -68,7 +71,7 @@ def test_a_gpu_that_tells_nothing_is_not_metered(monkeypatch: pytest.MonkeyPatch
     assert metered(monkeypatch, FakeGpu(f"GPU-{UUID}")).peaks() is None
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml([], driver=None))
     with GpuMeter(f"GPU-{UUID}") as meter:
-        assert not meter.meters("memory")
+        assert meter.pause_s("memory") == inf
 
 
 def test_a_mig_instance_is_metered_and_not_its_gpu(monkeypatch: pytest.MonkeyPatch, child: int) -> None:
@@ -106,12 +109,28 @@ def test_a_gpu_that_is_lost_keeps_the_peak_so_far(monkeypatch: pytest.MonkeyPatc
 def test_nothing_is_polled_while_calls_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml([whole_gpu(UUID)]))
     with GpuMeter(f"GPU-{UUID}") as meter:
-        assert [phase for phase in ("build", "warm-up", "latency", "throughput", "memory") if meter.meters(phase)] == [
-            "build",
-            "memory",
-        ]
+        phases: tuple[Phase, ...] = ("build", "warm-up", "latency", "throughput", "memory")
+        assert [phase for phase in phases if meter.pause_s(phase) == 0] == ["build", "memory"]
+        assert {meter.pause_s(phase) for phase in phases} == {0, inf}
     with GpuMeter("") as meter:
-        assert not meter.meters("build")
+        assert meter.pause_s("build") == inf
+
+
+def test_a_build_is_polled_ten_times_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its compiler times kernels; the memory phase has nothing to disturb."""
+    now = [1000.0]
+    monkeypatch.setattr(gpu_memory, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml([whole_gpu(UUID)]))
+    polls: dict[Phase, int] = {"build": 0, "memory": 0}
+    with GpuMeter(f"GPU-{UUID}") as meter:
+        for phase in polls:
+            for _ in range(1000):
+                now[0] += 0.001
+                if meter.pause_s(phase) <= 0:
+                    meter.poll(phase, os.getpid())
+                    polls[phase] += 1
+    assert 8 <= polls["build"] <= 10
+    assert 90 <= polls["memory"] <= 100
 
 
 def test_a_record_has_the_peaks_and_what_they_leave_unexplained(monkeypatch: pytest.MonkeyPatch, child: int) -> None:

@@ -29,12 +29,13 @@ SHORT = Policy(
     cap_s=1.0,
     throughput_s=0.2,
     trace=False,
-    startup_deadline_s=60.0,
-    build_deadline_s=60.0,
-    large_build_deadline_s=60.0,
+    startup_deadline_s=180.0,
+    build_deadline_s=180.0,
+    large_build_deadline_s=180.0,
     phase_deadline_s=30.0,
 )
-"""For a smoke test: its times mean nothing."""
+"""For a smoke test: its times mean nothing. The deadlines are estimates of a first import from a cold disk, and of the
+first start of TensorRT's builder."""
 
 
 def every_backend(device: str) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ from bakeoff.backends.backend import (
     Outputs,
     Proof,
     Requirement,
+    searches_always,
 )
 from bakeoff.backends.graphs import TORCH
 from bakeoff.backends.inductor import compiler_environment, missing_compiler
@@ -240,5 +241,5 @@ BACKEND = Backend(
         uses_inductor=True,
         same_when_traced=("cuda",),
     ),
-    footprint=Footprint(caches=True, weight_copies=3.0, environment=_environment),
+    footprint=Footprint(caches=True, weight_copies=3.0, environment=_environment, searches=searches_always),
 )

@@ -307,6 +307,7 @@ BACKEND = Backend(
         weight_copies=3.0,
         environment=compiler_environment,
         overlaps=_overlaps,
+        searches=lambda options: options.max_autotune,
         headers=_headers,
     ),
     artifact=ArtifactFormat(

@@ -272,6 +272,15 @@ def _unknown_overlap(_options: Any) -> bool:
     return False
 
 
+def _searches_little(_options: Any) -> bool:
+    return False
+
+
+def searches_always(_options: Any) -> bool:
+    """For `Footprint.searches` of a backend that times many kernels, whatever its options."""
+    return True
+
+
 def overlaps_always(_options: Any) -> bool:
     """For `Footprint.overlaps` of a backend that chooses nothing by timing it, whatever its options."""
     return True
@@ -332,6 +341,9 @@ class Footprint:
     overlaps: Callable[[Any], bool] = _unknown_overlap
     """Options to whether a build with them on a CPU may run beside other builds: it chooses no kernels by timing them.
     The default is False, since of a user's own backend this is not known. Builds on a GPU never overlap."""
+    searches: Callable[[Any], bool] = _searches_little
+    """Options to whether a build with them times many kernels for each operator, as TensorRT and max-autotune do. It
+    has the longer deadline, and is expected to take longer where no record tells; both are estimates."""
     headers: Callable[[Any], str] = _no_headers
     """Options to the name of the set of torch's C++ headers that a build with them on a CPU precompiles; "": none. All
     builds with one name use the same headers, whatever their other options. A sweep has them precompiled before its

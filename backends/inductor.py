@@ -189,7 +189,11 @@ def tunes_by_environment() -> bool:
 
 
 def _overlaps(options: Options) -> bool:
-    return not options.mode.startswith("max-autotune") and not options.tuned and not tunes_by_environment()
+    return not _searches(options) and not options.tuned and not tunes_by_environment()
+
+
+def _searches(options: Options) -> bool:
+    return options.mode.startswith("max-autotune")
 
 
 def _one_size_only(options: Options) -> str | None:
@@ -223,6 +227,11 @@ BACKEND = Backend(
         same_when_traced=("cpu", "cuda"),
     ),
     footprint=Footprint(
-        caches=True, weight_copies=2.0, environment=compiler_environment, overlaps=_overlaps, headers=_headers
+        caches=True,
+        weight_copies=2.0,
+        environment=compiler_environment,
+        overlaps=_overlaps,
+        searches=_searches,
+        headers=_headers,
     ),
 )

@@ -168,6 +168,12 @@ BACKEND = Backend(
         checks="the session has the requested provider, and every node runs on it but those that compute shapes",
         quantises=_quantises,
     ),
-    footprint=Footprint(keeps_module_weights=False, caches=True, weight_copies=3.0, overlaps=overlaps_always),
+    footprint=Footprint(
+        keeps_module_weights=False,
+        caches=True,
+        weight_copies=3.0,
+        overlaps=overlaps_always,
+        searches=lambda options: options.provider == "tensorrt",
+    ),
     artifact=FORMAT,
 )

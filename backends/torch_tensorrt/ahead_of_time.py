@@ -25,6 +25,7 @@ from bakeoff.backends.backend import (
     Footprint,
     Outputs,
     Proof,
+    searches_always,
 )
 from bakeoff.backends.graphs import TORCH, check_layouts, input_layouts
 from bakeoff.backends.torch_tensorrt.artifact import FORMAT
@@ -119,6 +120,6 @@ BACKEND = Backend(
         checks="the program loaded from disk holds at least one TensorRT engine; other operators are listed",
         same_when_traced=("cuda",),
     ),
-    footprint=Footprint(keeps_module_weights=False, caches=True, weight_copies=3.0),
+    footprint=Footprint(keeps_module_weights=False, caches=True, weight_copies=3.0, searches=searches_always),
     artifact=FORMAT,
 )

@@ -25,6 +25,7 @@ from bakeoff.backends.backend import (
     Evidence,
     Footprint,
     Proof,
+    searches_always,
 )
 from bakeoff.backends.graphs import TORCH, check_not_quantised, operators
 from bakeoff.backends.torch_compile import CompiledEngine, CompileLog, compile_whole
@@ -164,5 +165,5 @@ BACKEND = Backend(
         checks="dynamo captured one graph, and it holds at least one TensorRT engine; other operators are listed",
         same_when_traced=("cuda",),
     ),
-    footprint=Footprint(caches=True, weight_copies=3.0),
+    footprint=Footprint(caches=True, weight_copies=3.0, searches=searches_always),
 )

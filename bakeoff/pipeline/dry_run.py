@@ -5,9 +5,9 @@ from pathlib import Path
 
 from bakeoff.pipeline.mixes import MixPlan, MixProgram
 from bakeoff.pipeline.plan import PipelinePlan
+from bakeoff.plan.expected import GUESS, guess_build_s
 from bakeoff.record.store import load_all
 
-_GUESS_BUILD_S = 60.0
 _GUESS_EAGER_S = 5.0
 _GUESS_UNIT_S = 5.0
 
@@ -73,7 +73,7 @@ def estimate(plan: PipelinePlan, runs: Path) -> PipelineEstimate:
             unit_s = predicted / 1e3 if predicted is not None else _GUESS_UNIT_S
             rounds_s = min(plan.request.minutes * 60, (plan.loop.filling + plan.request.units) * unit_s)
             seconds = _builds_s(mix) + rounds_s
-            source = "parts" if predicted is not None else "guess"
+            source = "parts" if predicted is not None else GUESS
         lines.append(
             MixLine(
                 mix=str(mix.mix),
@@ -111,4 +111,4 @@ def _predicted_ms(programs: tuple[ProgramLine, ...]) -> float | None:
 
 
 def _builds_s(mix: MixPlan) -> float:
-    return sum(_GUESS_BUILD_S if program.row.caches else _GUESS_EAGER_S for program in mix.programs)
+    return sum(guess_build_s(program.row) or _GUESS_EAGER_S for program in mix.programs)

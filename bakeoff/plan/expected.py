@@ -16,8 +16,10 @@ from bakeoff.record.schema import Record
 from bakeoff.record.verdict import AGREEING_PAIRS, LEAST_ROUNDS, expected_pairs
 
 GUESS = "guess"
-GUESS_MEASURE_S = 45.0
-GUESS_BUILD_S = 90.0
+_GUESS_MEASURE_S = 45.0
+_GUESS_BUILD_S = 90.0
+_GUESS_SEARCH_S = 240.0
+"""Of a build that times many kernels (`Row.searches`). Never measured; a large network may take far longer."""
 _GUESS_REFERENCE_S = 10.0
 _GUESS_TRACE_S = 3.0
 """A second worker's own time, besides its imports and its build: a few traced calls."""
@@ -53,7 +55,7 @@ def expected(row: Row, history: History) -> Expected:
         first, second = _seconds(row, [entry.record for entry in known])
         return Expected(first + second, known[-1].id, second)
     alike = [sum(_seconds(row, [entry.record])) for entry in history.like_backends(row)]
-    guess = median(alike) if alike else GUESS_MEASURE_S + (GUESS_BUILD_S if row.caches else 0)
+    guess = median(alike) if alike else _GUESS_MEASURE_S + guess_build_s(row)
     return Expected(guess, GUESS)
 
 
@@ -74,6 +76,13 @@ def reference_s(row: Row, history: History, component: Component) -> float:
         and entry.record.latency is not None
     ]
     return max(_GUESS_REFERENCE_S, 40 * calls[-1]) if calls else _GUESS_REFERENCE_S
+
+
+def guess_build_s(row: Row) -> float:
+    """Seconds of the row's build with an empty cache, where no record tells."""
+    if row.searches:
+        return _GUESS_SEARCH_S
+    return _GUESS_BUILD_S if row.caches else 0.0
 
 
 def will_be_warm(row: Row) -> bool:
@@ -98,7 +107,7 @@ def _seconds(row: Row, records: list[Record]) -> tuple[float, float]:
     if row.caches:
         cold, warm = _build_s(records, "cold"), _build_s(records, "warm")
         again = warm if warm is not None else build
-        build = again if will_be_warm(row) else cold if cold is not None else max(GUESS_BUILD_S, again)
+        build = again if will_be_warm(row) else cold if cold is not None else max(guess_build_s(row), again)
     second = startup + again + _GUESS_TRACE_S if _has_second_worker(row, newest) else 0.0
     return startup + build + rest, second
 

@@ -61,6 +61,8 @@ class Row:
     """(code, text) of version combinations that are known to mislead rows of this dtype and device."""
     overlaps: bool = False
     """Its build may run beside other rows' builds."""
+    searches: bool = False
+    """Its build times many kernels for each operator, and takes minutes."""
     label: str = ""
     """The variant and, where there are several, its batch, build and process; set once the plan is whole."""
     builds: int = 1
@@ -141,7 +143,8 @@ def _row(target: Target, steps: tuple[Step, ...], dtype: Dtype) -> Row:
     memory = memory_bytes(component, config, target.workload, steps, dtype)
     machine = this_machine(subject.device).machine_class
     folder = build_cache.usual_folder([str(variant), config_id, host.read_versions(), machine])
-    large = weights_bytes(component, config, dtype) >= LARGE_WEIGHTS_BYTES
+    searches = any(step.backend.footprint.searches(step.options) for step in steps)
+    slow = searches or weights_bytes(component, config, dtype) >= LARGE_WEIGHTS_BYTES
     return Row(
         variant=variant,
         subject=subject,
@@ -149,7 +152,7 @@ def _row(target: Target, steps: tuple[Step, ...], dtype: Dtype) -> Row:
         config_id=config_id,
         precheck=_precheck(steps, subject.device, dtype, memory, sized=bool(target.workload.axes)),
         memory_bytes=memory,
-        build_deadline_s=request.policy.large_build_deadline_s if large else request.policy.build_deadline_s,
+        build_deadline_s=request.policy.large_build_deadline_s if slow else request.policy.build_deadline_s,
         caches=any(step.backend.footprint.caches for step in steps),
         baseline=all(step.backend.baseline for step in steps),
         quantisation=next(filter(None, (step.backend.evidence.quantises(step.options) for step in steps)), ""),
@@ -160,6 +163,7 @@ def _row(target: Target, steps: tuple[Step, ...], dtype: Dtype) -> Row:
             known_issues(host.read_versions(), subject.device, [dtype], _layers(component, target.workload))
         ),
         overlaps=may_overlap([(step.backend, step.options) for step in steps], subject.device),
+        searches=searches,
     )
 
 

@@ -38,6 +38,7 @@ class Policy:
     startup_deadline_s: float = 120.0
     build_deadline_s: float = 600.0
     large_build_deadline_s: float = 1200.0
-    """Deadline of the build for weights of a GiB and more. Both hold for the reference outputs and the trace too."""
+    """Deadline of the build for weights of a GiB and more, and of one that searches kernels (TensorRT, max-autotune);
+    both are estimates. Both hold for the reference outputs and the trace too."""
     phase_deadline_s: float = 300.0
     """Deadline of each other phase."""

@@ -10,7 +10,8 @@ from bakeoff.report.format import MIB
 def render(plan: PipelineEstimate) -> str:
     filling = f" after {plan.filling} that fill windows" if plan.filling else ""
     mixes = counted(len(plan.mixes), "mix", "mixes")
-    total = f"{mixes}, {counted(plan.units, 'steady unit')} each{filling}, about {plan.seconds / 60:.1f} minutes"
+    minutes = f"about {plan.seconds / 60:.1f} minutes by estimate"
+    total = f"{mixes}, {counted(plan.units, 'steady unit')} each{filling}, {minutes}"
     return "\n\n".join([*plan.notes, *map(_mix, plan.mixes), total])
 
 

@@ -36,7 +36,7 @@ def render(plan: Estimate) -> str:
     headers = ("variant", *which, "about s", *in_time, "from", "memory MiB", "disk MiB")
     body = tabulate(rows, headers=headers, disable_numparse=True)
     builds = f" ({plan.builds} builds of each compiled variant)" if plan.builds > 1 else ""
-    total = f"about {plan.seconds / 60:.1f} minutes, {plan.disk_bytes // MIB} MiB of disk"
+    total = f"about {plan.seconds / 60:.1f} minutes by estimate, {plan.disk_bytes // MIB} MiB of disk"
     reasons = "\n".join(_reasons(plan))
     objective = [f"objective: {plan.objective}"] if plan.objective != str(LATENCY) else []
     rows_text = f"{counted(len(plan.lines), 'row')}{builds}, {total}, finals included"

@@ -34,6 +34,11 @@ from bakeoff.variant import parse_variant
 TWO = ("eager", "inductor")
 
 
+SEARCHING = (
+    "tensorrt", "tensorrt-aot[optimization_level=5]", "inductor[mode=max-autotune]", "aoti[max_autotune]",
+    "onnxruntime[provider=tensorrt]", "aitune",
+)  # fmt: skip
+USUAL = ("inductor[freezing]", "aoti", "onnxruntime")
 AMX_HOST = replace(HOST, cpu_flags=("avx2", "avx512f", "amx_bf16"))
 Pretend = Callable[[Host], None]
 
@@ -332,10 +337,18 @@ class TestPrecheck:
         }
         assert deadlines == {"tiny": policy.build_deadline_s, "1b": policy.large_build_deadline_s}
 
+    def test_a_build_that_searches_kernels_has_a_longer_one(self) -> None:
+        policy = Policy()
+        rows = make_plan(Request("toy", backends=(*SEARCHING, *USUAL), dtypes=("fp32",), device="cpu")).rows
+        assert {str(row.variant.backends[0]): row.build_deadline_s for row in rows} == {
+            **dict.fromkeys(SEARCHING, policy.large_build_deadline_s),
+            **dict.fromkeys(USUAL, policy.build_deadline_s),
+        }
+
     def test_a_deadline_is_for_every_size(self) -> None:
         policy = with_deadline(Policy(min_s=2.0), 3000.0)
-        for preset in ("tiny", "1b"):
-            request = Request("wm", (preset,), ("step",), ("eager",), ("fp32",), "cpu", policy=policy)
+        for preset, backend in (("tiny", "eager"), ("1b", "eager"), ("tiny", "tensorrt[]")):
+            request = Request("wm", (preset,), ("step",), (backend,), ("fp32",), "cpu", policy=policy)
             assert make_plan(request).rows[0].build_deadline_s == 3000.0
         assert replace(policy, build_deadline_s=600.0, large_build_deadline_s=1200.0) == Policy(min_s=2.0)
 

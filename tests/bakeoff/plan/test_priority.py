@@ -228,6 +228,11 @@ class TestSeconds:
         assert (eager.source, inductor.source) == (GUESS, GUESS)
         assert 0 < eager.seconds < inductor.seconds
 
+    def test_of_a_build_that_searches_kernels_are_guessed_as_more(self) -> None:
+        plain, *searching = plan_of("inductor[]", "inductor[mode=max-autotune]", "aoti[max_autotune]").rows
+        for row in searching:
+            assert expected(row, NONE).seconds > 2 * expected(plain, NONE).seconds
+
     def test_of_a_cold_build_hold_a_second_worker_and_no_waiting(self) -> None:
         found = expected(self.row(), history(built("cold", 40.0, 9.0)))
         assert found.seconds == pytest.approx((4 + 40 + 11) + (4 + 9 + 3))

@@ -14,6 +14,7 @@ from bakeoff.plan.history import History
 from bakeoff.plan.priority import is_shippable
 from bakeoff.plan.reference import reference_folder
 from bakeoff.plan.rows import Row
+from bakeoff.record.verdict import AGREEING_PAIRS
 
 MOST_BUDGET_S: Final = 7 * 86_400.0
 GRACE_SHARE, MOST_GRACE_S = 0.05, 10.0
@@ -99,20 +100,23 @@ class Costs:
         """Of rows in order of preference those that fit into `left_s` seconds one after the other, before the finals.
 
         `final_s` are the seconds of calls in a final. Time is kept for as many of the finals as can be run: where the
-        time that is left does not hold one, or not the rows that it is between, rows may take all of it.
+        time that is left does not hold one, or not the rows that it is between, rows may take all of it. A row may turn
+        out to be close to the best one, so that the final takes longer: that time is kept where it can be.
         """
         kept: list[FinalAhead] = []
         chosen = self._chosen(rows, left_s)
         for final in finals:
-            seconds = expected_final(final.sides, self.history, final_s)
-            if seconds > left_s:
-                continue
+            least_s, most_s = (
+                expected_final(final.sides, self.history, final_s, pairs) for pairs in (0, AGREEING_PAIRS)
+            )
             # What overruns takes the time of the final, so a guess may be tried only where none can be run yet.
             tries = all(one.missing for one in (*kept, final))
-            before = self._chosen(rows, left_s - seconds, tries=tries, whole=True)
-            if all(one.follows(before) for one in (*kept, final)):
-                kept.append(final)
-                chosen, left_s = before, left_s - seconds
+            for seconds in (most_s, least_s) if least_s <= left_s else ():
+                before = self._chosen(rows, left_s - seconds, tries=tries, whole=True)
+                if all(one.follows(before) for one in (*kept, final)):
+                    kept.append(final)
+                    chosen, left_s = before, left_s - seconds
+                    break
         return chosen
 
     def _chosen(self, rows: Sequence[Row], left_s: float, tries: bool = True, whole: bool = False) -> tuple[Row, ...]:

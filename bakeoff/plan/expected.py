@@ -142,11 +142,11 @@ def _has_second_worker(row: Row, record: Record) -> bool:
     return record.policy.trace and row.subject.device not in last.evidence.same_when_traced
 
 
-def expected_final(sides: Sequence[Row], history: History, final_s: float) -> float:
+def expected_final(sides: Sequence[Row], history: History, final_s: float, pairs: int = 0) -> float:
     """Seconds of a final between the first two of these rows, beside which others may run.
 
-    It takes as many sets of fresh processes as a verdict does where the rows are as far apart as their newest records.
-    The processes of a set are built beside each other where all may overlap, and warm up in turn.
+    It has so many sets of fresh `pairs` of processes; 0: as many as a verdict takes where the rows are as far apart as
+    their newest records. The processes of a set are built beside each other where all may overlap, and warm up in turn.
     """
     setups = [_setup_s(row, history) for row in sides]
     builds = [build for build, _ in setups]
@@ -156,6 +156,8 @@ def expected_final(sides: Sequence[Row], history: History, final_s: float) -> fl
     calls_ms = [entry.record.latency.median_ms for entry in newest if entry.record.latency is not None]
     rounds_s = (LEAST_ROUNDS + 1) * 2 * sum(calls_ms) / 1e3  # of one timed call of each side, after an untimed one
     set_s += sum(warm_up for _, warm_up in setups) + max(final_s / AGREEING_PAIRS, rounds_s)
+    if pairs:
+        return pairs * set_s
     if len(calls_ms) < len(sides) or len({entry.machine.id for entry in newest}) > 1:
         return AGREEING_PAIRS * set_s
     best, second = sorted(calls_ms[:2])  # the better one is also compared with what runs beside the two

@@ -382,6 +382,27 @@ class TestFitting:
         found = costs.fitting(plan.rows, left_s, [FinalAhead(plan.rows[:2], missing)], 30.0)
         assert [plan.rows.index(row) for row in found] == chosen
 
+    @pytest.mark.parametrize(
+        ("left_s", "missing", "chosen"),
+        [
+            (119, 0, []),  # a row would fit before a final of rows far apart, and make it one of rows that are close
+            (120, 0, [0]),
+            (60, 0, []),
+            (59, 0, [0, 1]),
+            (121, 1, [0]),
+            (119, 1, [0, 1]),
+            (79, 1, [0, 1]),
+        ],
+    )
+    def test_keeps_the_time_of_a_final_of_close_rows(
+        self, monkeypatch: pytest.MonkeyPatch, left_s: float, missing: int, chosen: list[int]
+    ) -> None:
+        """It takes 100 s, and 60 s as far as the records say."""
+        plan, costs = self.costs(20, 30)
+        monkeypatch.setattr(budget, "expected_final", lambda *asked: 100.0 if asked[-1] else 60.0)
+        found = costs.fitting(plan.rows, left_s, [FinalAhead(plan.rows[:2], missing)], 30.0)
+        assert [plan.rows.index(row) for row in found] == chosen
+
     def test_keeps_the_time_of_a_final_from_guesses_and_second_workers(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(budget, "expected_final", lambda *_: 50.0)
         plan, costs = self.costs(-40)

@@ -333,7 +333,7 @@ class TestFinals:
 
     def test_are_left_out_and_run_when_the_sweep_goes_on(self) -> None:
         know_all()
-        first = run(plan_of(HOUR, final_s=2 * HOUR))
+        first = run(plan_of(HOUR, final_s=9 * HOUR))
         assert (len(first.stored), first.finals) == (4, ())
         assert first.out_of_time is not None
         assert first.out_of_time.left_out == ()

@@ -13,7 +13,7 @@
 #   make gpu-evidence [DRY=1 STEPS='smoke-*,torch-*' BUDGET=540 RETRY=1]
 #   make install [TENSORRT=1 CONSTRAINTS=constraints-torch-2.11.txt]
 # A host without an NVIDIA GPU: make TORCH_INDEX=<PyTorch's CPU wheel index> avoids gigabytes of CUDA libraries.
-# A host with one gets TensorRT too. Where its libraries cannot be had, everything else works, and TENSORRT=1 tries again.
+# A host with one gets TensorRT too, and first reads which compilers it lacks. Where its libraries cannot be had, everything else works, and TENSORRT=1 tries again.
 
 # One word of a command line, and an option with its value where that is not empty; values may hold apostrophes.
 quoted = '$(subst ','\'',$(1))'
@@ -24,7 +24,15 @@ MODEL ?= wm
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-EXTRA := $(shell nvidia-smi -L >/dev/null 2>&1 && echo gpu || echo cpu)
+# What shows an NVIDIA GPU: its device node or the driver's library, which a container has without nvidia-smi, else that
+# program. SYSTEM is the root folder of the host; tests give another one.
+SYSTEM :=
+LIBRARIES := $(addprefix $(SYSTEM)/,usr/lib/x86_64-linux-gnu usr/lib/aarch64-linux-gnu usr/lib64 usr/lib usr/lib/wsl/lib \
+	usr/local/nvidia/lib64) $(subst :, ,$(LD_LIBRARY_PATH))
+GPU := $(firstword $(wildcard $(SYSTEM)/dev/nvidia[0-9]* $(addsuffix /libcuda.so.1,$(LIBRARIES))))
+GPU := $(or $(GPU),$(shell nvidia-smi -L >/dev/null 2>&1 && echo nvidia-smi))
+EXTRA := $(if $(GPU),gpu,cpu)
+NO_GPU := no /dev/nvidia0, no libcuda.so.1, and nvidia-smi -L shows none
 # The set of constraints that this .venv was installed with stays in use until another one is named.
 CONSTRAINTS := $(or $(CONSTRAINTS),$(shell cat $(VENV)/.constraints 2>/dev/null),constraints.txt)
 SET := $(patsubst constraints%.txt,%,$(notdir $(CONSTRAINTS)))
@@ -37,7 +45,7 @@ ifeq ($(EXTRA),gpu)
 READY := $(INSTALLED) $(TENSORRT_TRIED)
 else
 READY := $(INSTALLED)
-$(if $(TENSORRT),$(error TENSORRT=1 needs an NVIDIA GPU, and nvidia-smi -L shows none; check the driver))
+$(if $(TENSORRT),$(error TENSORRT=1 needs an NVIDIA GPU and found $(NO_GPU); check the driver))
 endif
 # A .venv that was made for the other extra loses what pip would take for installed: torch's CPU build, and the one of
 # onnxruntime and onnxruntime-gpu (they share a folder) that does not belong here.
@@ -126,6 +134,8 @@ $(VENV)/bin/python:
 
 # The stamps of another extra or another set of constraints go, because this replaces what they stand for.
 $(INSTALLED): pyproject.toml $(CONSTRAINTS) | $(VENV)/bin/python
+	@echo $(if $(GPU),'Installing for an NVIDIA GPU (found $(GPU)): about 5 GB.','Installing for the CPU: $(NO_GPU).')
+	$(if $(GPU),@$(BIN)/python tools/missing-compilers)
 	$(if $(strip $(REPLACED)),$(BIN)/python -m pip uninstall --yes $(strip $(REPLACED)))
 	@rm -f $(VENV)/.installed-* $(VENV)/.developing-* $(VENV)/.tensorrt*
 	$(PIP_INSTALL) -e '.[$(EXTRA)]'

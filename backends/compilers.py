@@ -17,16 +17,23 @@ def missing_cpp_compiler() -> str | None:
 
 
 def missing_for_triton() -> str | None:
-    """Why Triton cannot compile the C with which it loads kernels; None if it can.
+    """Why Triton cannot compile the C with which it loads kernels; None if it can."""
+    return missing_c_compiler() or missing_python_headers()
 
-    It takes $CC as one program, else gcc, else clang, and includes Python.h (triton/runtime/build.py, _build, 3.6 and
-    3.7).
-    """
+
+def missing_c_compiler() -> str | None:
+    """Why Triton has no C compiler; None if it has. It takes $CC as one program, else gcc, else clang
+    (triton/runtime/build.py, _build, 3.6 and 3.7)."""
     named = os.environ.get("CC")
     if named is None and not (shutil.which("gcc") or shutil.which("clang")):
         return "Triton needs a C compiler and found none (looked for $CC, gcc, clang); install gcc"
     if named is not None and not shutil.which(named):
         return f"Triton needs a C compiler and CC='{named}' is not a program; install it, or unset CC and install gcc"
+    return None
+
+
+def missing_python_headers() -> str | None:
+    """Why Triton cannot include Python.h; None if it can."""
     scheme = sysconfig.get_default_scheme().replace("posix_local", "posix_prefix")
     header = Path(sysconfig.get_paths(scheme=scheme)["include"], "Python.h")
     if not header.exists():

@@ -12,7 +12,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-COPIED = ("Makefile", "pyproject.toml", "constraints.txt", "constraints-torch-2.11.txt", "tools/install-tensorrt")
+COPIED = (
+    "Makefile",
+    "pyproject.toml",
+    "constraints.txt",
+    "constraints-torch-2.11.txt",
+    "tools/install-tensorrt",
+    "tools/missing-compilers",
+    "backends/compilers.py",
+)
 NVIDIA_SMI = '#!/bin/sh\necho "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-11111111-2222-3333-4444-555555555555)"\n'
 # Stands for `python3` and, after `-m venv`, for the environment's own. While the file `unreachable` exists, pip fails
 # for the extra `tensorrt` with its content: what pip 23.2 prints for the exception of wheel_stub 0.5.0 (error.py).
@@ -56,7 +64,8 @@ class Checkout:
 
     def make(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         environment = {"PATH": self.path, "HOME": str(self.folder)}
-        command = ["make", "--no-print-directory", f"PYTHON={self.folder}/python", *arguments]
+        host = (f"PYTHON={self.folder}/python", f"SYSTEM={self.folder}/system")
+        command = ["make", "--no-print-directory", *host, *arguments]
         return subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, check=False)
 
     def installs(self, *arguments: str) -> Sequence[str]:
@@ -119,7 +128,7 @@ def test_a_host_without_a_gpu_gets_no_tensorrt(plain: Checkout) -> None:
     assert plain.installs("install") == ["-m pip install --disable-pip-version-check -c constraints.txt -e .[cpu]"]
     refused = plain.make("install", "TENSORRT=1")
     assert refused.returncode == 2
-    assert "TENSORRT=1 needs an NVIDIA GPU" in refused.stderr
+    assert "TENSORRT=1 needs an NVIDIA GPU and found no /dev/nvidia0, no libcuda.so.1" in refused.stderr
 
 
 def test_refuses_other_values(nvidia: Checkout) -> None:
@@ -228,3 +237,41 @@ def test_replaces_the_cpu_builds_when_a_gpu_appears(plain: Checkout) -> None:
     script(plain.folder / "programs" / "nvidia-smi", NVIDIA_SMI)
     assert plain.installs("install") == ["-m pip uninstall --yes torch onnxruntime", EVERYTHING_ELSE, TENSORRT]
     assert plain.installs("install") == []
+
+
+@pytest.mark.parametrize("sign", ["dev/nvidia0", "dev/nvidia3", "usr/lib/x86_64-linux-gnu/libcuda.so.1"])
+def test_sees_a_gpu_without_nvidia_smi(plain: Checkout, sign: str) -> None:
+    """As in a container that has the device and the driver's libraries, but not that program."""
+    path = plain.folder / "system" / sign
+    path.parent.mkdir(parents=True)
+    path.touch()
+    done = plain.make("install")
+    assert f"Installing for an NVIDIA GPU (found {path}): about 5 GB.\n" in done.stdout
+    assert plain.calls() == [EVERYTHING_ELSE, TENSORRT]
+
+
+def test_sees_the_drivers_library_where_the_loader_does(plain: Checkout) -> None:
+    (plain.folder / "driver").mkdir()
+    (plain.folder / "driver" / "libcuda.so.1").touch()
+    assert plain.installs("install", f"LD_LIBRARY_PATH=/nowhere:{plain.folder}/driver") == [EVERYTHING_ELSE, TENSORRT]
+
+
+def test_says_once_what_it_installs_for(plain: Checkout, tmp_path_factory: pytest.TempPathFactory) -> None:
+    said = plain.make("install").stdout
+    assert "Installing for the CPU: no /dev/nvidia0, no libcuda.so.1, and nvidia-smi -L shows none.\n" in said
+    assert "Missing" not in said
+    assert "Installing" not in plain.make("install").stdout
+    nvidia = checkout(tmp_path_factory.mktemp("nvidia"), gpu=True)
+    assert "Installing for an NVIDIA GPU (found nvidia-smi): about 5 GB.\n" in nvidia.make("install").stdout
+    assert "Installing" not in nvidia.make("install").stdout
+
+
+def test_names_missing_compilers_before_anything_is_fetched(nvidia: Checkout) -> None:
+    said = nvidia.make("install").stdout
+    before = said.partition("-m pip install")[0]
+    assert "Missing: Triton needs a C compiler and found none (looked for $CC, gcc, clang); install gcc\n" in before
+    assert "Missing: no C++ compiler found" in before
+    for name in ("gcc", "g++"):
+        script(nvidia.folder / "programs" / name, "#!/bin/sh\n")
+    (nvidia.folder / ".venv/.installed-gpu").unlink()
+    assert "compiler found" not in nvidia.make("install").stdout

@@ -15,7 +15,10 @@ PLURAL = re.compile(
     r" ([a-z]+ )?(rows|calls|programs|variants|records|units|samples|pairs|rounds|files|outputs|inputs|ranks|frames|"
     r"threads|sets|passes|entries|tables|models|ranges|parameters|checks|ceilings|processes)\b"
 )
-MORE_THAN_ONE = {"len(calls)", "facts.frames", "known.sets", "len(wall_ns)", "len(titles)", "len(known)"}
+MORE_THAN_ONE = {
+    *("len(calls)", "facts.frames", "known.sets", "len(wall_ns)", "len(titles)", "len(known)", "len(sets)"),
+    "len(lacking)",
+}
 """What the lines before have looked at."""
 
 

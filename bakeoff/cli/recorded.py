@@ -86,6 +86,8 @@ def sweep_recorded(recorded: Sequence["Recorded"], asked: Asked, told: dict[str,
     Returns the exit code: 130 where it was interrupted, else as the worst sweep ended, 1 at least where a module was
     not recorded.
     """
+    from bakeoff.plan.budget import budget_text
+
     left = {one.name: asked.command(one.folder) for one in recorded if not one.problem}
     try:
         planned, code = _plan_all(recorded, asked, told)
@@ -97,6 +99,9 @@ def sweep_recorded(recorded: Sequence["Recorded"], asked: Asked, told: dict[str,
         for index, one in enumerate(planned):
             if asked.budget_s:  # the cheapest is first, and what it leaves of its part is the others'
                 one = one.within(max(1.0, round(left_s / (len(planned) - index))))
+            if not asked.dry_run:
+                part = f", within {budget_text(one.plan.request.budget_s)}" if asked.budget_s else ""
+                say(f"sweep {index + 1} of {len(planned)}: {one.name}{part}")
             used_s, worst = _show(one, asked, told) if asked.dry_run else _run(one, asked, told, left)
             left_s, code = left_s - used_s, max(code, worst)
     except KeyboardInterrupt:

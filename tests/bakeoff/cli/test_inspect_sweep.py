@@ -87,6 +87,7 @@ def test_an_interrupt_names_commands_that_go_on(
                 break
         process.send_signal(ending)
         _, rest = process.communicate(timeout=120)
+    assert "bakeoff: sweep 1 of 2: first\n" in said
     lines = rest.splitlines()
     assert process.returncode == 128 + ending, rest
     at = lines.index("bakeoff: interrupted; to go on:")

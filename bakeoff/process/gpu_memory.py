@@ -14,9 +14,8 @@ from typing import Any
 
 from bakeoff.machine.gpus import ask, find_gpu, nvml
 from bakeoff.process import guard
-from bakeoff.process.phases import Phase
 
-POLLED_S: Mapping[Phase, float] = {"build": 0.1, "memory": 0.01, "loop check": 0.01}
+POLLED_S: Mapping[str, float] = {"build": 0.1, "memory": 0.01, "loop check": 0.01}
 """Seconds between polls in the phases whose peaks are wanted. No call is timed in them, but a compiler times kernels
 while it builds, and each poll takes locks of the driver."""
 OF_PROCESS, OF_DEVICE = "of the row's processes", "of the whole GPU, less what was used before"
@@ -61,7 +60,7 @@ class GpuMeter:
     ) -> None:
         self._stack.close()
 
-    def pause_s(self, phase: Phase) -> float:
+    def pause_s(self, phase: str) -> float:
         """Seconds until `poll` is due in this phase; infinite where nothing is metered."""
         if self._library is None or phase not in POLLED_S:
             return inf

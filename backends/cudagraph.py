@@ -18,10 +18,11 @@ from bakeoff.backends.backend import (
     DefaultOptions,
     Engine,
     Evidence,
-    NoOptions,
     Outputs,
     Proof,
 )
+from bakeoff.backends.channels_last import CONVOLUTIONS, store_channels_last
+from bakeoff.backends.eager import Options
 from bakeoff.backends.graphs import TORCH
 from bakeoff.backends.port import NOTHING_CARRIED, Port, port_buffers
 
@@ -36,6 +37,7 @@ _WARM_UPS = 3
 class _Captured(Engine):
     module: "nn.Module"
     pool: Any
+    facts: Mapping[str, int] = field(default_factory=dict)
     graphs: "list[Any]" = field(default_factory=list)
 
     def bind(self, inputs: "Mapping[str, Tensor]") -> Call:
@@ -84,7 +86,7 @@ class _Captured(Engine):
         return Proof(
             fell_back="" if captured else "eager: nothing was captured",
             graphs=min(captured, 1),
-            facts={"captures": captured},
+            facts={"captures": captured, **self.facts},
         )
 
     def close(self) -> None:
@@ -93,23 +95,28 @@ class _Captured(Engine):
         self.graphs.clear()
 
 
-def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", _options: NoOptions, _context: BuildContext) -> Engine:
+def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, _context: BuildContext) -> Engine:
     import torch
 
+    facts = {"channels_last_weights": store_channels_last(module, inputs)} if options.channels_last else {}
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         for _ in range(_WARM_UPS):
             module(*inputs.values())
     torch.cuda.current_stream().wait_stream(stream)
-    return _Captured(module, torch.cuda.graph_pool_handle())
+    return _Captured(module, torch.cuda.graph_pool_handle(), facts)
 
 
 BACKEND = Backend(
     name="cudagraph",
     summary="eager, captured as a CUDA graph and replayed: saves launches, fuses nothing",
     build=_build,
-    defaults=(DefaultOptions(NoOptions(), devices=("cuda",)),),
+    options=Options,
+    defaults=(
+        DefaultOptions(Options(), devices=("cuda",)),
+        DefaultOptions(Options(channels_last=True), devices=("cuda",), dtypes=("bf16",), layers=CONVOLUTIONS),
+    ),
     capability=Capability(requires=(TORCH,), devices=("cuda",)),
     evidence=Evidence(checks="calls replay a captured graph and dispatch no operators"),
 )

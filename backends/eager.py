@@ -1,35 +1,58 @@
-"""Uncompiled PyTorch, which runs operator by operator: the baseline of all speed-ups."""
+"""Uncompiled PyTorch, which runs operator by operator: the baseline of all speed-ups.
+
+With `channels_last`, as models of convolutions are deployed without a compiler; that is no baseline.
+"""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bakeoff.backends.backend import (
     Backend,
     BuildContext,
     Capability,
+    DefaultOptions,
     Engine,
     Evidence,
     Footprint,
     ModuleEngine,
-    NoOptions,
+    Proof,
     any_size,
     overlaps_always,
 )
+from bakeoff.backends.channels_last import CONVOLUTIONS, store_channels_last
 from bakeoff.backends.graphs import TORCH
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
 
-def _build(module: "nn.Module", _inputs: "Mapping[str, Tensor]", _options: NoOptions, _context: BuildContext) -> Engine:
-    return ModuleEngine(module, rebinding=True)
+@dataclass(frozen=True, slots=True)
+class Options:
+    channels_last: bool = False
+    """Weights of convolutions have their channels innermost, and convolutions compute in this layout."""
+
+
+def _build(module: "nn.Module", inputs: "Mapping[str, Tensor]", options: Options, _context: BuildContext) -> Engine:
+    if not options.channels_last:
+        return ModuleEngine(module, rebinding=True)
+    stored = store_channels_last(module, inputs)
+    return ModuleEngine(module, lambda: Proof(facts={"channels_last_weights": stored}), rebinding=True)
 
 
 BACKEND = Backend(
     name="eager",
     summary="PyTorch operator by operator; the baseline",
     build=_build,
+    options=Options,
     baseline=True,
+    defaults=(
+        DefaultOptions(Options()),
+        DefaultOptions(Options(channels_last=True), devices=("cuda",), dtypes=("bf16",), layers=CONVOLUTIONS),
+        DefaultOptions(
+            Options(channels_last=True), devices=("cpu",), dtypes=("bf16",), suite="full", layers=CONVOLUTIONS
+        ),
+    ),
     capability=Capability(requires=(TORCH,), unsupported_sizes=any_size),
     evidence=Evidence(runs_eagerly=True, same_when_traced=("cpu", "cuda")),
     footprint=Footprint(overlaps=overlaps_always),

@@ -50,7 +50,7 @@ class Row:
     build_deadline_s: float
     caches: bool
     baseline: bool
-    """It builds nothing: eager, in any dtype."""
+    """It builds nothing and changes nothing: eager without options, in any dtype."""
     quantisation: Quantisation
     cache_folder: Path
     environment: Mapping[str, str]
@@ -154,7 +154,7 @@ def _row(target: Target, steps: tuple[Step, ...], dtype: Dtype) -> Row:
         memory_bytes=memory,
         build_deadline_s=request.policy.large_build_deadline_s if slow else request.policy.build_deadline_s,
         caches=any(step.backend.footprint.caches for step in steps),
-        baseline=all(step.backend.baseline for step in steps),
+        baseline=all(step.backend.baseline and not use.options for step, use in zip(steps, uses, strict=True)),
         quantisation=next(filter(None, (step.backend.evidence.quantises(step.options) for step in steps)), ""),
         cache_folder=folder,
         environment=_environment(target, steps, folder),

@@ -62,15 +62,15 @@ def _default_options(backend: Backend, request: Request, component: Component, d
     """The default options of a backend that the request takes, in the backend's order.
 
     On a CPU, a backend for CUDA alone gives one: its row says what it lacks, so that a table made without a GPU still
-    names it. Options for components with other layers are left out unless the backend is named.
+    names it. Options for components with other layers are left out, unless the backend is named and has no others.
     """
     refused = device == "cpu" and device not in backend.capability.devices
     fitting = [one for one in backend.defaults if refused or device in one.devices]
     usual = [one for one in fitting if one.suite == "default"]
     if request.suite == "default" and (usual or not request.backends):
         fitting = usual
-    if not request.backends:
-        fitting = [one for one in fitting if not one.layers or set(one.layers) & set(component.layers)]
+    able = [one for one in fitting if not one.layers or set(one.layers) & set(component.layers)]
+    fitting = able if able or not request.backends else fitting
     return [replace(one, dtypes=one.dtypes or ("bf16",)) for one in fitting[:1]] if refused else fitting
 
 

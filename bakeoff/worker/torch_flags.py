@@ -150,7 +150,8 @@ def flags(dtype: str, threads: int, search: bool = False) -> Iterator[None]:
 
 def settings() -> dict[str, Scalar]:
     """The flags in force, as records store them, and whether the kernel gives the huge pages that workers ask for.
-    `memory_format` is constant: no backend is given another one.
+    `memory_format` is constant, the layout of inputs and of weights before the build: that of the built weights is an
+    option of backends.
 
     Where the process has imported inductor, those of its settings that torchao changes are included.
     """

@@ -67,7 +67,7 @@ def capture(graph: Graph, pool: object) -> Iterator[None]:
 
 
 @pytest.fixture
-def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toy:
+def fake_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = SimpleNamespace(wait_stream=lambda _other: None)
     for name, value in {
         "Stream": lambda: stream,
@@ -78,7 +78,19 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toy:
         "graph": capture,
     }.items():
         monkeypatch.setattr(torch.cuda, name, value)
+
+
+@pytest.fixture
+def toy(request: pytest.FixtureRequest, tmp_path: Path) -> Toy:
+    request.getfixturevalue("fake_cuda")
     return build_toy("world/cudagraph/fp32", tmp_path)
+
+
+@pytest.mark.usefixtures("fake_cuda")
+def test_weights_are_laid_out_before_the_capture(tmp_path: Path) -> None:
+    made = build_toy("picture/cudagraph[channels_last]/fp32", tmp_path)
+    assert made.error() < 1e-5
+    assert made.proof.facts["channels_last_weights"] > 0
 
 
 def test_replays_give_what_eager_gives_for_each_set(toy: Toy) -> None:

@@ -95,6 +95,7 @@ def test_a_backend_of_the_table_may_be_named_by_its_module(name: str) -> None:
 
 OVERLAPPING = {
     "eager",
+    "eager[channels_last]",
     "inductor",
     "inductor[freezing]",
     "aoti",

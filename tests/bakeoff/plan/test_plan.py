@@ -131,7 +131,11 @@ class TestDefaults:
                 (
                     "bf16",
                     (
-                        *ON_CUDA,
+                        "eager",
+                        "eager[channels_last]",
+                        "cudagraph",
+                        "cudagraph[channels_last]",
+                        *ON_CUDA[2:],
                         "aoti",
                         *TENSORRT,
                         *ORT_ON_CUDA,

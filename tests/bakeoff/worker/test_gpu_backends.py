@@ -22,11 +22,16 @@ pytest.importorskip("torch", reason="rows are computed by torch")
 
 ON_CUDA = (
     "eager/bf16",
+    "eager[channels_last]/bf16",
     "cudagraph/bf16",
+    "cudagraph[channels_last]/bf16",
     "inductor/bf16",
+    "inductor[freezing]/bf16",
     "inductor[mode=reduce-overhead]/bf16",
     "inductor[mode=max-autotune]/bf16",
+    "inductor[mode=max-autotune-no-cudagraphs,freezing]/bf16",
     "aoti/bf16",
+    "aoti[freezing]/bf16",
     "torch.export/bf16",
     "tensorrt/bf16",
     "tensorrt[cudagraphs]/bf16",

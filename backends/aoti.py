@@ -27,7 +27,7 @@ from bakeoff.backends.backend import (
     Proof,
     Unsupported,
 )
-from bakeoff.backends.compilers import missing_cpp_compiler, missing_cuda_toolkit
+from bakeoff.backends.compilers import missing_cpp_compiler, missing_cuda_toolkit, toolkit_environment
 from bakeoff.backends.format import ArtifactFormat, HostRequirement, Opening, Run, WriteRequest, Written
 from bakeoff.backends.graphs import (
     TORCH,
@@ -78,6 +78,10 @@ def _missing(options: Options, device: str) -> str | None:
     """On CUDA the package's wrapper is C++ that calls the CUDA runtime, besides Triton's kernels."""
     missing = missing_compiler(options, device)
     return missing if device == "cpu" else missing or missing_cpp_compiler() or missing_cuda_toolkit()
+
+
+def _environment(cache_dir: Path) -> Mapping[str, str]:
+    return {**compiler_environment(cache_dir), **toolkit_environment()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +309,7 @@ BACKEND = Backend(
         keeps_module_weights=False,
         caches=True,
         weight_copies=3.0,
-        environment=compiler_environment,
+        environment=_environment,
         overlaps=_overlaps,
         searches=lambda options: options.max_autotune,
         headers=_headers,

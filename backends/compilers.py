@@ -3,9 +3,16 @@
 import os
 import shutil
 import sysconfig
+from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 
 _USUAL_TOOLKIT = "/usr/local/cuda"
+_TOOLKIT_OF_WHEELS = "cu13"
+"""The folder of the namespace package `nvidia` in which the wheels of CUDA 13 lay out one toolkit."""
+_HEADERS_OF_WHEELS = ("cuda_runtime_api.h", "crt/host_defines.h", "nv/target")
+"""What AOTInductor's wrapper includes, one header of each wheel: nvidia-cuda-runtime, which torch requires, and
+nvidia-cuda-crt and nvidia-cuda-cccl, which the extra `gpu` adds."""
 
 
 def missing_cpp_compiler() -> str | None:
@@ -42,18 +49,40 @@ def missing_python_headers() -> str | None:
 
 
 def missing_cuda_toolkit() -> str | None:
-    """Why C++ that calls CUDA cannot be compiled; None if it can.
-
-    The toolkit is $CUDA_HOME or $CUDA_PATH, else where nvcc is, else /usr/local/cuda (torch/utils/cpp_extension.py,
-    _find_cuda_home). The libraries that come with torch's wheel are not looked at.
-    """
-    home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
-    nvcc = shutil.which("nvcc")
-    if home is None:
-        home = str(Path(nvcc).parents[1]) if nvcc else _USUAL_TOOLKIT
-    if Path(home, "include", "cuda_runtime_api.h").exists():
+    """Why C++ that calls CUDA cannot be compiled; None if it can, with what `toolkit_environment` sets."""
+    home = _toolkit_of_host()
+    if (home / "include" / "cuda_runtime_api.h").exists() or toolkit_environment():
         return None
     return (
         f"no CUDA toolkit found ({home}/include/cuda_runtime_api.h does not exist; looked at $CUDA_HOME, $CUDA_PATH, "
-        f"nvcc, {_USUAL_TOOLKIT}); install the toolkit of torch's CUDA version, or set CUDA_HOME to it"
+        f"nvcc, {_USUAL_TOOLKIT}, and nvidia/{_TOOLKIT_OF_WHEELS} beside torch); install the toolkit of torch's CUDA "
+        "version and set CUDA_HOME to it, or pip install 'cuda-toolkit[cccl,crt,cudart]'"
     )
+
+
+def toolkit_environment() -> Mapping[str, str]:
+    """CUDA_HOME as the toolkit of torch's wheels where the host has none; else nothing, and nothing where it is named.
+
+    torch does not look there itself (torch/utils/cpp_extension.py, _find_cuda_home).
+    """
+    if named_toolkit() or (_toolkit_of_host() / "include" / "cuda_runtime_api.h").exists():
+        return {}
+    found = find_spec("nvidia")
+    for folder in (found.submodule_search_locations if found else None) or ():
+        home = Path(folder, _TOOLKIT_OF_WHEELS)
+        if all((home / "include" / name).exists() for name in _HEADERS_OF_WHEELS):
+            return {"CUDA_HOME": str(home)}
+    return {}
+
+
+def named_toolkit() -> str | None:
+    """The toolkit that the user names: no other is taken then."""
+    return os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
+
+
+def _toolkit_of_host() -> Path:
+    """$CUDA_HOME or $CUDA_PATH, else where nvcc is, else /usr/local/cuda, as _find_cuda_home takes it."""
+    if named := named_toolkit():
+        return Path(named)
+    nvcc = shutil.which("nvcc")
+    return Path(nvcc).parents[1] if nvcc else Path(_USUAL_TOOLKIT)

@@ -22,6 +22,7 @@ RESOLVED = {
 }
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 DIFFERING = {
+    "cuda-toolkit",
     "onnxruntime-gpu",
     "setuptools",
     "tensorrt",
@@ -98,7 +99,7 @@ def test_torch_tensorrt_is_made_for_this_torch(name: str) -> None:
 
 def test_a_record_has_the_versions_of_all_compilers_and_quantisers() -> None:
     named = {canonicalize_name(one.name) for one in requirements("cpu", "gpu", "tensorrt", "modelopt")}
-    helpers = {canonicalize_name(one.name) for one in requirements()} | {"huggingface-hub", "requests"}
+    helpers = {canonicalize_name(one.name) for one in requirements()} | {"cuda-toolkit", "huggingface-hub", "requests"}
     assert named - helpers <= set(DISTRIBUTIONS)
 
 

@@ -274,4 +274,10 @@ def test_names_missing_compilers_before_anything_is_fetched(nvidia: Checkout) ->
     for name in ("gcc", "g++"):
         script(nvidia.folder / "programs" / name, "#!/bin/sh\n")
     (nvidia.folder / ".venv/.installed-gpu").unlink()
-    assert "compiler found" not in nvidia.make("install").stdout
+    said = nvidia.make("install", f"CUDA_HOME={nvidia.folder}/named").stdout
+    assert "C compiler" not in said
+    assert f"Missing: no CUDA toolkit found ({nvidia.folder}/named/include/cuda_runtime_api.h does not exist" in said
+    programs = nvidia.folder / "programs"
+    script(programs / "nvcc", "#!/bin/sh\n")
+    (nvidia.folder / ".venv/.installed-gpu").unlink()
+    assert "No CUDA toolkit here: aoti takes the one that the wheels" in nvidia.make("install").stdout

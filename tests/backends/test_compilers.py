@@ -1,6 +1,7 @@
 """The search for compilers, headers and the CUDA toolkit, in a host's folders made up by the test."""
 
 import sysconfig
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,17 @@ class FakeHost:
             monkeypatch.delenv(name, raising=False)
         self.header(self.folder / "python" / "Python.h")
         monkeypatch.setattr(sysconfig, "get_paths", self.paths)
+        monkeypatch.setattr(compilers, "find_spec", self.find)
+        monkeypatch.setattr(compilers, "_USUAL_TOOLKIT", str(folder / "usual"))
+
+    def find(self, name: str) -> ModuleSpec | None:
+        """The namespace package `nvidia`, once a wheel of CUDA lies in the folder `site`."""
+        assert name == "nvidia"
+        if not (self.folder / "site/nvidia").exists():
+            return None
+        spec = ModuleSpec(name, None, is_package=True)
+        spec.submodule_search_locations = [str(self.folder / "site/nvidia")]
+        return spec
 
     def paths(self, scheme: str) -> dict[str, str]:
         assert scheme in sysconfig.get_scheme_names()
@@ -106,7 +118,48 @@ def test_ahead_of_time_on_cuda_needs_the_toolkit(host: FakeHost, variable: str) 
 
 def test_looks_last_where_the_toolkit_usually_is(host: FakeHost) -> None:
     host.program("gcc", "g++")
-    host.monkeypatch.setattr(compilers, "_USUAL_TOOLKIT", str(host.folder / "usual"))
     assert f"({host.folder}/usual/include/cuda_runtime_api.h does not exist; looked at" in (host.gap("aoti") or "")
     host.header(host.folder / "usual/include/cuda_runtime_api.h")
     assert host.gap("aoti") is None
+
+
+WHEELS = ("cuda_runtime_api.h", "crt/host_defines.h", "nv/target")
+"""A header of nvidia-cuda-runtime, nvidia-cuda-crt and nvidia-cuda-cccl, each in its wheel of CUDA 13.0."""
+
+
+def environment(host: FakeHost) -> dict[str, str]:
+    """What the backend sets for a worker, without the folders of its caches."""
+    found = resolve_backend("aoti").footprint.environment(host.folder / "cache")
+    return {name: value for name, value in found.items() if not name.endswith("_CACHE_DIR")}
+
+
+@pytest.mark.parametrize("nvcc", [True, False])
+def test_takes_the_toolkit_of_torchs_wheels_where_the_host_has_none(host: FakeHost, nvcc: bool) -> None:
+    """With nvcc too, if no header lies beside it."""
+    host.program("gcc", "g++", *(("nvcc",) if nvcc else ()))
+    home = host.folder / "site/nvidia/cu13"
+    for header in WHEELS:
+        assert "no CUDA toolkit found" in (host.gap("aoti") or "")
+        assert environment(host) == {}
+        host.header(home / "include" / header)
+    assert host.gap("aoti") is None
+    assert environment(host) == {"CUDA_HOME": str(home)}
+
+
+@pytest.mark.parametrize("variable", ["CUDA_HOME", "CUDA_PATH"])
+def test_a_named_toolkit_is_taken_and_no_other(host: FakeHost, variable: str) -> None:
+    host.program("gcc", "g++")
+    for header in WHEELS:
+        host.header(host.folder / "site/nvidia/cu13/include" / header)
+    host.monkeypatch.setenv(variable, str(host.folder / "other"))
+    assert f"({host.folder}/other/include" in (host.gap("aoti") or "")
+    assert environment(host) == {}
+
+
+def test_the_toolkit_of_the_host_goes_before_that_of_the_wheels(host: FakeHost) -> None:
+    host.program("gcc", "g++")
+    for header in WHEELS:
+        host.header(host.folder / "site/nvidia/cu13/include" / header)
+    host.header(host.folder / "usual/include/cuda_runtime_api.h")
+    assert host.gap("aoti") is None
+    assert environment(host) == {}

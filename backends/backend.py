@@ -334,6 +334,10 @@ class Footprint:
     """A build writes cache files that make the next build faster."""
     weight_copies: float = 1.0
     """Copies of the weights, in the variant's dtype, that a build holds at its peak; for the memory estimate."""
+    gpu_weight_copies: float | None = None
+    """The same in a GPU's memory, where a build holds fewer there; None: as many."""
+    host_weight_copies: float = 0.0
+    """Copies that a build for a GPU holds in the host's memory at its peak."""
     keeps_module_weights: bool = True
     """The engines read the module's own parameters; if False, these are freed after the build."""
     environment: Callable[[Path], Mapping[str, str]] = _no_environment

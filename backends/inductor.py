@@ -229,6 +229,7 @@ BACKEND = Backend(
     footprint=Footprint(
         caches=True,
         weight_copies=2.0,
+        gpu_weight_copies=1.0,
         environment=compiler_environment,
         overlaps=_overlaps,
         searches=_searches,

@@ -47,6 +47,10 @@ LEAST_WEIGHT_BYTES: Mapping[Quantisation, float] = {
 """Bytes of a quantised weight at least, without its share of scales."""
 
 
+LARGE_STATE_BYTES = 256 << 20
+"""fp32 bytes of a set of inputs above which two sets are drawn instead of four."""
+
+
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
     """One named input or output of a workload."""
@@ -157,6 +161,16 @@ class Workload:
     """The size of `inputs` as tables print it, where there are `axes`."""
     sizes: tuple[Size, ...] = ()
     """The other sizes, where there are `axes`."""
+
+    @property
+    def set_count(self) -> int:
+        """How many sets of inputs are drawn: four, or two where a set is large."""
+        return 2 if sum(spec.elements for spec in self.inputs) * 4 > LARGE_STATE_BYTES else 4
+
+    @property
+    def changed_set_count(self) -> int:
+        """How many sets also have references for changed values: two, or one where a set is large."""
+        return self.set_count // 2
 
     def at(self, size: Size) -> "Workload":
         """The workload with the shapes of one of its sizes, and no others."""

@@ -172,6 +172,8 @@ BACKEND = Backend(
         keeps_module_weights=False,
         caches=True,
         weight_copies=3.0,
+        gpu_weight_copies=2.0,
+        host_weight_copies=2.0,  # the exported model, and the session's initializers
         overlaps=overlaps_always,
         searches=lambda options: options.provider == "tensorrt",
     ),

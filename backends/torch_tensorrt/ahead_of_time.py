@@ -120,6 +120,15 @@ BACKEND = Backend(
         checks="the program loaded from disk holds at least one TensorRT engine; other operators are listed",
         same_when_traced=("cuda",),
     ),
-    footprint=Footprint(keeps_module_weights=False, caches=True, weight_copies=3.0, searches=searches_always),
+    footprint=Footprint(
+        keeps_module_weights=False,
+        caches=True,
+        weight_copies=3.0,
+        gpu_weight_copies=2.0,  # the module's, and the engine's
+        # Saving a plan holds it as bytes, std::string and base64, pickled, and in the archive
+        # (pytorch/TensorRT, core/runtime/TRTEngine.cpp, serialize).
+        host_weight_copies=6.0,
+        searches=searches_always,
+    ),
     artifact=FORMAT,
 )

@@ -165,5 +165,7 @@ BACKEND = Backend(
         checks="dynamo captured one graph, and it holds at least one TensorRT engine; other operators are listed",
         same_when_traced=("cuda",),
     ),
-    footprint=Footprint(caches=True, weight_copies=3.0, searches=searches_always),
+    footprint=Footprint(
+        caches=True, weight_copies=3.0, gpu_weight_copies=2.0, host_weight_copies=2.0, searches=searches_always
+    ),
 )

@@ -81,7 +81,7 @@ def estimate(plan: PipelinePlan, runs: Path) -> PipelineEstimate:
                 precheck=str(mix.precheck or ""),
                 programs=programs,
                 predicted_unit_ms=predicted,
-                memory_bytes=mix.memory_bytes,
+                memory_bytes=mix.memory.device,
                 seconds=seconds,
                 seconds_from=source,
             )
@@ -99,7 +99,7 @@ def _line(plan: PipelinePlan, program: MixProgram) -> ProgramLine:
         part=part.id if part is not None else "",
         part_variant=str(part.record.variant) if part is not None else "",
         median_ms=part.median_ns / 1e6 if part is not None else None,
-        memory_bytes=program.row.memory_bytes,
+        memory_bytes=program.row.memory.device,
     )
 
 

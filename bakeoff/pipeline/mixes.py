@@ -13,7 +13,7 @@ from bakeoff.models.pipelines.pipeline import Program
 from bakeoff.pipeline.making import Making
 from bakeoff.pipeline.parts import Part, Way
 from bakeoff.pipeline.request import Role
-from bakeoff.plan.memory import PROCESS_BYTES, programs_bytes
+from bakeoff.plan.memory import Need, programs_memory, with_process
 from bakeoff.plan.plan import Plan
 from bakeoff.plan.rows import Precheck, Row, short_of_memory
 from bakeoff.process.environment import own_home, user_code_path, worker_environment
@@ -45,7 +45,7 @@ class MixPlan:
     config_id: str
     precheck: Precheck | None
     """None: it can run. `oom` was decided by the memory that was free when the plan was made."""
-    memory_bytes: int
+    memory: Need
     build_deadline_s: float
     cache_folder: Path
     environment: Mapping[str, str]
@@ -67,7 +67,7 @@ class MixPlan:
 
     def obstacle(self) -> Precheck | None:
         """Why it cannot run now."""
-        return self.never_runs or short_of_memory(self.memory_bytes, self.mix.device)
+        return self.never_runs or short_of_memory(self.memory, self.mix.device)
 
 
 def make_mix(
@@ -90,14 +90,14 @@ def make_mix(
     machine = this_machine(device).machine_class
     folder = build_cache.usual_folder([str(mix), config_id, host.read_versions(), machine])
     environment = _environment(rows.values(), folder, user_code)
-    memory = _memory_bytes(making, rows)
+    memory = _memory(making, rows)
     return MixPlan(
         mix=mix,
         role=role,
         programs=tuple(_program(making, program, row, folder, environment) for program, row in rows.items()),
         config_id=config_id,
         precheck=_precheck(rows) or short_of_memory(memory, device),
-        memory_bytes=memory,
+        memory=memory,
         build_deadline_s=max(row.build_deadline_s for row in rows.values()),
         cache_folder=folder,
         environment=environment,
@@ -132,14 +132,14 @@ def _precheck(rows: Mapping[Program, Row]) -> Precheck | None:
     return None
 
 
-def _memory_bytes(making: Making, rows: Mapping[Program, Row]) -> int:
+def _memory(making: Making, rows: Mapping[Program, Row]) -> Need:
     """Of the worker with all programs in place; the programs of a slot share its weights."""
-    total = PROCESS_BYTES
+    needs = []
     for slot, component in making.components.items():
         own = {program: row for program, row in rows.items() if program.slot == slot}
         config = component.preset(making.loop.presets[slot]).config
         workloads = [component.workload(config, program.workload, program.batch) for program in own]
         row = next(iter(own.values()))
         backends = [resolve_backend(step.backend) for step in row.steps]
-        total += programs_bytes(component, config, workloads, backends, row.variant.dtype)
-    return total
+        needs.append(programs_memory(component, config, workloads, backends, row.variant.dtype, row.subject.device))
+    return with_process(needs)

@@ -23,6 +23,8 @@ from bakeoff.pipeline.references import loop_reference_folder, make_loop_referen
 from bakeoff.pipeline.rounds import Limits, take_turns
 from bakeoff.pipeline.session import PipelineSession, open_pipeline_session
 from bakeoff.pipeline.sights import with_sights
+from bakeoff.plan.memory import total
+from bakeoff.plan.rows import short_of_memory
 from bakeoff.process.supervisor import Outcome
 from bakeoff.record.pipeline import PipelineMeasurement, PipelineRecord
 from bakeoff.record.schema import Finding, new_finding
@@ -136,7 +138,6 @@ def _run_mixes(run: _Run, mixes: Sequence[MixPlan]) -> None:
 
 def _measure_all(run: _Run, mixes: Sequence[MixPlan]) -> None:
     session = run.session
-    free = host.available_bytes(session.plan.subject.device)
     running = session.progress.start(0, 0, f"{mixes[0].mix.subject}: references")
     loop_outcome, loop = make_loop_reference(session.plan, mixes, session.launch_of(mixes[0], running))
     references: Mapping[str, References]
@@ -153,7 +154,7 @@ def _measure_all(run: _Run, mixes: Sequence[MixPlan]) -> None:
     running.finish("ok" if not failed else "failed", "")
     for mix, outcome in failed:
         run.settle(mix, outcome)
-    if len(ready) > 1 and sum(mix.memory_bytes for mix, _ in ready) > free:
+    if len(ready) > 1 and short_of_memory(total([mix.memory for mix, _ in ready]), session.plan.subject.device):
         session.progress.say("The mixes do not fit in memory at once; they run in turn.")
         for each in run.order.sample(ready, len(ready)):
             _measure(run, [each], loop, "in turn", len(ready))

@@ -78,7 +78,7 @@ def estimate(plan: Plan, history: History) -> Estimate:
                 precheck=precheck,
                 seconds=0.0 if precheck else time.seconds,
                 seconds_from="" if precheck else time.source,
-                memory_bytes=0 if precheck else row.memory_bytes,
+                memory_bytes=0 if precheck else row.memory.device,
                 disk_bytes=0 if precheck else _reference_bytes(plan, row, seen) + _compiled_bytes(row, seen),
                 fits=row.key in fitting,
             )

@@ -1,21 +1,30 @@
 """Memory of a row, estimated from its component's formulas before anything is built."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from bakeoff.backends.backend import Backend
-from bakeoff.models.component import Component, Workload
+from bakeoff.models.component import Component, TensorSpec, Workload
 from bakeoff.plan.suites import Step
 
 LARGE_WEIGHTS_BYTES = 1 << 30
 """From here on a build gets the longer deadline."""
 _DTYPE_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "given": 4}
-PROCESS_BYTES = 1 << 30
-"""Of torch and a compiler, without any weights."""
+_PROCESS_BYTES = 1 << 30
+"""Of torch and a compiler, without any weights, on the host; about as much is CUDA's context with its libraries."""
 _DRAWN_BYTES = 4
-"""Weights are drawn as fp32."""
-_SETS = 4
-"""Sets of inputs and outputs that a worker holds."""
+"""Weights and inputs are drawn as fp32."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """An estimate of memory, in bytes."""
+
+    device: int
+    """On the measured device."""
+    host: int = 0
+    """Of a GPU's row: on the host. Of a CPU's 0, where the device is the host."""
 
 
 def element_bytes(dtype: str) -> int:
@@ -27,23 +36,65 @@ def weights_bytes(component: Component, config: Any, dtype: str) -> int:
     return component.parameters(config) * element_bytes(dtype)
 
 
-def memory_bytes(component: Component, config: Any, workload: Workload, steps: Sequence[Step], dtype: str) -> int:
-    """Weights as drawn (fp32) and as built, inputs and outputs of all sets, and the process itself."""
-    return programs_bytes(component, config, [workload], [step.backend for step in steps], dtype) + PROCESS_BYTES
+def total(needs: Sequence[Need]) -> Need:
+    """Of processes that live at the same time."""
+    return Need(sum(need.device for need in needs), sum(need.host for need in needs))
 
 
-def programs_bytes(
-    component: Component, config: Any, workloads: Sequence[Workload], backends: Sequence[Backend], dtype: str
-) -> int:
+def memory_of(
+    component: Component, config: Any, workload: Workload, steps: Sequence[Step], dtype: str, device: str
+) -> Need:
+    """What a worker needs of weights, inputs, outputs and the process itself until it has timed a variant."""
+    return with_process([programs_memory(component, config, [workload], [s.backend for s in steps], dtype, device)])
+
+
+def with_process(needs: Sequence[Need]) -> Need:
+    """What a worker needs for these programs, which are built one after the other."""
+    host = max(need.host for need in needs)
+    return Need(sum(need.device for need in needs) + _PROCESS_BYTES, host + _PROCESS_BYTES if host else 0)
+
+
+def programs_memory(
+    component: Component,
+    config: Any,
+    workloads: Sequence[Workload],
+    backends: Sequence[Backend],
+    dtype: str,
+    device: str,
+) -> Need:
     """The same without the process, of several programs of a component in one process.
 
     They are built one after the other and share the module's weights; an engine that does not read the module's own
-    keeps its copies.
+    keeps its copies. On CUDA the weights and inputs are drawn on the host, and weights are there no more when an engine
+    is built; its build may hold copies of its own there.
     """
     weights = weights_bytes(component, config, dtype)
-    copies = max(backend.footprint.weight_copies for backend in backends)
+    copies = max(_copies(backend, device) for backend in backends)
     shared = all(backend.footprint.keeps_module_weights for backend in backends)
     kept = (copies - 1 if shared else copies) * (len(workloads) - 1)
-    drawn = 0 if element_bytes(dtype) == _DRAWN_BYTES else component.parameters(config) * _DRAWN_BYTES
-    io_elements = sum(max([one.work.io_elements, *(size.work.io_elements for size in one.sizes)]) for one in workloads)
-    return round(drawn + weights * (copies + kept) + io_elements * 4 * _SETS)
+    own = weights * (copies + kept) + sum(_sets_bytes(workload, element_bytes(dtype)) for workload in workloads)
+    drawn = component.parameters(config) * _DRAWN_BYTES
+    inputs = sum(_bytes(one.inputs, _DRAWN_BYTES) * one.set_count for one in workloads)
+    if device == "cuda":
+        built = weights * max(backend.footprint.host_weight_copies for backend in backends)
+        return Need(round(own), round(max(drawn, built) + inputs))
+    return Need(round(own + (0 if element_bytes(dtype) == _DRAWN_BYTES else drawn + inputs)))
+
+
+def _copies(backend: Backend, device: str) -> float:
+    of_gpu = backend.footprint.gpu_weight_copies
+    return of_gpu if device == "cuda" and of_gpu is not None else backend.footprint.weight_copies
+
+
+def _sets_bytes(workload: Workload, usual: int) -> float:
+    """Inputs and outputs of all sets, changed values, and the former ones while these are in their place; of the
+    largest of the workload's sizes."""
+    found = []
+    for one in (workload, *map(workload.at, workload.sizes)):
+        inputs, outputs = _bytes(one.inputs, usual), _bytes(one.outputs, usual)
+        found.append((inputs + outputs) * one.set_count + inputs * (one.changed_set_count + 1))
+    return max(found)
+
+
+def _bytes(specs: Sequence[TensorSpec], usual: int) -> float:
+    return sum(spec.elements * spec.element_bytes(usual) for spec in specs)

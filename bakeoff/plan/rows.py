@@ -13,7 +13,7 @@ from bakeoff.machine.known_issues import IssueCode, known_issues
 from bakeoff.models.component import Component, Layer, Quantisation, Workload
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.types import BASELINE_DTYPES, Dtype
-from bakeoff.plan.memory import LARGE_WEIGHTS_BYTES, memory_bytes, weights_bytes
+from bakeoff.plan.memory import LARGE_WEIGHTS_BYTES, Need, memory_of, weights_bytes
 from bakeoff.plan.request import Request
 from bakeoff.plan.suites import Step
 from bakeoff.process.environment import own_home, user_code_path, worker_environment
@@ -46,7 +46,7 @@ class Row:
     config_id: str
     precheck: Precheck | None
     """None: it can run. `oom` was decided by the memory that was free when the plan was made."""
-    memory_bytes: int
+    memory: Need
     build_deadline_s: float
     caches: bool
     baseline: bool
@@ -89,7 +89,7 @@ class Row:
 
     def obstacle(self) -> Precheck | None:
         """Why it cannot run now."""
-        return self.never_runs or short_of_memory(self.memory_bytes, self.subject.device)
+        return self.never_runs or short_of_memory(self.memory, self.subject.device)
 
     @property
     def slug(self) -> str:
@@ -140,7 +140,7 @@ def _row(target: Target, steps: tuple[Step, ...], dtype: Dtype) -> Row:
     variant = Variant(component.name, subject.preset, target.workload.name, uses, dtype, subject.device)
     seeds = [subject.batch, subject.weight_seed, subject.input_seed, subject.checkpoint_hash, subject.threads]
     config_id = digest([str(variant), config, *seeds])
-    memory = memory_bytes(component, config, target.workload, steps, dtype)
+    memory = memory_of(component, config, target.workload, steps, dtype, subject.device)
     machine = this_machine(subject.device).machine_class
     folder = build_cache.usual_folder([str(variant), config_id, host.read_versions(), machine])
     searches = any(step.backend.footprint.searches(step.options) for step in steps)
@@ -151,7 +151,7 @@ def _row(target: Target, steps: tuple[Step, ...], dtype: Dtype) -> Row:
         steps=tuple(BackendStep(step.reference, dict(use.options)) for step, use in zip(steps, uses, strict=True)),
         config_id=config_id,
         precheck=_precheck(steps, subject.device, dtype, memory, sized=bool(target.workload.axes)),
-        memory_bytes=memory,
+        memory=memory,
         build_deadline_s=request.policy.large_build_deadline_s if slow else request.policy.build_deadline_s,
         caches=any(step.backend.footprint.caches for step in steps),
         baseline=all(step.backend.baseline and not use.options for step, use in zip(steps, uses, strict=True)),
@@ -198,7 +198,7 @@ def _check_composition(steps: Sequence[Step]) -> None:
         raise BakeoffError(text, "not-composable")
 
 
-def _precheck(steps: Sequence[Step], device: str, dtype: str, needed_bytes: int, sized: bool) -> Precheck | None:
+def _precheck(steps: Sequence[Step], device: str, dtype: str, needed: Need, sized: bool) -> Precheck | None:
     for step in steps:
         missing = step.backend.unavailable(step.options, device)
         if missing is not None:
@@ -215,13 +215,15 @@ def _precheck(steps: Sequence[Step], device: str, dtype: str, needed_bytes: int,
         reason = step.backend.capability.unsupported_builder(step.options, steps[-1].backend)
         if reason is not None:
             return Precheck("unsupported", reason)
-    return short_of_memory(needed_bytes, device)
+    return short_of_memory(needed, device)
 
 
-def short_of_memory(needed_bytes: int, device: str) -> Precheck | None:
-    """`oom` if less than `needed_bytes` is free now; asked again when the row is to run, which may be hours later."""
-    free = host.available_bytes(device)
-    if needed_bytes > free:
-        text = f"needs an estimated {needed_bytes >> 20} MiB, {free >> 20} MiB are free; not started"
-        return Precheck("oom", text)
+def short_of_memory(needed: Need, device: str) -> Precheck | None:
+    """`oom` if less than `needed` is free now; asked again when the row is to run, which may be hours later."""
+    places = [(needed.device, device, "")] + [(needed.host, "cpu", " of the host's memory")] * bool(needed.host)
+    for needed_bytes, place, whose in places:
+        free = host.available_bytes(place)
+        if needed_bytes > free:
+            text = f"needs an estimated {needed_bytes >> 20} MiB{whose}, {free >> 20} MiB are free; not started"
+            return Precheck("oom", text)
     return None

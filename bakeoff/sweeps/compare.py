@@ -16,9 +16,10 @@ from bakeoff.machine.files import digest
 from bakeoff.machine.locks import device_lock
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.words import counted
+from bakeoff.plan.memory import total
 from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.request import Request, request_of
-from bakeoff.plan.rows import Row
+from bakeoff.plan.rows import Row, short_of_memory
 from bakeoff.process.supervisor import Event
 from bakeoff.record.basis import backends_of, basis_of
 from bakeoff.record.schema import MEASURED, SCHEMA, Comparison, Finding, Record, Round, Samples, new_finding
@@ -127,10 +128,14 @@ def _race(
 
 def _measure(race: _Race) -> Comparison:
     """Measure the rows side by side, without the baseline or in turn where memory is short."""
-    free = host.available_bytes(race.rows[0].subject.device)
-    while len(race.rows) > 2 and sum(row.memory_bytes for row in race.rows) > free:
+
+    def fits() -> bool:
+        need = total([row.memory for row in race.rows])
+        return short_of_memory(need, race.rows[0].subject.device) is None
+
+    while len(race.rows) > 2 and not fits():
         race = replace(race, rows=race.rows[:-1], without_baseline="it does not fit in memory beside the two")
-    if sum(row.memory_bytes for row in race.rows) <= free:
+    if fits():
         return _interleaved(race)
     race.session.progress.say("Both variants do not fit in memory at once; measuring fresh processes in turn.")
     return _in_turn(race)

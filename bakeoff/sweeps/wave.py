@@ -53,7 +53,7 @@ def next_wave(rows: Sequence[Row]) -> tuple[Row, ...]:
     chosen = [first]
     for row in joining:
         own_cache = row.cache_folder not in {other.cache_folder for other in chosen}
-        if len(chosen) < most and own_cache and sum(other.memory_bytes for other in (*chosen, row)) <= free:
+        if len(chosen) < most and own_cache and sum(other.memory.device for other in (*chosen, row)) <= free:
             chosen.append(row)
     return tuple(chosen)
 

@@ -20,8 +20,6 @@ from bakeoff.worker import kept_weights
 from bakeoff.worker.cast import GivenDtypes, cast_module, given_dtypes
 from bakeoff.worker.reference.error import expected_dtype
 
-LARGE_STATE_BYTES = 256 << 20
-"""fp32 bytes of a set of inputs above which two sets are drawn instead of four."""
 SIZED_SETS = 2
 """Sets of inputs of each size: an engine that stores the first one's outputs is found out with the second."""
 CHANGES = (1 - 2**-4, 1 - 2**-2, 2**-1)
@@ -97,16 +95,6 @@ class DrawnInputs:
         return {}
 
 
-def set_count(workload: Workload) -> int:
-    """How many sets of inputs are drawn: four, or two where a set is large."""
-    return 2 if sum(spec.elements for spec in workload.inputs) * 4 > LARGE_STATE_BYTES else 4
-
-
-def changed_set_count(workload: Workload) -> int:
-    """How many sets also have references for changed values: two, or one where a set is large."""
-    return set_count(workload) // 2
-
-
 def changed_inputs(loaded: LoadedSubject, index: int, change: float) -> dict[str, Tensor]:
     """The values of set `index` with every second one scaled by `change`, one of CHANGES: enough to show in bf16."""
     return altered(loaded.sets[index], change, held_inputs(loaded.workload))
@@ -161,7 +149,7 @@ def load_subject(subject: Subject) -> LoadedSubject:
                 load_checkpoint(path, module, component)
 
         weights = kept_weights.filled(module, _identity(subject), fill)
-    sets = tuple(source.checked(subject.input_seed, index) for index in range(set_count(workload)))
+    sets = tuple(source.checked(subject.input_seed, index) for index in range(workload.set_count))
     sources = [network.inputs(workload.at(size)) for size in workload.sizes]
     sized = tuple(tuple(one.sized(subject.input_seed, index) for index in range(SIZED_SETS)) for one in sources)
     recorded: tuple[int, ...] = ()

@@ -31,7 +31,7 @@ from bakeoff.worker.brought.precision import find_fixed_outputs, fp32_errors, is
 from bakeoff.worker.brought.sizes import find_sizes, sizes_of
 from bakeoff.worker.cast import GivenDtypes, cast_module, given_dtypes, is_part, named_tensors
 from bakeoff.worker.reporter import Report
-from bakeoff.worker.subject import CHANGES, altered, held_inputs, set_count
+from bakeoff.worker.subject import CHANGES, altered, held_inputs
 from bakeoff.worker.torch_flags import flags
 
 _MOST_TOLERANCE = 1e-2
@@ -224,7 +224,7 @@ def _problem_with_others(found: Found) -> str:
 def _other_inputs(found: Found) -> list[Tensors]:
     """The inputs of all sets but the given one, and those of one of them with changed values."""
     source = found.source()
-    sets = [source.checked(0, index) for index in range(1, set_count(found.workload))]
+    sets = [source.checked(0, index) for index in range(1, found.workload.set_count)]
     return [*sets, altered(sets[0], CHANGES[0], held_inputs(found.workload))]
 
 

@@ -31,7 +31,6 @@ from bakeoff.worker.subject import (
     LoadedSubject,
     cast_inputs,
     changed_inputs,
-    changed_set_count,
     load_subject,
     plain_eager,
 )
@@ -61,7 +60,7 @@ def _all_inputs(loaded: LoadedSubject, change: float) -> Iterator[tuple[str, Map
     """(name, values) of all sets, changed sets and sets of other sizes, made one at a time."""
     for index, inputs in enumerate(loaded.sets):
         yield set_name(index), inputs
-    for index in range(changed_set_count(loaded.workload)):
+    for index in range(loaded.workload.changed_set_count):
         yield set_name(index, changed=True), changed_inputs(loaded, index, change)
     for size, sets in enumerate(loaded.sized):
         for index, inputs in enumerate(sets):
@@ -140,7 +139,7 @@ def _write_reference(
             lambda dtype: dict(_run(loaded, dtype, chosen.device, subject.threads, change=change)),  # noqa: B023
         )
         sets = [outputs[set_name(index)] for index in range(len(loaded.sets))]
-        changed_sets = [outputs[set_name(index, changed=True)] for index in range(changed_set_count(loaded.workload))]
+        changed_sets = [outputs[set_name(index, changed=True)] for index in range(loaded.workload.changed_set_count)]
         check_outputs(loaded, sets[0])
         sensitivity, small_sensitivity = (
             {name: apart for name, apart in least_difference(names, pairs).items() if name not in constant}

@@ -11,7 +11,7 @@ from bakeoff.models.toy.spec import SPEC, Config
 from bakeoff.pipeline.dry_run import estimate
 from bakeoff.pipeline.plan import PipelinePlan, make_pipeline_plan
 from bakeoff.pipeline.request import PipelineRequest
-from bakeoff.plan.memory import programs_bytes, weights_bytes
+from bakeoff.plan.memory import programs_memory, weights_bytes
 from bakeoff.report.text import pipeline_plan
 
 REQUEST = PipelineRequest("loops:PIPELINE", mixes=("eager",), device="cpu", threads=1)
@@ -142,5 +142,6 @@ def test_programs_of_one_slot_count_their_weights_once() -> None:
     config = Config(width=512)
     workloads = [SPEC.workload(config, name, 1) for name in ("world", "picture")]
     eager = [resolve_backend("eager")]
-    apart = sum(programs_bytes(SPEC, config, [workload], eager, "fp32") for workload in workloads)
-    assert apart - programs_bytes(SPEC, config, workloads, eager, "fp32") == weights_bytes(SPEC, config, "fp32")
+    apart = sum(programs_memory(SPEC, config, [workload], eager, "fp32", "cpu").device for workload in workloads)
+    together = programs_memory(SPEC, config, workloads, eager, "fp32", "cpu").device
+    assert apart - together == weights_bytes(SPEC, config, "fp32")

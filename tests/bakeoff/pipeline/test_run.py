@@ -160,7 +160,7 @@ def test_a_slot_that_cannot_run_here_is_recorded_with_its_name(tmp_path: Path) -
 
 def test_mixes_that_do_not_fit_together_run_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = make_pipeline_plan(REQUEST, tmp_path)
-    monkeypatch.setattr(host, "available_bytes", lambda _device: plan.mixes[0].memory_bytes * 3 // 2)
+    monkeypatch.setattr(host, "available_bytes", lambda _device: plan.mixes[0].memory.device * 3 // 2)
     progress = Recorder()
     _, records = run(tmp_path, progress=progress)
     assert {(record.status, record.how) for record in records.values()} == {("ok", "in turn")}

@@ -323,13 +323,13 @@ class TestPrecheck:
             (entry,) = make_plan(
                 Request("wm", ("200m",), ("step",), (backend,), (dtype,), batch=batch, device="cpu")
             ).rows
-            return entry.memory_bytes
+            return entry.memory.device
 
         weights = resolve_component("wm").parameters(resolve_component("wm").preset("200m").config) * 4
         assert estimate("eager") > weights
         assert estimate("eager", batch=2) > estimate("eager")
         assert estimate("inductor[]") - estimate("eager") == weights  # two copies of the weights
-        assert estimate("eager", dtype="bf16") == pytest.approx(estimate("eager") + weights / 2, rel=1e-3)  # fp32 first
+        assert estimate("eager", dtype="bf16") == pytest.approx(estimate("eager") + weights / 2, rel=1e-2)  # fp32 first
 
     def test_large_weights_have_a_longer_build(self) -> None:
         policy = Policy()

@@ -146,7 +146,7 @@ class TestSweep:
 
     def test_a_size_that_does_not_fit_is_a_row(self, monkeypatch: pytest.MonkeyPatch, progress: Recorder) -> None:
         small, large = plan_of(1, 100_000, backends=("eager",)).rows
-        between = (small.memory_bytes + large.memory_bytes) // 2
+        between = (small.memory.device + large.memory.device) // 2
         monkeypatch.setattr(host, "available_bytes", lambda _device: between)
         plan = plan_of(1, 100_000, backends=("eager",))
         done = run_sweep(plan, paths.runs_folder(), "", resume=False, progress=progress)

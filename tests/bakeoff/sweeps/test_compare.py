@@ -189,7 +189,7 @@ def test_a_baseline_runs_in_the_same_rounds(tmp_path: Path, monkeypatch: pytest.
 
 def test_a_baseline_that_does_not_fit_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     row = plan_of(REPEATS).rows[0]
-    comparison = three_sides(tmp_path, monkeypatch, 2 * row.memory_bytes)
+    comparison = three_sides(tmp_path, monkeypatch, 2 * row.memory.device)
     assert (comparison.baseline, comparison.how) == (None, "interleaved")
     (finding,) = [finding for finding in comparison.findings if finding.code == "no-baseline"]
     assert "does not fit in memory" in finding.text
@@ -217,7 +217,7 @@ def test_a_final_has_eager_beside_it_unless_it_is_one_of_the_two() -> None:
 def test_what_does_not_fit_together_is_measured_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan, progress = plan_of(REPEATS, f"{REPEATS}[times=3]"), Recorder()
     monkeypatch.setattr(comparing, "_IN_TURN", 2)
-    monkeypatch.setattr(host, "available_bytes", lambda _device: plan.rows[0].memory_bytes)
+    monkeypatch.setattr(host, "available_bytes", lambda _device: plan.rows[0].memory.device)
     comparison = compare(plan, tmp_path / "runs", "", progress).comparison
     assert comparison.how == "in turn"
     assert len(comparison.rounds) == 2

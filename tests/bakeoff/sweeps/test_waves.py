@@ -82,7 +82,7 @@ def test_processes_of_one_build_are_not_built_beside_each_other() -> None:
 def test_as_many_as_cores_and_memory_allow(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = rows_of()[1:]
     assert len(rows) == 4
-    need = max(row.memory_bytes for row in rows)
+    need = max(row.memory.device for row in rows)
     monkeypatch.setattr(host, "available_bytes", lambda _device: 64 * GIB)
     for cores, expected in ((1, 2), (2, 2), (3, 4), (16, 4)):
         monkeypatch.setattr(host, "usable_cores", lambda cores=cores: cores)

@@ -11,6 +11,7 @@ pytest.importorskip("torch", reason="references are tensors")
 import torch
 from last_bits import next_up
 
+from bakeoff.models import component
 from bakeoff.models.errors import BakeoffError
 from bakeoff.process.jobs import ReferenceJob, Subject
 from bakeoff.worker import subject as subjects
@@ -18,7 +19,7 @@ from bakeoff.worker.reference import make
 from bakeoff.worker.reference.files import ReferenceFiles
 from bakeoff.worker.reference.load import Reference
 from bakeoff.worker.reference.make import make_reference
-from bakeoff.worker.subject import CHANGES, cast_inputs, cast_subject, changed_inputs, changed_set_count, load_subject
+from bakeoff.worker.subject import CHANGES, cast_inputs, cast_subject, changed_inputs, load_subject
 
 WORLD = Subject("toy", "tiny", "world", 1, 0, 0, "", "cpu", 1)
 
@@ -80,9 +81,9 @@ def test_the_noise_floor_covers_changed_inputs(tmp_path: Path) -> None:
 
 
 def test_a_large_state_has_one_changed_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subjects, "LARGE_STATE_BYTES", 0)
+    monkeypatch.setattr(component, "LARGE_STATE_BYTES", 0)
     loaded = load_subject(WORLD)
-    assert (len(loaded.sets), changed_set_count(loaded.workload)) == (2, 1)
+    assert (len(loaded.sets), loaded.workload.changed_set_count) == (2, 1)
     folder = made(tmp_path / "reference", "fp32")
     reference = Reference(ReferenceFiles(folder, None), loaded, "fp32")
     assert reference.changed_sets == 1

@@ -1,5 +1,6 @@
 """What the commands share: reading options, printing JSON, warnings and errors."""
 
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -113,6 +114,11 @@ def records_folder(runs: str | None) -> Path:
 
     asked = named("--runs", runs)
     return paths.runs_folder(Path(asked) if asked else None)
+
+
+def runs_option(folder: Path) -> str:
+    """The `--runs` that commands which are printed need to find this folder of records; "" for the usual one."""
+    return "" if folder == records_folder(None) else f"--runs {shlex.quote(str(folder))}"
 
 
 def warn(problems: Sequence[str]) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bakeoff.cli.common import Deadline, Json, Runs, app, print_json, print_text, records_folder, short
+from bakeoff.cli.common import Deadline, Json, Runs, app, print_json, print_text, records_folder, runs_option, short
 from bakeoff.cli.reports import comparison_of, selected, stored_of
 from bakeoff.machine.terminal import one_line
 from bakeoff.models.errors import BakeoffError
@@ -146,7 +146,7 @@ def _compare_undecided(
     found = selected(folder, name, None)
     if found.foreign:
         raise BakeoffError(f"{folder} has records of other machines alone; run this command on theirs", "no-record")
-    plans, others = _lacking(found.records, seconds, deadline)
+    plans, others = _lacking(folder, found.records, seconds, deadline)
     kept: list[StoredComparison] = []
     try:
         for number, (title, plan) in enumerate(plans, 1):
@@ -162,7 +162,9 @@ def _compare_undecided(
         print_text(one_line(line))
 
 
-def _lacking(records: "Records", seconds: float, deadline: float | None) -> tuple[list[tuple[str, "Plan"]], list[str]]:
+def _lacking(
+    folder: Path, records: "Records", seconds: float, deadline: float | None
+) -> tuple[list[tuple[str, "Plan"]], list[str]]:
     """The titles of tables that lack a final, with its plan; and of those that this command cannot measure, with why.
 
     All plans are made before the first is measured.
@@ -179,7 +181,7 @@ def _lacking(records: "Records", seconds: float, deadline: float | None) -> tupl
             continue
         a, b = (entry.record for entry in found.best)
         if not takes_compare(a, b, found.objective):
-            others.append(f"{table.title}: run: {command(a, b, found.objective)}")
+            others.append(f"{table.title}: run: {command(a, b, found.objective)} {runs_option(folder)}".rstrip())
             continue
         plan = _plan(str(a.variant), str(b.variant), a.threads, seconds, deadline)
         if of_this_code(plan, (a, b)):

@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bakeoff.cli.common import Json, Machines, Named, Runs, app, named, print_json, print_text, records_folder, warn
+from bakeoff.cli.common import (
+    Json,
+    Machines,
+    Named,
+    Runs,
+    app,
+    named,
+    print_json,
+    print_text,
+    records_folder,
+    runs_option,
+    warn,
+)
 from bakeoff.models.errors import BakeoffError
 
 if TYPE_CHECKING:
@@ -61,7 +73,8 @@ def table(
     from bakeoff.report.text import batch_curve, pipeline
     from bakeoff.report.text import table as tables
 
-    found = selected(records_folder(runs), name, machine)
+    folder = records_folder(runs)
+    found = selected(folder, name, machine)
     records = found.records
     rows = newest(records.current)
     if as_json:
@@ -76,8 +89,8 @@ def table(
         )
     else:
         say_whose(found, name)
-        options = shlex.join([*filter(None, [name]), *(["--runs", str(runs)] if runs else [])])
-        found_tables = tables.render(rows, records.comparisons, records.current, records.ceilings, options)
+        typed = shlex.quote(name) if name else "", runs_option(folder)
+        found_tables = tables.render(rows, records.comparisons, records.current, records.ceilings, *typed)
         pages = [found_tables, batch_curve.render(rows), pipeline.render_newest(records.pipelines)]
         print_text("\n\n".join(filter(None, pages)))
 

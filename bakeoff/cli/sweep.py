@@ -27,6 +27,7 @@ from bakeoff.cli.common import (
     print_json,
     print_text,
     records_folder,
+    runs_option,
     say,
     short,
     warn,
@@ -174,7 +175,10 @@ def print_done(done: "Done", plan: "Plan", folder: Path, resume: str) -> None:
     if done.stored:
         rows = newest(done.stored)
         held = load_all(folder)
-        pages = [table.render(rows, done.finals, held.current, held.ceilings), batch_curve.render(rows)]
+        pages = [
+            table.render(rows, done.finals, held.current, held.ceilings, runs=runs_option(folder)),
+            batch_curve.render(rows),
+        ]
         print_text("\n" + "\n\n".join(filter(None, pages)) + "\n")
     if done.spent_s:
         print_text(spent.render(done.spent_s))

@@ -67,15 +67,18 @@ def decision(rows: Sequence[Stored], comparisons: Sequence[StoredComparison]) ->
     return Decision(objective, best, final, winner)
 
 
-def recommendation(rows: Sequence[Stored], comparisons: Sequence[StoredComparison] = (), drift: float = USUAL) -> str:
+def recommendation(
+    rows: Sequence[Stored], comparisons: Sequence[StoredComparison] = (), drift: float = USUAL, runs: str = ""
+) -> str:
     """What to deploy, or how to decide it, in a few sentences, with the objective where it is not the usual one.
 
     Where a final shows no difference a baseline is preferred, which needs no build. Rows further apart than `drift`, a
-    ratio of times, are called so. Quantised rows on random weights are named but never recommended.
+    ratio of times, are called so. Quantised rows on random weights are named but never recommended. `runs` is the
+    `--runs FOLDER` that the command needs.
     """
     found, fresh = decision(rows, comparisons), current(rows)
     said = [
-        _about_best(found, drift) if found.best else _about_none(fresh, found.objective),
+        _about_best(found, drift, runs) if found.best else _about_none(fresh, found.objective),
         _about_limits(fresh, found),
         _about_quantised(fresh, found),
     ]
@@ -100,7 +103,7 @@ def how_to_decide(found: Iterable[Table], comparisons: Sequence[StoredComparison
     )
 
 
-def _about_best(found: Decision, drift: float) -> str:
+def _about_best(found: Decision, drift: float, runs: str) -> str:
     first = found.best[0].record
     if len(found.best) == 1:
         among = "can be ranked and meets the limits" if found.objective.limits else "can be ranked"
@@ -108,7 +111,7 @@ def _about_best(found: Decision, drift: float) -> str:
         return f"Nothing to compare with: {name_of(first)} ({figure}) is the only row that {among}."
     if found.final is not None:
         return _by_final(found, found.final)
-    return _undecided(found, drift)
+    return _undecided(found, drift, runs)
 
 
 def _about_none(rows: Sequence[Stored], objective: Objective) -> str:
@@ -215,11 +218,11 @@ def ahead(found: Decision) -> str:
     return f"{name_of(found.best[0].record)} is far ahead ({floor(found.apart * 100) / 100:.2f}x)"
 
 
-def _undecided(found: Decision, drift: float) -> str:
+def _undecided(found: Decision, drift: float, runs: str) -> str:
     """How far apart the two best are, which no final has decided between, and the command that does."""
     goal, (first, second) = found.objective.goal, (entry.record for entry in found.best)
     figures = f"{_BEST[goal]}, {goal_text(first, goal)}, before {name_of(second)} with {goal_text(second, goal)}"
-    how_to = command(first, second, found.objective)
+    how_to = f"{command(first, second, found.objective)} {runs}".rstrip()
     if found.apart > drift:
         return f"{ahead(found)}: it has {figures}. Sweeps drift by {drift:.1f}x; a final would confirm it: {how_to}"
     apart = "but they were not measured against each other"

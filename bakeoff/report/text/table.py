@@ -48,20 +48,21 @@ def render(
     comparisons: Sequence[StoredComparison] = (),
     every: Sequence[Stored] = (),
     measured: Sequence[StoredCeilings] = (),
-    options: str = "",
+    name: str = "",
+    runs: str = "",
 ) -> str:
     """One table for each group, with the reasons of rows that are not ok, findings, and the recommendation.
 
     `every` holds the other builds and processes of rows that were measured in several, and `measured` the sets of
-    ceilings. Rows that must not be compared with the others follow apart, without ratios. `options` are of the command
-    line, for the command that decides all tables.
+    ceilings. Rows that must not be compared with the others follow apart, without ratios. `name` and `runs`, a
+    `--runs FOLDER`, are for the commands that decide.
     """
     found = tables(rows, measured, every)
-    sections = [_section(table, comparisons, every) for table in found]
-    return "\n\n".join(filter(None, [*sections, how_to_decide(found, comparisons, options)]))
+    sections = [_section(table, comparisons, every, runs) for table in found]
+    return "\n\n".join(filter(None, [*sections, how_to_decide(found, comparisons, f"{name} {runs}".strip())]))
 
 
-def _section(table: Table, comparisons: Sequence[StoredComparison], every: Sequence[Stored]) -> str:
+def _section(table: Table, comparisons: Sequence[StoredComparison], every: Sequence[Stored], runs: str) -> str:
     rows = table.rows
     held = list(contexts(rows, comparisons, table.ceilings))
     notes = [_note(note) for note in findings(rows, reasons=False)]
@@ -75,7 +76,7 @@ def _section(table: Table, comparisons: Sequence[StoredComparison], every: Seque
     lines += spread_lines(rows, every)
     lines += [f"note: {text}" for text in notes]
     parts = [one_line(table.title), "", _table(held), "", *map(one_line, lines), *_sizes(rows), *_stale(table.stale)]
-    return "\n".join([*parts, one_line(recommendation(rows, comparisons, table.drift))])
+    return "\n".join([*parts, one_line(recommendation(rows, comparisons, table.drift, runs))])
 
 
 def _reason(record: Record) -> str:

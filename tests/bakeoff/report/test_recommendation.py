@@ -209,7 +209,9 @@ def test_is_the_last_line_of_each_table() -> None:
 def test_tables_without_a_final_get_one_command_for_all() -> None:
     both = stored(EAGER, SLOW, *(replace(made, batch=2) for made in (EAGER, SLOW)))
     assert "--undecided" not in table.render(both[:2])
-    last = table.render(both, options="toy --runs here").splitlines()[-1]
+    lines = table.render(both, name="toy", runs="--runs here").splitlines()
+    assert [line.endswith("@cpu' --runs here") for line in lines if "bakeoff compare '" in line] == [True]
+    last = lines[-1]
     assert last == (
         "2 of 2 tables have no final between their two best rows. To run them all: "
         "bakeoff compare --undecided toy --runs here"

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from bakeoff.backends import backend_names, resolve_backend
+from bakeoff.plan.budget import parse_budget
 
 ROOT = Path(__file__).resolve().parents[1]
 TOOLS = ROOT / "tools"
@@ -286,9 +287,14 @@ def test_without_a_gpu_nothing_is_run(pretended: Pretended) -> None:
 def test_the_order_is_that_of_worth() -> None:
     names = [step.name for step in ALL]
     assert len(set(names)) == len(names)
-    assert [step.kind for step in ALL[:3]] == ["doctor", "smoke", "smoke"]
+    assert ALL[0].kind == "doctor"
+    first = ALL[1:6]
+    assert {step.component for step in first} == {"wm", "image", "audio", "matrix-vae", "matrix-wm"}
+    assert all(step.kind == "sweep" and step.dtypes == ("bf16",) for step in first)
+    assert sum(parse_budget(step.budget) for step in first) <= 20 * 60
+    assert [step.kind for step in ALL[6:8]] == ["smoke", "smoke"]
     table = [step for step in ALL if step.name.startswith("torch-")]
-    assert ALL[3 : 3 + len(SUBJECTS)] == tuple(table)
+    assert ALL[8 : 8 + len(SUBJECTS)] == tuple(table)
     assert [step.subject for step in table] == list(SUBJECTS)
     assert {step.backends for step in table} == {("eager", "cudagraph", "inductor[]", "inductor[mode=reduce-overhead]")}
     groups = list(dict.fromkeys(re.sub(r"-(wm-.*|matrix-wm|image|audio|matrix-vae)$", "", step.name) for step in ALL))
@@ -297,6 +303,21 @@ def test_the_order_is_that_of_worth() -> None:
         groups.index("onnxruntime") < groups.index("baselines") < groups.index("gpu-tests") < groups.index("selftest")
     )
     assert ALL[-1].kind == "export"
+
+
+def test_the_first_rows_of_each_component_have_a_budget(pretended: Pretended) -> None:
+    pretended.answer()
+    assert pretended.call("--only", "quick-*,torch-audio")[0] == 0
+    *first, last = pretended.called()
+    assert sweeps(first) == ["wm", "matrix-wm", "image", "audio", "matrix-vae"]
+    assert all("--dtype bf16" in line and "--budget 4m" in line for line in first)
+    assert "--budget" not in last
+
+
+def test_a_smoke_test_waits_for_first_imports_and_builds() -> None:
+    """From a cold disk, and of TensorRT's builder: minutes, estimated."""
+    short = plans.SHORT
+    assert {short.startup_deadline_s, short.build_deadline_s, short.large_build_deadline_s} == {180.0}
 
 
 def test_every_backend_for_cuda_is_tried_swept_and_exported() -> None:

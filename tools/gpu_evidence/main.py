@@ -1,5 +1,6 @@
-"""Runs what needs a GPU, step by step in the order of what it is worth: a smoke test of every backend, sweeps of the
-published presets, tests marked gpu, the selftest, exports. Nothing is committed.
+"""Runs what needs a GPU, step by step in the order of what it is worth: within twenty minutes a few 16-bit rows of each
+component, then a smoke test of every backend, sweeps of the published presets, tests marked gpu, the selftest, exports.
+Nothing is committed.
 
 A step that fails does not stop the next. A call goes on where the last one stopped: a cut sweep with the rows that are
 left, and failed steps only with --retry. What was done with other code, other libraries or another kind of GPU is done
@@ -251,6 +252,7 @@ def _commands(call: Call, step: Step, artifact: Path) -> list[list[str]]:
         return [[*smoke, str(call.folder / "smoke")]]
     if step.kind == "sweep":
         what = (*names, "--dtype", ",".join(step.dtypes), "--backends", ",".join(step.backends))
+        what += ("--budget", step.budget) if step.budget else ()
         return [call.bakeoff("sweep", step.component, *what, *device, "--no-final", "--note", call.note)]
     if step.kind == "pipeline":
         mixes = [word for mix in step.backends for word in ("--mix", mix)]

@@ -27,6 +27,10 @@ PIPELINES = {
     "matrix:universal": ("eager", "best", f"wm={_CAPTURED},decoder={_CAPTURED}"),
 }
 """pipeline:preset to the mixes that take turns."""
+QUICK = ("eager", "cudagraph", "inductor[mode=reduce-overhead]", "tensorrt-aot[]")
+"""What is asked of each component before anything else, in bf16: enough for a ranked table."""
+_QUICK_BUDGET = "4m"
+"""Of each component, so that the five end within twenty minutes. By the planner's guesses all but TensorRT fits."""
 _SMOKE_SUBJECTS = ("toy:small.world", "wm:tiny.step")
 
 
@@ -42,6 +46,8 @@ class Step:
     dtypes: tuple[str, ...] = ("bf16",)
     tests: tuple[str, ...] = ()
     """pytest's arguments."""
+    budget: str = ""
+    """As a sweep's `--budget`."""
 
     @property
     def component(self) -> str:
@@ -119,12 +125,18 @@ def steps(subjects: Sequence[str] = ()) -> tuple[Step, ...]:
     """All steps in their order; `subjects` replace the published presets."""
     return (
         Step("doctor", "doctor"),
+        *_quick(subjects or SUBJECTS),
         *_smoke(),
         *_sweeps(subjects or SUBJECTS),
         *(() if subjects else _pipelines()),
         *_tests(),
         *_exports(subjects or SUBJECTS),
     )
+
+
+def _quick(subjects: Sequence[str]) -> Iterator[Step]:
+    for component, subject in _first_of_each(subjects).items():
+        yield Step(f"quick-{component}", "sweep", subject, QUICK, budget=_QUICK_BUDGET)
 
 
 def _smoke() -> Iterator[Step]:
@@ -162,12 +174,17 @@ def _tests() -> Iterator[Step]:
 
 def _exports(subjects: Sequence[str]) -> Iterator[Step]:
     """One artifact of each component and format: of its first subject."""
+    for backend, dtype in _EXPORTED.items():
+        for component, subject in _first_of_each(subjects).items():
+            yield Step(f"export-{backend}-{component}", "export", subject, (backend,), (dtype,))
+
+
+def _first_of_each(subjects: Sequence[str]) -> dict[str, str]:
+    """Component to its first subject."""
     first: dict[str, str] = {}
     for subject in subjects:
         first.setdefault(_component(subject), subject)
-    for backend, dtype in _EXPORTED.items():
-        for component, subject in first.items():
-            yield Step(f"export-{backend}-{component}", "export", subject, (backend,), (dtype,))
+    return first
 
 
 def _component(subject: str) -> str:

@@ -61,7 +61,7 @@ def _serve(job: CompareJob, loaded: LoadedSubject, commands: int, report: Report
         device=device,
         policy=job.measure.policy,
         check_outputs=checked.watch.check,
-        flush=cache_flush(device, checked.built.weights_bytes),
+        flush=cache_flush(device, checked.loaded.workload),
         inputs=checked.inputs,
         report=report,
     )

@@ -6,10 +6,13 @@ import torch
 
 from bakeoff.machine import host
 from bakeoff.machine.gpus import read_memory
+from bakeoff.models.component import Workload
 from bakeoff.worker.checks import memory
 from bakeoff.worker.subject import synchronise
 
 _MANY = 16
+_LEAST_WEIGHT_BYTES = 1
+"""Of a weight in int8 or fp8: the smallest that rows of a sweep usually store."""
 
 
 def context_bytes(device: str) -> int:
@@ -38,16 +41,17 @@ def held_bytes(device: str) -> int:
     return memory.used_bytes() + total - free
 
 
-def cache_flush(device: str, weights_bytes: int) -> Callable[[], None] | None:
+def cache_flush(device: str, workload: Workload) -> Callable[[], None] | None:
     """A function that empties the L2 cache of a GPU; None on a CPU, or where the weights are many times the L2's size.
 
     Of weights somewhat larger than the L2 a part is still there from the call before, so that a call may take less than
-    its floor by traffic. Of sixteen times its size that is 6 % at most; copies reach about 90 % of the bandwidth.
+    its floor by traffic. Of sixteen times its size that is 6 % at most; copies reach about 90 % of the bandwidth. It is
+    decided by the weights that a call reads, in the fewest bytes, so that all rows of a workload are timed alike.
     """
     if device == "cpu":
         return None
     cache_bytes = torch.cuda.get_device_properties(0).L2_cache_size
-    if weights_bytes > _MANY * cache_bytes:
+    if workload.work.weight_elements * _LEAST_WEIGHT_BYTES > _MANY * cache_bytes:
         return None
     buffer = torch.empty(4 * cache_bytes, dtype=torch.int8, device=device)
 

@@ -229,7 +229,7 @@ def _time(job: MeasureJob, checked: CheckedVariant, watch: GpuWatch, report: Rep
         device=device,
         policy=job.policy,
         check_outputs=checked.watch.check,
-        flush=cache_flush(device, checked.built.weights_bytes),
+        flush=cache_flush(device, checked.loaded.workload),
         held_bytes=lambda: held_bytes(device),
         core_distance_ns=core_distance_reader(device) or (lambda: None),
         read_gpu=watch.read,

@@ -25,7 +25,7 @@ from bakeoff.process.jobs import SampleJob, SampleResult
 from bakeoff.worker.checks import memory
 from bakeoff.worker.reference.error import MOST_NOISE, difference, expected_dtype, limits
 from bakeoff.worker.reference.make import check_outputs
-from bakeoff.worker.reference.precision import Precision, reference_precision
+from bakeoff.worker.reference.precision import Precision, in_first_that_fits, reference_precisions
 from bakeoff.worker.reference.wide import in_high_precision
 from bakeoff.worker.reporter import Report
 from bakeoff.worker.subject import LoadedSubject, cast_input, load_subject, plain_eager
@@ -48,12 +48,16 @@ def make_sample(job: SampleJob, report: Report) -> SampleResult:
     frames = _frames(job, loaded_subjects, stream)
     drawn = _draw(loaded_subjects, stream, frames, subject.input_seed)
     flops = sum(loaded_subjects[name].workload.work.flops for _, name in drawn)
-    elements = sum(loaded.workload.work.io_elements for loaded in loaded_subjects.values())
-    chosen = reference_precision(main.module, elements, flops, subject.device)
-    report("reference", f"eager {chosen.dtype} on {chosen.device}, {counted(frames, 'frame')}")
-    precision, wanted = in_high_precision(
-        chosen.dtype, lambda dtype: _run(loaded_subjects, stream, drawn, Precision(dtype, chosen.device), job)
-    )
+    elements = 2 * sum(loaded.workload.work.io_elements for loaded in loaded_subjects.values())
+
+    def run(chosen: Precision) -> tuple[str, dict[str, Tensor]]:
+        report("reference", f"eager {chosen.dtype} on {chosen.device}, {counted(frames, 'frame')}")
+        return in_high_precision(
+            chosen.dtype, lambda dtype: _run(loaded_subjects, stream, drawn, Precision(dtype, chosen.device), job)
+        )
+
+    ways = reference_precisions(main.module, elements, flops, subject.device)
+    precision, wanted = in_first_that_fits(ways, run)
     report("reference", f"noise floor of eager {job.dtype}")
     own = _run(loaded_subjects, stream, drawn, Precision(job.dtype, subject.device), job)
     tensors = {

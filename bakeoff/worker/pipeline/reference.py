@@ -29,7 +29,7 @@ from bakeoff.worker.pipeline.loop import calls_of_first, loop_of, program_subjec
 from bakeoff.worker.pipeline.runner import LoopRunner, ProgramEngine
 from bakeoff.worker.reference.error import difference
 from bakeoff.worker.reference.files import ReferenceFiles
-from bakeoff.worker.reference.precision import Precision, reference_precision
+from bakeoff.worker.reference.precision import Precision, in_first_that_fits, reference_precisions
 from bakeoff.worker.reference.sensitivity import least_difference
 from bakeoff.worker.reference.wide import Widened
 from bakeoff.worker.reporter import Report
@@ -49,9 +49,13 @@ def make_loop_reference(job: LoopReferenceJob, report: Report) -> ReferenceResul
     if not (folder / ABOUT).exists():
         report("weights")
         loaded = _load(loop, subject)
-        chosen = _precision(loop, loaded, job.units, subject.device)
-        report("loop reference", f"eager {chosen.dtype} on {chosen.device}")
-        _write_units(folder, loop, job, loaded, chosen)
+        given = loaded
+
+        def write(chosen: Precision) -> None:
+            report("loop reference", f"eager {chosen.dtype} on {chosen.device}")
+            _write_units(folder, loop, job, given, chosen)
+
+        in_first_that_fits(_precisions(loop, loaded, job.units, subject.device), write)
     about = files.about()
     for dtypes in job.dtypes:
         if (folder / floor_file(loop, dtypes)).exists():
@@ -95,13 +99,13 @@ def share_where_equal(source: nn.Module, target: nn.Module) -> bool:
     return True
 
 
-def _precision(loop: Loop, loaded: Mapping[Key, LoadedSubject], units: int, device: str) -> Precision:
+def _precisions(loop: Loop, loaded: Mapping[Key, LoadedSubject], units: int, device: str) -> tuple[Precision, ...]:
     calls = calls_of_first(loop, units)
     if not all(one.component.fp64 for one in loaded.values()):
-        return Precision("fp32", device)
-    return reference_precision(
+        return (Precision("fp32", device),)
+    return reference_precisions(
         nn.ModuleList(one.module for one in loaded.values()),
-        sum(one.workload.work.io_elements for one in loaded.values()),
+        2 * sum(one.workload.work.io_elements for one in loaded.values()),
         sum(one.workload.work.flops * calls.get(key, 0) for key, one in loaded.items()),
         device,
     )

@@ -20,7 +20,7 @@ from bakeoff.worker.failures import first_line, is_out_of_memory
 from bakeoff.worker.reference.eager_times import time_sizes
 from bakeoff.worker.reference.error import MOST_NOISE, difference, expected_dtype
 from bakeoff.worker.reference.files import ABOUT, About, Eager, ReferenceFiles, eager_file, set_name, sized_name
-from bakeoff.worker.reference.precision import Precision, reference_precision
+from bakeoff.worker.reference.precision import Precision, in_first_that_fits, reference_precisions
 from bakeoff.worker.reference.sensitivity import check_sensitivity, judges, least_difference
 from bakeoff.worker.reference.survival import explain
 from bakeoff.worker.reference.wide import in_high_precision
@@ -53,7 +53,9 @@ def _run(
         module = loaded.cast(dtype, device)
         for name, given in _all_inputs(loaded, change):
             outputs = module(*cast_inputs(loaded.workload, given, dtype, device).values())
-            yield name, tuple(output.cpu() for output in outputs)
+            on_host = tuple(output.cpu() for output in outputs)
+            del outputs  # before the next call, so that a GPU holds those of one
+            yield name, on_host
 
 
 def _all_inputs(loaded: LoadedSubject, change: float) -> Iterator[tuple[str, Mapping[str, Tensor]]]:
@@ -82,12 +84,16 @@ def make_reference(job: ReferenceJob, report: Report) -> ReferenceResult:
         sizes = loaded.workload.sizes
         flops = work.flops * len(loaded.sets) + sum(size.work.flops for size in sizes) * SIZED_SETS
         elements = max([work.io_elements, *(size.work.io_elements for size in sizes)])
-        chosen = reference_precision(loaded.module, elements, flops, subject.device)
+        ways = reference_precisions(loaded.module, elements, flops, subject.device)
         if not loaded.component.fp64:
-            chosen = Precision("fp32", subject.device)
-        report("reference", f"eager {chosen.dtype} on {chosen.device}")
+            ways = ways[-1:]
         returned = loaded.source.returned() or _as_built(loaded, subject)
-        _write_reference(folder, loaded, chosen, subject, returned)
+
+        def write(chosen: Precision) -> None:
+            report("reference", f"eager {chosen.dtype} on {chosen.device}")
+            _write_reference(folder, loaded, chosen, subject, returned)
+
+        in_first_that_fits(ways, write)
     files = ReferenceFiles(folder, None)
     about = files.about()
     if about.weights != loaded.weights:

@@ -4,13 +4,20 @@ A reference in fp32 on the device that is measured comes from the same kernels a
 zero by construction, and an error that all rows have in common is not seen.
 """
 
+import gc
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import nn
 
 from bakeoff.machine import host
-from bakeoff.machine.datasheets import find_datasheet
+from bakeoff.worker.failures import is_out_of_memory
+from bakeoff.worker.subject import synchronise
+
+_Made = TypeVar("_Made")
 
 _HOST_BYTES = 8 << 30
 _GPU_SHARE = 0.7
@@ -20,9 +27,10 @@ _ON_CPU_SECONDS = 300.0
 """For a subject of a GPU whose reference does not fit there."""
 _CPU_FLOPS = 1e10
 """Low estimate of fp64 FLOP/s."""
-_UNKNOWN_GPU_FLOPS = 2e11
-"""Of a GPU without a datasheet: a small consumer card's, with one fp64 unit for 64 of fp32."""
-_OF_PEAK = 0.5
+_PRODUCT = 4096
+"""Rows and columns of the product that shows a GPU's fp64 rate: 137 GFLOP, which take 4 ms to a second."""
+_OF_PRODUCT = 0.4
+"""Share of a product's rate that a network reaches; products may use tensor cores, which convolutions do not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,25 +42,51 @@ class Precision:
     device: str
 
 
-def reference_precision(module: nn.Module, io_elements: int, flops: int, device: str) -> Precision:
-    """fp64 on `device` where memory allows and the calls take at most a minute; for a GPU else fp64 on the CPU in at
-    most five; else fp32 on `device`.
+def reference_precisions(module: nn.Module, io_elements: int, flops: int, device: str) -> tuple[Precision, ...]:
+    """The ways in which references can be computed, the best first.
 
-    `io_elements` are those of all inputs and outputs of one call, `flops` of all calls.
+    fp64 on `device` where memory allows and the calls take at most a minute; for a GPU then fp64 on the CPU in at most
+    five; then fp32 on `device`. `io_elements` are those of all inputs and outputs that are in memory at a time: on a
+    GPU of one call, whose outputs are moved to the host before the next. `flops` are those of all calls.
     """
-    needed = 8 * (sum(parameter.numel() for parameter in module.parameters()) + 2 * io_elements)
-    if needed <= _room(device) and flops / fp64_flops(device) <= _SECONDS:
-        return Precision("fp64", device)
-    on_cpu = needed <= host.available_bytes("cpu") / 2 and flops / fp64_flops("cpu") <= _ON_CPU_SECONDS
-    return Precision("fp64", "cpu") if device == "cuda" and on_cpu else Precision("fp32", device)
+    parameters = sum(parameter.numel() for parameter in module.parameters())
+    needed, on_host = 8 * (parameters + io_elements), 8 * (parameters + 2 * io_elements)
+    found = []
+    if (needed if device == "cuda" else on_host) <= _room(device) and flops / fp64_flops(device) <= _SECONDS:
+        found.append(Precision("fp64", device))
+    on_cpu = on_host <= host.available_bytes("cpu") / 2 and flops / fp64_flops("cpu") <= _ON_CPU_SECONDS
+    if device == "cuda" and on_cpu:
+        found.append(Precision("fp64", "cpu"))
+    return (*found, Precision("fp32", device))
+
+
+def in_first_that_fits(ways: Sequence[Precision], run: Callable[[Precision], _Made]) -> _Made:
+    """What `run` makes in the first of these ways for which memory suffices. Raises what the last one raises."""
+    for way in ways[:-1]:
+        try:
+            return run(way)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+        gc.collect()
+        torch.cuda.empty_cache()  # does nothing before CUDA is used
+    return run(ways[-1])
 
 
 def fp64_flops(device: str) -> float:
-    """Low estimate of a device's fp64 FLOP/s."""
-    if device == "cpu":
-        return _CPU_FLOPS
-    sheet = find_datasheet(host.read_host(), device)
-    return _UNKNOWN_GPU_FLOPS if sheet is None else _OF_PEAK * sheet.flops["fp64"]
+    """Low estimate of a device's fp64 FLOP/s; that of a GPU is measured."""
+    return _CPU_FLOPS if device == "cpu" else _OF_PRODUCT * product_flops(device, _PRODUCT)
+
+
+def product_flops(device: str, size: int) -> float:
+    """FLOP/s of one square product in fp64, after a small one that loads the library."""
+    one, other = (torch.ones(size, size, dtype=torch.float64, device=device) for _ in range(2))
+    torch.mm(one[:64, :64], other[:64, :64])
+    synchronise(device)
+    started = time.perf_counter()
+    torch.mm(one, other)
+    synchronise(device)
+    return 2 * size**3 / (time.perf_counter() - started)
 
 
 def _room(device: str) -> float:

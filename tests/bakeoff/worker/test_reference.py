@@ -3,6 +3,7 @@
 import hashlib
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from bakeoff.worker.reference import make
 from bakeoff.worker.reference.files import ReferenceFiles
 from bakeoff.worker.reference.load import Reference
 from bakeoff.worker.reference.make import make_reference
+from bakeoff.worker.reference.precision import Precision
 from bakeoff.worker.subject import CHANGES, cast_inputs, cast_subject, changed_inputs, load_subject
 
 WORLD = Subject("toy", "tiny", "world", 1, 0, 0, "", "cpu", 1)
@@ -203,3 +205,22 @@ def test_an_output_has_no_error_against_a_changed_reference(tmp_path: Path) -> N
     (entry,) = reference.differences(1, outputs)
     assert entry.problem is not None
     assert "set1.safetensors" in entry.problem
+
+
+def test_references_that_run_out_of_memory_are_made_in_the_next_way(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ways = tuple(Precision(dtype, "cpu") for dtype in ("fp64", "fp32"))
+    run = make._run
+
+    def without_room(loaded: subjects.LoadedSubject, dtype: str, *rest: Any, **more: Any) -> Any:
+        if dtype == "fp64":
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return run(loaded, dtype, *rest, **more)
+
+    monkeypatch.setattr(make, "reference_precisions", lambda *_: ways)
+    monkeypatch.setattr(make, "_run", without_room)
+    reports: list[str] = []
+    make_reference(ReferenceJob(WORLD, ("bf16",), str(tmp_path)), lambda _phase, detail="": reports.append(detail))
+    assert [text for text in reports if text.startswith("eager ")] == ["eager fp64 on cpu", "eager fp32 on cpu"]
+    assert ReferenceFiles(tmp_path, None).about().dtype == "fp32"

@@ -17,9 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from records import GPU_HOST
 
 from bakeoff.backends import backend_names, resolve_backend
-from bakeoff.plan.budget import parse_budget
+from bakeoff.machine import host
+from bakeoff.plan.budget import Costs, parse_budget
+from bakeoff.plan.history import history_of
+from bakeoff.plan.plan import make_plan
 
 ROOT = Path(__file__).resolve().parents[1]
 TOOLS = ROOT / "tools"
@@ -28,7 +32,7 @@ sys.path.insert(0, str(TOOLS))
 from gpu_evidence import main as tool  # noqa: E402
 from gpu_evidence import plans, smoke  # noqa: E402
 from gpu_evidence.processes import SIGNALS  # noqa: E402
-from gpu_evidence.steps import GPU_BACKEND_TESTS, GPU_LIBRARY_TESTS, GPU_TESTS, SUBJECTS, Step, steps  # noqa: E402
+from gpu_evidence.steps import GPU_BACKEND_TESTS, GPU_LIBRARY_TESTS, GPU_TESTS, QUICK, SUBJECTS, Step, steps  # noqa: E402
 
 ALL = steps()
 FACTS = {
@@ -312,6 +316,20 @@ def test_the_first_rows_of_each_component_have_a_budget(pretended: Pretended) ->
     assert sweeps(first) == ["wm", "matrix-wm", "image", "audio", "matrix-vae"]
     assert all("--dtype bf16" in line and "--budget 4m" in line for line in first)
     assert "--budget" not in last
+
+
+@pytest.mark.parametrize("step", [step for step in ALL if step.budget], ids=lambda step: step.component)
+def test_a_ranked_table_fits_into_the_first_budgets(step: Step, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a pretended H100, by the guesses of a planner that has no record yet."""
+    monkeypatch.setattr(host, "read_host", lambda: GPU_HOST)
+    monkeypatch.setattr(host, "available_bytes", lambda _device: 80 << 30)
+    version = host._version
+    monkeypatch.setattr(host, "_version", lambda name: version(name).removesuffix("+cpu"))
+    plan = make_plan(plans.request_of(step, "cuda", "cuda"))
+    assert [row.variant.dtype for row in plan.rows] == ["bf16"] * len(QUICK)
+    runnable = [row for row in plan.rows if row.never_runs is None]
+    fitting = Costs(history_of(()), plan.component).fitting(runnable, parse_budget(step.budget))
+    assert [row.variant.backend for row in fitting] == [use.removesuffix("[]") for use in QUICK[:3]]
 
 
 def test_a_smoke_test_waits_for_first_imports_and_builds() -> None:

@@ -27,7 +27,7 @@ PIPELINES = {
     "matrix:universal": ("eager", "best", f"wm={_CAPTURED},decoder={_CAPTURED}"),
 }
 """pipeline:preset to the mixes that take turns."""
-QUICK = ("eager", "cudagraph", "inductor[mode=reduce-overhead]", "tensorrt-aot[]")
+QUICK = ("eager[]", "cudagraph[]", "inductor[mode=reduce-overhead]", "tensorrt-aot[]")
 """What is asked of each component before anything else, in bf16: enough for a ranked table."""
 _QUICK_BUDGET = "4m"
 """Of each component, so that the five end within twenty minutes. By the planner's guesses all but TensorRT fits."""

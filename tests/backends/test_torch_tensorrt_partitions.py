@@ -1,5 +1,7 @@
 """torch_tensorrt's own partitioner on the components' graphs, without a GPU: tools/partition-counts and its output."""
 
+import json
+import logging
 import os
 import re
 import subprocess
@@ -15,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TOOL = ROOT / "tools" / "partition-counts"
 TABLE = ROOT / "tests" / "golden" / "partition_counts.md"
 WHEEL = os.environ.get("TORCH_TENSORRT_WHEEL", "")
+LACKING = {"tensorrt-aot": "require_full_compilation=false"}
 ROW = re.compile(r"\| `(\S+)` \| (\d+) \| (\d+) \| (\d+) \(([\d +]*)\) \| (.+) \|")
 
 
@@ -25,11 +28,11 @@ def rows(text: str) -> dict[str, tuple[str, ...]]:
     return {match[1]: match.groups()[1:] for match in found if match}
 
 
-def graphs() -> tuple[str, ...]:
+def load_tool() -> Any:
     loader = SourceFileLoader("partition_counts", str(TOOL))
     module: Any = module_from_spec(spec_from_loader("partition_counts", loader))  # type: ignore[arg-type]
     loader.exec_module(module)
-    return tuple(module.GRAPHS)
+    return module
 
 
 @pytest.fixture(scope="module")
@@ -38,13 +41,13 @@ def table() -> dict[str, tuple[str, ...]]:
 
 
 def test_the_table_has_the_tools_graphs(table: dict[str, tuple[str, ...]]) -> None:
-    assert tuple(table) == graphs()
+    assert tuple(table) == load_tool().GRAPHS
     assert {name.partition(":")[0] for name in table} == {"wm", "image", "audio", "matrix-vae", "example"}
 
 
 def test_every_component_is_one_engine(table: dict[str, tuple[str, ...]]) -> None:
     whole = {name: row for name, row in table.items() if not name.startswith("example") and "[" not in name}
-    assert len(whole) == 9
+    assert len(whole) == 11
     for name, (total, convertible, engines, sizes, outside) in whole.items():
         assert (convertible, engines, sizes, outside) == (total, "1", total, "nothing"), name
 
@@ -61,10 +64,35 @@ def test_what_is_left_is_what_was_named(table: dict[str, tuple[str, ...]]) -> No
     assert (engines, re.sub("_[0-9a-f]{12}$", "", outside)) == ("2", "1 bakeoff.external_middle")
 
 
+@pytest.mark.parametrize("backend", ["tensorrt", "tensorrt-aot"])
+def test_the_tool_runs_the_backends_as_they_are(
+    backend: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """With a fake of the library, since no wheel is at hand where the suite runs."""
+    pytest.importorskip("torch", reason="torch_tensorrt converts torch's graphs")
+    from fake_torch_tensorrt import Fake, installed
+
+    from bakeoff.backends.torch_tensorrt import jit, settings
+
+    report = (ROOT / "tests" / "golden" / "torch_tensorrt_partitions.txt").read_text(encoding="utf-8")
+    signatures = json.loads((ROOT / "tests" / "golden" / "torch_tensorrt.json").read_text(encoding="utf-8"))["2.13.0"]
+    tool = load_tool()
+    request.addfinalizer(lambda: logging.disable(logging.NOTSET))
+    monkeypatch.setattr(settings, "version", lambda _name: "2.13.0")
+    monkeypatch.setattr(jit, "settings", jit.settings)  # the tool replaces it
+    with installed(Fake("2.13.0", signatures, report)) as fake:
+        monkeypatch.setattr(tool, "_load", lambda _folder: sys.modules["torch_tensorrt"])
+        found = tool.count(Path(), f"example:all.forward/{backend}[{LACKING.get(backend, '')}]/bf16@cuda")
+    assert fake.asked[-1]["dryrun"]
+    assert (found["total"], found["convertible"], found["engines"]) == (12, 10, [6, 4])
+
+
 @pytest.mark.skipif(not WHEEL, reason="set TORCH_TENSORRT_WHEEL to a wheel of torch-tensorrt 2.13.0 to partition anew")
-@pytest.mark.parametrize("options", ["outside=aten.cummax+aten.tanh", "external=middle"])
-def test_the_library_partitions_as_the_table_says(options: str, table: dict[str, tuple[str, ...]]) -> None:
-    variant = f"example:all.forward/tensorrt-aot[{options}]/bf16@cuda"
+@pytest.mark.parametrize(
+    "use", ["tensorrt-aot[outside=aten.cummax+aten.tanh]", "tensorrt-aot[external=middle]", "tensorrt"]
+)
+def test_the_library_partitions_as_the_table_says(use: str, table: dict[str, tuple[str, ...]]) -> None:
+    variant = f"example:all.forward/{use}/bf16@cuda"
     ran = subprocess.run([sys.executable, str(TOOL), WHEEL, variant], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr[-2000:]
     assert rows(ran.stdout) == {variant: table[variant]}

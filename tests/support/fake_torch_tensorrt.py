@@ -315,6 +315,9 @@ class Fake:
             graph = _lowered(graph, inputs)
         elif executed or any(_runs_in_torch(node, executed) for node in graph.graph.nodes):
             graph = make_fx(graph)(*inputs)  # the library lowers dynamo's graph to ATen operators
+        if options.get("dryrun"):
+            Path(options["dryrun"]).write_text(self.partitions)
+            return graph
         return self._partition(graph, executed)
 
     def compile(self, program: torch.export.ExportedProgram, **asked: Any) -> fx.GraphModule:

@@ -43,7 +43,7 @@ def every_backend(device: str) -> tuple[str, ...]:
     found = []
     for backend in map(resolve_backend, backend_names()):
         fitting = [default for default in backend.defaults if device in default.devices]
-        for default in [default for default in fitting if default.suite == "default"] or fitting[:1]:
+        for default in [default for default in fitting if default.suite != "full"] or fitting[:1]:
             options = default.options
             if any(entry.name == "least" for entry in fields(options)):
                 options = replace(options, least=0)

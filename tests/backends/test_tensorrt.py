@@ -19,8 +19,7 @@ from torch import nn
 from toys import LIBRARY_WARNINGS, build_toy
 
 from bakeoff.backends.backend import Unsupported
-from bakeoff.backends.format import BadArtifact, HostRequirement
-from bakeoff.backends.pt2_files import check_program
+from bakeoff.backends.format import HostRequirement
 from bakeoff.backends.torch_tensorrt import ahead_of_time, jit, library, settings
 from bakeoff.backends.torch_tensorrt.partitions import PartitionLog
 from bakeoff.backends.torch_tensorrt.program import load_program
@@ -317,20 +316,6 @@ class TestSaved:
         with zipfile.ZipFile(saved) as archive:
             examples = [member for member in archive.infolist() if "sample_inputs" in member.filename]
         assert [member.file_size for member in examples] == [0]
-
-    def test_torch_saves_an_object_of_a_c_class_as_what_the_check_lets_through(self, tmp_path: Path) -> None:
-        """Any such object: torch_tensorrt's own class needs its libraries."""
-        program = torch.export.export(nn.Identity(), (torch.ones(1),), strict=False)
-        program.example_inputs = None
-        weight, ones = torch.ones(1, 1, 1, 1), [1, 1]
-        program.constants["engine"] = torch.ops.mkldnn_prepacked.conv2d_prepack(
-            weight, None, ones, ones, ones, 1, [1, 1, 1, 1], "none"
-        )
-        path = tmp_path / "program.pt2"
-        torch.export.save(program, path)
-        check_program(path, torchbind=True)
-        with pytest.raises(BadArtifact, match="custom_obj_0"):
-            check_program(path)
 
     def test_the_compiled_program_is_gone_when_the_saved_one_is_loaded(self, one: Fake, tmp_path: Path) -> None:
         """Else two engines would be metered."""

@@ -1,5 +1,6 @@
 """A mix on a GPU: events account for its units, and memory of the device is metered."""
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,20 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("world", ["eager", "inductor", "cudagraph"])
-def test_a_mix_runs_on_a_gpu(world: str, tmp_path: Path) -> None:
-    job = make_job(tmp_path, {"world": f"{world}/bf16", "stream": "eager/fp32"}, device="cuda")
+@pytest.mark.parametrize(
+    ("world", "stream"),
+    [
+        ("eager", "eager"),
+        ("inductor", "eager"),
+        ("cudagraph", "eager"),
+        ("tensorrt-aot[cudagraphs]", "tensorrt-aot"),  # the mode is one global of the process
+        ("tensorrt-aot", "tensorrt-aot[cudagraphs]"),
+    ],
+)
+def test_a_mix_runs_on_a_gpu(world: str, stream: str, tmp_path: Path) -> None:
+    if world.startswith("tensorrt") and find_spec("torch_tensorrt") is None:
+        pytest.skip("torch_tensorrt is not installed")
+    job = make_job(tmp_path, {"world": f"{world}/bf16", "stream": f"{stream}/fp32"}, device="cuda")
     made, _ = run_mix(job, tmp_path / "work")
     assert (made.status, made.reason) in (("ok", ""), ("unstable", made.reason))
     assert made.units is not None

@@ -1,6 +1,7 @@
 """From what a user typed to a described folder in the cache: run once, and again where code or libraries changed."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import msgspec
@@ -8,7 +9,7 @@ import msgspec
 from bakeoff.bring.source import is_brought, read_source
 from bakeoff.machine import host, paths
 from bakeoff.machine.files import digest
-from bakeoff.machine.locks import entry_lock
+from bakeoff.machine.locks import device_lock, entry_lock
 from bakeoff.models.brought.about import ABOUT, SCHEMA, About, Source, read_about
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.sizes import AskedSizes
@@ -30,14 +31,15 @@ def bring(
     sizes: AskedSizes = (),
     batches: Sequence[int] = (),
     preset: str = "",
+    device: str = "",
 ) -> str:
     """The reference that names a brought model to everything else; any other reference as it is.
 
     A description that is in the cache is taken where the code, the libraries and the seed are the same; workers check
-    the weights. With `sizes`, its workloads have those; with `batches`, they are run with these multiples of the given
-    batch too; for both, the name of a brought model, and its preset if one is given, stands for its source. Raises
-    BakeoffError where the model cannot be described, or the reference is none of a brought model and sizes are asked
-    for; the message says why.
+    the weights. It is made on `device`, by default that of a sweep. With `sizes`, its workloads have those; with
+    `batches`, they are run with these multiples of the given batch too; for both, the name of a brought model, and its
+    preset if one is given, stands for its source. Raises BakeoffError where the model cannot be described, or the
+    reference is none of a brought model and sizes are asked for; the message says why.
     """
     more = tuple(sorted({batch for batch in batches if batch > 1}))
     if is_brought(reference):
@@ -55,13 +57,15 @@ def bring(
         source, name, preset = _read_again(read_about(Path(known)))
     if sizes and more:
         raise BakeoffError("--sizes and --batch: give one of them, since a batch is a size of axis 0", "bad-option")
-    key = digest([source, name, preset, seed, host.read_versions(), SCHEMA, *filter(None, [sizes, more])])
+    device = host.usable_device(device)
+    more_facts = filter(None, [sizes, more, device if device != "cpu" else ""])
+    key = digest([source, name, preset, seed, host.read_versions(), SCHEMA, *more_facts])
     cache = paths.ensure_writable(paths.cache_folder(), "caches")
     folder = cache / "brought" / f"{name}-{preset}-{key}"
     with entry_lock(cache, folder, progress.say):
         if not (folder / ABOUT).is_file():
             threads = threads or host.usable_cores()
-            _describe(DescribeJob(source, name, preset, seed, threads, str(folder), sizes, more), progress)
+            _describe(DescribeJob(source, name, preset, seed, threads, str(folder), sizes, more, device), progress)
     paths.mark_used(folder)
     for note in read_about(folder).notes:
         progress.say(f"{name}: {note}.")
@@ -80,7 +84,8 @@ def _describe(job: DescribeJob, progress: Progress) -> None:
     log = folder.parents[1] / "logs" / f"describe-{folder.name}.log"
     running = progress.start(0, 0, f"describing {job.name}")
     launch = Launch(worker_environment(job.threads, user_code_path()), Deadlines(_DEADLINE_S), log, running.event)
-    outcome = run_job(job, DescribeResult, launch)
+    with device_lock(job.device, progress.say) if job.device == "cuda" else nullcontext():
+        outcome = run_job(job, DescribeResult, launch)
     if outcome.kind == "result":
         running.finish("ok", f"{outcome.wall_s:.1f} s")
         return

@@ -60,7 +60,7 @@ def export(
         if not given["--backend"]:
             raise BakeoffError(f"{what}: no backend given; add --backend, as in --backend aoti", "bad-option")
         with TerminalProgress(Console(stderr=True)) as progress:
-            what = bring(what, seed, threads, progress)
+            what = bring(what, seed, threads, progress, device=given["--device"])
         request = Request(
             component=what,
             backends=(given["--backend"],),

@@ -105,7 +105,9 @@ def profile(
     if is_brought(subject):
         find_user_code(mix or [])
         with TerminalProgress(Console(stderr=True)) as progress:
-            asked = subject_of_brought(bring(subject, seed, threads, progress), *given)
+            asked = subject_of_brought(
+                bring(subject, seed, threads, progress, device=named("--device", device)), *given
+            )
     else:
         find_user_code([subject, *(mix or [])])
         asked = subject_of(subject, *given)

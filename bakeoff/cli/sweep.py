@@ -114,7 +114,7 @@ def sweep(
     with TerminalProgress(Console(stderr=True)) as progress:
         asked = parse_sizes(sizes or [])
         one = presets[0] if len(presets) == 1 else ""
-        component = bring(component, seed, threads, progress, asked, (batch, *several), one)
+        component = bring(component, seed, threads, progress, asked, (batch, *several), one, named("--device", device))
     request = Request(
         component=component,
         presets=presets,

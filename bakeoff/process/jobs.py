@@ -57,6 +57,8 @@ class DescribeJob:
     sizes: AskedSizes = ()
     batches: tuple[int, ...] = ()
     """Multiples of the given batch, other than 1."""
+    device: str = "cpu"
+    """Where its calls run."""
 
 
 @dataclass(frozen=True, slots=True)

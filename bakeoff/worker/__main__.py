@@ -82,7 +82,7 @@ def _do(job: Job, report: Reporter) -> Any:
         case DescribeJob():
             from bakeoff.worker.brought.describe import describe_model
 
-            _limit_memory("cpu")
+            _limit_memory(job.device)
             return describe_model(job, report)
         case ReferenceJob():
             from bakeoff.worker.reference.make import make_reference

@@ -23,12 +23,13 @@ from bakeoff.models.signature import (
 )
 from bakeoff.models.user_code import user_error
 from bakeoff.models.weights import fingerprint
-from bakeoff.worker.brought.found import Found, Held, Tensors, apart, bad_model, dtype_name
+from bakeoff.worker.brought.found import Found, Held, Tensors, apart, bad_model, dtype_name, on_cpu
 from bakeoff.worker.brought.hidden_state import generators
 from bakeoff.worker.brought.load import Call, given_tensors
 from bakeoff.worker.brought.network import Flat
 from bakeoff.worker.brought.work import count
 from bakeoff.worker.cast import GivenDtypes, cast_module, is_wider, named_tensors, usual_dtype
+from bakeoff.worker.failures import is_out_of_memory
 from bakeoff.worker.subject import cast_input
 
 LEAST_TOLERANCE = 1e-4
@@ -39,16 +40,21 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
 def run_sets(
-    calls: Mapping[str, Sequence[Call]], module: nn.Module, given: GivenDtypes, said: Model, notes: list[str]
+    calls: Mapping[str, Sequence[Call]],
+    module: nn.Module,
+    given: GivenDtypes,
+    said: Model,
+    notes: list[str],
+    device: str,
 ) -> Iterator[Found]:
-    """Each input set that can be described; the reason of another one is added to `notes`.
+    """Each input set that can be described on `device`; the reason of another one is added to `notes`.
 
     Raises BakeoffError where none can be described.
     """
     failed: list[BakeoffError] = []
     for name in calls:
         try:
-            yield _run_given(name, calls[name], module, given, said)
+            yield _run_given(name, calls[name], module, given, said, device)
         except BakeoffError as error:
             failed.append(error)
             if len(failed) == len(calls):
@@ -56,7 +62,9 @@ def run_sets(
             notes.append(f"the input set {name} is left out: {error}")
 
 
-def _run_given(name: str, calls: Sequence[Call], module: nn.Module, given: GivenDtypes, said: Model) -> Found:
+def _run_given(
+    name: str, calls: Sequence[Call], module: nn.Module, given: GivenDtypes, said: Model, device: str
+) -> Found:
     """Run a set's given calls, the first one twice, and check that nothing but the outputs comes of it."""
     if not _NAME.fullmatch(name):
         raise bad_model(f"the input set '{name}' needs a name of letters, digits, - and _")
@@ -71,19 +79,20 @@ def _run_given(name: str, calls: Sequence[Call], module: nn.Module, given: Given
             raise bad_model(text)
     notes = [f"{name}: {note}" for note in _call_notes(call, calls[0], parameter_names(module))]
     specs = _input_specs(call, calls[0], module, said)
-    inputs = {spec.name: cast_input(spec, recorded[0][spec.name], "given", "cpu") for spec in specs}
-    dtype, value = _first_call(name, module, given, call, inputs, specs, notes)
+    inputs = {spec.name: cast_input(spec, recorded[0][spec.name], "given", device) for spec in specs}
+    dtype, value = _first_call(name, module, given, call, inputs, specs, notes, device)
     result = describe_output(value, is_tensor)
     outputs: Tensors = {}
     flatten(result, value, outputs)
     if not outputs:
         raise bad_model(f"{name}: the model returned no tensor, so there is nothing to check; return its result")
     _check_outputs(name, outputs)
+    outputs = dict(zip(outputs, on_cpu(tuple(outputs.values())), strict=True))
     flat = Flat(module, call, result)
     first = tuple(tensor.clone() for tensor in outputs.values())
     before = fingerprint(module)
     drawn = generators()
-    again, counted = _called(name, lambda: count(Held(flat, specs, dtype), tuple(recorded[0].values())))
+    again, counted = _called(name, lambda: count(Held(flat, specs, dtype, device), tuple(recorded[0].values())))
     if module.training and fingerprint(module) != before:
         raise _changes_itself(name, module)
     noise = {key: apart(mine, theirs) for (key, mine), theirs in zip(outputs.items(), again, strict=True)}
@@ -101,7 +110,9 @@ def _run_given(name: str, calls: Sequence[Call], module: nn.Module, given: Given
         for key, one in outputs.items()
     )
     notes += [f"{name}: {note}" for note in counted.notes]
-    return Found(name, call, recorded, result, specs, made, first, counted, flat, dtype, max(noise.values()), notes)
+    return Found(
+        name, call, recorded, result, specs, made, first, counted, flat, dtype, device, max(noise.values()), notes
+    )
 
 
 def _first_call(
@@ -112,13 +123,14 @@ def _first_call(
     inputs: Tensors,
     specs: Sequence[TensorSpec],
     notes: list[str],
+    device: str,
 ) -> tuple[str, Any]:
     """The user's own call: in which dtype the model runs here, and what it returns.
 
-    Half precision that this CPU has no kernels for is run in fp32 instead, with a note. Raises BakeoffError where the
+    Half precision that the device has no kernels for is run in fp32 instead, with a note. Raises BakeoffError where the
     model raises, or writes into an input.
     """
-    cast_module(module, given, "given", "cpu")
+    cast_module(module, given, "given", device)
     before = {key: tensor.clone() for key, tensor in inputs.items()}
     dtype = "given"
     try:
@@ -126,9 +138,10 @@ def _first_call(
     except BakeoffError as error:
         if all(one.itemsize >= torch.float32.itemsize for one in given.tensors.values()):
             raise
-        notes.append(f"{name}: it does not run as it was given on this CPU, and is described in fp32 ({error})")
-        dtype, before = "fp32", {spec.name: cast_input(spec, before[spec.name], "fp32", "cpu") for spec in specs}
-        cast_module(module, given, dtype, "cpu")
+        place = "CPU" if device == "cpu" else "GPU"
+        notes.append(f"{name}: it does not run as it was given on this {place}, and is described in fp32 ({error})")
+        dtype, before = "fp32", {spec.name: cast_input(spec, before[spec.name], "fp32", device) for spec in specs}
+        cast_module(module, given, dtype, device)
         inputs = {key: tensor.clone() for key, tensor in before.items()}
         value = _called(name, lambda: _whole_call(module, call, inputs))
     changed = [key for key, tensor in inputs.items() if not _equal(tensor, before[key])]
@@ -191,9 +204,9 @@ def _called(name: str, run: Callable[[], Any]) -> Any:
         return run()
     except BakeoffError:
         raise
-    except MemoryError:
-        raise
     except Exception as error:
+        if is_out_of_memory(error):
+            raise
         raise user_error(f"{name}: the model", error) from error
 
 

@@ -27,7 +27,7 @@ from bakeoff.worker.brought.found import Found, Held, Tensors, bad_model
 from bakeoff.worker.brought.hidden_state import Untouched, check_stateless, untouched
 from bakeoff.worker.brought.load import check_repeats, load_module
 from bakeoff.worker.brought.network import Flat, as_eager
-from bakeoff.worker.brought.precision import find_fixed_outputs, fp32_errors, is_mixed, precision_notes
+from bakeoff.worker.brought.precision import affordable, find_fixed_outputs, fp32_errors, is_mixed, precision_notes
 from bakeoff.worker.brought.sizes import find_sizes, sizes_of
 from bakeoff.worker.cast import GivenDtypes, cast_module, given_dtypes, is_part, named_tensors
 from bakeoff.worker.reporter import Report
@@ -73,7 +73,7 @@ def describe_model(job: DescribeJob, report: Report) -> DescribeResult:
         warnings.simplefilter("ignore")  # the user's own, which a plain call shows
         report("reference", "running the model as it was given")
         calls, asked = sizes_of(calls, parameter_names(module), job.sizes)
-        sets = list(run_sets(calls, module, given, said, notes))
+        sets = list(run_sets(calls, module, given, said, notes, job.device))
         compiles = (snapshot() - compiled).captured > 0
         if compiles:
             notes.append("its code calls torch.compile: in eager rows and references those parts run in eager")
@@ -81,7 +81,7 @@ def describe_model(job: DescribeJob, report: Report) -> DescribeResult:
         denormals = ""
         for one in sets:
             report("reference", f"varying the inputs of {one.name}")
-            cast_module(module, given, one.dtype, "cpu")
+            cast_module(module, given, one.dtype, job.device)
             denormals = denormals or denormals_text(module, partial(one.held, *one.calls[0].values()))
             _hold(one)
             _check_hidden_state(one, module, given, before)
@@ -96,13 +96,14 @@ def describe_model(job: DescribeJob, report: Report) -> DescribeResult:
                 report("reference", f"running the model with other batches of {one.name}")
                 one.batches = find_batches(one.name, job.batches, one.held, one.specs, one.outputs, one.source)
         described = {name: one for found in sets for name, one in found.given.items()}
-        report("reference", "running the model in fp64")
-        precision, errors = fp32_errors(module, given, sets)
+        start = affordable(module, sets)
+        report("reference", f"running the model in {start}")
+        precision, errors = fp32_errors(module, given, sets, start)
         report("reference", "running the model in bf16")
         find_fixed_outputs(module, given, sets)
     mixed = is_mixed(given, sets)
     notes += [note for one in sets for note in one.notes]
-    notes += precision_notes(precision, given, mixed, sets)
+    notes += precision_notes(precision, start, given, mixed, sets)
     notes += [denormals_note(denormals)] if denormals else []
     tolerance = said.tolerance_fp32
     if tolerance is None:
@@ -234,8 +235,8 @@ def _check_hidden_state(found: Found, module: nn.Module, given: GivenDtypes, bef
     sets = {"A": recorded, "B": _other_inputs(found)[0], "C": altered(recorded, CHANGES[0], held)}
 
     def call(each: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        flat = Flat(cast_module(each, given, found.dtype, "cpu"), found.call, found.result)
-        outputs: tuple[Tensor, ...] = Held(flat, found.specs, found.dtype)(*inputs)
+        flat = Flat(cast_module(each, given, found.dtype, found.device), found.call, found.result)
+        outputs: tuple[Tensor, ...] = Held(flat, found.specs, found.dtype, found.device)(*inputs)
         return outputs
 
     values = {key: tuple(one.values()) for key, one in sets.items()}

@@ -23,17 +23,20 @@ Tensors = dict[str, Tensor]
 
 
 class Held(nn.Module):
-    """Takes the values of a call as they are held, and calls the model with them in one dtype."""
+    """Takes the values of a call as they are held, and calls the model with them in one dtype on its device; what it
+    returned is on the CPU."""
 
-    def __init__(self, flat: Flat, specs: Sequence[TensorSpec], dtype: str) -> None:
+    def __init__(self, flat: Flat, specs: Sequence[TensorSpec], dtype: str, device: str) -> None:
         super().__init__()
         self.flat = flat
         self.specs = specs
         self.dtype = dtype
+        self.device = device
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         given = zip(self.specs, tensors, strict=True)
-        return self.flat(*(cast_input(spec, tensor, self.dtype, "cpu") for spec, tensor in given))
+        outputs = self.flat(*(cast_input(spec, tensor, self.dtype, self.device) for spec, tensor in given))
+        return on_cpu(outputs)
 
 
 @dataclass(slots=True)
@@ -48,11 +51,13 @@ class Found:
     specs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     given_outputs: tuple[Tensor, ...]
-    """Of the first call, as the module returned them."""
+    """Of the first call, as the module returned them, on the CPU."""
     counted: Counted
     flat: Flat
     dtype: str
-    """In which the model is called: `given`, or fp32 where it does not run so on this CPU."""
+    """In which the model is called: `given`, or fp32 where it does not run so on its device."""
+    device: str
+    """On which the model is called."""
     noise: float
     """Largest relative L2 of an output between two calls in a row on the same inputs."""
     notes: list[str] = field(default_factory=list)
@@ -107,10 +112,14 @@ class Found:
     @property
     def held(self) -> Held:
         """The model, to be called with values as they are held."""
-        return Held(self.flat, self.specs, self.dtype)
+        return Held(self.flat, self.specs, self.dtype, self.device)
 
     def source(self, workload: Workload | None = None) -> GivenInputs:
         return GivenInputs(self.described, workload or self.workload, self.given, tuple(self.others))
+
+
+def on_cpu(outputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    return tuple(one.cpu() if type(one) in (Tensor, nn.Parameter) else one for one in outputs)
 
 
 def apart(one: Tensor, other: Tensor) -> float:

@@ -149,7 +149,10 @@ def _tensors(value: Any, depth: int = 3) -> Iterator[Tensor]:
 def generators() -> tuple[bytes, object, object]:
     """The states of the generators that code draws from."""
     kind, keys, *rest = np.random.get_state()
-    return torch.get_rng_state().numpy().tobytes(), random.getstate(), (kind, np.asarray(keys).tobytes(), *rest)
+    of_torch = torch.get_rng_state().numpy().tobytes()
+    if torch.cuda.is_initialized():
+        of_torch += torch.cuda.get_rng_state().numpy().tobytes()
+    return of_torch, random.getstate(), (kind, np.asarray(keys).tobytes(), *rest)
 
 
 def _apart(one: Tensor, other: Tensor) -> float:

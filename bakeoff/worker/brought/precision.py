@@ -9,16 +9,25 @@ from torch import Tensor, nn
 from bakeoff.models.component import TensorSpec
 from bakeoff.models.user_code import one_line
 from bakeoff.worker.brought.calls import LEAST_TOLERANCE
-from bakeoff.worker.brought.found import Found, apart, name_of
+from bakeoff.worker.brought.found import Found, apart, name_of, on_cpu
 from bakeoff.worker.cast import GivenDtypes, cast_module
+from bakeoff.worker.reference.precision import reference_precisions
 from bakeoff.worker.reference.wide import in_high_precision
 from bakeoff.worker.subject import cast_inputs
 
 
-def fp32_errors(module: nn.Module, given: GivenDtypes, sets: Sequence[Found]) -> tuple[str, list[float]]:
-    """The dtype that the model's references are in, and eager's fp32 error by output of each set's first call."""
+def affordable(module: nn.Module, sets: Sequence[Found]) -> str:
+    """fp64 where a call of each set in it is affordable on their device, as it is for references; else fp32."""
+    works = [one.counted.work(one.specs + one.outputs) for one in sets]
+    elements, flops = max(work.io_elements for work in works), sum(work.flops for work in works)
+    return reference_precisions(module, elements, flops, sets[0].device)[0].dtype
+
+
+def fp32_errors(module: nn.Module, given: GivenDtypes, sets: Sequence[Found], start: str) -> tuple[str, list[float]]:
+    """The dtype that the model's references are in, from `start` on, and eager's fp32 error by output of each set's
+    first call."""
     errors: list[float] = []
-    precision, wanted = in_high_precision("fp64", lambda dtype: [_run(one, module, given, dtype) for one in sets])
+    precision, wanted = in_high_precision(start, lambda dtype: [_run(one, module, given, dtype) for one in sets])
     if precision != "fp64":
         errors.append(LEAST_TOLERANCE)
     for one, reference in zip(sets, wanted, strict=True):
@@ -61,10 +70,12 @@ def is_mixed(given: GivenDtypes, sets: Sequence[Found]) -> bool:
     )
 
 
-def precision_notes(precision: str, given: GivenDtypes, mixed: bool, sets: Sequence[Found]) -> list[str]:
+def precision_notes(precision: str, start: str, given: GivenDtypes, mixed: bool, sets: Sequence[Found]) -> list[str]:
     """What is said about dtypes, each in one sentence."""
     found = []
-    if precision != "fp64":
+    if start != "fp64":
+        found.append(f"fp64 takes too much memory or time here, so references are in {precision}")
+    elif precision != "fp64":
         found.append(f"it does not compute in fp64, so references are in {precision}")
     names = sorted({name_of(one) for one in given.tensors.values() if one.is_floating_point})
     if mixed:
@@ -78,6 +89,5 @@ def precision_notes(precision: str, given: GivenDtypes, mixed: bool, sets: Seque
 
 def _run(found: Found, module: nn.Module, given: GivenDtypes, dtype: str) -> tuple[Tensor, ...]:
     """The outputs for the first given call in a dtype; leaves the module in it."""
-    cast_module(module, given, dtype, "cpu")
-    outputs: tuple[Tensor, ...] = found.flat(*cast_inputs(found.workload, found.calls[0], dtype, "cpu").values())
-    return outputs
+    cast_module(module, given, dtype, found.device)
+    return on_cpu(found.flat(*cast_inputs(found.workload, found.calls[0], dtype, found.device).values()))

@@ -87,6 +87,8 @@ def make_reference(job: ReferenceJob, report: Report) -> ReferenceResult:
         ways = reference_precisions(loaded.module, elements, flops, subject.device)
         if not loaded.component.fp64:
             ways = ways[-1:]
+        if loaded.component.folder:  # a model of a user's may have kernels for the device alone
+            ways = tuple(way for way in ways if way.device == subject.device)
         returned = loaded.source.returned() or _as_built(loaded, subject)
 
         def write(chosen: Precision) -> None:
@@ -154,7 +156,7 @@ def _write_reference(
         if judges(loaded, small_sensitivity):
             break
     check_sensitivity(loaded, sensitivity, small_sensitivity)
-    check_given(loaded, dict(zip(names, sets[0], strict=True)), returned, subject.threads)
+    check_given(loaded, dict(zip(names, sets[0], strict=True)), returned, subject)
     folder.mkdir(parents=True, exist_ok=True)
     for inputs, tensors in outputs.items():
         kept = {name: tensor.contiguous() for name, tensor in zip(names, tensors, strict=True)}
@@ -174,7 +176,7 @@ def _write_reference(
 
 
 def check_given(
-    loaded: LoadedSubject, reference: Mapping[str, Tensor], returned: Mapping[str, Tensor], threads: int
+    loaded: LoadedSubject, reference: Mapping[str, Tensor], returned: Mapping[str, Tensor], subject: Subject
 ) -> None:
     """Check the reference of the given inputs against what the module returned before anything was cast.
 
@@ -188,7 +190,7 @@ def check_given(
         own = returned[spec.name]
         limit = max(loaded.component.tolerance_fp32, _ROUNDINGS * torch.finfo(own.dtype).eps)
         apart = difference(own, reference[spec.name], own.dtype).rel_l2
-        if apart > limit and not _cast_back(loaded, returned, threads):
+        if apart > limit and not _cast_back(loaded, returned, subject):
             raise BakeoffError(
                 f"{loaded.component.name}.{loaded.workload.name}: {spec.name} of the reference is {apart:.1e} "
                 "(relative L2) off what the module returned as it was given, so that something in between changed it; "
@@ -197,10 +199,10 @@ def check_given(
             )
 
 
-def _cast_back(loaded: LoadedSubject, returned: Mapping[str, Tensor], threads: int) -> bool:
+def _cast_back(loaded: LoadedSubject, returned: Mapping[str, Tensor], subject: Subject) -> bool:
     """Whether the module, cast back from the reference's dtype, returns for set 0 what it returned before."""
-    loaded.cast("given", "cpu")
-    again = _given_outputs(loaded, "cpu", threads)
+    loaded.cast("given", subject.device)
+    again = _given_outputs(loaded, subject.device, subject.threads)
     return all(difference(again[name], own, own.dtype).rel_l2 <= _REPEATED for name, own in returned.items())
 
 

@@ -27,7 +27,7 @@ def explain(subject: Subject, dtype: str, noise: float, reference: Mapping[str, 
     text = f"in {dtype} the model itself is another function: eager is {noise:.1e} (relative L2) off its reference"
     if dtype == "given":
         return f"{text}; give it in fp32, or the parts that need it"
-    errors = dict(_rounded_alone(load_subject(subject), dtype, reference))
+    errors = dict(_rounded_alone(load_subject(subject), dtype, subject.device, reference))
     worst = max(errors, key=lambda name: errors[name], default="")
     if not worst or errors[worst] <= MOST_NOISE / 2:
         return f"{text}, and no tensor does it alone; use fp32"
@@ -39,15 +39,17 @@ def explain(subject: Subject, dtype: str, noise: float, reference: Mapping[str, 
     return f'{text}. bakeoff.Model(..., keep_fp32=("{shown}",)) leaves {left:.1e}'
 
 
-def _rounded_alone(loaded: LoadedSubject, dtype: str, reference: Mapping[str, Tensor]) -> Iterator[tuple[str, float]]:
+def _rounded_alone(
+    loaded: LoadedSubject, dtype: str, device: str, reference: Mapping[str, Tensor]
+) -> Iterator[tuple[str, float]]:
     """Each floating input, buffer and parameter that the cast rounds, with the error that this alone makes in fp64.
 
     Inputs and buffers first, then the smallest parameters, as long as there is time.
     """
     half, until = TORCH_DTYPES[dtype], time.monotonic() + _SECONDS
     with flags("fp64", torch.get_num_threads()):
-        loaded.cast("fp64", "cpu")
-        inputs = cast_inputs(loaded.workload, loaded.sets[0], "fp64", "cpu")
+        loaded.cast("fp64", device)
+        inputs = cast_inputs(loaded.workload, loaded.sets[0], "fp64", device)
         buffers = {id(one) for one in loaded.module.buffers()}
         tensors = sorted(
             named_tensors(loaded.module), key=lambda named: (id(named[1]) not in buffers, named[1].numel())

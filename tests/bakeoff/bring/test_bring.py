@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 from lab import FAST, Recorder, Swept, marked_folder, outcome, sweep
+from records import GPU_HOST
 
+from bakeoff.bring import bring as bringing
 from bakeoff.bring.bring import bring
+from bakeoff.machine import host
 from bakeoff.models.brought.about import ABOUT
 from bakeoff.models.component import TensorSpec
 from bakeoff.models.errors import BakeoffError
@@ -17,6 +20,8 @@ from bakeoff.models.sizes import parse_sizes
 from bakeoff.pipeline.subject import ProfileSubject, subject_of_brought
 from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.request import Request
+from bakeoff.process.jobs import DescribeJob
+from bakeoff.process.supervisor import Outcome
 from bakeoff.sweeps.run import run_sweep
 
 MODELS = Path(__file__).resolve().parents[2] / "support" / "brought_models.py"
@@ -72,6 +77,24 @@ def test_a_description_is_made_once_and_anew_after_an_edit(tmp_path: Path, monke
         plans = [make_plan(Request(one, backends=("eager",), device="cpu")) for one in (first, other)]
     assert plans[0].rows[0].variant == plans[1].rows[0].variant
     assert plans[0].rows[0].config_id != plans[1].rows[0].config_id
+
+
+def test_a_model_is_described_on_the_device_that_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs: list[DescribeJob] = []
+
+    def run(job: DescribeJob, *_: object) -> Outcome:
+        jobs.append(job)
+        return Outcome("timeout", "not run in this test")
+
+    monkeypatch.setattr(bringing, "run_job", run)
+    monkeypatch.setattr(host, "missing_device", lambda _device: None)
+    monkeypatch.setattr(host, "read_host", lambda: GPU_HOST)
+    with marked_folder(tmp_path):
+        for device in ("cpu", "cuda", ""):
+            with pytest.raises(BakeoffError, match="cannot be described"):
+                bring(f"{MODELS}:picture", 0, 1, Recorder(), device=device)
+    assert [job.device for job in jobs] == ["cpu", "cuda", "cuda"], "a GPU where there is one"
+    assert len({job.folder for job in jobs}) == 2
 
 
 def test_a_name_stands_for_the_newest_description(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from bakeoff.backends.backend import (
     Proof,
     Unsupported,
 )
+from bakeoff.backends.channels_last import CONVOLUTIONS
 from bakeoff.backends.compilers import missing_cpp_compiler, missing_cuda_toolkit, toolkit_environment
 from bakeoff.backends.format import ArtifactFormat, HostRequirement, Opening, Run, WriteRequest, Written
 from bakeoff.backends.graphs import (
@@ -295,7 +296,9 @@ BACKEND = Backend(
     build=_build,
     options=Options,
     defaults=(
-        DefaultOptions(Options(), dtypes=("bf16",)),
+        DefaultOptions(Options(), devices=("cpu",), dtypes=("bf16",), suite="quick"),
+        DefaultOptions(Options(), devices=("cuda",), dtypes=("bf16",)),
+        DefaultOptions(Options(freezing=True), devices=("cuda",), dtypes=("bf16",), layers=CONVOLUTIONS),
         DefaultOptions(Options(freezing=True), devices=("cpu",), suite="full"),
         DefaultOptions(Options(max_autotune=True), suite="full"),
     ),

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from bakeoff.backends.format import ArtifactFormat
 from bakeoff.backends.port import NOTHING_CARRIED, Port, ReplacingPort, port_buffers
@@ -50,15 +50,22 @@ class Requirement:
     """The command that installs it, as an error prints it."""
 
 
+Suite = Literal["quick", "default", "full"]
+SUITES: tuple[Suite, ...] = get_args(Suite)
+"""From the smallest to the largest."""
+
+
 @dataclass(frozen=True, slots=True)
 class DefaultOptions:
-    """One set of options that a sweep runs without being asked: in the default suite, or only in the full suite."""
+    """One set of options that a sweep runs without being asked."""
 
     options: Any
     devices: tuple[str, ...] = ("cpu", "cuda")
-    suite: Literal["default", "full"] = "default"
+    suite: Suite = "default"
+    """The smallest suite that has it; each has all of the smaller ones."""
     dtypes: tuple[str, ...] = ()
-    """Dtypes to run when the user names none; empty: the host's default. bf16 becomes fp32 if the CPU has no bf16."""
+    """Dtypes to run when the user names none; empty: the host's default. bf16 becomes fp32 if the CPU has no bf16, and
+    fp16 if the GPU has none. The full suite takes options of the smaller suites in all dtypes."""
     then: str = ""
     """The backend that builds the module that this backend only prepares, as typed: `inductor[freezing]`."""
     layers: tuple[Layer, ...] = ()

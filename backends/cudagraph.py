@@ -114,7 +114,7 @@ BACKEND = Backend(
     build=_build,
     options=Options,
     defaults=(
-        DefaultOptions(Options(), devices=("cuda",)),
+        DefaultOptions(Options(), devices=("cuda",), dtypes=("bf16",), suite="quick"),
         DefaultOptions(Options(channels_last=True), devices=("cuda",), dtypes=("bf16",), layers=CONVOLUTIONS),
     ),
     capability=Capability(requires=(TORCH,), devices=("cuda",)),

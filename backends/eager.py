@@ -47,7 +47,8 @@ BACKEND = Backend(
     options=Options,
     baseline=True,
     defaults=(
-        DefaultOptions(Options()),
+        DefaultOptions(Options(), devices=("cpu",), suite="quick"),
+        DefaultOptions(Options(), devices=("cuda",), dtypes=("fp32", "tf32", "bf16"), suite="quick"),
         DefaultOptions(Options(channels_last=True), devices=("cuda",), dtypes=("bf16",), layers=CONVOLUTIONS),
         DefaultOptions(
             Options(channels_last=True), devices=("cpu",), dtypes=("bf16",), suite="full", layers=CONVOLUTIONS

@@ -16,6 +16,7 @@ from bakeoff.backends.backend import (
     Evidence,
     Footprint,
     Prepared,
+    Suite,
     Unsupported,
     any_size,
     overlaps_always,
@@ -80,10 +81,10 @@ def _quantises(_options: Options) -> Quantisation:
 
 
 _KINDS = (Options(kind="per-row"), Options(kind="per-tensor"), Options())
-_ON_CUDA: Mapping[str, Mapping[Options, Literal["default", "full"]]] = {
+_ON_CUDA: Mapping[str, Mapping[Options, Suite]] = {
     "inductor": dict.fromkeys(_KINDS, "full"),
-    "inductor[mode=reduce-overhead]": dict.fromkeys(_KINDS, "default"),
-    "inductor[mode=max-autotune]": {_KINDS[0]: "default", _KINDS[1]: "full", _KINDS[2]: "full"},
+    "inductor[mode=reduce-overhead]": {_KINDS[0]: "default", _KINDS[1]: "full", _KINDS[2]: "full"},
+    "inductor[mode=max-autotune]": dict.fromkeys(_KINDS, "full"),
 }
 """What builds on CUDA, and in which suite each kind is. A call of one or two milliseconds takes longer to launch than
 to compute, so the default suite has the modes that replay CUDA graphs."""
@@ -95,12 +96,14 @@ BACKEND = Backend(
     options=Options,
     defaults=(
         *(
-            DefaultOptions(options, devices=("cuda",), dtypes=("bf16",), then=then, suite=suite)
+            DefaultOptions(options, devices=("cuda",), dtypes=("bf16",), then=then, suite=suite, layers=("linear",))
             for then, kinds in _ON_CUDA.items()
             for options, suite in kinds.items()
         ),
         *(
-            DefaultOptions(options, devices=("cpu",), dtypes=("bf16",), then="inductor", suite="full")
+            DefaultOptions(
+                options, devices=("cpu",), dtypes=("bf16",), then="inductor", suite="full", layers=("linear",)
+            )
             for options in _KINDS
         ),
     ),

@@ -19,6 +19,7 @@ from bakeoff.backends.backend import (
     Evidence,
     Footprint,
     Prepared,
+    Suite,
     any_size,
     overlaps_always,
 )
@@ -26,6 +27,7 @@ from bakeoff.backends.graphs import TORCH
 from bakeoff.backends.quantization import LEAST_ELEMENTS, TORCHAO, negative_least, quantise_linear, quiet
 from bakeoff.backends.torch_internals import INT8_PRODUCT, int8_product, watch_dispatch
 from bakeoff.models.component import Quantisation
+from bakeoff.models.types import Device
 from bakeoff.models.words import counted
 
 if TYPE_CHECKING:
@@ -168,15 +170,28 @@ def _quantises(options: Options) -> Quantisation:
     return options.kind
 
 
+_CAPTURED = "inductor[mode=reduce-overhead]"
+_DEFAULTS: tuple[tuple[Device, Options, str, Suite], ...] = (
+    ("cpu", Options(), "inductor", "default"),
+    ("cuda", Options(), _CAPTURED, "default"),
+    ("cpu", Options(), "aoti", "full"),
+    ("cpu", Options(kind="weight-only"), "inductor", "full"),
+    ("cuda", Options(), "inductor", "full"),
+    ("cuda", Options(), "aoti", "full"),
+    ("cuda", Options(kind="weight-only"), _CAPTURED, "full"),
+)
+"""On CUDA with graphs, as fp8: a call of one or two milliseconds takes longer to launch than to compute."""
+
 BACKEND = Backend(
     name="int8",
     summary="torchao int8 for linear layers, dynamic or weights only; another backend compiles",
     prepare=_prepare,
     options=Options,
     defaults=(
-        DefaultOptions(Options(), dtypes=("bf16",), then="inductor"),
-        DefaultOptions(Options(), dtypes=("bf16",), then="aoti", suite="full"),
-        DefaultOptions(Options(kind="weight-only"), dtypes=("bf16",), then="inductor", suite="full"),
+        *(
+            DefaultOptions(options, devices=(device,), dtypes=("bf16",), then=then, suite=suite, layers=("linear",))
+            for device, options, then, suite in _DEFAULTS
+        ),
     ),
     capability=Capability(
         requires=(TORCH, TORCHAO), dtypes=("fp32", "bf16"), unsupported=_unsupported, unsupported_sizes=any_size

@@ -203,7 +203,9 @@ BACKEND = Backend(
     options=Options,
     defaults=(
         DefaultOptions(Options(), devices=("cuda",), dtypes=("bf16",), then="tensorrt-aot[cudagraphs]", layers=_LAYERS),
-        DefaultOptions(Options(), devices=("cuda",), dtypes=("bf16",), then="tensorrt[cudagraphs]", layers=_LAYERS),
+        DefaultOptions(
+            Options(), devices=("cuda",), dtypes=("bf16",), then="tensorrt[cudagraphs]", suite="full", layers=_LAYERS
+        ),
         DefaultOptions(
             Options(), devices=("cuda",), dtypes=("bf16",), then="tensorrt-aot", suite="full", layers=_LAYERS
         ),

@@ -149,11 +149,10 @@ BACKEND = Backend(
     options=Options,
     defaults=(
         DefaultOptions(Options(), devices=("cpu",), dtypes=("fp32",)),
-        DefaultOptions(Options(), devices=("cuda",)),
         DefaultOptions(Options(int8=True), devices=("cpu",), suite="full", dtypes=("fp32",)),
-        DefaultOptions(Options(), devices=("cuda",), suite="full", dtypes=("fp16",)),
-        DefaultOptions(Options(cuda_graph=True), devices=("cuda",), dtypes=("fp32", "bf16")),
-        DefaultOptions(Options(provider="tensorrt"), devices=("cuda",), dtypes=("bf16",)),
+        DefaultOptions(Options(cuda_graph=True), devices=("cuda",), dtypes=("fp16",)),
+        DefaultOptions(Options(), devices=("cuda",), suite="full"),
+        DefaultOptions(Options(provider="tensorrt"), devices=("cuda",), suite="full", dtypes=("bf16", "fp16")),
     ),
     capability=Capability(
         requires=(TORCH, Requirement("onnxruntime", INSTALL), Requirement("onnxscript", INSTALL)),

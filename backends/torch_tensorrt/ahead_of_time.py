@@ -103,8 +103,8 @@ BACKEND = Backend(
     build=_build,
     options=Options,
     defaults=(
-        DefaultOptions(Options(), devices=("cuda",)),
-        DefaultOptions(Options(cudagraphs=True), devices=("cuda",)),
+        DefaultOptions(Options(), devices=("cuda",), dtypes=("bf16", "fp16"), suite="quick"),
+        DefaultOptions(Options(cudagraphs=True), devices=("cuda",), dtypes=("bf16",)),
         DefaultOptions(Options(optimization_level=5), devices=("cuda",), suite="full"),
         DefaultOptions(Options(require_full_compilation=False), devices=("cuda",), suite="full"),
     ),

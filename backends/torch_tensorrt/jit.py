@@ -147,8 +147,8 @@ BACKEND = Backend(
     build=_build,
     options=Options,
     defaults=(
-        DefaultOptions(Options(), devices=("cuda",)),
-        DefaultOptions(Options(cudagraphs=True), devices=("cuda",)),
+        DefaultOptions(Options(), devices=("cuda",), dtypes=("bf16", "fp16")),
+        DefaultOptions(Options(cudagraphs=True), devices=("cuda",), suite="full"),
         DefaultOptions(Options(freezing=False), devices=("cuda",), suite="full"),
         DefaultOptions(Options(freezing=False, cudagraphs=True), devices=("cuda",), suite="full"),
         DefaultOptions(Options(optimization_level=5), devices=("cuda",), suite="full"),

@@ -52,7 +52,9 @@ def sweep(
     backends: Backends = None,
     dtype: Dtypes = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda where there is one).")] = None,
-    suite: Annotated[str, typer.Option(help="default or full: every workload, option set and dtype.")] = "default",
+    suite: Annotated[
+        str, typer.Option(help="quick, default, or full: every workload, option set and dtype.")
+    ] = "default",
     batch: Annotated[int, typer.Option(help="2 for classifier-free guidance.")] = 1,
     batches: Annotated[list[str] | None, typer.Option(help="Several sizes, as in 1,2,4,8: a batch curve.")] = None,
     objective: Annotated[
@@ -86,6 +88,7 @@ def sweep(
 
     from rich.console import Console
 
+    from bakeoff.backends.backend import SUITES
     from bakeoff.bring.bring import bring
     from bakeoff.cli.pages import update_pages, update_plots
     from bakeoff.cli.progress import TerminalProgress
@@ -105,8 +108,9 @@ def sweep(
     started = time.monotonic()
     budget_s = parse_budget(named("--budget", budget)) if budget is not None else 0.0
     short("--note", note)
-    if suite not in ("default", "full"):
-        raise BakeoffError(f"no suite '{suite}'; known: default, full", "unknown-name")
+    suite_of = next((known for known in SUITES if known == suite), None)
+    if suite_of is None:
+        raise BakeoffError(f"no suite '{suite}'; known: {', '.join(SUITES)}", "unknown-name")
     component, presets, workloads = _subject(component, names("--preset", preset), names("--workload", workload), runs)
     if ":" in component or any(":" in name for name in backends or []):
         sys.path.append(str(Path.cwd()))
@@ -122,7 +126,7 @@ def sweep(
         backends=names("--backends", backends),
         dtypes=names("--dtype", dtype),
         device=named("--device", device),
-        suite="full" if suite == "full" else "default",
+        suite=suite_of,
         batch=batch,
         batches=several,
         weight_seed=seed,

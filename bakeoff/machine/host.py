@@ -14,7 +14,7 @@ import psutil
 from bakeoff.machine import cgroups, gpus
 from bakeoff.machine.files import digest
 from bakeoff.models.errors import BakeoffError
-from bakeoff.models.types import Device, Scalar, parse_device
+from bakeoff.models.types import Device, Dtype, Scalar, parse_device
 
 DISTRIBUTIONS = (
     "torch",
@@ -134,6 +134,17 @@ def usable_cores() -> int:
 def has_native_bf16() -> bool:
     """Whether the CPU has bf16 instructions (AVX512_BF16, AMX or Arm BF16); without them bf16 is emulated slowly."""
     return bool(_BF16_FLAGS & set(read_host().cpu_flags))
+
+
+def half_dtype(device: Device) -> Dtype:
+    """The 16-bit dtype that `device` computes fast: bf16, or fp16 on a GPU without; fp32 on a CPU without bf16.
+
+    GPUs have bf16 from compute capability 8.0 on (CUDA C++ programming guide, compute capabilities).
+    """
+    if device == "cpu":
+        return "bf16" if has_native_bf16() else "fp32"
+    capability = str(read_host().gpus[0].get("compute_capability", "8.0")) if read_host().gpus else "8.0"
+    return "bf16" if int(capability.partition(".")[0]) >= 8 else "fp16"
 
 
 def default_device() -> Device:

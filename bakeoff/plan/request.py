@@ -4,8 +4,8 @@ import os
 import stat
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
 
+from bakeoff.backends.backend import Suite
 from bakeoff.machine import host
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.types import Device, Dtype, parse_dtype
@@ -30,7 +30,7 @@ class Request:
     backends: tuple[str, ...] = ()
     dtypes: tuple[str, ...] = ()
     device: str = ""
-    suite: Literal["default", "full"] = "default"
+    suite: Suite = "default"
     batch: int = 1
     batches: tuple[int, ...] = ()
     """Several batch sizes in one sweep, each with rows and a final of its own; empty for `batch` alone."""

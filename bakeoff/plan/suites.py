@@ -1,14 +1,18 @@
-"""Which backends, options and dtypes a request means: what was typed, or the device's default or full suite."""
+"""Which backends, options and dtypes a request means: what was typed, or one of the device's suites.
+
+What a suite holds is stated by the backends, in `defaults`; the dtypes of a device are here.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from bakeoff.backends import backend_names, resolve_backend
-from bakeoff.backends.backend import Backend, DefaultOptions
+from bakeoff.backends.backend import SUITES, Backend, DefaultOptions, Suite
 from bakeoff.machine import host
 from bakeoff.models.component import Component
 from bakeoff.models.errors import BakeoffError
+from bakeoff.models.types import Device
 from bakeoff.plan.request import Request
 from bakeoff.variant import options_of, parse_use, split_outside_brackets
 
@@ -33,7 +37,7 @@ class Composition:
     dtypes: tuple[str, ...]
 
 
-def compositions(request: Request, component: Component, device: str) -> list[Composition]:
+def compositions(request: Request, component: Component, device: Device) -> list[Composition]:
     """What is asked for; a bare name stands for all its default options in the suite. Nothing asked: every backend."""
     usual = component.dtypes or _default_dtypes(device, request.suite)
     found: list[Composition] = []
@@ -44,8 +48,7 @@ def compositions(request: Request, component: Component, device: str) -> list[Co
             continue
         backend, reference, _ = parts[0]
         defaults = _default_options(backend, request, component, device)
-        widened = request.suite == "full"
-        found += [_composed(backend, reference, one, usual, widened) for one in defaults]
+        found += [_composed(backend, reference, one, usual, request.suite, device) for one in defaults]
         if not defaults and request.backends:
             found.append(Composition((Step(backend, reference, backend.options()),), usual))
     return found
@@ -58,20 +61,32 @@ def check_backends(texts: Sequence[str]) -> None:
             _read_backend(part)
 
 
-def _default_options(backend: Backend, request: Request, component: Component, device: str) -> Sequence[DefaultOptions]:
+def _default_options(
+    backend: Backend, request: Request, component: Component, device: Device
+) -> Sequence[DefaultOptions]:
     """The default options of a backend that the request takes, in the backend's order.
 
-    On a CPU, a backend for CUDA alone gives one: its row says what it lacks, so that a table made without a GPU still
-    names it. Options for components with other layers are left out, unless the backend is named and has no others.
+    On a CPU, a backend for CUDA alone gives one, but in the quick suite: its row says what it lacks, so that a table
+    made without a GPU still names it. Options for components with other layers are left out, unless the backend is
+    named and has no others.
     """
     refused = device == "cpu" and device not in backend.capability.devices
-    fitting = [one for one in backend.defaults if refused or device in one.devices]
-    usual = [one for one in fitting if one.suite == "default"]
-    if request.suite == "default" and (usual or not request.backends):
-        fitting = usual
+    fitting: Sequence[DefaultOptions] = [one for one in backend.defaults if refused or device in one.devices]
+    if refused and request.suite == "quick" and not request.backends:
+        return []
+    fitting = _of_suite(fitting, request.suite, named=bool(request.backends))
     able = [one for one in fitting if not one.layers or set(one.layers) & set(component.layers)]
     fitting = able if able or not request.backends else fitting
     return [replace(one, dtypes=one.dtypes or ("bf16",)) for one in fitting[:1]] if refused else fitting
+
+
+def _of_suite(defaults: Sequence[DefaultOptions], suite: Suite, named: bool) -> Sequence[DefaultOptions]:
+    """Those of the suite; of a backend that is named and has none there, those of the next larger suite that has."""
+    for larger in SUITES[SUITES.index(suite) :]:
+        taken = [one for one in defaults if SUITES.index(one.suite) <= SUITES.index(larger)]
+        if taken or not named:
+            return taken
+    return ()
 
 
 def default_preset(component: Component, device: str) -> str:
@@ -80,7 +95,7 @@ def default_preset(component: Component, device: str) -> str:
 
 
 def default_workloads(component: Component, config: Any, device: str, suite: str) -> tuple[str, ...]:
-    """The default suite's workloads, or all of them. Raises BakeoffError where the component states none."""
+    """The usual workloads, or all of them in the full suite. Raises BakeoffError where the component states none."""
     if suite == "full":
         return component.workload_names(config)
     return _default(component.default_workloads, component, device, "--workload")
@@ -92,25 +107,37 @@ def _default(defaults: Mapping[str, T], component: Component, device: str, optio
     return defaults[device]
 
 
-def _default_dtypes(device: str, suite: str) -> tuple[str, ...]:
-    """CUDA: fp32 and bf16. CPU: fp32, and bf16 where the CPU has bf16 instructions. The full suite adds the others."""
-    if device == "cuda":
-        return ("fp32", "bf16") if suite == "default" else ("fp32", "tf32", "bf16", "fp16")
-    return ("fp32", "bf16") if host.has_native_bf16() or suite == "full" else ("fp32",)
+def _default_dtypes(device: Device, suite: Suite) -> tuple[str, ...]:
+    """Of options that state none. fp32 and the device's 16-bit dtype; the latter alone in the quick suite, and all that
+    the device has in the full one."""
+    half = host.half_dtype(device)
+    if suite == "quick":
+        return (half,)
+    if suite == "full":
+        return ("fp32", "bf16") if device == "cpu" else ("fp32", "tf32", "bf16", "fp16")
+    return tuple(dict.fromkeys(("fp32", half)))
 
 
 def _composed(
-    backend: Backend, reference: str, default: DefaultOptions, usual: tuple[str, ...], widened: bool
+    backend: Backend, reference: str, default: DefaultOptions, usual: tuple[str, ...], suite: Suite, device: Device
 ) -> Composition:
-    """Default options with the dtypes they are taken in; those of the default suite take all dtypes in the full one."""
+    """Default options with the dtypes they are taken in."""
     later = [_step(*_read_backend(part)) for part in split_outside_brackets(default.then, "+")] if default.then else []
     dtypes = usual
     if usual == ("given",):  # of every backend that takes it, whatever dtypes it is usually shown in
         able = all("given" in each.capability.dtypes for each in (backend, *(step.backend for step in later)))
         dtypes = usual if able else ()
-    elif default.dtypes and not (widened and default.suite == "default"):
-        dtypes = tuple(dtype for dtype in default.dtypes if dtype in usual) or ("fp32",)
+    elif default.dtypes and (suite == "default" or (suite, default.suite) == ("full", "full")):
+        dtypes = _stated(default.dtypes, usual, device)
     return Composition((Step(backend, reference, default.options), *later), dtypes)
+
+
+def _stated(dtypes: tuple[str, ...], usual: tuple[str, ...], device: Device) -> tuple[str, ...]:
+    """What stated dtypes are on this host."""
+    if device == "cpu":
+        return tuple(dtype for dtype in dtypes if dtype in usual) or ("fp32",)
+    half = host.half_dtype(device)
+    return tuple(dict.fromkeys(half if dtype == "bf16" else dtype for dtype in dtypes))
 
 
 def _read_backend(text: str) -> tuple[Backend, str, Any]:

@@ -166,4 +166,4 @@ def test_each_kind_is_a_class_of_its_own() -> None:
 def test_a_cuda_sweep_has_fp8_rows_for_tensorrt(component: str) -> None:
     taken = compositions(Request(component), resolve_component(component), "cuda")
     builders = [one.steps[1].backend.name for one in taken if one.steps[0].backend is BACKEND]
-    assert builders == ["tensorrt-aot", "tensorrt"]
+    assert builders == ["tensorrt-aot"]

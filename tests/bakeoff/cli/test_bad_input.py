@@ -169,7 +169,7 @@ OPTIONS: list[tuple[str, list[str | bytes], ErrorCode, list[str]]] = [
     ("option-value", ["--backends", "inductor[mode=fast]"], "bad-option", ["inductor[mode=fast]", "reduce-overhead"]),
     ("dtype", ["--dtype", "fp8"], "unknown-name", ["'fp8'", "bf16"]),
     ("device", ["--device", "tpu"], "unknown-name", ["'tpu'", "cuda"]),
-    ("suite", ["--suite", "huge"], "unknown-name", ["'huge'", "full"]),
+    ("suite", ["--suite", "huge"], "unknown-name", ["'huge'", "quick", "full"]),
     ("batch", ["--batch", "0"], "bad-option", ["--batch 0"]),
     ("threads", ["--threads", "-1"], "bad-option", ["--threads -1"]),
     ("checkpoint-empty", ["--checkpoint", ""], "bad-option", ["--checkpoint"]),

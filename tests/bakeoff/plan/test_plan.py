@@ -69,15 +69,24 @@ def planned(**asked: Any) -> list[str]:
     return variants(make_plan(Request(**{"component": "toy", "backends": TWO, **asked})))
 
 
-ON_CUDA = ("eager", "cudagraph", "inductor", "inductor[mode=reduce-overhead]", "inductor[mode=max-autotune]")
-TENSORRT = ("tensorrt", "tensorrt[cudagraphs]", "tensorrt-aot", "tensorrt-aot[cudagraphs]")
-ORT_ON_CUDA = ("onnxruntime", "onnxruntime[cuda_graph]")
-FP8 = (
-    *(f"fp8{kind}+inductor[mode=reduce-overhead]" for kind in ("[kind=per-row]", "[kind=per-tensor]", "")),
-    "fp8[kind=per-row]+inductor[mode=max-autotune]",
+BF16_ON_CUDA = (
+    "eager",
+    "eager[channels_last]",
+    "cudagraph",
+    "cudagraph[channels_last]",
+    "inductor[freezing]",
+    "inductor[mode=reduce-overhead,freezing]",
+    "inductor[mode=max-autotune-no-cudagraphs,freezing]",
+    "aoti",
+    "aoti[freezing]",
+    "tensorrt",
+    "tensorrt-aot",
+    "tensorrt-aot[cudagraphs]",
+    "int8+inductor[mode=reduce-overhead]",
+    "fp8[kind=per-row]+inductor[mode=reduce-overhead]",
     "modelopt+tensorrt-aot[cudagraphs]",
-    "modelopt+tensorrt[cudagraphs]",
 )
+QUICK_ON_CUDA = ("eager", "cudagraph", "inductor[mode=reduce-overhead,freezing]", "tensorrt-aot")
 
 
 @pytest.mark.usefixtures("cpu")
@@ -127,27 +136,35 @@ class TestDefaults:
         assert planned(backends=()) == [
             f"toy:small.world/{backend}/{dtype}@cuda"
             for dtype, backends in (
-                ("fp32", (*ON_CUDA, *TENSORRT, *ORT_ON_CUDA)),
-                (
-                    "bf16",
-                    (
-                        "eager",
-                        "eager[channels_last]",
-                        "cudagraph",
-                        "cudagraph[channels_last]",
-                        *ON_CUDA[2:],
-                        "aoti",
-                        *TENSORRT,
-                        *ORT_ON_CUDA,
-                        "onnxruntime[provider=tensorrt]",
-                        "int8+inductor",
-                        *FP8,
-                    ),
-                ),
+                ("fp32", ("eager",)),
+                ("tf32", ("eager",)),
+                ("bf16", BF16_ON_CUDA),
+                ("fp16", ("tensorrt", "tensorrt-aot", "onnxruntime[cuda_graph]")),
             )
             for backend in backends
         ]
         assert variants(make_plan(Request("toy", backends=TWO, device="cpu")))[0] == "toy:tiny.world/eager/fp32@cpu"
+
+    @pytest.mark.parametrize("component", ["wm", "image", "audio", "matrix-vae", "matrix-wm"])
+    def test_about_sixteen_rows_a_workload_and_compilers_in_16_bits_on_cuda(
+        self, component: str, pretend: Pretend
+    ) -> None:
+        """Quantisers of linear layers, and layouts of convolutions, only where the component has such layers."""
+        pretend(GPU_HOST)
+        plan = make_plan(Request(component))
+        assert 14 <= len(plan.rows) / len({row.subject for row in plan.rows}) <= 18
+        for row in plan.rows:
+            assert row.variant.dtype in ("bf16", "fp16") or row.variant.backend == "eager"
+        layers = resolve_component(component).layers
+        found = {row.variant.backend for row in plan.rows}
+        assert any(name.startswith(("int8", "fp8")) for name in found) is ("linear" in layers)
+        assert ("eager[channels_last]" in found) is any(layer.startswith("conv") for layer in layers)
+
+    @pytest.mark.parametrize(("capability", "half"), [("7.5", "fp16"), ("8.0", "bf16"), ("10.0", "bf16")])
+    def test_a_gpu_without_bf16_gets_fp16(self, capability: str, half: str, pretend: Pretend) -> None:
+        pretend(replace(GPU_HOST, gpus=({**GPU_HOST.gpus[0], "compute_capability": capability},)))
+        dtypes = {parse_variant(name).dtype for name in planned(backends=("inductor", "cudagraph"))}
+        assert dtypes == {half}
 
     def test_all_backends_in_the_tables_order_baseline_first(self) -> None:
         plan = make_plan(Request("toy"))
@@ -166,6 +183,29 @@ class TestDefaults:
         assert {entry.variant.device for entry in plan.rows} == {device}
         for text in variants(plan):
             assert str(parse_variant(text)) == text
+
+
+@pytest.mark.usefixtures("cpu")
+class TestQuickSuite:
+    def test_cuda(self, pretend: Pretend) -> None:
+        pretend(GPU_HOST)
+        names = planned(backends=(), suite="quick")
+        assert names == [f"toy:small.world/{backend}/bf16@cuda" for backend in QUICK_ON_CUDA]
+        assert set(names) < set(planned(backends=())) < set(planned(backends=(), suite="full"))
+
+    @pytest.mark.parametrize(("known", "dtype"), [(HOST, "fp32"), (AMX_HOST, "bf16")])
+    def test_cpu(self, known: Host, dtype: str, pretend: Pretend) -> None:
+        pretend(known)
+        names = planned(backends=(), suite="quick")
+        assert names == [f"toy:tiny.world/{name}/{dtype}@cpu" for name in ("eager", "inductor[freezing]", "aoti")]
+        assert set(names) < set(planned(backends=()))
+
+    @pytest.mark.parametrize(
+        ("named", "taken"), [("inductor", "inductor[freezing]"), ("openvino", "openvino"), ("int8-static", "int8-stat")]
+    )
+    def test_a_named_backend_without_options_there_has_those_of_a_larger_suite(self, named: str, taken: str) -> None:
+        (name,) = planned(backends=(named,), suite="quick")
+        assert parse_variant(name).backend.startswith(taken)
 
 
 @pytest.mark.usefixtures("cpu")

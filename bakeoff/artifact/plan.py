@@ -5,6 +5,7 @@ from pathlib import Path
 
 from bakeoff.backends import backend_names, resolve_backend
 from bakeoff.backends.format import ArtifactFormat
+from bakeoff.machine import host
 from bakeoff.models.errors import BakeoffError
 from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.request import Request
@@ -20,7 +21,7 @@ def plan_export(request: Request) -> Plan:
     plan = make_plan(request)
     if not plan.rows:
         raise BakeoffError(f"{request.component}: nothing to export; name a backend", "not-exportable")
-    main = plan.rows[0]
+    main = plan.rows[0] if request.dtypes else _usual(plan)
     if artifact_format(main) is None:
         known = ", ".join(name for name in backend_names() if resolve_backend(name).artifact is not None)
         text = f"{main.variant.backends[-1].name} has no artifact format; backends that have one: {known}"
@@ -37,6 +38,12 @@ def plan_export(request: Request) -> Plan:
         if row.never_runs is not None:
             raise BakeoffError(f"{row.variant}: {row.never_runs}", "not-exportable")
     return replace(whole, rows=chosen)
+
+
+def _usual(plan: Plan) -> Row:
+    """Where no dtype is asked for: in the device's 16-bit dtype, of the first options that can run in it."""
+    half = host.half_dtype(plan.rows[0].subject.device)
+    return next((row for row in plan.rows if row.variant.dtype == half and row.never_runs is None), plan.rows[0])
 
 
 def artifact_format(row: Row) -> ArtifactFormat | None:

@@ -20,7 +20,7 @@ def export(
     to: Annotated[Path | None, typer.Option(help="Folder to make (default: artifacts/...).")] = None,
     preset: Annotated[str | None, typer.Option(help="Default: the device's.")] = None,
     workload: Annotated[str | None, typer.Option(help="Default: the device's.")] = None,
-    dtype: Annotated[str | None, typer.Option(help="Default: the backend's.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="Default: bf16, or fp32 where that is slow.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda where there is one).")] = None,
     checkpoint: Annotated[str | None, typer.Option(help="Weights' file (default: random weights).")] = None,
     threads: Annotated[int, typer.Option(help="CPU threads (default: all cores).")] = 0,
@@ -78,6 +78,9 @@ def export(
     command += f" --threads {threads}" if threads else ""
     command += f" --seed {seed}" if seed else ""
     with TerminalProgress(Console(stderr=True)) as progress:
+        dtype = plan.rows[0].variant.dtype
+        if not request.dtypes and dtype != "given":
+            progress.say(f"exporting in {dtype}, the default here; --dtype (make: DTYPE=) takes another")
         done = write_artifact(plan, target, force, records_folder(runs), command, progress)
     if as_json:
         print_json({"folder": str(done.folder), "manifest": done.manifest})

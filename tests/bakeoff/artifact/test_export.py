@@ -13,9 +13,13 @@ import pytest
 pytest.importorskip("torch", reason="artifacts are opened with torch")
 
 from artifacts import copy, manifest_of, rewrite
+from records import GPU_HOST, HOST
 
 from bakeoff.artifact.plan import default_folder, plan_export
+from bakeoff.backends.backend import Backend
 from bakeoff.backends.format import HostRequirement
+from bakeoff.machine import host
+from bakeoff.machine.host import Host
 from bakeoff.models.errors import ErrorCode
 from bakeoff.plan.request import Request
 
@@ -75,6 +79,44 @@ def test_workloads_of_one_component_have_folders_of_their_own() -> None:
     assert default_folder(other) == Path("artifacts/toy-tiny-world-torch.export-fp32")
     alone = replace(plan, component=replace(plan.component, workload_names=lambda _config: ("stream",)))
     assert default_folder(alone) == Path("artifacts/toy-tiny-torch.export-fp32")
+
+
+AMX_HOST = replace(HOST, cpu_flags=("avx512f", "amx_bf16"))
+
+
+@pytest.mark.parametrize(
+    ("known", "backend", "dtype"),
+    [
+        (GPU_HOST, "tensorrt-aot", "bf16"),
+        (GPU_HOST, "tensorrt-aot[cudagraphs]", "bf16"),
+        (GPU_HOST, "aoti[]", "bf16"),
+        (GPU_HOST, "onnxruntime", "fp16"),
+        (AMX_HOST, "aoti[]", "bf16"),
+        (AMX_HOST, "onnxruntime[]", "fp32"),
+        (HOST, "aoti[]", "fp32"),
+    ],
+)
+def test_the_default_dtype_is_the_16_bit_one_of_the_device(
+    known: Host, backend: str, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of what the backend can run: ONNX Runtime has no bf16 kernels on a CPU."""
+    version = host._version
+    monkeypatch.setattr(host, "_version", lambda name: version(name).removesuffix("+cpu"))
+    monkeypatch.setattr(host, "read_host", lambda: known)
+    monkeypatch.setattr(host, "available_bytes", lambda _device: 64 << 30)
+    monkeypatch.setattr(Backend, "unavailable", lambda *_: None)
+    request = Request("toy", ("tiny",), ("world",), (backend,), device="cuda" if known.gpus else "cpu")
+    assert {row.variant.dtype for row in plan_export(request).rows} == {dtype}
+    assert {row.variant.dtype for row in plan_export(replace(request, dtypes=("fp32",))).rows} == {"fp32"}
+
+
+def test_a_dtype_that_was_not_asked_for_is_said(tmp_path: Path) -> None:
+    asked = ("--preset", "tiny", "--workload", "world", "--device", "cpu", "--threads", "1")
+    done = bakeoff("export", "toy", "--backend", "torch.export", "--to", str(tmp_path / "made"), *asked)
+    assert done.returncode == 0, done.stderr
+    dtype = host.half_dtype("cpu")
+    assert f"exporting in {dtype}, the default here" in done.stderr
+    assert f"/{dtype}@cpu'" in manifest_of(tmp_path / "made").command
 
 
 class TestVerify:

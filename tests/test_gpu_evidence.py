@@ -24,6 +24,7 @@ from bakeoff.machine import host
 from bakeoff.plan.budget import Costs, parse_budget
 from bakeoff.plan.history import history_of
 from bakeoff.plan.plan import make_plan
+from bakeoff.plan.request import Request
 
 ROOT = Path(__file__).resolve().parents[1]
 TOOLS = ROOT / "tools"
@@ -32,7 +33,7 @@ sys.path.insert(0, str(TOOLS))
 from gpu_evidence import main as tool  # noqa: E402
 from gpu_evidence import plans, smoke  # noqa: E402
 from gpu_evidence.processes import SIGNALS  # noqa: E402
-from gpu_evidence.steps import GPU_BACKEND_TESTS, GPU_LIBRARY_TESTS, GPU_TESTS, QUICK, SUBJECTS, Step, steps  # noqa: E402
+from gpu_evidence.steps import GPU_BACKEND_TESTS, GPU_LIBRARY_TESTS, GPU_TESTS, SUBJECTS, Step, steps  # noqa: E402
 
 ALL = steps()
 FACTS = {
@@ -314,7 +315,7 @@ def test_the_first_rows_of_each_component_have_a_budget(pretended: Pretended) ->
     assert pretended.call("--only", "quick-*,torch-audio")[0] == 0
     *first, last = pretended.called()
     assert sweeps(first) == ["wm", "matrix-wm", "image", "audio", "matrix-vae"]
-    assert all("--dtype bf16" in line and "--budget 4m" in line for line in first)
+    assert all("--suite quick --budget 4m" in line and "--dtype" not in line for line in first)
     assert "--budget" not in last
 
 
@@ -326,10 +327,12 @@ def test_a_ranked_table_fits_into_the_first_budgets(step: Step, monkeypatch: pyt
     version = host._version
     monkeypatch.setattr(host, "_version", lambda name: version(name).removesuffix("+cpu"))
     plan = make_plan(plans.request_of(step, "cuda", "cuda"))
-    assert [row.variant.dtype for row in plan.rows] == ["bf16"] * len(QUICK)
+    asked = make_plan(Request(step.component, (step.preset,), (step.workload,), device="cuda", suite="quick"))
+    assert [row.variant for row in plan.rows] == [row.variant for row in asked.rows]
+    assert {row.variant.dtype for row in plan.rows} == {"bf16"}
     runnable = [row for row in plan.rows if row.never_runs is None]
     fitting = Costs(history_of(()), plan.component).fitting(runnable, parse_budget(step.budget))
-    assert [row.variant.backend for row in fitting] == [use.removesuffix("[]") for use in QUICK[:3]]
+    assert [row.variant.backend for row in fitting] == ["eager", "cudagraph", "inductor[mode=reduce-overhead,freezing]"]
 
 
 def test_a_smoke_test_waits_for_first_imports_and_builds() -> None:

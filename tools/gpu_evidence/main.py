@@ -251,9 +251,12 @@ def _commands(call: Call, step: Step, artifact: Path) -> list[list[str]]:
         smoke = [call.python, "-P", "-m", "gpu_evidence.smoke", step.subject, call.device]
         return [[*smoke, str(call.folder / "smoke")]]
     if step.kind == "sweep":
-        what = (*names, "--dtype", ",".join(step.dtypes), "--backends", ",".join(step.backends))
-        what += ("--budget", step.budget) if step.budget else ()
-        return [call.bakeoff("sweep", step.component, *what, *device, "--no-final", "--note", call.note)]
+        typed = ("--dtype", ",".join(step.dtypes), "--backends", ",".join(step.backends))
+        rows = ("--suite", step.suite) if step.suite else typed
+        budget = ("--budget", step.budget) if step.budget else ()
+        return [
+            call.bakeoff("sweep", step.component, *names, *rows, *budget, *device, "--no-final", "--note", call.note)
+        ]
     if step.kind == "pipeline":
         mixes = [word for mix in step.backends for word in ("--mix", mix)]
         what = ("--preset", step.preset, *mixes)

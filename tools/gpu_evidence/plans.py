@@ -12,6 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from bakeoff.backends import backend_names, resolve_backend
+from bakeoff.backends.backend import Backend, DefaultOptions
 from bakeoff.models.errors import BakeoffError
 from bakeoff.pipeline.plan import make_pipeline_plan
 from bakeoff.pipeline.request import PipelineRequest
@@ -38,6 +39,18 @@ SHORT = Policy(
 first start of TensorRT's builder."""
 
 
+def of_suite(suite: str, device: str) -> tuple[str, ...]:
+    """The option sets of a suite on `device`, as typed."""
+    found = [(backend, one) for backend in map(resolve_backend, backend_names()) for one in backend.defaults]
+    return tuple(as_typed(backend, one) for backend, one in found if one.suite == suite and device in one.devices)
+
+
+def as_typed(backend: Backend, default: DefaultOptions) -> str:
+    use = use_of(backend, default.options)
+    text = str(use) if use.options else f"{use.name}[]"
+    return f"{text}+{default.then}" if default.then else text
+
+
 def every_backend(device: str) -> tuple[str, ...]:
     """All usual option sets of all backends for `device`, as typed; quantisers take the smallest layer too."""
     found = []
@@ -47,20 +60,19 @@ def every_backend(device: str) -> tuple[str, ...]:
             options = default.options
             if any(entry.name == "least" for entry in fields(options)):
                 options = replace(options, least=0)
-            use = use_of(backend, options)
-            text = str(use) if use.options else f"{use.name}[]"
-            found.append(f"{text}+{default.then}" if default.then else text)
+            found.append(as_typed(backend, replace(default, options=options)))
     return tuple(dict.fromkeys(found))
 
 
 def request_of(step: Step, device: str, backends_of: str) -> Request:
-    """What a step asks of the lab on `device`; a smoke test's backends are those of the device `backends_of`."""
+    """What a step asks of the lab on `device`; backends of a smoke test and of a suite are those of `backends_of`."""
     smoke = step.kind == "smoke"
+    suite = of_suite(step.suite, backends_of) if step.suite else step.backends
     return Request(
         step.component,
         presets=(step.preset,),
         workloads=(step.workload,),
-        backends=every_backend(backends_of) if smoke else step.backends,
+        backends=every_backend(backends_of) if smoke else suite,
         dtypes=step.dtypes,
         device=device,
         policy=SHORT if smoke else Policy(),

@@ -27,8 +27,6 @@ PIPELINES = {
     "matrix:universal": ("eager", "best", f"wm={_CAPTURED},decoder={_CAPTURED}"),
 }
 """pipeline:preset to the mixes that take turns."""
-QUICK = ("eager[]", "cudagraph[]", "inductor[mode=reduce-overhead]", "tensorrt-aot[]")
-"""What is asked of each component before anything else, in bf16: enough for a ranked table."""
 _QUICK_BUDGET = "4m"
 """Of each component, so that the five end within twenty minutes. By the planner's guesses all but TensorRT fits."""
 _SMOKE_SUBJECTS = ("toy:small.world", "wm:tiny.step")
@@ -42,10 +40,12 @@ class Step:
     kind: Literal["doctor", "smoke", "sweep", "pipeline", "export", "tests", "selftest"]
     subject: str = ""
     backends: tuple[str, ...] = ()
-    """As a sweep's `--backends`; empty for a smoke test, which tries every backend."""
+    """As a sweep's `--backends`; empty for a smoke test, which tries every backend, and for a suite."""
     dtypes: tuple[str, ...] = ("bf16",)
     tests: tuple[str, ...] = ()
     """pytest's arguments."""
+    suite: str = ""
+    """As a sweep's `--suite`, in place of backends and dtypes."""
     budget: str = ""
     """As a sweep's `--budget`."""
 
@@ -136,7 +136,7 @@ def steps(subjects: Sequence[str] = ()) -> tuple[Step, ...]:
 
 def _quick(subjects: Sequence[str]) -> Iterator[Step]:
     for component, subject in _first_of_each(subjects).items():
-        yield Step(f"quick-{component}", "sweep", subject, QUICK, budget=_QUICK_BUDGET)
+        yield Step(f"quick-{component}", "sweep", subject, suite="quick", budget=_QUICK_BUDGET)
 
 
 def _smoke() -> Iterator[Step]:

@@ -22,7 +22,7 @@ class Model:
     """Output name to the name of the input that it becomes in the next call."""
     keep_fp32: tuple[str, ...] = ()
     """Inputs that half-precision variants get in fp32, such as a timestep that is the argument of a sine; and parts of
-    the module that they leave in fp32, by name or path: `norm`, `blocks.0.table`."""
+    the module that they leave in fp32, by name or path: `norm`, `blocks.0.table`. A name of both is the input's."""
     buffers: tuple[str, ...] = ()
     """Buffers that a call writes into, such as a cache: each becomes an input and an output, which the next call gets.
     """

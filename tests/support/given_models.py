@@ -131,6 +131,22 @@ def pinned() -> Any:
     return bakeoff.Model(module, inputs, keep_fp32=("norm", "table", "t"))
 
 
+class Embedded(nn.Module):
+    """Its input `t` and the layer that embeds it have one name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.t, self.layer = nn.Linear(16, 16), nn.Linear(16, 16)
+
+    def forward(self, x: Tensor, t: Tensor) -> Tensor:
+        made: Tensor = self.layer(x) + self.t(torch.sin(torch.arange(16, dtype=x.dtype) * t))
+        return made
+
+
+def embedded() -> Any:
+    return bakeoff.Model(Embedded().eval(), {"x": torch.randn(4, 16), "t": torch.tensor(0.5)}, keep_fp32=("t",))
+
+
 class Phases(nn.Module):
     """Large positions times small frequencies (transformers#25681)."""
 

@@ -1,5 +1,6 @@
 """Describes a brought model by running it: its tensors, work and tolerance, and what no compiler can be blamed for."""
 
+import contextlib
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,15 +18,17 @@ from bakeoff.models.brought.about import ABOUT, GIVEN, About
 from bakeoff.models.brought.method import with_buffers
 from bakeoff.models.brought.model import Model
 from bakeoff.models.component import Layer
+from bakeoff.models.errors import BakeoffError
+from bakeoff.models.signature import describe_call
 from bakeoff.models.user_code import one_line
 from bakeoff.models.weights import fingerprint, state_digest
 from bakeoff.process.jobs import DescribeJob, DescribeResult
 from bakeoff.worker.brought.batches import find_batches
-from bakeoff.worker.brought.calls import LEAST_TOLERANCE, call_tensors, parameter_names, run_sets
+from bakeoff.worker.brought.calls import LEAST_TOLERANCE, call_tensors, is_tensor, parameter_names, run_sets
 from bakeoff.worker.brought.denormals import denormals_note, denormals_text
 from bakeoff.worker.brought.found import Found, Held, Tensors, bad_model
 from bakeoff.worker.brought.hidden_state import Untouched, check_stateless, untouched
-from bakeoff.worker.brought.load import check_repeats, load_module
+from bakeoff.worker.brought.load import Call, check_repeats, load_module
 from bakeoff.worker.brought.network import Flat, as_eager
 from bakeoff.worker.brought.precision import affordable, find_fixed_outputs, fp32_errors, is_mixed, precision_notes
 from bakeoff.worker.brought.sizes import find_sizes, sizes_of
@@ -62,8 +65,8 @@ def describe_model(job: DescribeJob, report: Report) -> DescribeResult:
     module, taken_off = as_eager(loaded.module)
     kind, said = type(module), loaded.said
     weights = fingerprint(module)
-    parts, keep_inputs = _split_pins(module, said)
     module, calls, state = with_buffers(module, said.buffers, loaded.sets, said.state)
+    parts, keep_inputs = _split_pins(module, calls, said)
     said = replace(said, state=state, keep_fp32=keep_inputs)
     given = given_dtypes(module, parts)
     before = untouched(module)
@@ -137,10 +140,19 @@ def describe_model(job: DescribeJob, report: Report) -> DescribeResult:
     return DescribeResult(about.notes)
 
 
-def _split_pins(module: nn.Module, said: Model) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Of the names in `keep_fp32` those of parts of the module, and the others, which are to be inputs."""
+def _split_pins(
+    module: nn.Module, sets: Mapping[str, Sequence[Call]], said: Model
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Of the names in `keep_fp32` those of parts of the module, and the others, which are to be inputs.
+
+    A name of both is the input's; the part has its path, or those of its tensors.
+    """
+    inputs: set[str] = set()
+    for (args, kwargs), *_ in sets.values():
+        with contextlib.suppress(BakeoffError):  # of a set that is left out
+            inputs.update(describe_call(args, kwargs, parameter_names(module), is_tensor).names)
     names = [name for name, _ in named_tensors(module)]
-    parts = tuple(one for one in said.keep_fp32 if any(is_part(name, [one]) for name in names))
+    parts = tuple(one for one in said.keep_fp32 if one not in inputs and any(is_part(name, [one]) for name in names))
     return parts, tuple(one for one in said.keep_fp32 if one not in parts)
 
 

@@ -9,10 +9,14 @@ import pytest
 import torch
 from torch import nn
 
+from bakeoff.bring.source import read_source
+from bakeoff.models.brought.about import read_about
 from bakeoff.models.brought.live_read import read_facts, read_inputs
 from bakeoff.models.brought.method import MethodOf
 from bakeoff.process.inspected import Recorded
+from bakeoff.process.jobs import DescribeJob
 from bakeoff.worker.brought.calls import parameter_names
+from bakeoff.worker.brought.describe import describe_model
 from bakeoff.worker.inspection.hooks import watched_calls
 from bakeoff.worker.inspection.inspect import Subject, record
 from bakeoff.worker.inspection.names import find_modules
@@ -203,6 +207,30 @@ def test_a_number_that_differs_becomes_a_tensor_where_the_module_takes_one(tmp_p
     assert [args[1].item() for args, _ in calls] == pytest.approx([index / 12 + 1 for index in range(MOST_CALLS)])
     assert {(args[1].dtype, args[1].shape) for args, _ in calls} == {(torch.float32, ())}
     assert read_facts(Path(one.folder))["keep_fp32"] == ("t",)
+
+
+class Embedding(nn.Module):
+    """Its layer is called as the step that it embeds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.t = nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor, t: Any) -> torch.Tensor:
+        made: torch.Tensor = x + self.t(torch.arange(2, dtype=x.dtype) * t)
+        return made
+
+
+def test_a_number_that_is_called_as_a_part_leaves_that_part_to_half_precision(tmp_path: Path) -> None:
+    unet = Embedding().eval()
+    subject = Subject("mine.py:pipe", lambda: loop(unet), (("unet", unet),), lambda: None, "cpu")
+    (one,) = record(subject, ["unet"], tmp_path)
+    source, name, preset = read_source(one.folder)
+    describe_model(DescribeJob(source, name, preset, 0, 1, str(tmp_path / "described")), lambda *_: None)
+    about = read_about(tmp_path / "described")
+    assert [spec.name for spec in about.sets[0].inputs if spec.keep_fp32] == ["t"]
+    assert about.keep_fp32 == ()
+    assert not [note for note in about.notes if "fails" in note]
 
 
 def test_integers_become_integers_and_numbers_that_stay_are_constants(tmp_path: Path) -> None:

@@ -141,6 +141,17 @@ def test_named_parts_stay_fp32_and_belong_to_the_rows_identity(tmp_path: Path) -
     assert files.eager("bf16").noise["output"] < 2e-2
 
 
+def test_a_name_of_an_input_and_of_a_part_is_the_inputs(tmp_path: Path) -> None:
+    about = described("embedded", tmp_path)
+    assert about.keep_fp32 == ()
+    assert [spec.name for spec in about.sets[0].inputs if spec.keep_fp32] == ["t"]
+    assert about.notes == ()
+    loaded, files = referenced("embedded", tmp_path, "bf16")
+    loaded.cast("bf16", "cpu")
+    assert loaded.module.module.t.weight.dtype == torch.bfloat16
+    assert files.eager("bf16").noise["output"] < 2e-2
+
+
 def test_a_dtype_that_the_model_does_not_survive_is_its_own_limit(tmp_path: Path) -> None:
     _, files = referenced("phases", tmp_path, "fp32", "bf16")
     eager = files.eager("bf16")

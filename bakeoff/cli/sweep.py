@@ -156,6 +156,8 @@ def sweep(
             print_text(plan_page.render(costs))
         return
     with TerminalProgress(Console(stderr=True), plan.rows) as progress:
+        if suite == "full":
+            progress.say(f"full suite: {plan_page.size(estimate(plan, known_history(folder)))}")
         done = run_sweep(plan, folder, note, resume, progress, started)
     if as_json:
         print_json(summary(done))

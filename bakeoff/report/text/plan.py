@@ -35,17 +35,22 @@ def render(plan: Estimate) -> str:
     in_time = ["in time"] if plan.budget_s else []
     headers = ("variant", *which, "about s", *in_time, "from", "memory MiB", "disk MiB")
     body = tabulate(rows, headers=headers, disable_numparse=True)
-    builds = f" ({plan.builds} builds of each compiled variant)" if plan.builds > 1 else ""
-    total = f"about {plan.seconds / 60:.1f} minutes by estimate, {plan.disk_bytes // MIB} MiB of disk"
     reasons = "\n".join(_reasons(plan))
     objective = [f"objective: {plan.objective}"] if plan.objective != str(LATENCY) else []
-    rows_text = f"{counted(len(plan.lines), 'row')}{builds}, {total}, finals included"
+    rows_text = size(plan)
     if plan.budget_s:
         able = [line for line in plan.lines if not line.precheck]
         fitting = sum(line.fits for line in able)
         rows_text += f"; within {budget_text(plan.budget_s)} about {fitting} of {len(able)}, in this order"
     parts = [body, *([reasons] if reasons else []), *objective, rows_text]
     return "\n\n".join(parts)
+
+
+def size(plan: Estimate) -> str:
+    """How many rows, and about how long they take."""
+    builds = f" ({plan.builds} builds of each compiled variant)" if plan.builds > 1 else ""
+    total = f"about {plan.seconds / 60:.1f} minutes by estimate, {plan.disk_bytes // MIB} MiB of disk"
+    return f"{counted(len(plan.lines), 'row')}{builds}, {total}, finals included"
 
 
 def _reasons(plan: Estimate) -> Iterator[str]:

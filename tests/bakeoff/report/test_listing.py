@@ -125,6 +125,13 @@ class TestJson:
         assert [entry.id for entry in load_all(tmp_path / "runs").current] == found["records"]
 
 
+@pytest.mark.parametrize(("suite", "stated"), [("default", False), ("full", True)])
+def test_the_full_suite_states_its_size_before_it_starts(suite: str, stated: bool, tmp_path: Path) -> None:
+    ran = bakeoff(*UNSUPPORTED, "--workload", "world", "--suite", suite, cwd=tmp_path)
+    assert ran.code == 3, ran.err
+    assert ("full suite: 1 row, about 0.0 minutes by estimate" in ran.err) is stated, ran.err
+
+
 def test_text_of_a_sweep(tmp_path: Path) -> None:
     """The table on stdout, progress on stderr; the history is there afterwards."""
     ran = bakeoff(*UNSUPPORTED, "--note", "try", cwd=tmp_path)

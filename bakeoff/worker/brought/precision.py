@@ -20,7 +20,7 @@ def affordable(module: nn.Module, sets: Sequence[Found]) -> str:
     """fp64 where a call of each set in it is affordable on their device, as it is for references; else fp32."""
     works = [one.counted.work(one.specs + one.outputs) for one in sets]
     elements, flops = max(work.io_elements for work in works), sum(work.flops for work in works)
-    return reference_precisions(module, elements, flops, sets[0].device)[0].dtype
+    return reference_precisions(module, elements, flops, sets[0].device, True)[0].dtype
 
 
 def fp32_errors(module: nn.Module, given: GivenDtypes, sets: Sequence[Found], start: str) -> tuple[str, list[float]]:

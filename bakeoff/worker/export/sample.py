@@ -56,7 +56,7 @@ def make_sample(job: SampleJob, report: Report) -> SampleResult:
             chosen.dtype, lambda dtype: _run(loaded_subjects, stream, drawn, Precision(dtype, chosen.device), job)
         )
 
-    ways = reference_precisions(main.module, elements, flops, subject.device)
+    ways = reference_precisions(main.module, elements, flops, subject.device, bool(main.component.folder))
     precision, wanted = in_first_that_fits(ways, run)
     report("reference", f"noise floor of eager {job.dtype}")
     own = _run(loaded_subjects, stream, drawn, Precision(job.dtype, subject.device), job)

@@ -108,6 +108,7 @@ def _precisions(loop: Loop, loaded: Mapping[Key, LoadedSubject], units: int, dev
         2 * sum(one.workload.work.io_elements for one in loaded.values()),
         sum(one.workload.work.flops * calls.get(key, 0) for key, one in loaded.items()),
         device,
+        any(one.component.folder for one in loaded.values()),
     )
 
 

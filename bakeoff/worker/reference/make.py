@@ -84,11 +84,9 @@ def make_reference(job: ReferenceJob, report: Report) -> ReferenceResult:
         sizes = loaded.workload.sizes
         flops = work.flops * len(loaded.sets) + sum(size.work.flops for size in sizes) * SIZED_SETS
         elements = max([work.io_elements, *(size.work.io_elements for size in sizes)])
-        ways = reference_precisions(loaded.module, elements, flops, subject.device)
+        ways = reference_precisions(loaded.module, elements, flops, subject.device, bool(loaded.component.folder))
         if not loaded.component.fp64:
             ways = ways[-1:]
-        if loaded.component.folder:  # a model of a user's may have kernels for the device alone
-            ways = tuple(way for way in ways if way.device == subject.device)
         returned = loaded.source.returned() or _as_built(loaded, subject)
 
         def write(chosen: Precision) -> None:

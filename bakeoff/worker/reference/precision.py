@@ -42,12 +42,15 @@ class Precision:
     device: str
 
 
-def reference_precisions(module: nn.Module, io_elements: int, flops: int, device: str) -> tuple[Precision, ...]:
+def reference_precisions(
+    module: nn.Module, io_elements: int, flops: int, device: str, brought: bool = False
+) -> tuple[Precision, ...]:
     """The ways in which references can be computed, the best first.
 
     fp64 on `device` where memory allows and the calls take at most a minute; for a GPU then fp64 on the CPU in at most
-    five; then fp32 on `device`. `io_elements` are those of all inputs and outputs that are in memory at a time: on a
-    GPU of one call, whose outputs are moved to the host before the next. `flops` are those of all calls.
+    five, unless the model is `brought`, which may have kernels for the GPU alone; then fp32 on `device`. `io_elements`
+    are those of all inputs and outputs that are in memory at a time: on a GPU of one call, whose outputs are moved to
+    the host before the next. `flops` are those of all calls.
     """
     parameters = sum(parameter.numel() for parameter in module.parameters())
     needed, on_host = 8 * (parameters + io_elements), 8 * (parameters + 2 * io_elements)
@@ -55,7 +58,7 @@ def reference_precisions(module: nn.Module, io_elements: int, flops: int, device
     if (needed if device == "cuda" else on_host) <= _room(device) and flops / fp64_flops(device) <= _SECONDS:
         found.append(Precision("fp64", device))
     on_cpu = on_host <= host.available_bytes("cpu") / 2 and flops / fp64_flops("cpu") <= _ON_CPU_SECONDS
-    if device == "cuda" and on_cpu:
+    if device == "cuda" and on_cpu and not brought:
         found.append(Precision("fp64", "cpu"))
     return (*found, Precision("fp32", device))
 

@@ -67,6 +67,10 @@ def test_one_call_at_a_time_fits_on_24_gib() -> None:
 @pytest.mark.usefixtures("card")
 def test_what_does_not_fit_on_the_card_is_computed_on_the_cpu_or_in_fp32() -> None:
     assert chosen("wm", "1b", "step") == Precision("fp64", "cpu")
+    made = resolve_component("wm")
+    work = made.workload(made.preset("1b").config, "step", 1).work
+    brought = reference_precisions(module_of(10**9), work.io_elements, work.flops, "cuda", True)
+    assert brought == (Precision("fp32", "cuda"),), "it may have kernels for the card alone"
     assert best(module_of(10**9), 0, 10**16, "cuda") == Precision("fp32", "cuda")
 
 

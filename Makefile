@@ -1,5 +1,5 @@
 # Everything lives in .venv; a target that needs it makes it, and does nothing when nothing changed.
-#   make sweep MODEL=wm [PRESET= WORKLOAD= BACKENDS= DTYPE= DEVICE= SUITE=full PROCESSES=5 BUILDS=3 NOTE= RESUME=1
+#   make sweep MODEL=wm [PRESET= WORKLOAD= BACKENDS= DTYPE= DEVICE= SUITE=quick|full PROCESSES=5 BUILDS=3 NOTE= RESUME=1
 #                        CHECKPOINT=FILE BATCH=2 THREADS=4 DEADLINE=3600 MONITOR=1 SIZES='x.0=1,4,8'
 #                        OBJECTIVE='throughput,p99<=33ms,memory<=8GiB' BATCHES=1,2,4,8]
 #                        BUDGET=3m: what is likely to tell most first, and what fits; RESUME=1 then runs the rest

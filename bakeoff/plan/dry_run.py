@@ -17,6 +17,7 @@ from bakeoff.plan.rows import Row
 from bakeoff.process.jobs import Subject
 
 _GUESS_FINAL_BUILDS_S = 60.0
+"""Of both rows of a final."""
 _COMPILED_BYTES = 64 << 20
 
 
@@ -51,6 +52,8 @@ class Estimate:
     objective: str
     batches: tuple[int, ...]
     """Sizes, each with rows of its own."""
+    finals: int
+    """Of subjects that may have two rows; 0 where none are asked for."""
     references_s: float = 0.0
     """Of the references that are not cached yet."""
     budget_s: float = 0.0
@@ -85,11 +88,13 @@ def estimate(plan: Plan, history: History) -> Estimate:
         )
     first = {row.subject: row for row in plan.rows if row.precheck is None}
     references_s = sum(reference_s(row, costs.history, plan.component) for row in first.values())
-    seconds = sum(line.seconds for line in lines) + references_s + _finals_s(plan)
+    finals = _count_finals(plan)
+    finals_s = finals * (asked.final_s + _GUESS_FINAL_BUILDS_S)
+    seconds = sum(line.seconds for line in lines) + references_s + finals_s
     disk = sum(line.disk_bytes for line in lines)
     return Estimate(
         tuple(lines), asked.builds, asked.processes, seconds, disk, str(asked.objective), asked.batch_sizes,
-        references_s, asked.budget_s,
+        finals, references_s, asked.budget_s,
     )  # fmt: skip
 
 
@@ -100,14 +105,13 @@ def _finals_ahead(plan: Plan, rows: Sequence[Row]) -> list[FinalAhead]:
     return [final for final in found if final is not None]
 
 
-def _finals_s(plan: Plan) -> float:
-    """A final for each subject that may have two rows, with both builds."""
+def _count_finals(plan: Plan) -> int:
+    """One for each subject that may have two rows."""
     variants: dict[Subject, set[str]] = {}
     for row in plan.rows:
         if row.precheck is None:
             variants.setdefault(row.subject, set()).add(str(row.variant))
-    finals = sum(len(names) > 1 for names in variants.values()) if plan.request.final_s else 0
-    return finals * (plan.request.final_s + _GUESS_FINAL_BUILDS_S)
+    return sum(len(names) > 1 for names in variants.values()) if plan.request.final_s else 0
 
 
 def _compiled_bytes(row: Row, seen: set[Path]) -> int:

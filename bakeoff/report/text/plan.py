@@ -50,7 +50,8 @@ def size(plan: Estimate) -> str:
     """How many rows, and about how long they take."""
     builds = f" ({plan.builds} builds of each compiled variant)" if plan.builds > 1 else ""
     total = f"about {plan.seconds / 60:.1f} minutes by estimate, {plan.disk_bytes // MIB} MiB of disk"
-    return f"{counted(len(plan.lines), 'row')}{builds}, {total}, finals included"
+    finals = f", {counted(plan.finals, 'final')} included" if plan.finals else ""
+    return f"{counted(len(plan.lines), 'row')}{builds}, {total}{finals}"
 
 
 def _reasons(plan: Estimate) -> Iterator[str]:

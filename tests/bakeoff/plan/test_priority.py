@@ -486,6 +486,20 @@ class TestDryRun:
             [True, True, False], [True, True, True],
         ]  # fmt: skip
 
+    @pytest.mark.parametrize(
+        ("backends", "final_s", "ending"),
+        [
+            (("eager", "inductor[]"), 60.0, "MiB of disk, 1 final included"),
+            (("eager", "inductor[]"), 0.0, "MiB of disk"),
+            (("eager",), 60.0, "MiB of disk"),
+        ],
+    )
+    def test_says_finals_only_where_there_are_some(
+        self, backends: tuple[str, ...], final_s: float, ending: str
+    ) -> None:
+        asked = Request("toy", backends=backends, dtypes=("fp32",), device="cpu", final_s=final_s)
+        assert plan_page.render(estimate(make_plan(asked), history())).endswith(ending)
+
     def test_a_budget_is_no_part_of_the_plan(self) -> None:
         asked = Request("toy", backends=("eager",), device="cpu")
         assert make_plan(replace(asked, budget_s=60)).key == make_plan(asked).key

@@ -140,6 +140,13 @@ def error_line(message: str, code: ErrorCode) -> str:
     return f"{message} [{code}]" if code else message
 
 
+def say_command(command: str) -> None:
+    """A command on a line of its own on stderr, whole and without a prefix, so that it can be pasted."""
+    from bakeoff.machine.terminal import one_line
+
+    print(one_line(command), file=sys.stderr)
+
+
 def say(message: str) -> None:
     """One line on stderr; names in it were typed by someone or come from a file, and are not trusted."""
     from bakeoff.machine.terminal import one_line

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from bakeoff.cli.common import error_line, names, print_text, records_folder, say
+from bakeoff.cli.common import error_line, names, print_text, records_folder, say, say_command
 from bakeoff.cli.mixes import find_user_code
 from bakeoff.models.errors import BakeoffError, ErrorCode
 from bakeoff.models.words import counted
@@ -107,7 +107,7 @@ def sweep_recorded(recorded: Sequence["Recorded"], asked: Asked, told: dict[str,
     except KeyboardInterrupt:
         say("interrupted; to go on:" if left else "interrupted")
         for command in left.values():
-            say(command)
+            say_command(command)
         return 130
     return code
 
@@ -156,7 +156,8 @@ def _plan(one: "Recorded", asked: Asked) -> _Planned:
     if len(sets) > MOST_SETS:
         chosen = ", ".join(sets[:MOST_SETS])
         say(f"{one.name}: {len(sets)} input sets, each with rows of its own; {chosen} are swept")
-        say(f"all of them: {asked.command(one.folder)}; as one engine of several sizes: add --sizes recorded")
+        say("all of them (as one engine of several sizes: add --sizes recorded):")
+        say_command(asked.command(one.folder))
         plan = make_plan(replace(request, workloads=sets[:MOST_SETS]))
     return _Planned(one.name, one.folder, plan, estimate(plan, known_history(records_folder(asked.runs))).seconds)
 

@@ -1,6 +1,7 @@
 """`inspect --sweep`: all modules are planned first, told as one document, and swept on by commands that exist."""
 
 import json
+import re
 import shlex
 import signal
 from pathlib import Path
@@ -67,8 +68,10 @@ def test_all_modules_are_planned_and_told_as_one_document(folder: Path) -> None:
     assert sum(told[name]["budget_s"] for name in workloads) <= 120
     said = next(line for line in done.said if line.startswith("bakeoff: second: 6 input sets"))
     assert said.endswith("call, call-2, call-3, call-4 are swept")
-    (more,) = [line for line in done.said if "--sizes recorded" in line]
-    assert "--backends eager,torch.export --dtype fp32 --threads 1 --runs 'my runs' --no-final" in more
+    lines = done.err.splitlines()
+    (more,) = [at for at, line in enumerate(lines) if "--sizes recorded" in line]
+    options = "--backends eager,torch.export --dtype fp32 --threads 1 --runs 'my runs' --no-final"
+    assert re.fullmatch(f"bakeoff sweep \\S+/mine.second {options}", lines[more + 1])
     assert not (folder / "my runs").exists()
 
 
@@ -91,7 +94,8 @@ def test_an_interrupt_names_commands_that_go_on(
     lines = rest.splitlines()
     assert process.returncode == 128 + ending, rest
     at = lines.index("bakeoff: interrupted; to go on:")
-    commands = [shlex.split(line.removeprefix("bakeoff: ")) for line in lines[at + 1 :]]
+    commands = [shlex.split(line) for line in lines[at + 1 :]]
+    assert [words[:2] for words in commands] == [["bakeoff", "sweep"]] * 2
     assert [Path(words[2]).name for words in commands] == ["mine.first", "mine.second"]
     assert ["--resume" in words for words in commands] == [True, False]
     for _, *words in commands:

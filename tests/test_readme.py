@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -53,6 +54,21 @@ def _makefile() -> tuple[set[str], str]:
 
 def _bakeoff() -> Any:
     return typer.main.get_command(app)
+
+
+def _each_command(command: Any, name: str = "bakeoff") -> Iterator[tuple[str, Any]]:
+    for word, one in getattr(command, "commands", {}).items():
+        yield from _each_command(one, f"{name} {word}")
+    if not hasattr(command, "commands"):
+        yield name, command
+
+
+def test_the_help_of_an_option_speaks_of_options_that_the_command_has() -> None:
+    for name, command in _each_command(_bakeoff()):
+        known = {option for one in command.params for option in (*one.opts, *one.secondary_opts)}
+        for one in command.params:
+            said = set(re.findall(r"(?<!\S)--[a-z][a-z-]*", getattr(one, "help", "") or ""))
+            assert said <= known, f"{name}: {one.name}"
 
 
 def test_results_block_is_what_the_records_give() -> None:

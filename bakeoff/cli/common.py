@@ -30,10 +30,6 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else 
 Runs = Annotated[str | None, typer.Option("--runs", help="Folder of records (default: runs/ of the checkout).")]
 Backends = Annotated[list[str] | None, typer.Option(help="As in eager,inductor[freezing],a+b,mine.py:BACKEND.")]
 Dtypes = Annotated[list[str] | None, typer.Option("--dtype", help="fp32, tf32, bf16, fp16; or as torch says.")]
-Budget = Annotated[
-    str | None,
-    typer.Option(help="As in 90s, 3m, 1h30m: what is likely to tell most comes first; --resume runs the rest."),
-]
 Final = Annotated[bool, typer.Option(help="Measure the two best rows against each other at the end.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would run.")]
 Deadline = Annotated[

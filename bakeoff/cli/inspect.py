@@ -7,7 +7,6 @@ import typer
 
 from bakeoff.cli.common import (
     Backends,
-    Budget,
     DryRun,
     Dtypes,
     Final,
@@ -40,7 +39,10 @@ def inspect(
     ] = None,
     backends: Backends = None,
     dtype: Dtypes = None,
-    budget: Budget = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(help="Of all sweeps, as in 90s, 3m, 1h30m; below each the command is printed that runs its rest."),
+    ] = None,
     final: Final = True,
     dry_run: DryRun = False,
     runs: Runs = None,

@@ -12,7 +12,6 @@ import typer
 
 from bakeoff.cli.common import (
     Backends,
-    Budget,
     Deadline,
     DryRun,
     Dtypes,
@@ -67,7 +66,10 @@ def sweep(
     processes: Annotated[int, typer.Option(help="Fresh processes for each variant: spread within and between.")] = 1,
     builds: Annotated[int, typer.Option(help="Fresh builds of each compiled variant, the best one shown.")] = 1,
     deadline: Deadline = None,
-    budget: Budget = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(help="As in 90s, 3m, 1h30m: what is likely to tell most comes first; --resume runs the rest."),
+    ] = None,
     sizes: Annotated[
         list[str] | None,
         typer.Option(help="Of a model of yours: x.0=1,4,8 builds engines for a range of sizes; or: recorded."),

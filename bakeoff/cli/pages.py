@@ -31,11 +31,13 @@ def history(
     as_json: Json = False,
 ) -> None:
     """Generate the results and the history of every machine from the records; --check lists all that is wrong."""
+    from bakeoff.record.folders import check_exists
     from bakeoff.record.store import load_all
     from bakeoff.report.html import profile
     from bakeoff.report.markdown import files, readme
 
     folder = records_folder(runs)
+    check_exists(folder)
     records = load_all(folder)
     if not check:
         warn(records.problems)
@@ -60,10 +62,12 @@ def history(
 @app.command()
 def plots(name: Named = "", machine: Machines = None, runs: Runs = None, as_json: Json = False) -> None:
     """Draw the plots of this machine's newest records into plots/ beside them."""
+    from bakeoff.record.folders import check_exists
     from bakeoff.record.store import load_all
     from bakeoff.report.svg import files
 
     folder = records_folder(runs)
+    check_exists(folder)
     if name:
         found = selected(folder, name, machine)
         components = {entry.record.variant.component for entry in found.records.current}
@@ -78,17 +82,19 @@ def plots(name: Named = "", machine: Machines = None, runs: Runs = None, as_json
         print_json({"written": written})
     else:
         say_whose(found, name)
-        print_text("\n".join(f"wrote {path}" for path in written) or "no records, no plots")
+        print_text("\n".join(f"wrote {path}" for path in written) or f"no records in {folder}, no plots")
 
 
 @app.command()
 def publish(machine: Machines = None, runs: Runs = None, as_json: Json = False) -> None:
     """Write this machine's newest records into README.md beside the folder of records: its results block, the whole
     tables in RESULTS.md, and two pictures."""
+    from bakeoff.record.folders import check_exists
     from bakeoff.record.store import load_all
     from bakeoff.report.markdown import readme
 
     folder = records_folder(runs)
+    check_exists(folder)
     records = load_all(folder)
     warn(records.problems)
     found = select_machines(records, machine)
@@ -110,6 +116,7 @@ def supersede(
 ) -> None:
     """Take a bad record out of tables and history, with a reason; its file is kept."""
     from bakeoff.machine import paths
+    from bakeoff.record.folders import check_exists
     from bakeoff.record.store import Records, load_all
     from bakeoff.record.store import supersede as supersede_record
     from bakeoff.report.html import profile
@@ -121,7 +128,9 @@ def supersede(
         return {entry.id: entry.machine.id for entry in records.current} | compared | ran
 
     short("--reason", reason)
-    folder = paths.ensure_writable(records_folder(runs), "records")
+    folder = records_folder(runs)
+    check_exists(folder)
+    paths.ensure_writable(folder, "records")
     before = current(load_all(folder))
     print_text(f"wrote {supersede_record(folder, record, reason)}")
     records = load_all(folder)

@@ -102,9 +102,11 @@ def selected(folder: Path, name: str, machine: list[str] | None) -> "Selection":
     """
     from bakeoff.models import component_names, current_name
     from bakeoff.models.pipelines import pipeline_names
+    from bakeoff.record.folders import check_exists, no_records, record_files
     from bakeoff.record.store import load_all
     from bakeoff.report.named import of_name, unknown
 
+    check_exists(folder)
     every = load_all(folder)
     warn(every.problems)
     found = select_machines(every, machine)
@@ -114,7 +116,7 @@ def selected(folder: Path, name: str, machine: list[str] | None) -> "Selection":
     others = of_name(every, name)
     elsewhere = others.current or others.pipelines
     if name and not elsewhere and current_name(name) not in (*component_names(), *pipeline_names()):
-        raise unknown(every, name)
+        raise unknown(every, name) if any(record_files(folder)) else no_records(folder)
     what, where = f"of {name} " if name else "", "of these machines " if machine else "of this machine "
     text = f"there are no records {what}{where if elsewhere else ''}in {folder}. Make some with: {_how(name)}"
     raise BakeoffError(text + ("; others have some, see --machine all" if elsewhere else ""), code="no-record")
@@ -166,9 +168,12 @@ def _named(folder: Path, asked: str, error: BakeoffError) -> "Records":
 
     Raises `error` where it may be meant as a record's name, and else one that says what is known.
     """
+    from bakeoff.record.folders import record_files
     from bakeoff.record.store import load_all
     from bakeoff.report.named import of_name, unknown
 
+    if not any(record_files(folder)):
+        raise error
     every = load_all(folder)
     for records in (select_machines(every, None).records, every):
         found = of_name(records, asked)

@@ -54,6 +54,19 @@ def record_folders(runs: Path) -> list[Path]:
     return [path for path in (*found, runs / RECORDS) if path.exists()]
 
 
+def check_exists(runs: Path) -> None:
+    """Raise BakeoffError where `runs` does not exist: a command that only reads finds nothing there."""
+    if not os.path.lexists(runs):
+        text = f"the folder of records {runs} does not exist"
+        raise BakeoffError(f"{text}; give another with --runs, or make records with bakeoff sweep", code="no-record")
+
+
+def no_records(runs: Path) -> BakeoffError:
+    """What is said of an existing folder that has no record, whatever was looked for in it."""
+    text = f"the folder {runs} holds no records"
+    return BakeoffError(f"{text}; give another with --runs, or make records with bakeoff sweep", code="no-record")
+
+
 def record_files(runs: Path) -> Iterator[Path]:
     """Every record file under `runs`, by folder and name. Raises BakeoffError if a folder cannot be read."""
     for folder in record_folders(runs):

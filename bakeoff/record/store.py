@@ -312,7 +312,10 @@ def _find(runs: Path, asked: str) -> tuple[str, Entry]:
 def _find_file(runs: Path, asked: str) -> Path:
     if asked.endswith(".json") and os.path.isfile(asked):
         return Path(asked)
+    folders.check_exists(runs)
     files = list(folders.record_files(runs))
+    if not files:
+        raise folders.no_records(runs)
     hits = [path for path in files if asked and (path.stem.startswith(asked) or _ending(path).startswith(asked))]
     if len(hits) != 1:
         found = (

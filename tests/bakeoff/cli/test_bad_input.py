@@ -553,6 +553,26 @@ def test_what_there_are_no_records_of(lab: Lab, command: list[str], code: ErrorC
     lab.refuses(*command, code=code, says=says)
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["table"], ["table", "unet"], ["table", "nosuch"], ["report", "--html", "x.html", "unet"], ["show", "abc"],
+        ["show", "unet"], ["compare", "abc", "abd"], ["compare", "unet"], ["compare", "--undecided"], ["plots"],
+        ["plots", "unet"], ["history"], ["history", "--check"], ["publish"], ["supersede", "abc", "--reason", "bad"],
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_a_folder_of_records_that_does_not_exist(lab: Lab, command: list[str]) -> None:
+    says = ["folder of records elsewhere does not exist", "--runs", "bakeoff sweep"]
+    lab.refuses(*command, "--runs", "elsewhere", code="no-record", says=says)
+
+
+@pytest.mark.parametrize("command", [["table", "nosuch"], ["show", "abc"], ["show", "unet"], ["compare", "unet"]])
+def test_a_folder_without_records(lab: Lab, command: list[str]) -> None:
+    (lab.folder / "empty").mkdir()
+    lab.refuses(*command, "--runs", "empty", code="no-record", says=["folder empty holds no records", "--runs"])
+
+
 def test_a_missing_library_of_bakeoff_itself(lab: Lab) -> None:
     """As after pip install --no-deps."""
     for name in ("typer", "tabulate"):

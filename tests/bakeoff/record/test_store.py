@@ -184,7 +184,10 @@ class TestSupersede:
 
     def test_needs_a_record_of_that_folder(self, tmp_path: Path) -> None:
         elsewhere = save(tmp_path / "other", at(1))
-        for asked, named in ((str(folder(tmp_path / "other") / f"{elsewhere}.json"), "--runs"), (elsewhere, "0")):
+        for asked, named in (
+            (str(folder(tmp_path / "other") / f"{elsewhere}.json"), "--runs"),
+            (elsewhere, "not exist"),
+        ):
             with pytest.raises(BakeoffError, match=named) as error:
                 supersede(tmp_path / "mine", asked, "bad")
             assert error.value.code == "no-record"

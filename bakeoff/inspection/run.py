@@ -6,7 +6,6 @@ from pathlib import Path
 
 from bakeoff.artifact.verify import value_of
 from bakeoff.machine import host, paths
-from bakeoff.machine.files import digest
 from bakeoff.machine.floors import Ceiling
 from bakeoff.machine.identity import this_machine
 from bakeoff.machine.locks import device_lock
@@ -63,8 +62,8 @@ def inspect_file(
     cache = paths.ensure_writable(paths.cache_folder(), "caches")
     log = cache / "logs" / "inspect" / f"{file.stem}-{name}.log"
     device = host.default_device()
-    folder = cache / "brought" / f"recorded-{file.stem}-{name}-{digest(str(file))}"
-    job = InspectJob(str(file), name, passes, str(Path.cwd()), record, str(folder))
+    recorded = paths.recorded_folder(file, name)
+    job = InspectJob(str(file), name, passes, str(Path.cwd()), record, str(recorded))
     environment = worker_environment(threads, user_code_path())
     with device_lock(device, progress.say, cache):
         running = progress.start(0, 0, f"{file.name}:{name}")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import platformdirs
 
+from bakeoff.machine.files import digest
 from bakeoff.models.errors import BakeoffError
 
 
@@ -43,6 +44,11 @@ def cache_folder() -> Path:
     if os.environ.get("BAKEOFF_CACHE"):
         return Path(os.environ["BAKEOFF_CACHE"]).absolute()
     return _user_folder(platformdirs.user_cache_path, "BAKEOFF_CACHE")
+
+
+def recorded_folder(file: Path, function: str) -> Path:
+    """In the cache, of the modules that an inspection of this function recorded."""
+    return cache_folder() / "brought" / f"recorded-{file.stem}-{function}-{digest(str(file))}"
 
 
 def _user_folder(find: Callable[[str], Path], variable: str) -> Path:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from bakeoff.machine import paths
 from bakeoff.models import component_names, current_name
 from bakeoff.models.errors import BakeoffError, meant
 from bakeoff.models.pipelines import pipeline_names
@@ -23,8 +24,8 @@ def of_name(records: Records, text: str) -> Records:
     """The records that `text` names, all for ""; empty where it names none.
 
     The first of these that fits any: a component, a pipeline or a sweep; a model's file as it is typed in this folder,
-    or else the only one whose path ends so; a title, a variant or a mix, or a beginning of one up to a mark. Raises
-    BakeoffError where several files end so.
+    a function so whose modules `bakeoff inspect` recorded, or else the only model's file whose path ends so; a title, a
+    variant or a mix, or a beginning of one up to a mark. Raises BakeoffError where several files end so.
     """
     if not text:
         return records
@@ -98,12 +99,19 @@ def _exactly(text: str) -> Fits:
 
 
 def _typed(text: str, records: Records) -> Fits:
-    """Records of the file that is typed so. Raises BakeoffError where the records have several."""
+    """Records of the file that is typed so, or of modules that an inspection of its function recorded.
+
+    Raises BakeoffError where the records have several such files.
+    """
     path, place = text.partition(":")[0], Path(text).expanduser().absolute()
     known = _sources(records)
     home = f"{Path.home()}/"
     here = f"~/{str(place).removeprefix(home)}" if str(place).startswith(home) else str(place)
     found = [source for source in known if here in (source, source.rpartition(":")[0])]
+    if not found and ".py:" in text:
+        file, _, function = text.rpartition(":")
+        recorded = paths.recorded_folder(Path(file).expanduser().absolute(), function).name
+        found = [source for source in known if f"/{recorded}/" in source]
     if not found and path.endswith((".py", ".pt2")) and not os.path.exists(path):
         ending = f"/{Path(text)}"
         found = [source for source in known if source.endswith(ending) or source.rpartition(":")[0].endswith(ending)]

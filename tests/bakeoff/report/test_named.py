@@ -8,6 +8,7 @@ from few_records import at, stored
 from pipeline_records import pipeline_record
 from records import bakeoff
 
+from bakeoff.machine import paths
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Records, StoredPipeline, save
@@ -74,6 +75,22 @@ def test_a_typed_file_is_that_of_the_working_folder(tmp_path: Path, monkeypatch:
     assert refused.value.code == "unknown-name"
     (tmp_path / "twin.py").touch()
     assert names("twin.py:model") == [], "that file was not swept"
+
+
+def test_an_inspected_function_names_the_modules_that_were_recorded_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = paths.recorded_folder(tmp_path / "pipe.py", "pipe")
+    modules = [
+        brought(second, f"pipe.{name}", f"a live module in {folder}/pipe.{name}")
+        for second, name in enumerate(("unet", "vae"), 1)
+    ]
+    records = Records(stored(*modules, UNET), (), ())
+    for typed in ("pipe.py:pipe", f"{tmp_path}/pipe.py:pipe"):
+        assert [entry.record for entry in of_name(records, typed).current] == modules
+    for typed in ("pipe.py:other", "/elsewhere/pipe.py:pipe"):
+        assert of_name(records, typed).current == ()
 
 
 def test_what_names_nothing_is_answered_with_the_nearest_and_with_what_is_held() -> None:

@@ -27,7 +27,7 @@ def render(report: SessionReport) -> str:
         _parameters(report),
         lines_of(_events(report)),
         lines_of(_remarks(report)),
-        advice_text(report.advice, "unit"),
+        _advice(report),
     ]
     return "\n\n".join(part for part in parts if part)
 
@@ -64,6 +64,15 @@ def rank_text(report: SessionReport) -> str:
         return ""
     on = f" on {rank.device}" if rank.device else ""
     return f"rank {rank.rank} of {rank.world} ({rank.parallelism} parallel), host {rank.host}{on}, process {rank.pid}"
+
+
+def _advice(report: SessionReport) -> str:
+    """Of a rank that waits for others the command that shows them too: its own record does not tell for whom."""
+    waits = report.rank is not None and any(each.kind == "collective" for each in report.ranges)
+    together = "this rank waits in collectives; look at all ranks together: bakeoff session aggregate FOLDER"
+    if waits and not report.advice:
+        return together
+    return "\n".join([advice_text(report.advice, "unit"), *([together] if waits else [])])
 
 
 def _account(report: SessionReport) -> str:

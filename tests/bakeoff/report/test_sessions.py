@@ -141,6 +141,14 @@ class TestText:
     def test_which_rank_it_is(self) -> None:
         assert "rank 7 of 8 (model parallel), host node-1" in text.render(report_of(replace(RECORD, rank=RANK)))
 
+    def test_a_rank_with_collectives_is_to_be_seen_beside_the_others(self) -> None:
+        assert "bakeoff session aggregate" not in text.render(REPORT), "there is one process alone"
+        shown = text.render(replace(REPORT, rank=RANK))
+        assert "look at all ranks together: bakeoff session aggregate FOLDER" in shown
+        assert "no advice" not in shown
+        alone = replace(REPORT, rank=RANK, ranges=tuple(each for each in REPORT.ranges if each.kind != "collective"))
+        assert "bakeoff session aggregate" not in text.render(alone)
+
     def test_what_others_wrote_cannot_change_a_terminal(self) -> None:
         shown = text.render(report_of(hostile()))
         assert not set("\x1b\u202e\u2028") & set(shown)

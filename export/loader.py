@@ -109,12 +109,13 @@ class Program:
         object.__setattr__(self, "_names", frozenset(name for name, *_ in expected))
         object.__setattr__(self, "_output_names", tuple(port.name for port in self.about.outputs))
 
-    def __call__(self, **inputs: "Tensor") -> "dict[str, Tensor]":
+    def __call__(self, *unnamed: "Tensor", **inputs: "Tensor") -> "dict[str, Tensor]":
         """Compute the outputs, by name.
 
-        Raises BakeoffError for an input that is missing, unknown, or of another dtype, shape or device. The opened
-        program does not check these, and would compute wrong outputs.
+        Raises BakeoffError for an input that is given without its name, missing, unknown, or of another dtype, shape
+        or device. The opened program does not check these, and would compute wrong outputs.
         """
+        self.refuse(unnamed)
         if inputs.keys() != self._names:
             raise BakeoffError(self._name_problem(inputs), code="bad-input")
         device, tensors = self.device, []
@@ -130,6 +131,13 @@ class Program:
             self._check_outputs(outputs)
             self._checked.append(True)
         return dict(zip(self._output_names, outputs, strict=True))
+
+    def refuse(self, unnamed: "Sequence[Tensor]") -> None:
+        """Raise BakeoffError where inputs are given without names."""
+        if unnamed:
+            known = _first_names([name for name, *_ in self._expected])
+            text = f"{self.about.name} takes its inputs by name and got {len(unnamed)} without; give {known}"
+            raise BakeoffError(text, code="bad-input")
 
     def _check_flags(self) -> None:
         lines = differing_flags(self.flags)
@@ -165,7 +173,8 @@ class Program:
         port = next(port for port in self.about.inputs if port.name == name)
         found = f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)} on {tensor.device.type}"
         expected = f"{port.dtype} {list(port.shape)} on {self.device}"
-        return f"{self.about.name} takes {name} as {expected} and got {found}; convert it"
+        advice = "convert it" if tensor.shape == port.shape else "give a tensor of that shape"
+        return f"{self.about.name} takes {name} as {expected} and got {found}; {advice}"
 
 
 def _first_names(names: Sequence[str]) -> str:
@@ -185,8 +194,8 @@ class Artifact:
     """Requirements that this host does not meet; empty unless it was loaded with `allow_mismatch`."""
     _opened: dict[str, Program] = field(default_factory=dict, repr=False)
 
-    def __call__(self, **inputs: "Tensor") -> "dict[str, Tensor]":
-        return self.program(self.manifest.main)(**inputs)
+    def __call__(self, *unnamed: "Tensor", **inputs: "Tensor") -> "dict[str, Tensor]":
+        return self.program(self.manifest.main)(*unnamed, **inputs)
 
     def sample(self) -> "dict[str, Tensor]":
         """Return new tensors that the main program can be called with, by name: those of its stored sample.
@@ -262,13 +271,14 @@ class Stream:
         self._awaited: tuple[str, ...] = ()
         """Programs of the opening that are still to be called."""
 
-    def begin(self, **inputs: "Tensor") -> "dict[str, Tensor]":
+    def begin(self, *unnamed: "Tensor", **inputs: "Tensor") -> "dict[str, Tensor]":
         """Set the inputs that begin as zeros, and call the opening's first program; return its outputs.
 
         Call it once, before everything else. `inputs` are those of that program that are not zeros. Without an opening
         nothing is called, and {} is returned.
         """
         first = self._contract.workloads[0]
+        self._artifact.program(first).refuse(unnamed)
         self.fill({(first, name): self._zeros(self._port(first, name)) for name in self._contract.zeros})
         self._awaited = self._contract.opening
         return self.call(first, **inputs) if self._awaited else {}
@@ -277,7 +287,7 @@ class Stream:
         """Continue from a given state, (program, input) to tensor, instead of `begin`."""
         self.state.update(state)
 
-    def call(self, name: str, **inputs: "Tensor") -> "dict[str, Tensor]":
+    def call(self, name: str, *unnamed: "Tensor", **inputs: "Tensor") -> "dict[str, Tensor]":
         """Call a program with the carried state and the given inputs, update the state, return the outputs.
 
         Raises BakeoffError if another program of the opening must be called first.
@@ -288,7 +298,7 @@ class Stream:
                 f"the stream calls {order}; it got {name} where {self._awaited[0]} is next", code="bad-input"
             )
         carried = {port: tensor for (program, port), tensor in self.state.items() if program == name}
-        outputs = self._artifact.program(name)(**{**carried, **inputs})
+        outputs = self._artifact.program(name)(*unnamed, **{**carried, **inputs})
         if self._awaited:
             self._awaited = self._awaited[1:]
             for port in carried:  # an opening's program is called once: its state is of no further use

@@ -176,6 +176,14 @@ class TestCalls:
         assert "lack mouse" in str(refused.value)
         assert "x, audio, t, mouse, btn, cache_k.0" in str(refused.value)
 
+    def test_inputs_without_names_are_refused(self, opened: Artifact) -> None:
+        inputs = opened.sample()
+        for call in (opened, opened.program(opened.manifest.main)):
+            with pytest.raises(BakeoffError, match=r"by name and got 1 without; give x, audio, t, mouse") as refused:
+                call(inputs.pop("x"), **inputs)
+            assert refused.value.code == "bad-input"
+            inputs = opened.sample()
+
     def test_an_unknown_input_is_named(self, opened: Artifact) -> None:
         with pytest.raises(BakeoffError) as refused:
             opened(**opened.sample(), keyboard=torch.zeros(1))
@@ -183,15 +191,15 @@ class TestCalls:
         assert "keyboard" in str(refused.value)
 
     @pytest.mark.parametrize(
-        ("wrong", "found"),
+        ("wrong", "found", "advice"),
         [
-            (lambda x: x[..., :-1], "float32"),
-            (lambda x: x.double(), "float64"),
-            (lambda x: x.to("meta"), "on meta"),
-            (lambda x: x.flatten(), "float32"),
+            (lambda x: x[..., :-1], "float32", "give a tensor of that shape"),
+            (lambda x: x.double(), "float64", "convert it"),
+            (lambda x: x.to("meta"), "on meta", "convert it"),
+            (lambda x: x.flatten(), "float32", "give a tensor of that shape"),
         ],
     )
-    def test_a_wrong_tensor_is_refused(self, opened: Artifact, wrong: object, found: str) -> None:
+    def test_a_wrong_tensor_is_refused(self, opened: Artifact, wrong: object, found: str, advice: str) -> None:
         inputs = opened.sample()
         inputs["x"] = wrong(inputs["x"])  # type: ignore[operator]
         with pytest.raises(BakeoffError) as refused:
@@ -199,6 +207,7 @@ class TestCalls:
         assert refused.value.code == "bad-input"
         assert "x as float32" in str(refused.value)
         assert found in str(refused.value).partition(" on cpu ")[2]
+        assert str(refused.value).endswith(advice)
 
     def test_an_unknown_program_is_named(self, opened: Artifact) -> None:
         with pytest.raises(BakeoffError) as refused:
@@ -251,6 +260,9 @@ class TestOpening:
         ) as refused:
             stream.call("steady3", z=torch.zeros(1, 3, 16, 4, 6))
         assert refused.value.code == "bad-input"
+        for call in (stream.begin, lambda z: stream.call("steady2", z)):
+            with pytest.raises(BakeoffError, match="by name and got 1 without; give "):
+                call(torch.zeros(1, 2, 16, 4, 6))
         stream.call("steady2", z=torch.zeros(1, 2, 16, 4, 6))
         with pytest.raises(BakeoffError, match=r"steady2 lack cache\.00"):
             stream.call("steady2", z=torch.zeros(1, 2, 16, 4, 6))

@@ -217,6 +217,11 @@ def present_load(idle_s: float) -> float:
     return min(load_average(), busy_cpus()) if idle_s < _LOAD_MEMORY_S else load_average()
 
 
+def busy_text(load: float) -> str:
+    """`present_load` in words: it is less than the load average where that still includes an earlier measurement."""
+    return f"about {load:.1f} other processes running"
+
+
 def busy_cpus(seconds: float = 1.0) -> float:
     """How many CPUs' worth of time all processes use within the next `seconds`."""
     return psutil.cpu_percent(interval=seconds) / 100 * (psutil.cpu_count() or 1)

@@ -91,7 +91,7 @@ def run_pipeline(plan: PipelinePlan, runs: Path, note: str, resume: bool, progre
         load = host.present_load(held.idle_s)
         state, earlier = continue_run(plan, runs, cache) if resume else (begin_run(plan.key, name, runs, cache), {})
         if load > host.usable_cores() / 2:
-            progress.say(f"This host is busy (load {load:.1f}); each record will say so.")
+            progress.say(f"This host is busy ({host.busy_text(load)}); each record will say so.")
         session = open_pipeline_session(plan, state.sweep, note, runs, cache, load, progress, state.order_seed)
         run = _Run(session, runs, random.Random(state.order_seed), earlier)
         interrupted = False

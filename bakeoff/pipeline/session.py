@@ -22,7 +22,7 @@ class PipelineSession:
     run: str
     note: str
     load: float
-    """One-minute load average before it began."""
+    """`present_load` before it began."""
     cache: Path
     progress: Progress
     slots: Mapping[str, Session]

@@ -515,7 +515,8 @@ class Record:
     measurement: Measurement
     host: Host
     load_before: float
-    """One-minute load average before the sweep started (during the sweep it would include the sweep itself)."""
+    """Other processes running before the sweep started: the one-minute load average, or the busy CPUs where these are
+    fewer and the average still includes an earlier measurement of bakeoff."""
     environment: dict[str, str]
     versions: dict[str, str]
     commit: str

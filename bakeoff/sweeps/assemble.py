@@ -177,9 +177,9 @@ def insensitive(measurement: Measurement) -> Iterator[Finding]:
 
 
 def host_findings(load: float, threads: int, what: str, outcome: Outcome) -> Iterator[Finding]:
-    """What this process saw of the host and of a worker's end; `load` is the load average before `what` started."""
+    """What this process saw of the host and of a worker's end; `load` is `present_load` before `what` started."""
     if load > threads / 2:
-        yield new_finding("busy-host", f"load average {load:.1f} before {what} started")
+        yield new_finding("busy-host", f"{host.busy_text(load)} before {what} started")
     if outcome.leftovers:
         one, many = "process outlived the worker and was", "processes outlived the worker and were"
         yield new_finding("leftovers", f"{counted(outcome.leftovers, one, many)} killed")

@@ -78,7 +78,7 @@ def run_sweep(
         limit = open_limit(plan, runs, started + waited_s)
         state, stored = continue_unfinished(plan, runs, cache) if resume else (begin(plan, runs, cache), {})
         if load > host.usable_cores() / 2:
-            progress.say(f"This host is busy (load {load:.1f}); each record will say so.")
+            progress.say(f"This host is busy ({host.busy_text(load)}); each record will say so.")
         seed = None if plan.request.budget_s else state.order_seed
         try:
             with closing(WeightsMemory()) as weights, limit.enforced():

@@ -34,7 +34,7 @@ class Session:
     """Of that order; None with a budget, which orders rows by what they are likely to tell, and for a comparison."""
     note: str
     load: float
-    """One-minute load average before it began; later the sweep itself is the load."""
+    """`present_load` before it began; later the sweep itself is the load."""
     cache: Path
     ceilings: tuple[Ceiling, ...]
     """The best known: those of the records, and once a row needs them those that were measured for it."""

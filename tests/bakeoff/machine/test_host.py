@@ -26,3 +26,4 @@ def test_the_load_of_the_measurement_before_is_not_counted(
     monkeypatch.setattr(host, "load_average", lambda: 2.5)
     monkeypatch.setattr(host, "busy_cpus", lambda: 0.1)
     assert host.present_load(idle_s) == load
+    assert host.busy_text(load) == f"about {load} other processes running"

@@ -318,15 +318,18 @@ _COLUMNS: Final = (
     Column(
         "calls_per_s",
         "calls/s",
-        "1000 / median ms",
-        lambda record, _: _rate(record.latency.median_ms) if record.latency else None,
+        "1000 / median ms, of rows that are ok",
+        lambda record, _: _rate(record.latency.median_ms) if record.latency and record.status == "ok" else None,
         _hundredths,
     ),
     Column(
         "items_per_s",
         "items/s [95 %]",
-        "items of the batch a second by the throughput clock (calls queued without waiting), and its 95 % interval",
-        lambda record, context: items_per_s(record) if context.objective.goal == "throughput" else None,
+        "items of the batch a second by the throughput clock (calls queued without waiting), and its 95 % interval, of "
+        "rows that are ok",
+        lambda record, context: (
+            items_per_s(record) if context.objective.goal == "throughput" and record.status == "ok" else None
+        ),
         rate_text,
         lambda rate: rate[0],
         optional=True,
@@ -352,8 +355,8 @@ _COLUMNS: Final = (
     Column(
         "video_fps",
         "video fps",
-        "video frames a second of this component alone, with all calls that a frame needs",
-        lambda record, _: record.video_fps,
+        "video frames a second of this component alone, with all calls that a frame needs, of rows that are ok",
+        lambda record, _: record.video_fps if record.status == "ok" else None,
         _hundredths,
     ),
     Column(

@@ -9,7 +9,8 @@ from ceilings import CEILINGS, MIB
 from pages import PAGES
 from records import GPU_HOST, clock, measurement, record
 
-from bakeoff.record.schema import Clock, Record, Samples
+from bakeoff.record.objective import Objective
+from bakeoff.record.schema import Clock, Record, Samples, Status
 from bakeoff.record.store import Records, Stored, load_all, save
 from bakeoff.report.columns import COLUMNS, Context, contexts
 from bakeoff.report.groups import name_of
@@ -68,6 +69,15 @@ def test_samples_of_zero_in_memory_give_empty_ratios(page: str) -> None:
     for made, context in list(contexts(rows))[:2]:
         for key in ("vs_eager", "of_floor", "calls_per_s", "mean_calls_per_s", "video_fps"):
             assert COLUMNS[key].value(made, context) is None
+
+
+@pytest.mark.parametrize("status", ["ok", "unstable"])
+def test_only_rows_that_are_ok_have_rates(status: Status) -> None:
+    """Of other rows no stretch of calls may have reached a median's reciprocal."""
+    made = replace(record("eager", [10.0] * 20, status=status), calls_per_frame=1)
+    for key in ("calls_per_s", "items_per_s", "video_fps"):
+        shown = COLUMNS[key].value(made, Context("id", {}, objective=Objective("throughput")))
+        assert (shown is not None) == (status == "ok"), key
 
 
 def test_samples_with_two_modes_are_shown_by_both() -> None:

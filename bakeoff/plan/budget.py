@@ -101,7 +101,7 @@ class Costs:
 
         `final_s` are the seconds of calls in a final. Time is kept for as many of the finals as can be run: where the
         time that is left does not hold one, or not the rows that it is between, rows may take all of it. A row may turn
-        out to be close to the best one, so that the final takes longer: that time is kept where it can be.
+        out to be close to the best one, so that the final takes longer: that time is kept where a row fits before it.
         """
         kept: list[FinalAhead] = []
         chosen = self._chosen(rows, left_s)
@@ -113,7 +113,7 @@ class Costs:
             tries = all(one.missing for one in (*kept, final))
             for seconds in (most_s, least_s) if least_s <= left_s else ():
                 before = self._chosen(rows, left_s - seconds, tries=tries, whole=True)
-                if all(one.follows(before) for one in (*kept, final)):
+                if (before or seconds == least_s) and all(one.follows(before) for one in (*kept, final)):
                     kept.append(final)
                     chosen, left_s = before, left_s - seconds
                     break

@@ -385,7 +385,11 @@ class TestFitting:
     @pytest.mark.parametrize(
         ("left_s", "missing", "chosen"),
         [
-            (119, 0, []),  # a row would fit before a final of rows far apart, and make it one of rows that are close
+            (
+                119,
+                0,
+                [0, 1],
+            ),  # they fit before a final of rows as far apart as these, though not where one is close to them
             (120, 0, [0]),
             (60, 0, []),
             (59, 0, [0, 1]),
@@ -394,7 +398,7 @@ class TestFitting:
             (79, 1, [0, 1]),
         ],
     )
-    def test_keeps_the_time_of_a_final_of_close_rows(
+    def test_keeps_the_time_of_a_final_of_close_rows_where_a_row_fits_before_it(
         self, monkeypatch: pytest.MonkeyPatch, left_s: float, missing: int, chosen: list[int]
     ) -> None:
         """It takes 100 s, and 60 s as far as the records say."""

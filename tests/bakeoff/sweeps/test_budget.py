@@ -249,7 +249,7 @@ class TestTheEnd:
         assert done.stored == ()
         assert done.out_of_time is not None
         assert done.out_of_time.used_s >= 12.0
-        assert [row.begun for row in done.out_of_time.left_out].count(True) == 1
+        assert any(row.begun for row in done.out_of_time.left_out)
 
     def test_names_the_time_of_a_build_that_it_stopped(self, monkeypatch: pytest.MonkeyPatch) -> None:
         know_all()

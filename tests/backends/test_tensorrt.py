@@ -180,7 +180,7 @@ class TestEngines:
         with pytest.raises(StageError) as failed:
             build_toy(f"world/{name}/fp32", tmp_path)
         assert failed.value.status == status
-        assert failed.value.reason == f"BuilderError: {logged} (and 1 more errors)"
+        assert failed.value.reason == f"BuilderError: {logged} (and 1 more error)"
 
     @pytest.mark.parametrize("name", BOTH)
     def test_an_exception_of_the_library_is_the_reason(self, one: Fake, name: str, tmp_path: Path) -> None:

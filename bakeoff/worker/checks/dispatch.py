@@ -75,8 +75,10 @@ def dispatched(call: Callable[[], object]) -> Dispatched:
 
 
 def dispatched_by_eager(call: Callable[[], object]) -> Dispatched:
-    """The same of an eager call, which is run a second time to see dtypes and what composite operators are made of."""
-    ran = dispatched(call)
+    """The same of an eager call, which is run before, to see dtypes and what composite operators are made of.
+
+    In that order, since a first call may take much longer than those that are measured.
+    """
     seen: set[str] = set()
     numbers: Counter[str] = Counter()
 
@@ -89,6 +91,7 @@ def dispatched_by_eager(call: Callable[[], object]) -> Dispatched:
 
     with watch_dispatch(note):
         call()
+    ran = dispatched(call)
     return replace(ran, complex=dict(+numbers), composite=tuple(name for name in ran.outermost if name not in seen))
 
 

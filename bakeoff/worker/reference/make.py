@@ -87,10 +87,12 @@ def make_reference(job: ReferenceJob, report: Report) -> ReferenceResult:
         ways = reference_precisions(loaded.module, elements, flops, subject.device, bool(loaded.component.folder))
         if not loaded.component.fp64:
             ways = ways[-1:]
+        report("reference", f"eager {ways[0].dtype} on {ways[0].device}")
         returned = loaded.source.returned() or _as_built(loaded, subject)
 
         def write(chosen: Precision) -> None:
-            report("reference", f"eager {chosen.dtype} on {chosen.device}")
+            if chosen != ways[0]:
+                report("reference", f"eager {chosen.dtype} on {chosen.device}")
             _write_reference(folder, loaded, chosen, subject, returned)
 
         in_first_that_fits(ways, write)

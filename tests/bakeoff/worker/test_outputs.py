@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bakeoff.models.component import TensorSpec
 from bakeoff.worker.checks import outputs
-from bakeoff.worker.checks.outputs import OutputWatch, call_twice, copied, overwrite
+from bakeoff.worker.checks.outputs import OutputWatch, call_twice, copied, digest, overwrite
 
 LIMIT = 1e-3
 SPEC = TensorSpec("y", (3, 50))
@@ -155,3 +155,22 @@ def test_a_second_call_that_returns_the_first_outputs_gives_what_the_caller_wrot
     assert not changed
     assert torch.equal(first[0], torch.ones(3))  # type: ignore[index]
     assert bool(second[0].isnan().all())  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        torch.arange(8.0)[::2],
+        torch.randn(3, 4).T,
+        torch.randn(4, dtype=torch.complex64).conj(),
+        torch.randn(4, dtype=torch.complex64).conj().imag,
+        torch.ones(1).expand(5),
+        torch.zeros(0, 3),
+        torch.tensor(2.5),
+    ],
+    ids=["every second", "transposed", "conjugated", "negated", "expanded", "empty", "scalar"],
+)
+def test_the_digest_is_of_values_and_not_of_strides(odd: torch.Tensor) -> None:
+    dense = torch.empty(odd.shape, dtype=odd.dtype).copy_(odd)
+    assert digest(odd) == digest(dense)
+    assert not odd.numel() or digest(odd) != digest(dense + 1)

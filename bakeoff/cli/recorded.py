@@ -34,6 +34,7 @@ class Asked:
     def check(self) -> None:
         """Raises BakeoffError for what can be seen to be wrong before anything was recorded."""
         from bakeoff.models.types import parse_dtype
+        from bakeoff.plan.budget import parse_budget
         from bakeoff.plan.suites import check_backends
         from bakeoff.record.store import prepare_folder
 
@@ -41,7 +42,8 @@ class Asked:
             parse_dtype(name)
         find_user_code(self.backends or [])
         check_backends(names("--backends", self.backends))
-        assert self.budget_s >= 0
+        if self.budget is not None:
+            parse_budget(self.budget)
         if not self.dry_run:
             prepare_folder(records_folder(self.runs))
 

@@ -9,7 +9,7 @@
 #                 PRESET= OPTIONS= DEVICE= THREADS= NOTE= RESUME=1 MONITOR=1]: where the time goes, and what could be gained
 #   make export MODEL=wm BACKEND=aoti [TO=artifacts/... PRESET= WORKLOAD= DTYPE= DEVICE= CHECKPOINT= FORCE=1]
 #   make table MODEL=wm | report | publish [MACHINE=NAME|ID|all]: of this machine's records, unless MACHINE says whose
-#   make test | lint | selftest [QUICK=1] | history | doctor | list
+#   make test | lint | faults [ONLY='worker record'] | selftest [QUICK=1] | history | doctor | list
 #   make gpu-evidence [DRY=1 STEPS='smoke-*,torch-*' BUDGET=540 RETRY=1]
 #   make install [TENSORRT=1 CONSTRAINTS=constraints-torch-2.11.txt]
 # A host without an NVIDIA GPU: make TORCH_INDEX=<PyTorch's CPU wheel index> avoids gigabytes of CUDA libraries.
@@ -55,7 +55,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c $(CON
 	$(call option,--extra-index-url,$(TORCH_INDEX))
 PYTEST_ARGS ?= -n auto
 
-.PHONY: sweep pipeline profile export test lint selftest history report publish doctor list table gpu-evidence install clean
+.PHONY: sweep pipeline profile export test lint selftest faults history report publish doctor list table gpu-evidence install clean
 .DEFAULT_GOAL := sweep
 
 sweep: $(READY)
@@ -104,6 +104,9 @@ lint: $(DEVELOPING)
 
 selftest: $(READY)
 	@$(BIN)/bakeoff selftest $(if $(QUICK),--quick)
+
+faults: $(DEVELOPING)
+	@$(BIN)/python tests/trials/faults.py $(if $(ONLY),--only $(ONLY))
 
 gpu-evidence: $(READY) $(DEVELOPING)
 	@BIN=$(BIN) tools/gpu-evidence $(if $(DRY),--dry-run) $(call option,--only,$(STEPS)) \

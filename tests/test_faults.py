@@ -43,7 +43,8 @@ def test_the_page_is_what_the_record_gives() -> None:
 
 
 def test_the_last_trial_had_all_of_them_and_caught_them() -> None:
+    """So a name that was once tried stays, whatever edit makes its fault today."""
     found = json.loads(RECORD.read_bytes())["faults"]
-    held = [(one["subject"], one["fault"], one["file"], tuple(one["tests"])) for one in found]
-    assert held == [(fault.subject, fault.words, fault.file, fault.tests) for fault in FAULTS], "run the trial again"
+    held = [(one["subject"], one["fault"]) for one in found]
+    assert held == [(fault.subject, fault.words) for fault in FAULTS], "run them again: make faults"
     assert all(one["caught"] and one["seconds"] <= LIMIT_S for one in found)

@@ -1,12 +1,12 @@
 """What the test suite catches: deliberate faults in the product, each against the tests of its subject.
 
-    python tests/trials/faults.py [--only worker clocks]
+    make faults [ONLY="worker clocks"]
 
-Copies the repository to a temporary folder, with an environment of its own that imports the copy, and runs the tests
-of tests/support/source_faults.py there: unchanged, when all must pass, and then with one fault after the other. A
-fault is caught where an assertion fails within a minute, and again when that test is run once more. Prints a table and
-writes tests/trials/faults.json and from it docs/faults.md (with `--only`, which names subjects, nothing). Exits 1 if a
-fault is not caught. Takes about ten minutes.
+Copies the repository to temporary folders, one for each core, with environments of their own that import the copies,
+and runs the tests of tests/support/source_faults there: unchanged, when all must pass, and then with one fault after
+the other. A fault is caught where an assertion fails within a minute, and again when that test is run once more. Prints
+a table and writes tests/trials/faults.json and from it docs/faults.md (with `--only`, which names subjects, nothing).
+Exits 1 if a fault is not caught. Takes about ten minutes on two cores.
 """
 
 import argparse
@@ -22,10 +22,14 @@ import time
 import tomllib
 import venv
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from importlib.util import cache_from_source
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
@@ -165,6 +169,22 @@ def copied(place: Path) -> Copy:
     return found
 
 
+def _unchanged(copies: SimpleQueue[Copy], tests: tuple[str, ...]) -> tuple[tuple[str, ...], Ran]:
+    copy = copies.get()
+    try:
+        return tests, copy.run(tests, _UNCHANGED_LIMIT_S)
+    finally:
+        copies.put(copy)
+
+
+def _with_fault(copies: SimpleQueue[Copy], fault: Fault) -> tuple[Fault, Ran]:
+    copy = copies.get()
+    try:
+        return fault, copy.with_fault(fault)
+    finally:
+        copies.put(copy)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", default=[], help="subjects")
@@ -176,16 +196,19 @@ def main() -> int:
         "load": {"start": os.getloadavg()[0], "end": os.getloadavg()[0]},
         "faults": [],
     }
-    with tempfile.TemporaryDirectory() as place:
-        copy = copied(Path(place))
-        for tests in dict.fromkeys(fault.tests for fault in faults):
-            ran = copy.run(tests, _UNCHANGED_LIMIT_S)
+    with ExitStack() as stack:
+        copies: SimpleQueue[Copy] = SimpleQueue()
+        jobs = host.usable_cores()
+        for _ in range(jobs):
+            copies.put(copied(Path(stack.enter_context(tempfile.TemporaryDirectory()))))
+        pool = stack.enter_context(ThreadPoolExecutor(jobs))
+        for tests, ran in pool.map(partial(_unchanged, copies), dict.fromkeys(fault.tests for fault in faults)):
             print(f"unchanged: {' '.join(tests)}: {ran.seconds:.0f} s, exit code {ran.code}", flush=True)
             if ran.code != 0:
                 print(ran.output)
+                pool.shutdown(cancel_futures=True)
                 return 1
-        for fault in faults:
-            ran = copy.with_fault(fault)
+        for fault, ran in pool.map(partial(_with_fault, copies), faults):
             found["faults"].append(
                 {
                     "subject": fault.subject,

@@ -1,0 +1,5 @@
+"""Faults of exported artifacts, their check and their use."""
+
+from source_faults.fault import Fault
+
+FAULTS: tuple[Fault, ...] = ()

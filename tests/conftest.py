@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +23,17 @@ from bakeoff.record.policy import Policy  # noqa: E402
 for number in (signal.SIGHUP, signal.SIGINT):  # ignored under nohup and in the background, and then by each child too
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, signal.SIG_DFL if number == signal.SIGHUP else signal.default_int_handler)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the slowest files: all seconds of their tests, with what is made for them."""
+    seconds: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in (one for one in reports if isinstance(one, pytest.TestReport)):
+            seconds[report.nodeid.partition("::")[0]] += report.duration
+    terminalreporter.section(f"slowest files of {sum(seconds.values()):.0f} s")
+    for file, spent in seconds.most_common(40):
+        terminalreporter.line(f"{spent:7.1f} s  {file}")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -161,8 +161,9 @@ def copied(place: Path) -> Copy:
     project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))
     folders = {name: str(folder / path) for name, path in project["tool"]["setuptools"]["package-dir"].items()}
     (site / "packages_of_the_copy.py").write_text(_FINDER.format(folders=folders), encoding="utf-8")
-    # A path in a .pth file is searched, but .pth files within it (of an editable install) are not read.
-    libraries = sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
+    # A path in a .pth file is searched, but .pth files within it (of an editable install) are not read. This
+    # environment may itself take libraries from another one's folder.
+    libraries = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
     (site / "copy.pth").write_text("\n".join([*libraries, "import packages_of_the_copy\n"]), encoding="utf-8")
     found = Copy(folder, python)
     found.check_imports(folders)

@@ -10,6 +10,8 @@ has the parity budget of dynamic quantisation. A model in the cache that cannot 
 from collections import Counter
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bakeoff.backends.backend import (
@@ -28,6 +30,7 @@ from bakeoff.backends.backend import (
 from bakeoff.backends.graphs import TORCH, input_layouts
 from bakeoff.backends.onnxruntime.artifact import FORMAT
 from bakeoff.backends.onnxruntime.export import ExportedModel, export_model
+from bakeoff.backends.onnxruntime.libraries import missing_library
 from bakeoff.backends.onnxruntime.options import INSTALL, PROVIDERS, Options, provider_of
 from bakeoff.backends.onnxruntime.placement import read_placement
 from bakeoff.backends.onnxruntime.session import Session, outputs_of
@@ -49,6 +52,20 @@ def _missing(options: Options, device: str) -> str | None:
             f"the installed onnxruntime has no {provider_of(options, device)}; "
             "run pip uninstall onnxruntime, then pip install onnxruntime-gpu (both use the same folder)"
         )
+    return _missing_library() if provider_of(options, device) == PROVIDERS["tensorrt"] else None
+
+
+def _missing_library() -> str | None:
+    """Say which library of TensorRT the provider is linked against and the loader does not find; those of CUDA may come
+    with torch, which only the worker imports."""
+    found = find_spec("onnxruntime")
+    for folder in (found.submodule_search_locations if found is not None else None) or ():
+        missing = missing_library(PROVIDERS["tensorrt"], Path(folder, "capi"), "libnvinfer")
+        if missing is not None:
+            return (
+                f"ONNX Runtime's {PROVIDERS['tensorrt']} cannot be loaded: {missing}; "
+                "install that version of TensorRT and put the folder of its libraries into LD_LIBRARY_PATH"
+            )
     return None
 
 

@@ -21,16 +21,16 @@ _NEEDED, _STRINGS = 1, 5
 """Tags of ELF dynamic entries: DT_NEEDED, DT_STRTAB (elf.h)."""
 
 
-def missing_library(provider: str, folder: Path) -> str | None:
+def missing_library(provider: str, folder: Path, prefix: str = "") -> str | None:
     """Why a library of the provider in onnxruntime's `capi` folder cannot be loaded, as the loader says it.
 
-    None if all can be loaded. The text begins with the name of the library, which need not be one that the provider
-    names itself: a library it needs may need another.
+    Only those whose names begin with `prefix` are tried. None if all can be loaded. The text begins with the name of
+    the library, which need not be one that the provider names itself: a library it needs may need another.
     """
     path = folder / _FILES[provider]
     if not path.is_file():
         return f"{path.name}: not in the installed onnxruntime"
-    for name in needed_libraries(path):
+    for name in filter(lambda name: name.startswith(prefix), needed_libraries(path)):
         try:
             ctypes.CDLL(name)
         except OSError as error:

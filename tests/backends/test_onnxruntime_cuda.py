@@ -1,6 +1,7 @@
 """ONNX Runtime's GPU providers: what is asked of them, and what is said where they or their kernels are missing."""
 
 import sys
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from toys import LIBRARY_WARNINGS
 
 from bakeoff.backends.backend import BuildContext, Engine, Unavailable, Unsupported
 from bakeoff.backends.format import Opening
-from bakeoff.backends.onnxruntime import libraries, session
+from bakeoff.backends.onnxruntime import backend, libraries, session
 from bakeoff.backends.onnxruntime.backend import BACKEND, Options
 from bakeoff.backends.onnxruntime.kernels import check_bf16_kernels
 from bakeoff.backends.onnxruntime.placement import read_placement, sort_nodes
@@ -150,6 +151,26 @@ class TestMissingLibrary:
 
     def test_names_a_provider_that_is_not_there(self, tmp_path: Path) -> None:
         assert "libonnxruntime_providers_cuda.so" in (libraries.missing_library(CUDA, tmp_path) or "")
+
+    @pytest.mark.parametrize(
+        ("needs", "starts"),
+        [
+            pytest.param(b"libnvinfer.s10", False, id="TensorRT's is missing"),
+            pytest.param(b"libcudart.so.0", True, id="one that may come with torch is missing"),
+            pytest.param(b"libstdc++.so.6", True, id="all load"),
+        ],
+    )
+    def test_a_row_of_tensorrt_is_not_started_without_its_library(
+        self, needs: bytes, starts: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "capi").mkdir()
+        self.provider(tmp_path / "capi", needs)
+        installed = ModuleSpec("onnxruntime", None, is_package=True)
+        installed.submodule_search_locations = [str(tmp_path)]
+        monkeypatch.setattr(backend, "find_spec", lambda _name: installed)
+        monkeypatch.setattr(backend, "version", lambda _name: "1.31.1")
+        told = BACKEND.capability.missing(Options(provider="tensorrt"), "cuda")
+        assert told is None if starts else told is not None and "libnvinfer.s10: cannot open" in told
 
     def test_refuses_another_file(self, tmp_path: Path) -> None:
         (tmp_path / "a.so").write_bytes(b"MZ" * 100)

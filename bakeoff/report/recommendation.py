@@ -21,11 +21,12 @@ from bakeoff.record.schema import Comparison, Record
 from bakeoff.record.source import typed_backends
 from bakeoff.record.store import Stored, StoredComparison
 from bakeoff.record.verdict import LEAST_DIFFERENCE, Verdict, decide
-from bakeoff.report.comparable import Table, current
+from bakeoff.report.comparable import Table, baselines, current
 from bakeoff.report.comparisons import final_of, from_the_faster, how, ratio_text, sure_text
 from bakeoff.report.drift import USUAL
 from bakeoff.report.groups import name_of
 from bakeoff.report.objectives import fit_text, goal_text, limit_text
+from bakeoff.report.speedups import speedup
 
 _BEST: dict[Goal, str] = {"latency": "the lowest median", "throughput": "the most items a second"}
 
@@ -78,7 +79,7 @@ def recommendation(
     """
     found, fresh = decision(rows, comparisons), current(rows)
     said = [
-        _about_best(found, drift, runs) if found.best else _about_none(fresh, found.objective),
+        _about_best(found, fresh, drift, runs) if found.best else _about_none(fresh, found.objective),
         _about_limits(fresh, found),
         _about_quantised(fresh, found),
     ]
@@ -103,14 +104,14 @@ def how_to_decide(found: Iterable[Table], comparisons: Sequence[StoredComparison
     )
 
 
-def _about_best(found: Decision, drift: float, runs: str) -> str:
+def _about_best(found: Decision, fresh: Sequence[Stored], drift: float, runs: str) -> str:
     first = found.best[0].record
     if len(found.best) == 1:
         among = "can be ranked and meets the limits" if found.objective.limits else "can be ranked"
         figure = goal_text(first, found.objective.goal)
         return f"Nothing to compare with: {name_of(first)} ({figure}) is the only row that {among}."
     if found.final is not None:
-        return _by_final(found, found.final)
+        return _by_final(found, found.final, fresh)
     return _undecided(found, drift, runs)
 
 
@@ -154,20 +155,20 @@ def _about_limits(rows: Sequence[Stored], found: Decision) -> str:
     return " ".join(said)
 
 
-def _by_final(found: Decision, final: Comparison) -> str:
+def _by_final(found: Decision, final: Comparison, fresh: Sequence[Stored]) -> str:
     a, b, verdict = from_the_faster(final)
     evidence = f"{ratio_text(verdict)}, {how(final)}"
     if found.winner is None:
         plain = [entry.record for entry in found.best if entry.record.baseline]
         word = f"deploy {name_of(plain[0])}, it needs no build" if plain else "deploy either"
         word = "deploy neither" if any(_lost_to_eager(final, index) for index in (0, 1)) else word
-        gains = " ".join(dict.fromkeys(filter(None, (_gain(final, index) for index in (0, 1)))))
+        gains = " ".join(dict.fromkeys(filter(None, (_gains(final, index, fresh) for index in (0, 1)))))
         text = f"No difference shown between {name_of(a)} and {name_of(b)} in the final ({evidence}); {word}."
         return f"{text} {gains}".rstrip()
     index = 0 if a is final.a else 1
     word = "Deploy" if not _lost_to_eager(final, index) else "Do not deploy"
     text = f"{word} {name_of(a)}: in the final it was faster than {name_of(b)} ({evidence})."
-    return f"{text} {_gain(final, index)}".rstrip()
+    return f"{text} {_gains(final, index, fresh)}".rstrip()
 
 
 def _eager_side(final: Comparison) -> int | None:
@@ -181,6 +182,20 @@ def _lost_to_eager(final: Comparison, index: int) -> bool:
     if eager in (None, index) or final.sides[eager or 0].status != "ok":
         return False
     return decide(final, index, eager or 0).word == "slower"
+
+
+def _gains(final: Comparison, index: int, fresh: Sequence[Stored]) -> str:
+    """The speed-up of a side over eager fp32 in the same rounds, and over eager of its own dtype by the table's rows,
+    which is what the compiler adds to the dtype."""
+    side = final.sides[index]
+    own = next((entry.record for entry in fresh if str(entry.record.variant) == str(side.variant)), None)
+    eager = baselines(fresh).get(side.variant.dtype)
+    found = speedup(own, eager) if own is not None and eager is not own else None
+    if found is None or eager is None or eager.variant.dtype in BASELINE_DTYPES:
+        return _gain(final, index)
+    doubt = "" if found.shown else ", no difference shown"
+    rows = f"{name_of(side)} is {found.ratio:.2f}x as fast as {name_of(eager)} by the rows of the table{doubt}."
+    return f"{_gain(final, index)} {rows}".lstrip()
 
 
 def _gain(final: Comparison, index: int) -> str:

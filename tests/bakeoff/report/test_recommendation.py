@@ -110,6 +110,16 @@ class TestWithAFinal:
             (claimed,) = re.findall(r"is ([0-9.]+)x \[([0-9.]+), ([0-9.]+)\] as fast as eager fp32", text)
             assert [float(figure) for figure in claimed] == pytest.approx([10.95 / 2.95] * 3, abs=0.01)
 
+    def test_what_the_compiler_adds_to_the_dtype_stands_beside(self) -> None:
+        slow, fast = record("inductor", ms(5.0), dtype="bf16"), record("inductor[freezing]", ms(2.0), dtype="bf16")
+        half, near = (record("eager", ms(first), dtype="bf16") for first in (6.0, 2.1))
+        decided = final(fast, slow, EAGER)
+        text = said([EAGER, half, slow, fast], decided)
+        assert "inductor[freezing] bf16 is 3.71x [" in text
+        assert text.endswith("inductor[freezing] bf16 is 2.36x as fast as eager bf16 by the rows of the table.")
+        assert "by the rows" not in said([EAGER, slow, fast], decided), "without a row of eager in this dtype"
+        assert "by the rows of the table, no difference shown." in said([EAGER, near, fast], final(near, fast, EAGER))
+
     def test_an_early_one_says_so_wherever_it_states_a_ratio(self) -> None:
         early = final(FAST, SLOW, EAGER, pairs=3)
         text = said([EAGER, SLOW, FAST], early)

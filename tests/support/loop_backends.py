@@ -23,6 +23,8 @@ COMPILED: list[str] = []
 """Why COMPILES_AGAIN has compiled again so far."""
 FELL_BACK: list[str] = []
 """What FALLS_BACK runs instead."""
+ADDED: list[float] = []
+"""What GOES_WRONG adds to each of its outputs."""
 
 
 def _compiling(
@@ -39,6 +41,13 @@ def _falling(
     return ModuleEngine(module, lambda: Proof(fell_back="".join(FELL_BACK)), rebinding=True)
 
 
+def _go_wrong(
+    module: "nn.Module", _inputs: "Mapping[str, Tensor]", _options: NoOptions, _context: BuildContext
+) -> Engine:
+    module.register_forward_hook(lambda _module, _given, outputs: tuple(output + sum(ADDED) for output in outputs))
+    return ModuleEngine(module, rebinding=True)
+
+
 def _prepare(
     module: "nn.Module", _inputs: "Mapping[str, Tensor]", _options: NoOptions, _context: BuildContext
 ) -> Prepared:
@@ -48,6 +57,7 @@ def _prepare(
 _EAGERLY = Evidence(runs_eagerly=True)
 COMPILES_AGAIN = Backend("compiles-again", "a test's", build=_compiling, evidence=_EAGERLY)
 FALLS_BACK = Backend("falls-back", "a test's", build=_falling, evidence=_EAGERLY)
+GOES_WRONG = Backend("goes-wrong", "a test's", build=_go_wrong, evidence=_EAGERLY)
 PREPARES = Backend("prepares", "a test's", prepare=_prepare)
 
 

@@ -223,6 +223,16 @@ class TestBeforeAfter:
         assert sum(lines.values()) == pytest.approx(after - before)
         assert list(lines) == ["denoise", "decode", "present", "glue", "copies", "unattributed"]
 
+    def test_pairs_are_units_that_are_steady_in_both(self) -> None:
+        kinds: list[UnitKind] = ["filling"] * 4 + ["steady"] * 16
+        before = of_units(units(scaled(1.0)))
+        times = [*scaled(9.0, 4), *scaled(1.0)[4:19], *scaled(9.0, 1)]
+        after = of_units(units(times, kinds, moved={"19": ("wm.step",)}))
+        for found in (before_after(before, after), before_after(after, before)):
+            assert found is not None
+            assert (found.pairs, found.word) == (15, "no difference shown")
+            assert found.interval == (1, 1)
+
     def test_a_mix_that_lost_and_one_that_is_even(self) -> None:
         words = {1.5: "slower", 1.0: "no difference shown", 1.01: "no difference shown", 0.9: "faster"}
         for factor, word in words.items():

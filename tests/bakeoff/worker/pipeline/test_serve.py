@@ -40,6 +40,7 @@ def told() -> Iterator[None]:
     yield
     loop_backends.COMPILED.clear()
     loop_backends.FELL_BACK.clear()
+    loop_backends.ADDED.clear()
 
 
 def check_account(made: PipelineMeasurement, units: int) -> None:
@@ -129,6 +130,15 @@ def test_a_value_that_is_not_finite_in_a_late_unit_is_found_by_name(folder: Path
     assert made.parity is not None
     assert made.parity.passed, "the first units are right, before and after"
     check_account(made, 14)
+
+
+def test_a_loop_that_goes_wrong_while_units_run_is_found_after_the_last_one(folder: Path, tmp_path: Path) -> None:
+    job = make_job(folder, {**EAGER, "world": "loop_backends:GOES_WRONG/fp32"})
+    made, heard = run_mix(job, tmp_path / "work", 8, {8: lambda: loop_backends.ADDED.append(1.0)})
+    assert len(heard.blocks) == 8, "it was right before the first unit"
+    assert made.status == "parity_failed"
+    assert made.reason.startswith("x: ")
+    assert "(unit 0)" in made.reason
 
 
 def test_sessions_are_opened_anew_at_their_end(folder: Path, tmp_path: Path) -> None:

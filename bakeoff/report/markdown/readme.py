@@ -30,8 +30,7 @@ _COLUMNS = ("name", "latency", "vs_eager", "vs_eager_fp32", "error")
 _PARAGRAPH, _TITLE, _NAME_LETTERS, _HASH_LETTERS = 118, 150, 60, 8
 _INTRODUCTION = """\
 Per component the fastest rows and eager fp32: median of synchronised calls with its 95 % interval (`a | b (n %)`: two
-modes), ratios to eager of the same dtype and to eager fp32 (`~`: no difference shown), largest relative L2 error of
-an output against the reference.
+modes), ratios to eager of its dtype and to eager fp32 (`~`: no difference shown), largest relative L2 error of outputs.
 All rows, workloads and mixes, with memory, build times and what is stale: [{page}]({page}).
 """
 

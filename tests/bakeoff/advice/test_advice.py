@@ -196,4 +196,5 @@ def test_a_better_variant_is_one_of_the_same_program_code_libraries_and_weights(
     assert rivals(of_step("aoti", 29.9)) == [], "not by more than 2 %"
     assert rivals(of_step("aoti", 10.0, versions={"torch": "2.12.0"})) == []
     assert rivals(of_step("aoti", 10.0, weight_seed=1)) == []
+    assert rivals(of_step("aoti", 10.0, quantisation="dynamic")) == [], "of another class of precision"
     assert rivals(of_step("aoti", 10.0, source=replace(SOURCE, instrument="other"))) == []

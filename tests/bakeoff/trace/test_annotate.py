@@ -41,12 +41,12 @@ def test_units_and_phases_are_ranges_with_their_indices_as_arguments() -> None:
 
 
 def test_calls_have_their_step_and_timestep() -> None:
-    first = [args for name, *_, args in ours(3) if name == "call"][:3]
-    assert first == [
+    of_a_unit = [
         {"slot": "wm", "program": "step", "index": 0, "step": 0, "timestep": 1.0},
         {"slot": "wm", "program": "step", "index": 1, "step": 1, "timestep": 0.5},
         {"slot": "image", "program": "decode", "index": 0},
     ]
+    assert [args for name, *_, args in ours(3) if name == "call"] == 2 * of_a_unit
 
 
 def test_parts_of_networks_have_their_path() -> None:

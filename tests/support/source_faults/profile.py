@@ -2,4 +2,111 @@
 
 from source_faults.fault import Fault
 
-FAULTS: tuple[Fault, ...] = ()
+FAULTS: tuple[Fault, ...] = (
+    Fault(
+        "profile",
+        "a kernel belongs to the phase that it ran in and not to the one that launched it",
+        "bakeoff/trace/busy.py",
+        "else self.at(kernel.launched_ns)",
+        "else self.at(kernel.start_ns)",
+        ("tests/bakeoff/trace/test_busy.py",),
+    ),
+    Fault(
+        "profile",
+        "kernels that overlap on two streams are busy time twice",
+        "bakeoff/trace/busy.py",
+        "            busy_ns=covered_ns(held.busy),\n",
+        "            busy_ns=sum(end - start for start, end in held.busy),\n",
+        ("tests/bakeoff/trace/test_busy.py",),
+    ),
+    Fault(
+        "profile",
+        "the device's wait for a late host is taken for a wait of its own",
+        "bakeoff/trace/busy.py",
+        "elif kernel.launched_ns >= idle_since:",
+        "elif kernel.launched_ns >= kernel.start_ns:",
+        ("tests/bakeoff/trace/test_busy.py",),
+    ),
+    Fault(
+        "profile",
+        "named ranges on the device are counted with the kernels that they enclose",
+        "bakeoff/trace/timeline.py",
+        '_DEVICE = {"kernel", "gpu_memcpy", "gpu_memset"}',
+        '_DEVICE = {"kernel", "gpu_memcpy", "gpu_memset", "gpu_user_annotation"}',
+        ("tests/bakeoff/trace/test_busy.py",),
+    ),
+    Fault(
+        "profile",
+        "an operator's time includes the operators that it calls",
+        "bakeoff/trace/timeline.py",
+        "event.end_ns, max(0, ns), thread)",
+        "event.end_ns, event.end_ns - event.start_ns, thread)",
+        ("tests/bakeoff/trace/test_busy.py",),
+    ),
+    Fault(
+        "profile",
+        "a traced unit that was disturbed counts with the others",
+        "bakeoff/trace/timeline.py",
+        "if ns > longest}",
+        "if ns > 10 * longest}",
+        ("tests/bakeoff/trace/test_busy.py",),
+    ),
+    Fault(
+        "profile",
+        "steps of the second traced unit are numbered on from the first",
+        "bakeoff/trace/annotate.py",
+        "        index = count.get((window.unit, segment.line.name, name), 0)\n"
+        "        count[window.unit, segment.line.name, name] = index + 1\n",
+        "        index = count.get((0, segment.line.name, name), 0)\n"
+        "        count[0, segment.line.name, name] = index + 1\n",
+        ("tests/bakeoff/trace/test_annotate.py",),
+    ),
+    Fault(
+        "profile",
+        "busy time of a trace that is more than the timed phase is cut to it",
+        "bakeoff/trace/table.py",
+        "    busy_ms = line.busy_ns / profile.units / 1e6\n",
+        "    busy_ms = min(row.ms, line.busy_ns / profile.units / 1e6)\n",
+        ("tests/bakeoff/trace/test_table.py",),
+    ),
+    Fault(
+        "profile",
+        "operators of a CPU are shown with the time that they took while they were traced",
+        "bakeoff/trace/table.py",
+        "scale = {row.name: row.ms / spans[row.name] for row in rows",
+        "scale = {row.name: 1.0 for row in rows",
+        ("tests/bakeoff/trace/test_table.py",),
+    ),
+    Fault(
+        "profile",
+        "advice is given for what gains less than a twentieth of a unit",
+        "bakeoff/advice/__init__.py",
+        "least = DEADBAND * unit_ms",
+        "least = DEADBAND",
+        ("tests/bakeoff/advice/test_advice.py",),
+    ),
+    Fault(
+        "profile",
+        "what the device waits for the host is held against its phase and not against the unit",
+        "bakeoff/advice/wait.py",
+        "waited <= NOTICE * facts.unit_ms:",
+        "waited <= NOTICE * phase.ms:",
+        ("tests/bakeoff/advice/test_advice.py",),
+    ),
+    Fault(
+        "profile",
+        "a variant is called better whose median alone is lower, within the noise of both",
+        "bakeoff/advice/facts.py",
+        "if times[2] * (1 + LEAST_DIFFERENCE) < now[1]}",
+        "if times[0] < now[0]}",
+        ("tests/bakeoff/advice/test_advice.py",),
+    ),
+    Fault(
+        "profile",
+        "a quantised variant is called better than one in full precision",
+        "bakeoff/advice/facts.py",
+        "if way != own and way[1] == own[1]}",
+        "if way != own}",
+        ("tests/bakeoff/advice/test_advice.py",),
+    ),
+)

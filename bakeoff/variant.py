@@ -11,7 +11,6 @@ from typing import Any, Literal, Protocol, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from bakeoff.models import current_name
 from bakeoff.models.errors import BakeoffError, meant
 from bakeoff.models.types import Device, Dtype, parse_device, parse_dtype
 
@@ -92,7 +91,7 @@ def parse_variant(text: str) -> Variant:
         )
     parts = match.groupdict()
     return Variant(
-        current_name(parts["component"]),
+        parts["component"],
         parts["preset"],
         parts["workload"],
         tuple(_parse_use(use) for use in split_outside_brackets(parts["backends"], "+")),

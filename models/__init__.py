@@ -13,27 +13,20 @@ _TABLE = {
     "matrix-wm": "bakeoff.models.matrix_wm.spec:SPEC",
     "toy": "bakeoff.models.toy.spec:SPEC",
 }
-ALIASES = {"matrix": "matrix-vae"}
-"""Former name of a component to its present name; old records, commands and scripts use the former one."""
 
 
 def component_names() -> tuple[str, ...]:
     return tuple(_TABLE)
 
 
-def current_name(name: str) -> str:
-    """The present name of a component; a name that is not a former one is returned as it is."""
-    return ALIASES.get(name, name)
-
-
 def component_module(reference: str) -> str:
     """Name of the module that holds the component's spec."""
-    return _TABLE.get(current_name(reference), reference).partition(":")[0]
+    return _TABLE.get(reference, reference).partition(":")[0]
 
 
 def resolve_component(reference: str) -> Component:
-    """The component that `reference` names: a present or former name, a user's own `package.module:ATTRIBUTE`, or the
-    absolute path of a brought model's description.
+    """The component that `reference` names: one of the table, a user's own `package.module:ATTRIBUTE`, or the absolute
+    path of a brought model's description.
 
     Raises BakeoffError when the name is unknown, the module cannot be imported, the attribute is not a Component, or
     the folder holds no description.
@@ -42,4 +35,4 @@ def resolve_component(reference: str) -> Component:
         from bakeoff.models.brought.spec import component_of  # imports msgspec, which --help does without
 
         return component_of(Path(reference))
-    return look_up(current_name(reference), _TABLE, Component, "mine.py:model")
+    return look_up(reference, _TABLE, Component, "mine.py:model")

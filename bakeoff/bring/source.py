@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from bakeoff.models import ALIASES, component_names
+from bakeoff.models import component_names
 from bakeoff.models.brought.about import Source
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record.user_source import archive_hash, content_hash, file_hash
@@ -38,7 +38,7 @@ def read_source(reference: str) -> tuple[Source, str, str]:
         path = _file(match["path"])
         source = Source("function", str(path), match["name"], file_hash(path), here)
         stem, function = _plain(path.stem), _name(match["name"], reference)
-        alone = match["name"] == USUAL and not _is_taken(stem)
+        alone = match["name"] == USUAL and stem not in component_names()
         return source, stem if alone else f"{stem}.{function}", "py"
     if reference.endswith(".pt2"):
         path = _file(reference)
@@ -66,15 +66,11 @@ def _name(function: str, reference: str) -> str:
 
 
 def _free(name: str, reference: str) -> str:
-    if _is_taken(name):
+    if name in component_names():
         raise BakeoffError(
             f"{reference}: '{name}' is a component of this lab; give yours another name", "bad-user-code"
         )
     return name
-
-
-def _is_taken(name: str) -> bool:
-    return name in component_names() or name in ALIASES
 
 
 def _plain(stem: str) -> str:

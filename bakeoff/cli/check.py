@@ -50,7 +50,7 @@ def ceilings(
     from bakeoff.cli.progress import TerminalProgress
     from bakeoff.machine import host, paths
     from bakeoff.machine.locks import device_lock
-    from bakeoff.record.store import load_all, prepare_folder
+    from bakeoff.record.store import load_all
     from bakeoff.report.text import selftest
     from bakeoff.sweeps.ceilings import known_ceilings, unmeasured_dtypes
 
@@ -58,7 +58,7 @@ def ceilings(
     if not 0 <= threads <= 1024:
         raise BakeoffError(f"--threads {threads}: give 0 for all cores, or 1 to 1024", "bad-option")
     folder, cache = records_folder(runs), paths.ensure_writable(paths.cache_folder(), "caches")
-    prepare_folder(folder)
+    paths.ensure_writable(folder, "records")
     threads = threads or host.usable_cores()
     measures = again or bool(unmeasured_dtypes(load_all(folder), asked, threads))
     with TerminalProgress(Console(stderr=True)) as progress, device_lock(asked, progress.say, cache, measures):

@@ -33,10 +33,10 @@ class Asked:
 
     def check(self) -> None:
         """Raises BakeoffError for what can be seen to be wrong before anything was recorded."""
+        from bakeoff.machine import paths
         from bakeoff.models.types import parse_dtype
         from bakeoff.plan.budget import parse_budget
         from bakeoff.plan.suites import check_backends
-        from bakeoff.record.store import prepare_folder
 
         for name in names("--dtype", self.dtype):
             parse_dtype(name)
@@ -45,7 +45,7 @@ class Asked:
         if self.budget is not None:
             parse_budget(self.budget)
         if not self.dry_run:
-            prepare_folder(records_folder(self.runs))
+            paths.ensure_writable(records_folder(self.runs), "records")
 
     @property
     def budget_s(self) -> float:

@@ -100,7 +100,7 @@ def selected(folder: Path, name: str, machine: list[str] | None) -> "Selection":
 
     Raises BakeoffError where there are none.
     """
-    from bakeoff.models import component_names, current_name
+    from bakeoff.models import component_names
     from bakeoff.models.pipelines import pipeline_names
     from bakeoff.record.folders import check_exists, no_records, record_files
     from bakeoff.record.store import load_all
@@ -115,7 +115,7 @@ def selected(folder: Path, name: str, machine: list[str] | None) -> "Selection":
         return replace(found, records=records)
     others = of_name(every, name)
     elsewhere = others.current or others.pipelines
-    if name and not elsewhere and current_name(name) not in (*component_names(), *pipeline_names()):
+    if name and not elsewhere and name not in (*component_names(), *pipeline_names()):
         raise unknown(every, name) if any(record_files(folder)) else no_records(folder)
     what, where = f"of {name} " if name else "", "of these machines " if machine else "of this machine "
     text = f"there are no records {what}{where if elsewhere else ''}in {folder}. Make some with: {_how(name)}"

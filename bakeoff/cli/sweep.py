@@ -243,16 +243,16 @@ def _subject(
     """What is swept: a table's title is its component, preset and workload, and of a model that only the records know
     its file. Raises BakeoffError where that is gone."""
     from bakeoff.bring.source import is_brought
-    from bakeoff.models import component_names, current_name
+    from bakeoff.models import component_names
     from bakeoff.plan.brought import is_described
     from bakeoff.record.store import load_all
     from bakeoff.report.named import source_of
     from bakeoff.variant import split_title
 
-    if is_brought(typed) or current_name(typed) in component_names():
+    if is_brought(typed) or typed in component_names():
         return typed, presets, workloads
     name, preset, workload = split_title(typed)
-    if not set(name) & set(":/") and current_name(name) not in component_names() and not is_described(name):
+    if not set(name) & set(":/") and name not in component_names() and not is_described(name):
         name = source_of(load_all(records_folder(runs)), typed) or name
     return name, presets or tuple(filter(None, [preset])), workloads or tuple(filter(None, [workload]))
 

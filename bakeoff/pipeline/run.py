@@ -28,7 +28,7 @@ from bakeoff.plan.rows import short_of_memory
 from bakeoff.process.supervisor import Outcome
 from bakeoff.record.pipeline import PipelineMeasurement, PipelineRecord
 from bakeoff.record.schema import Finding, new_finding
-from bakeoff.record.store import StoredPipeline, load_all, prepare_folder, save
+from bakeoff.record.store import StoredPipeline, load_all, save
 from bakeoff.sweeps.progress import Progress, Running
 from bakeoff.sweeps.references import References, make_reference
 from bakeoff.sweeps.resume import SweepState, begin_run, find_unfinished, mark_finished
@@ -80,7 +80,7 @@ def run_pipeline(plan: PipelinePlan, runs: Path, note: str, resume: bool, progre
     Ctrl-C ends the run cleanly: workers are dead, mixes without a record are in `interrupted`. Raises BakeoffError
     before anything is measured when records cannot be written or a weights file is wrong.
     """
-    prepare_folder(runs)
+    paths.ensure_writable(runs, "records")
     cache = paths.ensure_writable(paths.cache_folder(), "caches")
     name = _name(plan)
     if resume:

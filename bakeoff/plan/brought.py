@@ -6,7 +6,7 @@ from glob import escape
 from pathlib import Path
 
 from bakeoff.machine import paths
-from bakeoff.models import component_names, current_name
+from bakeoff.models import component_names
 from bakeoff.models.brought.about import ABOUT, About, Source, read_about
 from bakeoff.models.errors import BakeoffError, meant
 
@@ -19,7 +19,7 @@ def brought_reference(name: str, preset: str = "", workloads: Collection[str] = 
     Raises BakeoffError with the list of sources where that is none, or several, or where a file of that name in the
     working folder is another one; and for a name that is neither a component's nor described, with the nearest of both.
     """
-    if current_name(name) in component_names() or set(name) & set(":/"):
+    if name in component_names() or set(name) & set(":/"):
         return name
     found: dict[str, list[tuple[bool, bool, float, str]]] = {}
     sources: dict[str, Source] = {}

@@ -23,7 +23,7 @@ class KnownCeilings:
     sets: int = 0
     """How many sets were measured on a quiet host."""
     first: str = ""
-    """When the first of these sets was measured; for one that is embedded in records, when the first was made."""
+    """When the first of these sets was measured."""
     last: str = ""
     apart: Mapping[str, float] = field(default_factory=dict)
     """For each kind the largest ratio between two of the sets, over dtypes and sizes; none with fewer than two."""
@@ -32,10 +32,8 @@ class KnownCeilings:
 def best_ceilings(
     records: Iterable[Stored], measured: Iterable[StoredCeilings], machine_id: str, threads: int
 ) -> KnownCeilings:
-    """The best known ceilings of a machine from entries of their own and from those that `records` hold.
-
-    Each different set in records of schema 1 was measured; records of schema 2 hold the best known of their time.
-    """
+    """The best known ceilings of a machine from entries of their own, and from records, which hold the best known of
+    their time."""
     every: list[tuple[Ceiling, ...]] = []
     sets: dict[tuple[Ceiling, ...], str] = {}
     for entry in sorted(measured, key=lambda entry: entry.ceilings.created):
@@ -48,8 +46,6 @@ def best_ceilings(
         record = stored.record
         if record.ceilings and record.threads == threads and stored.machine.id == machine_id:
             every.append(record.ceilings)
-            if record.schema == 1:
-                sets.setdefault(record.ceilings, record.created)
     dates = sorted(sets.values())
     return KnownCeilings(
         best=_best(every),

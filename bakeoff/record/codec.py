@@ -1,11 +1,10 @@
-"""Encoding of entries as JSON, and decoding of all kinds of entries, those of schema 1 included."""
+"""Encoding of entries as JSON, and decoding of all kinds of entries."""
 
 from typing import Any, Literal
 
 import msgspec
 
 from bakeoff.models.errors import BakeoffError
-from bakeoff.record import schema1
 from bakeoff.record.entry import Entry
 from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.schema import SCHEMA, CeilingsRecord, Comparison, Record, Samples, Supersede
@@ -65,7 +64,7 @@ def encode(entry: Entry) -> bytes:
 
 
 def decode(data: bytes, name: str) -> Entry:
-    """Decode a record file; component names are returned as stored.
+    """Decode a record file.
 
     Raises BakeoffError naming the file if it is incomplete, of another schema or not a record.
     """
@@ -75,12 +74,8 @@ def decode(data: bytes, name: str) -> Entry:
             raise BakeoffError(
                 f"{name} is not a record: it has no schema; move it to another folder", code="bad-record"
             )
-        if head.schema == 1:
-            raw = schema1.converted(msgspec.json.decode(data))
-            entry: Entry = read_as(raw, _KINDS[raw["kind"]])
-            return entry
         if head.schema != SCHEMA:
-            text = f"record {name} has schema {head.schema}, but this version reads 1 and {SCHEMA}; update bakeoff"
+            text = f"record {name} has schema {head.schema}, but this version reads {SCHEMA}; use another version"
             raise BakeoffError(text, code="bad-record")
         if head.kind not in _READERS:
             text = f"record {name} is of kind '{head.kind}', not {', '.join(_READERS)}; update bakeoff"

@@ -1,8 +1,4 @@
-"""Where records lie: `runs/<machine>/records/`, one folder for each machine that measured; and files of former layouts.
-
-A former layout had all records in `runs/records/`. They are read there, and moved to their machines' folders before
-anything new is written.
-"""
+"""Where records lie: `runs/<machine>/records/`, one folder for each machine that measured."""
 
 import os
 from collections.abc import Iterator
@@ -39,9 +35,9 @@ def machine_folder(runs: Path, machine: Machine) -> Path:
 
 
 def record_folders(runs: Path) -> list[Path]:
-    """All folders that may hold records: those of machines by name, then the former common one.
+    """The folders of records of all machines, by name. A missing `runs` has none.
 
-    Raises BakeoffError if `runs` cannot be read; a missing folder has none.
+    Raises BakeoffError if it cannot be read.
     """
     try:
         names = sorted(os.listdir(runs))
@@ -50,8 +46,7 @@ def record_folders(runs: Path) -> list[Path]:
     except OSError as error:
         text = f"records cannot be read from {runs}: {error.strerror}; choose another folder"
         raise BakeoffError(text, code="not-readable") from error
-    found = [runs / name / RECORDS for name in names if not name.startswith(".") and name != RECORDS]
-    return [path for path in (*found, runs / RECORDS) if path.exists()]
+    return [runs / name / RECORDS for name in names if name[0] != "." and (runs / name / RECORDS).exists()]
 
 
 def check_exists(runs: Path) -> None:
@@ -76,25 +71,3 @@ def record_files(runs: Path) -> Iterator[Path]:
             text = f"records cannot be read from {folder}: {error.strerror}; choose another folder"
             raise BakeoffError(text, code="not-readable") from error
         yield from (folder / name for name in names if name.endswith(".json") and name[0] != ".")
-
-
-def move_files(moves: dict[Path, Path]) -> None:
-    """Move files to folders, each by one rename within the file system, and delete folders that are empty then.
-
-    A file that is in its new folder already (a move that was interrupted, or the same records merged twice) is only
-    removed from the old one. Raises BakeoffError where that fails; what was moved stays, and the next call goes on.
-    """
-    try:
-        for path, folder in moves.items():
-            folder.mkdir(parents=True, exist_ok=True)
-            target = folder / path.name
-            if target.exists() and target.read_bytes() == path.read_bytes():
-                path.unlink()
-            else:
-                path.rename(target)
-        for folder in {path.parent for path in moves}:
-            if not os.listdir(folder):
-                folder.rmdir()
-    except OSError as error:
-        text = f"{error.filename} cannot be moved to the folder of its machine: {error.strerror}; check the permissions"
-        raise BakeoffError(text, code="not-writable") from error

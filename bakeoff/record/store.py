@@ -4,14 +4,12 @@ import hashlib
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bakeoff.machine import paths
 from bakeoff.machine.files import write_atomically
 from bakeoff.machine.identity import Machine
-from bakeoff.models import ALIASES, current_name
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.words import counted
 from bakeoff.record import folders
@@ -138,13 +136,15 @@ def save(runs: Path, entry: Entry) -> str:
 
 
 def _folder_of_id(runs: Path, name: str) -> Path:
-    """The folder that holds the entry with this id; the former common one where no folder does."""
-    found = (path.parent for path in folders.record_files(runs) if path.stem == name)
-    return next(found, runs / folders.RECORDS)
+    """The folder that holds the entry with this id. Raises BakeoffError where none does."""
+    for path in folders.record_files(runs):
+        if path.stem == name:
+            return path.parent
+    raise BakeoffError(f"{name} is not in {runs}; give its folder by --runs", code="no-record")
 
 
 def load_all(runs: Path) -> Records:
-    """Read all records of `runs`, those of a former layout included; a missing folder has none.
+    """Read all records of `runs`; a missing folder has none.
 
     Raises BakeoffError if the folder cannot be read.
     """
@@ -186,43 +186,6 @@ def load_all(runs: Path) -> Records:
     )
 
 
-def prepare_folder(runs: Path) -> None:
-    """Check that records can be written to `runs`, and move those of the former layout to their machines' folders.
-
-    Raises BakeoffError before anything is measured.
-    """
-    paths.ensure_writable(runs, "records")
-    move_former_layout(runs)
-
-
-def move_former_layout(runs: Path) -> int:
-    """Move records from `runs/records/`, where all machines' lay together, to their machines' folders.
-
-    Their content, names and hashes stay. A file that cannot be read stays where it is. Returns how many were moved.
-    Raises BakeoffError where a file cannot be moved.
-    """
-    former = runs / folders.RECORDS
-    moves: dict[Path, Path] = {}
-    supersedes: dict[Path, str] = {}
-    for path in folders.record_files(runs) if former.is_dir() else ():
-        if path.parent != former:
-            continue
-        try:
-            entry = _read(path)
-        except BakeoffError:
-            continue
-        if isinstance(entry, Supersede):
-            supersedes[path] = entry.supersedes
-        else:
-            moves[path] = folders.folder_of(runs, entry)
-    beside = {path.stem: folder for path, folder in moves.items()}
-    for path, name in supersedes.items():
-        if name in beside:
-            moves[path] = beside[name]
-    folders.move_files(moves)
-    return len(moves)
-
-
 def _read(path: Path) -> Entry:
     """Read one file. Raises BakeoffError if it cannot be read, or if its content does not have the hash in its name."""
     try:
@@ -235,24 +198,7 @@ def _read(path: Path) -> Entry:
             f"record {path.name} was edited or renamed: its content has the hash {_hash(data)}; restore it",
             code="bad-record",
         )
-    return _with_current_names(entry)
-
-
-def _with_current_names(entry: Entry) -> Entry:
-    """The entry with present names of components, so that old and new records are rows of one table."""
-    match entry:
-        case Record():
-            return _with_current_name(entry)
-        case Comparison():
-            return replace(entry, sides=tuple(map(_with_current_name, entry.sides)))
-        case Supersede() | CeilingsRecord() | PipelineRecord():
-            return entry
-
-
-def _with_current_name(record: Record) -> Record:
-    if record.variant.component not in ALIASES:
-        return record
-    return replace(record, variant=replace(record.variant, component=current_name(record.variant.component)))
+    return entry
 
 
 def _ending(path: Path) -> str:
@@ -340,8 +286,6 @@ def supersede(runs: Path, asked: str, reason: str) -> str:
         raise BakeoffError(
             f"{name} is not a record: it supersedes {entry.supersedes} ({entry.reason})", code="no-record"
         )
-    if not any(path.stem == name for path in folders.record_files(runs)):
-        raise BakeoffError(f"{name} is not in {runs / 'records'}; give its folder by --runs", code="no-record")
     earlier: list[str] = []
     for path in folders.record_files(runs):
         with suppress(BakeoffError):  # an unreadable file supersedes nothing

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bakeoff.machine import paths
-from bakeoff.models import component_names, current_name
+from bakeoff.models import component_names
 from bakeoff.models.errors import BakeoffError, meant
 from bakeoff.models.pipelines import pipeline_names
 from bakeoff.record.folders import machine_of
@@ -92,7 +92,7 @@ def _name(record: Record | PipelineRecord) -> str:
 def _exactly(text: str) -> Fits:
     def fits(record: Record | PipelineRecord) -> bool:
         if isinstance(record, Record):
-            return text == record.sweep or current_name(text) == record.variant.component
+            return text == record.sweep or text == record.variant.component
         return text in (record.run, record.mix.pipeline)
 
     return fits

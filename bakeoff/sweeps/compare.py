@@ -24,7 +24,7 @@ from bakeoff.process.supervisor import Event
 from bakeoff.record.basis import backends_of, basis_of
 from bakeoff.record.schema import MEASURED, SCHEMA, Comparison, Finding, Record, Round, Samples, new_finding
 from bakeoff.record.source import backend_source, component_hash, instrument_hash
-from bakeoff.record.store import StoredComparison, now, prepare_folder, save
+from bakeoff.record.store import StoredComparison, now, save
 from bakeoff.record.verdict import AGREEING_PAIRS, LEAST_ROUNDS, MOST_PAIRS, is_decided
 from bakeoff.sweeps.compare_worker import CompareWorker, SideFailedError, wait_until_built, wait_until_ready
 from bakeoff.sweeps.progress import Progress, Running
@@ -298,7 +298,7 @@ def compare(plan: Plan, runs: Path, note: str, progress: Progress, seed: int | N
     Raises BakeoffError when one cannot be built and checked, or the comparison cannot be written.
     """
     a, b = plan.rows
-    prepare_folder(runs)
+    paths.ensure_writable(runs, "records")
     cache = paths.ensure_writable(paths.cache_folder(), "caches")
     for row in plan.rows:
         if row.never_runs is not None:

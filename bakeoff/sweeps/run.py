@@ -17,7 +17,7 @@ from bakeoff.plan.rows import Key, Row
 from bakeoff.process.alarm import alarm_waits
 from bakeoff.record.objective import LATENCY, Objective
 from bakeoff.record.schema import Record
-from bakeoff.record.store import Stored, StoredComparison, prepare_folder, save
+from bakeoff.record.store import Stored, StoredComparison, save
 from bakeoff.sweeps.final import finals_ahead, keep_best_builds, known_finals, run_finals, undecided
 from bakeoff.sweeps.headers import make_headers
 from bakeoff.sweeps.progress import Progress, Running
@@ -59,7 +59,7 @@ def run_sweep(
     sweep ends as by Ctrl-C, and the rest is in `out_of_time`. Raises BakeoffError before anything is measured when
     records cannot be written or the weights file is wrong.
     """
-    prepare_folder(runs)
+    paths.ensure_writable(runs, "records")
     cache = paths.ensure_writable(paths.cache_folder(), "caches")
     interrupted = False
     session: Session | None = None

@@ -73,10 +73,6 @@ def test_parts() -> None:
     assert variant.backend == "int8+aoti[level=3]"
 
 
-def test_a_former_component_name_is_read_as_the_present_one() -> None:
-    assert str(parse_variant("matrix:cpu.steady1/eager/fp32@cpu")) == "matrix-vae:cpu.steady1/eager/fp32@cpu"
-
-
 @pytest.mark.parametrize(
     "text",
     [

@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from bakeoff.models import ALIASES, component_names, resolve_component
+from bakeoff.models import component_names, resolve_component
 from bakeoff.models.component import Component, Workload
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.weights import randomize
@@ -160,10 +160,3 @@ def test_output_size_is_moderate_in_every_dtype(name: str, workload_name: str, d
     for spec, output in zip(workload.outputs, outputs, strict=True):
         assert output.dtype == (torch.float32 if spec.keep_fp32 else dtype)
         assert 0.1 <= float(output.float().square().mean().sqrt()) <= 10, spec.name
-
-
-def test_a_former_name_is_the_same_component() -> None:
-    assert ALIASES
-    for former, present in ALIASES.items():
-        assert resolve_component(former) is resolve_component(present)
-        assert former not in component_names()

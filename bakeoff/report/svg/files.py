@@ -1,6 +1,5 @@
 """runs/<machine>/plots/: SVG files made from the records alone; the same records give the same bytes."""
 
-import contextlib
 import posixpath
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
@@ -84,8 +83,8 @@ def update(runs: Path, component: str = "", machines: Collection[str] | None = N
     """Write the plots of the records under `runs`, and delete earlier ones that are not drawn any more.
 
     `machines` are the ids of those whose plots are written, by default all. With `component` only its plots are
-    written and none is deleted, since a sweep changes no others. Plots of a former layout, which had those of all
-    machines in one folder, are deleted. Raises BakeoffError where matplotlib is missing or a folder cannot be written.
+    written and none is deleted, since a sweep changes no others. Raises BakeoffError where matplotlib is missing or a
+    folder cannot be written.
     """
     records = load_all(runs)
     if machines is not None:
@@ -97,17 +96,7 @@ def update(runs: Path, component: str = "", machines: Collection[str] | None = N
                 _delete(path)
     for name, data in drawn.items():
         write_atomically(runs / name, data)
-    if drawn:
-        _delete_former(runs / FOLDER)
     return [runs / name for name in drawn]
-
-
-def _delete_former(folder: Path) -> None:
-    """Delete what was generated into the folder of all machines' plots, and the folder when it is empty then."""
-    for path in _generated(folder):
-        _delete(path)
-    with contextlib.suppress(OSError):
-        folder.rmdir()
 
 
 def _generated(folder: Path) -> list[Path]:

@@ -37,13 +37,6 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def to_former_layout(runs: Path) -> None:
-    (runs / "records").mkdir()
-    for path in sorted(runs.glob("*/records/*.json")):
-        path.rename(runs / "records" / path.name)
-    publish(runs)
-
-
 def publish(runs: Path) -> None:
     """README's block of the machine that measured last."""
     records = load_all(runs)
@@ -51,11 +44,8 @@ def publish(runs: Path) -> None:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("former", [False, True], ids=["by machine", "former layout"])
-def test_one_sweep_after_a_clone(clone: Path, former: bool) -> None:
+def test_one_sweep_after_a_clone(clone: Path) -> None:
     runs = clone / "runs"
-    if former:
-        to_former_layout(runs)
     published, known = (clone / "README.md").read_bytes(), {entry.id for entry in load_all(runs).current}
     before = {path: path.read_bytes() for path in runs.glob("*/*.md")}
     with command_line([*SWEEP, "--note", "mine"]) as process:
@@ -66,9 +56,8 @@ def test_one_sweep_after_a_clone(clone: Path, former: bool) -> None:
     (mine,) = [entry for entry in records.current if entry.id not in known]
     assert mine.folder == f"{mine.machine.folder}/records"
     assert mine.folder in out
-    if not former:
-        assert all(path.read_bytes() == text for path, text in before.items()), "pages of other machines are left alone"
-        assert bakeoff("history", "--check", cwd=clone).code == 0
+    assert all(path.read_bytes() == text for path, text in before.items()), "pages of other machines are left alone"
+    assert bakeoff("history", "--check", cwd=clone).code == 0
 
     table = bakeoff("table", "--json", cwd=clone)
     assert json.loads(table.out)["records"] == [mine.id]

@@ -10,7 +10,7 @@ from records import HOST, record
 from bakeoff.machine.floors import Ceiling
 from bakeoff.machine.identity import Machine
 from bakeoff.record.ceilings import best_ceilings
-from bakeoff.record.schema import SCHEMA, CeilingsRecord, Record
+from bakeoff.record.schema import SCHEMA, CeilingsRecord
 from bakeoff.record.store import Stored, StoredCeilings, load_all, save
 
 HERE, THERE = Machine("here", "", "Test CPU, 4 cores"), Machine("there", "", "Test CPU, 4 cores")
@@ -36,9 +36,9 @@ def a_set(
     return StoredCeilings(f"set-{hour}", made)
 
 
-def row(ceilings: tuple[Ceiling, ...], hour: int, schema: int = SCHEMA, machine: Machine | None = HERE) -> Stored:
-    made: Record = record(created=f"2026-01-02T{hour:02}:30:00.000000Z", ceilings=ceilings, schema=schema)
-    return Stored(f"row-{hour}", replace(made, machine=machine))
+def row(ceilings: tuple[Ceiling, ...], hour: int, machine: Machine = HERE) -> Stored:
+    created = f"2026-01-02T{hour:02}:30:00.000000Z"
+    return Stored(f"row-{hour}", record(created=created, ceilings=ceilings, machine=machine))
 
 
 def rates(ceilings: tuple[Ceiling, ...]) -> dict[tuple[str, str, int], float]:
@@ -72,11 +72,7 @@ def test_a_set_of_a_busy_host_counts_for_its_best_alone() -> None:
     assert rates(known.best) == rates(COPY_TWICE)
 
 
-def test_records_of_schema_1_hold_sets_and_later_ones_the_best_of_their_time() -> None:
-    machine = row(CEILINGS, 1, machine=None).machine
-    rows = [row(entry, hour, 1, None) for hour, entry in enumerate((CEILINGS, READ_HALF, CEILINGS, READ_HALF))]
-    known = best_ceilings(rows, [], machine.id, 4)
-    assert (known.sets, known.first[:13], known.last[:13]) == (2, "2026-01-02T00", "2026-01-02T01")
+def test_records_hold_the_best_of_their_time_and_are_no_sets() -> None:
     known = best_ceilings([row(COPY_TWICE, 3)], [a_set(CEILINGS, 1)], "here", 4)
     assert (rates(known.best), known.sets) == (rates(COPY_TWICE), 1)
 

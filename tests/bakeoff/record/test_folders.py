@@ -1,6 +1,5 @@
-"""Records lie in a folder of the machine that measured them; files of the former common folder are moved, none lost."""
+"""Records lie in a folder of the machine that measured them."""
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,14 +9,12 @@ from records import GPU_HOST, HOST, record
 
 from bakeoff.machine import identity
 from bakeoff.machine.identity import Machine, former_machine, machine_class
-from bakeoff.models.errors import BakeoffError
 from bakeoff.record.codec import encode
-from bakeoff.record.schema import SCHEMA, Comparison, Record, Supersede
-from bakeoff.record.store import find, load_all, move_former_layout, save, supersede
+from bakeoff.record.schema import SCHEMA, Comparison, Record
+from bakeoff.record.store import load_all, save, supersede
 
 MINE = Machine("aaaaaaaaaaaa", "c1a55", "Test CPU, 4 cores")
 YOURS = Machine("bbbbbbbbbbbb", "c1a55", "Test CPU, 4 cores")
-_COMMON = (("a", 1, MINE), ("b", 2, YOURS), ("c", 3, None))
 
 
 def at(second: int, machine: Machine | None, backend: str = "eager") -> Record:
@@ -61,70 +58,10 @@ def test_entries_that_belong_to_a_record_lie_beside_it(tmp_path: Path) -> None:
     assert len(list((tmp_path / MINE.folder / "records").iterdir())) == 1
 
 
-class TestFormerLayout:
-    def fill(self, runs: Path) -> dict[str, bytes]:
-        """Two machines' records in the common folder, a comparison, a supersede entry, and a damaged file."""
-        names = {
-            name: save(runs, entry) for name, entry in (("a", at(1, MINE)), ("b", at(2, YOURS)), ("c", at(3, None)))
-        }
-        save(runs, Supersede(SCHEMA, "2026-01-02T03:05:00.000000Z", names["b"], "busy"))
-        save(runs, Comparison(SCHEMA, "2026", "", "in turn", 1, (at(4, None), at(5, None, "inductor")), ()))
-        common = runs / "records"
-        common.mkdir()
-        for path in list(runs.rglob("*/records/*.json")):
-            path.rename(common / path.name)
-        for folder in runs.iterdir():
-            if folder != common:
-                (folder / "records").rmdir()
-                folder.rmdir()
-        (common / "torn.json").write_bytes(b"{")
-        return {path.name: path.read_bytes() for path in common.iterdir()}
-
-    def test_it_is_read_where_it_is(self, tmp_path: Path) -> None:
-        self.fill(tmp_path)
-        found = load_all(tmp_path)
-        assert (len(found.current), len(found.superseded), len(found.comparisons), len(found.problems)) == (2, 1, 1, 1)
-        assert {entry.folder for entry in found.current} == {"records"}
-
-    def test_moving_loses_nothing(self, tmp_path: Path) -> None:
-        before = self.fill(tmp_path)
-        read = load_all(tmp_path)
-        assert move_former_layout(tmp_path) == 5
-        after = {path.name: path.read_bytes() for path in tmp_path.rglob("*.json")}
-        assert after == before
-        assert {entry.id for entry in load_all(tmp_path).current} == {entry.id for entry in read.current}
-        assert [reason for _, reason in load_all(tmp_path).superseded] == ["busy"]
-        assert os.listdir(tmp_path / "records") == ["torn.json"], "what cannot be read stays where it is"
-        assert move_former_layout(tmp_path) == 0
-        for entry in read.current:
-            assert find(tmp_path, entry.id).record == entry.record
-
-    def test_an_interrupted_move_goes_on(self, tmp_path: Path) -> None:
-        before = self.fill(tmp_path)
-        first = next(path for path in (tmp_path / "records").iterdir() if path.name in before and "eager" in path.name)
-        target = tmp_path / load_all(tmp_path).current[0].machine.folder / "records"
-        target.mkdir(parents=True)
-        (target / first.name).write_bytes(first.read_bytes())  # copied, and not yet removed
-        move_former_layout(tmp_path)
-        assert {path.name for path in tmp_path.rglob("*.json")} == set(before)
-
-    def test_a_folder_that_cannot_be_written_is_named(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        before = self.fill(tmp_path)
-
-        def refuse(_self: Path, target: Path) -> None:
-            raise PermissionError(13, "Permission denied", str(target))
-
-        monkeypatch.setattr(Path, "rename", refuse)
-        with pytest.raises(BakeoffError, match="Permission denied") as error:
-            move_former_layout(tmp_path)
-        assert error.value.code == "not-writable"
-        monkeypatch.undo()
-        assert {path.name for path in tmp_path.rglob("*.json")} == set(before)
-
-    def test_the_former_machine_is_told_by_its_parts(self) -> None:
-        assert former_machine(HOST, "cpu") == former_machine(replace(HOST, python="3.12.0"), "cpu")
-        assert former_machine(HOST, "cpu") != former_machine(replace(HOST, memory_bytes=1), "cpu")
-        assert former_machine(GPU_HOST, "cuda") != former_machine(GPU_HOST, "cpu")
+def test_the_former_machine_is_told_by_its_parts() -> None:
+    assert former_machine(HOST, "cpu") == former_machine(replace(HOST, python="3.12.0"), "cpu")
+    assert former_machine(HOST, "cpu") != former_machine(replace(HOST, memory_bytes=1), "cpu")
+    assert former_machine(GPU_HOST, "cuda") != former_machine(GPU_HOST, "cpu")
 
 
 class TestIdentity:

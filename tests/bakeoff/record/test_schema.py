@@ -15,7 +15,6 @@ import bakeoff
 from bakeoff.machine.floors import Ceiling
 from bakeoff.machine.identity import Machine
 from bakeoff.models.errors import BakeoffError
-from bakeoff.record import schema1
 from bakeoff.record.codec import decode, encode, encode_json, read_as
 from bakeoff.record.entry import Entry
 from bakeoff.record.folders import record_files
@@ -47,7 +46,7 @@ FULL = record(
     config={"width": 32, "sizes": [1, 2], "nested": {"a": None}, "ratio": 0.1},
 )
 SUPERSEDE = Supersede(SCHEMA, "2026-01-02T03:04:05.000000Z", "some-id", "measured on a busy host")
-_ROUND = Round((0, 1), (Samples([3, 1]), Samples([2, 2])))
+_ROUND = Round((0, 1), (Samples([3, 1]), Samples([2, 2])), pair=4)
 COMPARISON = Comparison(SCHEMA, SUPERSEDE.created, "sweep", "interleaved", 7, (FULL, FULL), (_ROUND,))
 _MACHINE = Machine("0123456789ab", "ba9876543210", "Test CPU, 4 cores")
 _CEILING = Ceiling("product", "int8", 2 << 30, 4.5e11, 4.25e11)
@@ -112,46 +111,13 @@ def test_bytes_are_one_line_of_json_with_every_field() -> None:
 
 
 def test_every_stored_record_is_read_without_loss() -> None:
-    """Fields that an older version did not write are added with their defaults; nothing stored changes or is lost.
-
-    Files of schema 1 are compared with their conversion, whose own test is below.
-    """
+    """Fields that an older version did not write are added with their defaults; nothing stored changes or is lost."""
     assert STORED
     for path in STORED:
         data = path.read_bytes()
         entry = decode(data, path.name)
-        stored = json.loads(data)
-        if stored["schema"] == 1:
-            stored = schema1.converted(stored)
-        else:
-            assert decode(encode(entry), path.name) == entry
-        assert _contains(json.loads(encode(entry)), stored), path.name
-
-
-def test_schema_1_keeps_every_fact_under_the_present_names() -> None:
-    def former(entry: Record) -> dict[str, Any]:
-        plain: dict[str, Any] = json.loads(encode(entry))
-        del plain["kind"]
-        plain["schema"] = 1
-        parity = plain["measurement"]["parity"]
-        parity["judge"], parity["judge_dtype"] = parity.pop("reference"), parity.pop("reference_dtype")
-        plain["measurement"]["findings"] = [{"code": "unseen", "text": "stored results"}]
-        return plain
-
-    read = decode(json.dumps(former(FULL)).encode(), "x")
-    expected = replace(FULL.measurement, findings=(Finding("memoised", "stored results"),))
-    assert read == replace(FULL, schema=1, measurement=expected)
-    turns = [{"a_first": True, "a_ns": [3, 1], "b_ns": [2, 2], "pair": 4}, {"a_first": False, "a_ns": [1], "b_ns": [5]}]
-    plain = {"schema": 1, "created": "2026", "sweep": "s", "how": "in turn", "seed": 7, "rounds": turns}
-    compared = decode(json.dumps({**plain, "a": former(FULL), "b": former(FULL), "findings": []}).encode(), "x")
-    assert isinstance(compared, Comparison)
-    assert [side.measurement for side in compared.sides] == [expected, expected]
-    assert compared.baseline is None
-    first, second = compared.rounds
-    assert (first.order, second.order, first.pair, second.pair) == ((0, 1), (1, 0), 4, 0)
-    assert [list(samples) for samples in first.samples_ns] == [[3, 1], [2, 2]]
-    superseded = {"schema": 1, "created": "2026", "supersedes": "some-id", "reason": "busy"}
-    assert decode(json.dumps(superseded).encode(), "x") == Supersede(1, "2026", "some-id", "busy")
+        assert decode(encode(entry), path.name) == entry
+        assert _contains(json.loads(encode(entry)), json.loads(data)), path.name
 
 
 def test_finding_codes_of_stored_records_are_known() -> None:
@@ -236,7 +202,7 @@ def test_wrong_types_are_refused(path: str, value: Any) -> None:
     assert error.value.code == "bad-record"
 
 
-@pytest.mark.parametrize("schema", [0, SCHEMA + 1, "1", None, 1.5])
+@pytest.mark.parametrize("schema", [0, 1, SCHEMA + 1, "1", None, 1.5])
 def test_another_schema_is_named(schema: Any) -> None:
     with pytest.raises(BakeoffError, match=f"schema {schema}") as error:
         decode(_with("schema", schema), "x")

@@ -290,19 +290,6 @@ class TestUpdate:
         written = files.update(tmp_path, machines=[machine_of(made).id])
         assert [path.relative_to(tmp_path).parts[0] for path in written] == [machine_of(made).folder]
 
-    @pytest.mark.parametrize("own", [(), ("mine.svg",)])
-    def test_plots_of_the_former_layout_are_deleted(self, own: tuple[str, ...], tmp_path: Path) -> None:
-        """All machines' plots were in one folder; a user's own files in it are kept."""
-        save(tmp_path, record("eager", ms(10.0)))
-        former = tmp_path / "plots"
-        former.mkdir()
-        (former / "latency-toy-test-cpu-4-cores.svg").write_bytes(b"<?xml?>\n" + MARK + b"<svg/>")
-        for name in own:
-            (former / name).write_text("<svg/>")
-        files.update(tmp_path, "toy")
-        assert tuple(path.name for path in former.glob("*")) == own
-        assert former.exists() == bool(own)
-
     def test_a_folder_that_cannot_be_written(self, tmp_path: Path) -> None:
         save(tmp_path, record("eager", ms(10.0)))
         (tmp_path / FOLDER).write_text("a file")

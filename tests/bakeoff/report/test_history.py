@@ -10,7 +10,7 @@ from few_records import THREE, at, block, folder_in, ms, stored, tables, whole_t
 from records import HOST
 
 from bakeoff.record.schema import SCHEMA, Comparison, Round, Samples
-from bakeoff.record.store import Records, load_all, move_former_layout, save, supersede
+from bakeoff.record.store import Records, load_all, save, supersede
 from bakeoff.report.markdown import elsewhere, files, history
 from bakeoff.report.markdown.table import citations
 
@@ -114,20 +114,6 @@ class TestHistoryPage:
         name = save(tmp_path, Comparison(SCHEMA, THREE[0].created, "", "interleaved", 1, sides, rounds))
         assert len(files.update(tmp_path)) == 3
         assert citations((tmp_path / history.NAME).read_text()) == [name]
-
-    def test_records_of_the_former_layout_are_cited_where_they_lie(self, runs: Path) -> None:
-        folder = folder_in(runs)
-        folder.rename(runs / "records")
-        folder.parent.rmdir()
-        files.update(runs)
-        for page in (runs / history.NAME, *runs.glob("*/*.md")):
-            targets = re.findall(r"\]\(([^)]+\.json)\)", page.read_text())
-            assert len(targets) == 3
-            assert all((page.parent / unquote(target)).is_file() for target in targets)
-        assert move_former_layout(runs) == 3
-        files.update(runs)
-        assert files.check(runs) == []
-        assert len(list(runs.glob("*/RESULTS.md"))) == 1
 
     def test_only_pages_of_the_given_machines_are_written(self, runs: Path) -> None:
         save(runs, replace(at(40, "eager", ms(9.0)), host=replace(HOST, cpu="Another CPU")))

@@ -21,10 +21,10 @@ FAULTS = (
     ),
     Fault(
         "record",
-        "the pair of a round is lost when a comparison of schema 1 is read",
-        "bakeoff/record/schema1.py",
-        ', "pair": raw.get("pair", 0)}',
-        ', "pair": 0}',
+        "the pair of a round is lost when a comparison is read",
+        "bakeoff/record/codec.py",
+        "_READERS[head.kind].decode(data)",
+        """_READERS[head.kind].decode(__import__("re").sub(rb'"pair":[0-9]+', b'"pair":0', data))""",
         ("tests/bakeoff/record/test_schema.py",),
     ),
     Fault(

@@ -7,7 +7,7 @@ import pytest
 from disk import files
 from records import GPU_HOST, HOST, record
 
-from bakeoff.machine import identity
+from bakeoff.machine import host, identity
 from bakeoff.machine.identity import Machine, former_machine, machine_class
 from bakeoff.record.codec import encode
 from bakeoff.record.schema import SCHEMA, Comparison, Record
@@ -77,6 +77,16 @@ class TestIdentity:
         assert one.id != other.id
         assert one.machine_class == other.machine_class
         assert one == self.asked(monkeypatch, "one")
+
+    def test_two_gpus_of_one_host(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        other = replace(GPU_HOST, gpus=({**GPU_HOST.gpus[0], "uuid": "GPU-2"},))
+        found = []
+        for facts in (GPU_HOST, other):
+            monkeypatch.setattr(host, "read_host", lambda facts=facts: facts)
+            found.append([self.asked(monkeypatch, "one", device) for device in ("cuda", "cpu")])
+        (first, cpu), (second, same_cpu) = found
+        assert first.id != second.id
+        assert cpu == same_cpu
 
     def test_nothing_of_the_host_can_be_read_from_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
         found = self.asked(monkeypatch, "secret-host")

@@ -75,6 +75,14 @@ def test_what_changes_with_a_file(file: str, changed: set[str], tmp_path: Path) 
     assert {name for name in NAMES if after[name] != before[name]} == changed
 
 
+def test_a_components_hash_is_of_what_draws_its_weights_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    before, where = source.component_hash("toy"), source._module_file
+    other = tmp_path / "weights.py"
+    other.write_text("# drawn in another way\n")
+    monkeypatch.setattr(source, "_module_file", lambda name: other if name == "bakeoff.models.weights" else where(name))
+    assert source.component_hash("toy") != before
+
+
 def test_a_backend_of_the_user_is_named_by_reference_and_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mine_source.py").write_text(
         "from bakeoff.backends.backend import Backend\nBACKEND = Backend('mine', 'mine')\n"

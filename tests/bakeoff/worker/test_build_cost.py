@@ -47,6 +47,13 @@ def test_cpu_seconds_are_those_of_all_processes_without_the_pauses(tmp_path: Pat
     assert not cost.overlapped
 
 
+def test_a_build_is_warm_where_one_has_succeeded_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert [cost_of("canaries:STATES_CACHE", tmp_path).cache for _ in range(2)] == ["cold", "warm"]
+    assert cost_of("eager", tmp_path).cache == "none"
+
+
 def test_a_build_beside_others_has_no_seconds(tmp_path: Path) -> None:
     cost = cost_of("canaries:BURNS", tmp_path, overlapped=True)
     assert (cost.build_s, cost.untimed_s, cost.overlapped) == (None, None, True)

@@ -72,3 +72,28 @@ def test_nothing_quantised() -> None:
 
 def test_stored_bytes_are_those_of_the_layer_alone() -> None:
     assert layer_bytes(nn.Sequential(nn.Linear(2, 2, bias=False, dtype=torch.float64)))["0"] == 32
+
+
+class Packed(torch.Tensor):
+    """As torchao's weights: fp32 to whoever looks, stored as integers and a scale."""
+
+    @staticmethod
+    def __new__(cls, integers: torch.Tensor, _scale: torch.Tensor) -> "Packed":
+        return torch.Tensor._make_wrapper_subclass(cls, integers.shape, dtype=torch.float32)  # type: ignore[attr-defined]
+
+    def __init__(self, integers: torch.Tensor, scale: torch.Tensor) -> None:
+        self.integers, self.scale = integers, scale
+
+    @classmethod
+    def __torch_dispatch__(cls, *_: object) -> object:
+        raise NotImplementedError
+
+    def __tensor_flatten__(self) -> tuple[list[str], None]:
+        return ["integers", "scale"], None
+
+
+def test_a_quantised_weight_takes_the_bytes_of_its_integers_and_scales() -> None:
+    layer = nn.Module()
+    layer.register_buffer("weight", Packed(torch.zeros(8, 8, dtype=torch.int8), torch.ones(8)))
+    assert layer.get_buffer("weight").dtype == torch.float32
+    assert layer_bytes(layer)[""] == 64 + 8 * 4

@@ -8,7 +8,7 @@ import pytest
 
 from bakeoff.process.jobs import MeasureJob, Subject
 from bakeoff.record.policy import Policy
-from bakeoff.record.schema import Clock, Parity, Samples
+from bakeoff.record.schema import Clock, OutputParity, Parity, Samples, new_finding
 from bakeoff.worker.clocks.cpu_usage import CpuUsage
 from bakeoff.worker.clocks.timing import Timing
 from bakeoff.worker.status import core_distance_facts, decide_status, timing_alarms, timing_remarks
@@ -58,6 +58,19 @@ def test_two_modes_make_a_row_unstable_and_both_are_named(job: MeasureJob) -> No
     assert all(figure in text for figure in ("60%", "40%"))
     status, reason = decide_status("", Parity("", "fp64", 4, ()), None, timing_alarms(flipping, 1.0, 0, (), job))
     assert (status, reason) == ("unstable", text)
+
+
+def test_the_first_status_that_applies_is_the_rows() -> None:
+    right, wrong = (OutputParity("y", 0.5, 0.1, passed, problem="" if passed else "y: off") for passed in (True, False))
+    alarm = new_finding("drift", "calls took longer")
+    for fallback, output, problem, alarms, expected in (
+        ("eager", wrong, "stale", [alarm], ("fell_back", "ran eager")),
+        ("", wrong, "stale", [alarm], ("parity_failed", "y: off")),
+        ("", right, "stale", [alarm], ("parity_failed", "stale")),
+        ("", right, None, [alarm], ("unstable", "calls took longer")),
+        ("", right, None, [], ("ok", "")),
+    ):
+        assert decide_status(fallback, Parity("", "fp64", 4, (output,)), problem, alarms) == expected
 
 
 def test_two_modes_name_cpus_that_moved_as_their_cause() -> None:

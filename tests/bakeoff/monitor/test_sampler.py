@@ -243,6 +243,13 @@ def test_a_raw_file_has_every_sample(tmp_path: Path) -> None:
     assert report.missing == ()
 
 
+def test_a_raw_file_has_every_value_of_a_sample(tmp_path: Path) -> None:
+    clock, path = Clock(), tmp_path / "raw.jsonl"
+    run(sampler_of(clock, Counting(clock), Failing(99), raw=RawFile(str(path))), clock, 2)
+    _, *lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["name"] for line in lines] == ["cpu.load", "cpu.memory"] * 3
+
+
 def test_a_full_disk_costs_the_raw_file_and_not_the_samples(tmp_path: Path) -> None:
     path = tmp_path / "raw.jsonl"
     with largest_file(1500):

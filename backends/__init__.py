@@ -23,7 +23,6 @@ _TABLE = {
     "mx": "bakeoff.backends.mx:BACKEND",
     "modelopt": "bakeoff.backends.modelopt:BACKEND",
     "attention": "bakeoff.backends.attention:BACKEND",
-    "aitune": "bakeoff.backends.aitune:BACKEND",
 }
 
 

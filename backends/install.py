@@ -26,13 +26,6 @@ def modelopt_command() -> str:
     return f"run in a checkout of bakeoff: pip install {constraints}-e '.[modelopt]'"
 
 
-def aitune_command() -> str:
-    """Installs NVIDIA AITune, with the TensorRT and modelopt that it imports, beside the installed torch."""
-    minor = ".".join(_torch().split(".")[:2])
-    constraints = f"-c {_SETS[minor]} " if minor in _SETS else ""
-    return f"pip install {constraints}'aitune==0.6.*' (Python 3.12 at most)"
-
-
 def onnxruntime_gpu_command() -> str:
     """Installs onnxruntime-gpu in place of onnxruntime, which has its files in the same folder."""
     minor = ".".join(_torch().split(".")[:2])

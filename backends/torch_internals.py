@@ -112,12 +112,6 @@ def compile_id() -> str:
     return str(CompileContext.current_compile_id())
 
 
-def compile_ids() -> list[str]:
-    """Dynamo's ids of the last 64 compilations of this process; empty if dynamo is not imported."""
-    dynamo = sys.modules.get("torch._dynamo.utils")
-    return [entry.compile_id for entry in dynamo.get_compilation_metrics() if entry.compile_id] if dynamo else []
-
-
 def recompile_reasons(compile_ids: Collection[str]) -> tuple[str, ...]:
     """Dynamo's reasons for these recompilations, in order; a first compilation has no reason and is left out.
 

@@ -25,7 +25,6 @@ DISTRIBUTIONS = (
     "tensorrt-cu12",
     "tensorrt-cu13",
     "nvidia-modelopt",
-    "aitune",
     "onnx",
     "onnxscript",
     "onnxruntime",

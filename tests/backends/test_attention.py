@@ -137,7 +137,7 @@ def test_what_a_cpu_or_a_builder_has_not_is_refused_in_a_sentence(records: dict[
         assert (own.status, "kernels of its own" in own.measurement.reason) == ("unsupported", True)
 
 
-@pytest.mark.parametrize("name", ["tensorrt", "tensorrt-aot", "onnxruntime", "openvino", "aitune"])
+@pytest.mark.parametrize("name", ["tensorrt", "tensorrt-aot", "onnxruntime", "openvino"])
 def test_builders_with_their_own_attention_are_refused(name: str) -> None:
     reason = BACKEND.capability.unsupported_builder(Options(), resolve_backend(name))
     assert reason is not None

@@ -38,7 +38,6 @@ def test_the_constraints_named_pin_this_torch(monkeypatch: pytest.MonkeyPatch, t
     for command in (
         install.tensorrt_command(),
         install.modelopt_command(),
-        install.aitune_command(),
         install.onnxruntime_gpu_command(),
     ):
         named = re.search(r"-c (\S+)", command)

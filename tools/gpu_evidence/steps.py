@@ -110,7 +110,6 @@ _GROUPS = (
         "mx", tuple(f"mx[kind={kind}]+inductor[mode=reduce-overhead]" for kind in ("mxfp8", "nvfp4")), quantises=True
     ),
     _Group("tensorrt-unfrozen", ("tensorrt[freezing=false]", "tensorrt[cudagraphs,freezing=false]")),
-    _Group("aitune", ("aitune[]",)),
 )
 _EXPORTED = {"aoti": "bf16", "tensorrt-aot": "bf16", "onnxruntime": "fp16", "torch.export": "bf16"}
 """The dtype of each artifact format's backend: ONNX Runtime lacks bf16 kernels for the decoders."""

@@ -36,7 +36,7 @@ TWO = ("eager", "inductor")
 
 SEARCHING = (
     "tensorrt", "tensorrt-aot[optimization_level=5]", "inductor[mode=max-autotune]", "aoti[max_autotune]",
-    "onnxruntime[provider=tensorrt]", "aitune",
+    "onnxruntime[provider=tensorrt]",
 )  # fmt: skip
 USUAL = ("inductor[freezing]", "aoti", "onnxruntime")
 AMX_HOST = replace(HOST, cpu_flags=("avx2", "avx512f", "amx_bf16"))

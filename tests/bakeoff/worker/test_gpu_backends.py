@@ -55,7 +55,6 @@ ON_CUDA = (
     "attention[kind=flash]+inductor/bf16",
     "attention[kind=efficient]+inductor/bf16",
     "attention[kind=cudnn]+inductor/bf16",
-    "aitune[backend=inductor,against_eager=false]/bf16",
 )
 EXPORTED_ON_CUDA = ("aoti/bf16", "torch.export/bf16", "tensorrt-aot/bf16", "onnxruntime/fp32")
 ON_CPU = ("onnxruntime/fp32", "int8[least=0]+eager/fp32")

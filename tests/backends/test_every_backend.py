@@ -70,15 +70,6 @@ def test_exactly_one_baseline() -> None:
     assert [backend.name for backend in BACKENDS if backend.baseline] == ["eager"]
 
 
-def test_null_is_not_in_the_table() -> None:
-    assert "null" not in backend_names()
-    assert resolve_backend("bakeoff.backends.null:BACKEND").name == "null"
-    with pytest.raises(BakeoffError) as refused:
-        resolve_backend("null")
-    assert refused.value.code == "unknown-name"
-    assert "null" in str(refused.value)
-
-
 @pytest.mark.parametrize(
     ("reference", "code"), [("canaries:FALSE_EAGER", "not-composable"), ("canaries:OWN_BASELINE", "bad-user-code")]
 )

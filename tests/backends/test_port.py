@@ -87,15 +87,6 @@ def test_engines_with_buffers_of_their_own_compute_what_is_written(
     toy.engine.close()
 
 
-def test_null_gives_what_it_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(backends._TABLE, "null", "bakeoff.backends.null:BACKEND")
-    toy = build_toy(f"{WORKLOAD}/null/fp32", tmp_path)
-    port = toy.engine.port(toy.sets[0], NAMES)
-    feed(port, toy.sets[1])
-    port.call()
-    assert torch.equal(port.outputs["video"], toy.expected[0][0])
-
-
 @pytest.mark.parametrize("name", ["eager", "aoti", "onnxruntime", "openvino"])
 def test_inputs_that_are_not_contiguous_are_fed_too(name: str, tmp_path: Path) -> None:
     backend = resolve_backend(name)

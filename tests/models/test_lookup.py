@@ -13,9 +13,9 @@ from bakeoff.record.source import backend_source
 GOOD = """\
 from dataclasses import replace
 
-from bakeoff.backends.null import BACKEND as NULL
+from bakeoff.selftest.faulty import NAN
 
-BACKEND = replace(NULL, name="{name}")
+BACKEND = replace(NAN, name="{name}")
 BACKENDS = [BACKEND]
 """
 

@@ -59,6 +59,11 @@ def _exit_3() -> None:
     os._exit(3)
 
 
+def _store(module: "nn.Module", inputs: Mapping[str, "Tensor"], _options: NoOptions, _context: BuildContext) -> Engine:
+    outputs = module(*inputs.values())
+    return ModuleEngine(lambda *_tensors: outputs)
+
+
 def _remove_references() -> None:
     """As somebody else who clears the cache folder meanwhile, but at a known moment and once."""
     done = Path(os.environ[REMOVED])
@@ -214,6 +219,7 @@ NO_OUTPUT = canary("no-output", "gives nothing", changing(lambda _outputs: ()))
 EXTRA_OUTPUT = canary("extra-output", "gives one too many", changing(lambda outputs: (*outputs, outputs[0])))
 BARE_TENSOR = canary("bare-tensor", "gives no tuple", changing(lambda outputs: outputs[0]))
 CACHED_OUTPUT = common.CACHED_OUTPUT
+STORED = canary("stored", "returns the outputs of its build, whatever the inputs", _store)
 STALE = canary("stale", "falls one call behind after a while", _lag_behind)
 HALF_PRECISION = common.HALF_PRECISION
 SILENT_EAGER = common.SILENT_EAGER

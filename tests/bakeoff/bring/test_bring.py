@@ -278,7 +278,7 @@ def test_files_of_a_user_hide_no_modules_of_python(tmp_path: Path) -> None:
         "import helper\ndef model():\n    return helper.torch.nn.Linear(4, 4).eval(), helper.torch.randn(2, 4)\n"
     )
     (tmp_path / "helper.py").write_text("import cProfile, statistics, torch\nstatistics.median([1])\n")
-    (tmp_path / "own.py").write_text("from bakeoff.backends.null import BACKEND\n")
+    (tmp_path / "own.py").write_text("from bakeoff.selftest.faulty import NAN as BACKEND\n")
     asked = ["mine.py:model", "--backends", "own:BACKEND", "--dtype", "fp32", "--device", "cpu", "--dry-run"]
     ran = subprocess.run(
         [sys.executable, "-m", "bakeoff", "sweep", *asked],
@@ -289,4 +289,4 @@ def test_files_of_a_user_hide_no_modules_of_python(tmp_path: Path) -> None:
         check=False,
     )
     assert ran.returncode == 0, ran.stderr
-    assert "mine:py.call/null/fp32@cpu" in ran.stdout
+    assert "mine:py.call/nan/fp32@cpu" in ran.stdout

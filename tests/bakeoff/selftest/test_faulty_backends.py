@@ -13,8 +13,6 @@ from bakeoff.record.schema import MEASURED, Record, Status
 
 pytestmark = pytest.mark.timeout(900)  # two dozen workers, each of which imports torch
 
-NULL = "bakeoff.backends.null:BACKEND"
-
 FAULTY: dict[str, tuple[Status, str]] = {
     "canaries:RAISES_AT_CALL": ("call_failed", "RuntimeError"),
     "canaries:RAISES_AT_PROOF": ("unsupported", "canaries"),
@@ -27,7 +25,7 @@ FAULTY: dict[str, tuple[Status, str]] = {
     "canaries:CACHED_OUTPUT": ("parity_failed", "1.00e-04"),
     "canaries:STALE": ("parity_failed", "1.00e-04"),
     "canaries:HALF_PRECISION": ("parity_failed", "1.00e-04"),
-    NULL: ("parity_failed", "512 of 512"),
+    "canaries:STORED": ("parity_failed", "512 of 512"),
     "canaries:SILENT_EAGER": ("fell_back", "eager"),
     "canaries:RECOMPILES": ("unstable", "compiles"),
     "canaries:WRONG_AND_RECOMPILES": ("parity_failed", "512 of 512"),

@@ -10,15 +10,7 @@ from collections.abc import Iterable
 from bakeoff.advice.evidence import Advice, Evidence
 from bakeoff.advice.rate import compiling, contention, response, slow_clock, too_slow, trend
 from bakeoff.advice.wait import copies, glue, launch_bound, sync_inside
-from bakeoff.advice.work import (
-    audio_window,
-    better_variant,
-    context_head,
-    far_from_floor,
-    fewer_steps,
-    slow_kernel,
-    vram,
-)
+from bakeoff.advice.work import audio_window, better_variant, context_head, far_from_floor, slow_kernel, vram
 
 DEADBAND = 0.05
 """Of a unit: what could gain less is not said."""
@@ -32,7 +24,6 @@ RULES = (
     glue,
     audio_window,
     context_head,
-    fewer_steps,
     compiling,
     trend,
     too_slow,

@@ -123,7 +123,6 @@ class Evidence:
     """Code and text of what the record found of the machine."""
     best_mix: tuple[str, float, str] | None = None
     """The fastest ok mix of the same subject in the records: its string, milliseconds a unit, record."""
-    what_if_steps: int | None = None
 
     def size(self, name: str) -> int | None:
         return dict(self.sizes).get(name)

@@ -20,7 +20,7 @@ _Way = tuple[str, Quantisation]
 """Backends and dtype as text, and the class of precision that they mean."""
 
 
-def evidence_of(entry: StoredPipeline, records: Records, what_if_steps: int | None = None) -> Evidence | None:
+def evidence_of(entry: StoredPipeline, records: Records) -> Evidence | None:
     """The facts of a record with a profile and steady units; None of any other."""
     record = entry.record
     table, profile, units = profile_table(record), record.measurement.profile, record.measurement.units
@@ -59,7 +59,6 @@ def evidence_of(entry: StoredPipeline, records: Records, what_if_steps: int | No
         memory_share=_memory_share(record),
         device_findings=[(finding.code, finding.text) for finding in record.measurement.findings],
         best_mix=_best_mix(record, records.pipelines),
-        what_if_steps=what_if_steps,
     )
 
 

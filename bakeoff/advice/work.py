@@ -124,23 +124,6 @@ def context_head(facts: Evidence) -> Iterator[Advice]:
     )
 
 
-def fewer_steps(facts: Evidence) -> Iterator[Advice]:
-    """Only where it is asked for: what fewer denoising steps would take."""
-    wanted, steps = facts.what_if_steps, facts.size("steps")
-    denoise = next((phase for phase in facts.phases if phase.name == "denoise"), None)
-    if wanted is None or steps is None or denoise is None or wanted >= steps:
-        return
-    gain = denoise.ms * (steps - wanted) / steps
-    yield Advice(
-        code="steps",
-        where="denoise",
-        evidence=f"{counted(steps, 'step takes', 'steps take')} {denoise.ms:.1f} ms, {denoise.ms / steps:.1f} ms each",
-        says=f"{counted(wanted, 'step changes', 'steps change')} the picture; look at it before the time",
-        gain_ms=gain,
-        strength=strength(gain, facts.unit_ms),
-    )
-
-
 def vram(facts: Evidence) -> Iterator[Advice]:
     """The device's memory is nearly full."""
     if facts.memory_share is None or facts.memory_share <= MOST_MEMORY:

@@ -61,7 +61,6 @@ def profile(
     compiler: Annotated[
         bool, typer.Option("--compiler", help="Build once more with the compiler's log, for tlparse.")
     ] = False,
-    what_if: Annotated[list[str] | None, typer.Option("--what-if", help="steps=N: what N steps would take.")] = None,
     nsys: Annotated[bool, typer.Option("--nsys", help="Run under Nsight Systems, or print the command.")] = False,
     ncu: Annotated[bool, typer.Option("--ncu", help="Run under Nsight Compute, or print the command.")] = False,
     capture: Annotated[
@@ -132,7 +131,6 @@ def profile(
     )
     if deadline is not None:
         request = replace(request, policy=with_deadline(request.policy, deadline))
-    steps = _steps(what_if or [])
     copies = _new_folder(trace)
     folder = records_folder(runs)
     if nsys or ncu:
@@ -141,7 +139,7 @@ def profile(
     def reports(stored: "Sequence[StoredPipeline]") -> "list[ProfileReport]":
         if copies is not None:
             _copy_traces(stored, copies)
-        return reports_of(stored, load_all(folder), steps)
+        return reports_of(stored, load_all(folder))
 
     def show(stored: "Sequence[StoredPipeline]") -> str:
         made = reports(stored)
@@ -167,16 +165,6 @@ def _copy_traces(stored: "Sequence[StoredPipeline]", folder: Path) -> None:
     for entry in stored:
         if (made := entry.record.measurement.profile) is not None and made.trace is not None:
             shutil.copyfile(paths.cache_folder() / made.trace.path, folder / Path(made.trace.path).name)
-
-
-def _steps(asked: Sequence[str]) -> int | None:
-    found = None
-    for text in asked:
-        name, _, value = text.partition("=")
-        if name != "steps" or not value.isdecimal() or not int(value):
-            raise BakeoffError(f"--what-if '{text}': give steps=N, with N at least 1", "bad-option")
-        found = int(value)
-    return found
 
 
 def _new_folder(trace: str | None) -> Path | None:

@@ -119,13 +119,13 @@ class ProfileReport:
     environment: dict[str, Scalar]
 
 
-def report_of(entry: StoredPipeline, records: Records, what_if_steps: int | None = None) -> ProfileReport | None:
+def report_of(entry: StoredPipeline, records: Records) -> ProfileReport | None:
     """The report of a record with a profile and steady units; None of any other."""
     record, table = entry.record, profile_table(entry.record)
     profile, units = record.measurement.profile, record.measurement.units
     if table is None or profile is None or units is None:
         return None
-    facts = evidence_of(entry, records, what_if_steps)
+    facts = evidence_of(entry, records)
     return ProfileReport(
         schema=REPORT_SCHEMA,
         record=entry.id,
@@ -164,11 +164,9 @@ def report_of(entry: StoredPipeline, records: Records, what_if_steps: int | None
     )
 
 
-def reports_of(
-    entries: Sequence[StoredPipeline], records: Records, what_if_steps: int | None = None
-) -> list[ProfileReport]:
+def reports_of(entries: Sequence[StoredPipeline], records: Records) -> list[ProfileReport]:
     """The reports of those that have one."""
-    made = (report_of(entry, records, what_if_steps) for entry in entries)
+    made = (report_of(entry, records) for entry in entries)
     return [report for report in made if report is not None]
 
 

@@ -11,19 +11,10 @@ from typer.testing import CliRunner
 
 from bakeoff.cli import app, nsight, profile
 from bakeoff.cli.mixes import Manner
-from bakeoff.cli.profile import _new_folder, _steps
+from bakeoff.cli.profile import _new_folder
 from bakeoff.machine import paths
 from bakeoff.models.errors import BakeoffError
 from bakeoff.pipeline.request import PipelineRequest, ProfileOptions, check_counts
-
-
-@pytest.mark.parametrize("text", ["steps", "steps=", "steps=0", "steps=-1", "layers=20", "steps=x"])
-def test_what_if_takes_steps_alone(text: str) -> None:
-    with pytest.raises(BakeoffError) as refused:
-        _steps([text])
-    assert refused.value.code == "bad-option"
-    assert _steps(["steps=2"]) == 2
-    assert _steps([]) is None
 
 
 @pytest.mark.parametrize(

@@ -53,11 +53,6 @@ class Port:
         self._called = False
         """Called since the last `advance`."""
 
-    @property
-    def keeps_outputs(self) -> bool:
-        """Whether each call returns new memory, so that outputs stay valid after the next call."""
-        return False
-
     def feed(self, name: str, value: "Tensor") -> int:
         """Give the next calls' value of one input; return the bytes that were copied.
 
@@ -120,10 +115,6 @@ class CloningPort(Port):
 
     __slots__ = ()
 
-    @property
-    def keeps_outputs(self) -> bool:
-        return True
-
     def call(self) -> None:
         self._outputs = tuple(output.clone() for output in self._call())
         self._called = True
@@ -164,10 +155,6 @@ class ReplacingPort(Port):
         self._callers = {name: _storage(tensor) for name, tensor in self._shared.items()}
         """Storage of each input that is the caller's tensor."""
         self._copied = 0
-
-    @property
-    def keeps_outputs(self) -> bool:
-        return True
 
     def feed(self, name: str, value: "Tensor") -> int:
         taken, copied = _like(_fitting(self.inputs, name, value, "the value"), value)

@@ -184,10 +184,6 @@ class Loop:
                 found[op.phase] += 1
         return found
 
-    def slot_of(self, phase: str) -> str:
-        """The slot whose programs a phase calls; "" for a phase of glue alone."""
-        return next((op.slot for op in self.steady if isinstance(op, Call) and op.phase == phase), "")
-
 
 @dataclass(frozen=True, slots=True)
 class PipelinePreset:

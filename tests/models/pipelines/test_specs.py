@@ -54,7 +54,6 @@ def test_calls_of_an_owl_frame() -> None:
         ("audio", "decode30"): 1,
     }
     assert loop.phases() == ("denoise", "context", "image", "audio", "present")
-    assert [loop.slot_of(phase) for phase in loop.phases()] == ["wm", "wm", "image", "audio", ""]
     assert loop.sizes == {"steps": 10, "window": 30, "audio window": 30}
     assert owl_loop("1b").calls()["wm", "step59"] == 20
     assert owl_loop("200m", guidance="shared", steps=4).calls()["wm", "step29"] == 8

@@ -96,7 +96,6 @@ class Evidence:
     """Video frames a second that the model was made for; 0: none."""
     phases: Sequence[PhaseFact]
     glue_ms: float
-    copies_ms: float
     unattributed_ms: float
     copied_mib: float
     busy_ms: float | None

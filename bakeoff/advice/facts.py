@@ -38,7 +38,6 @@ def evidence_of(entry: StoredPipeline, records: Records) -> Evidence | None:
         frame_rate=record.frame_rate,
         phases=[_phase(row, launches.get(row.phase.name)) for row in table.rows if row.phase.kind == "phase"],
         glue_ms=between.get("glue", 0.0),
-        copies_ms=between.get("copies", 0.0),
         unattributed_ms=between.get("unattributed", 0.0),
         copied_mib=mean(units.copied_bytes[place] for place in chosen) / 2**20,
         busy_ms=_busy(table, profile),

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from bakeoff.models.words import counted
 from bakeoff.record.pairs import FEWEST_FOR_INTERVAL, Word, pair_ratio
 from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.statistics import summarise_ns
@@ -154,32 +153,6 @@ def phases(record: PipelineRecord) -> tuple[PhaseRow, ...]:
         )
         for line, total, share in zip(lines, totals, shares(totals), strict=True)
     )
-
-
-def violation(units: Units) -> str | None:
-    """What is wrong with the account: the first unit whose lines do not add up to its wall time; None if nothing is."""
-    count = len(units.wall_ns)
-    held: list[tuple[str, Sequence[object]]] = [
-        ("started_ns", units.started_ns),
-        ("frames", units.frames),
-        ("kinds", units.kinds),
-        ("sessions", units.sessions),
-        ("copied_bytes", units.copied_bytes),
-        *((f"line {line.name}", line.ns) for line in units.lines),
-        *((f"calls of {entry.slot}.{entry.program}", entry.calls) for entry in units.programs),
-        *((f"times of {entry.slot}.{entry.program}", entry.ns) for entry in units.programs),
-    ]
-    for name, values in held:
-        if len(values) != count:
-            return f"{name} has {counted(len(values), 'entry', 'entries')} for {counted(count, 'unit')}"
-    for place, wall_ns in enumerate(units.wall_ns):
-        for line in units.lines:
-            if line.ns[place] < 0:
-                return f"unit {place}: line {line.name} is {line.ns[place]} ns"
-        total = sum(line.ns[place] for line in units.lines)
-        if total != wall_ns:
-            return f"unit {place}: its lines add up to {total} ns, but it took {wall_ns} ns"
-    return None
 
 
 def before_after(before: PipelineRecord, after: PipelineRecord) -> BeforeAfter | None:

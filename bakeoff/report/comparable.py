@@ -37,8 +37,6 @@ class Table:
     machine: Machine
     rows: tuple[Stored, ...]
     stale: tuple[StaleRow, ...]
-    basis: Basis
-    """Of every row in `rows`."""
     ceilings: KnownCeilings
     """The one set that the floors of all rows are computed from."""
     drift: float
@@ -78,7 +76,6 @@ def _table(
         machine=machine,
         rows=tuple(entry for entry, reason in zip(rows, reasons, strict=True) if reason is None),
         stale=tuple(StaleRow(entry, reason) for entry, reason in zip(rows, reasons, strict=True) if reason is not None),
-        basis=basis_of(_newest(rows)),
         ceilings=best_ceilings(every, measured, machine.id, rows[0].record.threads),
         drift=drifts[machine.name],
     )

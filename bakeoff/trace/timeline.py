@@ -17,7 +17,6 @@ from bakeoff.trace.marks import BEGIN, END, marked_segment, named_part
 
 _DEVICE = {"kernel", "gpu_memcpy", "gpu_memset"}
 _LAUNCHES = {"cuda_runtime", "cuda_driver"}
-_TRANSFERS = {"gpu_memcpy", "gpu_memset"}
 _SYNCHRONISES = re.compile(r"Synchronize|^aten::(item|_local_scalar_dense|is_nonzero)$")
 _COMPILES = re.compile(
     r"\(dynamo_timed\)|compile_inner|compile_fx|async_compile|^inductor[_ ]codegen|convert_frame"
@@ -63,7 +62,6 @@ class Kernel:
     end_ns: int
     launched_ns: int | None
     """When its launch began on the host; None where the trace lacks it."""
-    transfer: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +140,7 @@ def read_timeline(events: Iterable[TraceEvent], device: str) -> Timeline:
         _correlation(event): event.start_ns for event in ranges if event.cat in _LAUNCHES and _correlation(event)
     }
     kernels = [
-        Kernel(event.name, event.start_ns, event.end_ns, launched.get(_correlation(event)), event.cat in _TRANSFERS)
+        Kernel(event.name, event.start_ns, event.end_ns, launched.get(_correlation(event)))
         for event in ranges
         if event.cat in _DEVICE
     ]

@@ -429,9 +429,6 @@ def test_gradients_are_not_zero() -> None:
 # What depends on what
 
 
-LATER = ("x", "cond", "t", "mouse", "keyboard", "time_cos", "time_sin", "action_cos", "action_sin")
-
-
 def moves(source: str, result: str) -> bool:
     """Whether an input of a context pass has a say in an output."""
     at, end = (int(name.partition(".")[2] or -1) for name in (source, result))

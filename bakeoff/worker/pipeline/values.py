@@ -1,6 +1,6 @@
 """The values that a loop is given: noise, actions and conditions, drawn by seed, session, unit and name."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import ModuleType
 
@@ -10,7 +10,6 @@ from bakeoff.models.component import Draw, TensorSpec
 from bakeoff.models.pipelines.pipeline import Given
 from bakeoff.worker.subject import cast_input, draw
 
-DrawFunction = Callable[[str, tuple[int, ...], Draw], Tensor]
 OF_SESSION = -1
 """In place of a unit's number, for values of a whole session."""
 

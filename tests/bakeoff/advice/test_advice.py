@@ -25,7 +25,6 @@ CALM = Evidence(
         PhaseFact("audio", "audio", 1, 9.0, 9.0, 0.0, 10.0),
     ),
     glue_ms=3.0,
-    copies_ms=2.0,
     unattributed_ms=1.0,
     copied_mib=4.0,
     busy_ms=95.0,

@@ -202,7 +202,6 @@ def _written(model: Model, name: str | None) -> Path:
         place.parent.mkdir(exist_ok=True)
         if not place.exists():  # the same module may have been written before
             folder.rename(place)
-        paths.mark_used(place.parent)
         return place
     finally:
         shutil.rmtree(temporary, ignore_errors=True)

@@ -66,7 +66,6 @@ def bring(
         if not (folder / ABOUT).is_file():
             threads = threads or host.usable_cores()
             _describe(DescribeJob(source, name, preset, seed, threads, str(folder), sizes, more, device), progress)
-    paths.mark_used(folder)
     for note in read_about(folder).notes:
         progress.say(f"{name}: {note}.")
     return str(folder)

@@ -1,37 +1,18 @@
 """Folders for compiler caches: one for each variant, or one for each build if a variant is built several times."""
 
 import contextlib
-import os
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
-
-import msgspec
 
 from bakeoff.machine import paths
 from bakeoff.machine.files import digest
 from bakeoff.models.errors import BakeoffError
 
-ABOUT = "about.json"
 HOME = "home"
 """Within a cache folder: the home folder of the workers that build there."""
 _FINISHED = "finished"
 """A file that is in the folder once a build has succeeded there."""
 _BUILD = "-build"
-
-
-@dataclass(frozen=True, slots=True)
-class About:
-    """Description stored in a cache folder, since the folder's name is a hash."""
-
-    variant: str
-    build_number: int
-    batch: int
-    threads: int
-    checkpoint: str
-    """Name and content hash of the weights file; empty for random weights."""
-    versions: dict[str, str]
-    created: str
 
 
 def usual_folder(key: object) -> Path:
@@ -49,26 +30,10 @@ def usual_of(folder: Path) -> Path:
     return folder.with_name(folder.name.partition(_BUILD)[0])
 
 
-def open_folder(folder: Path, about: About) -> None:
-    """Create `folder` with its description, or set the time of last use of one that exists.
-
-    Write errors are ignored: a compiler that needs the cache reports its own error.
-    """
-    path = folder / ABOUT
+def open_folder(folder: Path) -> None:
+    """Create `folder`. Errors are ignored: a compiler that needs the cache reports its own."""
     with contextlib.suppress(OSError):
         (folder / HOME / ".cache").mkdir(parents=True, exist_ok=True)
-        if not path.exists():
-            path.write_bytes(msgspec.json.encode(about))
-    paths.mark_used(path)
-
-
-def read_about(folder: Path) -> About | None:
-    """The description of a folder; None if it is missing (as in folders of an earlier version), damaged or a link."""
-    with contextlib.suppress(OSError, msgspec.MsgspecError):
-        descriptor = os.open(folder / ABOUT, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        with os.fdopen(descriptor, "rb") as file:
-            return msgspec.json.decode(file.read(1 << 16), type=About)
-    return None
 
 
 def mark_finished(folder: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from bakeoff.machine import host, paths
+from bakeoff.machine import host
 from bakeoff.machine.files import digest, write_atomically
 from bakeoff.machine.identity import this_machine
 
@@ -62,11 +62,6 @@ def read_stamp(folder: Path) -> Stamp:
 def write_stamp(folder: Path, stamp: Stamp) -> None:
     """Store what the folder holds; its files must be complete. Raises BakeoffError if the stamp cannot be written."""
     write_atomically(folder / _STAMP, msgspec.json.encode(stamp))
-
-
-def mark_headers_used(folder: Path) -> None:
-    """Set the time of last use, which `bakeoff cache` shows."""
-    paths.mark_used(folder / _STAMP)
 
 
 def is_undamaged(folder: Path, stamp: Stamp) -> bool:

@@ -62,12 +62,6 @@ def _user_folder(find: Callable[[str], Path], variable: str) -> Path:
         raise BakeoffError(f"this user has no home folder; set HOME or {variable}", code="not-writable") from error
 
 
-def mark_used(path: Path) -> None:
-    """Set the modification time of a cache entry to now; `bakeoff cache` shows it as the time of last use."""
-    with contextlib.suppress(OSError):
-        os.utime(path)
-
-
 def ensure_writable(folder: Path, what: str) -> Path:
     """Create `folder` and write a byte in it, so that a sweep fails before it measures and not after.
 

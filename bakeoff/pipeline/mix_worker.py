@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
-from bakeoff.machine import build_cache, host
+from bakeoff.machine import build_cache
 from bakeoff.pipeline.mixes import MixPlan
 from bakeoff.pipeline.session import PipelineSession
 from bakeoff.process.jobs import PipelineJob, SlotProgramJob
@@ -12,7 +12,6 @@ from bakeoff.process.phases import Block, Phase
 from bakeoff.process.supervisor import Event, LiveWorker, Outcome
 from bakeoff.record.pipeline import PipelineMeasurement
 from bakeoff.record.schema import MEASURED
-from bakeoff.record.store import now
 from bakeoff.sweeps.progress import Running
 from bakeoff.sweeps.references import References
 from bakeoff.sweeps.row import measure_job
@@ -148,17 +147,6 @@ def _open_cache(mix: MixPlan) -> None:
     """Make the folders of the mix's caches, without what an earlier run left that did not succeed."""
     if not build_cache.is_warm(mix.cache_folder):
         build_cache.delete_earlier_build(mix.cache_folder)
-    first = mix.programs[0].row
-    checkpoints = dict.fromkeys(program.row.checkpoint for program in mix.programs)
-    about = build_cache.About(
-        variant=str(mix.mix),
-        build_number=1,
-        batch=first.subject.batch,
-        threads=first.subject.threads,
-        checkpoint=", ".join(filter(None, checkpoints)),
-        versions=host.read_versions(),
-        created=now(),
-    )
-    build_cache.open_folder(mix.cache_folder, about)
+    build_cache.open_folder(mix.cache_folder)
     for program in mix.programs:
         program.row.cache_folder.mkdir(parents=True, exist_ok=True)

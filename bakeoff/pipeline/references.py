@@ -71,7 +71,6 @@ def make_loop_reference(plan: PipelinePlan, mixes: Sequence[MixPlan], launch: La
         discard(folder)
         seal = None
     known = _known(folder) if seal is not None else []
-    paths.mark_used(folder)
     dtypes = [*known]
     for combination in wanted:
         if combination not in dtypes:

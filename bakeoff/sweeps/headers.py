@@ -17,7 +17,6 @@ from bakeoff.machine.header_cache import (
     describe_header,
     header_folder,
     is_undamaged,
-    mark_headers_used,
     read_stamp,
     write_stamp,
 )
@@ -68,7 +67,6 @@ def make_headers(
                 say("Precompiling torch's C++ headers, once for all builds with this compiler.")
                 made = _make(folder, missing, cache / "logs" / "headers.log", on_event)
                 write_stamp(folder, _joined(stamp, missing, made))
-            mark_headers_used(folder)
     except (BakeoffError, OSError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         say(f"torch's C++ headers are not precompiled: {reason}. Each cold build compiles them itself.")

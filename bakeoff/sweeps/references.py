@@ -4,7 +4,6 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bakeoff.machine import paths
 from bakeoff.models.errors import BakeoffError, ErrorCode
 from bakeoff.plan.reference import reference_folder
 from bakeoff.plan.rows import Row
@@ -83,7 +82,6 @@ def _eager_file(dtype: str) -> str:
 
 
 def _make(session: Session, row: Row, folder: Path, launch: Launch, dtypes: Collection[str]) -> Outcome:
-    paths.mark_used(folder)
     files = [_ABOUT, *map(_eager_file, dtypes)]
     if not row.subject.checkpoint and all((folder / name).exists() for name in files):
         return Outcome("result")

@@ -8,7 +8,6 @@ from bakeoff.process.jobs import MeasureJob
 from bakeoff.process.phases import PHASES, DeadlineClass
 from bakeoff.process.supervisor import Deadlines, Launch
 from bakeoff.record.policy import Policy
-from bakeoff.record.store import now
 from bakeoff.sweeps.progress import Running
 from bakeoff.sweeps.references import References
 from bakeoff.sweeps.session import Session
@@ -35,18 +34,9 @@ def open_cache(row: Row, anew: bool = False) -> None:
     What a build left that did not succeed is removed too, as is everything of a backend that states no caches: what it
     keeps all the same would make its next build look fast. Raises BakeoffError where that cannot be removed.
     """
-    about = build_cache.About(
-        variant=str(row.variant),
-        build_number=row.build_number,
-        batch=row.subject.batch,
-        threads=row.subject.threads,
-        checkpoint=row.checkpoint,
-        versions=host.read_versions(),
-        created=now(),
-    )
     if anew or not row.caches or not build_cache.is_warm(row.cache_folder):
         build_cache.delete_earlier_build(row.cache_folder)
-    build_cache.open_folder(row.cache_folder, about)
+    build_cache.open_folder(row.cache_folder)
 
 
 def launch_of(session: Session, row: Row, running: Running, beside: int = 0) -> Launch:

@@ -52,8 +52,8 @@ def run_sweep(
 ) -> Done:
     """Run every row of `plan` that has no record yet, then a final between the two best rows of each subject.
 
-    Of a variant that was built several times, the best build's cache folder becomes the usual one; the other builds'
-    folders are left for `bakeoff cache clear`. Ctrl-C ends the sweep cleanly: what is done is kept, the running worker
+    Of a variant that was built several times, the best build's cache folder becomes the usual one; those of the other
+    builds are left for `bakeoff cache --clear`. Ctrl-C ends the sweep cleanly: what is done is kept, the running worker
     is dead, the rest is in `interrupted`. A budget counts from `started` by time.monotonic() (None: from now) without
     the time in which other sweeps are waited for or torch's headers precompiled; when it and its grace are over, the
     sweep ends as by Ctrl-C, and the rest is in `out_of_time`. Raises BakeoffError before anything is measured when

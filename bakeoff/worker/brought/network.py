@@ -120,7 +120,7 @@ class Network:
         if found != self.about.weights:
             raise BakeoffError(
                 f"{self.about.name}: its weights are not those that were described; the factory must give the same "
-                "weights each time, and a changed weights file needs: bakeoff cache clear brought",
+                f"weights each time; after a change of its weights file delete {self.folder}",
                 code="bad-user-code",
             )
         if self.about.buffers:

@@ -71,8 +71,11 @@ def flip(path: Path, share: float) -> None:
 
 def refused(folder: Path, *facts: str, code: str = "bad-artifact") -> None:
     """Loading raises an error with this code, whose message has the facts."""
-    with pytest.raises(BakeoffError) as error:
-        load(folder)
+    try:
+        with pytest.raises(BakeoffError) as error:
+            load(folder)
+    except Opened:
+        raise AssertionError(f"{folder} was opened") from None
     assert error.value.code == code
     assert [fact for fact in facts if fact not in str(error.value)] == [], str(error.value)
     assert isinstance(error.value, Mismatch if code == "host-mismatch" else BadArtifact)

@@ -1,0 +1,58 @@
+"""Calls of an opened program and the state between them, without an export: a program made by hand."""
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+pytest.importorskip("torch", reason="programs take tensors")
+
+import torch
+from torch import Tensor
+
+from bakeoff.backends.format import BadArtifact
+from bakeoff.export.loader import Program
+from bakeoff.export.manifest import Port
+from bakeoff.export.manifest import Program as About
+from bakeoff.export.state import State, carry
+from bakeoff.models.component import Carry
+from bakeoff.models.errors import BakeoffError
+
+PORTS = tuple(Port(name, "float32", (2, 3), "") for name in ("a", "b"))
+ONE, TWO = torch.full((2, 3), 1.0), torch.full((2, 3), 2.0)
+
+
+def program(run: Callable[[Sequence[Tensor]], tuple[Tensor, ...]]) -> Program:
+    outputs = (Port("difference", "float32", (2, 3), ""),)
+    return Program(About("main", "a less b", "main.pt2", (), PORTS, outputs, 1), "cpu", run)
+
+
+def test_inputs_are_bound_by_their_names() -> None:
+    less = program(lambda tensors: (tensors[0] - tensors[1],))
+    for outputs in (less(a=ONE, b=TWO), less(b=TWO, a=ONE)):
+        assert torch.equal(outputs["difference"], ONE - TWO)
+
+
+@pytest.mark.parametrize(
+    "wrong", [ONE.double(), ONE[:1], ONE.T, ONE.to("meta")], ids=["dtype", "length", "order of axes", "device"]
+)
+def test_an_input_that_does_not_fit_is_refused(wrong: Tensor) -> None:
+    less = program(lambda tensors: (tensors[0] - tensors[1],))
+    less(a=ONE, b=TWO)
+    with pytest.raises(BakeoffError) as refused:
+        less(a=wrong, b=TWO)
+    assert refused.value.code == "bad-input"
+
+
+@pytest.mark.parametrize(
+    "made", [(ONE.double(),), (ONE[:1],), (), (ONE, ONE)], ids=["another dtype", "another shape", "none", "two"]
+)
+def test_outputs_other_than_the_manifests_are_refused(made: tuple[Tensor, ...]) -> None:
+    with pytest.raises(BadArtifact) as refused:
+        program(lambda _tensors: made)(a=ONE, b=TWO)
+    assert refused.value.code == "wrong-output"
+
+
+def test_a_window_loses_its_oldest_entries() -> None:
+    state: State = {("step", "cache"): torch.arange(5.0)[None]}
+    carry(state, [Carry("append", "new", "step", "cache", 1)], "append", {"new": torch.tensor([[7.0, 8.0]])})
+    assert state["step", "cache"].tolist() == [[2.0, 3.0, 4.0, 7.0, 8.0]]

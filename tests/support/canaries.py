@@ -219,7 +219,7 @@ NO_OUTPUT = canary("no-output", "gives nothing", changing(lambda _outputs: ()))
 EXTRA_OUTPUT = canary("extra-output", "gives one too many", changing(lambda outputs: (*outputs, outputs[0])))
 BARE_TENSOR = canary("bare-tensor", "gives no tuple", changing(lambda outputs: outputs[0]))
 CACHED_OUTPUT = common.CACHED_OUTPUT
-STORED = canary("stored", "returns the outputs of its build, whatever the inputs", _store)
+STORED = canary("stored", "returns the outputs of its build, whatever the inputs", _store, runs_eagerly=False)
 STALE = canary("stale", "falls one call behind after a while", _lag_behind)
 HALF_PRECISION = common.HALF_PRECISION
 SILENT_EAGER = common.SILENT_EAGER

@@ -255,7 +255,7 @@ class TestNarrowing:
             ("inductor[freezing,mode=max-autotune]", ["inductor[mode=max-autotune,freezing]"]),
             ("int8+inductor[freezing]", ["int8+inductor[freezing]"]),
             ("int8+inductor", ["int8+inductor"]),
-            ("canaries:NAN", ["nan"]),
+            ("canaries:STORED", ["stored"]),
             ("int8+bakeoff.backends.inductor:BACKEND[freezing]", ["int8+inductor[freezing]"]),
         ],
     )
@@ -583,7 +583,7 @@ class TestBuilds:
 
     def test_what_builds_nothing_is_taken_once(self) -> None:
         """By what stands last, since that builds; and what can never run here is not built twice either."""
-        backends = ("int8+eager", "inductor[]", "canaries:BF16_ONLY", "canaries:NAN")
+        backends = ("int8+eager", "inductor[]", "canaries:BF16_ONLY", "canaries:STORED")
         numbers = [(name, number) for name, number, _ in self.entries(*backends, builds=3)]
         assert numbers.count(("int8+eager", 1)) == numbers.count(("bf16-only", 1)) == 1
         assert len(numbers) == 2 + 2 * 3
@@ -656,7 +656,7 @@ def test_own_code_is_found_by_workers(monkeypatch: pytest.MonkeyPatch, tmp_path:
         (row,) = make_plan(Request("toy", backends=backends, dtypes=("fp32",))).rows
         return row.environment["PYTHONPATH"], row.environment.get(USER_CODE)
 
-    assert places("canaries:NAN") == ("/somewhere", str(tmp_path))
+    assert places("canaries:STORED") == ("/somewhere", str(tmp_path))
     assert places("eager") == ("/somewhere", None)
 
 

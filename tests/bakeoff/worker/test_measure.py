@@ -180,3 +180,13 @@ def test_what_was_timed_and_not_all_checked_is_kept_and_not_ok(measured: Bench) 
     assert made.status == "oom"
     assert made.latency is not None
     assert made.latency.samples_ns
+
+
+@pytest.mark.parametrize("copies", [True, False])
+def test_what_feeding_a_captured_graph_takes_is_stated_unless_calls_hold_it(copies: bool, measured: Bench) -> None:
+    backend = canaries.REPLAYS_COPIES if copies else canaries.REPLAYS
+    assert backend.build is not None
+    found = measured(backend.build).input_copy
+    assert found is not None
+    assert found.in_call == copies
+    assert (len(found.samples_ns) >= 20) != copies

@@ -82,6 +82,13 @@ def test_the_noise_floor_covers_changed_inputs(tmp_path: Path) -> None:
     assert noise == pytest.approx(max(errors), rel=1e-3)
 
 
+def test_eagers_own_error_is_the_largest_of_all_sets() -> None:
+    loaded, right = load_subject(WORLD), torch.full((1, 16, 32), 2.0)
+    outputs = {name: (right * factor,) for name, factor in (("set0", 1.0), ("set1", 1.5), ("changed0", 1.25))}
+    references = {name: {"velocity": right.double()} for name in outputs}
+    assert make._noise(loaded, outputs, references, "fp32", list(outputs)) == {"velocity": pytest.approx(0.5)}
+
+
 def test_a_large_state_has_one_changed_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(component, "LARGE_STATE_BYTES", 0)
     loaded = load_subject(WORLD)
@@ -193,6 +200,13 @@ def test_limits_of_a_changed_file_are_refused(tmp_path: Path, name: str) -> None
     with pytest.raises(BakeoffError) as refused:
         Reference(ReferenceFiles(folder, hashes), load_subject(WORLD), "fp32")
     assert refused.value.code == "bad-reference"
+
+
+def test_references_of_other_weights_are_refused(tmp_path: Path) -> None:
+    folder = made(tmp_path / "reference", "fp32")
+    with pytest.raises(BakeoffError) as refused:
+        Reference(ReferenceFiles(folder, hashed(folder)), load_subject(replace(WORLD, weight_seed=1)), "fp32")
+    assert refused.value.code == "bad-checkpoint"
 
 
 def test_an_output_has_no_error_against_a_changed_reference(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bakeoff.models.component import TensorSpec
+from bakeoff.models.component import Quantisation, TensorSpec
 from bakeoff.worker.reference.error import Difference, difference, expected_dtype, limits, worst
 
 FP32 = torch.float32
@@ -89,6 +89,7 @@ def test_half_precision_does_not_overflow_the_comparison() -> None:
         (torch.ones(2).long(), "torch.int64"),
         (None, "NoneType"),
         ([1.0, 1.0], "list"),
+        (torch.nn.Parameter(torch.ones(2)), "Parameter"),
     ],
 )
 def test_what_is_not_comparable_is_a_problem(output: object, fact: str) -> None:
@@ -99,6 +100,12 @@ def test_what_is_not_comparable_is_a_problem(output: object, fact: str) -> None:
     assert not verdict.passed
     assert verdict.problem == f"y: {entry.problem} (inputs 1)"
     assert (verdict.rel_l2, verdict.max_abs, verdict.sqnr_db) == (None, None, None)
+
+
+def test_an_infinity_must_have_the_sign_and_the_place_of_the_references() -> None:
+    assert of([math.inf, 4.0], [math.inf, 4.0]).rel_l2 == 0.0
+    assert of([-math.inf, 4.0], [math.inf, 4.0]).problem
+    assert of([4.0, 4.0], [math.inf, 4.0]).problem
 
 
 def test_a_shape_that_would_broadcast_is_a_problem() -> None:
@@ -141,6 +148,23 @@ def test_limits_are_twice_eager_and_at_least_the_components_own() -> None:
     specs = [TensorSpec("exact", (1,)), TensorSpec("coarse", (1,))]
     found = limits(specs, {"exact": 1e-7, "coarse": 3e-3}, 1e-4, "bf16")
     assert found == {"exact": 1e-4, "coarse": 6e-3}
+
+
+@pytest.mark.parametrize(
+    ("quantisation", "least"),
+    [
+        ("dynamic", 10**-1.25),
+        ("weight-only", 10**-1.25),
+        ("static", 10**-0.75),
+        ("fp8", 10**-0.75),
+        ("nvfp4", 10**-0.5),
+    ],
+)
+def test_a_quantised_output_may_be_as_far_off_as_its_own_class_allows(quantisation: Quantisation, least: float) -> None:
+    """25, 15 or 10 dB of the signal, or twice eager's own error where that is more."""
+    specs = [TensorSpec("exact", (1,)), TensorSpec("coarse", (1,))]
+    found = limits(specs, {"exact": 1e-7, "coarse": 0.4}, 1e-4, "bf16", quantisation)
+    assert found == {"exact": pytest.approx(least), "coarse": 0.8}
 
 
 @pytest.mark.parametrize(

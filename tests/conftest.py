@@ -16,7 +16,7 @@ from forked_workers import SERVER, SWITCH, Subprocess  # noqa: E402
 from lab import FAST, Recorder  # noqa: E402
 from shared_headers import SHARED  # noqa: E402
 
-from bakeoff.plan import history  # noqa: E402
+from bakeoff.machine import paths  # noqa: E402
 from bakeoff.process import supervisor  # noqa: E402
 from bakeoff.record.policy import Policy  # noqa: E402
 
@@ -67,7 +67,7 @@ def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BAKEOFF_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("BAKEOFF_RUNS", str(tmp_path / "runs"))
     monkeypatch.setenv("BAKEOFF_LOCKS", str(tmp_path / "locks"))
-    monkeypatch.setattr(history, "published_runs", lambda: None)
+    monkeypatch.setattr(paths, "published_runs", lambda: None)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from bakeoff.report.markdown.table import citations
 from bakeoff.report.pipelines import pipeline_tables
 from bakeoff.report.selection import final_of, ordered_tables, shorts
 
-RUNS = Path(__file__).parent.parent / "runs"
+RUNS = Path(__file__).parent.parent / "runs" / "published"
 
 
 @pytest.fixture(scope="module")

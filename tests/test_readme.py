@@ -1,4 +1,4 @@
-"""README cites what runs/ holds, and every command it names exists with the options it shows."""
+"""README cites what runs/published/ holds, and every command it names exists with the options it shows."""
 
 import re
 import shlex
@@ -17,7 +17,7 @@ from bakeoff.record.store import load_all
 from bakeoff.report.markdown import files, readme
 
 ROOT = Path(__file__).parent.parent
-RUNS = ROOT / "runs"
+RUNS = ROOT / "runs" / "published"
 PAGES = ("README.md", "CONTRIBUTING.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")))
 WIDEST, WIDEST_CODE, LONGEST = 160, 106, 200
 """Characters of README's lines, of those that a browser does not break (921 px of a page of 1,000), and lines of it."""
@@ -169,8 +169,11 @@ def test_readme_leads_to_every_page() -> None:
 
 def test_the_published_tables_and_pictures_are_linked() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"!\[[^]]+\]\(([^)]+)\)", text)) == {"runs/latency.svg", "runs/frame.svg"}
-    assert "](runs/RESULTS.md)" in text
+    assert set(re.findall(r"!\[[^]]+\]\(([^)]+)\)", text)) == {
+        "runs/published/latency.svg",
+        "runs/published/frame.svg",
+    }
+    assert "](runs/published/RESULTS.md)" in text
     linked = [found.groups() for found in map(DEFINITION.fullmatch, text.splitlines()) if found]
     assert linked
     for label, address in linked:

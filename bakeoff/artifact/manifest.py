@@ -85,7 +85,7 @@ def measured_figures(row: Row, runs: Path) -> Measured | None:
     machine, component = this_machine(row.subject.device), component_hash(row.subject.component)
     fitting = [
         stored
-        for stored in load_all(runs).current
+        for stored in load_all(*paths.with_published(runs)).current
         if stored.record.config_id == row.config_id
         and stored.record.status == "ok"
         and stored.machine.id == machine.id

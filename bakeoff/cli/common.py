@@ -44,7 +44,7 @@ Monitor = Annotated[
 ]
 Machines = Annotated[
     list[str] | None,
-    typer.Option("--machine", help="Name or id of a machine, or all; comma-separated (default: this machine)."),
+    typer.Option("--machine", help="Name or id, or all; comma-separated; also of published ones (default: this one)."),
 ]
 
 
@@ -110,6 +110,13 @@ def records_folder(runs: str | None) -> Path:
 
     asked = named("--runs", runs)
     return paths.runs_folder(Path(asked) if asked else None)
+
+
+def records_folders(folder: Path) -> tuple[Path, ...]:
+    """A folder of records, and the published ones beside the usual one: what --runs names stands alone."""
+    from bakeoff.machine import paths
+
+    return paths.with_published(folder) if folder == records_folder(None) else (folder,)
 
 
 def runs_option(folder: Path) -> str:

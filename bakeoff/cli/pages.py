@@ -16,12 +16,13 @@ from bakeoff.cli.common import (
     print_json,
     print_text,
     records_folder,
+    records_folders,
     say,
     short,
     warn,
 )
 from bakeoff.cli.reports import say_whose, select_machines, selected
-from bakeoff.models.errors import BakeoffError
+from bakeoff.models.errors import BakeoffError, ErrorCode
 
 
 @app.command()
@@ -31,23 +32,30 @@ def history(
     as_json: Json = False,
 ) -> None:
     """Generate the results and the history of every machine from the records; --check lists all that is wrong."""
-    from bakeoff.record.folders import check_exists
+    from bakeoff.record.folders import check_exists, record_files
     from bakeoff.record.store import load_all
     from bakeoff.report.html import profile
     from bakeoff.report.markdown import files, readme
 
     folder = records_folder(runs)
     check_exists(folder)
-    records = load_all(folder)
     if not check:
+        records = load_all(folder)
         warn(records.problems)
         written = [str(path) for path in (*files.update(folder, records), *profile.update(folder, records))]
         print_json({"written": written}) if as_json else print_text("\n".join(f"wrote {path}" for path in written))
         return
-    problems = files.check(folder, records)
-    if not records.problems:
-        problems += profile.check(folder, records)
-        problems += [problem for problem in [readme.check(folder, records)] if problem]
+    problems: list[str] = []
+    code: ErrorCode = "bad-page"
+    for each in records_folders(folder):
+        records = load_all(each)
+        problems += files.check(each, records) if any(record_files(each)) else []
+        if records.problems:
+            code = "bad-record"
+            continue
+        problems += profile.check(each, records)
+        if each != folder:
+            problems += filter(None, [readme.check(each, records)])
     if as_json:
         print_json({"problem": problems[0] if problems else "", "problems": problems})
     if not problems:
@@ -56,7 +64,7 @@ def history(
         return
     for problem in problems[:-1]:
         say(problem)
-    fail(problems[-1], 1, "bad-record" if records.problems else "bad-page")
+    fail(problems[-1], 1, code)
 
 
 @app.command()
@@ -87,20 +95,28 @@ def plots(name: Named = "", machine: Machines = None, runs: Runs = None, as_json
 
 @app.command()
 def publish(machine: Machines = None, runs: Runs = None, as_json: Json = False) -> None:
-    """Write this machine's newest records into README.md beside the folder of records: its results block, the whole
-    tables in RESULTS.md, and two pictures."""
+    """Copy this machine's newest records into runs/published/ of the checkout; write them into README.md, and all pages
+    there: RESULTS.md, the history and the pictures."""
+    from bakeoff.machine import paths
     from bakeoff.record.folders import check_exists
     from bakeoff.record.store import load_all
-    from bakeoff.report.markdown import readme
+    from bakeoff.report.html import profile
+    from bakeoff.report.markdown import files, readme
+    from bakeoff.report.svg import files as drawings
 
-    folder = records_folder(runs)
+    folder, published = records_folder(runs), paths.published_runs()
+    if published is None:
+        raise BakeoffError("records are published in a checkout, and this is none; run it in one", "bad-option")
     check_exists(folder)
-    records = load_all(folder)
+    records = load_all(folder, published)
     warn(records.problems)
     found = select_machines(records, machine)
     if not found.records.current:
         raise BakeoffError(f"there are no records in {folder} to publish", code="no-record")
-    written = [str(path) for path in readme.publish(folder, found.records)]
+    pages = readme.publish(published, found.records, folder)
+    kept = load_all(published)
+    pages += [*files.update(published, kept), *profile.update(published, kept), *drawings.update(published)]
+    written = [str(path) for path in pages]
     if as_json:
         print_json({"written": written, "machines": found.machines})
     else:
@@ -132,7 +148,7 @@ def supersede(
     check_exists(folder)
     paths.ensure_writable(folder, "records")
     before = current(load_all(folder))
-    print_text(f"wrote {supersede_record(folder, record, reason)}")
+    print_text(f"wrote {supersede_record(folder, record, reason, *records_folders(folder)[1:])}")
     records = load_all(folder)
     gone = before.keys() - current(records).keys()
     files.update(folder, records, {before[name] for name in gone} or None)

@@ -18,6 +18,7 @@ from bakeoff.cli.common import (
     print_json,
     print_text,
     records_folder,
+    records_folders,
     runs_option,
     warn,
 )
@@ -57,7 +58,8 @@ def _show_pipeline(folder: Path, stored: "StoredPipeline", as_json: bool) -> Non
         print_json({"id": stored.id, "log": pages.log_path(stored.record), "record": stored.record})
         return
     run, machine = stored.record.run, stored.machine.id
-    every = [entry for entry in load_all(folder).pipelines if (entry.record.run, entry.machine.id) == (run, machine)]
+    every = load_all(*records_folders(folder)).pipelines
+    every = tuple(entry for entry in every if (entry.record.run, entry.machine.id) == (run, machine))
     print_text(pages.render_record(stored, every))
 
 
@@ -96,7 +98,7 @@ def table(
 
 
 def selected(folder: Path, name: str, machine: list[str] | None) -> "Selection":
-    """The records that a name stands for, or all, on the machines asked for.
+    """The records that a name stands for, or all, on the machines asked for, among which are those of published ones.
 
     Raises BakeoffError where there are none.
     """
@@ -106,15 +108,17 @@ def selected(folder: Path, name: str, machine: list[str] | None) -> "Selection":
     from bakeoff.record.store import load_all
     from bakeoff.report.named import of_name, unknown
 
-    check_exists(folder)
-    every = load_all(folder)
+    folders = records_folders(folder)
+    every = load_all(*(folders if machine else folders[:1]))
     warn(every.problems)
     found = select_machines(every, machine)
     records = of_name(found.records, name)
     if records.current or records.pipelines:
         return replace(found, records=records)
-    others = of_name(every, name)
+    others = of_name(load_all(*folders), name)
     elsewhere = others.current or others.pipelines
+    if not elsewhere:
+        check_exists(folder)
     if name and not elsewhere and name not in (*component_names(), *pipeline_names()):
         raise unknown(every, name) if any(record_files(folder)) else no_records(folder)
     what, where = f"of {name} " if name else "", "of these machines " if machine else "of this machine "
@@ -134,7 +138,7 @@ def stored_of(folder: Path, asked: str) -> "Stored | StoredPipeline":
     from bakeoff.report.recommendation import decision
 
     try:
-        return find_shown(folder, asked)
+        return find_shown(folder, asked, *records_folders(folder)[1:])
     except BakeoffError as error:
         if error.code != "no-record":
             raise
@@ -154,7 +158,7 @@ def comparison_of(folder: Path, asked: str) -> "StoredComparison":
     from bakeoff.record.store import find_comparison
 
     try:
-        return find_comparison(folder, asked)
+        return find_comparison(folder, asked, *records_folders(folder)[1:])
     except BakeoffError as error:
         found = _named(folder, asked, error)
     if not found.comparisons:
@@ -168,14 +172,13 @@ def _named(folder: Path, asked: str, error: BakeoffError) -> "Records":
 
     Raises `error` where it may be meant as a record's name, and else one that says what is known.
     """
-    from bakeoff.record.folders import record_files
     from bakeoff.record.store import load_all
     from bakeoff.report.named import of_name, unknown
 
-    if not any(record_files(folder)):
+    own, every = load_all(folder), load_all(*records_folders(folder))
+    if not every.machines():
         raise error
-    every = load_all(folder)
-    for records in (select_machines(every, None).records, every):
+    for records in (select_machines(own, None).records, own, every):
         found = of_name(records, asked)
         if asked and (found.current or found.pipelines):
             return found

@@ -29,14 +29,18 @@ def runs_folder(asked: Path | None = None) -> Path:
         return asked
     if os.environ.get("BAKEOFF_RUNS"):
         return Path(os.environ["BAKEOFF_RUNS"])
-    published = published_runs()
-    return _user_folder(platformdirs.user_data_path, "BAKEOFF_RUNS") / "runs" if published is None else published
+    return (checkout() or _user_folder(platformdirs.user_data_path, "BAKEOFF_RUNS")) / "runs"
 
 
 def published_runs() -> Path | None:
-    """runs/ of the checkout, with the records that come with it; None for an installed package elsewhere."""
+    """runs/published/ of the checkout, with the records that come with it; None for an installed package elsewhere."""
     root = checkout()
-    return None if root is None else root / "runs"
+    return None if root is None else root / "runs" / "published"
+
+
+def with_published(runs: Path) -> tuple[Path, ...]:
+    """`runs`, then the folder of published records where there is one."""
+    return tuple(filter(None, (runs, published_runs())))
 
 
 def cache_folder() -> Path:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from bakeoff.machine import paths
 from bakeoff.pipeline.mixes import MixPlan, MixProgram
 from bakeoff.pipeline.plan import PipelinePlan
 from bakeoff.plan.expected import GUESS, guess_build_s
@@ -60,7 +61,8 @@ class PipelineEstimate:
 
 
 def estimate(plan: PipelinePlan, runs: Path) -> PipelineEstimate:
-    earlier = {entry.record.config_id: entry for entry in load_all(runs).pipelines if entry.record.measurement.units}
+    known = load_all(*paths.with_published(runs)).pipelines
+    earlier = {entry.record.config_id: entry for entry in known if entry.record.measurement.units}
     lines = []
     for mix in plan.mixes:
         programs = tuple(_line(plan, program) for program in mix.programs)

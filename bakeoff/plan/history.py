@@ -10,8 +10,8 @@ from math import isfinite
 from pathlib import Path
 from statistics import median
 
+from bakeoff.machine import paths
 from bakeoff.machine.identity import Machine, this_machine
-from bakeoff.machine.paths import published_runs
 from bakeoff.models.types import BASELINE_DTYPES, Device
 from bakeoff.plan.rows import Row
 from bakeoff.record.limit_checks import call_ms
@@ -71,18 +71,9 @@ def history_of(records: Sequence[Stored]) -> History:
     return History(tuple(records), by_variant, by_backends)
 
 
-def read_history(runs: Path) -> History:
-    """The records of `runs`, without those that are superseded; a missing folder has none."""
-    return history_of(load_all(runs).current)
-
-
 def known_history(runs: Path) -> History:
-    """The records of `runs`, and where these lie elsewhere the published ones of the checkout too."""
-    entries = {entry.id: entry for entry in load_all(runs).current}
-    published = published_runs()
-    if published is not None and published.resolve() != runs.resolve():
-        entries = {entry.id: entry for entry in load_all(published).current} | entries
-    return history_of(sorted(entries.values(), key=lambda entry: (entry.record.created, entry.id)))
+    """The records of `runs`, and the published ones."""
+    return history_of(load_all(*paths.with_published(runs)).current)
 
 
 def expected_speedups(rows: Sequence[Row], history: History, goal: Goal) -> list[float | None]:

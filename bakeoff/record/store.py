@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,7 +26,8 @@ class Stored:
     id: str
     record: Record
     folder: str = ""
-    """The folder of its file, relative to the folder of all runs, with forward slashes; "" if it is not known."""
+    """The folder of its file, relative to the folder of the runs that were read first, with forward slashes; "" if it
+    is not known."""
 
     @property
     def machine(self) -> Machine:
@@ -115,52 +116,77 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
-def save(runs: Path, entry: Entry) -> str:
+def save(runs: Path, entry: Entry, *others: Path) -> str:
     """Write one entry into the folder of its machine and return its id. Raises BakeoffError if it cannot be written."""
     match entry:
         case Record():
-            slug, folder = entry.variant.slug, folders.folder_of(runs, entry)
+            slug = entry.variant.slug
         case Comparison():
-            slug, folder = f"compare_{entry.a.variant.slug}", folders.folder_of(runs, entry)
+            slug = f"compare_{entry.a.variant.slug}"
         case CeilingsRecord():
-            slug, folder = "ceilings", folders.folder_of(runs, entry)
+            slug = "ceilings"
         case PipelineRecord():
-            slug, folder = f"pipeline_{entry.mix.slug}", folders.folder_of(runs, entry)
+            slug = f"pipeline_{entry.mix.slug}"
         case Supersede():
-            slug, folder = "supersede", _folder_of_id(runs, entry.supersedes)
-    data = encode(entry)
+            slug = "supersede"
+    folder, data = _folder_of(runs, entry, *others), encode(entry)
     stamp = entry.created.replace("-", "").replace(":", "").partition(".")[0]
     name = f"{stamp}Z_{slug}_{_hash(data)}"
     write_atomically(folder / f"{name}.json", data)
     return name
 
 
-def _folder_of_id(runs: Path, name: str) -> Path:
-    """The folder that holds the entry with this id. Raises BakeoffError where none does."""
-    for path in folders.record_files(runs):
-        if path.stem == name:
-            return path.parent
-    raise BakeoffError(f"{name} is not in {runs}; give its folder by --runs", code="no-record")
+def _folder_of(runs: Path, entry: Entry, *others: Path) -> Path:
+    """The folder of `runs` for an entry. What supersedes an entry of `runs` or `others` lies in its machine's folder.
 
-
-def load_all(runs: Path) -> Records:
-    """Read all records of `runs`; a missing folder has none.
-
-    Raises BakeoffError if the folder cannot be read.
+    Raises BakeoffError where none has that entry.
     """
+    if not isinstance(entry, Supersede):
+        return folders.folder_of(runs, entry)
+    for folder in (runs, *others):
+        for path in folders.record_files(folder):
+            if path.stem == entry.supersedes:
+                return runs / path.parent.relative_to(folder)
+    raise BakeoffError(f"{entry.supersedes} is not in {runs}; give its folder by --runs", code="no-record")
+
+
+def publish(published: Path, runs: Path, ids: Collection[str]) -> None:
+    """Copy these records of `runs` as they are, and what supersedes one that is published.
+
+    Raises BakeoffError where one cannot be written.
+    """
+    for path in sorted(folders.record_files(runs), key=lambda path: path.stem not in ids):
+        try:
+            entry = _read(path)
+            folder = _folder_of(published, entry)
+        except BakeoffError:  # it cannot be read, or supersedes what is not published
+            continue
+        if path.stem in ids or isinstance(entry, Supersede):
+            write_atomically(folder / path.name, path.read_bytes())
+
+
+def load_all(runs: Path, *others: Path) -> Records:
+    """Read all records of `runs`, and those of `others` that it lacks; a missing folder has none.
+
+    Raises BakeoffError if a folder cannot be read.
+    """
+    read: set[str] = set()
     records: list[Stored] = []
     reasons: dict[str, str] = {}
     comparisons: list[StoredComparison] = []
     ceilings: list[StoredCeilings] = []
     pipelines: list[StoredPipeline] = []
     problems: list[str] = []
-    for path in folders.record_files(runs):
+    for path in (path for folder in (runs, *others) for path in folders.record_files(folder)):
+        if path.stem in read:
+            continue
         try:
             entry = _read(path)
         except BakeoffError as error:
             problems.append(str(error))
             continue
-        folder = path.parent.relative_to(runs).as_posix()
+        read.add(path.stem)
+        folder = Path(os.path.relpath(path.parent, runs)).as_posix()
         match entry:
             case Supersede():
                 reasons[entry.supersedes] = entry.reason
@@ -210,12 +236,13 @@ def _hash(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:12]
 
 
-def find(runs: Path, asked: str) -> Stored:
+def find(runs: Path, asked: str, *others: Path) -> Stored:
     """The record with this id, unique beginning of an id, unique content hash, or path of a file.
 
-    Raises BakeoffError if none or several match, or if the match is not a record.
+    `others` are searched where `runs` has none. Raises BakeoffError if none or several match, or if the match is not a
+    record.
     """
-    name, entry = _find(runs, asked)
+    name, entry = _find(runs, asked, *others)
     match entry:
         case Record():
             return Stored(name, entry)
@@ -234,15 +261,15 @@ def find(runs: Path, asked: str) -> Stored:
             )
 
 
-def find_shown(runs: Path, asked: str) -> Stored | StoredPipeline:
+def find_shown(runs: Path, asked: str, *others: Path) -> Stored | StoredPipeline:
     """The record of a variant or of a pipeline's run that `asked` names, as in `find`. Raises BakeoffError as there."""
-    name, entry = _find(runs, asked)
-    return StoredPipeline(name, entry) if isinstance(entry, PipelineRecord) else find(runs, asked)
+    name, entry = _find(runs, asked, *others)
+    return StoredPipeline(name, entry) if isinstance(entry, PipelineRecord) else find(runs, asked, *others)
 
 
-def find_comparison(runs: Path, asked: str) -> StoredComparison:
+def find_comparison(runs: Path, asked: str, *others: Path) -> StoredComparison:
     """The comparison that `asked` names, as in `find`. Raises BakeoffError if none or several match."""
-    name, entry = _find(runs, asked)
+    name, entry = _find(runs, asked, *others)
     if not isinstance(entry, Comparison):
         raise BakeoffError(
             f"{name} is not a comparison; give two records, or run: bakeoff show {name}", code="no-record"
@@ -250,19 +277,24 @@ def find_comparison(runs: Path, asked: str) -> StoredComparison:
     return StoredComparison(name, entry)
 
 
-def _find(runs: Path, asked: str) -> tuple[str, Entry]:
-    path = _find_file(runs, asked)
+def _find(runs: Path, asked: str, *others: Path) -> tuple[str, Entry]:
+    path = _find_file(runs, asked, *others)
     return path.stem, _read(path)
 
 
-def _find_file(runs: Path, asked: str) -> Path:
+def _find_file(runs: Path, asked: str, *others: Path) -> Path:
     if asked.endswith(".json") and os.path.isfile(asked):
         return Path(asked)
-    folders.check_exists(runs)
-    files = list(folders.record_files(runs))
+    for folder in (runs, *others):
+        files = list(folders.record_files(folder))
+        hits = [path for path in files if asked and (path.stem.startswith(asked) or _ending(path).startswith(asked))]
+        if hits:
+            break
+    else:
+        folders.check_exists(runs)
+        files = list(folders.record_files(runs))
     if not files:
         raise folders.no_records(runs)
-    hits = [path for path in files if asked and (path.stem.startswith(asked) or _ending(path).startswith(asked))]
     if len(hits) != 1:
         found = (
             f"{len(hits)} of {counted(len(files), 'record')} match"
@@ -274,20 +306,20 @@ def _find_file(runs: Path, asked: str) -> Path:
     return hits[0]
 
 
-def supersede(runs: Path, asked: str, reason: str) -> str:
-    """Exclude a record from tables, and return the id of the entry that says so.
+def supersede(runs: Path, asked: str, reason: str, *others: Path) -> str:
+    """Exclude a record of `runs` or `others` from tables by an entry in `runs`, and return the entry's id.
 
     Raises BakeoffError without a reason, if not exactly one record matches, or if it is superseded already.
     """
     if not reason.strip():
         raise BakeoffError("a record is superseded only with a reason; give --reason", code="bad-option")
-    name, entry = _find(runs, asked)
+    name, entry = _find(runs, asked, *others)
     if isinstance(entry, Supersede):
         raise BakeoffError(
             f"{name} is not a record: it supersedes {entry.supersedes} ({entry.reason})", code="no-record"
         )
     earlier: list[str] = []
-    for path in folders.record_files(runs):
+    for path in (path for folder in (runs, *others) for path in folders.record_files(folder)):
         with suppress(BakeoffError):  # an unreadable file supersedes nothing
             other = _read(path)
             if isinstance(other, Supersede) and other.supersedes == name:
@@ -295,4 +327,4 @@ def supersede(runs: Path, asked: str, reason: str) -> str:
     if earlier:
         text = f"{name} is superseded already ({earlier[0]}); nothing was written"
         raise BakeoffError(text, code="no-record")
-    return save(runs, Supersede(SCHEMA, now(), name, reason.strip()))
+    return save(runs, Supersede(SCHEMA, now(), name, reason.strip()), *others)

@@ -10,6 +10,7 @@ from bakeoff.record.store import Records, Stored, StoredComparison, StoredPipeli
 
 PROFILES = "profiles"
 """Folder of a machine, beside that of its records, with the pages of profiles; they are named as their records."""
+AGAIN = "Run: make history; for published pages: make publish"
 Link = Callable[[Stored | StoredComparison | StoredPipeline], str]
 """From an entry to the address of its file, relative to the page that links to it."""
 

@@ -11,7 +11,7 @@ from types import FrameType
 
 from bakeoff.plan.budget import Costs, FinalAhead, grace_s
 from bakeoff.plan.expected import expected_final
-from bakeoff.plan.history import History, history_of, known_history, read_history
+from bakeoff.plan.history import History, history_of, known_history
 from bakeoff.plan.plan import Plan
 from bakeoff.plan.priority import by_priority
 from bakeoff.plan.rows import Key, Row
@@ -148,8 +148,7 @@ class TimeLimit:
 
 def open_limit(plan: Plan, runs: Path, started: float) -> TimeLimit:
     """The limit of a sweep that began at `started`. Raises BakeoffError if the folder of records cannot be read."""
-    history = known_history(runs) if plan.request.budget_s else read_history(runs)
-    return TimeLimit(plan, Costs(history, plan.component), started)
+    return TimeLimit(plan, Costs(known_history(runs), plan.component), started)
 
 
 def _stop(_number: int, _frame: FrameType | None) -> None:

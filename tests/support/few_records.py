@@ -8,7 +8,7 @@ from typing import Any
 from records import record
 
 from bakeoff.record.schema import Finding, Record
-from bakeoff.record.store import Records, Stored
+from bakeoff.record.store import Records, Stored, load_all
 from bakeoff.report.columns import COLUMNS, cells, contexts
 from bakeoff.report.markdown import readme, whole
 from bakeoff.report.selection import chosen
@@ -55,6 +55,11 @@ def block(records: Records) -> str:
 def whole_tables(records: Records) -> str:
     """The page of the whole tables behind README's results."""
     return whole.render(chosen(records))
+
+
+def publish(runs: Path) -> list[Path]:
+    """Publish all records of `runs` beside the README above it."""
+    return readme.publish(runs / "published", load_all(runs, runs / "published"), runs)
 
 
 def unbroken(text: str) -> str:

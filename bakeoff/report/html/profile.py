@@ -17,7 +17,7 @@ from bakeoff.report.figures.style import palette
 from bakeoff.report.html.drawing import BETWEEN, Bar, Tick
 from bakeoff.report.html.embed import policy, read
 from bakeoff.report.html.template import template
-from bakeoff.report.links import PROFILES, folders_of, links_from
+from bakeoff.report.links import AGAIN, PROFILES, folders_of, links_from
 from bakeoff.report.profiles import ProfileReport, report_of
 from bakeoff.report.text.profile import stamps_text
 from bakeoff.trace.table import profile_table
@@ -96,11 +96,11 @@ def check(runs: Path, records: Records) -> list[str]:
     problems = []
     for name, content in wanted.items():
         if not (runs / name).is_file():
-            problems.append(f"{runs / name} does not exist. Write it with: make history")
+            problems.append(f"{runs / name} does not exist. {AGAIN}")
         elif (runs / name).read_bytes() != content:
-            problems.append(f"{runs / name} differs from what the records give. Run: make history")
+            problems.append(f"{runs / name} differs from what the records give. {AGAIN}")
     left = _left_over(runs, wanted)
-    return [*problems, *(f"{path} is of a record without a profile, or of none. Run: make history" for path in left)]
+    return [*problems, *(f"{path} is of a record without a profile, or of none. {AGAIN}" for path in left)]
 
 
 def _left_over(runs: Path, wanted: Collection[str]) -> list[Path]:

@@ -8,7 +8,7 @@ from bakeoff.machine.files import write_atomically
 from bakeoff.models.words import counted
 from bakeoff.record.folders import record_files
 from bakeoff.record.store import Records, load_all
-from bakeoff.report.links import folders_of
+from bakeoff.report.links import AGAIN, folders_of
 from bakeoff.report.markdown import history, results
 from bakeoff.report.markdown.table import citations
 
@@ -49,7 +49,7 @@ def check(runs: Path, records: Records | None = None) -> list[str]:
     known = {path.stem for path in record_files(runs)}
     wanted = dict(render(records))
     problems = [_problem(runs / name, text, known) for name, text in wanted.items()]
-    left_over = [path for name in (results.NAME, history.NAME) for path in sorted(runs.glob(f"*/{name}"))]
+    left_over = [path for name in (results.NAME, history.NAME) for path in sorted(runs.glob(f"*-??????/{name}"))]
     problems += [_problem(path, None, known) for path in left_over if path.relative_to(runs).as_posix() not in wanted]
     return [problem for problem in problems if problem]
 
@@ -57,7 +57,7 @@ def check(runs: Path, records: Records | None = None) -> list[str]:
 def _problem(path: Path, wanted: str | None, known: Collection[str]) -> str | None:
     """What is wrong with a page; None: nothing is. `wanted` is None for a page of a machine without records."""
     if not path.is_file():
-        return f"{path} does not exist. Write it with: make history"
+        return f"{path} does not exist. {AGAIN}"
     text = path.read_text(encoding="utf-8", errors="replace")
     missing = sorted(set(citations(text)) - set(known))
     if missing:
@@ -66,5 +66,5 @@ def _problem(path: Path, wanted: str | None, known: Collection[str]) -> str | No
     if wanted is None:
         return f"{path} is of a machine without records. Delete it."
     if text != wanted:
-        return f"{path} differs from what the records give: it was edited by hand or is stale. Run: make history"
+        return f"{path} differs from what the records give: it was edited by hand or is stale. {AGAIN}"
     return None

@@ -31,9 +31,9 @@ _COLUMNS = (
 )  # fmt: skip
 _HEADING = "# Optimization history"
 _INTRODUCTION = """\
-Generated from the records by `make history`; do not edit. Each sweep has an entry, and each record a line in it.
-Milliseconds are of the latency clock: one call, synchronised. A final measures the two best rows of a sweep against
-each other in interleaved blocks of calls.
+Generated from the records by `make history` (published ones by `make publish`); do not edit. Each sweep has an entry,
+and each record a line in it. Milliseconds are of the latency clock: one call, synchronised. A final measures the two
+best rows of a sweep against each other in interleaved blocks of calls.
 
 """
 

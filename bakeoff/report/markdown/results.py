@@ -21,8 +21,8 @@ _COLUMNS = (
     "vs_eager", "vs_eager_fp32", "peak_mib", "sqnr_db", "lossless", "build", "limits", "record",
 )  # fmt: skip
 _INTRODUCTION = """\
-Generated from the records by `make history`; do not edit. The newest record of each variant. Milliseconds are of the
-latency clock: one call, synchronised.
+Generated from the records by `make history` (published ones by `make publish`); do not edit. The newest record of each
+variant. Milliseconds are of the latency clock: one call, synchronised.
 """
 
 

@@ -1,4 +1,4 @@
-"""runs/RESULTS.md: the whole tables behind README's results, each row with the record that it comes from."""
+"""runs/published/RESULTS.md: the whole tables behind README's results, each row with the record that it comes from."""
 
 import re
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""README's pictures, runs/latency.svg and runs/frame.svg: one component by variant, and one frame by phase."""
+"""README's pictures, latency.svg and frame.svg in runs/published/: one component by variant, and one frame by phase."""
 
 from collections.abc import Mapping
 

@@ -545,7 +545,6 @@ def test_a_record_is_superseded_once(lab: Lab) -> None:
         (["table", "--machine", "nosuch"], "unknown-name", ["'nosuch'", machine_of(record()).folder]),
         (["table", "--machine", ""], "bad-option", ["--machine"]),
         (["plots", "--machine", "nosuch"], "unknown-name", ["'nosuch'", machine_of(record()).folder]),
-        (["publish"], "bad-page", ["README.md"]),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, list) and value[0] in ("table", "report", "plots") else "",
 )

@@ -1,133 +1,215 @@
-"""After a clone and one sweep, table, page and history show that sweep alone, and README is as it was."""
+"""After a clone and one sweep, table, page and history show that sweep alone, and what is published is as it was."""
 
 import json
 import re
+import subprocess
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from lab import command_line
-from records import HOST, bakeoff, record
+from records import HOST, Ran, bakeoff, record
 
 from bakeoff.machine import identity
 from bakeoff.record.folders import machine_of
-from bakeoff.record.store import load_all, save
+from bakeoff.record.store import load_all, save, supersede
 from bakeoff.report.markdown import files, history, readme
 from bakeoff.report.markdown.table import citations
 from bakeoff.report.svg import files as plots
 
 SWEEP = ("sweep", "toy", "--workload", "world", "--backends", "eager", "--dtype", "fp32", "--device", "cpu")
+IGNORED = Path(__file__).parents[3] / ".gitignore"
 
 
 @pytest.fixture
 def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with what a project publishes: records of two machines, their pages, and README with a block."""
+    """A checkout with published records of two machines, their pages, and README with a block; in a folder of it, which
+    is returned, commands find the checkout and not its package."""
     monkeypatch.setenv(identity.VARIABLE, "a machine that never measured")
+    published = tmp_path / "runs" / "published"
     for index, cpu in enumerate(("Old CPU", "Published CPU")):
         for backend, ms in (("eager", 20.0), ("aoti", 10.0)):
             created = f"2026-01-0{index + 1}T03:04:05.000000Z"
-            save(
-                tmp_path / "runs",
-                record(backend, [ms + 0.1 * step for step in range(20)], host=replace(HOST, cpu=cpu), created=created),
-            )
-    files.update(tmp_path / "runs")
-    plots.update(tmp_path / "runs")
+            made = record(backend, [ms + 0.1 * step for step in range(20)], host=replace(HOST, cpu=cpu))
+            save(published, replace(made, created=created))
+    files.update(published)
+    plots.update(published)
     (tmp_path / "README.md").write_text(f"# Project\n\n{readme.BEGIN}\n{readme.END}\n")
-    publish(tmp_path / "runs")
-    return tmp_path
+    records = load_all(published)
+    readme.publish(published, records.of_machines([records.machines()[0].id]), tmp_path / "runs")
+    for path in (tmp_path / "pyproject.toml", tmp_path / "bakeoff" / "variant.py"):
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    (tmp_path / ".gitignore").write_bytes(IGNORED.read_bytes() + b"/cache/\n/locks/\n")
+    _git(tmp_path, "init", "--quiet")
+    _git(tmp_path, "add", "--all")
+    folder = tmp_path / "work"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
 
 
-def publish(runs: Path) -> None:
-    """README's block of the machine that measured last."""
-    records = load_all(runs)
-    readme.publish(runs, records.of_machines([records.machines()[0].id]))
+def _git(folder: Path, *arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=folder, check=True, capture_output=True, text=True).stdout
+
+
+def changed(clone: Path) -> list[str]:
+    """Files of the checkout that are not as they were committed, or are new and not ignored."""
+    return _git(clone.parent, "ls-files", "--modified", "--others", "--deleted", "--exclude-standard").splitlines()
+
+
+def shown(ran: Ran) -> set[str]:
+    assert ran.code == 0, ran.err
+    return set(json.loads(ran.out)["records"])
+
+
+def machines(ran: Ran) -> Sequence[str]:
+    return [machine["id"] for machine in json.loads(ran.out)["machines"]]
 
 
 @pytest.mark.timeout(600)
 def test_one_sweep_after_a_clone(clone: Path) -> None:
-    runs = clone / "runs"
-    published, known = (clone / "README.md").read_bytes(), {entry.id for entry in load_all(runs).current}
-    before = {path: path.read_bytes() for path in runs.glob("*/*.md")}
+    runs = clone.parent / "runs"
+    known = {entry.id for entry in load_all(runs / "published").current}
     with command_line([*SWEEP, "--note", "mine"]) as process:
         out, err = process.communicate(timeout=300)
     assert process.returncode == 0, err
-    assert (clone / "README.md").read_bytes() == published
-    records = load_all(runs)
-    (mine,) = [entry for entry in records.current if entry.id not in known]
+    (mine,) = load_all(runs).current
     assert mine.folder == f"{mine.machine.folder}/records"
     assert mine.folder in out
-    assert all(path.read_bytes() == text for path, text in before.items()), "pages of other machines are left alone"
-    assert bakeoff("history", "--check", cwd=clone).code == 0
 
     table = bakeoff("table", "--json", cwd=clone)
-    assert json.loads(table.out)["records"] == [mine.id]
-    assert [machine["id"] for machine in json.loads(table.out)["machines"]] == [mine.machine.id]
+    assert (shown(table), machines(table)) == ({mine.id}, [mine.machine.id])
     everyone = bakeoff("table", "--machine", "all", "--json", cwd=clone)
-    assert set(json.loads(everyone.out)["records"]) == {*known, mine.id}
+    assert shown(everyone) == {*known, mine.id}
+    assert len(machines(everyone)) == 3
 
-    page = bakeoff("report", "--html", "page.html", cwd=clone)
+    for command in (["history"], ["plots", "--machine", "all"], ["history", "--check"]):
+        ran = bakeoff(*command, cwd=clone)
+        assert ran.code == 0, ran.err
+    page = bakeoff("report", "--html", "../runs/report.html", cwd=clone)
     assert page.code == 0, page.err
-    found = re.findall(r'href="([^"]+)\.json"', (clone / "page.html").read_text(encoding="utf-8"))
-    assert found == [f"runs/{mine.folder}/{mine.id}"]
-
-    text = (runs / history.NAME).read_text(encoding="utf-8")
-    assert citations(text) == [mine.id]
-    first, *others = re.findall(r"^- .*?\((\w{6})\)", text, re.MULTILINE)
-    assert first == mine.machine.id[:6]
-    assert len(others) == 2
+    found = re.findall(r'href="([^"]+)\.json"', (runs / "report.html").read_text(encoding="utf-8"))
+    assert found == [f"{mine.folder}/{mine.id}"]
+    assert citations((runs / history.NAME).read_text(encoding="utf-8")) == [mine.id]
     folder = runs / mine.machine.folder
     assert {path.name for path in folder.iterdir()} == {"RESULTS.md", history.NAME, "plots", "records"}
+    assert changed(clone) == []
+
+
+def test_records_that_are_own_and_published_are_shown_once(clone: Path) -> None:
+    runs = clone.parent / "runs"
+    published = load_all(runs / "published").current
+    for entry in published[-1:]:
+        assert save(runs, entry.record) == entry.id
+    assert shown(bakeoff("table", "--json", cwd=clone)) == {published[-1].id}
+    everyone = bakeoff("table", "--machine", "all", "--json", cwd=clone)
+    assert shown(everyone) == {entry.id for entry in published}
+    assert len(json.loads(everyone.out)["records"]) == len(published)
+    supersede(runs, published[-1].id, "busy")
+    everyone = bakeoff("table", "--machine", "all", "--json", cwd=clone)
+    assert shown(everyone) == {entry.id for entry in published[:-1]}
 
 
 class TestWithoutRecordsOfThisMachine:
-    """The project's machine that measured last is shown, and one line says whose numbers they are."""
+    """What is published is found where it is asked for."""
 
-    def test_table(self, clone: Path) -> None:
-        ran = bakeoff("table", "toy", cwd=clone)
-        assert (ran.code, ran.err) == (0, "")
-        first = ran.out.splitlines()[0]
-        assert "Published CPU" in first
-        assert "sweep" in first
-        assert "Old CPU" not in ran.out
-
-    def test_report(self, clone: Path) -> None:
-        ran = bakeoff("report", "--html", "page.html", cwd=clone)
-        assert ran.code == 0, ran.err
-        assert "Published CPU" in ran.out.splitlines()[0]
-        text = (clone / "page.html").read_text(encoding="utf-8")
-        assert "Published CPU" in text
-        assert "Old CPU" not in text
+    @pytest.mark.parametrize(
+        "command", [["table", "toy"], ["report", "--html", "page.html"]], ids=lambda words: words[0]
+    )
+    def test_nothing_is_shown_and_it_is_said_how_to(self, clone: Path, command: list[str]) -> None:
+        ran = bakeoff(*command, cwd=clone)
+        assert (ran.code, ran.out) == (2, "")
+        assert "make sweep MODEL=" in ran.err
+        assert "--machine all" in ran.err
+        assert list(clone.iterdir()) == []
 
     def test_another_machine_by_name(self, clone: Path) -> None:
         ran = bakeoff("table", "--machine", "old cpu, 4 cores", "--json", cwd=clone)
         (machine,) = json.loads(ran.out)["machines"]
         assert machine["name"].startswith("Old CPU")
+        ran = bakeoff("report", "--machine", machine["id"], "--html", "page.html", cwd=clone)
+        assert ran.code == 0, ran.err
+        found = re.findall(r'href="([^"]+\.json)"', (clone / "page.html").read_text(encoding="utf-8"))
+        assert found
+        assert all((clone / address).is_file() for address in found)
 
-    def test_publish_writes_what_is_asked_for(self, clone: Path) -> None:
-        old = machine_of(record(host=replace(HOST, cpu="Old CPU")))
-        tables = clone / "runs" / "RESULTS.md"
-        before = tables.read_text()
-        ran = bakeoff("publish", "--machine", old.id, "--json", cwd=clone)
-        written = [clone / "README.md", *(clone / "runs" / name for name in ("RESULTS.md", "latency.svg"))]
-        assert json.loads(ran.out)["written"] == [str(path) for path in written]
-        after = tables.read_text()
-        assert "Published CPU" in before
-        assert "Published CPU" not in after
-        assert set(citations(after)).isdisjoint(citations(before))
+    def test_a_record_by_its_name(self, clone: Path) -> None:
+        first, second, *_ = (entry.id for entry in load_all(clone.parent / "runs" / "published").current)
+        assert bakeoff("show", first, cwd=clone).code == 0
+        assert bakeoff("compare", first, second, cwd=clone).code == 0
+        title = "toy:tiny.world (toy), batch 1, Old CPU"
+        assert "Old CPU" in bakeoff("show", title, cwd=clone).out
+        ran = bakeoff("show", first, "--runs", str(clone), cwd=clone)
+        assert ran.code == 2, "what --runs names stands alone"
+
+    def test_what_this_machine_lacks_is_known(self, clone: Path) -> None:
+        """A machine that measured nothing yet, and its pages, are no error of what is published."""
+        assert bakeoff("history", "--check", cwd=clone).code == 0
+        assert changed(clone) == []
+
+
+class TestPublish:
+    def test_records_of_another_host_are_copied(self, clone: Path) -> None:
+        """As those of a GPU host are, which lie in a folder of their own in runs/."""
+        runs, published = clone.parent / "runs", clone.parent / "runs" / "published"
+        theirs = record("eager", [5.0] * 20, host=replace(HOST, cpu="New CPU"), created="2026-01-03T03:04:05.000000Z")
+        older = save(runs, replace(theirs, created="2026-01-02T00:00:00.000000Z"))
+        newer = save(runs, theirs)
+        before = load_all(published)
+        ran = bakeoff("publish", "--machine", "New CPU, 4 cores", "--json", cwd=clone)
+        assert ran.code == 0, ran.err
+        kept = load_all(published)
+        assert {entry.id for entry in kept.current} - {entry.id for entry in before.current} == {newer}
+        (copy,) = published.glob(f"*/records/{newer}.json")
+        (own,) = runs.glob(f"*/records/{newer}.json")
+        assert copy.read_bytes() == own.read_bytes()
+        assert not list(published.glob(f"*/records/{older}.json")), "no page cites it"
+        assert set(citations((published / "RESULTS.md").read_text())) == {newer}
+        assert "New CPU" in (clone.parent / "README.md").read_text()
+        assert (published / machine_of(theirs).folder / history.NAME).is_file()
+        assert bakeoff("history", "--check", cwd=clone).code == 1, "the user's own pages are not written"
+        assert bakeoff("history", cwd=clone).code == 0
         assert bakeoff("history", "--check", cwd=clone).code == 0
 
+    def test_all_machines_own_and_published(self, clone: Path) -> None:
+        tables = clone.parent / "runs" / "published" / "RESULTS.md"
+        assert "Old CPU" not in tables.read_text()
+        ran = bakeoff("publish", "--machine", "all", "--json", cwd=clone)
+        assert {Path(path).name for path in json.loads(ran.out)["written"]} >= {
+            "README.md",
+            "RESULTS.md",
+            "latency.svg",
+        }
+        assert "Old CPU" in tables.read_text()
+        assert "Published CPU" in tables.read_text()
+        assert bakeoff("history", "--check", cwd=clone).code == 0
+
+    def test_a_superseded_record_leaves_the_pages(self, clone: Path) -> None:
+        published = clone.parent / "runs" / "published"
+        last = load_all(published).current[-1]
+        ran = bakeoff("supersede", last.id, "--reason", "busy", cwd=clone)
+        assert ran.code == 0, ran.err
+        assert changed(clone) == [], "published pages change by publish alone"
+        assert bakeoff("publish", cwd=clone).code == 0
+        assert [entry.id for entry, _ in load_all(published).superseded] == [last.id]
+        assert last.id not in citations((published / "RESULTS.md").read_text())
+
+    def test_a_page_without_a_block(self, clone: Path) -> None:
+        (clone.parent / "README.md").write_text("# Project\n")
+        ran = bakeoff("publish", cwd=clone)
+        assert (ran.code, ran.err.strip().endswith("[bad-page]")) == (2, True)
+
     def test_supersede_writes_the_pages_of_the_record_s_machine(self, clone: Path) -> None:
-        runs = clone / "runs"
-        for path in runs.glob("**/*.md"):
+        runs = clone.parent / "runs"
+        for cpu in ("Mine CPU", "Other CPU"):
+            save(runs, record("eager", [5.0] * 20, host=replace(HOST, cpu=cpu)))
+        files.update(runs)
+        own = [path for name in ("RESULTS.md", history.NAME) for path in (*runs.glob(f"*-*/{name}"), *runs.glob(name))]
+        for path in own:
             path.write_text("mine")
         last = load_all(runs).current[-1]
         assert bakeoff("supersede", last.id, "--reason", "busy", cwd=clone).code == 0
-        changed = {path.relative_to(runs).parts[0] for path in runs.glob("**/*.md") if path.read_text() != "mine"}
-        assert changed == {history.NAME, last.machine.folder}
-
-    def test_history_leaves_readme_alone(self, clone: Path) -> None:
-        save(clone / "runs", record("eager", [5.0] * 20, created="2026-02-02T03:04:05.000000Z", sweep="later"))
-        before = (clone / "README.md").read_bytes()
-        assert bakeoff("history", cwd=clone).code == 0
-        assert (clone / "README.md").read_bytes() == before
-        assert bakeoff("history", "--check", cwd=clone).code == 0
+        written = {path.relative_to(runs).parts[0] for path in own if path.read_text() != "mine"}
+        assert written == {history.NAME, last.machine.folder}

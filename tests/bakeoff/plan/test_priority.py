@@ -8,15 +8,14 @@ from typing import Any
 import pytest
 from records import HOST, measurement, record
 
-from bakeoff.machine import build_cache, host
+from bakeoff.machine import build_cache, host, paths
 from bakeoff.machine.identity import Machine, this_machine
 from bakeoff.models.errors import BakeoffError
 from bakeoff.plan import budget
-from bakeoff.plan import history as history_module
 from bakeoff.plan.budget import Costs, FinalAhead, budget_text, final_ahead, grace_s, parse_budget
 from bakeoff.plan.dry_run import estimate
 from bakeoff.plan.expected import GUESS, Expected, expected, expected_final, reference_s
-from bakeoff.plan.history import History, expected_speedups, history_of, known_history, read_history
+from bakeoff.plan.history import History, expected_speedups, history_of, known_history
 from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.priority import by_priority
 from bakeoff.plan.reference import reference_folder
@@ -190,7 +189,7 @@ class TestOrder:
         assert sorted(orders.pop()) == sorted(row.key for row in plan.rows)
 
     def test_a_folder_without_records_says_nothing(self, tmp_path: Path) -> None:
-        assert read_history(tmp_path / "nowhere") == NONE
+        assert known_history(tmp_path / "nowhere") == NONE
 
     def test_published_records_count_beside_those_of_another_folder(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -199,7 +198,7 @@ class TestOrder:
         old = [save(published, stored(backend, ms).record) for backend, ms in (("eager", 100), ("openvino", 20))]
         new = save(own, stored("inductor", 30).record)
         shutil.copytree(published, own, dirs_exist_ok=True)
-        monkeypatch.setattr(history_module, "published_runs", lambda: published)
+        monkeypatch.setattr(paths, "published_runs", lambda: published)
         for folder, ids in ((tmp_path / "nowhere", old), (published, old), (own, [*old, new])):
             assert sorted(entry.id for entry in known_history(folder).records) == sorted(ids)
         assert order(plan_of(), known_history(tmp_path / "nowhere"))[:2] == ["eager", "openvino"]

@@ -14,7 +14,7 @@ from bakeoff.record.prediction import BETWEEN, memory_sum, prediction, sweep_com
 from bakeoff.record.store import load_all
 from bakeoff.record.units import UnitKind, Units
 
-RUNS = Path(__file__).parents[3] / "runs"
+RUNS = Path(__file__).parents[3] / "runs" / "published"
 
 
 def of_units(made: Units, **changes: object) -> PipelineRecord:

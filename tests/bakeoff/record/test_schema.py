@@ -54,7 +54,7 @@ CEILINGS = CeilingsRecord(SCHEMA, SUPERSEDE.created, _MACHINE, 2, (_CEILING,), 0
 FINDING_CODES = set(get_args(FindingCode))
 HISTORICAL_CODES: set[str] = set()
 """Codes in stored records that this version does not emit."""
-RUNS = Path(__file__).resolve().parents[3] / "runs"
+RUNS = Path(__file__).resolve().parents[3] / "runs" / "published"
 STORED = list(record_files(RUNS))
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
-from few_records import TEN, THREE, at, block, definitions, ms, stored, whole_tables
+from few_records import TEN, THREE, at, block, definitions, ms, publish, stored
 from records import HOST
 
 from bakeoff.models.errors import BakeoffError
@@ -22,28 +22,29 @@ from bakeoff.report.selection import chosen, frame, shorts
 class TestReadmeBlock:
     def test_only_the_block_is_written(self, runs: Path) -> None:
         page = runs.parent / "README.md"
-        records = load_all(runs)
         for text in ("", "no block here\n"):
             page.write_text(text)
-            assert readme.check(runs) is None
+            assert readme.check(runs / "published") is None
             with pytest.raises(BakeoffError) as error:
-                readme.publish(runs, records)
+                publish(runs)
             assert error.value.code == "bad-page"
         page.write_text(f"before\n{readme.BEGIN}\nold\n{readme.END}\nafter \\1 \\g<0>\n")
-        assert readme.check(runs) is not None
-        written = readme.publish(runs, records)
-        assert written == [page, *(runs / name for name in (whole.NAME, "latency.svg"))]
-        assert readme.check(runs) is None
+        assert readme.check(runs / "published") is not None
+        written = publish(runs)
+        assert written == [page, *(runs / "published" / name for name in (whole.NAME, "latency.svg"))]
+        assert readme.check(runs / "published") is None
         text = page.read_text()
-        assert text.startswith(f"before\n{readme.BEGIN}\n![Latency of toy:tiny.world by variant](runs/latency.svg)\n")
+        assert text.startswith(
+            f"before\n{readme.BEGIN}\n![Latency of toy:tiny.world by variant](runs/published/latency.svg)\n"
+        )
         assert text.endswith(f"{readme.END}\nafter \\1 \\g<0>\n")
         page.write_text(text.replace("10.95 [10.50, 11.40]", "9.95 [9.50, 10.40]"))
-        assert readme.check(runs) is not None
+        assert readme.check(runs / "published") is not None
 
     @pytest.mark.parametrize("text", [f"{readme.BEGIN}\n", f"{readme.END}\n{readme.BEGIN}\n"])
     def test_block_without_an_end(self, runs: Path, text: str) -> None:
         (runs.parent / "README.md").write_text(text)
-        for action in (lambda: readme.check(runs), lambda: readme.publish(runs, load_all(runs))):
+        for action in (lambda: readme.check(runs / "published"), lambda: publish(runs)):
             with pytest.raises(BakeoffError) as error:
                 action()
             assert error.value.code == "bad-page"
@@ -51,14 +52,18 @@ class TestReadmeBlock:
 
     def test_cites_existing_records_only(self, runs: Path) -> None:
         save(runs, at(50, "eager", ms(11.0)))
-        addresses = definitions(block(load_all(runs)))
+        page = runs.parent / "README.md"
+        page.write_text(f"{readme.BEGIN}\n{readme.END}\n")
+        publish(runs)
+        addresses = definitions(page.read_text())
         assert len(addresses) == 2  # the newest of each variant that is ok
         assert all(
             target.endswith(".json") and (runs.parent / unquote(target)).is_file() for target in addresses.values()
         )
-        targets = re.findall(r"\(([^()]+\.json)\)", whole_tables(load_all(runs)))
+        tables = runs / "published" / whole.NAME
+        targets = re.findall(r"\(([^()]+\.json)\)", tables.read_text())
         assert len(targets) == 3
-        assert all((runs / unquote(target)).is_file() for target in targets)
+        assert all((tables.parent / unquote(target)).is_file() for target in targets)
 
     def test_a_component_has_its_three_fastest_rows_and_eager(self) -> None:
         names = [f"inductor[mode={number}]" for number in range(5)]
@@ -85,10 +90,10 @@ class TestReadmeBlock:
 
     def test_a_record_of_a_long_name_is_linked_itself(self) -> None:
         entry = Stored(f"{'x' * 150}_0123456789ab", at(1, "eager", TEN))
-        assert definitions(block(Records((entry,), (), ()))) == {"01234567": f"runs/{file_of(entry)}"}
+        assert definitions(block(Records((entry,), (), ()))) == {"01234567": f"runs/published/{file_of(entry)}"}
 
     def test_the_frame_is_of_the_run_with_the_most_profiled_mixes(self) -> None:
-        pages = load_all(Path(__file__).parents[3] / "runs")
+        pages = load_all(Path(__file__).parents[3] / "runs" / "published")
         found = frame(pages)
         assert found is not None
         assert len({row.record.run for row in found.rows}) == 1
@@ -104,43 +109,46 @@ class TestReadmeBlock:
         save(runs, Comparison(SCHEMA, THREE[2].created, THREE[0].sweep, "interleaved", 1, sides, rounds))
         page = runs.parent / "README.md"
         page.write_text(f"{readme.BEGIN}\n{readme.END}\n")
-        readme.publish(runs, load_all(runs))
-        assert len(citations((runs / whole.NAME).read_text())) == 4
-        assert readme.check(runs) is None
+        publish(runs)
+        assert len(citations((runs / "published" / whole.NAME).read_text())) == 4
+        assert readme.check(runs / "published") is None
         return page
 
     def test_later_records_leave_the_block_as_it_is(self, runs: Path, published: Path) -> None:
         """It is checked against the records that it cites, not against the newest."""
-        text, tables_text = published.read_bytes(), (runs / whole.NAME).read_text()
+        text, tables_text = published.read_bytes(), (runs / "published" / whole.NAME).read_text()
         for made in (
             at(50, "eager", ms(1.0), sweep="later"),
             at(51, "aoti", ms(2.0), sweep="later"),
             replace(at(52, "eager", ms(3.0)), host=replace(HOST, cpu="Another CPU")),
         ):
             save(runs, made)
-        assert readme.check(runs) is None
+        assert readme.check(runs / "published") is None
         assert published.read_bytes() == text
-        readme.publish(runs, load_all(runs))
-        assert len(set(citations((runs / whole.NAME).read_text())) - set(citations(tables_text))) == 3
+        publish(runs)
+        assert len(set(citations((runs / "published" / whole.NAME).read_text())) - set(citations(tables_text))) == 3
 
     @pytest.mark.usefixtures("published")
     def test_whole_tables_and_pictures_are_checked_too(self, runs: Path) -> None:
         for name in (whole.NAME, "latency.svg"):
-            content = (runs / name).read_bytes()
-            (runs / name).unlink()
-            assert readme.check(runs) is not None
-            (runs / name).write_bytes(content)
-        (runs / whole.NAME).write_text((runs / whole.NAME).read_text().replace("11.88", "10.88"))
-        assert "RESULTS.md differs" in (readme.check(runs) or "")
+            path = runs / "published" / name
+            content = path.read_bytes()
+            path.unlink()
+            assert readme.check(runs / "published") is not None
+            path.write_bytes(content)
+        (runs / "published" / whole.NAME).write_text(
+            (runs / "published" / whole.NAME).read_text().replace("11.88", "10.88")
+        )
+        assert "RESULTS.md differs" in (readme.check(runs / "published") or "")
 
     @pytest.mark.usefixtures("published")
     def test_a_cited_entry_that_is_gone_or_superseded(self, runs: Path) -> None:
-        for name in citations((runs / whole.NAME).read_text()):
-            (path,) = runs.glob(f"*/records/{name}.json")
+        for name in citations((runs / "published" / whole.NAME).read_text()):
+            (path,) = (runs / "published").glob(f"*/records/{name}.json")
             content = path.read_bytes()
             path.unlink()
-            assert name in (readme.check(runs) or "")
+            assert name in (readme.check(runs / "published") or "")
             path.write_bytes(content)
-            assert readme.check(runs) is None
-        supersede(runs, name, "busy")
-        assert readme.check(runs) is not None
+            assert readme.check(runs / "published") is None
+        supersede(runs / "published", name, "busy")
+        assert readme.check(runs / "published") is not None

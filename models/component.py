@@ -276,10 +276,6 @@ class Component:
     """(config, workload name) to the stream that the workload is called in; None: calls share no state."""
     fp64: bool = True
     """Its modules can compute in fp64. Where they cannot, references are fp32, and their records say so."""
-    golden: str = ""
-    """Module that holds `replay(about, weights, inputs) -> outputs` for golden files; needs torch."""
-    golden_names: tuple[str, ...] = ()
-    """A golden file belongs to this component if its `component` field begins with one of these."""
     checkpoint_prefixes: tuple[str, ...] = ()
     """Keys of a published checkpoint that belong to this component; empty: all of them."""
     checkpoint_strip: tuple[str, ...] = ()

@@ -13,7 +13,6 @@ ErrorCode = Literal[
     "bad-config",  # a component's config with unknown or invalid fields
     "bad-input",  # tensors with other names, dtypes, shapes or devices than a program takes
     "bad-checkpoint",  # a weights file that is missing, unreadable or does not fit the module
-    "bad-golden",  # a golden file that is missing or malformed
     "bad-record",  # a record file that is incomplete, edited or of another schema
     "no-record",  # no record, or several, match
     "bad-artifact",  # an artifact folder that is not what its manifest says, or not an artifact

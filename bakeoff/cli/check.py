@@ -1,11 +1,10 @@
-"""The commands that check the lab itself and this machine: selftest, ceilings, golden."""
+"""The commands that check the lab itself and this machine: selftest, ceilings."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from bakeoff.cli.common import Json, Runs, app, fail, named, print_json, print_text, records_folder, say
+from bakeoff.cli.common import Json, Runs, app, fail, named, print_json, print_text, records_folder
 from bakeoff.models.errors import BakeoffError
 
 
@@ -69,27 +68,3 @@ def ceilings(
         print_text(selftest.render_ceilings(found))
     if not found:
         fail("no ceilings were measured; the worker's log is in the cache folder", 3, "worker-failed")
-
-
-@app.command()
-def golden(
-    files: Annotated[list[Path], typer.Argument(help="Golden .safetensors files, each with its .json beside it.")],
-    as_json: Json = False,
-) -> None:
-    """Replay golden files through their components; exit 1 past a tolerance."""
-    from bakeoff.machine.locks import device_lock
-    from bakeoff.report.text import golden as page
-    from bakeoff.selftest.golden import run
-
-    with device_lock("cpu", say, measures=any(file.is_file() for file in files)):
-        result = run(files)
-    if as_json:
-        print_json(result)
-    elif not all(file.problem for file in result.files):
-        print_text(page.render(result))
-    problems = [page.verdict(file) for file in result.files if file.problem]
-    failures = [page.verdict(file) for file in result.files if not all(output.passed for output in file.outputs)]
-    if problems:
-        fail("; ".join(problems), 2, "bad-golden")
-    if failures:
-        fail("; ".join(failures), 1, "wrong-output")

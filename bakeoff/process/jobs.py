@@ -289,41 +289,6 @@ class ClockResult:
 
 
 @dataclass(frozen=True, slots=True)
-class GoldenJob:
-    """Replay golden files, each a .safetensors with a .json beside it."""
-
-    files: tuple[str, ...]
-    threads: int
-
-
-@dataclass(frozen=True, slots=True)
-class GoldenOutput:
-    name: str
-    max_abs: float
-    max_relative: float
-    """Largest |a-b| over the largest |b|."""
-    atol: float
-    rtol: float
-    passed: bool
-
-
-@dataclass(frozen=True, slots=True)
-class GoldenFile:
-    file: str
-    component: str
-    outputs: tuple[GoldenOutput, ...]
-    not_shown: tuple[str, ...]
-    """Intermediates in the file that the module does not return."""
-    problem: str = ""
-    """Why the file could not be replayed at all."""
-
-
-@dataclass(frozen=True, slots=True)
-class GoldenResult:
-    files: tuple[GoldenFile, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class SampleJob:
     """Make the sample of an artifact: inputs, and eager's outputs for them in high precision."""
 
@@ -431,7 +396,6 @@ Job = (
     | HeadersJob
     | CeilingsJob
     | ClockJob
-    | GoldenJob
     | SampleJob
     | WriteJob
     | VerifyJob

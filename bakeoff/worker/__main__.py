@@ -28,7 +28,6 @@ from bakeoff.process.jobs import (
     ClockJob,
     CompareJob,
     DescribeJob,
-    GoldenJob,
     HeadersJob,
     InspectJob,
     Job,
@@ -118,11 +117,6 @@ def _do(job: Job, report: Reporter) -> Any:
             from bakeoff.worker.clocks.clock_check import check_clock
 
             return check_clock(job, report)
-        case GoldenJob():
-            from bakeoff.worker.golden import replay_files
-
-            _limit_memory("cpu")
-            return replay_files(job, report)
         case SampleJob():
             from bakeoff.worker.export.sample import make_sample
 

@@ -191,8 +191,6 @@ SPEC = Component(
     tolerance_fp32=1e-4,
     network="bakeoff.models.audio.network",
     layers=("conv1d",),
-    golden="bakeoff.models.audio.golden",
-    golden_names=("audio_decoder",),
     checkpoint_prefixes=("decoder.",),
     checkpoint_strip=("ema_model.", "module."),
 )

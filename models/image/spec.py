@@ -227,8 +227,6 @@ SPEC = Component(
     tolerance_fp32=1e-4,
     network="bakeoff.models.image.network",
     layers=("conv2d",),
-    golden="bakeoff.models.image.golden",
-    golden_names=("image_decoder",),
     checkpoint_prefixes=("decoder.",),
     checkpoint_strip=("ema_model.", "module."),
 )

@@ -283,8 +283,6 @@ SPEC = Component(
     tolerance_fp32=1e-4,
     network="bakeoff.models.matrix_vae.network",
     layers=("conv2d", "attention"),
-    golden="bakeoff.models.matrix_vae.golden",
-    golden_names=("matrix_game_vae_decoder",),
     checkpoint_prefixes=("decoder.", "conv2."),
     checkpoint_strip=("ema_model.", "module."),
 )

@@ -450,7 +450,5 @@ SPEC = Component(
     tolerance_fp32=1e-4,
     network="bakeoff.models.matrix_wm.network",
     layers=("linear", "attention"),
-    golden="bakeoff.models.matrix_wm.golden",
-    golden_names=("matrix_game_wm",),
     checkpoint_strip=("ema_model.", "module.", "model."),
 )

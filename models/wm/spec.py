@@ -374,7 +374,5 @@ SPEC = Component(
     tolerance_fp32=1e-3,
     network="bakeoff.models.wm.network",
     layers=("linear", "attention"),
-    golden="bakeoff.models.wm.golden",
-    golden_names=("wm_",),
     checkpoint_strip=("ema_model.", "module.", "core."),
 )

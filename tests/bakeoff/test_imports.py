@@ -44,7 +44,7 @@ ALLOWED["worker"] = set(ORDER[: ORDER.index("plan")]) | {"worker"}
 """Another process: what it shares with the parent is below `plan`."""
 FILES = sorted(file.relative_to(ROOT) for folder in FOLDERS for file in (ROOT / folder).rglob("*.py"))
 TORCH_TUNED = {"module.py", "places.py", "program.py"}
-TORCH_MODELS = {"weights.py", "checkpoint.py", "tables.py", "golden.py"}
+TORCH_MODELS = {"weights.py", "checkpoint.py", "tables.py"}
 
 
 def imports(file: Path, everywhere: bool = True) -> Iterator[str]:
@@ -128,7 +128,7 @@ def test_nothing_but_a_worker_imports_the_worker(file: Path) -> None:
         "[models.resolve_component(name) for name in models.component_names()]",
         "from bakeoff import backends; [backends.resolve_backend(name) for name in backends.backend_names()]",
         "import bakeoff.export, bakeoff.artifact.export, bakeoff.report.text.artifact",
-        "import bakeoff.sweeps.run, bakeoff.process.supervisor, bakeoff.selftest.golden",
+        "import bakeoff.sweeps.run, bakeoff.process.supervisor, bakeoff.selftest.run",
         "import bakeoff.report.markdown.history, bakeoff.report.figures",
         "import bakeoff.cli",
     ],

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import torch
 from golden_files import GOLDEN, read_golden
+from golden_matrix_wm import read_config, replay
+from golden_replay import replay_file
 from plain_matrix_wm import golden_outputs
 from safetensors.torch import save_file
 from torch import Tensor
@@ -20,7 +22,6 @@ from bakeoff.models.component import Workload
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.matrix_wm import network
 from bakeoff.models.matrix_wm.action import UnusedNorm, windows
-from bakeoff.models.matrix_wm.golden import read_config, replay
 from bakeoff.models.matrix_wm.rotary import interleave, rotate, space_angles
 from bakeoff.models.matrix_wm.spec import (
     MAX_BLOCKS,
@@ -34,8 +35,6 @@ from bakeoff.models.matrix_wm.spec import (
     workload_names,
 )
 from bakeoff.models.weights import randomize
-from bakeoff.process.jobs import GoldenJob
-from bakeoff.worker.golden import replay_files
 
 UNIVERSAL, GTA_DRIVE, TEMPLERUN, CPU, TINY = (
     SPEC.preset(name).config for name in ("universal", "gta_drive", "templerun", "cpu", "tiny")
@@ -140,11 +139,9 @@ def test_golden_file_of_a_shorter_window_is_met(window: int, tmp_path: Path) -> 
     (tmp_path / "own.json").write_text(
         json.dumps({**about, "config": config, "suggested_tolerance_fp32": {"atol": 2e-5}})
     )
-    result = replay_files(GoldenJob((str(tmp_path / "own.safetensors"),), 1), lambda *_: None)
-    (file,) = result.files
-    assert not file.problem
-    assert {one.name for one in file.outputs} == outputs.keys()
-    assert all(one.passed for one in file.outputs)
+    replayed = replay_file(tmp_path / "own.safetensors")
+    assert {one.name for one in replayed} == outputs.keys()
+    assert all(one.passed for one in replayed)
 
 
 @pytest.mark.parametrize(
@@ -175,21 +172,21 @@ def test_golden_file_ignores_the_query_and_key_norms_of_action_modules(replayed:
 @pytest.mark.parametrize(
     ("change", "code", "named"),
     [
-        ({"dim": 60}, "bad-golden", "weight "),
+        ({"dim": 60}, "bad-input", "weight "),
         ({"dim": 63}, "bad-config", "dim is 63"),
         ({"dim": "64"}, "bad-config", "dim is '64'"),
-        ({"num_layers": 4}, "bad-golden", "weight blocks.3"),
+        ({"num_layers": 4}, "bad-input", "weight blocks.3"),
         ({"num_layers": 2}, "bad-config", "action_layers is 2"),
-        ({"latent_hw": [4, 8]}, "bad-golden", r"input noise .*\[1, 16, 9, 4, 6\].*\[1, 16, 9, 4, 8\]"),
+        ({"latent_hw": [4, 8]}, "bad-input", r"input noise .*\[1, 16, 9, 4, 6\].*\[1, 16, 9, 4, 8\]"),
         ({"latent_hw": 6}, "bad-config", "latent_hw is 6"),
-        ({"context_tokens": 6}, "bad-golden", "input visual_context"),
-        ({"denoising_step_list": [1000, 500]}, "bad-golden", "input renoise"),
+        ({"context_tokens": 6}, "bad-input", "input visual_context"),
+        ({"denoising_step_list": [1000, 500]}, "bad-input", "input renoise"),
         ({"denoising_step_list": 1000}, "bad-config", "steps is 1000"),
         ({"local_attn_size": -1}, "bad-config", "window is -1"),
         ({"local_attn_size": 7}, "bad-config", "window is 7"),
         ({"sink_size": 1}, "bad-config", "sink_size is 1; it must be 0"),
         ({"action_config.blocks": [1, 2]}, "bad-config", r"action_config.blocks is \[1, 2\]"),
-        ({"action_config.enable_mouse": False}, "bad-golden", "action_model.img_attn_k_norm.weight"),
+        ({"action_config.enable_mouse": False}, "bad-input", "action_model.img_attn_k_norm.weight"),
         ({"action_config.windows_size": 2}, "bad-config", "action_config.windows_size is 2"),
         ({"action_config": None}, "bad-config", "no action_config"),
     ],
@@ -211,7 +208,7 @@ def test_golden_file_without_an_input_is_refused(name: str) -> None:
     about, weights, inputs, _ = golden()
     with pytest.raises(BakeoffError, match=f"input {name} ") as caught:
         replay(about, weights, {key: tensor for key, tensor in inputs.items() if key != name})
-    assert caught.value.code == "bad-golden"
+    assert caught.value.code == "bad-input"
 
 
 def test_tiny_is_the_config_of_the_golden_file() -> None:

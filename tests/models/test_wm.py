@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from golden_files import GOLDEN, read_golden
+from golden_wm import replay
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -15,7 +16,6 @@ from bakeoff.models.component import Workload, config_from
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.weights import randomize
 from bakeoff.models.wm import network
-from bakeoff.models.wm.golden import replay
 from bakeoff.models.wm.spec import SPEC, Config, parameters, read_window, stream, workload, workload_names
 
 FILES = ("full", "single", "step", "uvit")
@@ -98,13 +98,13 @@ def test_context_workload_fills_the_cache_of_the_step_file() -> None:
 @pytest.mark.parametrize(
     ("change", "code", "named"),
     [
-        ({"n_heads": 1}, "bad-golden", r"weight .*gain .*\[16\].*\[48\]"),
+        ({"n_heads": 1}, "bad-input", r"weight .*gain .*\[16\].*\[48\]"),
         ({"n_heads": 4}, "bad-config", "n_heads"),
-        ({"n_layers": 4}, "bad-golden", "weight transformer.blocks.3"),
-        ({"n_layers": 2}, "bad-golden", "transformer.blocks.2"),
-        ({"channels": 9}, "bad-golden", r"input x .*\[2, 5, 8, 4, 4\].*\[2, 5, 9, 4, 4\]"),
+        ({"n_layers": 4}, "bad-input", "weight transformer.blocks.3"),
+        ({"n_layers": 2}, "bad-input", "transformer.blocks.2"),
+        ({"channels": 9}, "bad-input", r"input x .*\[2, 5, 8, 4, 4\].*\[2, 5, 9, 4, 4\]"),
         ({"n_frames": 4}, "unknown-name", "4 frames"),
-        ({"backbone": "uvit"}, "bad-golden", "skip_projs.0.weight"),
+        ({"backbone": "uvit"}, "bad-input", "skip_projs.0.weight"),
         ({"width": 3}, "bad-config", "width"),
     ],
 )
@@ -121,7 +121,7 @@ def test_golden_file_without_an_input_is_refused() -> None:
     for name in ("cache_v.1", "x"):
         with pytest.raises(BakeoffError, match=f"input {name} ") as caught:
             replay(about, weights, {key: tensor for key, tensor in inputs.items() if key != name})
-        assert caught.value.code == "bad-golden"
+        assert caught.value.code == "bad-input"
 
 
 # Published keys and figures

@@ -27,7 +27,6 @@ from bakeoff.record.folders import machine_of
 from bakeoff.record.store import save
 from bakeoff.report.markdown import files, history
 
-GOLDEN = Path(__file__).parents[2] / "golden"
 LINE_LIMIT = 720
 """Characters of an error line: cli.common prints at most 700 of a message."""
 OWN_CODE = {
@@ -580,85 +579,3 @@ def test_a_missing_library_of_bakeoff_itself(lab: Lab) -> None:
             f"raise ModuleNotFoundError('gone', name={name!r})\n"
         )
         check(lab.run("table", PYTHONPATH=f"lacking-{name}"), "missing-library", [f"'{name}'"])
-
-
-# Golden files.
-
-
-def _copy(folder: Path, name: str, about: Any = None) -> Path:
-    """The audio decoder's golden file under another name, with what `about` changes beside it."""
-    source = GOLDEN / "owl_audio_decoder_tiny"
-    path = folder / f"{name}.safetensors"
-    path.write_bytes(source.with_suffix(".safetensors").read_bytes())
-    stated = json.loads(source.with_suffix(".json").read_text())
-    path.with_suffix(".json").write_text(json.dumps(stated | (about or {})))
-    return path
-
-
-def test_golden_files_that_cannot_be_replayed(lab: Lab) -> None:
-    """All in one command: a problem with one file does not keep the others from being replayed."""
-    import torch
-    from safetensors.torch import load_file, save_file
-
-    folder = lab.folder
-    _copy(folder, "good")
-    _copy(folder, "no-json").with_suffix(".json").unlink()
-    _copy(folder, "torn-json").with_suffix(".json").write_text("{")
-    _copy(folder, "list-json").with_suffix(".json").write_text("[]")
-    _copy(folder, "no-component", {"component": "guitar"})
-    _copy(folder, "bad-config", {"config": {"channels": "two"}})
-    _copy(folder, "no-config", {"config": 7})
-    _copy(folder, "bad-tolerance", {"suggested_tolerance_fp32": {"atol": "tight"}})
-    truncated = _copy(folder, "truncated")
-    truncated.write_bytes(truncated.read_bytes()[:1000])
-    _copy(folder, "not-tensors").write_bytes(b"hello")
-    tensors = load_file(_copy(folder, "no-outputs"))
-    save_file(
-        {name: t for name, t in tensors.items() if not name.startswith("outputs.")}, folder / "no-outputs.safetensors"
-    )
-    _copy(folder, "shape")
-    save_file(tensors | {"inputs.z": torch.zeros(1)}, folder / "shape.safetensors")
-    bad = {
-        "missing.safetensors": "missing.safetensors",
-        "own.py": "own.py",
-        "no-json.safetensors": "no-json.json",
-        "torn-json.safetensors": "torn-json.safetensors",
-        "list-json.safetensors": "list-json.json",
-        "no-component.safetensors": "'guitar'",
-        "bad-config.safetensors": "strides",
-        "no-config.safetensors": "no-config.json",
-        "bad-tolerance.safetensors": "suggested_tolerance_fp32",
-        "truncated.safetensors": "truncated.safetensors",
-        "not-tensors.safetensors": "not-tensors.safetensors",
-        "no-outputs.safetensors": "no-outputs.safetensors",
-        "shape.safetensors": "input z",
-    }
-    before = lab.kept()
-    ran = lab.run("golden", "own.py")
-    check(ran, "bad-golden", ["own.py"])
-    assert ran.out == "", "the problem is said once"
-    ran = lab.run("golden", "good.safetensors", *bad, "--json")
-    check(ran, "bad-golden")
-    good, *others = json.loads(ran.out)["files"]
-    assert good["problem"] == ""
-    assert all(output["passed"] for output in good["outputs"])
-    for (name, says), file in zip(bad.items(), others, strict=True):
-        assert Path(file["file"]).name == name
-        assert says in file["problem"]
-    assert lab.kept() == before
-
-
-def test_golden_file_past_its_tolerance(lab: Lab) -> None:
-    from safetensors.torch import load_file, save_file
-
-    path = _copy(lab.folder, "off")
-    tensors = load_file(path)
-    name = next(name for name in tensors if name.startswith("outputs.") and ".aux." not in name)
-    tensors[name][..., 0] += 1
-    save_file(tensors, path)
-    before = lab.kept()
-    ran = lab.run("golden", str(path), "--json")
-    check(ran, "wrong-output", ["off.safetensors"], exit=1)
-    (found,) = json.loads(ran.out)["files"]
-    assert [output["name"] for output in found["outputs"] if not output["passed"]] == [name.removeprefix("outputs.")]
-    assert lab.kept() == before

@@ -20,7 +20,7 @@ from lab import FAST, MARKER, Recorder, Swept, command_line, marked_folder, outc
 from bakeoff.plan.plan import make_plan
 from bakeoff.plan.request import Request
 from bakeoff.process import guard, supervisor
-from bakeoff.process.jobs import GoldenJob, GoldenResult
+from bakeoff.process.jobs import CeilingsJob, CeilingsResult
 from bakeoff.process.supervisor import Deadlines, Event, Launch, LiveWorker
 from bakeoff.record.codec import decode
 from bakeoff.record.schema import Record
@@ -230,12 +230,12 @@ def test_a_new_phase_starts_a_new_deadline_and_a_repeated_one_does_not(
     monkeypatch.setattr(supervisor, "WORKER", (sys.executable, "-c", script + "time.sleep(60)"))
     heard: list[Event] = []
     deadlines = Deadlines(0.6, {"start": 30.0})
-    job = GoldenJob((), 1)
+    job = CeilingsJob("cpu", 1, ())
     with LiveWorker(job, Launch(os.environ, deadlines, tmp_path / "worker.log", heard.append)) as worker:
         started = time.monotonic()
         assert worker.wait() is None
         assert 0.6 <= time.monotonic() - started < 20
-        outcome = worker.finish(GoldenResult)
+        outcome = worker.finish(CeilingsResult)
     assert (outcome.kind, outcome.phase) == ("timeout", "latency")
     assert heard == [Event("latency"), Event("latency", "again"), Event("latency", "again")]
 
@@ -252,15 +252,15 @@ for number in range(150):
 """
     _fake_worker(monkeypatch, script)
     deadlines = Deadlines(30.0, total=2.0)
-    with LiveWorker(GoldenJob((), 1), Launch(os.environ, deadlines, tmp_path / "worker.log")) as worker:
+    with LiveWorker(CeilingsJob("cpu", 1, ()), Launch(os.environ, deadlines, tmp_path / "worker.log")) as worker:
         assert worker.wait() is None
-        outcome = worker.finish(GoldenResult)
+        outcome = worker.finish(CeilingsResult)
     assert (outcome.kind, outcome.code) == ("timeout", "")
     assert 2.0 <= outcome.wall_s < 20
     assert int(outcome.phase) > 0
 
 
-_RESULT = b'{"value":{"files":[]}}'
+_RESULT = b'{"value":{"ceilings":[],"others":0.0}}'
 _SEAL = f"""
 seal = hashlib.sha256({_RESULT!r}).hexdigest().encode()
 os.write(int(sys.argv[1]), b'{{"phase": "", "seal": "%s"}}\\n' % seal)
@@ -283,7 +283,7 @@ def test_only_a_result_that_was_sealed_once_counts(
 ) -> None:
     _fake_worker(monkeypatch, script)
     outcome = supervisor.run_job(
-        GoldenJob((), 1), GoldenResult, Launch(os.environ, Deadlines(30.0), tmp_path / "worker.log")
+        CeilingsJob("cpu", 1, ()), CeilingsResult, Launch(os.environ, Deadlines(30.0), tmp_path / "worker.log")
     )
     assert outcome.kind == kind, outcome.reason
 
@@ -296,11 +296,11 @@ for line in os.fdopen(int(sys.argv[2])):
 """
     monkeypatch.setattr(supervisor, "WORKER", (sys.executable, "-c", script))
     log = tmp_path / "worker.log"
-    with LiveWorker(GoldenJob((), 1), Launch(os.environ, Deadlines(30.0), log)) as worker:
+    with LiveWorker(CeilingsJob("cpu", 1, ()), Launch(os.environ, Deadlines(30.0), log)) as worker:
         for word in ("one", "two"):
             worker.tell(word)
             assert worker.wait("echo") == Event("echo", word)
-        outcome = worker.finish(GoldenResult)
+        outcome = worker.finish(CeilingsResult)
     assert outcome.kind == "crashed", "it was ended before it left a result"
     worker.tell("too late")
 

@@ -16,7 +16,7 @@ from bakeoff.pipeline.request import PipelineRequest
 from bakeoff.pipeline.run import run_pipeline
 from bakeoff.plan.request import Request
 from bakeoff.process import guard, supervisor
-from bakeoff.process.jobs import GoldenJob, GoldenResult
+from bakeoff.process.jobs import CeilingsJob, CeilingsResult
 from bakeoff.process.supervisor import Deadlines, Event, Launch
 from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.schema import Record
@@ -109,7 +109,7 @@ def test_a_worker_that_dies_has_been_watched_until_then(
     monkeypatch.setattr(supervisor, "WORKER", (TORCHLESS[0], "-I", "-S", str(dying)))
     launch = Launch({}, Deadlines(30.0), tmp_path / "row.log")
     with WorkerWatch(launch, ("latency",), asked=True) as watched:
-        outcome = supervisor.run_job(GoldenJob((), 1), GoldenResult, watched.launch)
+        outcome = supervisor.run_job(CeilingsJob("cpu", 1, ()), CeilingsResult, watched.launch)
     assert outcome.kind == "crashed"
     assert len(monitors.made) == 1
     assert watched.watched.monitored is not None
@@ -130,7 +130,7 @@ def test_a_real_monitor_sees_a_worker_and_leaves_out_that_it_has_ended(
     monkeypatch.setattr(supervisor, "WORKER", (TORCHLESS[0], "-I", "-S", str(busy)))
     launch = Launch({}, Deadlines(30.0), tmp_path / "row.log")
     with WorkerWatch(launch, ("latency",), asked=True) as watched:
-        supervisor.run_job(GoldenJob((), 1), GoldenResult, watched.launch)
+        supervisor.run_job(CeilingsJob("cpu", 1, ()), CeilingsResult, watched.launch)
     seen, window = watched.watched.monitored, watched.watched.window_ns
     assert seen is not None
     assert window is not None

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from golden_files import capture_outputs, load_weights, require_inputs
 from torch import Tensor, nn
 
 from bakeoff.models.audio.network import AudioDecoder
 from bakeoff.models.audio.spec import Config, workload
 from bakeoff.models.component import config_from
 from bakeoff.models.errors import BakeoffError
-from bakeoff.models.golden import capture_outputs, load_weights, require_inputs
 
 
 def replay(about: Mapping[str, Any], weights: dict[str, Tensor], inputs: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -23,7 +23,7 @@ def replay(about: Mapping[str, Any], weights: dict[str, Tensor], inputs: dict[st
     if z is None or z.ndim != 3 or not z.numel():
         found = "is missing" if z is None else f"has shape {list(z.shape)}"
         raise BakeoffError(
-            f"audio golden: input z {found}; it must be [batch, latent channels, latents]", code="bad-golden"
+            f"audio golden: input z {found}; it must be [batch, latent channels, latents]", code="bad-input"
         )
     config = config_from(Config, {"latents": z.shape[2], **about["config"]}, "audio")
     stated = workload(config, "decode", z.shape[0])

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from golden_files import capture_outputs, load_weights, require_inputs
 from torch import Tensor
 
 from bakeoff.models.component import config_from
 from bakeoff.models.errors import BakeoffError
-from bakeoff.models.golden import capture_outputs, load_weights, require_inputs
 from bakeoff.models.wm.network import WorldModel
 from bakeoff.models.wm.spec import Config, read_window, workload
 
@@ -41,7 +41,7 @@ def _size(inputs: dict[str, Tensor]) -> tuple[int, int]:
     """Batch and frames."""
     if "x" not in inputs or inputs["x"].ndim != 5:
         raise BakeoffError(
-            "wm golden: input x is missing or not of shape [batch, frames, channels, side, side]", code="bad-golden"
+            "wm golden: input x is missing or not of shape [batch, frames, channels, side, side]", code="bad-input"
         )
     return inputs["x"].shape[0], inputs["x"].shape[1]
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from golden_files import load_weights
 from torch import Tensor
 
 from bakeoff.models.component import config_from
 from bakeoff.models.errors import BakeoffError
-from bakeoff.models.golden import load_weights
 from bakeoff.models.matrix_vae.network import StreamingDecoder
 from bakeoff.models.matrix_vae.spec import Config, workload
 
@@ -55,7 +55,7 @@ def _chunks(config: Config, inputs: dict[str, Tensor]) -> list[Tensor]:
     if not numbers or numbers != list(range(len(numbers))):
         raise BakeoffError(
             f"matrix-vae golden: inputs are {', '.join(sorted(inputs))}; they must be latent_chunk0, 1, 2, ...",
-            code="bad-golden",
+            code="bad-input",
         )
     chunks = [inputs[f"latent_chunk{number}"] for number in numbers]
     for number, chunk in enumerate(chunks):
@@ -63,6 +63,6 @@ def _chunks(config: Config, inputs: dict[str, Tensor]) -> list[Tensor]:
         if chunk.ndim != 5 or not chunk.shape[1] or [chunk.shape[0], "n", *chunk.shape[2:]] != expected:
             raise BakeoffError(
                 f"matrix-vae golden: latent_chunk{number} has shape {list(chunk.shape)}; it must be {expected}",
-                code="bad-golden",
+                code="bad-input",
             )
     return chunks

@@ -5,11 +5,11 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from golden_files import load_weights, require_inputs
 from torch import Tensor
 
 from bakeoff.models.component import TensorSpec, config_from
 from bakeoff.models.errors import BakeoffError
-from bakeoff.models.golden import load_weights, require_inputs
 from bakeoff.models.matrix_wm.network import WorldModel
 from bakeoff.models.matrix_wm.rotary import positions
 from bakeoff.models.matrix_wm.spec import (
@@ -139,7 +139,7 @@ def _count_blocks(config: Config, inputs: Tensors) -> int:
     blocks, rest = divmod(frames, FRAMES_PER_BLOCK)
     if rest or not blocks:
         text = "matrix-wm golden: input noise is missing or not of shape [batch, 16, 3 * blocks, height, width]"
-        raise BakeoffError(text, code="bad-golden")
+        raise BakeoffError(text, code="bad-input")
     batch, size = inputs["noise"].shape[0], (config.latent_height, config.latent_width)
     rows = ROWS_PER_FRAME * (frames - 1) + 1
     expected = {

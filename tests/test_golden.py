@@ -1,0 +1,124 @@
+"""`python -m tests.golden`: the golden files of all components pass, a wrong output fails, and bad files are named."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from golden_files import GOLDEN
+from safetensors.torch import load_file, save_file
+
+FILES = sorted(GOLDEN.glob("*.safetensors"))
+
+
+def replay(*files: Path) -> tuple[int, list[str], list[str]]:
+    """Exit code, lines of output and lines of errors."""
+    command = [sys.executable, "-m", "tests.golden", *map(str, files)]
+    done = subprocess.run(command, cwd=GOLDEN.parents[1], capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout.splitlines(), done.stderr.splitlines()
+
+
+def copy(folder: Path, name: str, about: Any = None) -> Path:
+    """The audio decoder's golden file under another name, with what `about` changes beside it."""
+    source = GOLDEN / "owl_audio_decoder_tiny"
+    path = folder / f"{name}.safetensors"
+    path.write_bytes(source.with_suffix(".safetensors").read_bytes())
+    stated = json.loads(source.with_suffix(".json").read_text())
+    path.with_suffix(".json").write_text(json.dumps(stated | (about or {})))
+    return path
+
+
+def test_every_output_of_every_golden_file_passes() -> None:
+    assert len(FILES) == 8
+    code, out, errors = replay(*FILES)
+    assert (code, errors) == (0, [])
+    counts = [sum(key.startswith("outputs.") for key in load_file(file)) for file in FILES]
+    for file, count in zip(FILES, counts, strict=True):
+        assert f"{file.name}: {count} of {count} outputs pass" in out
+    assert len([line for line in out if line.endswith("  pass")]) == sum(counts)
+
+
+def test_wrong_outputs_fail_and_are_named(tmp_path: Path) -> None:
+    changes = ("off", "nan", "shape", "unknown", "tolerance")
+    paths = [copy(tmp_path, name) for name in changes[:-1]]
+    right = load_file(paths[0])
+    audio = {name: right["outputs.audio"].clone() for name in ("off", "nan")}
+    audio["off"][0, 0, 0] += 1e-3
+    audio["nan"][0, 0, 0] = torch.nan
+    audio["shape"] = right["outputs.audio"][..., 1:].contiguous()
+    for path in paths:
+        changed = {"outputs.audio": audio[path.stem]} if path.stem in audio else {"outputs.video": torch.zeros(1)}
+        save_file(right | changed | {"outputs.aux.other": torch.zeros(1)}, path)
+    paths.append(copy(tmp_path, "tolerance", {"suggested_tolerance_fp32": {"atol": 1e-9, "rtol": 0.0}}))
+    code, out, errors = replay(*paths)
+    assert (code, errors) == (1, [])
+    failed = [line.split()[0] for line in out if line.endswith("|b|  FAIL")]
+    assert failed[:4] == ["audio", "audio", "audio", "video"]
+    verdicts = dict(line.split(": ") for line in out if ": " in line)
+    assert [verdicts[path.name].rpartition("pass, ")[2] for path in paths] == ["1 FAIL"] * 4 + [
+        f"{len(failed) - 4} FAIL"
+    ]
+    assert len(failed) > 4, "a file's own tolerance decides"
+    assert len([line for line in out if line.startswith("aux.other ") and "not returned" in line]) == 4
+
+
+def test_a_file_of_which_nothing_can_be_compared_fails(tmp_path: Path) -> None:
+    path = copy(tmp_path, "other")
+    tensors = {name: tensor for name, tensor in load_file(path).items() if not name.startswith("outputs.")}
+    save_file(tensors | {"outputs.aux.other": torch.zeros(1)}, path)
+    assert replay(path)[0] == 1
+
+
+def test_files_that_cannot_be_replayed_are_named_in_a_sentence_each(tmp_path: Path) -> None:
+    """All in one command: a problem with one file does not keep the others from being replayed."""
+    good = copy(tmp_path, "good")
+    copy(tmp_path, "no-json").with_suffix(".json").unlink()
+    copy(tmp_path, "torn-json").with_suffix(".json").write_text("{")
+    copy(tmp_path, "list-json").with_suffix(".json").write_text("[]")
+    copy(tmp_path, "no-component", {"component": "guitar"})
+    copy(tmp_path, "other-component", {"component": "image_decoder"})
+    copy(tmp_path, "bad-config", {"config": {"channels": "two"}})
+    copy(tmp_path, "no-config", {"config": 7})
+    copy(tmp_path, "bad-tolerance", {"suggested_tolerance_fp32": {"atol": "tight"}})
+    truncated = copy(tmp_path, "truncated")
+    truncated.write_bytes(truncated.read_bytes()[:1000])
+    copy(tmp_path, "not-tensors").write_bytes(b"hello")
+    tensors = load_file(copy(tmp_path, "no-outputs"))
+    save_file(
+        {name: t for name, t in tensors.items() if not name.startswith("outputs.")}, tmp_path / "no-outputs.safetensors"
+    )
+    save_file(tensors | {"inputs.z": torch.zeros(1)}, copy(tmp_path, "shape"))
+    save_file(tensors | {"inputs.z": tensors["inputs.z"].double()}, copy(tmp_path, "fp64"))
+    save_file(tensors | {"bias": torch.zeros(1)}, copy(tmp_path, "no-group"))
+    bad = {
+        "missing.safetensors": "no such file",
+        "own.py": "own.py",
+        "no-json.safetensors": "no-json.json",
+        "torn-json.safetensors": "torn-json.json",
+        "list-json.safetensors": "list-json.json",
+        "no-component.safetensors": "'guitar'",
+        "other-component.safetensors": "image",
+        "bad-config.safetensors": "strides",
+        "no-config.safetensors": "no-config.json",
+        "bad-tolerance.safetensors": "suggested_tolerance_fp32",
+        "truncated.safetensors": "truncated.safetensors",
+        "not-tensors.safetensors": "not-tensors.safetensors",
+        "no-outputs.safetensors": "no-outputs.safetensors",
+        "shape.safetensors": "input z",
+        "fp64.safetensors": "inputs.z is torch.float64",
+        "no-group.safetensors": "bias",
+    }
+    code, out, errors = replay(*(tmp_path / name for name in bad), good)
+    assert code == 2
+    for (name, says), line in zip(bad.items(), errors, strict=True):
+        assert line.startswith(name.partition(".")[0])
+        assert says in line
+    assert "good.safetensors: 6 of 6 outputs pass" in out
+
+
+def test_no_file_is_bad_input() -> None:
+    code, out, errors = replay()
+    assert (code, out) == (2, [])
+    assert "FILE" in errors[-1]

@@ -12,7 +12,7 @@ FEWEST_FOR_TREND = 12
 LOOK_FOR_MEMORY = "run longer; if it goes on, look for growing memory"
 """What to do about units that become slower where nothing shows why."""
 _CLOCK = {"throttled", "power-cap"}
-_OTHERS = {"contention", "busy-host", "gpu-shared", "cores-moved"}
+_OTHERS = {"contention", "busy-host", "gpu-shared"}
 
 
 def compiling(facts: Evidence) -> Iterator[Advice]:

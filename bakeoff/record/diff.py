@@ -10,7 +10,7 @@ from bakeoff.record.folders import machine_of
 from bakeoff.record.schema import KernelTime, ProofRecord, Record, TraceRecord
 
 _MEASURED_STATE = {
-    "core_distance_high_ns",
+    "core_distance_high_ns",  # the time of a cache line between two CPUs: published records have it, new ones do not
     "core_distance_low_ns",
     "cores_busy",
     "cpu_pressure",

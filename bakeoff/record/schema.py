@@ -58,7 +58,6 @@ FindingCode = Literal[
     "clock-span",  # samples do not add up to the time that the parent saw pass
     "clocks-disagree",  # on a CPU both clocks time the same calls, but their medians differ
     "cold",  # caches were flushed before each timed call
-    "cores-moved",  # the hypervisor moved CPUs apart in the timed window
     "contention",  # other processes used the CPU in the timed window
     "denormals",  # outputs are wrong, and the model has numbers that some engines set to zero
     "drift",  # calls became slower within the timed window

@@ -41,7 +41,7 @@ TIMER_TOLERANCE = 0.03
 QUIET_SPREAD = 0.02
 LATENCY_LIMIT_NS = 20_000
 THROUGHPUT_LIMIT_NS = 5_000
-_OF_THE_HOST = ("busy-host", "warm-up", "cores-moved", "short-call")
+_OF_THE_HOST = ("busy-host", "warm-up", "short-call")
 """Codes of findings that say nothing about a backend."""
 _OF_A_CPU = ("left-to-aten",)
 """Codes of findings that rows of other devices never have."""

@@ -26,7 +26,6 @@ from bakeoff.worker.checks.fresh_inputs import FreshInputsResult, call_with_fres
 from bakeoff.worker.checks.leaks import confirmed_leak
 from bakeoff.worker.checks.window import WindowChecker
 from bakeoff.worker.clocks.clock import TimingConfig, measure_overhead, time_call
-from bakeoff.worker.clocks.core_distance import core_distance_reader
 from bakeoff.worker.clocks.timing import Timing, time_calls
 from bakeoff.worker.commands import Turn, at_once
 from bakeoff.worker.device import cache_flush, context_bytes, held_bytes
@@ -39,7 +38,6 @@ from bakeoff.worker.reporter import Report
 from bakeoff.worker.sizes import measure_sizes, size_findings, status_with_sizes
 from bakeoff.worker.status import (
     contention_text,
-    core_distance_facts,
     decide_status,
     is_contended,
     settings_alarms,
@@ -214,7 +212,7 @@ def _timed_measurement(
         throughput=timing.throughput,
         overhead=timed.overhead,
         settings={**settings(), **chosen},  # also those of libraries that the build imported
-        device_state={**timing.cpu.facts(), **core_distance_facts(timing.core_distances_ns), **timed.gpu.facts},
+        device_state={**timing.cpu.facts(), **timed.gpu.facts},
         weights=checked.loaded.weights,
         window_checks=timed.checks.record,
     )
@@ -231,7 +229,6 @@ def _time(job: MeasureJob, checked: CheckedVariant, watch: GpuWatch, report: Rep
         check_outputs=checked.watch.check,
         flush=cache_flush(device, checked.loaded.workload),
         held_bytes=lambda: held_bytes(device),
-        core_distance_ns=core_distance_reader(device) or (lambda: None),
         read_gpu=watch.read,
         inputs=(*checked.inputs, *(tensor for entry in changeable for tensor in entry.tensors.values())),
         report=report,

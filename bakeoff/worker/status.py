@@ -7,9 +7,8 @@ from bakeoff.models.types import Scalar
 from bakeoff.models.words import counted
 from bakeoff.process.jobs import MeasureJob, PipelineJob
 from bakeoff.record.schema import Finding, Parity, Status, new_finding
-from bakeoff.record.short_calls import APART_NS, SHORT_NS, short_call
+from bakeoff.record.short_calls import APART_NS, short_call
 from bakeoff.record.statistics import half_width, modes
-from bakeoff.worker.clocks.core_distance import cores_moved
 from bakeoff.worker.clocks.cpu_usage import CpuUsage
 from bakeoff.worker.clocks.timing import Timing
 
@@ -58,8 +57,7 @@ def timing_alarms(
         alarms.append(new_finding("contention", contention_text(timing.cpu)))
     modes_text = bimodal(timing.latency.samples_ns, job.policy.unsteady_ratio)
     if modes_text is not None:
-        cause = _moved_text(timing.core_distances_ns)
-        alarms.append(new_finding("bimodal", f"{modes_text}; {cause}" if cause else modes_text))
+        alarms.append(new_finding("bimodal", modes_text))
     return alarms
 
 
@@ -92,11 +90,7 @@ def bimodal(samples_ns: Sequence[int], least_apart: float) -> str | None:
 
 
 def timing_remarks(timing: Timing, job: MeasureJob) -> list[Finding]:
-    """What the clocks and the machine showed in the window, with the row left ranked.
-
-    Samples of a call shorter than a millisecond are so many that a second speed would be a second mode: CPUs that moved
-    apart are a remark only where they show that.
-    """
+    """What the clocks showed in the window, with the row left ranked."""
     remarks, limit = [], job.policy.unsteady_ratio
     latency, throughput = timing.latency.samples_ns, timing.throughput.samples_ns
     if job.subject.device == "cpu":
@@ -111,32 +105,7 @@ def timing_remarks(timing: Timing, job: MeasureJob) -> list[Finding]:
     if width > limit:
         text = f"the median's interval is {width:.0%} of it to either side after {counted(len(latency), 'sample')}"
         remarks.append(new_finding("wide", text))
-    moved = _moved_text(timing.core_distances_ns)
-    unsteady = width > limit or bimodal(latency, limit) is not None
-    if moved is not None and (unsteady or median(latency) >= SHORT_NS):
-        remarks.append(new_finding("cores-moved", moved))
     return remarks
-
-
-def _moved_text(distances_ns: Sequence[float]) -> str | None:
-    moved = cores_moved(distances_ns)
-    if moved is None:
-        return None
-    low, high = moved
-    return (
-        f"the hypervisor moved CPUs apart during the window: a cache line took {low:.0f} to {high:.0f} ns between them"
-    )
-
-
-def core_distance_facts(distances_ns: Sequence[float]) -> dict[str, Scalar]:
-    """Median, least and largest round trip of a cache line between two CPUs in the window; empty where not read."""
-    if not distances_ns:
-        return {}
-    return {
-        "core_distance_ns": round(median(distances_ns), 1),
-        "core_distance_low_ns": round(min(distances_ns), 1),
-        "core_distance_high_ns": round(max(distances_ns), 1),
-    }
 
 
 def stored_alarms(problem: str | None) -> list[Finding]:

@@ -4,10 +4,9 @@
 
 Blocks of calls of all conditions alternate in random order, so that a slow stretch of the machine falls on all of them.
 Prints for each condition the median, its ratio to plain calls in the same round, and both modes where there are two.
-Then, for the two conditions that read the machine before each call, the rank correlation of the reading with the call,
-and the median call after short and after long round trips of a cache line: "distance" between two CPUs (see
-worker/clocks/core_distance.py), "bandwidth" of a sum over 64 MiB. With --env the same again in a process with these
-variables. Writes all samples as JSON with --out.
+Then, for the condition that reads the machine before each call, "bandwidth" of a sum over 64 MiB, the rank correlation
+of the reading with the call, and the median call after small and after large readings. With --env the same again in a
+process with these variables. Writes all samples as JSON with --out.
 """
 
 import argparse
@@ -24,7 +23,7 @@ from typing import Any
 Samples = dict[str, list[list[float]]]
 """For each condition, or reading, its values round by round."""
 _PLAIN, _BANDWIDTH_BYTES = "plain", 64 << 20
-_BEFORE = ("distance", "bandwidth")
+_BEFORE = ("bandwidth",)
 _CONDITIONS = (_PLAIN, "checked", "checked by one thread", "probed", "after 20 ms idle", *_BEFORE, "plain again")
 
 
@@ -101,16 +100,12 @@ def _after_a_call(
 
 
 def _before_a_call(numbers: Any) -> Mapping[str, Callable[[], float]]:
-    from bakeoff.worker.clocks.core_distance import core_distance_reader
-
-    read_ns = core_distance_reader("cpu")
-
     def bandwidth() -> float:
         started = time.perf_counter()
         numbers.sum()
         return _BANDWIDTH_BYTES / (time.perf_counter() - started) / 1e9
 
-    return {"distance": lambda: (read_ns() if read_ns is not None else None) or float("nan"), "bandwidth": bandwidth}
+    return {"bandwidth": bandwidth}
 
 
 def _print(title: str, samples: Samples, readings: Samples) -> None:

@@ -38,8 +38,6 @@ class TimingConfig:
     """Empties the device's caches before each call, outside the clock; None where caches are left as they are."""
     held_bytes: Callable[[], int] = field(default=lambda: 0)
     """Bytes that the process holds on the host and the device."""
-    core_distance_ns: Callable[[], float | None] = field(default=lambda: None)
-    """Reads the time of a cache line from one CPU to another and back; None where that cannot be read."""
     read_gpu: Callable[[], None] = field(default=lambda: None)
     """Reads the GPU's clocks, power and users, where there is one."""
     inputs: tuple[torch.Tensor, ...] = ()

@@ -37,7 +37,6 @@ class Timing:
     """All calls in the window, untimed ones included."""
     host_slowdown: float
     """Time of a fixed piece of CPU work at the end of the window over that at its beginning."""
-    core_distances_ns: tuple[float, ...] = ()
     """Round trips of a cache line between two CPUs, at the same moments as `held_bytes`; empty where not read."""
 
 
@@ -78,7 +77,6 @@ def time_calls(
         held_bytes=tuple(window.held_bytes),
         calls=window.made,
         host_slowdown=_host_slowdown(window.probes_ns),
-        core_distances_ns=tuple(window.distances_ns),
     )
 
 

@@ -18,9 +18,7 @@ _SEGMENTS = 10
 """Segments of each clock in the least time of a window."""
 _CHECK_EVERY_S = 0.25
 _MOMENTS = 20
-"""Moments at which memory, the GPU, the host's speed and the distance of its cores are read."""
-_DISTANCE_SHARE = 0.05
-"""Most of the window that readings of the distance may take: on a busy host their threads wait for a CPU."""
+"""Moments at which memory, the GPU and the host's speed are read."""
 _CALLS_BETWEEN_READINGS = 4
 _SETTLED_NS = 100_000_000
 """Longer calls are timed even after such a reading, which takes a hundredth of them at most."""
@@ -49,11 +47,8 @@ class Window:
     held_bytes: list[int] = field(default_factory=list)
     probes_ns: list[int] = field(default_factory=list)
     """Fixed CPU work, timed to detect slowdowns of the whole host."""
-    distances_ns: list[float] = field(default_factory=list)
-    """Round trips of a cache line between two CPUs."""
     _latency_s: float = 0.0
     _throughput_s: float = 0.0
-    _distance_s: float = 0.0
     _started: float = 0.0
     _checked: float = 0.0
     _read: float = -math.inf
@@ -153,12 +148,6 @@ class Window:
         self.held_bytes.append(self.config.held_bytes())
         self.probes_ns.append(_probe_ns())
         self.config.read_gpu()
-        if self._distance_s <= _DISTANCE_SHARE * length_s:
-            started = time.monotonic()
-            distance_ns = self.config.core_distance_ns()
-            self._distance_s += time.monotonic() - started
-            if distance_ns is not None:
-                self.distances_ns.append(distance_ns)
         self._disturbed = not slow
 
     def _reason_to_stop(self) -> str:

@@ -1,4 +1,4 @@
-"""Findings that follow from a clock's samples: two modes, clocks that disagree, wide intervals, CPUs that moved."""
+"""Findings that follow from a clock's samples: two modes, clocks that disagree, wide intervals."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,7 +11,7 @@ from bakeoff.record.policy import Policy
 from bakeoff.record.schema import Clock, OutputParity, Parity, Samples, new_finding
 from bakeoff.worker.clocks.cpu_usage import CpuUsage
 from bakeoff.worker.clocks.timing import Timing
-from bakeoff.worker.status import core_distance_facts, decide_status, timing_alarms, timing_remarks
+from bakeoff.worker.status import decide_status, timing_alarms, timing_remarks
 
 JOB = MeasureJob(Subject("toy", "tiny", "world", 1, 0, 0, "", "cpu", 1), "", (), "fp32", Policy(), "", "")
 ON_CUDA = replace(JOB, subject=replace(JOB.subject, device="cuda"))
@@ -22,7 +22,7 @@ def around(center_ms: float, count: int, sd: float = 0.01) -> list[int]:
     return [int(value) for value in center_ms * 1e6 * np.exp(RANDOM.normal(0, sd, count))]
 
 
-def timing(latency: Sequence[int], throughput: Sequence[int] = (), distances: Sequence[float] = ()) -> Timing:
+def timing(latency: Sequence[int], throughput: Sequence[int] = ()) -> Timing:
     return Timing(
         Clock(Samples(latency)),
         Clock(Samples(throughput or latency)),
@@ -33,7 +33,6 @@ def timing(latency: Sequence[int], throughput: Sequence[int] = (), distances: Se
         held_bytes=(),
         calls=len(latency),
         host_slowdown=1.0,
-        core_distances_ns=tuple(distances),
     )
 
 
@@ -46,7 +45,7 @@ def remarks(measured: Timing, job: MeasureJob = JOB) -> list[tuple[str, str]]:
 
 
 def test_steady_samples_give_no_finding() -> None:
-    steady = timing(around(10, 200), around(10, 50), [55.0] * 20)
+    steady = timing(around(10, 200), around(10, 50))
     assert (alarms(steady), remarks(steady)) == ([], [])
 
 
@@ -73,14 +72,6 @@ def test_the_first_status_that_applies_is_the_rows() -> None:
         assert decide_status(fallback, Parity("", "fp64", 4, (output,)), problem, alarms) == expected
 
 
-def test_two_modes_name_cpus_that_moved_as_their_cause() -> None:
-    flipping = timing(around(115, 60) + around(215, 40), distances=[55.0] * 12 + [330.0] * 8)
-    ((_, text),) = alarms(flipping)
-    assert "55" in text
-    assert "330" in text
-    assert "cores-moved" in dict(remarks(flipping))
-
-
 def test_modes_may_lie_as_far_apart_as_the_policy_says() -> None:
     flipping = timing(around(100, 100, 0.002) + around(108, 100, 0.002))
     assert [code for code, _ in alarms(flipping)] == ["bimodal"]
@@ -99,7 +90,7 @@ def test_clocks_that_disagree_are_a_remark_on_a_cpu(ratio: float) -> None:
 
 
 def test_short_calls_take_a_fixed_time_longer_by_themselves() -> None:
-    short = timing(around(0.067, 900), around(0.0485, 50), [55.0] * 20)
+    short = timing(around(0.067, 900), around(0.0485, 50))
     assert [code for code, _ in remarks(short)] == ["short-call"]
     assert remarks(short, ON_CUDA) == []
     assert [code for code, _ in remarks(timing(around(0.167, 900), around(0.08, 50)))] == ["clocks-disagree"]
@@ -108,31 +99,8 @@ def test_short_calls_take_a_fixed_time_longer_by_themselves() -> None:
     )
 
 
-def test_moved_cpus_are_told_of_short_calls_only_where_they_show() -> None:
-    moved = [55.0, 320.0] * 10
-    assert remarks(timing(around(0.1, 900), distances=moved)) == []
-    flipping = timing(around(0.1, 500) + around(0.13, 400), distances=moved)
-    assert "cores-moved" in dict(remarks(flipping))
-
-
 def test_a_wide_interval_is_a_remark() -> None:
     ((code, text),) = remarks(timing(around(10, 12, 0.2)))
     assert code == "wide"
     assert "12 samples" in text
     assert remarks(timing(around(10, 2000, 0.2))) == []
-
-
-def test_moved_cpus_are_a_remark_with_both_distances() -> None:
-    ((code, text),) = remarks(timing(around(10, 200), around(10, 50), [55.0, 320.0] * 10))
-    assert code == "cores-moved"
-    assert "55" in text
-    assert "320" in text
-
-
-def test_distances_are_facts_of_the_device() -> None:
-    assert core_distance_facts([60.0, 55.04, 320.0]) == {
-        "core_distance_ns": 60.0,
-        "core_distance_low_ns": 55.0,
-        "core_distance_high_ns": 320.0,
-    }
-    assert core_distance_facts([]) == {}

@@ -81,6 +81,15 @@ class TestWhatIsTried:
         assert not refused("wm", "tensorrt-aot", "bf16")
         assert not refused("wm", "eager", "fp32")
 
+    def test_is_asked_again_when_it_is_a_rows_turn(self, free: dict[str, int]) -> None:
+        planned = row("toy", "eager", "fp32", "cpu")
+        assert planned.obstacle() is None
+        free.update(cpu=0)
+        assert str(planned.obstacle()).startswith("oom: ")
+        planned = row("toy", "eager", "fp32", "cpu")
+        free.update(cpu=1 << 50)
+        assert planned.obstacle() is None
+
     @pytest.mark.parametrize("backend", ["eager", "inductor[mode=reduce-overhead]", "tensorrt", "tensorrt-aot"])
     @pytest.mark.parametrize(
         "component", ["wm", "image", "audio", "matrix-vae.steady1", "matrix-vae.steady3", "matrix-wm"]

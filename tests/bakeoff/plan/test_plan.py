@@ -17,10 +17,12 @@ from bakeoff.backends import resolve_backend
 from bakeoff.backends.backend import Backend
 from bakeoff.machine import host, paths
 from bakeoff.machine.host import Host
+from bakeoff.machine.identity import Machine
 from bakeoff.models import component_names, resolve_component
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.types import DEVICES
 from bakeoff.models.user_code import USER_CODE
+from bakeoff.plan import rows
 from bakeoff.plan.checkpoint import checkpoint_hash
 from bakeoff.plan.dry_run import estimate
 from bakeoff.plan.history import history_of
@@ -502,6 +504,20 @@ class TestIdentity:
         monkeypatch.setattr(host, "read_host", lambda: replace(HOST, cores=2))
         keys.append(make_plan(Request("toy", backends=TWO)).key)
         assert len(set(keys)) == len(keys)
+
+    def test_a_cache_is_of_a_variant_its_configuration_the_versions_and_the_class_of_machine(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def folder(**asked: Any) -> Path:
+            request = Request("toy", backends=("inductor[]",), dtypes=("fp32",), **asked)
+            return make_plan(request).rows[0].cache_folder
+
+        folders = [folder(), folder(batch=2)]
+        monkeypatch.setattr(host, "read_versions", lambda: {"torch": "9.9"})
+        folders.append(folder())
+        monkeypatch.setattr(rows, "this_machine", lambda _device: Machine("id", "another class", "name"))
+        folders.append(folder())
+        assert len(set(folders)) == len(folders)
 
     def test_a_reference_is_shared_by_variants_and_not_by_subjects(self) -> None:
         toy = resolve_component("toy")

@@ -1,10 +1,12 @@
 """Findings that the parent adds to a record from what the worker reported."""
 
 import pytest
-from records import measurement
+from ceilings import CEILINGS
+from records import measurement, record
 
+from bakeoff.process.supervisor import Outcome
 from bakeoff.record.schema import Finding, OutputParity, Parity
-from bakeoff.sweeps.assemble import insensitive, issue_findings
+from bakeoff.sweeps.assemble import _checked_against_floor, host_findings, insensitive, issue_findings
 
 
 def parity(*outputs: OutputParity) -> Parity:
@@ -29,3 +31,21 @@ def test_known_problems_are_findings_of_rows_that_ran() -> None:
     assert issue_findings([("cpu-bf16-conv2d", "why")], "crashed") == (said,)
     assert issue_findings([("cpu-bf16-conv2d", "why")], "unavailable") == ()
     assert issue_findings([("cpu-bf16-conv2d", "why")], "unsupported") == ()
+
+
+def test_a_row_that_is_faster_than_its_floor_allows_is_unstable() -> None:
+    """1.5 GFLOP at 150 GFLOP/s are 10 ms, of which a row may take 0.7."""
+    facts = {"ceilings": CEILINGS, "minimum_bytes": 1 << 20}
+    assert _checked_against_floor(record("inductor", [8.0] * 20, **facts)).status == "ok"
+    found = _checked_against_floor(record("inductor", [6.0] * 20, **facts))
+    assert (found.status, [finding.code for finding in found.measurement.findings]) == ("unstable", ["below_floor"])
+    assert found.measurement.reason.startswith("below_floor: ")
+    wrong = record("inductor", [6.0] * 20, "parity_failed", "why", **facts)
+    assert _checked_against_floor(wrong) == wrong, "what is worse stays"
+
+
+def test_a_host_is_busy_with_more_than_half_as_many_processes_as_threads() -> None:
+    def codes(load: float) -> list[str]:
+        return [finding.code for finding in host_findings(load, 4, "the sweep", Outcome("result"))]
+
+    assert (codes(2.0), codes(2.1)) == ([], ["busy-host"])

@@ -142,6 +142,7 @@ class TestRows:
         assert first.out_of_time.used_s < HOUR
         assert [row.expected_s for row in first.out_of_time.left_out] == [2 * HOUR, 2 * HOUR]
         assert first.interrupted == ()
+        assert not json.loads((paths.cache_folder() / "sweeps" / f"{first.sweep}.json").read_bytes())["finished"]
 
         again = run(plan_of(0.0), resume=True)
         assert again.sweep == first.sweep

@@ -2,6 +2,7 @@
 
 import random
 import re
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,9 +17,10 @@ from bakeoff.machine import host, paths
 from bakeoff.models.errors import BakeoffError
 from bakeoff.plan.plan import Plan, make_plan
 from bakeoff.plan.request import Request
+from bakeoff.process.phases import Block
 from bakeoff.process.supervisor import Outcome
 from bakeoff.record.diff import differences
-from bakeoff.record.schema import Comparison, Status
+from bakeoff.record.schema import Comparison, Record, Status
 from bakeoff.record.store import Stored, StoredComparison, find, find_comparison, load_all
 from bakeoff.record.verdict import AGREEING_PAIRS, FEWEST_PAIRS, MOST_PAIRS, decide
 from bakeoff.report.comparisons import final_of, sentence
@@ -28,10 +30,11 @@ from bakeoff.report.text.comparison import render, render_apart
 from bakeoff.sweeps import compare as comparing
 from bakeoff.sweeps.compare import compare, plan_of_two, race
 from bakeoff.sweeps.compare_worker import CompareWorker
-from bakeoff.sweeps.final import _baseline
+from bakeoff.sweeps.final import _baseline, _two_best
 from bakeoff.sweeps.progress import Unheard
 from bakeoff.sweeps.run import run_sweep
 from bakeoff.sweeps.session import open_session
+from bakeoff.sweeps.spent import Spent
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -157,6 +160,42 @@ def test_a_side_that_failed_in_one_set_has_failed(status: Status, monkeypatch: p
     assert comparing._interleaved(racing).a.status == status, "whatever follows"
 
 
+class Side(nullcontext[None]):
+    """A worker of a side whose calls take as many ns as its number tells."""
+
+    call_ns = 1e6
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+    def __enter__(self) -> Any:
+        return self
+
+    def calls_a_block(self) -> int:
+        return 3
+
+    def run(self, calls: int) -> Block:
+        return Block((100 + self.number,) * calls, 0.0)
+
+    def end(self) -> Record:
+        return record(("inductor", "aoti", "eager")[self.number])
+
+
+def test_blocks_are_of_their_sides_in_whatever_order_they_ran(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparing._Race, "side", lambda _race, number, _beside: Side(number))
+    for name in ("wait_until_built", "wait_until_ready"):
+        monkeypatch.setattr(comparing, name, lambda _sides: None)
+    rows: Any = (SimpleNamespace(overlaps=True),) * 3
+    plan = SimpleNamespace(request=SimpleNamespace(final_s=0.0))
+    session: Any = SimpleNamespace(sweep="", spent=Spent(), plan=plan)
+    references: Any = None
+    racing = comparing._Race(session, Unheard(), rows, references, 1, random.Random(1))
+    for rounds in (comparing._run_set(racing, 0).rounds, comparing._in_turn(racing).rounds):
+        assert len({turn.order for turn in rounds}) > 3, "random order"
+        assert [[samples[0] for samples in turn.samples_ns] for turn in rounds] == [[100, 101, 102]] * len(rounds)
+
+
 def test_a_worker_that_refuses_the_request_ends_the_comparison_with_its_reason() -> None:
     """As where a brought model's weights were changed after its references had been made."""
     outcome = Outcome("refused", "its weights are others", code="bad-checkpoint")
@@ -196,13 +235,14 @@ def test_a_baseline_that_does_not_fit_is_left_out(tmp_path: Path, monkeypatch: p
     assert {len(turn.samples_ns) for turn in comparison.rounds} == {2}
 
 
-def test_a_final_has_eager_beside_it_unless_it_is_one_of_the_two() -> None:
+def test_a_final_is_of_the_two_best_and_eager_unless_it_is_one_of_them() -> None:
     plan = plan_of("eager", REPEATS, f"{REPEATS}[times=2]")
     eager, once, twice = plan.rows
     stored = {
         row.key: Stored(row.label, record(samples_ms=[ms], variant=row.variant, baseline=row.baseline))
         for row, ms in ((eager, 3.0), (once, 1.0), (twice, 2.0))
     }
+    assert _two_best(plan.rows, stored) == [once, twice]
     assert _baseline(plan, plan.rows, (once, twice), stored) == (eager, "")
     assert _baseline(plan, plan.rows, (once, eager), stored) == (None, "")
     stored[eager.key] = Stored("", record("eager", [3.0], "unstable", variant=eager.variant))

@@ -50,10 +50,24 @@ def tasks(told: list[tuple[str, str]], folder: Path, deadline_s: float = 60.0) -
     return found
 
 
-def test_all_are_built_before_any_is_timed_and_then_one_at_a_time(told: list[tuple[str, str]], tmp_path: Path) -> None:
+def test_all_are_built_before_any_is_timed_and_then_one_at_a_time(
+    told: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class Telling(LiveWorker):
+        """Its `go` is among what is told: the phases of one that goes too early are read when its turn has come."""
+
+        def __init__(self, job: MeasureJob, launch: Launch) -> None:
+            super().__init__(job, launch)
+            self.name = launch.log.stem
+
+        def tell(self, line: str) -> None:
+            told.append((self.name, line))
+            super().tell(line)
+
+    monkeypatch.setattr(turns, "LiveWorker", Telling)
     ended = list(in_turns(tasks(told, tmp_path)))
     assert [one.outcome.kind for one in ended] == ["result"] * 3
-    timed = [number for number, (_, phase) in enumerate(told) if phase in ALONE]
+    timed = [number for number, (_, phase) in enumerate(told) if phase in ("go", *ALONE)]
     assert max(number for number, (_, phase) in enumerate(told) if phase == "turn") < min(timed)
     assert list(dict.fromkeys(told[number][0] for number in timed)) == list(NAMES)
     assert [name for name, _ in told[timed[0] :]] == sorted((told[number][0] for number in timed), key=NAMES.index)

@@ -116,6 +116,8 @@ def test_an_overlapped_build_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert {name: build.overlapped for name, build in told.items() if build} == {
         name: name != "eager" for name in NAMES
     }
+    rebuilt = {name for name, build in told.items() if build and build.warm_cpu_s is not None}
+    assert rebuilt == set(NAMES) - {"eager"}, "with warm caches, in a second worker"
 
 
 @pytest.mark.usefixtures("many_cores")

@@ -28,7 +28,7 @@ from urllib.parse import unquote
 from typer.testing import CliRunner
 
 ROOT = Path(__file__).parents[2]
-RUNS = ROOT / "runs"
+RUNS = ROOT / "runs" / "published"
 """Where the folders of the machines with committed records are."""
 MACHINES = ("amd-epyc-2-cores-2acaf1", "intel-xeon-processor-2-cores-f97c98")
 """Those whose figures are frozen."""
@@ -130,6 +130,10 @@ def _equal(figure: Figure, now: Figure) -> bool:
 
 def _pages(folder: Path) -> Iterator[tuple[str, Page]]:
     """Name and figures of each page of a machine or a record, as the commands make them from copies of the records."""
+    from bakeoff.record.store import load_all
+    from bakeoff.report.machines import select
+    from bakeoff.report.markdown import readme
+
     runs = folder / "runs"
     for machine in MACHINES:
         shutil.copytree(RUNS / machine / "records", runs / machine / "records")
@@ -137,14 +141,14 @@ def _pages(folder: Path) -> Iterator[tuple[str, Page]]:
     for machine in MACHINES:
         own = ("--machine", machine, "--runs", runs)
         shutil.copy(ROOT / "README.md", folder)
-        _bakeoff("publish", *own)
+        readme.publish(runs / "published", select(load_all(runs), [machine], ()).records, runs)
         _bakeoff("report", *own, "--html", folder / "report.html")
         told = json.loads(_bakeoff("table", *own, "--json"))
         yield "table", {row["record"]: dict(flat(row)) for row in told["rows"]}
         yield "pipelines", {row["record"]: dict(flat(row)) for row in told["pipelines"]}
         yield "terminal", page_of(terminal_rows(_bakeoff("table", *own)), machine)
         yield "report", page_of(html_rows(_read(folder / "report.html")), machine)
-        yield "published", page_of(markdown_rows(_read(runs / "RESULTS.md")), machine)
+        yield "published", page_of(markdown_rows(_read(runs / "published" / "RESULTS.md")), machine)
         yield "readme", page_of(markdown_rows(_block(_read(folder / "README.md"))), machine)
         yield "results", page_of(markdown_rows(_read(runs / machine / "RESULTS.md")), machine)
         yield "history", page_of(markdown_rows(_read(runs / machine / "OPTIMIZATION_HISTORY.md")), machine)

@@ -53,7 +53,6 @@ def test_a_model_is_named_by_its_file_and_the_preset_says_what_it_was(folder: Pa
         ("mine.py:mine", "mine.mine"),
         ("mine.py:_decoder", "mine.decoder"),
         ("image.py:model", "image.model"),
-        ("matrix.py:model", "matrix.model"),
         ("two.parts.py:model", "two-parts"),
     ],
 )

@@ -69,6 +69,12 @@ def test_outputs_and_calls_are_compared(pipe: SimpleNamespace, applied: Applied)
     assert "forward" in vars(pipe.unet), "it stays applied"
 
 
+def test_which_of_a_pair_is_first_is_drawn(pipe: SimpleNamespace, applied: Applied) -> None:
+    order: list[bool] = []
+    applied.compare(lambda: order.append("forward" in vars(pipe.unet)) or 1.0, rounds=40)
+    assert set(order[-80::2]) == {True, False}
+
+
 @pytest.mark.parametrize("seed", [None, lambda: torch.manual_seed(1)])
 def test_random_output_is_said_to_differ_from_itself(
     seed: Callable[[], object] | None, pipe: SimpleNamespace, applied: Applied

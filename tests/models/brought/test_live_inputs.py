@@ -40,6 +40,15 @@ def test_layout_and_dtype_are_kept(tmp_path: Path) -> None:
     assert all(live_tensors.same_bits(found[name], value) for name, value in (("image", image), ("phase", phase)))
 
 
+def test_tensors_of_one_storage_share_it_again(tmp_path: Path) -> None:
+    whole = torch.arange(12.0).reshape(3, 4)
+    content, layouts = live_tensors.pack({"whole": whole, "row": whole[1], "turned": whole.t()})
+    live_tensors.save(tmp_path / "tensors", content)
+    found = live_tensors.load(tmp_path / "tensors", layouts)
+    found["whole"][1, 2] = 99
+    assert (found["row"][2], found["turned"][2, 1]) == (99, 99)
+
+
 def test_tensors_are_named_by_set_and_call(tmp_path: Path) -> None:
     write_inputs({"a": [((torch.ones(1),), {"x": torch.ones(2)})]}, tmp_path)
     assert sorted(load_file(tmp_path / "inputs.safetensors")) == ["a/0/arg0", "a/0/x"]

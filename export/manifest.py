@@ -248,8 +248,3 @@ def _with_opening(content: Mapping[str, Any]) -> dict[str, Any]:
             "opening": opening
         }
     return {**content, "schema": SCHEMA, "stream": stream}
-
-
-def json_schema() -> bytes:
-    """JSON Schema (2020-12) of a manifest."""
-    return _formatted({"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(Manifest)})

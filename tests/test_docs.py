@@ -159,6 +159,8 @@ def test_every_name_of_other_scripts_has_its_tag() -> None:
 def test_formats_are_those_of_the_sources() -> None:
     text = format_tables.PAGE.read_text(encoding="utf-8")
     assert text == format_tables.with_tables(text), "run: python tests/support/format_tables.py"
+    for file, kind in format_tables.SCHEMAS.items():
+        assert (ROOT / file).read_bytes() == format_tables.json_schema(kind), file
 
 
 @pytest.mark.parametrize("page", [page for page in DOCS if page.name not in _GENERATED], ids=lambda page: page.name)

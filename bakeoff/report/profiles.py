@@ -19,7 +19,6 @@ from bakeoff.record.schema import Finding
 from bakeoff.record.statistics import summarise_ns
 from bakeoff.record.store import Records, StoredPipeline
 from bakeoff.record.units import UnitKind, Units
-from bakeoff.report import published
 from bakeoff.report.monitored import sentences
 from bakeoff.report.pipelines import title
 from bakeoff.trace.table import ProfileTable, RankedRow, operators_scale, own_kernels, profile_table, ranked
@@ -255,8 +254,3 @@ def _environment(record: PipelineRecord) -> dict[str, Scalar]:
         **record.measurement.device_state,
         **monitor,
     }
-
-
-def json_schema() -> bytes:
-    """JSON Schema of a report."""
-    return published.json_schema(ProfileReport)

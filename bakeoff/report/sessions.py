@@ -28,7 +28,6 @@ from bakeoff.record.session import (
 )
 from bakeoff.record.session_account import LineKind, account
 from bakeoff.record.session_rates import rates
-from bakeoff.report import published
 
 REPORT_SCHEMA = 1
 MOST_POINTS = 400
@@ -373,8 +372,3 @@ def _place(series: SeriesRecord) -> int:
     if series.source == "user":
         return _OWN
     return _ORDER.get(series.name.partition(".")[0], _OWN)
-
-
-def json_schema() -> bytes:
-    """JSON Schema of a report."""
-    return published.json_schema(SessionReport)

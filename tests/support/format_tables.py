@@ -1,4 +1,4 @@
-"""The tables of docs/files-and-formats.md from the sources of the formats.
+"""The tables of docs/files-and-formats.md and the JSON Schemas of the formats, from their sources.
 
 `python tests/support/format_tables.py` writes them.
 """
@@ -8,6 +8,12 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
+
+from bakeoff.export.manifest import Manifest
+from bakeoff.report.profiles import ProfileReport
+from bakeoff.report.sessions import SessionReport
+
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "files-and-formats.md"
 BEGIN, END = "<!-- fields: written by tests/support/format_tables.py -->", "<!-- end of fields -->"
@@ -16,7 +22,18 @@ SOURCES = (
     ("A run of a pipeline, `records/*_pipeline_*.json`", "bakeoff/record/pipeline.py"),
     ("The manifest of an artifact, `manifest.json`", "export/manifest.py"),
 )
+SCHEMAS: dict[str, type] = {
+    "export/manifest.schema.json": Manifest,
+    "bakeoff/report/profile.schema.json": ProfileReport,
+    "bakeoff/report/session.schema.json": SessionReport,
+}
 _PAGE_PARTS = re.compile(re.escape(BEGIN) + ".*" + re.escape(END), re.DOTALL)
+
+
+def json_schema(kind: type) -> bytes:
+    """JSON Schema (2020-12) of a dataclass."""
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(kind)}
+    return msgspec.json.format(msgspec.json.encode(schema), indent=1) + b"\n"
 
 
 def with_tables(page: str) -> str:
@@ -70,3 +87,5 @@ def _escaped(text: str) -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    for file, kind in SCHEMAS.items():
+        (ROOT / file).write_bytes(json_schema(kind))

@@ -235,10 +235,3 @@ def test_a_failed_export_leaves_nothing_on_the_disk(options: str, code: ErrorCod
         assert os.listdir(disk) == []
     finally:
         subprocess.run(["umount", str(disk)], check=True)
-
-
-def test_the_published_schema_is_that_of_the_manifest() -> None:
-    """After a change of the manifest write `json_schema()` to the file again; its readers are versioned by SCHEMA."""
-    from bakeoff.export import manifest
-
-    assert (Path(manifest.__file__).parent / "manifest.schema.json").read_bytes() == manifest.json_schema()

@@ -1,6 +1,5 @@
 """Profiles as text, as a page and as JSON."""
 
-import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -16,7 +15,6 @@ from bakeoff.machine.files import write_atomically
 from bakeoff.record.profile import NamedTime, Ranking
 from bakeoff.record.schema import new_finding
 from bakeoff.record.store import load_all, save
-from bakeoff.report import profiles
 from bakeoff.report.html import profile as page
 from bakeoff.report.profiles import ProfileReport, report_of
 from bakeoff.report.text import profile as text
@@ -159,12 +157,6 @@ class TestFiles:
         save(runs, replace(GPU, measurement=measured(EAGER)))
         records = load_all(runs)
         assert page.update(runs, records) == []
-
-
-def test_the_published_schema_is_that_of_the_reports() -> None:
-    kept = (Path(profiles.__file__).parent / "profile.schema.json").read_bytes()
-    assert kept == profiles.json_schema()
-    assert json.loads(kept)["$ref"].endswith("ProfileReport")
 
 
 def test_json_is_valid_where_figures_are_not_finite() -> None:

@@ -255,6 +255,13 @@ def test_no_table_has_floors_of_two_sets(folder: Path, page: str) -> None:
     assert re.search(r"\b7 t\b", text)
 
 
+@pytest.mark.parametrize("page", ["table", "json", "history", "results", "whole", "html"])
+def test_no_page_leaves_a_stale_row_out(folder: Path, page: str) -> None:
+    text = re.sub(r"<wbr>|<script.*?</script>", "", PAGES[page](load_all(folder)), flags=re.DOTALL)
+    for backend in (f"{name}[old{number}]" for number in range(4) for name in ("eager", "inductor")):
+        assert backend in text
+
+
 def test_a_final_between_two_codes_decides_nothing() -> None:
     first, second = made("eager", 7.0, 1), made("inductor", 3.0, 2)
     rows = stored(first, second)

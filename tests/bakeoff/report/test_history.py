@@ -6,6 +6,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
+from comparisons import final
 from few_records import THREE, at, block, folder_in, ms, stored, tables, whole_tables
 from records import HOST
 
@@ -83,6 +84,14 @@ class TestHistoryPage:
         assert "> after the change\n" in page
         assert history.render_machine(records, another).count("\n#### ") == 1
 
+    def test_a_final_stands_in_the_entry_of_its_own_sweep(self, runs: Path) -> None:
+        save(runs, replace(at(30, "eager", ms(9.0)), sweep="another"))
+        name = save(runs, final(*THREE[:2], sweep=THREE[0].sweep))
+        entries = history.render(load_all(runs)).split("\n#### ")[1:]
+        found = {entry.partition("sweep ")[2].partition(",")[0]: "\nFinal: " in entry for entry in entries}
+        assert found == {THREE[0].sweep: True, "another": False}
+        assert name in "".join(entries)
+
     def test_the_page_of_all_machines_opens_with_the_one_that_measured_last(self, runs: Path) -> None:
         save(runs, replace(at(40, "eager", ms(9.0)), host=replace(HOST, cpu="Another CPU")))
         records = load_all(runs)
@@ -129,6 +138,7 @@ class TestHistoryPage:
 
     def test_figures_are_those_of_the_samples(self, runs: Path) -> None:
         """Mean, Min, Max, Std and calls a second as written in the table, against the record itself."""
+        save(runs, at(30, "aoti", [4.0] * 19 + [24.0]))
         page = history.render(load_all(runs))
         for entry in load_all(runs).current:
             (line,) = [line for line in page.splitlines() if f"/{entry.id}.json)" in line]

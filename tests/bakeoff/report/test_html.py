@@ -20,8 +20,9 @@ from bakeoff.machine.floors import Ceiling
 from bakeoff.models.errors import BakeoffError, ErrorCode
 from bakeoff.record.folders import machine_of
 from bakeoff.record.schema import SCHEMA, Clock, Comparison, Finding, Record, Round, Samples
-from bakeoff.record.store import Records, Stored, load_all, save, supersede
+from bakeoff.record.store import Records, Stored, StoredComparison, load_all, save, supersede
 from bakeoff.report.html import charts, page
+from bakeoff.report.html.comparisons import comparison_rows
 from bakeoff.variant import BackendUse
 
 SHOWN = "</script><script>document.title='owned'</script><img src=x onerror=alert(1)> <b>b</b> %{x} &lt; '\""
@@ -169,6 +170,13 @@ class TestContent:
         assert f"{FOLDER}/{name}.json" in [attributes.get("href") for tag, attributes in parsed.tags if tag == "a"]
         dots = [float(str(attributes["cx"])) for tag, attributes in parsed.tags if tag == "circle"]
         assert dots[0] < dots[2] == 50 < dots[1]
+
+    def test_a_comparison_names_the_faster_first(self) -> None:
+        for times, faster in (((200, 100), "inductor fp32"), ((100, 200), "eager fp32")):
+            a, b = ([time] for time in times)
+            (row,) = comparison_rows([StoredComparison("id", comparison((a, b), (a, b)))], lambda _entry: "")
+            assert (row.faster, row.median_ratio) == (faster, 2.0)
+            assert {row.faster, row.slower} == {"eager fp32", "inductor fp32"}
 
     def test_superseded_and_unreadable_records_are_listed(self, tmp_path: Path) -> None:
         save(tmp_path, SEVERAL[0])

@@ -10,7 +10,7 @@ from pages import PAGES
 from records import GPU_HOST, clock, measurement, record
 
 from bakeoff.record.objective import Objective
-from bakeoff.record.schema import Clock, Record, Samples, Status
+from bakeoff.record.schema import Clock, OutputParity, Parity, Record, Samples, Status
 from bakeoff.record.store import Records, Stored, load_all, save
 from bakeoff.report.columns import COLUMNS, Context, contexts
 from bakeoff.report.groups import name_of
@@ -78,6 +78,17 @@ def test_only_rows_that_are_ok_have_rates(status: Status) -> None:
     for key in ("calls_per_s", "items_per_s", "video_fps"):
         shown = COLUMNS[key].value(made, Context("id", {}, objective=Objective("throughput")))
         assert (shown is not None) == (status == "ok"), key
+
+
+def test_the_error_of_a_row_is_the_worst_of_its_outputs() -> None:
+    outputs = [OutputParity(name, error, 1e-3, True) for name, error in (("image", 1e-6), ("sound", 2e-4))]
+    for parity, error in (
+        ([*outputs], 2e-4),
+        (outputs[::-1], 2e-4),
+        ([*outputs, replace(outputs[0], rel_l2=None)], None),
+    ):
+        made = record("eager", made=measurement([10.0], parity=Parity("reference", "fp64", 4, tuple(parity))))
+        assert COLUMNS["error"].value(made, Context("id", {})) == error
 
 
 def test_samples_with_two_modes_are_shown_by_both() -> None:

@@ -230,6 +230,16 @@ class TestOtherPlots:
             assert not [name for name in files.render(records(made)) if "/roofline-" in name]
 
 
+def test_a_roofline_by_hand() -> None:
+    """1.5 GFLOP and 100 MB in 20 ms: 75 GFLOP/s at 15 FLOP a byte; 10 GB/s and 100 GFLOP/s meet at 10."""
+    found = roofline([Stored("id", record("eager", [20.0] * 9, ceilings=CEILINGS[:2], minimum_bytes=TRAFFIC))])
+    assert found is not None
+    ((point,), (roof,)) = found.points, found.roofs
+    assert (point.intensity, point.flops_per_s, point.above) == (pytest.approx(15), pytest.approx(75e9), False)
+    assert [roof.at(intensity) for intensity in (5, roof.ridge, 15)] == pytest.approx([50e9, 100e9, 100e9])
+    assert roof.ridge == pytest.approx(10)
+
+
 class TestHostileNames:
     @pytest.fixture
     def hostile(self) -> Record:

@@ -32,7 +32,7 @@ def history(
     as_json: Json = False,
 ) -> None:
     """Generate the results and the history of every machine from the records; --check lists all that is wrong."""
-    from bakeoff.record.folders import check_exists, record_files
+    from bakeoff.record.folders import check_exists
     from bakeoff.record.store import load_all
     from bakeoff.report.html import profile
     from bakeoff.report.markdown import files, readme
@@ -49,7 +49,7 @@ def history(
     code: ErrorCode = "bad-page"
     for each in records_folders(folder):
         records = load_all(each)
-        problems += files.check(each, records) if any(record_files(each)) else []
+        problems += files.check(each, records)
         if records.problems:
             code = "bad-record"
             continue

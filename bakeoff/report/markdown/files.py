@@ -47,6 +47,8 @@ def check(runs: Path, records: Records | None = None) -> list[str]:
     if records.problems:
         return list(records.problems)
     known = {path.stem for path in record_files(runs)}
+    if not known and not (runs / history.NAME).exists():
+        return []  # nothing was measured yet
     wanted = dict(render(records))
     problems = [_problem(runs / name, text, known) for name, text in wanted.items()]
     left_over = [path for name in (results.NAME, history.NAME) for path in sorted(runs.glob(f"*-??????/{name}"))]

@@ -5,7 +5,7 @@ modules and is imported in workers only.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from importlib import import_module
 from math import prod
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -242,7 +242,6 @@ class Component:
     name: str
     summary: str
     credit: str
-    config_type: type
     presets: tuple[Preset, ...]
     default_preset: Mapping[str, str]
     """Device ("cpu", "cuda") to preset name."""
@@ -316,22 +315,3 @@ def require_positive_integers(config: Any, component: str) -> None:
         if not (fits and all(type(entry) is int and entry >= 1 for entry in values)):
             text = f"{component} config: {name} is {value!r}; it must be {wanted} of at least 1"
             raise BakeoffError(text, code="bad-config")
-
-
-def config_from(config_type: type, values: Mapping[str, Any], component: str) -> Any:
-    """Build a config from a JSON object; lists become tuples.
-
-    Raises BakeoffError for a field that is unknown, missing or has a value that the config does not take.
-    """
-    known = {field.name for field in fields(config_type)}
-    unknown = sorted(set(values) - known)
-    if unknown:
-        raise BakeoffError(
-            f"{component} config: unknown field {', '.join(unknown)}; it has {', '.join(sorted(known))}",
-            code="bad-config",
-        )
-    clean = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-    try:
-        return config_type(**clean)
-    except TypeError as error:
-        raise BakeoffError(f"{component} config: {error}", code="bad-config") from error

@@ -74,7 +74,6 @@ SPEC = Component(
     name="left-to-torch",
     summary="complex numbers, FFT and an LSTM; no figure means anything",
     credit="this project",
-    config_type=Config,
     presets=(Preset("tiny", Config(), "selftest"),),
     default_preset={"cpu": "tiny", "cuda": "tiny"},
     default_workloads={"cpu": WORKLOADS, "cuda": WORKLOADS},

@@ -177,7 +177,6 @@ SPEC = Component(
     name="audio",
     summary="audio decoder: an autoencoder's latents, one a video frame, to a stereo waveform",
     credit="OWL, Wayfarer Labs: owl-vaes",
-    config_type=Config,
     presets=(
         Preset("cod", _PRESET_COD),
         Preset("cpu", _PRESET_CPU, "cod with 10 latents"),

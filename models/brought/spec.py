@@ -26,7 +26,6 @@ def component_of(folder: Path) -> Component:
         name=about.name,
         summary=about.summary,
         credit="",
-        config_type=Config,
         presets=(Preset(about.preset, Config(about.hash, shown), f"{shown}, {about.summary.partition(',')[0]}"),),
         default_preset={"cpu": about.preset, "cuda": about.preset},
         default_workloads={"cpu": names, "cuda": names},

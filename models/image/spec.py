@@ -213,7 +213,6 @@ SPEC = Component(
     name="image",
     summary="image decoder: a deep-compression convolutional autoencoder's latent to a picture",
     credit="OWL, Wayfarer Labs: owl-vaes",
-    config_type=Config,
     presets=(
         Preset("128x", _PRESET_128X),
         Preset("cpu", _PRESET_CPU, "reduced: 6 stages, 90x160"),

@@ -268,7 +268,6 @@ SPEC = Component(
     name="matrix-vae",
     summary="streaming video decoder: causal convolutions over time with their past in explicit caches",
     credit="Matrix-Game-2, Skywork AI; Self-Forcing; Wan 2.1",
-    config_type=Config,
     presets=(
         Preset("full", _PUBLISHED),
         Preset("cpu", _REDUCED, "reduced: dim 24, latents 6x10"),

@@ -433,7 +433,6 @@ SPEC = Component(
     name="matrix-wm",
     summary="world model: a diffusion transformer over blocks of 3 latent frames and actions, with a KV cache",
     credit="Matrix-Game-2, Skywork AI; Self-Forcing; Wan 2.1",
-    config_type=Config,
     presets=(
         Preset("universal", _UNIVERSAL),
         Preset("gta_drive", _GTA_DRIVE),

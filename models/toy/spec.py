@@ -95,7 +95,6 @@ SPEC = Component(
     name="toy",
     summary="four toys with the signatures of the real components; no figure means anything",
     credit="this project",
-    config_type=Config,
     presets=(Preset("tiny", Config(), "toy"), Preset("small", Config(width=64, length=32), "toy")),
     default_preset={"cpu": "tiny", "cuda": "small"},
     default_workloads={"cpu": ("world",), "cuda": ("world",)},

@@ -358,7 +358,6 @@ SPEC = Component(
     name="wm",
     summary="audio-video world model: a diffusion transformer over a window of frames with a KV cache",
     credit="OWL, Wayfarer Labs: owl-wms",
-    config_type=Config,
     presets=(
         Preset("1b", _PRESET_1B),
         Preset("200m", _PRESET_200M),

@@ -11,7 +11,7 @@ import pytest
 import torch
 from decoders import assert_published_keys, decode, error
 from golden_audio import replay
-from golden_files import GOLDEN, assert_golden, read_golden
+from golden_files import GOLDEN, assert_golden, config_from, read_golden
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
@@ -19,7 +19,6 @@ from torch.utils.flop_counter import FlopCounterMode
 from bakeoff.models.audio.network import Convolution, SnakeBeta, TimeRMS, UpConvolution, UpStage, build, initial_std
 from bakeoff.models.audio.spec import DILATIONS, GROUP_WIDTH, KERNEL, SPEC, Config, parts
 from bakeoff.models.checkpoint import load_checkpoint
-from bakeoff.models.component import config_from
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.weights import randomize
 

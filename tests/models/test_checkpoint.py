@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from golden_files import config_from
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from bakeoff.models import resolve_component
 from bakeoff.models.checkpoint import adapt_config, keys_of, load_checkpoint
 from bakeoff.models.checkpoint_names import check_names
-from bakeoff.models.component import Component, config_from
+from bakeoff.models.component import Component
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.tables import FixedTable
 
@@ -45,7 +46,6 @@ def component(**changes: Any) -> Component:
         name="small",
         summary="a test's own",
         credit="none",
-        config_type=Config,
         presets=(),
         default_preset={},
         default_workloads={},
@@ -415,7 +415,7 @@ def test_world_model_takes_its_backbone_from_the_checkpoint(tmp_path: Path, gold
     state = {name.removeprefix("weights."): value for name, value in tensors.items() if name.startswith("weights.")}
     path = save(under("core.", state), tmp_path / "a.safetensors")
     world = resolve_component("wm")
-    right = config_from(world.config_type, about["config"], "wm")
+    right = config_from(type(world.preset("tiny").config), about["config"], "wm")
     wrong = replace(right, backbone="dit" if right.backbone == "uvit" else "uvit")
     assert adapt_config(wrong, world, path) == adapt_config(right, world, path) == right
     module = world.network_module().build(right, "full", 1)

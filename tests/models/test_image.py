@@ -11,14 +11,13 @@ import decoders
 import pytest
 import torch
 from decoders import assert_published_keys, decode, error
-from golden_files import GOLDEN, assert_golden, read_golden
+from golden_files import GOLDEN, assert_golden, config_from, read_golden
 from golden_image import replay
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
 from bakeoff.models.checkpoint import load_checkpoint
-from bakeoff.models.component import config_from
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.image.network import BicubicUp, GroupScale, Shortcut, bicubic_matrix, build
 from bakeoff.models.image.spec import SPEC, Config, parts

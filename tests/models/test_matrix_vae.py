@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 import torch
-from golden_files import GOLDEN, read_golden
+from golden_files import GOLDEN, config_from, read_golden
 from golden_matrix_vae import replay
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from bakeoff.export.state import State, carry
 from bakeoff.models.checkpoint import load_checkpoint
-from bakeoff.models.component import config_from
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.matrix_vae.network import RMSNorm, build
 from bakeoff.models.matrix_vae.spec import SPEC, Config, Layer, layer_flops, layers, parameters, stream, workload

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from golden_files import GOLDEN, read_golden
+from golden_files import GOLDEN, config_from, read_golden
 from golden_wm import replay
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from bakeoff.models.component import Workload, config_from
+from bakeoff.models.component import Workload
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.weights import randomize
 from bakeoff.models.wm import network

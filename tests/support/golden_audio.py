@@ -4,12 +4,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from golden_files import capture_outputs, load_weights, require_inputs
+from golden_files import capture_outputs, config_from, load_weights, require_inputs
 from torch import Tensor, nn
 
 from bakeoff.models.audio.network import AudioDecoder
 from bakeoff.models.audio.spec import Config, workload
-from bakeoff.models.component import config_from
 from bakeoff.models.errors import BakeoffError
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,25 @@ def assert_golden(found: Tensors, about: dict[str, Any], outputs: Tensors) -> No
     tolerance = about["suggested_tolerance_fp32"]
     for name, expected in outputs.items():
         torch.testing.assert_close(found[name], expected, **tolerance, msg=lambda text, name=name: f"{name}: {text}")
+
+
+def config_from(config_type: type, values: Mapping[str, Any], component: str) -> Any:
+    """Build a config from a JSON object; lists become tuples.
+
+    Raises BakeoffError for a field that is unknown, missing or has a value that the config does not take.
+    """
+    known = {field.name for field in fields(config_type)}
+    unknown = sorted(set(values) - known)
+    if unknown:
+        raise BakeoffError(
+            f"{component} config: unknown field {', '.join(unknown)}; it has {', '.join(sorted(known))}",
+            code="bad-config",
+        )
+    clean = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    try:
+        return config_type(**clean)
+    except TypeError as error:
+        raise BakeoffError(f"{component} config: {error}", code="bad-config") from error
 
 
 def require_inputs(component: str, stated: tuple[TensorSpec, ...], given: Mapping[str, Tensor]) -> None:

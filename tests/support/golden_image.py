@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from golden_files import capture_outputs, load_weights, require_inputs
+from golden_files import capture_outputs, config_from, load_weights, require_inputs
 from torch import Tensor, nn
 
-from bakeoff.models.component import config_from
 from bakeoff.models.image.network import ImageDecoder
 from bakeoff.models.image.spec import Config, workload
 

@@ -6,10 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from golden_files import load_weights
+from golden_files import config_from, load_weights
 from torch import Tensor
 
-from bakeoff.models.component import config_from
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.matrix_vae.network import StreamingDecoder
 from bakeoff.models.matrix_vae.spec import Config, workload

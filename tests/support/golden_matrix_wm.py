@@ -5,10 +5,10 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from golden_files import load_weights, require_inputs
+from golden_files import config_from, load_weights, require_inputs
 from torch import Tensor
 
-from bakeoff.models.component import TensorSpec, config_from
+from bakeoff.models.component import TensorSpec
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.matrix_wm.network import WorldModel
 from bakeoff.models.matrix_wm.rotary import positions

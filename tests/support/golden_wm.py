@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from golden_files import capture_outputs, load_weights, require_inputs
+from golden_files import capture_outputs, config_from, load_weights, require_inputs
 from torch import Tensor
 
-from bakeoff.models.component import config_from
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.wm.network import WorldModel
 from bakeoff.models.wm.spec import Config, read_window, workload

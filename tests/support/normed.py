@@ -27,7 +27,6 @@ SPEC = Component(
     name="normed",
     summary="convolutions with batch normalisation, positions from a buffer",
     credit="a test",
-    config_type=Config,
     presets=(Preset("plain", Config()), Preset("deaf", Config(1e-7))),
     default_preset={"cpu": "plain"},
     default_workloads={"cpu": ("classify",)},

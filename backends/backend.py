@@ -403,10 +403,6 @@ class ModuleEngine(Engine):
     function: "Callable[..., Outputs]"
     proof: Callable[[], Proof] = Proof
     counters: Callable[[], Mapping[str, int]] = dict
-    own_kernels: tuple[str, ...] = ()
-    """Prefixes of the names of the compiler's own kernels."""
-    wrappers: tuple[str, ...] = ()
-    """Prefixes of the names of profiler events that only enclose other events; these are not counted as kernels."""
     rebinding: bool = False
     """The function returns new memory and keeps none of its arguments, as `Engine.rebinds` requires."""
 
@@ -422,6 +418,3 @@ class ModuleEngine(Engine):
 
     def prove(self) -> Proof:
         return self.proof()
-
-    def trace(self, call: Call) -> Trace:
-        return trace_operators(call, self.own_kernels, self.wrappers)

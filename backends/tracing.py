@@ -64,14 +64,13 @@ class Trace:
 def trace_operators(
     call: Callable[[], Sequence[Any]],
     own: tuple[str, ...] = (),
-    wrappers: tuple[str, ...] = (),
     own_regions: tuple[str, ...] = (),
 ) -> Trace:
     """Profile a few calls with torch's profiler: operators and compiled kernels on a CPU, device kernels on CUDA.
 
     `own` are prefixes of the names of the compiler's own kernels. `own_regions` are prefixes of the names of operators
     within which every kernel that is launched on CUDA is the compiler's, whatever its name. Events that only enclose
-    other events (those whose names begin with one of WRAPPER_EVENTS or `wrappers`) are not kernels; their own time is
+    other events (those whose names begin with one of WRAPPER_EVENTS) are not kernels; their own time is
     left out. AOTInductor's `aoti_torch_cpu_addmm_out` counts as a kernel: it calls ATen's product without the
     dispatcher, so the profiler sees no event below it.
     """
@@ -79,10 +78,10 @@ def trace_operators(
 
     if torch.cuda.is_available() and any(output.is_cuda for output in call()):
         return _trace_gpu(call, own, own_regions)
-    return _trace_cpu(call, own, wrappers)
+    return _trace_cpu(call, own)
 
 
-def _trace_cpu(call: Callable[[], Sequence[Any]], own: tuple[str, ...], wrappers: tuple[str, ...]) -> Trace:
+def _trace_cpu(call: Callable[[], Sequence[Any]], own: tuple[str, ...]) -> Trace:
     from torch.autograd.profiler import profile
 
     with profile() as recorded:
@@ -92,7 +91,7 @@ def _trace_cpu(call: Callable[[], Sequence[Any]], own: tuple[str, ...], wrappers
         wall_ns = time.perf_counter_ns() - started
     kernels = []
     for event in recorded.key_averages():
-        if event.self_cpu_time_total > 0 and not event.key.startswith(WRAPPER_EVENTS + wrappers):
+        if event.self_cpu_time_total > 0 and not event.key.startswith(WRAPPER_EVENTS):
             name, ns = event.key, round(event.self_cpu_time_total * 1000 / TRACED_CALLS)
             kernels.append(Kernel(name, event.count / TRACED_CALLS, ns, name.startswith(own) if own else False))
     return Trace(_longest_first(kernels), wall_ns // TRACED_CALLS)

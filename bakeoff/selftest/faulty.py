@@ -22,7 +22,6 @@ from bakeoff.backends.backend import (
     BuildContext,
     BuildFunction,
     Call,
-    DefaultOptions,
     Engine,
     Evidence,
     ModuleEngine,
@@ -319,29 +318,5 @@ DRIFTS = canary("drifts", "takes longer with each call", counting(_slow_down))
 LEAKS = canary("leaks", "allocates 256 KiB a call and keeps it", _leak)
 
 
-# These are correct.
-
-
-@dataclass(frozen=True, slots=True)
-class Repeats:
-    """How many times each call runs the module, for calls whose times have a known ratio."""
-
-    times: int = 1
-
-
-def _repeat(module: "nn.Module", _inputs: Inputs, options: Repeats, _context: BuildContext) -> Engine:
-    times = options.times
-
-    def call(*tensors: "Tensor") -> Outputs:
-        for _ in range(times - 1):
-            module(*tensors)
-        outputs: Outputs = module(*tensors)
-        return outputs
-
-    return ModuleEngine(call)
-
-
+# This one is correct.
 PLAIN_EAGER = canary("plain-eager", "eager under another name", doing(lambda: None))
-REPEATS = canary(
-    "repeats", "runs the module several times a call", _repeat, options=Repeats, defaults=(DefaultOptions(Repeats()),)
-)

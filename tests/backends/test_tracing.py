@@ -70,17 +70,6 @@ def test_what_only_wraps_other_work_is_no_kernel(wrapper: str) -> None:
     assert all(kernel.name != wrapper for kernel in trace_operators(call).kernels)
 
 
-@pytest.mark.parametrize("wrappers", [(), ("mine::",)])
-def test_a_backend_may_name_wrappers_of_its_own(wrappers: tuple[str, ...]) -> None:
-    def call() -> tuple[torch.Tensor]:
-        with torch.autograd.profiler.record_function("mine::run"):
-            return (LEFT @ RIGHT,)
-
-    names = {kernel.name for kernel in trace_operators(call, (), wrappers).kernels}
-    assert "aten::mm" in names
-    assert ("mine::run" in names) is not bool(wrappers)
-
-
 class Timeline:
     """Events of TRACED_CALLS equal calls on a GPU, 1 ms apart, each after a kernel that keeps the GPU busy."""
 

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from bakeoff.backends.backend import (
     BuildFunction,
     Call,
     Capability,
+    DefaultOptions,
     Engine,
     Footprint,
     ModuleEngine,
@@ -302,6 +304,30 @@ def _burn(module: "nn.Module", _inputs: "Mapping[str, Tensor]", _options: NoOpti
 
 
 BURNS = canary("burns", "computes in a process of its own and in an untimed pause", _burn)
+
+
+@dataclass(frozen=True, slots=True)
+class Repeats:
+    """How many times each call runs the module, for calls whose times have a known ratio."""
+
+    times: int = 1
+
+
+def _repeat(module: "nn.Module", _inputs: "Mapping[str, Tensor]", options: Repeats, _context: BuildContext) -> Engine:
+    times = options.times
+
+    def call(*tensors: "Tensor") -> Outputs:
+        for _ in range(times - 1):
+            module(*tensors)
+        outputs: Outputs = module(*tensors)
+        return outputs
+
+    return ModuleEngine(call)
+
+
+REPEATS = canary(
+    "repeats", "runs the module several times a call", _repeat, options=Repeats, defaults=(DefaultOptions(Repeats()),)
+)
 
 # Two different backends with the same name.
 FALSE_EAGER = canary("eager", "is named like another", doing(hang))

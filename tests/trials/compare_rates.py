@@ -9,6 +9,7 @@ than 2 % of the first are called different or fewer than 9 of 10 of the second a
 """
 
 import argparse
+import os
 import sys
 import tempfile
 from collections import Counter
@@ -29,7 +30,7 @@ from bakeoff.record.verdict import Verdict, decide
 from bakeoff.sweeps.compare import compare
 
 PLAIN_EAGER = "bakeoff.selftest.faulty:PLAIN_EAGER"
-REPEATS = "bakeoff.selftest.faulty:REPEATS"
+REPEATS = "canaries:REPEATS"
 WORKLOADS = ("world", "picture", "sound", "stream")
 
 
@@ -70,6 +71,7 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=1, help="CPU threads; 0 for all cores")
     asked = parser.parse_args()
     console = Console(stderr=True)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [sys.path[0], os.environ.get("PYTHONPATH", "")]))
     with tempfile.TemporaryDirectory(prefix="bakeoff-rates-") as folder, marked_folder(Path(folder)):
         runs = Path(folder) / "runs"
         same = rates("the same", [("eager", PLAIN_EAGER)] * asked.pairs, asked.seconds, asked.threads, runs, console)

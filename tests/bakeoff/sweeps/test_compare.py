@@ -38,7 +38,7 @@ from bakeoff.sweeps.spent import Spent
 
 pytestmark = pytest.mark.timeout(600)
 
-REPEATS = "bakeoff.selftest.faulty:REPEATS"
+REPEATS = "canaries:REPEATS"
 
 
 def plan_of(*backends: str, final_s: float = 0.3) -> Plan:

@@ -121,8 +121,8 @@ def _run_blocks(
                 samples.append(elapsed_ns)
         if queued:
             block = [calls[(count + place) % len(calls)] for place in range(int(line))]
-            count += len(block)
-            elapsed_ns, outputs = call_stage(lambda block=block: time_block(block, config))  # type: ignore[misc]
+            elapsed_ns, outputs, made = call_stage(lambda block=block: time_block(block, config))  # type: ignore[misc]
+            count += made
             config.check_outputs((count - 1) % len(calls), outputs)
             del outputs
             samples.append(elapsed_ns)

@@ -88,6 +88,14 @@ def test_rounds_are_kept_in_random_order(kept: tuple[StoredComparison, Recorder,
     assert (comparison.seed, comparison.sweep) == (5, "")
 
 
+def test_the_sides_of_a_round_come_in_any_order() -> None:
+    rows: Any = (None, None, None)
+    session: Any = None
+    references: Any = None
+    racing = comparing._Race(session, Unheard(), rows, references, 1, random.Random(1))
+    assert len({tuple(racing.shuffled()) for _ in range(100)}) == 6
+
+
 def test_both_sides_are_checked_and_told(kept: tuple[StoredComparison, Recorder, Path]) -> None:
     for side in (kept[0].comparison.a, kept[0].comparison.b):
         assert (side.status, side.note) == ("ok", "why")

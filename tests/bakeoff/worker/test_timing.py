@@ -103,6 +103,14 @@ def test_a_sample_lasts_until_the_device_is_done(fast: Policy, monkeypatch: pyte
     assert elapsed_ns >= 5 * MILLISECOND
 
 
+def test_the_clock_that_is_read_is_none_that_other_code_put_in_its_place(
+    fast: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = TimingConfig("cpu", fast, lambda _index, _outputs: None)
+    monkeypatch.setattr(time, "perf_counter_ns", lambda: 0)
+    assert time_call(idle(1), config)[0] >= MILLISECOND
+
+
 def test_a_narrow_interval_ends_the_clock_but_not_before_the_least_samples(fast: Policy) -> None:
     policy = replace(fast, min_samples=30, min_s=0.001, cap_s=EVER, narrow_ratio=EVER)
     latency = timed(policy, idle(2)).latency
@@ -138,6 +146,17 @@ def test_calls_after_a_pause_of_the_instrument_are_no_samples(fast: Policy) -> N
     assert min(latency.after_pause_ns) >= 20 * MILLISECOND
     assert median(latency.samples_ns) < 10 * MILLISECOND
     assert latency.calls == len(latency.samples_ns)
+
+
+def test_the_call_after_the_instruments_own_work_is_no_sample(fast: Policy) -> None:
+    """It finds the instrument's data in the caches."""
+    read = itertools.count()
+    config = TimingConfig("cpu", fast, lambda _index, _outputs: None, held_bytes=lambda: next(read))
+    timing = time_calls([idle(2), idle(2)], no_counters, config)
+    left_out = timing.calls - timing.latency.calls - timing.throughput.calls
+    readings = len(timing.held_bytes)
+    assert readings >= 3
+    assert readings - 1 <= left_out <= readings, "one after each, but where the window ends with it"
 
 
 def test_both_clocks_see_the_same_moments(fast: Policy) -> None:
@@ -179,7 +198,8 @@ def test_samples_are_bounded(fast: Policy) -> None:
     assert len(timing.latency.samples_ns) == 40
     assert len(timing.latency.warmup_ns) <= 40
     assert len(timing.throughput.samples_ns) <= 40
-    assert next(calls) > 200, "of fast calls, every n-th is kept"
+    assert next(calls) > 200
+    assert timing.latency.calls > 40, "of fast calls, every n-th is kept"
 
 
 def test_outputs_are_copies_of_what_the_last_timed_call_of_each_set_gave(fast: Policy) -> None:

@@ -187,14 +187,6 @@ FAULTS = (
     ),
     Fault(
         "worker",
-        "the slower of two clocks decides whether a row is below its floor",
-        "bakeoff/record/floor.py",
-        "if min(medians) < least.ms:",
-        "if max(medians) < least.ms:",
-        ("tests/bakeoff/record/test_floor.py",),
-    ),
-    Fault(
-        "worker",
         "the bandwidth that a large call is held against is that of a working set in the cache",
         "bakeoff/machine/floors.py",
         "return max(entry.best for entry in moves if entry.size >= size)",

@@ -13,6 +13,7 @@ from bakeoff.plan.budget import Costs
 from bakeoff.plan.history import history_of
 from bakeoff.plan.plan import make_plan
 from bakeoff.plan.request import Request
+from bakeoff.process.alarm import alarm_waits
 from bakeoff.sweeps.time_limit import TimeIsUpError, TimeLimit
 
 
@@ -52,6 +53,18 @@ def test_a_command_ends(number: int) -> None:
     with pytest.raises(KeyboardInterrupt), ending_signals() as received:
         work_through(number)
     assert received.number == number
+
+
+def test_an_alarm_that_comes_while_a_worker_is_ended_rings_when_it_has_ended() -> None:
+    rang: list[int] = []
+    before = signal.signal(signal.SIGALRM, lambda number, _frame: rang.append(number))
+    try:
+        with alarm_waits():
+            signal.raise_signal(signal.SIGALRM)
+            assert rang == []
+        assert rang == [signal.SIGALRM]
+    finally:
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_what_else_a_callback_raises_is_told_as_before(monkeypatch: pytest.MonkeyPatch) -> None:

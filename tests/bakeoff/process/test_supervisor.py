@@ -222,12 +222,13 @@ def test_each_phase_has_its_own_deadline() -> None:
 def test_a_new_phase_starts_a_new_deadline_and_a_repeated_one_does_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    again = '{"phase": "latency", "detail": "again"}'
-    lines = ["not json", "[]", '{"phase": "latency"}', again, again]
-    script = "import os, sys, time\n" + "".join(
-        f"os.write(int(sys.argv[1]), {line.encode() + bytes([10])!r}); time.sleep(0.1)\n" for line in lines
-    )
-    monkeypatch.setattr(supervisor, "WORKER", (sys.executable, "-c", script + "time.sleep(60)"))
+    lines = ["not json", "[]", '{"phase": "latency"}', *['{"phase": "latency", "detail": "again"}'] * 60]
+    script = f"""
+for line in {lines!r}:
+    os.write(int(sys.argv[1]), line.encode() + b"\\n")
+    time.sleep(0.1)
+"""
+    _fake_worker(monkeypatch, script)
     heard: list[Event] = []
     deadlines = Deadlines(0.6, {"start": 30.0})
     job = CeilingsJob("cpu", 1, ())
@@ -237,7 +238,9 @@ def test_a_new_phase_starts_a_new_deadline_and_a_repeated_one_does_not(
         assert 0.6 <= time.monotonic() - started < 20
         outcome = worker.finish(CeilingsResult)
     assert (outcome.kind, outcome.phase) == ("timeout", "latency")
-    assert heard == [Event("latency"), Event("latency", "again"), Event("latency", "again")]
+    assert heard[0] == Event("latency")
+    assert set(heard[1:]) == {Event("latency", "again")}
+    assert len(heard) < 50
 
 
 def _fake_worker(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
@@ -288,6 +291,19 @@ def test_only_a_result_that_was_sealed_once_counts(
     assert outcome.kind == kind, outcome.reason
 
 
+@pytest.mark.parametrize(("kernel_kills", "kind"), [((5, 5), "crashed"), ((5, 6), "oom")])
+def test_a_killed_worker_ran_out_of_memory_where_the_kernel_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kernel_kills: tuple[int, int], kind: str
+) -> None:
+    told = iter(kernel_kills)
+    monkeypatch.setattr(supervisor, "_kernel_oom_kills", lambda: next(told))
+    _fake_worker(monkeypatch, "os.kill(os.getpid(), 9)")
+    outcome = supervisor.run_job(
+        CeilingsJob("cpu", 1, ()), CeilingsResult, Launch(os.environ, Deadlines(30.0), tmp_path / "worker.log")
+    )
+    assert outcome.kind == kind, outcome.reason
+
+
 def test_a_worker_that_lives_hears_what_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = """
 import os, sys
@@ -315,7 +331,8 @@ class Guarded:
     log: Path
 
     def report(self) -> dict[str, object]:
-        assert self.process.wait(45) == 0
+        wait_until(lambda: self.process.poll() is not None, "the guard to end", 20)
+        assert self.process.returncode == 0
         found: dict[str, object] = json.loads(os.read(self.status, 4096))
         return found
 
@@ -331,7 +348,10 @@ def guarded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator["GuardS
         for descriptor in (started.control, started.status):
             if descriptor >= 0:
                 os.close(descriptor)
-    assert processes_with(starter.marker) == []
+    left = processes_with(starter.marker)
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert left == []
 
 
 @dataclass
@@ -391,7 +411,7 @@ def test_a_killed_guard_takes_its_command_along(guarded: GuardStarter) -> None:
     started = guarded("echo ready; exec sleep 600")
     wait_until(lambda: started.log.exists() and started.log.read_bytes() == b"ready\n", "the command to start")
     started.process.kill()
-    wait_until(lambda: not processes_with(guarded.marker), "the command to end", 45)
+    wait_until(lambda: not processes_with(guarded.marker), "the command to end", 10)
 
 
 def test_a_log_keeps_its_head_and_its_newest_end(guarded: GuardStarter) -> None:

@@ -100,7 +100,7 @@ def _same_subject(program: SlotProgram, record: PipelineRecord, other: Record, w
     """Whether a record of a sweep computes the same as a program of the mix, with the same code and libraries on the
     same machine; `workloads` are the names that the program's own has."""
     ours, theirs = program.variant, other.variant
-    if other.status != "ok" or other.latency is None or other.machine is None or other.source is None:
+    if other.status != "ok" or other.latency is None:
         return False
     checkpoint = record.checkpoints.get(program.slot, "").rpartition(", sha256 ")[2]
     return (

@@ -89,7 +89,6 @@ def measured_figures(row: Row, runs: Path) -> Measured | None:
         if stored.record.config_id == row.config_id
         and stored.record.status == "ok"
         and stored.machine.id == machine.id
-        and stored.record.source is not None
         and stored.record.source.component == component
     ]
     return _figures(fitting[-1]) if fitting else None

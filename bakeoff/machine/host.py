@@ -64,7 +64,7 @@ class Host:
     python: str
     gpus: tuple[dict[str, Scalar], ...] = ()
     cpu_stepping: str = ""
-    """Family, model and stepping; empty in records of schema 1 and where the kernel does not tell."""
+    """Family, model and stepping; empty where the kernel does not tell."""
     all_flags: str = ""
     """Hash of all flags of the CPU, of which `cpu_flags` has those that matter to compilers."""
     hypervisor: str = ""

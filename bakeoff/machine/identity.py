@@ -78,15 +78,3 @@ def _host_identity() -> list[str]:
         with contextlib.suppress(OSError):
             found.append(Path(path).read_text().strip())
     return [text for text in found if text] or [socket.gethostname(), f"{uuid.getnode():x}"]
-
-
-def former_machine(facts: Host, device: str) -> Machine:
-    """The machine of a record of schema 1, which has no id: all hosts with the same parts count as one."""
-    gpu = str(facts.gpus[0].get("uuid", "")) if device == "cuda" and facts.gpus else ""
-    parts = (facts.cpu, facts.cpu_flags, facts.cores, facts.logical_cores, facts.memory_bytes, gpu)
-    return Machine(_former_id(parts), "", facts.name(device))
-
-
-@cache
-def _former_id(parts: tuple[object, ...]) -> str:
-    return digest(["schema 1", *parts])[:12]

@@ -92,7 +92,7 @@ class Parts:
             component.weights.rpartition(", sha256 ")[2] or subject.checkpoint_hash,
         ):
             return False
-        if source is None or record.machine is None or record.config != _plain(config):
+        if record.config != _plain(config):
             return False
         if not subject.checkpoint and record.weight_seed != subject.weight_seed:
             return False

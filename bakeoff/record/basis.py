@@ -11,26 +11,21 @@ class Basis:
     """What rows of one table must have in common besides what they compute."""
 
     component: str
-    """Hash of the component's source. For a record of schema 1, which has none, its code, commit and changes."""
+    """Hash of the component's source."""
     instrument: str
-    """Hash of the measuring side; for schema 1 the same as `component`."""
+    """Hash of the measuring side."""
     versions: tuple[tuple[str, str], ...]
     """Library and version, by name; without bakeoff, whose code has a hash of its own."""
-    hashed: bool
-    """False for records of schema 1."""
 
 
 def basis_of(record: Record) -> Basis:
     versions = tuple(sorted((name, version) for name, version in record.versions.items() if name != "bakeoff"))
-    if record.source is None:
-        code = f"{record.code} {record.commit} {'with changes' if record.dirty else ''}".strip()
-        return Basis(code, code, versions, hashed=False)
-    return Basis(record.source.component, record.source.instrument, versions, hashed=True)
+    return Basis(record.source.component, record.source.instrument, versions)
 
 
 def backends_of(record: Record) -> Mapping[str, str]:
-    """Hash of the source of each of the record's backends, by name; none for schema 1."""
-    return {} if record.source is None else {backend.name: backend.hash for backend in record.source.backends}
+    """Hash of the source of each of the record's backends, by name."""
+    return {backend.name: backend.hash for backend in record.source.backends}
 
 
 def same_code(a: Record, b: Record) -> bool:

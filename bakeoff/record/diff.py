@@ -108,7 +108,7 @@ def _kernel(kernel: KernelTime | None, trace: TraceRecord) -> str:
 
 def _sources(record: Record) -> dict[str, str]:
     source = record.source
-    common = {"component": source.component, "instrument": source.instrument} if source is not None else {}
+    common = {"component": source.component, "instrument": source.instrument}
     return common | {f"backend {name}": found for name, found in backends_of(record).items()}
 
 

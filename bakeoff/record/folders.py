@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from bakeoff.machine.identity import Machine, former_machine
+from bakeoff.machine.identity import Machine
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.schema import CeilingsRecord, Comparison, Record
@@ -15,11 +15,8 @@ Measured = Record | Comparison | CeilingsRecord | PipelineRecord
 
 
 def machine_of(entry: Measured) -> Machine:
-    """The machine that an entry was measured on; for schema 1, which stored no id, one by the parts of the host."""
-    record = entry.a if isinstance(entry, Comparison) else entry
-    if isinstance(record, CeilingsRecord | PipelineRecord):
-        return record.machine
-    return record.machine or former_machine(record.host, record.variant.device)
+    """The machine that an entry was measured on."""
+    return entry.a.machine if isinstance(entry, Comparison) else entry.machine
 
 
 def folder_of(runs: Path, entry: Measured) -> Path:

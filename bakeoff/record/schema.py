@@ -538,10 +538,9 @@ class Record:
     """Number of the fresh process (`--processes`), from 1; counted within each build where there are several."""
     build_number: int = 1
     """Number of the fresh build (`--builds`), from 1."""
-    source: Source | None = None
-    """None in records of schema 1, which have only `code` and `commit`."""
-    machine: Machine | None = None
-    """The machine and device that ran it; None in records of schema 1."""
+    source: Source = field(kw_only=True)
+    machine: Machine = field(kw_only=True)
+    """The machine and device that ran it."""
     position: int = 0
     """Place in the order in which the rows of the sweep ran, from 1; 0 in records that lack it, and for a side that is
     no row of the sweep."""

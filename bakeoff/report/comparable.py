@@ -131,13 +131,10 @@ def _differs(record: Record, here: Basis) -> str | None:
     """How the record's code or libraries differ from those of `here`; None if they do not."""
     ours = basis_of(record)
     found = []
-    if ours.hashed != here.hashed:
-        found.append("with hashes of its source" if ours.hashed else "without hashes of its source")
-    elif not ours.hashed and ours.component != here.component:
-        found.append("with another commit of bakeoff")
-    elif ours.hashed:
-        found += ["with another source of the component"] if ours.component != here.component else []
-        found += ["with other measuring code"] if ours.instrument != here.instrument else []
+    if ours.component != here.component:
+        found.append("with another source of the component")
+    if ours.instrument != here.instrument:
+        found.append("with other measuring code")
     if ours.versions != here.versions:
         found.append(_versions(dict(ours.versions), dict(here.versions)))
     return f"measured {', '.join(found)}" if found else None

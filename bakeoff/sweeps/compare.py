@@ -279,7 +279,7 @@ def of_this_code(plan: Plan, records: Sequence[Record]) -> bool:
     versions = {name: version for name, version in host.read_versions().items() if name != "bakeoff"}
     for row, record in zip(plan.rows, records, strict=True):
         source = record.source
-        if source is None or source.instrument != instrument_hash():
+        if source.instrument != instrument_hash():
             return False
         if source.component != component_hash(row.subject.component):
             return False

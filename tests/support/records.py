@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from bakeoff.machine.files import digest
 from bakeoff.machine.host import Host
+from bakeoff.machine.identity import Machine
 from bakeoff.record.policy import Policy
 from bakeoff.record.schema import (
     SCHEMA,
@@ -22,6 +24,7 @@ from bakeoff.record.schema import (
     ProofRecord,
     Record,
     Samples,
+    Source,
 )
 from bakeoff.variant import BackendUse, Variant
 
@@ -56,6 +59,11 @@ def measurement(samples_ms: Sequence[float] = (), status: Any = "ok", reason: st
     return replace(made, **changes)
 
 
+def machine_of_host(facts: Host, device: str = "cpu") -> Machine:
+    """The same for equal facts."""
+    return Machine(digest([facts, device])[:12], "", facts.name(device))
+
+
 def record(
     backend: str = "eager",
     samples_ms: Sequence[float] = (),
@@ -66,10 +74,11 @@ def record(
     made: Measurement | None = None,
     **changes: Any,
 ) -> Record:
-    """A record of toy:tiny.world on HOST; `changes` are fields of the record."""
+    """A record of toy:tiny.world on HOST; `changes` are fields of the record. Each other host is another machine."""
     name, _, options = backend.partition("[")
     uses = (BackendUse(name, tuple((option, True) for option in filter(None, options.rstrip("]").split(",")))),)
-    variant = Variant("toy", "tiny", "world", uses, dtype, "cpu")
+    variant = changes.get("variant") or Variant("toy", "tiny", "world", uses, dtype, "cpu")
+    host = changes.get("host", HOST)
     base = Record(
         schema=SCHEMA,
         created="2026-01-02T03:04:05.000000Z",
@@ -89,7 +98,7 @@ def record(
         flops=1_500_000_000,
         policy=Policy(),
         measurement=made or measurement(samples_ms, status, reason, findings=findings),
-        host=HOST,
+        host=host,
         load_before=0.25,
         environment={"OMP_NUM_THREADS": "4"},
         versions={"bakeoff": "0.1.0", "torch": "2.13.0"},
@@ -99,6 +108,8 @@ def record(
         log="logs/20260102T030400-abcdef/toy.log",
         note="",
         baseline=backend == "eager",
+        source=Source("component", (), "instrument"),
+        machine=machine_of_host(host, variant.device),
     )
     return replace(base, **changes)
 

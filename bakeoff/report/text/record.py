@@ -63,9 +63,8 @@ def _origin(stored: Stored) -> Iterator[str]:
         f"{record.wall_s:.0f} s{note}"
     )
     yield f"code      {commit}, code hash {record.code or 'not stated'}; {selftest_text(record)}"
-    if record.source is not None:
-        backends = ", ".join(f"{used.reference} ({used.file}) {used.hash}" for used in record.source.backends)
-        yield f"source    component {record.source.component}, measuring side {record.source.instrument}, {backends}"
+    backends = ", ".join(f"{used.reference} ({used.file}) {used.hash}" for used in record.source.backends)
+    yield f"source    component {record.source.component}, measuring side {record.source.instrument}, {backends}"
     if record.position:
         by = "by what it was likely to tell" if record.order_seed is None else f"drawn with seed {record.order_seed}"
         yield f"order     row {record.position} of its sweep, {by}"

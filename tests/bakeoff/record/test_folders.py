@@ -8,7 +8,7 @@ from disk import files
 from records import GPU_HOST, HOST, record
 
 from bakeoff.machine import host, identity
-from bakeoff.machine.identity import Machine, former_machine, machine_class
+from bakeoff.machine.identity import Machine, machine_class
 from bakeoff.record.codec import encode
 from bakeoff.record.schema import SCHEMA, Comparison, Record
 from bakeoff.record.store import load_all, save, supersede
@@ -17,7 +17,7 @@ MINE = Machine("aaaaaaaaaaaa", "c1a55", "Test CPU, 4 cores")
 YOURS = Machine("bbbbbbbbbbbb", "c1a55", "Test CPU, 4 cores")
 
 
-def at(second: int, machine: Machine | None, backend: str = "eager") -> Record:
+def at(second: int, machine: Machine, backend: str = "eager") -> Record:
     created = f"2026-01-02T03:04:{second:02}.000000Z"
     return replace(record(backend, [1.0, 2.0], created=created), machine=machine)
 
@@ -56,12 +56,6 @@ def test_entries_that_belong_to_a_record_lie_beside_it(tmp_path: Path) -> None:
     save(tmp_path, Comparison(SCHEMA, "2026", "", "in turn", 1, (at(3, YOURS), at(4, YOURS, "inductor")), ()))
     assert len(list((tmp_path / YOURS.folder / "records").iterdir())) == 3
     assert len(list((tmp_path / MINE.folder / "records").iterdir())) == 1
-
-
-def test_the_former_machine_is_told_by_its_parts() -> None:
-    assert former_machine(HOST, "cpu") == former_machine(replace(HOST, python="3.12.0"), "cpu")
-    assert former_machine(HOST, "cpu") != former_machine(replace(HOST, memory_bytes=1), "cpu")
-    assert former_machine(GPU_HOST, "cuda") != former_machine(GPU_HOST, "cpu")
 
 
 class TestIdentity:

@@ -91,17 +91,6 @@ class TestStale:
         rows = stored(made("eager", 7.0, 1, backend_hash="b0"), made("inductor", 3.0, 2))
         assert stale_reasons(rows) == [None, None]
 
-    @pytest.mark.parametrize("changes", [{"commit": "other"}, {"code": "other"}, {"dirty": True}])
-    def test_records_of_schema_1_are_of_one_code_by_code_and_commit(self, changes: dict[str, Any]) -> None:
-        old = replace(record("eager", [7.0]), **changes)
-        rows = stored(old, replace(record("inductor", [3.0]), created="2026-01-03T00:00:00.000000Z"))
-        assert [reason is not None for reason in stale_reasons(rows)] == [True, False]
-        assert stale_reasons(stored(record("eager", [7.0]), record("inductor", [3.0]))) == [None, None]
-
-    def test_records_with_and_without_hashes_are_not_compared(self) -> None:
-        old = record("eager", [7.0], machine=HERE, versions=TORCH, created="2026-01-01T00:00:00.000000Z")
-        assert [reason is not None for reason in stale_reasons(stored(old, made("inductor", 3.0, 2)))] == [True, False]
-
     def test_a_row_without_figures_does_not_make_the_measured_ones_stale(self) -> None:
         failed = made("aoti", 1.0, 9, component="c2")
         failed = replace(failed, measurement=replace(failed.measurement, status="crashed", latency=None))

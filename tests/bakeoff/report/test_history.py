@@ -8,7 +8,7 @@ from urllib.parse import unquote
 import pytest
 from comparisons import final
 from few_records import THREE, at, block, folder_in, ms, stored, tables, whole_tables
-from records import HOST
+from records import HOST, machine_of_host
 
 from bakeoff.record.schema import SCHEMA, Comparison, Round, Samples
 from bakeoff.record.store import Records, load_all, save, supersede
@@ -53,7 +53,7 @@ class TestHistoryPage:
 
     def test_check_of_pages_whose_records_are_gone(self, runs: Path) -> None:
         """The page of a machine that has no record left cites what is missing."""
-        save(runs, replace(at(40, "eager", ms(9.0)), host=replace(HOST, cpu="Another CPU")))
+        save(runs, at(40, "eager", ms(9.0), machine=machine_of_host(replace(HOST, cpu="Another CPU"))))
         files.update(runs)
         (gone,) = [entry for entry in load_all(runs).current if entry.machine.name.startswith("Another")]
         (runs / gone.folder / f"{gone.id}.json").unlink()
@@ -74,7 +74,7 @@ class TestHistoryPage:
         save(
             runs, replace(at(30, "eager", ms(9.0), note="after the change"), sweep="20260103T000000-fedcba", commit="")
         )
-        save(runs, replace(at(40, "eager", ms(9.0)), host=replace(HOST, cpu="Another CPU")))
+        save(runs, at(40, "eager", ms(9.0), machine=machine_of_host(replace(HOST, cpu="Another CPU"))))
         records = load_all(runs)
         another, test = records.machines()
         page = history.render_machine(records, test)
@@ -93,7 +93,7 @@ class TestHistoryPage:
         assert name in "".join(entries)
 
     def test_the_page_of_all_machines_opens_with_the_one_that_measured_last(self, runs: Path) -> None:
-        save(runs, replace(at(40, "eager", ms(9.0)), host=replace(HOST, cpu="Another CPU")))
+        save(runs, at(40, "eager", ms(9.0), machine=machine_of_host(replace(HOST, cpu="Another CPU"))))
         records = load_all(runs)
         another, test = records.machines()
         page = history.render(records)
@@ -125,7 +125,7 @@ class TestHistoryPage:
         assert citations((tmp_path / history.NAME).read_text()) == [name]
 
     def test_only_pages_of_the_given_machines_are_written(self, runs: Path) -> None:
-        save(runs, replace(at(40, "eager", ms(9.0)), host=replace(HOST, cpu="Another CPU")))
+        save(runs, at(40, "eager", ms(9.0), machine=machine_of_host(replace(HOST, cpu="Another CPU"))))
         another, test = load_all(runs).machines()
         files.update(runs)
         for path in runs.glob("*/*.md"):

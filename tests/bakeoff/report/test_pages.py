@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from few_records import PAGES, TEN, at, block, folder_in, publish, stored, tables, unbroken, whole_tables, width
-from records import HOST, measurement, record
+from records import HOST, machine_of_host, measurement, record
 
 from bakeoff.record.schema import Finding
 from bakeoff.record.store import load_all, save, supersede
@@ -108,7 +108,8 @@ class TestHostileText:
     @pytest.fixture
     def hostile(self, tmp_path: Path) -> Path:
         base = record("eager", TEN, note=HOSTILE, label=HOSTILE, checkpoint=HOSTILE, config={HOSTILE: HOSTILE})
-        spoilt = replace(base, host=replace(HOST, cpu=HOSTILE), versions={HOSTILE: HOSTILE}, commit=HOSTILE)
+        host = replace(HOST, cpu=HOSTILE)
+        spoilt = replace(base, host=host, machine=machine_of_host(host), versions={HOSTILE: HOSTILE}, commit=HOSTILE)
         odd = replace(spoilt.variant, component=HOSTILE)
         save(tmp_path / "runs", spoilt)
         save(

@@ -7,7 +7,7 @@ from urllib.parse import unquote
 
 import pytest
 from few_records import TEN, THREE, at, block, definitions, ms, publish, stored
-from records import HOST
+from records import HOST, machine_of_host
 
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record.schema import SCHEMA, Comparison, Round, Samples
@@ -120,7 +120,7 @@ class TestReadmeBlock:
         for made in (
             at(50, "eager", ms(1.0), sweep="later"),
             at(51, "aoti", ms(2.0), sweep="later"),
-            replace(at(52, "eager", ms(3.0)), host=replace(HOST, cpu="Another CPU")),
+            at(52, "eager", ms(3.0), machine=machine_of_host(replace(HOST, cpu="Another CPU"))),
         ):
             save(runs, made)
         assert readme.check(runs / "published") is None

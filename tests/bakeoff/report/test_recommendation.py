@@ -11,7 +11,7 @@ from records import record
 
 from bakeoff.machine.identity import Machine
 from bakeoff.record.finalists import finalists
-from bakeoff.record.schema import Comparison, Record
+from bakeoff.record.schema import Comparison, Record, Source
 from bakeoff.record.store import Stored, StoredComparison
 from bakeoff.report.columns import contexts
 from bakeoff.report.drift import USUAL, drift
@@ -150,9 +150,7 @@ class TestWithAFinal:
         [
             {"config_id": "another"},
             {"versions": {"bakeoff": "0.1.0", "torch": "2.12.0"}},
-            {"commit": "another"},
-            {"code": "another"},
-            {"dirty": True},
+            {"source": Source("another", (), "instrument")},
             {"threads": 2},
             {"machine": Machine("another", "", "Test CPU, 4 cores")},
         ],

@@ -92,7 +92,7 @@ def run_pipeline(plan: PipelinePlan, runs: Path, note: str, resume: bool, progre
         state, earlier = continue_run(plan, runs, cache) if resume else (begin_run(plan.key, name, runs, cache), {})
         if load > host.usable_cores() / 2:
             progress.say(f"This host is busy ({host.busy_text(load)}); each record will say so.")
-        session = open_pipeline_session(plan, state.sweep, note, runs, cache, load, progress, state.order_seed)
+        session = open_pipeline_session(plan, state.sweep, note, runs, cache, load, progress)
         run = _Run(session, runs, random.Random(state.order_seed), earlier)
         interrupted = False
         try:

@@ -27,7 +27,6 @@ class PipelineSession:
     progress: Progress
     slots: Mapping[str, Session]
     """By slot, a sweep's session, in which the references of its programs are made."""
-    order_seed: int
 
     def log_of(self, mix: MixPlan) -> Path:
         return self.cache / "logs" / self.run / f"{mix.slug}.log"
@@ -66,9 +65,9 @@ class PipelineSession:
 
 
 def open_pipeline_session(
-    plan: PipelinePlan, run: str, note: str, runs: Path, cache: Path, load: float, progress: Progress, order_seed: int
+    plan: PipelinePlan, run: str, note: str, runs: Path, cache: Path, load: float, progress: Progress
 ) -> PipelineSession:
     slots = {
         slot: open_session(of_slot, run, note, runs, cache, load, progress) for slot, of_slot in plan.slots.items()
     }
-    return PipelineSession(plan, run, note, load, cache, progress, slots, order_seed)
+    return PipelineSession(plan, run, note, load, cache, progress, slots)

@@ -189,7 +189,3 @@ class PipelineRecord:
     @property
     def status(self) -> Status:
         return self.measurement.status
-
-    @property
-    def subject(self) -> str:
-        return self.mix.subject

@@ -53,7 +53,6 @@ class StoredCeilings:
 
     id: str
     ceilings: CeilingsRecord
-    folder: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +192,7 @@ def load_all(runs: Path, *others: Path) -> Records:
             case Comparison():
                 comparisons.append(StoredComparison(path.stem, entry, folder))
             case CeilingsRecord():
-                ceilings.append(StoredCeilings(path.stem, entry, folder))
+                ceilings.append(StoredCeilings(path.stem, entry))
             case PipelineRecord():
                 pipelines.append(StoredPipeline(path.stem, entry, folder))
             case Record():

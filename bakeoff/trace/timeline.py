@@ -50,7 +50,6 @@ class Operator:
     end_ns: int
     own_ns: int
     """Without the operators that it calls."""
-    thread: tuple[int | str, int | str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +146,7 @@ def read_timeline(events: Iterable[TraceEvent], device: str) -> Timeline:
     host = [event for event in ranges if inside(event.start_ns) and event.cat not in _DEVICE]
     operators = _operators(event for event in host if event.cat == "cpu_op")
     waits = [
-        Operator(event.name, event.start_ns, event.end_ns, event.end_ns - event.start_ns, (event.pid, event.tid))
+        Operator(event.name, event.start_ns, event.end_ns, event.end_ns - event.start_ns)
         for event in host
         if event.cat in _LAUNCHES and _SYNCHRONISES.search(event.name)
     ]
@@ -216,7 +215,7 @@ def _operators(events: Iterable[TraceEvent]) -> list[Operator]:
     by_thread: dict[tuple[str, str], list[TraceEvent]] = {}
     for event in events:
         by_thread.setdefault((str(event.pid), str(event.tid)), []).append(event)
-    for thread, ran in by_thread.items():
+    for ran in by_thread.values():
         own: list[int] = []
         order = sorted(ran, key=lambda event: (event.start_ns, -event.end_ns))
         stack: list[int] = []
@@ -228,8 +227,7 @@ def _operators(events: Iterable[TraceEvent]) -> list[Operator]:
                 own[stack[-1]] -= max(0, min(event.end_ns, order[stack[-1]].end_ns) - event.start_ns)
             stack.append(place)
         found += [
-            Operator(event.name, event.start_ns, event.end_ns, max(0, ns), thread)
-            for event, ns in zip(order, own, strict=True)
+            Operator(event.name, event.start_ns, event.end_ns, max(0, ns)) for event, ns in zip(order, own, strict=True)
         ]
     return sorted(found, key=lambda one: (one.start_ns, -one.end_ns))
 

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from bakeoff.machine.identity import Machine
 from bakeoff.models.words import counted
 from bakeoff.record.finalists import objective_of
 from bakeoff.record.limit_checks import check_limits
@@ -75,10 +74,8 @@ class BatchCurve:
     """The variants of one subject on one machine, with one setting but for the batch."""
 
     title: str
-    machine: Machine
     objective: Objective
     series: tuple[BatchSeries, ...]
-    rows: tuple[Stored, ...]
 
 
 def batch_curves(rows: Iterable[Stored]) -> list[BatchCurve]:
@@ -112,10 +109,8 @@ def _curve(rows: Sequence[Stored]) -> BatchCurve | None:
     weights = first.checkpoint or f"random weights, seed {first.weight_seed}"
     return BatchCurve(
         title=f"{first.variant.subject}{label}, {rows[0].machine.name}, {counted(first.threads, 'thread')}, {weights}",
-        machine=rows[0].machine,
         objective=objective_of(rows),
         series=tuple(BatchSeries(name, style[name], tuple(points)) for name, points in by_name.items()),
-        rows=tuple(rows),
     )
 
 

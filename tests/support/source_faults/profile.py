@@ -39,8 +39,8 @@ FAULTS: tuple[Fault, ...] = (
         "profile",
         "an operator's time includes the operators that it calls",
         "bakeoff/trace/timeline.py",
-        "event.end_ns, max(0, ns), thread)",
-        "event.end_ns, event.end_ns - event.start_ns, thread)",
+        "event.end_ns, max(0, ns))",
+        "event.end_ns, event.end_ns - event.start_ns)",
         ("tests/bakeoff/trace/test_busy.py",),
     ),
     Fault(

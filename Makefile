@@ -1,7 +1,7 @@
 # Everything lives in .venv; a target that needs it makes it, and does nothing when nothing changed.
 #   make sweep MODEL=wm [PRESET= WORKLOAD= BACKENDS= DTYPE= DEVICE= SUITE=quick|full PROCESSES=5 BUILDS=3 NOTE= RESUME=1
-#                        CHECKPOINT=FILE BATCH=2 THREADS=4 DEADLINE=3600 MONITOR=1 SIZES='x.0=1,4,8'
-#                        OBJECTIVE='throughput,p99<=33ms,memory<=8GiB' BATCHES=1,2,4,8]
+#                        CHECKPOINT=FILE THREADS=4 DEADLINE=3600 MONITOR=1 SIZES='x.0=1,4,8'
+#                        OBJECTIVE='throughput,p99<=33ms,memory<=8GiB' BATCH=1,2,4,8]
 #                        BUDGET=3m: what is likely to tell most first, and what fits; RESUME=1 then runs the rest
 #   make pipeline [MODEL=owl|matrix] [UNITS=20 MIX='best wm=inductor/bf16' PRESET= OPTIONS='steps=10' MINUTES= DEVICE=
 #                 THREADS= DEADLINE= NOTE= RESUME=1 MONITOR=1]: whole frames, with one variant for each component
@@ -66,8 +66,7 @@ sweep: $(READY)
 		$(call option,--processes,$(PROCESSES)) $(call option,--builds,$(BUILDS)) \
 		$(call option,--checkpoint,$(CHECKPOINT)) $(call option,--batch,$(BATCH)) \
 		$(call option,--threads,$(THREADS)) $(call option,--deadline,$(DEADLINE)) \
-		$(call option,--objective,$(OBJECTIVE)) $(call option,--batches,$(BATCHES)) \
-		$(call option,--sizes,$(SIZES)) $(call option,--budget,$(BUDGET)) \
+		$(call option,--objective,$(OBJECTIVE)) $(call option,--sizes,$(SIZES)) $(call option,--budget,$(BUDGET)) \
 		$(call option,--note,$(NOTE)) $(if $(RESUME),--resume) $(if $(MONITOR),--monitor)
 
 pipeline: $(READY)

@@ -54,8 +54,9 @@ def sweep(
     suite: Annotated[
         str, typer.Option(help="quick, default, or full: every workload, option set and dtype.")
     ] = "default",
-    batch: Annotated[int, typer.Option(help="2 for classifier-free guidance.")] = 1,
-    batches: Annotated[list[str] | None, typer.Option(help="Several sizes, as in 1,2,4,8: a batch curve.")] = None,
+    batch: Annotated[
+        list[str] | None, typer.Option(help="2 for classifier-free guidance; several, as in 1,2,4,8: a batch curve.")
+    ] = None,
     objective: Annotated[
         str, typer.Option(help="latency or throughput, and limits: 'throughput,p99<=33ms,memory<=8GiB'.")
     ] = "latency",
@@ -116,11 +117,11 @@ def sweep(
     component, presets, workloads = _subject(component, names("--preset", preset), names("--workload", workload), runs)
     if ":" in component or any(":" in name for name in backends or []):
         sys.path.append(str(Path.cwd()))
-    several = tuple(whole_number("--batches", size) for size in names("--batches", batches))
+    batches = tuple(dict.fromkeys(whole_number("--batch", size) for size in names("--batch", batch))) or (1,)
     with TerminalProgress(Console(stderr=True)) as progress:
         asked = parse_sizes(sizes or [])
         one = presets[0] if len(presets) == 1 else ""
-        component = bring(component, seed, threads, progress, asked, (batch, *several), one, named("--device", device))
+        component = bring(component, seed, threads, progress, asked, batches, one, named("--device", device))
     request = Request(
         component=component,
         presets=presets,
@@ -129,8 +130,7 @@ def sweep(
         dtypes=names("--dtype", dtype),
         device=named("--device", device),
         suite=suite_of,
-        batch=batch,
-        batches=several,
+        batches=batches,
         weight_seed=seed,
         input_seed=input_seed,
         threads=threads,

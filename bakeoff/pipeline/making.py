@@ -40,7 +40,7 @@ class Making:
                 backends=(backends,),
                 dtypes=(slot.dtype,),
                 device=self.device,
-                batch=program.batch,
+                batches=(program.batch,),
                 weight_seed=self.request.weight_seed,
                 input_seed=self.request.input_seed,
                 threads=self.request.threads,

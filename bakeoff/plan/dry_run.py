@@ -93,7 +93,7 @@ def estimate(plan: Plan, history: History) -> Estimate:
     seconds = sum(line.seconds for line in lines) + references_s + finals_s
     disk = sum(line.disk_bytes for line in lines)
     return Estimate(
-        tuple(lines), asked.builds, asked.processes, seconds, disk, str(asked.objective), asked.batch_sizes,
+        tuple(lines), asked.builds, asked.processes, seconds, disk, str(asked.objective), asked.batches,
         finals, references_s, asked.budget_s,
     )  # fmt: skip
 

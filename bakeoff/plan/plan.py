@@ -60,7 +60,7 @@ def _targets(request: Request, component: Component, settings: Settings) -> Iter
     for preset in request.presets or (default_preset(component, settings.device),):
         config = component.preset(preset).config
         for name in request.workloads or default_workloads(component, config, settings.device, request.suite):
-            for batch in request.batch_sizes:
+            for batch in request.batches:
                 workload = component.workload(config, name, batch)
                 subject = Subject(
                     component=request.component,
@@ -96,7 +96,7 @@ def _plan(request: Request, component: Component, rows: Iterable[Row], environme
 
 
 def _label(row: Row, process: int, request: Request) -> str:
-    of_sizes = f", batch {row.subject.batch}" if len(request.batch_sizes) > 1 else ""
+    of_sizes = f", batch {row.subject.batch}" if len(request.batches) > 1 else ""
     of_builds = f", build {row.build_number} of {row.builds}" if row.builds > 1 else ""
     of_processes = f", process {process} of {request.processes}" if request.processes > 1 else ""
     return f"{row.variant}{of_sizes}{of_builds}{of_processes}"

@@ -31,9 +31,8 @@ class Request:
     dtypes: tuple[str, ...] = ()
     device: str = ""
     suite: Suite = "default"
-    batch: int = 1
-    batches: tuple[int, ...] = ()
-    """Several batch sizes in one sweep, each with rows and a final of its own; empty for `batch` alone."""
+    batches: tuple[int, ...] = (1,)
+    """Each size has rows and a final of its own."""
     weight_seed: int = 0
     input_seed: int = 0
     threads: int = 0
@@ -59,11 +58,6 @@ class Request:
     def user_code(self) -> bool:
         """Whether the component or a backend is a user's own: `package.module:ATTRIBUTE`, or a brought model."""
         return any(":" in reference or reference.startswith("/") for reference in (self.component, *self.backends))
-
-    @property
-    def batch_sizes(self) -> tuple[int, ...]:
-        """Each once, in the order asked for."""
-        return tuple(dict.fromkeys(self.batches)) or (self.batch,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,15 +101,11 @@ def with_enough_samples(policy: Policy, objective: Objective) -> Policy:
 def check_request(request: Request) -> Settings:
     """Check device, dtypes, counts and the weights file. Raises BakeoffError naming the option that is wrong."""
     device = host.usable_device(request.device)
-    if request.batches and request.batch != 1:
-        text = f"--batch {request.batch} and --batches are both given; give one of them"
-        raise BakeoffError(text, "bad-option")
-    for batch in request.batch_sizes:
+    for batch in request.batches:
         if batch < 1:
-            option = "--batches" if request.batches else "--batch"
-            raise BakeoffError(f"{option} {batch}: a batch is at least 1", "bad-option")
-    if len(request.batch_sizes) > MOST_BATCHES:
-        text = f"--batches: {len(request.batch_sizes)} sizes; give at most {MOST_BATCHES}"
+            raise BakeoffError(f"--batch {batch}: a batch is at least 1", "bad-option")
+    if len(request.batches) > MOST_BATCHES:
+        text = f"--batch: {len(request.batches)} sizes; give at most {MOST_BATCHES}"
         raise BakeoffError(text, "bad-option")
     if not 1 <= request.processes <= MOST_PROCESSES:
         raise BakeoffError(f"--processes {request.processes}: give 1 to {MOST_PROCESSES}", "bad-option")

@@ -44,7 +44,7 @@ def run_finals(
         if len(best) < 2 or not time.final_fits(_sides(best, measured), stored):
             continue
         names = [f"{row.variant.backend} {row.variant.dtype}" for row in best]
-        of_batch = f", batch {subject.batch}" if len(session.plan.request.batch_sizes) > 1 else ""
+        of_batch = f", batch {subject.batch}" if len(session.plan.request.batches) > 1 else ""
         running = session.progress.start(0, 0, f"final: {names[0]} against {names[1]}{of_batch}")
         try:
             baseline, without = _baseline(session.plan, measured, best, stored)
@@ -96,7 +96,7 @@ def undecided(plan: Plan, stored: Mapping[Key, Stored], ended: Collection[Subjec
         best = _two_best(measured, stored, plan.request.objective)
         if len(best) == 2 and subject not in ended:
             names = " and ".join(f"{row.variant.backend} {row.variant.dtype}" for row in best)
-            of_batch = f", batch {subject.batch}" if len(plan.request.batch_sizes) > 1 else ""
+            of_batch = f", batch {subject.batch}" if len(plan.request.batches) > 1 else ""
             yield f"{names} ({best[0].variant.subject}{of_batch})" if len(subjects) > 1 else names
 
 
@@ -152,8 +152,7 @@ def _eager_row(plan: Plan, subject: Subject) -> Row:
         workloads=(subject.workload,),
         backends=("eager",),
         dtypes=plan.component.dtypes or ("fp32",),
-        batch=subject.batch,
-        batches=(),
+        batches=(subject.batch,),
         processes=1,
         builds=1,
     )

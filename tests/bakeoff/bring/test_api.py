@@ -71,9 +71,9 @@ class TestWhatIsSwept:
         assert [path.name[0] for path in (tmp_path / "cache" / "live").iterdir()] != ["."]
 
     def test_objective_batches_and_sizes_are_passed_on(self, commands: list[list[str]]) -> None:
-        bakeoff.sweep("mine.py:model", objective="throughput", batches=[1, 4], sizes="x.0=1,4", backends=["eager"])
+        bakeoff.sweep("mine.py:model", objective="throughput", batch=[1, 4], sizes="x.0=1,4", backends=["eager"])
         text = " ".join(commands[0])
-        for option in ("--objective throughput", "--batches 1 --batches 4", "--sizes x.0=1,4", "--backends eager"):
+        for option in ("--objective throughput", "--batch 1 --batch 4", "--sizes x.0=1,4", "--backends eager"):
             assert option in text
 
     def test_the_same_content_has_the_same_place(self, commands: list[list[str]]) -> None:

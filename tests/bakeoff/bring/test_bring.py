@@ -107,7 +107,7 @@ def test_a_name_stands_for_the_newest_description(tmp_path: Path) -> None:
         ):
             make_plan(Request("picture"))
         with pytest.raises(BakeoffError, match="picture was not run with it"):
-            make_plan(replace(plan.request, batch=2))
+            make_plan(replace(plan.request, batches=(2,)))
         with pytest.raises(BakeoffError, match="picture brings its own weights") as refused:
             make_plan(replace(plan.request, checkpoint=str(MODELS)))
         assert refused.value.code == "bad-option"

@@ -202,7 +202,7 @@ def test_cuda_without_a_gpu(lab: Lab) -> None:
         (["frobnicate"], "'frobnicate'"),
         (["sweep"], "'component'"),
         (["sweep", "toy", "--frobnicate"], "--frobnicate"),
-        (["sweep", "toy", "--batch", "many"], "'--batch'"),
+        (["sweep", "toy", "--seed", "many"], "'--seed'"),
         (["supersede", "x"], "'--reason'"),
         (["doctor", "x"], "(x)"),
     ],

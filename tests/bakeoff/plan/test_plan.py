@@ -363,7 +363,7 @@ class TestPrecheck:
     def test_memory_grows_with_batch_and_copies(self) -> None:
         def estimate(backend: str, batch: int = 1, dtype: str = "fp32") -> int:
             (entry,) = make_plan(
-                Request("wm", ("200m",), ("step",), (backend,), (dtype,), batch=batch, device="cpu")
+                Request("wm", ("200m",), ("step",), (backend,), (dtype,), batches=(batch,), device="cpu")
             ).rows
             return entry.memory.device
 
@@ -417,7 +417,7 @@ class TestIdentity:
     @pytest.mark.parametrize(
         "changed",
         [
-            {"batch": 2},
+            {"batches": (2,)},
             {"weight_seed": 1},
             {"input_seed": 1},
             {"threads": 1},
@@ -495,7 +495,7 @@ class TestIdentity:
             make_plan(Request("toy", backends=TWO)).key,
             make_plan(Request("toy", backends=("eager",))).key,
             make_plan(Request("toy", backends=TWO, policy=Policy(min_s=1.0))).key,
-            make_plan(Request("toy", backends=TWO, batch=2)).key,
+            make_plan(Request("toy", backends=TWO, batches=(2,))).key,
         ]
         monkeypatch.setattr(host, "read_versions", lambda: {"torch": "9.9"})
         keys.append(make_plan(Request("toy", backends=TWO)).key)
@@ -512,7 +512,7 @@ class TestIdentity:
             request = Request("toy", backends=("inductor[]",), dtypes=("fp32",), **asked)
             return make_plan(request).rows[0].cache_folder
 
-        folders = [folder(), folder(batch=2)]
+        folders = [folder(), folder(batches=(2,))]
         monkeypatch.setattr(host, "read_versions", lambda: {"torch": "9.9"})
         folders.append(folder())
         monkeypatch.setattr(rows, "this_machine", lambda _device: Machine("id", "another class", "name"))
@@ -530,7 +530,9 @@ class TestIdentity:
         base = folders()
         assert len(base) == 1
         assert folders(dtypes=("bf16",)) == base
-        for changed in ({"batch": 2}, {"weight_seed": 1}, {"input_seed": 1}, {"threads": 1}, {"presets": ("small",)}):
+        for changed in (
+            {"batches": (2,)}, {"weight_seed": 1}, {"input_seed": 1}, {"threads": 1}, {"presets": ("small",)},
+        ):  # fmt: skip
             assert folders(**changed).isdisjoint(base)
         assert all(folder.is_relative_to(paths.cache_folder()) for folder in base)
 
@@ -552,8 +554,8 @@ class TestRefused:
             ({"dtypes": ("fp8",)}, "no dtype 'fp8'; known: fp32, tf32, bf16, fp16"),
             ({"device": "tpu"}, "no device 'tpu'; did you mean cpu; known: cpu, cuda"),
             ({"device": "cuda"}, "--device cuda"),
-            ({"batch": 0}, "--batch 0: a batch is at least 1"),
-            ({"batch": -3}, "--batch -3"),
+            ({"batches": (0,)}, "--batch 0: a batch is at least 1"),
+            ({"batches": (-3,)}, "--batch -3"),
             ({"threads": -1}, "--threads -1"),
             ({"threads": 4096}, "--threads 4096: give 0 for all cores, or 1 to 1024"),
             ({"builds": 0}, "--builds 0: give 1 to 20"),

@@ -40,12 +40,12 @@ class TestWriteAtomically:
 
     @pytest.mark.parametrize("victim", ["fsync", "replace"])
     def test_killed_in_between_leaves_the_old_file(self, tmp_path: Path, victim: str) -> None:
-        path = tmp_path / "records" / "r.json"
+        path = tmp_path / "machine" / "records" / "r.json"
         write_atomically(path, b"old")
         done = subprocess.run([sys.executable, "-c", KILLED_IN_BETWEEN, str(path), victim], check=False, cwd=tmp_path)
         assert done.returncode == -signal.SIGKILL
         assert path.read_bytes() == b"old"
-        assert [name for name in files(tmp_path) if name.endswith(".json")] == ["records/r.json"]
+        assert [name for name in files(tmp_path) if name.endswith(".json")] == ["machine/records/r.json"]
         assert len(load_all(tmp_path).problems) == 1  # the old file is not a record; the temporary one is not read
         write_atomically(path, b"next")
         assert path.read_bytes() == b"next"

@@ -72,7 +72,7 @@ def plots(name: Named = "", machine: Machines = None, runs: Runs = None, as_json
     """Draw the plots of this machine's newest records into plots/ beside them."""
     from bakeoff.record.folders import check_exists
     from bakeoff.record.store import load_all
-    from bakeoff.report.svg import files
+    from bakeoff.report.figures import files
 
     folder = records_folder(runs)
     check_exists(folder)
@@ -100,9 +100,9 @@ def publish(machine: Machines = None, runs: Runs = None, as_json: Json = False) 
     from bakeoff.machine import paths
     from bakeoff.record.folders import check_exists
     from bakeoff.record.store import load_all
+    from bakeoff.report.figures import files as drawings
     from bakeoff.report.html import profile
     from bakeoff.report.markdown import files, readme
-    from bakeoff.report.svg import files as drawings
 
     folder, published = records_folder(runs), paths.published_runs()
     if published is None:
@@ -169,8 +169,8 @@ def update_pages(folder: Path) -> None:
 
 def update_plots(folder: Path, component: str) -> None:
     """Draw this machine's plots of a component or a pipeline; where that fails, print why and go on."""
+    from bakeoff.report.figures import files
     from bakeoff.report.machines import own_ids
-    from bakeoff.report.svg import files
 
     try:
         files.update(folder, component, own_ids())

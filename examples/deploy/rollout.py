@@ -96,19 +96,28 @@ def in_words(taken: list[float]) -> str:
 
 
 def plot(times: Times, path: Path) -> None:
-    import matplotlib
+    """Write the time of each frame's parts as bars on one another, a PNG."""
+    import vl_convert
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(9, 4), layout="constrained")
-    below = [0.0] * len(times["append"])
-    for part in ("denoise", "append", "picture", "sound"):
-        axes.bar(range(1, len(below) + 1), times[part], bottom=below, label=part)
-        below = [under + taken for under, taken in zip(below, times[part], strict=True)]
-    axes.set(xlabel="frame", ylabel="ms", title="Time of each frame")
-    axes.legend(loc="lower right", ncols=4)
-    figure.savefig(path, dpi=120)
+    parts = ("denoise", "append", "picture", "sound")
+    values = [
+        {"frame": frame, "part": part, "order": order, "ms": ms}
+        for order, part in enumerate(parts)
+        for frame, ms in enumerate(times[part], start=1)
+    ]
+    spec = {
+        "title": "Time of each frame",
+        "width": 800,
+        "data": {"values": values},
+        "mark": "bar",
+        "encoding": {
+            "x": {"field": "frame", "type": "ordinal", "axis": {"labelAngle": 0}},
+            "y": {"field": "ms", "type": "quantitative"},
+            "color": {"field": "part", "type": "nominal", "sort": parts, "title": None},
+            "order": {"field": "order"},
+        },
+    }
+    path.write_bytes(vl_convert.vegalite_to_png(spec, scale=1.5))
 
 
 def main() -> None:

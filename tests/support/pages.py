@@ -21,7 +21,7 @@ def _html(records: Records) -> str:
 
 
 def _plots(records: Records) -> str:
-    files = pytest.importorskip("bakeoff.report.svg.files")
+    files = pytest.importorskip("bakeoff.report.figures.files")
     return "\n".join(data.decode() for data in files.render(records).values())
 
 

@@ -1,1 +1,1 @@
-"""What the figures show, as plain data: drawn as SVG by `report/svg` and by Plotly on the HTML page."""
+"""What the figures show as plain data, and each as a Vega-Lite specification, drawn as SVG and on the HTML page."""

@@ -12,6 +12,7 @@ from bakeoff.record.store import Stored
 from bakeoff.report.columns import peak_mib
 from bakeoff.report.comparable import current
 from bakeoff.report.figures.style import Style, styles
+from bakeoff.report.figures.vega import INK, Figure, filled, looks, name_text, points, rounded
 from bakeoff.report.format import median_and_interval
 from bakeoff.report.groups import group_key, name_of
 from bakeoff.report.objectives import fit_text, items_per_s, rate_text
@@ -158,3 +159,46 @@ def _saturation(series: BatchSeries) -> str:
     if point.batch == series.largest:
         return f"{series.name} is not saturated: batch {point.batch}, its largest, gives the most, {rate}"
     return f"{series.name} saturates at batch {point.batch}: {rate}"
+
+
+def figure(curve: BatchCurve) -> Figure:
+    """Items a second by batch, a line for each variant that has figures."""
+    caption = "items a second with the 95 % interval; ring: saturated from here; hollow: not ok"
+    drawn = [series for series in curve.series if any(point.items is not None for point in series.points)]
+    styles = {series.name: series.style for series in drawn}
+    data = [
+        {
+            "name": name_text(series.name),
+            "batch": point.batch,
+            **{key: rounded(value) for key, value in zip(("rate", "low", "high"), point.items, strict=True)},
+            "status": point.record.status,
+            "fill": filled(series.style, point.record.status),
+            "saturated": point is series.saturates and point.batch != series.largest,
+        }
+        for series in drawn
+        for point in series.points
+        if point.items is not None
+    ]
+    batches = sorted({point.batch for series in curve.series for point in series.points})
+    x = {
+        "field": "batch", "type": "ordinal", "title": "batch", "scale": {"domain": batches},
+        "axis": {"labelAngle": 0},
+    }  # fmt: skip
+    y = {"field": "rate", "type": "quantitative", "title": "items a second", "scale": {"zero": True}}
+    look = looks(styles, styles)
+    dashes = {key: value for key, value in look.items() if key != "shape"}
+    tooltip = [{"field": "name"}, {"field": "batch"}, {"field": "rate"}, {"field": "status"}]
+    layers = [
+        {"mark": {"type": "line", "strokeWidth": 1.2}, "encoding": {"x": x, "y": y, **dashes}},
+        {
+            "mark": {"type": "rule", "strokeWidth": 1.2},
+            "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, "stroke": look["stroke"]},
+        },
+        points({"x": x, "y": y, **look, "tooltip": tooltip}, size=40),
+        {
+            "transform": [{"filter": "datum.saturated"}],
+            "mark": {"type": "point", "color": INK, "size": 220, "opacity": 1},
+            "encoding": {"x": x, "y": y},
+        },
+    ]
+    return Figure("batches", "Batch curve", caption, {"height": 260, "data": {"values": data}, "layer": layers})

@@ -1,17 +1,25 @@
-"""Latency by variant: the distribution of the timed calls, the median with its interval, p99, and the floor."""
+"""Latency by variant as bars: the median with its interval, the middle half and p99 of the calls, and the floor."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from bakeoff.machine.floors import Ceiling
 from bakeoff.record.floor import floor
 from bakeoff.record.schema import Status
 from bakeoff.record.statistics import Summary
 from bakeoff.record.store import Stored
-from bakeoff.report.figures.thinning import quantiles
+from bakeoff.report.figures.style import Style, styles
+from bakeoff.report.figures.vega import FAINT, INK, Figure, Spec, name_text, rounded
+from bakeoff.report.format import median_and_interval, shorten
 from bakeoff.report.groups import name_of
 
-_QUANTILES = 200
+_ROW, _REASON = 22, 90
+"""Pixels of a row, and letters of a reason."""
+_ROOM = 1.9
+"""The axis is so many times as long as the longest row, whose figures are written behind it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +31,14 @@ class LatencyRow:
     reason: str
     figures: Summary | None
     floor_ms: float | None
-    quantiles_ms: tuple[float, ...]
-    """All timed calls in ascending order, or evenly spaced quantiles of them."""
+    quarters_ms: tuple[float, ...]
+    """Between which the middle half of the timed calls lies; none without calls."""
+    style: Style
+
+    @property
+    def end_ms(self) -> float:
+        """How far it reaches."""
+        return max(self.figures.p99_ms if self.figures is not None else 0.0, self.floor_ms or 0.0)
 
     @property
     def above(self) -> bool:
@@ -43,10 +57,11 @@ def latency(rows: Sequence[Stored], ceilings: Sequence[Ceiling] | None = None) -
 
     Floors are computed from `ceilings`, by default from each record's own.
     """
-    return tuple(sorted((_row(entry, ceilings) for entry in rows), key=_median_ms))
+    style = styles(entry.record for entry in rows)
+    return tuple(sorted((_row(entry, ceilings, style[name_of(entry.record)]) for entry in rows), key=_median_ms))
 
 
-def _row(entry: Stored, ceilings: Sequence[Ceiling] | None) -> LatencyRow:
+def _row(entry: Stored, ceilings: Sequence[Ceiling] | None, style: Style) -> LatencyRow:
     record, clock = entry.record, entry.record.measurement.latency
     bound = floor(record, ceilings)
     return LatencyRow(
@@ -55,9 +70,79 @@ def _row(entry: Stored, ceilings: Sequence[Ceiling] | None) -> LatencyRow:
         reason=record.measurement.reason,
         figures=record.latency,
         floor_ms=bound.ms if bound is not None and record.latency is not None else None,
-        quantiles_ms=tuple(quantiles(clock.samples_ns, _QUANTILES)) if clock is not None else (),
+        quarters_ms=tuple(np.quantile(clock.samples_ns, (0.25, 0.75)) / 1e6) if clock and clock.samples_ns else (),
+        style=style,
     )
 
 
 def _median_ms(row: LatencyRow) -> float:
     return row.figures.median_ms if row.figures is not None else float("inf")
+
+
+def figure(rows: Sequence[LatencyRow]) -> Figure | None:
+    """Bars of the rows that have figures, and the reasons of the others. None without rows."""
+    if not rows:
+        return None
+    timed = [row for row in rows if row.figures is not None]
+    floors = f", long mark: {floor_text(timed)}" if any(row.floor_ms is not None for row in timed) else ""
+    caption = f"bar and dot: median, line: its 95 % interval, band: middle half of the calls, mark: p99{floors}"
+    return Figure("latency", "Latency of a synchronised call", caption, _spec(rows))
+
+
+def _spec(rows: Sequence[LatencyRow]) -> Spec:
+    ends = [row.end_ms for row in rows if row.status == "ok"] or [row.end_ms for row in rows]
+    most = rounded(_ROOM * max(ends)) or 1.0
+    data = [_datum(row, most / _ROOM) for row in rows]
+    scale = {"domain": [0, most], "nice": False, "clamp": True}
+    x = {"type": "quantitative", "title": "ms a call", "scale": scale}
+
+    def layer(mark: str, field: str, to: str = "", text: str = "", **look: Any) -> Spec:
+        more = {"x2": {"field": to}} if to else {}
+        more |= {"text": {"field": text}} if text else {}
+        return {"mark": {"type": mark, **look}, "encoding": {"x": {"field": field, **x}, **more}}
+
+    bars = layer("bar", "median", height={"band": 0.7})
+    bars["encoding"] |= {
+        "color": {"field": "colour", "type": "nominal", "scale": None},
+        "opacity": {"field": "opacity", "type": "quantitative", "scale": None},
+        "tooltip": [{"field": "name"}, {"field": "text"}, {"field": "p99", "title": "p99 ms"}],
+    }
+    return {
+        "height": _ROW * len(rows),
+        "data": {"values": data},
+        "encoding": {
+            "y": {
+                "field": "name", "type": "nominal", "sort": None, "title": None, "axis": {"grid": False, "ticks": False}
+            }
+        },
+        "layer": [
+            bars,
+            layer("bar", "quarter", "three_quarters", height={"band": 0.34}, color=INK, opacity=0.22),
+            layer("rule", "low", "high", color=INK, strokeWidth=2.4),
+            layer("point", "median", color=INK, filled=True, size=22, opacity=1),
+            layer("tick", "p99", color=FAINT, height=10, thickness=1.6),
+            layer("tick", "floor", color=INK, height=18, thickness=1.8),
+            layer("text", "end", text="text", align="left", dx=6, color=INK),
+        ],
+    }  # fmt: skip
+
+
+def _datum(row: LatencyRow, end_ms: float) -> dict[str, Any]:
+    """What is drawn of a row; a row that is not ranked is cut off where the longest that is ends."""
+    figures, name = row.figures, name_text(row.name)
+    if figures is None:
+        reason = f"{row.status}: {row.reason or 'no reason is stored'}"
+        return {"name": name, "end": 0, "text": shorten(reason, _REASON)}
+    found = {
+        "median": figures.median_ms, "low": figures.low_ms, "high": figures.high_ms, "p99": figures.p99_ms,
+        "floor": row.floor_ms, "end": min(row.end_ms, end_ms),
+        **dict(zip(("quarter", "three_quarters"), row.quarters_ms, strict=False)),
+    }  # fmt: skip
+    status = "" if row.status == "ok" else f" {row.status}"
+    return {
+        "name": name,
+        "text": f"{' '.join(median_and_interval(figures))} ms{status}",
+        "colour": row.style.colour,
+        "opacity": 0.65 if row.status == "ok" else 0.25,
+        **{key: rounded(value) for key, value in found.items() if value is not None},
+    }

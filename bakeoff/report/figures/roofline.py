@@ -13,7 +13,8 @@ from bakeoff.models.types import DTYPES
 from bakeoff.record.floor import share, work_dtypes
 from bakeoff.record.schema import Record, Status
 from bakeoff.record.store import Stored
-from bakeoff.report.figures.style import Style, styles
+from bakeoff.report.figures.style import Style, dtype_dashes, styles
+from bakeoff.report.figures.vega import INK, Figure, filled, looks, name_text, points, rounded
 from bakeoff.report.groups import name_of
 
 _MARGIN = 4
@@ -78,6 +79,67 @@ class Roofline:
         """From which intensity to which the roofs are drawn."""
         found = [*(roof.ridge for roof in self.roofs), *(point.intensity for point in self.points)]
         return min(found) / _MARGIN, max(found) * _MARGIN
+
+
+def figure(found: Roofline | None) -> Figure | None:
+    """Roofs as lines and rows as points, on logarithmic axes. None where `found` is."""
+    if found is None:
+        return None
+    low, high = found.span
+    rings = f"; ring: {found.above_text}" if found.above else ""
+    caption = f"FLOPs of a call over its least traffic, against FLOPs over the median latency; hollow: not ok{rings}"
+    styles = {point.name: point.style for point in found.points}
+    axes = {
+        "x": {
+            "field": "intensity", "type": "quantitative", "title": "FLOP a byte", "axis": {"format": "~s"},
+            "scale": {"type": "log", "domain": [rounded(low), rounded(high)], "nice": False},
+        },
+        "y": {
+            "field": "rate", "type": "quantitative", "title": "FLOP/s", "axis": {"format": "~s", "tickCount": 6},
+            "scale": {"type": "log"},
+        },
+    }  # fmt: skip
+    roofs = [
+        {"roof": roof.name, "intensity": rounded(place), "rate": rounded(roof.at(place))}
+        for roof in found.roofs
+        for place in (low, roof.ridge, high)
+    ]
+    dashes = {
+        "domain": [roof.name for roof in found.roofs],
+        "range": [list(dtype_dashes(roof.dtype)) or [1, 0] for roof in found.roofs],
+    }
+    above = {"orient": "top", "columns": 2}
+    rows = [
+        {
+            "name": name_text(point.name),
+            "intensity": rounded(point.intensity),
+            "rate": rounded(point.flops_per_s),
+            "fill": filled(point.style, point.status),
+            "above": point.above,
+        }
+        for point in found.points
+    ]
+    tooltip = [{"field": "name"}, {"field": "intensity"}, {"field": "rate", "format": ".3s"}]
+    layers = [
+        {
+            "data": {"values": roofs},
+            "mark": {"type": "line", "color": INK, "strokeWidth": 1.3},
+            "encoding": {**axes, "strokeDash": {"field": "roof", "type": "nominal", "scale": dashes, "legend": above}},
+        },
+        {"data": {"values": rows}, **points({**axes, **looks(styles, styles), "tooltip": tooltip}, size=70)},
+    ]
+    ring = {
+        "data": {"values": [row for row in rows if row["above"]]},
+        "mark": {"type": "point", "color": INK, "size": 320, "opacity": 1},
+        "encoding": axes,
+    }
+    independent = dict.fromkeys(("stroke", "strokeDash", "shape"), "independent")
+    spec = {
+        "height": 300,
+        "layer": [*layers, *([ring] if found.above else [])],
+        "resolve": {"scale": independent, "legend": independent},
+    }
+    return Figure("roofline", "Roofline", caption, spec)
 
 
 def roofline(rows: Sequence[Stored], ceilings: Sequence[Ceiling] | None = None) -> Roofline | None:

@@ -1,10 +1,10 @@
-"""Colours and marks of figures, the same in SVG and on the HTML page."""
+"""Colours and marks of figures: a variant or a phase has the same on all figures of all pages."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import product
 from typing import Final
 
+from bakeoff.machine.files import digest
 from bakeoff.record.schema import Record, Status
 from bakeoff.report.groups import name_of
 
@@ -20,28 +20,35 @@ _STATUS_COLOURS: Final[Mapping[Status, str]] = {
     "fell_back": "#aa3377",
     "oom": "#4477aa",
 }
+BETWEEN: Final[Mapping[str, str]] = {"glue": "#bbbbbb", "copies": "#777777", "unattributed": "#d9c9a3"}
+"""Colours of time that is no phase's."""
 _WITHOUT_NUMBERS: Final = "#888888"
+_USUAL: Final = (
+    "inductor[freezing]", "inductor", "aoti", "int8+inductor", "openvino", "onnxruntime", "aoti[freezing]",
+    "inductor[mode=max-autotune,freezing]", "eager", "tensorrt-aot", "cudagraph", "tensorrt",
+)  # fmt: skip
+"""Backends that have the colours in this order; others take one by their name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """The shape of a point and the dashes of a line."""
+    """The shape of a point and the dashes of a line, as Vega takes them."""
 
-    matplotlib: str
-    plotly: str
+    shape: str
     dashes: tuple[float, ...]
     """Lengths of strokes and gaps in turn; none for a solid line."""
 
 
+_STAR = "M0,-1L0.22,-0.31L0.95,-0.31L0.36,0.12L0.59,0.81L0,0.38L-0.59,0.81L-0.36,0.12L-0.95,-0.31L-0.22,-0.31Z"
 _MARKS: Final = (
-    Mark("o", "circle", ()),
-    Mark("s", "square", (8, 3, 2, 3)),
-    Mark("^", "triangle-up", (6, 3)),
-    Mark("D", "diamond", (2, 2)),
-    Mark("v", "triangle-down", (12, 4)),
-    Mark("P", "cross", (12, 3, 2, 3, 2, 3)),
-    Mark("X", "x", (4, 4)),
-    Mark("*", "star", (6, 2, 2, 2, 2, 2)),
+    Mark("circle", ()),
+    Mark("square", (8, 3, 2, 3)),
+    Mark("triangle-up", (6, 3)),
+    Mark("diamond", (2, 2)),
+    Mark("triangle-down", (12, 4)),
+    Mark("cross", (12, 3, 2, 3, 2, 3)),
+    Mark("triangle-right", (4, 4)),
+    Mark(_STAR, (6, 2, 2, 2, 2, 2)),
 )
 _MARK_OF_DTYPE: Final = {"fp32": 0, "tf32": 1, "bf16": 2, "fp16": 3, "given": 4, "int8": 5}
 
@@ -52,9 +59,16 @@ class Style:
     mark: Mark
 
 
-def palette(count: int) -> list[str]:
-    """Colours for things that are not variants, from the first; they repeat after twelve."""
-    return [_COLOURS[place % len(_COLOURS)] for place in range(count)]
+def colours(names: Iterable[str]) -> dict[str, str]:
+    """A colour for each name, by the name alone where two of them do not want the same; they repeat after twelve."""
+    free, found = list(range(len(_COLOURS))), {}
+    for name in sorted(set(names), key=lambda name: (name not in _USUAL, name)):
+        wanted = _USUAL.index(name) if name in _USUAL else int(digest(name)[:8], 16) % len(_COLOURS)
+        free = free or list(range(len(_COLOURS)))
+        place = min(free, key=lambda place: (place - wanted) % len(_COLOURS))
+        free.remove(place)
+        found[name] = _COLOURS[place]
+    return found
 
 
 def status_colour(status: Status) -> str:
@@ -71,18 +85,15 @@ def styles(records: Iterable[Record]) -> dict[str, Style]:
 
     No two names share both, up to 96 names: where backends outnumber the colours, the next free mark is taken.
     """
-    colours: dict[str, int] = {}
-    free = list(product(range(len(_COLOURS)), range(len(_MARKS))))
+    by_name = {name_of(record): record.variant for record in records}
+    colour = colours(variant.backend for variant in by_name.values())
+    taken: set[tuple[str, int]] = set()
     found: dict[str, Style] = {}
-    for record in records:
-        name = name_of(record)
-        if name in found:
-            continue
-        colour = colours.setdefault(record.variant.backend, len(colours) % len(_COLOURS))
-        mark = _MARK_OF_DTYPE.get(record.variant.dtype, 0)
-        wanted = [(colour, (mark + step) % len(_MARKS)) for step in range(len(_MARKS))]
-        pair = next((pair for pair in (*wanted, *free) if pair in free), (colour, mark))
-        if pair in free:
-            free.remove(pair)
-        found[name] = Style(_COLOURS[pair[0]], _MARKS[pair[1]])
+    for name, variant in sorted(by_name.items()):
+        first = _MARK_OF_DTYPE.get(variant.dtype, 0)
+        wanted = [(colour[variant.backend], (first + step) % len(_MARKS)) for step in range(len(_MARKS))]
+        others = [(each, mark) for each in _COLOURS for mark in range(len(_MARKS))]
+        pair = next((pair for pair in (*wanted, *others) if pair not in taken), wanted[0])
+        taken.add(pair)
+        found[name] = Style(pair[0], _MARKS[pair[1]])
     return found

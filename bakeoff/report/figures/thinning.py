@@ -21,11 +21,3 @@ def envelope(samples_ns: Sequence[int], points: int) -> tuple[list[int], list[fl
         kept |= {start + int(stretch.argmin()), start + int(stretch.argmax())}
     positions = sorted(kept)
     return positions, (values[positions] / 1e6).tolist()
-
-
-def quantiles(samples_ns: Sequence[int], points: int) -> list[float]:
-    """Milliseconds in ascending order: all samples, or `points` evenly spaced quantiles with both ends."""
-    values = np.sort(np.asarray(samples_ns, dtype=np.float64)) / 1e6
-    if len(values) <= points:
-        return values.tolist()
-    return np.quantile(values, np.linspace(0, 1, points)).tolist()

@@ -7,6 +7,7 @@ from bakeoff.record.schema import Clock
 from bakeoff.record.store import Stored
 from bakeoff.report.figures.style import Style, styles
 from bakeoff.report.figures.thinning import envelope
+from bakeoff.report.figures.vega import Figure, looks, name_text
 from bakeoff.report.groups import name_of
 
 _WARMUP_POINTS, _TIMED_POINTS = 100, 300
@@ -36,3 +37,36 @@ def _series(name: str, style: dict[str, Style], clock: Clock) -> TimelineSeries:
     after, timed_ms = envelope(clock.samples_ns, _TIMED_POINTS)
     calls = [index - len(clock.warmup_ns) + 1 for index in before] + [index + 1 for index in after]
     return TimelineSeries(name, style[name], tuple(calls), (*warmup_ms, *timed_ms))
+
+
+def figure(found: Sequence[TimelineSeries]) -> Figure | None:
+    """A line for each series, logarithmic where calls differ by more than ten times. None without series."""
+    if not found:
+        return None
+    values = [value for each in found for value in each.ms]
+    kind = "log" if max(values) > 10 * min(values) > 0 else "linear"
+    styles = {each.name: each.style for each in found}
+    data = [
+        {"name": name_text(each.name), "call": each.calls, "ms": [float(f"{ms:.4g}") for ms in each.ms]}
+        for each in found
+    ]
+    title = "call; 1 is the first after the warm-up"
+    colour_and_dashes = {key: value for key, value in looks(styles, styles).items() if key != "shape"}
+    lines = {
+        "transform": [{"flatten": ["call", "ms"]}],
+        "params": [{"name": "zoom", "select": {"type": "interval", "encodings": ["x"]}, "bind": "scales"}],
+        "mark": {"type": "line", "strokeWidth": 1.2, "clip": True},
+        "encoding": {
+            "x": {"field": "call", "type": "quantitative", "title": title},
+            "y": {"field": "ms", "type": "quantitative", "title": "ms a call", "scale": {"type": kind}},
+            **colour_and_dashes,
+            "tooltip": [{"field": "name"}, {"field": "call"}, {"field": "ms"}],
+        },
+    }
+    warmup = {
+        "mark": {"type": "rect", "color": "#788caa", "opacity": 0.16},
+        "data": {"values": [{"from": min(each.calls[0] for each in found) - 0.5, "to": 0.5}]},
+        "encoding": {"x": {"field": "from", "type": "quantitative", "title": title}, "x2": {"field": "to"}},
+    }
+    spec = {"height": 260, "data": {"values": data}, "layer": [warmup, lines]}
+    return Figure("timeline", "Calls in the order taken", "warm-up shaded; drag and scroll to zoom", spec)

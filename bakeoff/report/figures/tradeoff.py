@@ -1,5 +1,6 @@
 """Speed against error and peak memory."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -7,6 +8,7 @@ from bakeoff.record.schema import Status
 from bakeoff.record.store import Stored
 from bakeoff.report.columns import peak_mib, worst_error
 from bakeoff.report.figures.style import Style, styles
+from bakeoff.report.figures.vega import Figure, filled, looks, name_text, points, rounded
 from bakeoff.report.groups import name_of
 
 
@@ -29,3 +31,38 @@ def tradeoff(rows: Sequence[Stored]) -> tuple[TradeoffPoint, ...]:
         for name, record in ((name_of(entry.record), entry.record) for entry in rows)
         if record.latency is not None and (error := worst_error(record)) is not None
     )
+
+
+def figure(found: Sequence[TradeoffPoint]) -> Figure | None:
+    """Error by median as points whose area is the peak memory. None without points."""
+    if not found:
+        return None
+    caption = "left and low is better; the area is the peak memory; hollow: not ok"
+    least = min((point.error for point in found if point.error > 0), default=1e-6)
+    exact = 10.0 ** (math.floor(math.log10(least)) - 1)  # an error of 0 has no logarithm
+    label = f"datum.value <= {exact} ? 'exact' : format(datum.value, '.0e')"
+    styles = {point.name: point.style for point in found}
+    data = [
+        {
+            "name": name_text(point.name),
+            "ms": rounded(point.median_ms),
+            "error": rounded(point.error) or exact,
+            "error_text": f"{point.error:.2e}",
+            "MiB": round(point.peak_mib or 0.0),
+            "status": point.status,
+            "fill": filled(point.style, point.status),
+        }
+        for point in found
+    ]
+    encoding = {
+        "x": {"field": "ms", "type": "quantitative", "title": "median ms a call", "scale": {"zero": True}},
+        "y": {
+            "field": "error", "type": "quantitative", "title": "relative L2 error",
+            "scale": {"type": "log"}, "axis": {"labelExpr": label, "tickCount": 6},
+        },
+        "size": {"field": "MiB", "type": "quantitative", "scale": {"range": [40, 700]}, "legend": None},
+        **looks(styles, styles),
+        "tooltip": [{"field": "name"}, {"field": "ms"}, {"field": "error_text"}, {"field": "MiB"}, {"field": "status"}],
+    }  # fmt: skip
+    spec = {"height": 280, "data": {"values": data}, **points(encoding, fillOpacity=0.7)}
+    return Figure("tradeoff", "Speed, error, memory", caption, spec)

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bakeoff.record.store import Stored
-from bakeoff.report.figures.batch_curve import BatchCurve, BatchSeries, batch_curves, cells, headings, remarks
+from bakeoff.report.figures.batch_curve import BatchCurve, batch_curves, cells, figure, headings, remarks
 from bakeoff.report.figures.style import status_colour
-from bakeoff.report.html.charts import Figure, line, marker, plain, rounded, with_legend
+from bakeoff.report.figures.vega import Figure
 from bakeoff.report.html.embed import as_script_data
 from bakeoff.report.links import Link
 
@@ -30,8 +30,7 @@ class CurveSection:
     """Heading, and whether the column is of numbers."""
     rows: tuple[CurveLine, ...]
     remarks: tuple[str, ...]
-    height: int
-    """Of the figure in pixels."""
+    figures: tuple[Figure, ...]
     data: str
     """The figure as JSON that cannot end a script element."""
 
@@ -41,7 +40,6 @@ def curve_sections(rows: Sequence[Stored], link: Link) -> list[CurveSection]:
 
 
 def _section(number: int, curve: BatchCurve, link: Link) -> CurveSection:
-    drawn = _figure(curve)
     return CurveSection(
         anchor=f"batches-{number}",
         title=curve.title,
@@ -51,51 +49,6 @@ def _section(number: int, curve: BatchCurve, link: Link) -> CurveSection:
             for point, texts in cells(curve)
         ),
         remarks=tuple(remarks(curve)),
-        height=drawn["layout"]["height"],
-        data=as_script_data({"batches": drawn}),
+        figures=(drawn := figure(curve),),
+        data=as_script_data({drawn.name: drawn.spec}),
     )
-
-
-def _figure(curve: BatchCurve) -> Figure:
-    batches = sorted({point.batch for series in curve.series for point in series.points})
-    return {
-        "data": [_series(series, batches) for series in curve.series],
-        "layout": {
-            **with_legend(340, len(curve.series)),
-            "xaxis": {
-                "title": {"text": "batch"},
-                "type": "linear",
-                "tickvals": list(range(len(batches))),
-                "ticktext": [str(batch) for batch in batches],
-                "range": [-0.5, len(batches) - 0.5],
-                "zeroline": False,
-            },
-            "yaxis": {"title": {"text": "items a second"}, "type": "linear", "rangemode": "tozero"},
-        },
-    }
-
-
-def _series(series: BatchSeries, batches: Sequence[int]) -> Figure:
-    timed = [(point, point.items) for point in series.points if point.items is not None]
-    return {
-        "type": "scatter",
-        "mode": "lines+markers",
-        "x": [batches.index(point.batch) for point, _ in timed],
-        "y": rounded([items[0] for _, items in timed]),
-        "error_y": {
-            "type": "data",
-            "symmetric": False,
-            "array": rounded([high - rate for _, (rate, _, high) in timed]),
-            "arrayminus": rounded([rate - low for _, (rate, low, _) in timed]),
-            "thickness": 1,
-            "width": 0,
-        },
-        "name": plain(series.name),
-        "line": line(series.style),
-        "marker": {
-            "color": series.style.colour,
-            "symbol": [marker(series.style, point.record.status)["symbol"] for point, _ in timed],
-            "size": 7,
-        },
-        "hovertemplate": "%{y} items/s",
-    }

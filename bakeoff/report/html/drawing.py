@@ -1,11 +1,8 @@
 """Pieces of figures that are drawn as SVG without scripts."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil, floor, isfinite, log10
 
-BETWEEN: Mapping[str, str] = {"glue": "#bbbbbb", "copies": "#777777", "unattributed": "#d9c9a3"}
-"""Colours of time that is no phase's."""
 _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 _LEAST_SPAN = 1e-290
 

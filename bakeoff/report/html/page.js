@@ -29,29 +29,28 @@
   const theme = () => {
     const style = getComputedStyle(document.documentElement);
     const colour = (name) => style.getPropertyValue(name).trim();
-    const axis = { gridcolor: colour("--grid"), linecolor: colour("--line"), zerolinecolor: colour("--line") };
-    const label = { bgcolor: colour("--card"), bordercolor: colour("--line"), font: { color: colour("--ink") } };
+    const [ink, line, grid] = ["--ink", "--line", "--grid"].map(colour);
     return {
-      autosize: true, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", hoverlabel: label,
-      font: { color: colour("--ink"), family: getComputedStyle(document.body).fontFamily, size: 12 },
-      xaxis: axis, yaxis: axis,
+      background: "transparent", font: getComputedStyle(document.body).fontFamily, view: { stroke: null },
+      axis: { labelColor: ink, titleColor: ink, titleFontWeight: "normal", domainColor: line, tickColor: line, gridColor: grid, labelLimit: 220 },
+      legend: { title: null, labelColor: ink, orient: "bottom", columns: 2, labelLimit: 0, symbolStrokeWidth: 1.5, symbolFillColor: "transparent" },
     };
-  };
-
-  const themed = (layout) => {
-    const base = theme();
-    return { ...layout, ...base, xaxis: { ...layout.xaxis, ...base.xaxis }, yaxis: { ...layout.yaxis, ...base.yaxis } };
   };
 
   const figures = new Map();
   for (const plot of document.querySelectorAll(".plot")) figures.set(plot, null);
 
+  // Expressions are interpreted and not compiled, which the page's security policy forbids.
+  const show = (plot, figure) => {
+    const spec = { ...figure, width: "container", autosize: { type: "fit-x", contains: "padding" } };
+    const options = { ast: true, actions: false, renderer: "svg", config: theme(), tooltip: { theme: "custom" } };
+    return vegaEmbed(plot, spec, options).then(() => { plot.dataset.drawn = "yes"; });
+  };
+
   const draw = (plot) => {
     if (figures.get(plot)) return;
-    const figure = JSON.parse(document.getElementById(plot.dataset.from).textContent)[plot.dataset.name];
-    figures.set(plot, figure);
-    const options = { responsive: true, displayModeBar: false };
-    Plotly.newPlot(plot, figure.data, themed(figure.layout), options).then(() => { plot.dataset.drawn = "yes"; });
+    figures.set(plot, JSON.parse(document.getElementById(plot.dataset.from).textContent)[plot.dataset.name]);
+    show(plot, figures.get(plot));
   };
 
   const watch = new IntersectionObserver((entries) => {
@@ -65,6 +64,6 @@
 
   addEventListener("beforeprint", () => { for (const plot of figures.keys()) draw(plot); });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-    for (const [plot, figure] of figures) if (figure) Plotly.react(plot, figure.data, themed(figure.layout));
+    for (const [plot, figure] of figures) if (figure) show(plot, figure);
   });
 })();

@@ -14,7 +14,8 @@ from bakeoff.models.words import counted
 from bakeoff.record.store import Records, Stored
 from bakeoff.report.comparable import tables
 from bakeoff.report.figures.batch_curve import EXPLANATION
-from bakeoff.report.format import INSTALL, minute
+from bakeoff.report.figures.vega import library
+from bakeoff.report.format import minute
 from bakeoff.report.groups import group_key, groups, newest
 from bakeoff.report.html.batch_curves import curve_sections
 from bakeoff.report.html.comparisons import comparison_rows
@@ -29,25 +30,19 @@ from bakeoff.report.recommendation import how_to_decide
 def render(records: Records, runs: str = "") -> str:
     """The page; `runs` is the folder of all runs, relative to the page. Equal records give equal text.
 
-    Raises BakeoffError where jinja2 or plotly is missing.
+    Raises BakeoffError where jinja2 or the library that draws figures is missing.
     """
     page = template("page.html.j2", "the HTML page")
-    try:
-        from plotly.offline import get_plotlyjs
-    except ModuleNotFoundError as error:
-        raise BakeoffError(
-            f"the HTML page needs {error.name}, which is not installed. {INSTALL}", code="missing-library"
-        ) from error
-    library = get_plotlyjs()
+    drawing: str = library().javascript_bundle()
     script = read("page.js")
-    assert "</script" not in library.lower() + script.lower()
+    assert "</script" not in drawing.lower() + script.lower()
     rows, link = newest(records.current), links_with(runs)
     found = tables(rows, records.ceilings, records.current)
     every = {group_key(group.rows[0].record): group.rows for group in groups(records.current)}
     return page.render(
-        policy=policy(library, script),
+        policy=policy(drawing, script),
         style=read("page.css"),
-        library=library,
+        library=drawing,
         script=script,
         summary=_summary(records, rows),
         sections=[

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from bakeoff.record.frames import PhaseRow, figures, phases
 from bakeoff.record.store import StoredPipeline
 from bakeoff.report import mix_notes
+from bakeoff.report.figures.pipeline import lines_figure, units_figure, waterfall_figure
 from bakeoff.report.figures.style import status_colour
+from bakeoff.report.figures.vega import Figure
 from bakeoff.report.format import minute
 from bakeoff.report.html.embed import as_script_data
-from bakeoff.report.html.pipeline_charts import charts
 from bakeoff.report.links import Link, profile_page
 from bakeoff.report.mix_cells import MixColumn, cells, cost, in_words_of
 from bakeoff.report.pipelines import PipelineTable, StaleMix, pipeline_tables
@@ -43,8 +44,7 @@ class PipelineSection:
     """Mix and its remarks."""
     stale: tuple[tuple[str, str, str, str, str], ...]
     """Mix, its cost, when it was measured, why, address."""
-    figures: tuple[tuple[str, str, str, int], ...]
-    """Name, heading, caption, height in pixels."""
+    figures: tuple[Figure, ...]
     data: str
     """The figures as JSON that cannot end a script element."""
 
@@ -56,7 +56,8 @@ def pipeline_sections(runs: Sequence[StoredPipeline], link: Link) -> list[Pipeli
 
 def _section(number: int, table: PipelineTable, link: Link) -> PipelineSection:
     columns, texts = cells(table.rows)
-    drawn = charts(table.rows)
+    made = (waterfall_figure(table.rows), units_figure(table.rows), lines_figure(table.rows))
+    drawn = [figure for figure in made if figure is not None]
     return PipelineSection(
         anchor=f"pipeline-{number}",
         title=table.title,
@@ -76,8 +77,8 @@ def _section(number: int, table: PipelineTable, link: Link) -> PipelineSection:
             *(("all", (text,)) for text in mix_notes.selftests(table.rows)),
         ),
         stale=tuple(_stale(stale, link) for stale in table.stale),
-        figures=tuple((chart.name, chart.heading, chart.caption, chart.plotly["layout"]["height"]) for chart in drawn),
-        data=as_script_data({chart.name: chart.plotly for chart in drawn}),
+        figures=tuple(drawn),
+        data=as_script_data({figure.name: figure.spec for figure in drawn}),
     )
 
 

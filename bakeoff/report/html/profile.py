@@ -13,8 +13,8 @@ from bakeoff.machine.files import write_atomically
 from bakeoff.models.words import counted
 from bakeoff.record.codec import encode_json
 from bakeoff.record.store import Records, StoredPipeline
-from bakeoff.report.figures.style import palette
-from bakeoff.report.html.drawing import BETWEEN, Bar, Tick
+from bakeoff.report.figures.style import BETWEEN, colours
+from bakeoff.report.html.drawing import Bar, Tick
 from bakeoff.report.html.embed import policy, read
 from bakeoff.report.html.template import template
 from bakeoff.report.links import AGAIN, PROFILES, folders_of, links_from
@@ -132,8 +132,8 @@ def render(report: ProfileReport, record: str, siblings: Sequence[tuple[str, str
 
 
 def _colours(report: ProfileReport) -> list[str]:
-    phases = iter(palette(len(report.lines)))
-    return [BETWEEN[line.kind] if line.kind in BETWEEN else next(phases) for line in report.lines]
+    colour_of = colours(line.name for line in report.lines if line.kind not in BETWEEN)
+    return [BETWEEN.get(line.kind) or colour_of[line.name] for line in report.lines]
 
 
 def _waterfall(report: ProfileReport, colours: Sequence[str]) -> list[WaterfallRow]:

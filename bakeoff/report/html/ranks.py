@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from bakeoff.advice.evidence import Advice
 from bakeoff.record.ranks import RankRow, RanksReport, Scaling
-from bakeoff.report.figures.style import palette
-from bakeoff.report.html.drawing import BETWEEN
+from bakeoff.report.figures.style import BETWEEN, colours
 from bakeoff.report.html.embed import policy, read
 from bakeoff.report.html.template import template
 from bakeoff.report.text.ranks import (
@@ -57,7 +56,7 @@ class RankBars:
 def render(report: RanksReport, advice: Sequence[Advice], scaling: Scaling | None) -> str:
     """The page; equal reports give equal text. Raises BakeoffError where jinja2 is missing."""
     names = list(dict.fromkeys(part.name for row in report.rows for part in row.parts))
-    colours = {**dict(zip(names, palette(len(names)), strict=True)), **BETWEEN}
+    colour_of = {**colours(names), **BETWEEN}
     drawn = _drawn(report)
     return template("ranks.html.j2", "the page of ranks", LETTERS).render(
         policy=policy(),
@@ -67,9 +66,9 @@ def render(report: RanksReport, advice: Sequence[Advice], scaling: Scaling | Non
         rate=rate_text(report),
         counted=counted_text(report),
         advised=advice,
-        lines=list(_lines(drawn, report, colours)),
+        lines=list(_lines(drawn, report, colour_of)),
         left_ranks=len(report.rows) - len(drawn),
-        legend=[(name, colours[name]) for name in names[:_MOST_NAMES]],
+        legend=[(name, colour_of[name]) for name in names[:_MOST_NAMES]],
         tables={"ranks": RANKS, "figures": SPREADS, "scaling": SCALING},
         ranks=rank_rows(report.rows[: _MOST_ROWS["ranks"]]),
         figures=spread_rows(report.spreads[: _MOST_ROWS["figures"]]),
@@ -91,7 +90,7 @@ def _drawn(report: RanksReport) -> Sequence[RankRow]:
     return (*report.rows[: MOST_DRAWN - len(rest)], *rest)
 
 
-def _lines(rows: Sequence[RankRow], report: RanksReport, colours: Mapping[str, str]) -> Iterator[RankBars]:
+def _lines(rows: Sequence[RankRow], report: RanksReport, colour_of: Mapping[str, str]) -> Iterator[RankBars]:
     longest = max((sum(max(0.0, part.ns) for part in row.parts) for row in rows), default=0.0) or 1.0
     waits = {(each.name, wait.rank): wait.ns for each in report.waits for wait in each.waits}
     slow = report.straggler.rank if report.straggler is not None else None
@@ -101,7 +100,7 @@ def _lines(rows: Sequence[RankRow], report: RanksReport, colours: Mapping[str, s
         for name, ns, is_wait in _pieces(row, waits):
             width = min(100.0 - left, 100 * ns / longest)
             title = f"{'waiting in ' if is_wait else ''}{name}, {ns / 1e6:.3f} ms"
-            bars.append(PartBar(left, width, colours[name], title, is_wait))
+            bars.append(PartBar(left, width, colour_of[name], title, is_wait))
             left += width
         work = f"{row.work_ns / 1e6:.3f} ms of work"
         text = work if row.wait_ns is None else f"{work}, {row.wait_ns / 1e6:.3f} of waiting"

@@ -11,10 +11,11 @@ from bakeoff.record.store import Stored, StoredComparison
 from bakeoff.report.columns import COLUMNS as ALL
 from bakeoff.report.columns import Column, Context, columns, contexts, shown
 from bakeoff.report.comparable import StaleRow, Table
+from bakeoff.report.figures import history, latency, roofline, timeline, tradeoff
 from bakeoff.report.figures.style import status_colour
+from bakeoff.report.figures.vega import Figure
 from bakeoff.report.format import MIB, minute, shorten
 from bakeoff.report.groups import name_of
-from bakeoff.report.html import charts
 from bakeoff.report.html.embed import as_script_data
 from bakeoff.report.links import Link
 from bakeoff.report.monitored import sentences
@@ -67,8 +68,7 @@ class Section:
     """Variant and its longest kernels with their shares of a traced call."""
     monitored: tuple[tuple[str, str], ...]
     """Variant and what a monitor saw, a line for each sentence."""
-    figures: tuple[tuple[str, str, str, int], ...]
-    """Name, heading, caption, height in pixels."""
+    figures: tuple[Figure, ...]
     data: str
     """The figures as JSON that cannot end a script element."""
 
@@ -79,7 +79,7 @@ def section(
     """The section of a table of the newest records; `every` holds all of its group, those of earlier sweeps too."""
     first, held = table.rows[0].record, list(contexts(table.rows, comparisons, table.ceilings))
     chosen = columns(shown(COLUMNS, held))
-    figures = charts.figures(table.rows, every, table.ceilings.best)
+    drawn = figures(table, every)
     return Section(
         anchor=f"group-{number}",
         subject=first.variant.subject,
@@ -108,11 +108,23 @@ def section(
         ),
         kernels=tuple((name_of(entry.record), text) for entry in table.rows if (text := _kernels(entry.record))),
         monitored=tuple((name_of(entry.record), text) for entry in table.rows for text in sentences(entry.record)),
-        figures=tuple(
-            (figure.name, figure.heading, figure.caption, figure.plotly["layout"]["height"]) for figure in figures
-        ),
-        data=as_script_data({figure.name: figure.plotly for figure in figures}),
+        figures=tuple(drawn),
+        data=as_script_data({figure.name: figure.spec for figure in drawn}),
     )
+
+
+def figures(table: Table, every: Sequence[Stored]) -> list[Figure]:
+    """The figures of a table that have something to show; the history is of `every` record of its group."""
+    ceilings = table.ceilings.best
+    timed = [row for row in latency.latency(table.rows, ceilings) if row.figures is not None]
+    made = (
+        latency.figure(timed),
+        tradeoff.figure(tradeoff.tradeoff(table.rows)),
+        timeline.figure(timeline.timeline(table.rows)),
+        roofline.figure(roofline.roofline(table.rows, ceilings)),
+        history.figure(history.history(every)),
+    )
+    return [figure for figure in made if figure is not None]
 
 
 def _too_low(held: Sequence[tuple[Record, Context]]) -> Iterator[tuple[str, str, str]]:

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from bakeoff.models.words import counted
 from bakeoff.record.session import UnitKind
-from bakeoff.report.figures.style import palette
+from bakeoff.report.figures.style import BETWEEN, colours
 from bakeoff.report.format import duration, shorten
 from bakeoff.report.html.counters import Mark, marks
-from bakeoff.report.html.drawing import BETWEEN, Bar, Tick, time_ticks
+from bakeoff.report.html.drawing import Bar, Tick, time_ticks
 from bakeoff.report.sessions import ReportEvent, ReportUnit, SessionReport
 
 WIDTH, ROW = 960.0, 24.0
@@ -42,12 +42,12 @@ class Panel:
     marks: tuple[Mark, ...]
 
 
-def panels(report: SessionReport, colours: Mapping[str, str]) -> list[Panel]:
+def panels(report: SessionReport, colour_of: Mapping[str, str]) -> list[Panel]:
     """The first kept units, and the last ones where they do not follow on those; at most 24 each."""
     kept = sorted(report.kept, key=lambda unit: unit.index)
     first = _run(kept)[:_MOST_UNITS]
     last = _run(kept[: len(first) - 1 if first else None : -1])[:_MOST_UNITS][::-1]
-    return [_panel(units, report.events, colours) for units in (first, last) if units]
+    return [_panel(units, report.events, colour_of) for units in (first, last) if units]
 
 
 def colours_of(report: SessionReport) -> dict[str, str]:
@@ -55,7 +55,7 @@ def colours_of(report: SessionReport) -> dict[str, str]:
     lines = report.account.lines if report.account is not None else ()
     named = (line.name.rpartition(" / ")[2] for line in lines if line.kind != "unattributed")
     names = list(dict.fromkeys([*named, *(span.name for unit in report.kept for span in unit.spans)]))
-    return {**dict(zip(names, palette(len(names)), strict=True)), **BETWEEN}
+    return {**colours(names), **BETWEEN}
 
 
 def _run(units: Sequence[ReportUnit]) -> Sequence[ReportUnit]:
@@ -66,7 +66,7 @@ def _run(units: Sequence[ReportUnit]) -> Sequence[ReportUnit]:
     return units[:end]
 
 
-def _panel(units: Sequence[ReportUnit], events: Sequence[ReportEvent], colours: Mapping[str, str]) -> Panel:
+def _panel(units: Sequence[ReportUnit], events: Sequence[ReportEvent], colour_of: Mapping[str, str]) -> Panel:
     start = min(unit.start_ms for unit in units)
     end = max(unit.start_ms + unit.ms for unit in units)
     scale = WIDTH / (end - start) if end > start else 0.0
@@ -78,7 +78,7 @@ def _panel(units: Sequence[ReportUnit], events: Sequence[ReportEvent], colours: 
         heading=f"{numbers}: {duration(end - start)}, from {duration(start)} after the start",
         height=ROW * (deepest + 1),
         units=tuple(_unit(unit, start, scale) for unit in units),
-        bars=tuple(_bars(units, start, scale, deepest, colours))[:_MOST_BARS],
+        bars=tuple(_bars(units, start, scale, deepest, colour_of))[:_MOST_BARS],
         times=time_ticks(start, end, WIDTH) if scale else (),
         marks=marks(events, start, end, WIDTH),
     )
@@ -97,7 +97,7 @@ def _unit(unit: ReportUnit, start_ms: float, scale: float) -> UnitBar:
 
 
 def _bars(
-    units: Sequence[ReportUnit], start_ms: float, scale: float, deepest: int, colours: Mapping[str, str]
+    units: Sequence[ReportUnit], start_ms: float, scale: float, deepest: int, colour_of: Mapping[str, str]
 ) -> Iterator[Bar]:
     for unit in units:
         for span in unit.spans:
@@ -105,4 +105,4 @@ def _bars(
                 continue
             x, width = round((span.start_ms - start_ms) * scale, 1), max(0.3, round(span.ms * scale, 1))
             title = f"{shorten(span.name, 40)}, {span.ms:.3f} ms"
-            yield Bar(x, ROW * span.depth, width, _TALL, colours[span.name], title)
+            yield Bar(x, ROW * span.depth, width, _TALL, colour_of[span.name], title)

@@ -474,7 +474,7 @@ def test_a_session_that_nobody_ends_is_written_when_the_process_ends(tmp_path: P
 
 @pytest.mark.parametrize("with_session", [False, True])
 def test_nothing_large_is_imported(with_session: bool, tmp_path: Path) -> None:
-    heavy = ("torch", "numpy", "scipy", "matplotlib", "rich", "jinja2", "psutil", "pynvml", "plotly")
+    heavy = ("torch", "numpy", "scipy", "vl_convert", "rich", "jinja2", "psutil", "pynvml")
     run = f"import bakeoff.profile as p; s = p.Settings(**{asdict(quiet(tmp_path))!r})\n"
     if with_session:
         run += "with p.Profiler(s).session('t2v') as session:\n with session.unit(frames=1), session.phase('a'): pass\n"

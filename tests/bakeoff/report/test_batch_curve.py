@@ -10,11 +10,11 @@ from bakeoff.record.objective import parse_objective
 from bakeoff.record.schema import Record, Source
 from bakeoff.record.store import Records, Stored, load_all, save
 from bakeoff.report.comparable import tables
+from bakeoff.report.figures import files
 from bakeoff.report.figures.batch_curve import BatchCurve, batch_curves, remarks
 from bakeoff.report.groups import newest
 from bakeoff.report.html import page
 from bakeoff.report.markdown import results
-from bakeoff.report.svg import files
 from bakeoff.report.text import batch_curve
 
 HERE = Machine("0123456789ab", "", "Test CPU, 4 cores")

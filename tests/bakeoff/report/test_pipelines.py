@@ -26,11 +26,11 @@ from bakeoff.record.pipeline import LoopParity, PipelineRecord, UnitParity
 from bakeoff.record.schema import Finding, OutputParity
 from bakeoff.record.store import Records, Stored, StoredPipeline, find_shown, load_all, save, supersede
 from bakeoff.record.units import UnitKind
+from bakeoff.report.figures import files as svg_files
 from bakeoff.report.figures.pipeline import units_over_time, waterfall
 from bakeoff.report.html import page
 from bakeoff.report.markdown import files, history, results
 from bakeoff.report.pipelines import named, pipeline_tables
-from bakeoff.report.svg import files as svg_files
 from bakeoff.report.text import pipeline as text
 from bakeoff.variant import BackendUse
 
@@ -273,7 +273,7 @@ class TestHostileText:
         data = re.findall(r'<script type="application/json" id="pipeline-0-data">(.*?)</script>', made, re.DOTALL)
         figures = json.loads(data[0])
         assert set(figures) == {"waterfall", "units"}
-        assert all("<" not in trace["name"] for figure in figures.values() for trace in figure["data"])
+        assert "<" not in data[0]
 
     def test_svg_is_well_formed(self) -> None:
         for drawn in svg_files.render(records(hostile(), recompiled())).values():

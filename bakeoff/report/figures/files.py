@@ -1,35 +1,29 @@
 """runs/<machine>/plots/: SVG files made from the records alone; the same records give the same bytes."""
 
 import posixpath
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from bakeoff.machine.files import digest, slug, write_atomically
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record.store import Records, Stored, StoredPipeline, load_all
-from bakeoff.report.comparable import Table, tables
-from bakeoff.report.figures.batch_curve import batch_curves
+from bakeoff.report.comparable import tables
+from bakeoff.report.figures import batch_curve, history, latency, roofline
+from bakeoff.report.figures.pipeline import units_figure, waterfall_figure
+from bakeoff.report.figures.vega import MARK, Figure, svg, title
 from bakeoff.report.groups import groups, newest
 from bakeoff.report.links import folders_of
-from bakeoff.report.pipelines import PipelineTable, pipeline_tables
-from bakeoff.report.svg import batch_curve, history, latency, pipelines, roofline
-from bakeoff.report.svg.canvas import MARK, settings
+from bakeoff.report.pipelines import pipeline_tables, title_without_machine
 
 FOLDER = "plots"
-_OF_NEWEST: tuple[tuple[str, Callable[[str, Sequence[Table]], bytes | None]], ...] = (
-    ("latency", latency.draw),
-    ("roofline", roofline.draw),
-)
-_OF_PIPELINES: tuple[tuple[str, Callable[[str, Sequence[PipelineTable]], bytes | None]], ...] = (
-    ("waterfall", pipelines.draw_waterfall),
-    ("units", pipelines.draw_units),
-)
+_Panels = list[tuple[str, Figure | None]]
+"""Titles and figures of a page, from top to bottom."""
 
 
 def render(records: Records, component: str = "") -> dict[str, bytes]:
     """File, relative to the folder of all runs, to SVG: for each component and pipeline on each machine, or for one.
 
-    Raises BakeoffError where matplotlib is missing.
+    Raises BakeoffError where the library that draws is missing.
     """
     drawn: dict[str, bytes] = {}
     for machine in records.machines():
@@ -50,23 +44,57 @@ def _of_machine(records: Records, machine: str, component: str) -> dict[str, byt
     if not by_component and not runs:
         return {}
     drawn: dict[str, bytes] = {}
-    with settings():
-        for name, part in _slugs(by_component).items():
-            if component not in ("", name):
-                continue
-            heading = f"{name} on {machine}"
-            latest = tables(newest(by_component[name]), records.ceilings, records.current)
-            made = [(kind, draw(heading, latest)) for kind, draw in _OF_NEWEST]
-            made.append(("history", history.draw(heading, groups(by_component[name]))))
-            made.append(("batches", batch_curve.draw(heading, batch_curves(newest(by_component[name])))))
-            drawn |= {f"{kind}-{part}.svg": data for kind, data in made if data is not None}
-        for name, part in _slugs(runs).items():
-            if component not in ("", name):
-                continue
-            found = pipeline_tables(runs[name])
-            made = [(kind, draw(f"{name} on {machine}", found)) for kind, draw in _OF_PIPELINES]
-            drawn |= {f"{kind}-{part}.svg": data for kind, data in made if data is not None}
+    for name, part in _slugs(by_component).items():
+        if component in ("", name):
+            pages = _of_component(by_component[name], records)
+            drawn |= _drawn(f"{name} on {machine}", part, pages)
+    for name, part in _slugs(runs).items():
+        if component in ("", name):
+            found = [each for each in pipeline_tables(runs[name]) if each.rows]
+            titles = [title_without_machine(each.rows[0].record) for each in found]
+            pages = {
+                kind: list(zip(titles, (draw(each.rows) for each in found), strict=True))
+                for kind, draw in (("waterfall", waterfall_figure), ("units", units_figure))
+            }
+            drawn |= _drawn(f"{name} on {machine}", part, pages)
     return drawn
+
+
+def _of_component(rows: Sequence[Stored], records: Records) -> dict[str, _Panels]:
+    """Kind of figure to its panels, one for each table, group or batch curve."""
+    latest = newest(rows)
+    found = [(title(each.rows[0].record), each) for each in tables(latest, records.ceilings, records.current)]
+    curves = [(curve.title, batch_curve.figure(curve)) for curve in batch_curve.batch_curves(latest)]
+    return {
+        "latency": [(name, latency.figure(latency.latency(each.rows, each.ceilings.best))) for name, each in found],
+        "roofline": [(name, roofline.figure(roofline.roofline(each.rows, each.ceilings.best))) for name, each in found],
+        "history": [
+            (title(group.rows[0].record), history.figure(history.history(group.rows))) for group in groups(rows)
+        ],
+        "batches": list(curves),
+    }
+
+
+def _drawn(heading: str, part: str, pages: Mapping[str, _Panels]) -> dict[str, bytes]:
+    """File name to SVG; kinds of which no panel has anything to show are left out."""
+    drawn = {}
+    for kind, panels in pages.items():
+        data = page(heading, panels)
+        if data is not None:
+            drawn[f"{kind}-{part}.svg"] = data
+    return drawn
+
+
+def page(heading: str, panels: _Panels) -> bytes | None:
+    """The figures that have something to show as one SVG file; None where none has.
+
+    Raises BakeoffError where the library that draws is not installed.
+    """
+    held = [(name, each) for name, each in panels if each is not None]
+    if not held:
+        return None
+    caption = max((each.caption for _, each in held), key=len)
+    return svg(f"{held[0][1].heading}: {heading}", caption, [(name, each.spec) for name, each in held])
 
 
 def _slugs(names: Iterable[str]) -> dict[str, str]:
@@ -83,8 +111,8 @@ def update(runs: Path, component: str = "", machines: Collection[str] | None = N
     """Write the plots of the records under `runs`, and delete earlier ones that are not drawn any more.
 
     `machines` are the ids of those whose plots are written, by default all. With `component` only its plots are
-    written and none is deleted, since a sweep changes no others. Raises BakeoffError where matplotlib is missing or a
-    folder cannot be written.
+    written and none is deleted, since a sweep changes no others. Raises BakeoffError where the library that draws is
+    missing or a folder cannot be written.
     """
     records = load_all(runs)
     if machines is not None:

@@ -1,1 +1,0 @@
-"""Figures as SVG files, drawn with matplotlib."""

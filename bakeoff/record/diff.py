@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass
 
 from bakeoff.models.words import counted
 from bakeoff.record.basis import backends_of
-from bakeoff.record.folders import machine_of
 from bakeoff.record.schema import KernelTime, ProofRecord, Record, TraceRecord
 
 _MEASURED_STATE = {
@@ -55,7 +54,7 @@ def _pairs(a: Record, b: Record) -> Iterator[Difference]:
         yield _fact(name, getattr(a.variant, name), getattr(b.variant, name))
     for name in ("batch", "weight_seed", "input_seed", "checkpoint", "threads", "commit", "dirty", "code"):
         yield _fact(name, getattr(a, name), getattr(b, name))
-    yield _fact("machine", machine_of(a).id, machine_of(b).id)
+    yield _fact("machine", a.machine.id, b.machine.id)
     yield from _facts("source of", "sources", _sources(a), _sources(b))
     yield _fact("weights", a.measurement.weights, b.measurement.weights)
     yield from _facts("config", "values of the config", a.config, b.config)

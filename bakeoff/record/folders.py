@@ -14,14 +14,9 @@ Measured = Record | Comparison | CeilingsRecord | PipelineRecord
 """Entries that a machine measured."""
 
 
-def machine_of(entry: Measured) -> Machine:
-    """The machine that an entry was measured on."""
-    return entry.a.machine if isinstance(entry, Comparison) else entry.machine
-
-
 def folder_of(runs: Path, entry: Measured) -> Path:
     """The folder for an entry's file. A machine's folder keeps its name when the machine's readable name changes."""
-    return machine_folder(runs, machine_of(entry)) / RECORDS
+    return machine_folder(runs, entry.machine) / RECORDS
 
 
 def machine_folder(runs: Path, machine: Machine) -> Path:

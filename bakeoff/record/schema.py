@@ -672,6 +672,10 @@ class Comparison:
         return self.sides[1]
 
     @property
+    def machine(self) -> Machine:
+        return self.a.machine
+
+    @property
     def baseline(self) -> Record | None:
         """Eager fp32 where it ran as a third side."""
         return self.sides[2] if len(self.sides) > 2 else None

@@ -31,7 +31,7 @@ class Stored:
 
     @property
     def machine(self) -> Machine:
-        return folders.machine_of(self.record)
+        return self.record.machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class StoredComparison:
 
     @property
     def machine(self) -> Machine:
-        return folders.machine_of(self.comparison)
+        return self.comparison.machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class StoredPipeline:
 
     @property
     def machine(self) -> Machine:
-        return folders.machine_of(self.record)
+        return self.record.machine
 
 
 @dataclass(frozen=True, slots=True)

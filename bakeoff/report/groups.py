@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from bakeoff.machine.files import digest
 from bakeoff.models.component import Quantisation
 from bakeoff.models.words import counted
-from bakeoff.record.folders import machine_of
 from bakeoff.record.representative import representative
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Stored
@@ -33,7 +32,7 @@ def group_key(record: Record) -> tuple[str, str, int, int, str, int, int, str]:
     """What must be equal for two records to be compared. It holds the config, since a preset's config may change."""
     return (
         record.variant.subject,
-        machine_of(record).id,
+        record.machine.id,
         record.batch,
         record.threads,
         record.weights_key,
@@ -53,7 +52,7 @@ def groups(stored: Iterable[Stored]) -> list[Group]:
 
 def title(record: Record) -> str:
     """The heading of a table: subject, label of a reduced preset, batch, machine, threads, weights."""
-    return _joined(record, machine_of(record).name)
+    return _joined(record, record.machine.name)
 
 
 def title_without_machine(record: Record) -> str:

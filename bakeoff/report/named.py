@@ -9,7 +9,6 @@ from bakeoff.machine import paths
 from bakeoff.models import component_names
 from bakeoff.models.errors import BakeoffError, meant
 from bakeoff.models.pipelines import pipeline_names
-from bakeoff.record.folders import machine_of
 from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Records
@@ -137,7 +136,7 @@ def _beginning(text: str) -> Fits:
 
 def _titles(record: Record | PipelineRecord) -> Iterable[str]:
     """All that pages call what a record belongs to."""
-    machine = machine_of(record)
+    machine = record.machine
     if isinstance(record, Record):
         title = groups.title(record)
         yield from (str(record.variant), f"{record.variant.component}.{record.variant.workload}")

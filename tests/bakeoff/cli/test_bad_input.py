@@ -23,7 +23,6 @@ from records import UNSUPPORTED, Ran, bakeoff, record
 from bakeoff.machine import host
 from bakeoff.models import component_names
 from bakeoff.models.errors import ErrorCode
-from bakeoff.record.folders import machine_of
 from bakeoff.record.store import save
 from bakeoff.report.markdown import files, history
 
@@ -405,7 +404,7 @@ def _only(lab: Lab) -> Path:
 
 def _folder(lab: Lab) -> Path:
     """The folder of the records of the machine that `record` names."""
-    return lab.runs / machine_of(record()).folder / "records"
+    return lab.runs / record().machine.folder / "records"
 
 
 @pytest.mark.parametrize(
@@ -541,9 +540,9 @@ def test_a_record_is_superseded_once(lab: Lab) -> None:
         (["report", "--html", "x.html", "nosuch"], "unknown-name", ["'nosuch'", *component_names()]),
         (["table", "audio"], "no-record", ["of audio ", "sweep MODEL=audio"]),
         (["table", "--runs", "elsewhere"], "no-record", ["elsewhere"]),
-        (["table", "--machine", "nosuch"], "unknown-name", ["'nosuch'", machine_of(record()).folder]),
+        (["table", "--machine", "nosuch"], "unknown-name", ["'nosuch'", record().machine.folder]),
         (["table", "--machine", ""], "bad-option", ["--machine"]),
-        (["plots", "--machine", "nosuch"], "unknown-name", ["'nosuch'", machine_of(record()).folder]),
+        (["plots", "--machine", "nosuch"], "unknown-name", ["'nosuch'", record().machine.folder]),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, list) and value[0] in ("table", "report", "plots") else "",
 )

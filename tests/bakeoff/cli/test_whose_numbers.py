@@ -12,7 +12,6 @@ from lab import command_line
 from records import HOST, Ran, bakeoff, record
 
 from bakeoff.machine import identity
-from bakeoff.record.folders import machine_of
 from bakeoff.record.store import load_all, save, supersede
 from bakeoff.report.figures import files as plots
 from bakeoff.report.markdown import files, history, readme
@@ -168,7 +167,7 @@ class TestPublish:
         assert not list(published.glob(f"*/records/{older}.json")), "no page cites it"
         assert set(citations((published / "RESULTS.md").read_text())) == {newer}
         assert "New CPU" in (clone.parent / "README.md").read_text()
-        assert (published / machine_of(theirs).folder / history.NAME).is_file()
+        assert (published / theirs.machine.folder / history.NAME).is_file()
         assert bakeoff("history", "--check", cwd=clone).code == 1, "the user's own pages are not written"
         assert bakeoff("history", cwd=clone).code == 0
         assert bakeoff("history", "--check", cwd=clone).code == 0

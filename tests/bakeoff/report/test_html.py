@@ -19,7 +19,6 @@ from records import HOST, bakeoff, measurement, record
 
 from bakeoff.machine.floors import Ceiling
 from bakeoff.models.errors import BakeoffError, ErrorCode
-from bakeoff.record.folders import machine_of
 from bakeoff.record.schema import SCHEMA, Clock, Comparison, Finding, Record, Round, Samples
 from bakeoff.record.store import Records, Stored, StoredComparison, load_all, save, supersede
 from bakeoff.report.comparable import tables
@@ -30,7 +29,7 @@ from bakeoff.variant import BackendUse
 
 SHOWN = "</script><script>document.title='owned'</script><img src=x onerror=alert(1)> <b>b</b> %{x} &lt; '\""
 HOSTILE = SHOWN.replace(" '", " \u2028 \x00'")
-FOLDER = f"{machine_of(record()).folder}/records"
+FOLDER = f"{record().machine.folder}/records"
 """Of the records of this file, relative to the folder of all runs."""
 CEILINGS = (Ceiling("copy", "fp32", 84 << 20, 10e9, 9e9), Ceiling("product", "fp32", 10**9, 100e9, 90e9))
 

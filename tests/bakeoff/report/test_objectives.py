@@ -8,7 +8,6 @@ from comparisons import final
 from records import clock, measurement, record
 
 from bakeoff.machine.identity import Machine
-from bakeoff.record.folders import machine_of
 from bakeoff.record.objective import Objective, parse_objective
 from bakeoff.record.schema import Comparison, Record, new_finding
 from bakeoff.record.store import Records, Stored, StoredComparison
@@ -149,7 +148,7 @@ class TestEager:
 def test_pages_have_the_objective_the_limits_and_the_rate() -> None:
     rows = stored(*three("throughput,p99<=25ms"))
     records = Records(rows, (), ())
-    machine: Machine = machine_of(rows[0].record)
+    machine: Machine = rows[0].record.machine
     for text in (
         table.render(rows),
         results.render(records, machine),

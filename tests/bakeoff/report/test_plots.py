@@ -16,7 +16,6 @@ from bakeoff.machine.floors import Ceiling
 from bakeoff.machine.terminal import one_line
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record.floor import floor
-from bakeoff.record.folders import machine_of
 from bakeoff.record.schema import Record, Samples
 from bakeoff.record.store import Records, Stored, load_all, save, supersede
 from bakeoff.report.figures import files
@@ -42,7 +41,7 @@ CEILINGS = (
     Ceiling("product", "fp32", 10**9, 100e9, 90e9),
     Ceiling("product", "bf16", 10**9, 400e9, 350e9),
 )
-FOLDER = f"{machine_of(record()).folder}/plots"
+FOLDER = f"{record().machine.folder}/plots"
 """Of the plots of records of HOST, relative to the folder of all runs."""
 TRAFFIC = 100_000_000
 """Bytes a call: 10 ms at the ceilings' bandwidth, while 1.5 GFLOP take 15 ms."""
@@ -314,7 +313,7 @@ class TestUpdate:
         made = record("eager", ms(10.0), host=replace(HOST, cpu="Old CPU"))
         gone = save(tmp_path, made)
         assert len(files.update(tmp_path)) == 2
-        folder = tmp_path / machine_of(made).folder / "plots"
+        folder = tmp_path / made.machine.folder / "plots"
         (folder / "mine.svg").write_text("<svg/>")
         (folder / "notes.txt").write_text("mine")
         (folder / "link.svg").symlink_to(tmp_path / FOLDER / "latency-toy.svg")
@@ -327,8 +326,8 @@ class TestUpdate:
         made = record("eager", ms(10.0), host=replace(HOST, cpu="Another CPU"))
         for entry in (made, record("eager", ms(10.0))):
             save(tmp_path, entry)
-        written = files.update(tmp_path, machines=[machine_of(made).id])
-        assert [path.relative_to(tmp_path).parts[0] for path in written] == [machine_of(made).folder]
+        written = files.update(tmp_path, machines=[made.machine.id])
+        assert [path.relative_to(tmp_path).parts[0] for path in written] == [made.machine.folder]
 
     def test_a_folder_that_cannot_be_written(self, tmp_path: Path) -> None:
         save(tmp_path, record("eager", ms(10.0)))

@@ -84,8 +84,8 @@ FAULTS = (
         "report",
         "rows of two machines of one name stand in one table",
         "bakeoff/report/groups.py",
-        "        machine_of(record).id,\n",
-        "        machine_of(record).name,\n",
+        "        record.machine.id,\n",
+        "        record.machine.name,\n",
         ("tests/bakeoff/report/test_groups.py::TestGroups",),
     ),
     Fault(

@@ -17,6 +17,7 @@ class Standing:
     """One row as text."""
 
     name: str
+    status: str
     reason: str
     median: str
     """In milliseconds; "" where there are no samples, as in the next two."""
@@ -45,6 +46,7 @@ class Standings:
         median, interval = median_and_interval(record.latency) if record.latency is not None else ("", "")
         return Standing(
             name=name_of(record),
+            status=record.status,
             reason=one_line(record.measurement.reason),
             median=median,
             interval=interval,

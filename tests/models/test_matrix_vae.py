@@ -173,6 +173,7 @@ def test_replay_takes_other_sizes_and_batches() -> None:
         ({"without": "conv2.bias"}, "bad-input", r"weight conv2.bias .*\[16\]"),
         ({"extra": "encoder.bias"}, "bad-input", "encoder.bias"),
         ({"drop": "latent_chunk1"}, "bad-input", "latent_chunk0, latent_chunk2"),
+        ({"scalar": "latent_chunk0"}, "bad-input", r"latent_chunk0 has shape \[\]"),
         ({"narrow": "latent_chunk2"}, "bad-input", r"latent_chunk2 .*\[1, 3, 16, 3, 4\].*\[1, 'n', 16, 3, 5\]"),
     ],
 )
@@ -187,6 +188,8 @@ def test_a_golden_file_that_does_not_fit_is_refused_in_one_line(change: dict[str
         weights[value] = torch.zeros(3)
     elif what == "drop":
         del inputs[value]
+    elif what == "scalar":
+        inputs[value] = torch.zeros(())
     elif what == "narrow":
         inputs[value] = inputs[value][..., :4]
     else:

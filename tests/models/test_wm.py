@@ -124,6 +124,14 @@ def test_golden_file_without_an_input_is_refused() -> None:
         assert caught.value.code == "bad-input"
 
 
+@pytest.mark.parametrize("name", ["cache_k.0", "cache_v.0", "x", "t"])
+def test_golden_file_with_an_input_without_dimensions_is_refused(name: str) -> None:
+    about, weights, inputs, _ = golden("step")
+    with pytest.raises(BakeoffError, match=f"input {name} ") as caught:
+        replay(about, weights, {**inputs, name: torch.zeros(())})
+    assert caught.value.code == "bad-input"
+
+
 # Published keys and figures
 
 

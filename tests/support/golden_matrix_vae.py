@@ -58,8 +58,8 @@ def _chunks(config: Config, inputs: dict[str, Tensor]) -> list[Tensor]:
         )
     chunks = [inputs[f"latent_chunk{number}"] for number in numbers]
     for number, chunk in enumerate(chunks):
-        expected = [chunks[0].shape[0], "n", config.z_dim, *chunks[0].shape[3:]]
-        if chunk.ndim != 5 or not chunk.shape[1] or [chunk.shape[0], "n", *chunk.shape[2:]] != expected:
+        expected = [*chunks[0].shape[:1], "n", config.z_dim, *chunks[0].shape[3:]]
+        if chunk.ndim != 5 or not chunk.shape[1] or [*chunk.shape[:1], "n", *chunk.shape[2:]] != expected:
             raise BakeoffError(
                 f"matrix-vae golden: latent_chunk{number} has shape {list(chunk.shape)}; it must be {expected}",
                 code="bad-input",

@@ -20,8 +20,12 @@ def replay(about: Mapping[str, Any], weights: dict[str, Tensor], inputs: dict[st
     when config, weights and inputs do not fit each other.
     """
     config = config_from(Config, about["config"], "wm")
-    if "cache_k.0" in inputs:
-        name = f"step{inputs['cache_k.0'].shape[-2] // config.tokens_per_frame}"
+    cache = inputs.get("cache_k.0")
+    if cache is not None:
+        if cache.ndim != 4:
+            text = f"wm golden: input cache_k.0 has shape {list(cache.shape)}; it must be [batch, heads, tokens, width]"
+            raise BakeoffError(text, code="bad-input")
+        name = f"step{cache.shape[2] // config.tokens_per_frame}"
     else:
         name = f"full{_size(inputs)[1]}"
     own = {key: tensor for key, tensor in inputs.items() if not key.startswith("ctx_")}
@@ -31,8 +35,8 @@ def replay(about: Mapping[str, Any], weights: dict[str, Tensor], inputs: dict[st
     if context:
         frames = _size(context)[1]
         whole, _ = _run(config, f"full{frames}", weights, context)
-        cache, _ = _run(config, f"context{frames}", weights, context)
-        found |= {f"ctx_{key}": tensor for key, tensor in whole.items()} | cache
+        filled, _ = _run(config, f"context{frames}", weights, context)
+        found |= {f"ctx_{key}": tensor for key, tensor in whole.items()} | filled
     return found
 
 

@@ -1,6 +1,6 @@
 """Encoding of entries as JSON, and decoding of all kinds of entries."""
 
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -10,9 +10,9 @@ from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.schema import SCHEMA, CeilingsRecord, Comparison, Record, Samples, Supersede
 
 
-def encode_json(value: Any, order: Literal["sorted"] | None = None) -> bytes:
-    """JSON of dataclasses and plain values, including samples; with `order`, equal dicts give equal bytes."""
-    return msgspec.json.encode(value, enc_hook=_plain, order=order)
+def encode_json(value: Any) -> bytes:
+    """JSON of dataclasses and plain values, including samples."""
+    return msgspec.json.encode(value, enc_hook=_plain)
 
 
 def read_as(value: Any, kind: type) -> Any:

@@ -9,7 +9,6 @@ SessionCode = Literal[
     "monitor-failed",  # the monitor did not start or gave no report
     "names-left-out",  # more names, or a deeper nesting, than are kept
     "no-device-times",  # times of a CUDA device were asked for, and some or all could not be read
-    "not-written",  # the record or its report could not be written
     "open-ranges",  # ranges that had not ended when the session did
     "overlap",  # ranges ran at the same time, in threads or coroutines
     "rank-unknown",  # torch.distributed is in use, but this process's rank was not found out

@@ -5,7 +5,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from io import BufferedReader
 from pathlib import Path
 
@@ -182,15 +182,13 @@ def artifact_format_of(manifest: Manifest) -> ArtifactFormat:
     return artifact_format
 
 
-def check_content(folder: Path, manifest: Manifest, on_file: Callable[[str], None] = lambda _name: None) -> None:
+def check_content(folder: Path, manifest: Manifest) -> None:
     """Compare every file's hash with the manifest, then check each program with its format's own check.
 
-    `on_file` is called with each file's name. Raises BadArtifact for the first problem, BakeoffError if a library that
-    checks a program is not installed.
+    Raises BadArtifact for the first problem, BakeoffError if a library that checks a program is not installed.
     """
     artifact_format = artifact_format_of(manifest)
     for name, file in manifest.files.items():
-        on_file(name)
         found = hash_file(folder, name)
         if found != file:
             raise BadArtifact(

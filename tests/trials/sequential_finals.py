@@ -213,7 +213,7 @@ def simulate(ended: Iterator[Ended], ratio: float, count: int) -> dict[str, floa
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=Path, default=Path("runs"))
+    parser.add_argument("--runs", type=Path, default=Path("runs/published"))
     parser.add_argument("--count", type=int, default=10000, help="random comparisons of each kind and ratio")
     parser.add_argument("--spread", type=float, default=LEAST_SPREAD, help="least standard deviation of the logarithms")
     parser.add_argument("--errors", type=float, default=EARLY_ERRORS, help="standard errors to an end of the interval")

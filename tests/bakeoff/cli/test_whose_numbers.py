@@ -100,8 +100,8 @@ def test_one_sweep_after_a_clone(clone: Path) -> None:
 def test_records_that_are_own_and_published_are_shown_once(clone: Path) -> None:
     runs = clone.parent / "runs"
     published = load_all(runs / "published").current
-    for entry in published[-1:]:
-        assert save(runs, entry.record) == entry.id
+    assert save(runs, published[-1].record) == published[-1].id
+    assert sorted(entry.id for entry in load_all(runs, runs / "published").current) == [entry.id for entry in published]
     assert shown(bakeoff("table", "--json", cwd=clone)) == {published[-1].id}
     everyone = bakeoff("table", "--machine", "all", "--json", cwd=clone)
     assert shown(everyone) == {entry.id for entry in published}

@@ -5,6 +5,7 @@ from source_faults.fault import Fault
 _STATISTICS = "tests/bakeoff/record/test_statistics.py"
 _VERDICT = "tests/bakeoff/record/test_verdict.py"
 _LIMITS = "tests/bakeoff/record/test_limit_checks.py"
+_WHOSE = "tests/bakeoff/cli/test_whose_numbers.py"
 
 FAULTS = (
     Fault(
@@ -251,5 +252,37 @@ FAULTS = (
         'return memory.device_peak_bytes if self.variant.device == "cuda" else memory.host_peak_bytes',
         "return memory.host_peak_bytes",
         (f"{_LIMITS}::TestMemory",),
+    ),
+    Fault(
+        "record",
+        "a record that is the user's own and published is shown twice",
+        "bakeoff/record/store.py",
+        "if path.stem in read:",
+        "if path in read:",
+        (f"{_WHOSE}::test_records_that_are_own_and_published_are_shown_once",),
+    ),
+    Fault(
+        "record",
+        "a page of a folder that --runs names shows published records too",
+        "bakeoff/cli/common.py",
+        "paths.with_published(folder) if folder == records_folder(None) else (folder,)",
+        "paths.with_published(folder)",
+        (f"{_WHOSE}::TestWithoutRecordsOfThisMachine::test_a_record_by_its_name",),
+    ),
+    Fault(
+        "record",
+        "a record stays published when the user has superseded it",
+        "bakeoff/record/store.py",
+        "if path.stem in ids or isinstance(entry, Supersede):",
+        "if path.stem in ids:",
+        (f"{_WHOSE}::TestPublish::test_a_superseded_record_leaves_the_pages",),
+    ),
+    Fault(
+        "record",
+        "every record of the user is published, cited or not",
+        "bakeoff/record/store.py",
+        "if path.stem in ids or isinstance(entry, Supersede):",
+        "if entry:",
+        (f"{_WHOSE}::TestPublish::test_records_of_another_host_are_copied",),
     ),
 )

@@ -86,7 +86,7 @@ def request_of(backend: str, device: str, batch: int, threads: int) -> Request:
         backends=("eager", backend),
         dtypes=("fp32",),
         device=device,
-        batch=batch,
+        batches=(batch,),
         threads=threads,
         policy=SHORT,
         final_s=FINAL_S,

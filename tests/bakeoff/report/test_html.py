@@ -261,7 +261,9 @@ class TestHostileText:
 
     def test_data_of_figures_holds_no_markup(self) -> None:
         """Letters that could end the script element or a comment are written as escapes."""
-        (data,) = re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', page.render(records(hostile())))
+        text = page.render(records(hostile()))
+        assert "<script>document" not in text
+        (data,) = re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', text)
         assert not re.search("[<>&\u2028\u2029]", data)
         assert "</script>" in str(json.loads(data))
 

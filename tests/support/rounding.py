@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.profiler import record_function
 
 from bakeoff.backends.backend import (
     Backend,
@@ -15,12 +14,9 @@ from bakeoff.backends.backend import (
     Engine,
     Evidence,
     ModuleEngine,
-    Outputs,
     Prepared,
     Proof,
 )
-
-WRAPPER = "rounding::call"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +48,7 @@ def _prepare(module: nn.Module, _inputs: Mapping[str, Tensor], options: Options,
 def _build(module: nn.Module, inputs: Mapping[str, Tensor], options: Options, context: BuildContext) -> Engine:
     quantised = _prepare(module, inputs, options, context).quantised
 
-    def call(*tensors: Tensor) -> Outputs:
-        with record_function(WRAPPER):
-            outputs: Outputs = module(*tensors)
-        return outputs
-
-    return ModuleEngine(call, lambda: Proof(graphs=1, quantised=quantised), wrappers=(WRAPPER,))
+    return ModuleEngine(module, lambda: Proof(graphs=1, quantised=quantised))
 
 
 _DEFAULTS = (DefaultOptions(Options()),)

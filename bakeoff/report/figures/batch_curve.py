@@ -12,7 +12,7 @@ from bakeoff.record.store import Stored
 from bakeoff.report.columns import peak_mib
 from bakeoff.report.comparable import current
 from bakeoff.report.figures.style import Style, styles
-from bakeoff.report.figures.vega import INK, Figure, filled, looks, name_text, points, rounded
+from bakeoff.report.figures.vega import INK, Figure, filled, intervals, lines, looks, name_text, points, rounded
 from bakeoff.report.format import median_and_interval
 from bakeoff.report.groups import group_key, name_of
 from bakeoff.report.objectives import fit_text, items_per_s, rate_text
@@ -185,15 +185,11 @@ def figure(curve: BatchCurve) -> Figure:
         "axis": {"labelAngle": 0},
     }  # fmt: skip
     y = {"field": "rate", "type": "quantitative", "title": "items a second", "scale": {"zero": True}}
-    look = looks(styles, styles)
-    dashes = {key: value for key, value in look.items() if key != "shape"}
+    look = looks(styles)
     tooltip = [{"field": "name"}, {"field": "batch"}, {"field": "rate"}, {"field": "status"}]
     layers = [
-        {"mark": {"type": "line", "strokeWidth": 1.2}, "encoding": {"x": x, "y": y, **dashes}},
-        {
-            "mark": {"type": "rule", "strokeWidth": 1.2},
-            "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, "stroke": look["stroke"]},
-        },
+        lines({"x": x, "y": y, **look}),
+        intervals(x, y, look),
         points({"x": x, "y": y, **look, "tooltip": tooltip}, size=40),
         {
             "transform": [{"filter": "datum.saturated"}],

@@ -7,13 +7,14 @@ from pathlib import Path
 from bakeoff.machine.files import digest, slug, write_atomically
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record.store import Records, Stored, StoredPipeline, load_all
+from bakeoff.report import pipelines
 from bakeoff.report.comparable import tables
 from bakeoff.report.figures import batch_curve, history, latency, roofline
 from bakeoff.report.figures.pipeline import units_figure, waterfall_figure
-from bakeoff.report.figures.vega import MARK, Figure, svg, title
-from bakeoff.report.groups import groups, newest
+from bakeoff.report.figures.vega import MARK, Figure, svg
+from bakeoff.report.groups import groups, newest, title_without_machine
 from bakeoff.report.links import folders_of
-from bakeoff.report.pipelines import pipeline_tables, title_without_machine
+from bakeoff.report.pipelines import pipeline_tables
 
 FOLDER = "plots"
 _Panels = list[tuple[str, Figure | None]]
@@ -41,8 +42,6 @@ def _of_machine(records: Records, machine: str, component: str) -> dict[str, byt
     runs: dict[str, list[StoredPipeline]] = {}
     for run in records.pipelines:
         runs.setdefault(run.record.mix.pipeline, []).append(run)
-    if not by_component and not runs:
-        return {}
     drawn: dict[str, bytes] = {}
     for name, part in _slugs(by_component).items():
         if component in ("", name):
@@ -51,7 +50,7 @@ def _of_machine(records: Records, machine: str, component: str) -> dict[str, byt
     for name, part in _slugs(runs).items():
         if component in ("", name):
             found = [each for each in pipeline_tables(runs[name]) if each.rows]
-            titles = [title_without_machine(each.rows[0].record) for each in found]
+            titles = [pipelines.title_without_machine(each.rows[0].record) for each in found]
             pages = {
                 kind: list(zip(titles, (draw(each.rows) for each in found), strict=True))
                 for kind, draw in (("waterfall", waterfall_figure), ("units", units_figure))
@@ -63,15 +62,17 @@ def _of_machine(records: Records, machine: str, component: str) -> dict[str, byt
 def _of_component(rows: Sequence[Stored], records: Records) -> dict[str, _Panels]:
     """Kind of figure to its panels, one for each table, group or batch curve."""
     latest = newest(rows)
-    found = [(title(each.rows[0].record), each) for each in tables(latest, records.ceilings, records.current)]
-    curves = [(curve.title, batch_curve.figure(curve)) for curve in batch_curve.batch_curves(latest)]
+    found = [
+        (title_without_machine(each.rows[0].record), each) for each in tables(latest, records.ceilings, records.current)
+    ]
     return {
         "latency": [(name, latency.figure(latency.latency(each.rows, each.ceilings.best))) for name, each in found],
         "roofline": [(name, roofline.figure(roofline.roofline(each.rows, each.ceilings.best))) for name, each in found],
         "history": [
-            (title(group.rows[0].record), history.figure(history.history(group.rows))) for group in groups(rows)
+            (title_without_machine(group.rows[0].record), history.figure(history.history(group.rows)))
+            for group in groups(rows)
         ],
-        "batches": list(curves),
+        "batches": [(curve.title, batch_curve.figure(curve)) for curve in batch_curve.batch_curves(latest)],
     }
 
 

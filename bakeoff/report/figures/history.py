@@ -8,7 +8,7 @@ from bakeoff.record.basis import backends_of, basis_of
 from bakeoff.record.schema import Record, Status
 from bakeoff.record.store import Stored
 from bakeoff.report.figures.style import Style, styles
-from bakeoff.report.figures.vega import FAINT, Figure, Spec, filled, looks, name_text, points, rounded
+from bakeoff.report.figures.vega import FAINT, Figure, Spec, filled, intervals, lines, looks, name_text, points, rounded
 from bakeoff.report.format import minute
 from bakeoff.report.groups import name_of
 
@@ -131,8 +131,7 @@ def figure(found: History | None) -> Figure | None:
         "axis": {"tickCount": 6, "grid": False, "labelOverlap": True, "labelExpr": _DATE},
     }  # fmt: skip
     y: Spec = {"field": "ms", "type": "quantitative", "title": "median ms a call", "scale": {"zero": True}}
-    look = looks(styles, styles)
-    dashes = {key: value for key, value in look.items() if key != "shape"}
+    look = looks(styles)
     timed = [{"filter": "!datum.failed"}]
     changes = [{"when": _time(change.when), "what": name_text(change.what)} for change in found.changes]
     tooltip = [{"field": "name"}, {"field": "ms"}, {"field": "status"}]
@@ -151,13 +150,9 @@ def figure(found: History | None) -> Figure | None:
             "encoding": {"x": x, "y": {"value": 0}, "text": {"field": "what"}},
         },
     ]  # fmt: skip
-    lines = [
-        {"transform": timed, "mark": {"type": "line", "strokeWidth": 1.2}, "encoding": {"x": x, "y": y, **dashes}},
-        {
-            "transform": timed,
-            "mark": {"type": "rule", "strokeWidth": 1.2},
-            "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, "stroke": look["stroke"]},
-        },
+    series = [
+        {"transform": timed, **lines({"x": x, "y": y, **look})},
+        {"transform": timed, **intervals(x, y, look)},
         {"transform": timed, **points({"x": x, "y": y, **look, "tooltip": tooltip}, size=36)},
     ]
     crosses = {
@@ -165,7 +160,7 @@ def figure(found: History | None) -> Figure | None:
         "mark": {"type": "point", "shape": "M-1,-1L1,1M-1,1L1,-1", "size": 40, "opacity": 1},
         "encoding": {"x": x, "y": y, "stroke": look["stroke"]},
     }
-    layers = [*(changed if changes else []), *lines, *([crosses] if any("failed" in point for point in data) else [])]
+    layers = [*(changed if changes else []), *series, *([crosses] if any("failed" in point for point in data) else [])]
     return Figure("history", "History", caption, {"height": 300, "data": {"values": data}, "layer": layers})
 
 

@@ -126,7 +126,7 @@ def figure(found: Roofline | None) -> Figure | None:
             "mark": {"type": "line", "color": INK, "strokeWidth": 1.3},
             "encoding": {**axes, "strokeDash": {"field": "roof", "type": "nominal", "scale": dashes, "legend": above}},
         },
-        {"data": {"values": rows}, **points({**axes, **looks(styles, styles), "tooltip": tooltip}, size=70)},
+        {"data": {"values": rows}, **points({**axes, **looks(styles), "tooltip": tooltip}, size=70)},
     ]
     ring = {
         "data": {"values": [row for row in rows if row["above"]]},

@@ -7,7 +7,7 @@ from bakeoff.record.schema import Clock
 from bakeoff.record.store import Stored
 from bakeoff.report.figures.style import Style, styles
 from bakeoff.report.figures.thinning import envelope
-from bakeoff.report.figures.vega import Figure, looks, name_text
+from bakeoff.report.figures.vega import Figure, lines, looks, name_text
 from bakeoff.report.groups import name_of
 
 _WARMUP_POINTS, _TIMED_POINTS = 100, 300
@@ -51,22 +51,21 @@ def figure(found: Sequence[TimelineSeries]) -> Figure | None:
         for each in found
     ]
     title = "call; 1 is the first after the warm-up"
-    colour_and_dashes = {key: value for key, value in looks(styles, styles).items() if key != "shape"}
-    lines = {
+    encoding = {
+        "x": {"field": "call", "type": "quantitative", "title": title},
+        "y": {"field": "ms", "type": "quantitative", "title": "ms a call", "scale": {"type": kind}},
+        **looks(styles),
+        "tooltip": [{"field": "name"}, {"field": "call"}, {"field": "ms"}],
+    }
+    calls = {
         "transform": [{"flatten": ["call", "ms"]}],
         "params": [{"name": "zoom", "select": {"type": "interval", "encodings": ["x"]}, "bind": "scales"}],
-        "mark": {"type": "line", "strokeWidth": 1.2, "clip": True},
-        "encoding": {
-            "x": {"field": "call", "type": "quantitative", "title": title},
-            "y": {"field": "ms", "type": "quantitative", "title": "ms a call", "scale": {"type": kind}},
-            **colour_and_dashes,
-            "tooltip": [{"field": "name"}, {"field": "call"}, {"field": "ms"}],
-        },
+        **lines(encoding, clip=True),
     }
     warmup = {
         "mark": {"type": "rect", "color": "#788caa", "opacity": 0.16},
         "data": {"values": [{"from": min(each.calls[0] for each in found) - 0.5, "to": 0.5}]},
         "encoding": {"x": {"field": "from", "type": "quantitative", "title": title}, "x2": {"field": "to"}},
     }
-    spec = {"height": 260, "data": {"values": data}, "layer": [warmup, lines]}
+    spec = {"height": 260, "data": {"values": data}, "layer": [warmup, calls]}
     return Figure("timeline", "Calls in the order taken", "warm-up shaded; drag and scroll to zoom", spec)

@@ -61,7 +61,7 @@ def figure(found: Sequence[TradeoffPoint]) -> Figure | None:
             "scale": {"type": "log"}, "axis": {"labelExpr": label, "tickCount": 6},
         },
         "size": {"field": "MiB", "type": "quantitative", "scale": {"range": [40, 700]}, "legend": None},
-        **looks(styles, styles),
+        **looks(styles),
         "tooltip": [{"field": "name"}, {"field": "ms"}, {"field": "error_text"}, {"field": "MiB"}, {"field": "status"}],
     }  # fmt: skip
     spec = {"height": 280, "data": {"values": data}, **points(encoding, fillOpacity=0.7)}

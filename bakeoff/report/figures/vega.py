@@ -4,16 +4,16 @@ A specification is JSON with its data inside (https://vega.github.io/vega-lite/d
 data in it, never expressions or names of fields.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Final
 
+from bakeoff.machine.files import digest
+from bakeoff.machine.terminal import one_line
 from bakeoff.models.errors import BakeoffError
-from bakeoff.record.schema import Record
 from bakeoff.report.figures.style import Style
 from bakeoff.report.format import INSTALL, shorten
-from bakeoff.report.groups import title_without_machine
 
 Spec = dict[str, Any]
 INK, FAINT, GRID = "#222222", "#8a8a8a", "#e4e4e4"
@@ -80,19 +80,15 @@ def svg(heading: str, caption: str, panels: Sequence[tuple[str, Spec]]) -> bytes
     return b'<?xml version="1.0" encoding="utf-8"?>\n' + MARK + drawn.encode() + b"\n"
 
 
-def title(record: Record) -> str:
-    """The heading of a panel: the subject and its configuration."""
-    return title_without_machine(record)
-
-
 def name_text(name: str) -> str:
-    """A name as figures write it: on one line, its middle left out where it is long."""
-    return shorten(name, _NAME_LETTERS)
+    """A name as figures write it: on one line, the middle of a long one left out for a hash that tells it apart."""
+    shown = shorten(name, _NAME_LETTERS)
+    return shown if shown == one_line(name) else f"{shown} ({digest(name)[:6]})"
 
 
-def looks(styles: Mapping[str, Style], names: Iterable[str]) -> Spec:
-    """Encodings of a field `name`: a variant's colour, mark and dashes, with one legend of the `names` drawn."""
-    held = {name_text(name): styles[name] for name in names}
+def looks(styles: Mapping[str, Style]) -> Spec:
+    """Encodings of a field `name`: the colour, mark and dashes of each variant that is drawn, with one legend."""
+    held = {name_text(name): style for name, style in styles.items()}
 
     def scale(values: Sequence[Any]) -> Spec:
         return {"field": "name", "type": "nominal", "scale": {"domain": list(held), "range": list(values)}}
@@ -107,6 +103,18 @@ def looks(styles: Mapping[str, Style], names: Iterable[str]) -> Spec:
 def filled(style: Style, status: str) -> str:
     """The inside of a mark: hollow for what is not ok."""
     return style.colour if status == "ok" else "transparent"
+
+
+def lines(encoding: Spec, **mark: Any) -> Spec:
+    """A layer of lines; of the variants' looks they have the colour and the dashes."""
+    kept = {channel: value for channel, value in encoding.items() if channel != "shape"}
+    return {"mark": {"type": "line", "strokeWidth": 1.2, **mark}, "encoding": kept}
+
+
+def intervals(x: Spec, y: Spec, look: Spec) -> Spec:
+    """A layer of vertical lines from the field `low` to the field `high`."""
+    ends = {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, "stroke": look["stroke"]}
+    return {"mark": {"type": "rule", "strokeWidth": 1.2}, "encoding": ends}
 
 
 def points(encoding: Spec, **mark: Any) -> Spec:

@@ -184,6 +184,12 @@ class TestLatency:
         assert files.update(tmp_path) == []
         assert list(tmp_path.iterdir()) == []
 
+    def test_long_names_that_read_alike_keep_a_row_each(self) -> None:
+        made = [bounded(f"{'a' * 60}{middle}{'b' * 60}", 10.0) for middle in "xy"]
+        names = [row["name"] for row in figure("latency", *made).spec["data"]["values"]]
+        assert len(set(names)) == 2
+        assert max(map(len, names)) < 80
+
 
 class TestOtherPlots:
     def test_history_needs_two_sweeps(self) -> None:

@@ -4,13 +4,16 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 import bakeoff
 from bakeoff.models.errors import BakeoffError, ErrorCode
 from bakeoff.models.words import counted
+
+if TYPE_CHECKING:
+    from bakeoff.report.document import Document
 
 app = typer.Typer(
     help="Compare compiler backends for real-time world models: built, proved, checked, timed and recorded.",
@@ -67,6 +70,20 @@ def print_text(text: str) -> None:
     from bakeoff.machine.terminal import printable
 
     print(printable(text))
+
+
+def print_document(document: "Document", wide: bool = False) -> None:
+    """Print a page that fits the terminal; whole where stdout is none, or with `wide`."""
+    import os
+
+    from rich.console import Console
+
+    from bakeoff.report.render import terminal
+
+    console = Console()
+    limited = console.is_terminal or "COLUMNS" in os.environ
+    coloured = console.is_terminal and not console.no_color and console.color_system is not None
+    print(terminal.render(document, console.width if limited and not wide else None, coloured))
 
 
 def print_json(value: Any) -> None:

@@ -390,16 +390,21 @@ def html_rows(text: str) -> list[Row]:
 def terminal_rows(text: str, subjects: bool = True) -> Iterator[Row]:
     """The rows of the tables that tabulate drew, and the other lines.
 
-    A table's title is the line directly above it, after that above an empty line where the page has several `subjects`.
+    A heading is underlined. A table's title is the line directly above it, after the last heading; on a page without
+    headings after the line above an empty line, where the page has several `subjects`.
     """
     lines = ["", "", *text.splitlines(), ""]
-    section, place = "", 0
+    section, place, has_headings = "", 0, False
     while place + 1 < len(lines):
+        if lines[place] and re.fullmatch("=+", lines[place + 1]):
+            section, has_headings = lines[place], True
+            place += 2
+            continue
         if not re.fullmatch(r"-+(  -+)*", lines[place + 1]):
             yield Row(_title({2: section}), lines[place], {}, ())
             place += 1
             continue
-        if not lines[place - 1] and subjects:
+        if not lines[place - 1] and subjects and not has_headings:
             section = lines[place - 2]
         title = _title({2: section, 3: lines[place - 1]})
         spans = [match.span() for match in re.finditer("-+", lines[place + 1])]

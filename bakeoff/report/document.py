@@ -1,0 +1,142 @@
+"""Pages as data: a page is made once from records, and rendered for a terminal, as markdown or as HTML.
+
+Texts are plain: each renderer escapes them, and keeps each on one line whatever a record holds.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from bakeoff.report.figures.vega import Figure
+
+Tone = Literal["", "good", "open", "bad", "faint"]
+"""What a text says of its subject: `open` is a question without an answer yet, `faint` may be skipped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """An address relative to the page, below a short label; a terminal shows none."""
+
+    label: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell of a table."""
+
+    text: str
+    order: float | str = ""
+    """What an HTML page sorts rows by; "" is last."""
+    link: Link | None = None
+    tone: Tone = ""
+    strong: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """The head of a column."""
+
+    text: str
+    explanation: str = ""
+    numeric: bool = False
+    leaves: int = 0
+    """Where a terminal is too narrow, columns with the highest number leave first; 0 never leaves."""
+    key: str = ""
+    """What `--columns` chooses it by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows below headings; made by `table`, which leaves empty columns out."""
+
+    headings: tuple[Heading, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    title: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A paragraph, or an item of a list."""
+
+    text: str
+    label: str = ""
+    """Printed before the text in bold, followed by a colon."""
+    tone: Tone = ""
+    links: tuple[Link, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """Texts that belong together, one below the other."""
+
+    items: tuple[Text, ...]
+    title: str = ""
+    ordered: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command to be pasted: whole, on a line of its own."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Drawn on HTML pages only; their numbers are in tables too."""
+
+    figures: tuple[Figure, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Details:
+    """Folded on HTML and markdown pages; a terminal leaves it out."""
+
+    summary: str
+    blocks: "tuple[Block, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A heading with what belongs below it; sections may hold sections."""
+
+    heading: str
+    blocks: "tuple[Block | Section, ...]"
+
+
+Block = Text | Listed | Command | Table | Figures | Details
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A page."""
+
+    title: str
+    blocks: tuple[Block | Section, ...]
+
+
+def table(headings: Sequence[Heading | str], rows: Iterable[Sequence[Cell | str]], title: str = "") -> Table | None:
+    """A table without the columns in which no row has anything; None without rows.
+
+    Cells that are given as text have neither link nor tone, and are sorted by their text.
+    """
+    made = [tuple(cell if isinstance(cell, Cell) else Cell(cell, cell) for cell in row) for row in rows]
+    heads = [heading if isinstance(heading, Heading) else Heading(heading) for heading in headings]
+    held = [place for place in range(len(heads)) if any(row[place].text or row[place].link for row in made)]
+    if not held:
+        return None
+    return Table(
+        tuple(heads[place] for place in held), tuple(tuple(row[place] for place in held) for row in made), title
+    )
+
+
+def listed(texts: Iterable[Text | str], title: str = "") -> Listed | None:
+    """A list of texts, each once; None without any."""
+    items = dict.fromkeys(text if isinstance(text, Text) else Text(text) for text in texts)
+    return Listed(tuple(items), title) if items else None
+
+
+def blocks(*made: Block | Section | None) -> tuple[Block | Section, ...]:
+    """Those that are there."""
+    return tuple(block for block in made if block is not None)

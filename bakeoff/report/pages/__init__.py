@@ -1,0 +1,1 @@
+"""Pages: documents made from records."""

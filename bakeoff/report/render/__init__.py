@@ -1,0 +1,1 @@
+"""Documents for a terminal, as markdown and as HTML."""

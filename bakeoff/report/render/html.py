@@ -1,0 +1,89 @@
+"""Documents as one offline HTML page: tables that sort, and figures that zoom or, without scripts, are drawn.
+
+Everything is inside the file; its content security policy forbids loading anything and allows only the scripts whose
+hashes it names.
+"""
+
+import base64
+import hashlib
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+from bakeoff.machine.terminal import one_line
+from bakeoff.models.errors import BakeoffError
+from bakeoff.record.codec import encode_json
+from bakeoff.report.document import Document
+from bakeoff.report.figures.vega import Figure, drawn, library
+from bakeoff.report.format import INSTALL
+
+if TYPE_CHECKING:
+    import jinja2
+
+
+def render(document: Document, interactive: bool = True) -> str:
+    """The page. Equal documents give equal text.
+
+    With `interactive`, figures are drawn by scripts when they are scrolled to, which add 0.9 MB; without, they are
+    drawn here and the page has no script but the one that sorts. Raises BakeoffError where jinja2 or the library that
+    draws figures is missing.
+    """
+    drawing: str = library().javascript_bundle() if interactive else ""
+    scripts = [text for text in (drawing, _read("page.js")) if text]
+    assert not any("</script" in text.lower() for text in scripts)
+    return _template().render(
+        document=document, policy=_policy(*scripts), style=_read("page.css"), scripts=scripts, interactive=interactive
+    )
+
+
+def _template() -> "jinja2.Template":
+    """The template, in which everything is escaped, and text is one line that no terminal obeys."""
+    try:
+        import jinja2
+    except ModuleNotFoundError as error:
+        text = f"HTML pages need {error.name}, which is not installed. {INSTALL}"
+        raise BakeoffError(text, code="missing-library") from error
+
+    def plain(value: Any) -> Any:
+        return one_line(value) if type(value) is str else value  # leaves Markup, a subclass, alone
+
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_read),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=plain,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["kind"] = lambda block: type(block).__name__
+    environment.filters["data"] = _as_script_data
+    environment.filters["drawn"] = _drawn
+    environment.filters["order"] = lambda value: str(value).replace("inf", "Infinity")
+    return environment.get_template("page.html.j2")
+
+
+def _drawn(figure: Figure) -> str:
+    """A figure as the address of a picture: several drawings on one page would share names."""
+    return f"data:image/svg+xml;base64,{base64.b64encode(drawn(figure)).decode()}"
+
+
+def _read(name: str) -> str:
+    """The text of a file beside this module, which is part of the installed package."""
+    return resources.files("bakeoff.report.render").joinpath(name).read_text(encoding="utf-8")
+
+
+def _policy(*scripts: str) -> str:
+    """A content security policy under which only these scripts run and nothing is loaded."""
+    hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
+    sources = " ".join(f"'sha256-{digest}'" for digest in hashes)
+    return (
+        f"default-src 'none'; script-src {sources}; style-src 'unsafe-inline'; img-src data: blob:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _as_script_data(figures: tuple[Figure, ...]) -> str:
+    """The specifications as JSON without letters that have a meaning in HTML or end a line of a script."""
+    text = encode_json({figure.name: figure.spec for figure in figures}).decode()
+    for letter in "<>&\u2028\u2029":
+        text = text.replace(letter, f"\\u{ord(letter):04x}")
+    return text

@@ -1,0 +1,90 @@
+"""Documents as markdown pages: GitHub's tables, links by reference at the end, so that rows stay short."""
+
+import re
+from collections.abc import Iterator, Sequence
+from urllib.parse import unquote
+
+from tabulate import tabulate
+
+from bakeoff.report.document import Block, Cell, Command, Details, Document, Figures, Link, Listed, Section, Table, Text
+
+
+def render(document: Document, level: int = 1) -> str:
+    """The page: its title as a heading of `level`, if it has one, and sections one level below."""
+    made = _Page()
+    parts = [f"{'#' * level} {escape(document.title)}"] if document.title else []
+    parts += made.blocks(document.blocks, level + 1)
+    return "\n\n".join([*parts, *made.definitions()]) + "\n"
+
+
+class _Page:
+    """Renders blocks, and keeps the addresses that they link to for the end of the page."""
+
+    def __init__(self) -> None:
+        self._addresses: dict[str, str] = {}
+
+    def blocks(self, made: Sequence[Block | Section], level: int) -> Iterator[str]:
+        for block in made:
+            match block:
+                case Section():
+                    yield f"{'#' * min(level, 6)} {escape(block.heading)}"
+                    yield from self.blocks(block.blocks, level + 1)
+                case Details():
+                    yield f"<details>\n<summary>{escape(block.summary)}</summary>"
+                    yield from self.blocks(block.blocks, level + 1)
+                    yield "</details>"
+                case Text():
+                    yield self._text(block)
+                case Listed():
+                    mark = "1. " if block.ordered else "- "
+                    title = [f"{escape(block.title)}:"] if block.title else []
+                    yield from title
+                    yield "\n".join(mark + self._text(item) for item in block.items)
+                case Command():
+                    yield f"`{' '.join(block.text.split())}`"
+                case Table():
+                    yield from [f"**{escape(block.title)}**"] if block.title else []
+                    yield self._table(block)
+                case Figures():
+                    pass
+
+    def definitions(self) -> list[str]:
+        """Where the links lead, as one block; none without links."""
+        found = [f"[{label}]: {address}" for label, address in self._addresses.items()]
+        return ["\n".join(found)] if found else []
+
+    def _text(self, text: Text) -> str:
+        label = f"**{escape(text.label)}**: " if text.label else ""
+        return " ".join([label + escape(text.text), *map(self._link, text.links)])
+
+    def _table(self, table: Table) -> str:
+        return tabulate(
+            [[self._cell(cell) for cell in row] for row in table.rows],
+            headers=[escape(heading.text) for heading in table.headings],
+            tablefmt="pipe",
+            disable_numparse=True,
+            colalign=["right" if heading.numeric else "left" for heading in table.headings],
+        )
+
+    def _cell(self, cell: Cell) -> str:
+        text = f"**{escape(cell.text)}**" if cell.strong and cell.text else escape(cell.text)
+        return " ".join(filter(None, [text, self._link(cell.link) if cell.link is not None else ""]))
+
+    def _link(self, link: Link) -> str:
+        """A link by its label; a label that another address has already gets a number."""
+        label, number = escape(link.label), 1
+        while self._addresses.setdefault(label, link.address) != link.address:
+            number += 1
+            label = f"{escape(link.label)} {number}"
+        return f"[{label}]"
+
+
+def escape(text: str) -> str:
+    """One line that cannot end a table's cell, begin HTML or be taken for a link."""
+    line = re.sub(r"([\\|])", r"\\\1", " ".join(text.split()))
+    return re.sub(r"\]([(:\[])", r"]\\\1", line).replace("<", "&lt;")
+
+
+def citations(page: str) -> list[str]:
+    """The ids of the entries that a page cites, each once, in the order of the page."""
+    return list(dict.fromkeys(unquote(name) for name in re.findall(r"(?<=[/ (])([^()\s/]+)\.json\b", page)))

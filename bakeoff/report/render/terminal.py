@@ -1,0 +1,140 @@
+"""Documents for a terminal: tables that fit its width, long texts wrapped between words, colours where it has some.
+
+Tones are colours, and never the only sign of something: the words say it too.
+"""
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from io import StringIO
+from typing import Final
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table as Grid
+from rich.text import Text as Styled
+
+from bakeoff.machine.terminal import one_line
+from bakeoff.report.document import Block, Cell, Command, Document, Listed, Section, Table, Text, Tone
+from bakeoff.report.format import shorten
+
+_STYLES: Final[Mapping[Tone, str]] = {"": "", "good": "green", "open": "yellow", "bad": "red", "faint": "dim"}
+_GAP = 2
+_LEAST_NAME, _LEAST_WORDS = 12, 24
+"""Letters that a shortened text keeps, in the first column and in others."""
+_UNLIMITED = 1_000_000
+
+
+def render(document: Document, width: int | None = None, colour: bool = False) -> str:
+    """The document's text, without its title; `width` in letters, None for all columns and whole lines."""
+    file = StringIO()
+    console = Console(
+        file=file, width=width or _UNLIMITED, force_terminal=colour, color_system="standard" if colour else None,
+        highlight=False, markup=False, emoji=False, legacy_windows=False,
+    )  # fmt: skip
+    for number, parts in enumerate(_blocks(document.blocks, width)):
+        if number:
+            console.print()
+        for part in parts:
+            console.print(part, soft_wrap=not isinstance(part, Grid))
+    return "\n".join(line.rstrip() for line in file.getvalue().splitlines())
+
+
+def _blocks(made: Sequence[Block | Section], width: int | None) -> Iterator[list[Styled | Grid]]:
+    """What is printed of each block; an empty line comes between two."""
+    for block in made:
+        match block:
+            case Section():
+                heading = _wrapped(one_line(block.heading), width)
+                yield [Styled(f"{heading}\n{'=' * max(map(cell_len, heading.splitlines()))}", "bold")]
+                yield from _blocks(block.blocks, width)
+            case Text():
+                yield [_text(block, width)]
+            case Listed():
+                yield [*_title(block.title), *(_text(item, width) for item in block.items)]
+            case Command():
+                yield [Styled(one_line(block.text), "cyan")]
+            case Table():
+                yield [*_title(block.title), _grid(fit(block, width) if width is not None else block)]
+
+
+def _title(text: str) -> list[Styled]:
+    return [Styled(one_line(text), "bold")] if text else []
+
+
+def _text(text: Text, width: int | None) -> Styled:
+    label = f"{one_line(text.label)}: " if text.label else ""
+    made = Styled(_wrapped(label + one_line(text.text), width), _STYLES[text.tone])
+    made.stylize("bold", 0, len(label))
+    return made
+
+
+def _wrapped(text: str, width: int | None) -> str:
+    if width is None:
+        return text
+    return textwrap.fill(text, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+
+
+def _grid(table: Table) -> Grid:
+    grid, widths = Grid.grid(padding=(0, _GAP, 0, 0), pad_edge=False), _widths(table)
+    for heading, wide in zip(table.headings, widths, strict=True):
+        grid.add_column(width=wide, justify="right" if heading.numeric else "left", no_wrap=True)
+    grid.add_row(*(Styled(one_line(heading.text), "bold") for heading in table.headings))
+    grid.add_row(*("-" * wide for wide in widths), style="dim")
+    for row in table.rows:
+        grid.add_row(*(Styled(_of(cell), f"{_STYLES[cell.tone]}{' bold' if cell.strong else ''}") for cell in row))
+    return grid
+
+
+def _of(cell: Cell) -> str:
+    """What stands in a cell: the text with a mark where it is strong, or the label of a link that stands alone."""
+    text = one_line(cell.text or (cell.link.label if cell.link is not None else ""))
+    return f"* {text}" if cell.strong else text
+
+
+def fit(table: Table, width: int) -> Table:
+    """The table in `width` letters: columns leave in their order, then long words are shortened, names last."""
+    while _total(_shortest(table)) > width and any(heading.leaves for heading in table.headings):
+        order = [heading.leaves for heading in table.headings]
+        leaving = max(range(len(order)), key=lambda place: (order[place], place))
+        table = replace(
+            table,
+            headings=table.headings[:leaving] + table.headings[leaving + 1 :],
+            rows=tuple(row[:leaving] + row[leaving + 1 :] for row in table.rows),
+        )
+    widths, words = _widths(table), _words(table)
+    for places, least in ((words[1:], _LEAST_WORDS), (words, _LEAST_NAME)):
+        while _total(widths) > width and max((widths[place] for place in places), default=0) > least:
+            widths[max(places, key=widths.__getitem__)] -= 1
+    heads = zip(table.headings, widths, strict=True)
+    return replace(
+        table,
+        headings=tuple(replace(heading, text=shorten(heading.text, wide)) for heading, wide in heads),
+        rows=tuple(tuple(map(_shortened, row, widths)) for row in table.rows),
+    )
+
+
+def _shortest(table: Table) -> list[int]:
+    """The widths of columns without shortening a name."""
+    others = _words(table)[1:]
+    return [min(wide, _LEAST_WORDS) if place in others else wide for place, wide in enumerate(_widths(table))]
+
+
+def _words(table: Table) -> list[int]:
+    """The places of columns of words, that of the names first."""
+    return [place for place, heading in enumerate(table.headings) if not heading.numeric]
+
+
+def _shortened(cell: Cell, width: int) -> Cell:
+    return replace(cell, text=shorten(cell.text, width - (2 if cell.strong else 0)))
+
+
+def _widths(table: Table) -> list[int]:
+    return [
+        max(cell_len(one_line(heading.text)), *(cell_len(_of(row[place])) for row in table.rows))
+        for place, heading in enumerate(table.headings)
+    ]
+
+
+def _total(widths: Sequence[int]) -> int:
+    return sum(widths) + _GAP * (len(widths) - 1)

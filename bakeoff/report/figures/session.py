@@ -1,0 +1,236 @@
+"""Figures of sessions: a unit's account, the first and the last kept units with their ranges, and series over time."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import Final
+
+from bakeoff.models.words import counted
+from bakeoff.record.monitor import SeriesRecord
+from bakeoff.record.points import merged
+from bakeoff.record.session import SessionEvent, SessionRecord, UnitKind, UnitSpans
+from bakeoff.record.session_account import Account, account
+from bakeoff.report.figures.style import BETWEEN, colours
+from bakeoff.report.figures.vega import Figure, Spec, name_text, rounded
+from bakeoff.report.format import duration, shorten
+
+MOST_POINTS = 400
+"""Of a series that are drawn; the record has more."""
+_KINDS: Final[Mapping[UnitKind, str]] = {
+    "steady": "#5b6570", "opening": "#35506b", "filling": "#8a949e", "compiling": "#cc3311"
+}  # fmt: skip
+"""Colours of units by their kind."""
+_EVENT, _FAILED, _MEAN = "#5d9a52", "#cc3311", "#4477aa"
+_MOST_UNITS, _MOST_BARS, _MOST_ROWS, _MOST_MARKS = 24, 1_200, 5, 100
+_ROW, _LETTER = 24, 0.007
+"""Height of a row of bars in pixels; width of a letter as a share of a page's width."""
+_FROM_ZERO = 0.7
+"""An axis begins at zero where the least value is below this share of the greatest."""
+_TIMES: Final = ((3600e9, "h"), (60e9, "min"), (1e9, "s"), (1e6, "ms"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """A stretch of a session's time, in a unit of which it has at least two."""
+
+    start_ns: int
+    ns: int
+
+    @property
+    def size(self) -> tuple[float, str]:
+        return next((each for each in _TIMES if self.ns >= 2 * each[0]), _TIMES[-1])
+
+    def at(self, t_ns: float) -> float:
+        return float(f"{(t_ns - self.start_ns) / self.size[0]:.7g}")
+
+    def encoding(self, field: str, since: str) -> Spec:
+        scale = {"domain": [0, self.at(self.start_ns + self.ns)], "nice": False, "clamp": True}
+        return {"field": field, "type": "quantitative", "scale": scale, "title": f"{self.size[1]} after {since}"}
+
+
+def account_figure(record: SessionRecord) -> Figure | None:
+    """What each phase takes of a unit, one below the other and from left to right. None without units."""
+    found = account(record)
+    if found is None or found.ns <= 0:
+        return None
+    colour_of = colours_of(record, found)
+    data, left = [], 0.0
+    for line in found.lines:
+        ms = line.ns / found.units / 1e6
+        share = f"{line.thousandths / 10:.1f} %"
+        colour = colour_of[line.name.rpartition(" / ")[2]]
+        data.append(
+            {"phase": name_text(line.name), "from": rounded(left), "to": rounded(left + ms), "ms": rounded(ms),
+             "share": share, "colour": colour}
+        )  # fmt: skip
+        left += ms
+    x: Spec = {"type": "quantitative", "title": "ms of a unit", "scale": {"domain": [0, rounded(1.12 * found.unit_ms)]}}
+    y = {"field": "phase", "type": "nominal", "title": None, "sort": None}
+    tooltip = [{"field": "phase"}, {"field": "ms"}, {"field": "share"}]
+    bars = {
+        "mark": {"type": "bar"},
+        "encoding": {
+            "x": {"field": "from", **x}, "x2": {"field": "to"}, "y": y, "tooltip": tooltip,
+            "fill": {"field": "colour", "type": "nominal", "scale": None},
+        },
+    }  # fmt: skip
+    text = {
+        "mark": {"type": "text", "align": "left", "dx": 5},
+        "encoding": {"x": {"field": "to", **x}, "y": y, "text": {"field": "share"}},
+    }
+    spec = {"height": 20 * len(data) + 10, "data": {"values": data}, "layer": [bars, text]}
+    return Figure("account", "Where a unit's time goes", "each time counts once, for the innermost phase", spec)
+
+
+def timeline_figures(record: SessionRecord) -> tuple[Figure, ...]:
+    """The first kept units, and the last ones where they do not follow on those; at most 24 each."""
+    kept = sorted(record.spans, key=lambda unit: unit.index)
+    first = _following(kept)[:_MOST_UNITS]
+    last = _following(kept[: len(first) - 1 if first else None : -1])[:_MOST_UNITS][::-1]
+    colour_of = colours_of(record, account(record))
+    found = [_timeline(units, record.events, colour_of) for units in (first, last) if units]
+    return tuple(figure for figure in found if figure is not None)
+
+
+def colours_of(record: SessionRecord, found: Account | None) -> dict[str, str]:
+    """A colour for each name of a range within units and of each line of the account."""
+    lines = [line.name.rpartition(" / ")[2] for line in found.lines] if found is not None else []
+    return {**colours([*lines, *(span.name for unit in record.spans for span in unit.spans)]), **BETWEEN}
+
+
+def _following(units: Sequence[UnitSpans]) -> Sequence[UnitSpans]:
+    """Those at the beginning whose numbers follow one another, up or down."""
+    end = next(
+        (place for place in range(1, len(units)) if abs(units[place].index - units[place - 1].index) != 1), len(units)
+    )
+    return units[:end]
+
+
+def _timeline(
+    units: Sequence[UnitSpans], events: Sequence[SessionEvent], colour_of: Mapping[str, str]
+) -> Figure | None:
+    start = min(unit.start_ns for unit in units)
+    axis = _Axis(start, max(unit.start_ns + unit.ns for unit in units) - start)
+    if axis.ns <= 0:
+        return None
+    deepest = min(_MOST_ROWS, max((span.depth for unit in units for span in unit.spans), default=0))
+    while deepest > 1 and sum(span.depth <= deepest for unit in units for span in unit.spans) > _MOST_BARS:
+        deepest -= 1
+    bars = [_unit_bar(unit, axis) for unit in units]
+    spans = [span for unit in units for span in unit.spans if span.depth <= deepest][:_MOST_BARS]
+    bars += [_bar(axis, span.start_ns, span.ns, span.depth, name_text(span.name)) for span in spans]
+    legend: dict[str, str] = {f"{unit.kind} unit": _KINDS[unit.kind] for unit in units}
+    legend |= {name_text(span.name): colour_of[span.name] for span in spans}
+    x = axis.encoding("from", f"the start of unit {units[0].index}")
+    y: Spec = {"field": "row", "type": "ordinal", "axis": None, "scale": {"domain": list(range(deepest + 1))}}
+    scale = {"domain": list(legend), "range": list(legend.values())}
+    tooltip = [{"field": "what"}, {"field": "unit"}, {"field": "ms"}]
+    ranges = {
+        "data": {"values": bars},
+        "mark": {"type": "rect", "stroke": "white", "strokeWidth": 0.4, "yOffset": 1, "y2Offset": -1},
+        "encoding": {
+            "x": x, "x2": {"field": "to"}, "y": y, "tooltip": tooltip,
+            "fill": {"field": "what", "type": "nominal", "scale": scale},
+        },
+    }  # fmt: skip
+    numbers = {
+        "data": {"values": [bar for bar in bars if bar.get("unit")]},
+        "mark": {"type": "text", "align": "left", "dx": 4, "color": "white", "tooltip": None},
+        "encoding": {"x": x, "y": y, "text": {"field": "number"}},
+    }
+    heading = f"unit {units[0].index}" if len(units) == 1 else f"units {units[0].index} to {units[-1].index}"
+    caption = f"{duration(axis.ns / 1e6)}, from {duration(start / 1e6)} after the session's start"
+    layers = [ranges, numbers, *_marks(events, axis, x)]
+    return Figure("timeline", heading, caption, {"height": _ROW * (deepest + 1) + 20, "layer": layers})
+
+
+def _bar(axis: _Axis, start_ns: int, ns: int, row: int, what: str) -> Spec:
+    return {"what": what, "from": axis.at(start_ns), "to": axis.at(start_ns + ns), "row": row, "ms": rounded(ns / 1e6)}
+
+
+def _unit_bar(unit: UnitSpans, axis: _Axis) -> Spec:
+    """The bar of a unit, with its number where there is room."""
+    number = str(unit.index)
+    room = unit.ns / axis.ns > _LETTER * (len(number) + 1)
+    frames = f", {counted(unit.frames, 'frame')}" if unit.frames else ""
+    bar = _bar(axis, unit.start_ns, unit.ns, 0, f"{unit.kind} unit")
+    return {**bar, "unit": f"unit {number}{frames}", "number": number if room else ""}
+
+
+def _marks(events: Iterable[SessionEvent], axis: _Axis, x: Spec) -> list[Spec]:
+    """Vertical lines at the events within a stretch, with the names that do not cover one another."""
+    data: list[Spec] = []
+    free = 0.0
+    for event in sorted(events, key=lambda event: event.t_ns):
+        place = (event.t_ns - axis.start_ns) / axis.ns
+        if not 0 <= place <= 1 or len(data) == _MOST_MARKS:
+            continue
+        label = shorten(event.name, 20)
+        width = _LETTER * len(label)
+        shown = place >= free and place + width <= 1
+        free = place + width + _LETTER if shown else free
+        data.append(
+            {"from": axis.at(event.t_ns), "event": name_text(event.name) + (" (failed)" if event.failed else ""),
+             "at": duration(event.t_ns / 1e6), "label": label if shown else "",
+             "colour": _FAILED if event.failed else _EVENT}
+        )  # fmt: skip
+    if not data:
+        return []
+    colour = {"field": "colour", "type": "nominal", "scale": None}
+    tooltip = [{"field": "event"}, {"field": "at"}]
+    line = {
+        "data": {"values": data},
+        "mark": {"type": "rule", "strokeWidth": 1.5},
+        "encoding": {"x": x, "stroke": colour, "tooltip": tooltip},
+    }
+    names = {
+        "data": {"values": [each for each in data if each["label"]]},
+        "mark": {"type": "text", "align": "left", "dx": 3, "dy": -7, "y": 0},
+        "encoding": {"x": x, "text": {"field": "label"}},
+    }
+    return [line, *([names] if any(each["label"] for each in data) else [])]
+
+
+def series_figure(series: SeriesRecord, record: SessionRecord, name: str) -> Figure | None:
+    """The mean as a line in a band from least to greatest, over the whole session. None of what cannot be drawn."""
+    axis, size = _Axis(0, record.ns), 1e6 if series.unit == "ns" else 1.0
+    points = merged(series.points, MOST_POINTS)
+    if axis.ns <= 0 or series.least is None or series.greatest is None or not isfinite(series.greatest - series.least):
+        return None
+    unit = "ms" if series.unit == "ns" else shorten(series.unit, 20)
+    columns = {
+        "t": [axis.at(min(max(point.t_ns, 0), record.ns)) for point in points],
+        "least": [rounded(point.least / size) for point in points],
+        "mean": [rounded(point.mean / size) for point in points],
+        "greatest": [rounded(point.greatest / size) for point in points],
+    }
+    x = axis.encoding("t", "the start")
+    zero = 0 <= series.least <= _FROM_ZERO * series.greatest
+    y: Spec = {"type": "quantitative", "title": unit or None, "scale": {"zero": zero}}
+    mean = {"field": "mean", **y}
+    tooltip = [{"field": "t", "title": axis.size[1]}, *({"field": field} for field in ("least", "mean", "greatest"))]
+    band = {"x": x, "y": {"field": "least", **y}, "y2": {"field": "greatest"}}
+    curve: Spec = {
+        "data": {"values": [columns]},
+        "transform": [{"flatten": list(columns)}],
+        "layer": [
+            {"mark": {"type": "area", "color": _MEAN, "opacity": 0.25}, "encoding": band},
+            {"mark": {"type": "line", "color": _MEAN, "strokeWidth": 1.2}, "encoding": {"x": x, "y": mean}},
+            {
+                "mark": {"type": "circle", "color": _MEAN, "opacity": 1 if len(points) == 1 else 0, "size": 50},
+                "encoding": {"x": x, "y": mean, "tooltip": tooltip},
+            },
+        ],
+    }
+    source = shorten(series.source, 20)
+    numbers = (
+        f"{_short(series.least / size)} to {_short(series.greatest / size)}, mean {_short((series.mean or 0) / size)}"
+    )
+    heading = f"{name_text(series.name)}{', ' if unit else ''}{unit}"
+    caption = f"{source}: {numbers}, {counted(series.count, 'sample', form=',')}"
+    layers = [curve, *_marks(record.events, axis, {**x, "field": "from"})]
+    return Figure(name, heading, caption, {"height": 140, "layer": layers})
+
+
+def _short(value: float) -> str:
+    return f"{value:.5g}"

@@ -1,0 +1,115 @@
+"""Figures of sessions: what is drawn of which unit, and what a long series keeps."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from sessions import MS, NAMELESS, session_record, wave
+
+from bakeoff.record.monitor import Point, SeriesRecord
+from bakeoff.record.session import SessionEvent, SessionRecord
+from bakeoff.report.figures.session import MOST_POINTS, account_figure, series_figure, timeline_figures
+from bakeoff.report.figures.vega import Figure, drawn
+
+RECORD = session_record()
+Spec = dict[str, Any]
+
+
+def values(figure: Figure | None, layer: int) -> list[Spec]:
+    assert figure is not None
+    found: list[Spec] = figure.spec["layer"][layer]["data"]["values"]
+    return found
+
+
+def drawn_series(points: list[Point], record: SessionRecord = RECORD) -> Figure | None:
+    return series_figure(SeriesRecord("depth", "frames", "user", tuple(points)), record, "depth")
+
+
+def test_the_account_fills_the_unit() -> None:
+    figure = account_figure(RECORD)
+    assert figure is not None
+    bars = figure.spec["data"]["values"]
+    assert [bar["from"] for bar in bars] == [0, *(bar["to"] for bar in bars[:-1])]
+    assert bars[-1]["to"] == pytest.approx(100)
+    assert (bars[-1]["phase"], bars[-1]["ms"], bars[-1]["share"]) == ("unattributed", NAMELESS / MS, "3.0 %")
+    assert account_figure(session_record(0)) is None
+
+
+class TestTimeline:
+    def test_it_has_the_first_and_the_last_units(self) -> None:
+        first, last = timeline_figures(RECORD)
+        assert (first.heading, first.caption) == ("units 0 to 2", "310.00 ms, from 500.00 ms after the session's start")
+        assert (last.heading, last.caption) == ("units 20 to 39", "2.1 s, from 2.6 s after the session's start")
+        kinds = [bar["what"] for figure in (first, last) for bar in values(figure, 0) if "unit" in bar]
+        assert (kinds.count("steady unit"), kinds.count("opening unit")) == (22, 1)
+        assert timeline_figures(replace(RECORD, spans=RECORD.spans[::-1])) == (first, last)
+
+    def test_ranges_lie_by_depth_at_their_times(self) -> None:
+        first, last = timeline_figures(RECORD)
+        denoise, step = (next(bar for bar in values(first, 0) if bar["what"] == what) for what in ("denoise", "step"))
+        assert denoise == {"what": "denoise", "from": 0.0, "to": 50.0, "row": 1, "ms": 50.0}
+        assert (step["row"], step["from"], step["ms"]) == (2, 2.0, 12.0)
+        assert "s after" in last.spec["layer"][0]["encoding"]["x"]["title"]
+        assert max(bar["to"] for bar in values(last, 0)) == pytest.approx(2.095)
+
+    def test_a_name_has_its_colour_of_the_account(self) -> None:
+        bars = account_figure(RECORD)
+        assert bars is not None
+        colour_of = {bar["phase"]: bar["colour"] for bar in bars.spec["data"]["values"]}
+        for figure in timeline_figures(RECORD):
+            scale = figure.spec["layer"][0]["encoding"]["fill"]["scale"]
+            legend = dict(zip(scale["domain"], scale["range"], strict=True))
+            assert legend["denoise"] == colour_of["denoise"]
+
+    def test_events_are_marked_within_it(self) -> None:
+        first, last = timeline_figures(RECORD)
+        (mark,) = values(first, 2)
+        assert (mark["event"], mark["at"], mark["from"], mark["label"]) == (
+            "checkpoint_loaded", "500.00 ms", 0, "checkpoint_loaded",
+        )  # fmt: skip
+        assert len(last.spec["layer"]) == 2, "no event was there"
+
+    def test_many_ranges_are_drawn_down_to_a_depth(self) -> None:
+        unit = RECORD.spans[0]
+        deep = replace(unit, spans=tuple(replace(unit.spans[0], depth=depth) for depth in range(1, 100)))
+        (figure,) = timeline_figures(replace(RECORD, spans=(deep,)))
+        assert max(bar["row"] for bar in values(figure, 0)) == 5
+
+
+class TestSeries:
+    def test_the_mean_lies_in_a_band_and_events_are_marked(self) -> None:
+        figure = series_figure(wave("gpu.power", "W", "GPU-1", RECORD.ns, 350.0, 60.0), RECORD, "series-1")
+        assert figure is not None
+        assert (figure.heading, figure.caption.partition(":")[0]) == ("gpu.power, W", "GPU-1")
+        band, line, _ = (layer["encoding"] for layer in figure.spec["layer"][0]["layer"])
+        assert [band["y"]["field"], band["y2"]["field"], line["y"]["field"]] == ["least", "greatest", "mean"]
+        assert [mark["event"] for mark in values(figure, 1)] == ["checkpoint_loaded", "saved (failed)"]
+        assert "s after the start" in band["x"]["title"]
+
+    def test_unit_times_are_milliseconds(self) -> None:
+        figure = series_figure(RECORD.series[0], RECORD, "unit")
+        assert figure is not None
+        assert figure.heading == "unit, ms"
+        assert set(values(figure, 0)[0]["mean"]) == {100.0}
+
+    def test_a_long_series_keeps_its_peak(self) -> None:
+        figure = drawn_series([Point(at * MS, 1.0, 2.0, 9_000.0 if at == 777 else 3.0, 2) for at in range(2_000)])
+        (columns,) = values(figure, 0)
+        assert len(columns["mean"]) <= MOST_POINTS
+        assert max(columns["greatest"]) == 9_000.0
+        assert figure is not None
+        assert figure.caption == "user: 1 to 9000, mean 2, 4,000 samples"
+
+    def test_what_cannot_be_drawn_has_no_figure(self) -> None:
+        assert drawn_series([]) is None
+        assert drawn_series([Point(0, -1.7e308, 0.0, 1.7e308, 2)]) is None
+        assert drawn_series([Point(0, 1.0, 1.0, 1.0, 1)], replace(RECORD, ns=0)) is None
+
+
+def test_the_library_draws_them(capfd: pytest.CaptureFixture[str]) -> None:
+    odd = replace(RECORD, events=(SessionEvent(-5, "early"), SessionEvent(2**62, "late")))
+    figures = [account_figure(odd), *timeline_figures(odd), drawn_series([Point(5, 1.0, 1.0, 1.0, 1)], odd)]
+    for figure in figures:
+        assert figure is not None
+        assert drawn(figure).startswith(b"<svg")
+    assert capfd.readouterr() == ("", "")

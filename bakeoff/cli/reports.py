@@ -15,6 +15,7 @@ from bakeoff.cli.common import (
     Runs,
     app,
     named,
+    print_document,
     print_json,
     print_text,
     records_folder,
@@ -241,7 +242,7 @@ def list_everything(
     as_json: Json = False,
 ) -> None:
     """List components, presets, workloads and backends, and what can run on this host."""
-    from bakeoff.report.text import listing
+    from bakeoff.report.pages import listing
 
     if ":" in component:
         sys.path.append(str(Path.cwd()))
@@ -249,16 +250,13 @@ def list_everything(
     if as_json:
         print_json(found)
     else:
-        print_text(listing.render(found))
+        print_document(listing.page_of_component(found) if component else listing.page(found))
 
 
 @app.command()
 def doctor(as_json: Json = False) -> None:
     """Print this host, its versions, known-bad combinations, and why a backend cannot run here."""
-    from bakeoff.report.text import doctor
+    from bakeoff.report.pages import doctor
 
     found = doctor.read()
-    if as_json:
-        print_json(found)
-    else:
-        print_text(doctor.render(found))
+    print_json(found) if as_json else print_document(doctor.page(found))

@@ -5,9 +5,10 @@ Texts are plain: each renderer escapes them, and keeps each on one line whatever
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from bakeoff.report.figures.vega import Figure
+if TYPE_CHECKING:  # pages without figures need neither numpy nor the schema of records
+    from bakeoff.report.figures.vega import Figure
 
 Tone = Literal["", "good", "open", "bad", "faint"]
 """What a text says of its subject: `open` is a question without an answer yet, `faint` may be skipped."""
@@ -86,7 +87,7 @@ class Command:
 class Figures:
     """Drawn on HTML pages only; their numbers are in tables too."""
 
-    figures: tuple[Figure, ...]
+    figures: "tuple[Figure, ...]"
 
 
 @dataclass(frozen=True, slots=True)

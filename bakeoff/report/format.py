@@ -1,9 +1,11 @@
 """Numbers, names and times as text, the same on every page."""
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from bakeoff.machine.terminal import one_line
-from bakeoff.record.statistics import Summary
+
+if TYPE_CHECKING:
+    from bakeoff.record.statistics import Summary
 
 MIB: Final = 1 << 20
 INSTALL: Final = "Install it with: make install (in a checkout), or pip install -e '.[cpu]' -c constraints.txt"
@@ -20,7 +22,7 @@ def milliseconds(ms: float, like: float | None = None) -> str:
     return f"{ms:.{decimals(ms if like is None else like)}f}"
 
 
-def median_and_interval(figures: Summary) -> tuple[str, str]:
+def median_and_interval(figures: "Summary") -> tuple[str, str]:
     """The median, and its 95 % interval as `[9.500, 10.400]`, in milliseconds with the same number of decimals."""
     median, low, high = (
         milliseconds(value, figures.median_ms) for value in (figures.median_ms, figures.low_ms, figures.high_ms)

@@ -1,6 +1,7 @@
 """What `list` and `doctor` print, and what commands print as JSON."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,34 +9,66 @@ from typing import Any
 import pytest
 from records import UNSUPPORTED, bakeoff
 
-from bakeoff.backends import resolve_backend
+from bakeoff.backends import backend_names, resolve_backend
 from bakeoff.models import component_names, resolve_component
 from bakeoff.record.store import load_all
+from bakeoff.report.document import Document
 from bakeoff.report.markdown import files, history
-from bakeoff.report.text import doctor, listing
+from bakeoff.report.pages import doctor, listing
+from bakeoff.report.render import terminal
 
 
 class TestListing:
-    def test_holds_the_evidence_that_a_backend_ran(self) -> None:
-        text = listing.render(listing.read())
-        assert f"inductor: {resolve_backend('inductor').evidence.checks}" in text.splitlines()
+    def test_of_one_component_holds_presets_sets_of_options_and_the_evidence_that_a_backend_ran(self) -> None:
+        found = listing.read("wm")
+        lines = terminal.render(listing.page_of_component(found)).splitlines()
+        assert list(found.components) == ["wm"]
+        parameters = resolve_component("wm").parameters(resolve_component("wm").preset("1b").config)
+        assert ["1b", f"{parameters:,}", "cuda"] in [line.split() for line in lines]
+        assert "openvino on cpu: openvino, openvino[hint=dtype]" in lines
+        inductor = resolve_backend("inductor")
+        assert f"inductor: {inductor.summary}; it ran where {inductor.evidence.checks}" in lines
 
-    def test_holds_every_component_preset_and_backend(self) -> None:
+    def test_has_a_row_for_every_component_with_its_presets_and_every_backend(self) -> None:
         found = listing.read()
         assert list(found.components) == list(component_names())
-        text = listing.render(found)
+        lines = terminal.render(listing.page(found)).splitlines()
         for name in component_names():
-            for preset in resolve_component(name).presets:
-                assert preset.name in text
-        assert "{:,}".format(resolve_component("wm").parameters(resolve_component("wm").preset("1b").config)) in text
+            (row,) = [line for line in lines if line.startswith(f"{name} ")]
+            assert all(re.search(rf"\b{preset.name}\b", row) for preset in resolve_component(name).presets)
+        (row,) = [line for line in lines if line.startswith("wm ")]
+        assert "200m: 275 M" in row
+        assert "1b: 1.09 B" in row
+        assert all(sum(line.startswith(f"{name} ") for line in lines) == 1 for name in backend_names())
+
+    def test_says_once_why_backends_cannot_run(self) -> None:
+        def line(backend: str, device: str, why_not: str) -> listing.BackendLine:
+            return listing.BackendLine(backend, "", device, why_not, ())
+
+        lines = (
+            line("a", "cpu", ""), line("a", "cuda", "no GPU"), line("b", "cpu", "no library"),
+            line("b", "cuda", "no GPU"), line("c", "cpu", ""), line("c", "cuda", "does not run on cuda"),
+        )  # fmt: skip
+        text = terminal.render(Document("", listing.backends(lines)))
+        assert [line.split() for line in text.splitlines()[2:]] == [
+            ["a", "yes", "no"], ["b", "no", "no"], ["c", "yes", "-"], [], ["cannot", "run", "here"],
+            ["all", "on", "cuda:", "no", "GPU"], ["b", "on", "cpu:", "no", "library"],
+        ]  # fmt: skip
+
+    @pytest.mark.parametrize("width", [80, 120])
+    def test_fits_a_terminal(self, width: int) -> None:
+        pages = [
+            listing.page(listing.read()),
+            listing.page_of_component(listing.read("wm")),
+            doctor.page(doctor.read()),
+        ]
+        for page in pages:
+            assert max(map(len, terminal.render(page, width).splitlines())) <= width
 
     def test_a_component_of_nobody_has_no_empty_name(self, monkeypatch: pytest.MonkeyPatch) -> None:
         toy = resolve_component("toy")
         monkeypatch.setattr(listing, "resolve_component", lambda _name: replace(toy, credit=""))
         assert listing.read("toy").components == {"toy": toy.summary}
-
-    def test_of_one_component(self) -> None:
-        assert list(listing.read("toy").components) == ["toy"]
 
     def test_every_backend_is_ready_or_has_a_reason(self) -> None:
         for line in listing.read_backends():
@@ -43,15 +76,17 @@ class TestListing:
             assert line.option_sets or line.why_not
 
     def test_doctor_reports_what_makes_numbers_wrong(self) -> None:
-        text = doctor.render(doctor.read())
-        for word in ("CPU ", "bf16 ", "memory ", "load ", "versions ", "records ", "caches "):
-            assert f"\n{word}" in f"\n{text}"
-        spoilt = replace(doctor.read(), versions={"bakeoff": "0"}, known_bad=("cuDNN x is bad",), load=1e3)
-        text = doctor.render(spoilt)
-        (problem,) = [line for line in text.splitlines() if line.startswith("problem ")]
-        assert "torch" in problem
-        assert "warning   cuDNN x is bad" in text
-        assert "1000.00: busy" in text
+        text = terminal.render(doctor.page(doctor.read()))
+        for word in ("backends that run here", "CPU", "memory", "load", "versions", "records", "caches"):
+            assert f"\n{word}: " in f"\n{text}"
+        spoilt = replace(
+            doctor.read(), versions={"bakeoff": "0"}, known_bad=("cuDNN x is bad",), load=1e3, native_bf16=False
+        )
+        found = terminal.render(doctor.page(spoilt)).split("\n\n")[0].splitlines()[1:]
+        assert "torch" in found[0].removeprefix("problem: ")
+        assert found[1] == "warning: cuDNN x is bad"
+        assert found[2].startswith("warning: a load of 1000.00: busy")
+        assert found[3].startswith("warning: bf16 is emulated")
 
 
 class TestJson:

@@ -1,0 +1,94 @@
+"""`bakeoff doctor`: the host, the versions, known-bad combinations, and why a backend cannot run here."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from bakeoff.machine import host, paths
+from bakeoff.machine.gpu_limits import gpu_limits
+from bakeoff.machine.host import Host
+from bakeoff.machine.known_issues import known_issues
+from bakeoff.models.types import DEVICES, DTYPES
+from bakeoff.models.words import counted
+from bakeoff.report.document import Document, Text, blocks, listed
+from bakeoff.report.format import INSTALL, MIB
+from bakeoff.report.pages.listing import BackendLine, backends, read_backends
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """This host; `--json` prints it under these names."""
+
+    host: Host
+    versions: dict[str, str]
+    load: float
+    available_bytes: int
+    native_bf16: bool
+    known_bad: tuple[str, ...]
+    gpu_limits: tuple[str, ...]
+    backends: tuple[BackendLine, ...]
+    runs: str
+    cache: str
+
+
+def read() -> Diagnosis:
+    """Look at this host and its libraries."""
+    versions = host.read_versions()
+    devices = [device for device in DEVICES if not host.missing_device(device)]
+    return Diagnosis(
+        host=host.read_host(),
+        versions=versions,
+        load=host.load_average(),
+        available_bytes=host.available_bytes("cpu"),
+        native_bf16=host.has_native_bf16(),
+        known_bad=tuple(text for device in devices for _, text in known_issues(versions, device, DTYPES)),
+        gpu_limits=gpu_limits(host.read_host().gpus, host.cuda_runtime()),
+        backends=read_backends(),
+        runs=str(paths.runs_folder()),
+        cache=str(paths.cache_folder()),
+    )
+
+
+def page(found: Diagnosis) -> Document:
+    """What makes numbers wrong or slow first, then facts and backends."""
+    return Document(
+        "This host",
+        blocks(
+            listed([_verdict(found), *_problems(found)]),
+            listed(_facts(found)),
+            *backends(found.backends, with_sets=False),
+        ),
+    )
+
+
+def _verdict(found: Diagnosis) -> Text:
+    ready = {device: sum(not line.why_not for line in found.backends if line.device == device) for device in DEVICES}
+    words = " and ".join(f"{number} on {device}" for device, number in ready.items() if number) or "none"
+    return Text(
+        f"{words}, of {len(found.backends) // len(DEVICES)}",
+        "backends that run here",
+        "good" if any(ready.values()) else "bad",
+    )
+
+
+def _problems(found: Diagnosis) -> Iterator[Text]:
+    if "torch" not in found.versions:
+        yield Text(f"torch is not installed. {INSTALL}", "problem", "bad")
+    for text in (*found.known_bad, *found.gpu_limits):
+        yield Text(text, "warning", "open")
+    if found.load > host.usable_cores() / 2:
+        yield Text(f"a load of {found.load:.2f}: busy, so records will have a finding busy-host", "warning", "open")
+    if not found.native_bf16:
+        yield Text("bf16 is emulated on this CPU, so default sweeps leave it out", "warning", "open")
+
+
+def _facts(found: Diagnosis) -> Iterator[Text]:
+    machine = found.host
+    cores = f"{counted(machine.cores, 'core')}, {host.usable_cores()} usable"
+    yield Text(f"{machine.cpu}, {cores}; {' '.join(machine.cpu_flags)}", "CPU")
+    yield from (Text(", ".join(f"{name} {value}" for name, value in gpu.items()), "GPU") for gpu in machine.gpus)
+    yield Text(f"{found.available_bytes // MIB} of {machine.memory_bytes // MIB} MiB free", "memory")
+    yield Text(f"{found.load:.2f}", "load")
+    yield Text(f"{machine.system}, Python {machine.python}", "system")
+    yield Text(", ".join(f"{name} {version}" for name, version in found.versions.items()), "versions")
+    yield Text(found.runs, "records")
+    yield Text(found.cache, "caches")

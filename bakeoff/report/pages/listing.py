@@ -1,0 +1,184 @@
+"""`bakeoff list`: components with presets and workloads, and backends with why they cannot run here."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from bakeoff.backends import backend_names, resolve_backend
+from bakeoff.machine import host
+from bakeoff.models import component_names, resolve_component
+from bakeoff.models.types import DEVICES
+from bakeoff.report.document import Block, Cell, Document, Heading, Section, Table, Text, blocks, listed, table
+from bakeoff.variant import use_of
+
+_UNITS = ((10**9, "B"), (10**6, "M"), (10**3, "k"))
+
+
+@dataclass(frozen=True, slots=True)
+class PresetLine:
+    component: str
+    preset: str
+    label: str
+    parameters: int
+    workloads: tuple[str, ...]
+    default_on: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BackendLine:
+    backend: str
+    summary: str
+    device: str
+    why_not: str
+    """Why it cannot run on `device` here; empty if it can."""
+    option_sets: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    components: dict[str, str]
+    presets: tuple[PresetLine, ...]
+    backends: tuple[BackendLine, ...]
+    evidence: dict[str, str]
+    """For each backend, the evidence that it ran; without it a row is `fell_back`."""
+
+
+def read(component: str = "") -> Listing:
+    """Raises BakeoffError for an unknown component."""
+    found = [resolve_component(name) for name in ([component] if component else component_names())]
+    return Listing(
+        components={
+            entry.name: f"{entry.summary} ({entry.credit})" if entry.credit else entry.summary for entry in found
+        },
+        presets=tuple(
+            PresetLine(
+                entry.name,
+                preset.name,
+                preset.label,
+                entry.parameters(preset.config),
+                entry.workload_names(preset.config),
+                tuple(device for device, name in entry.default_preset.items() if name == preset.name),
+            )
+            for entry in found
+            for preset in entry.presets
+        ),
+        backends=read_backends(),
+        evidence={name: meaning for name in backend_names() if (meaning := resolve_backend(name).evidence.checks)},
+    )
+
+
+def read_backends() -> tuple[BackendLine, ...]:
+    """Each backend on each device."""
+    lines = []
+    for name in backend_names():
+        backend = resolve_backend(name)
+        for device in DEVICES:
+            why_not = "" if device in backend.capability.devices else _never(device)
+            defaults = [one for one in backend.defaults if device in one.devices]
+            texts = ["+".join(filter(None, (str(use_of(backend, one.options)), one.then))) for one in defaults]
+            options = defaults[0].options if defaults else backend.options()
+            why_not = why_not or host.missing_device(device) or backend.unavailable(options, device) or ""
+            sets = tuple(dict.fromkeys(texts))  # one may be listed for several dtypes
+            lines.append(BackendLine(name, backend.summary, device, why_not, sets))
+    return tuple(lines)
+
+
+def page(listing: Listing) -> Document:
+    """All components and backends at a glance."""
+    hint = Text("presets, workloads, evidence, all sets of options: bakeoff list COMPONENT", tone="faint")
+    return Document("Components and backends", blocks(_components(listing), *backends(listing.backends), hint))
+
+
+def page_of_component(listing: Listing) -> Document:
+    """One component with its presets and workloads, and all that is known of the backends."""
+    ((name, summary),) = listing.components.items()
+    presets = table(
+        ("preset", Heading("parameters", numeric=True), "default on", Heading("label", leaves=1)),
+        [(one.preset, f"{one.parameters:,}", ", ".join(one.default_on), one.label) for one in listing.presets],
+    )
+    workloads: dict[tuple[str, ...], list[str]] = {}
+    for one in listing.presets:
+        workloads.setdefault(one.workloads, []).append(one.preset)
+    of_presets = [
+        Text(", ".join(names), "workloads" if len(workloads) == 1 else f"workloads of {', '.join(having)}")
+        for names, having in workloads.items()
+    ]
+    sets = [Text(", ".join(one.option_sets), f"{one.backend} on {one.device}") for one in listing.backends]
+    summaries = {one.backend: one.summary for one in listing.backends}
+    evidence = [
+        Text("; it ran where ".join(filter(None, (summary, listing.evidence.get(backend)))), backend)
+        for backend, summary in summaries.items()
+    ]
+    return Document(
+        name,
+        blocks(
+            Text(summary, name),
+            presets,
+            listed(of_presets),
+            *backends(listing.backends, with_sets=False),
+            listed([text for text in sets if text.text], "sets of options that sweeps take by themselves"),
+            listed(evidence, "what each is, and the evidence that it ran; without it a row is fell_back"),
+        ),
+    )
+
+
+def _components(listing: Listing) -> Table | None:
+    """A row for each component: what it is, and the default presets with their parameters."""
+    rows = []
+    for name, summary in listing.components.items():
+        presets = [one for one in listing.presets if one.component == name]
+        defaults = [next((_sized(one) for one in presets if device in one.default_on), "") for device in DEVICES]
+        others = ", ".join(one.preset for one in presets if not one.default_on)
+        rows.append((name, *defaults, others, re.split("[:;]", summary)[0]))
+    default = (Heading(f"default on {device}") for device in DEVICES)
+    return table(("component", *default, "other presets", Heading("what it is", leaves=1)), rows)
+
+
+def _sized(one: PresetLine) -> str:
+    """A preset and the number of its parameters, as in `200m: 275 M`."""
+    size, unit = next(((size, unit) for size, unit in _UNITS if one.parameters >= size), (1, ""))
+    return f"{one.preset}: {one.parameters / size:.3g} {unit}".rstrip()
+
+
+def backends(lines: Sequence[BackendLine], with_sets: bool = True) -> tuple[Block | Section, ...]:
+    """A row for each backend, and below them why some cannot run, each reason once."""
+    rows: dict[str, dict[str, BackendLine]] = {}
+    for line in lines:
+        rows.setdefault(line.backend, {})[line.device] = line
+    made = table(
+        ("backend", *DEVICES, "sets of options"),
+        [
+            (name, *(_word(found[device]) for device in DEVICES), _some_sets(found) if with_sets else "")
+            for name, found in rows.items()
+        ],
+    )
+    return blocks(made, listed(_reasons(lines), "cannot run here"))
+
+
+def _word(line: BackendLine) -> Cell:
+    if not line.why_not:
+        return Cell("yes", "yes", tone="good")
+    return Cell("-", "", tone="faint") if line.why_not == _never(line.device) else Cell("no", "no", tone="bad")
+
+
+def _never(device: str) -> str:
+    return f"does not run on {device}"
+
+
+def _some_sets(found: Mapping[str, BackendLine]) -> str:
+    """The first set of options, of a device on which the backend runs here if there is one, and how many others."""
+    ready = sorted(found.values(), key=lambda line: bool(line.why_not))
+    sets = list(dict.fromkeys(text for line in ready for text in line.option_sets))
+    return f"{sets[0]} and {len(sets) - 1} more" if len(sets) > 1 else "".join(sets)
+
+
+def _reasons(lines: Sequence[BackendLine]) -> Iterator[Text]:
+    """Why backends cannot run on devices that they are made for."""
+    having: dict[tuple[str, str], list[str]] = {}
+    made_for = [line for line in lines if line.why_not != _never(line.device)]
+    for line in made_for:
+        if line.why_not:
+            having.setdefault((line.device, line.why_not), []).append(line.backend)
+    for (device, why_not), names in having.items():
+        every = len(names) == sum(line.device == device for line in made_for)
+        yield Text(why_not, f"all on {device}" if every else f"{', '.join(names)} on {device}")

@@ -22,14 +22,13 @@ class RanksFacts:
 
     report: RanksReport
     unit_ms: float
-    """Of the run: of the slowest rank where all make one video, else the mean over ranks by their rate."""
     scaling: Scaling | None
     """With runs of other numbers of ranks; None without any."""
 
 
 def advise_ranks(report: RanksReport, scaling: Scaling | None = None) -> tuple[Advice, ...]:
     """What the rules say, ordered and cut as `bakeoff.advice.advise` does; nothing of a run without units."""
-    unit_ms = _unit_ms(report)
+    unit_ms = ms_a_unit(report)
     if unit_ms is None:
         return ()
     facts = RanksFacts(report, unit_ms, scaling)
@@ -103,7 +102,8 @@ def _mend(points: tuple[ScalingPoint, ...], here: ScalingPoint) -> str:
 RULES = (straggler, scaling_loss)
 
 
-def _unit_ms(report: RanksReport) -> float | None:
+def ms_a_unit(report: RanksReport) -> float | None:
+    """Of the run: the slowest rank's where all make one video, else the mean over ranks by their rate."""
     units = [row.unit_ns / 1e6 for row in report.rows if row.unit_ns is not None and row.unit_ns > 0]
     if not units:
         return None

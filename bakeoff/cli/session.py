@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from bakeoff.cli.common import Json, app, fail, named, print_json, print_text
+from bakeoff.cli.common import Json, app, fail, named, print_document, print_json, print_text
 from bakeoff.models.words import counted
 
 sessions = typer.Typer(rich_markup_mode=None, no_args_is_help=True, help="Sessions that your own pipeline recorded.")
@@ -33,21 +33,21 @@ def aggregate(
     from bakeoff.profile.ranks.aggregate import aggregate as aggregated
     from bakeoff.profile.ranks.reading import page_path
     from bakeoff.profile.ranks.scaling import scaling_of
-    from bakeoff.report.html import ranks as page
-    from bakeoff.report.text import ranks as text
+    from bakeoff.report.pages.ranks import document
+    from bakeoff.report.render import html as pages
 
     reports = [aggregated(Path(named("DIR", folder)), expect) for folder in folders]
     scaling = scaling_of(reports)
     advice = [advise_ranks(report, scaling) for report in reports]
     written = [page_path(Path(report.folder)) for report in reports] if html else []
     for path, report, advised in zip(written, reports, advice, strict=False):  # none without --html
-        write_atomically(path, page.render(report, advised, scaling).encode())
+        write_atomically(path, pages.render(document([(report, advised)], scaling), interactive=False).encode())
     if as_json:
         print_json({"runs": reports, "scaling": scaling, "advice": advice})
     else:
-        shown = [text.render(report, advised) for report, advised in zip(reports, advice, strict=True)]
-        shown += [text.render_scaling(scaling)] if scaling else []
-        print_text("\n\n".join([*shown, *(f"wrote {path}" for path in written)]))
+        print_document(document(list(zip(reports, advice, strict=True)), scaling))
+        for path in written:
+            print_text(f"wrote {path}")
     broken = [report for report in reports if not report.is_whole]
     if strict and broken:
         first = broken[0]

@@ -23,17 +23,14 @@ def test_ranks_and_the_straggler_are_shown(tmp_path: Path) -> None:
     done = called(write(tmp_path, ranks))
     assert done.exit_code == 0, done.output
     lines = done.stdout.splitlines()
-    assert lines[0].startswith("toy, run run-1, parallelism model: 4 of 4 ranks read from ")
+    assert lines[0].startswith("rank 2 is the straggler: it waits 20.000 ms a unit less in collectives than the median")
+    assert "toy, run run-1, parallelism model, read from " in done.stdout
     rows = [line.split() for line in lines if line.strip()[:1].isdigit()]
     assert [row[0] for row in rows] == ["0", "1", "2", "3"]
     (denoise,) = [line.split() for line in lines if line.startswith("phase.denoise")]
     assert " ".join(denoise) == "phase.denoise ms a unit 5.000 5.000 25.000 0 2 400.0%"
     assert (
         "frames/s of the run: 400.000, one video by all ranks, whose units take the same time within 5%" in done.stdout
-    )
-    assert (
-        "rank 2 is the straggler: it waits 20.000 ms a unit less in collectives than the median of the others"
-        in done.stdout
     )
     assert "memory of GPU-a: at most 8192 MiB, ranks 0, 1, 2, 3" in done.stdout
     assert "energy of all GPUs that ranks run on: 40.0 J" in done.stdout
@@ -70,7 +67,7 @@ def test_several_runs_are_compared_by_world_size(tmp_path: Path) -> None:
     ]
     done = called(*folders)
     assert done.exit_code == 0, done.output
-    scaling = done.stdout.split("serial share")[-1]
+    scaling = done.stdout.partition("Scaling\n")[2].split("\n\n")[1]
     (line,) = [each.split() for each in scaling.splitlines() if each.split()[:1] == ["2"]]
     assert line[:5] == ["2", "200.000", "1.667", "83.3%", "0.200"]
 
@@ -111,12 +108,12 @@ def test_pages_are_written_beside_the_ranks(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     for folder in folders:
         assert f"wrote {folder / 'ranks.html'}" in done.stdout
-        assert '<section id="scaling">' in (folder / "ranks.html").read_text()
+        assert "<h2>Scaling</h2>" in (folder / "ranks.html").read_text()
     assert called(*folders).stdout == called(*folders).stdout, "a page is no rank's file"
 
 
 def test_advice_is_shown_and_in_the_json(tmp_path: Path) -> None:
     write(tmp_path, lockstep(SLOW_2))
-    assert "straggler rank 2 (strong, at most 20.0 ms a unit)" in called(tmp_path).stdout
+    assert "straggler rank 2 (strong, at most 20.00 ms a unit): " in called(tmp_path).stdout
     ((advice,),) = json.loads(called(tmp_path, "--json").stdout)["advice"]
     assert (advice["code"], advice["where"], advice["gain_ms"]) == ("straggler", "rank 2", 20.0)

@@ -10,7 +10,8 @@ from bakeoff.profile.ranks.aggregate import aggregate
 from bakeoff.profile.ranks.scaling import scaling_of, serial_share
 from bakeoff.record.ranks import RanksReport
 from bakeoff.record.session import SessionRecord
-from bakeoff.report.text.ranks import render_scaling
+from bakeoff.report.pages.ranks import document
+from bakeoff.report.render import terminal
 
 
 def run(folder: Path, world: int, denoise_ms: int, **changes: object) -> RanksReport:
@@ -54,11 +55,13 @@ def test_without_a_run_of_one_rank_the_ratio_of_sizes_counts(tmp_path: Path) -> 
 def test_below_two_sizes_only_what_was_left_out_is_said(tmp_path: Path) -> None:
     assert scaling_of([]) is None
     assert scaling_of([run(tmp_path, 2, 95)]) is None
-    found = scaling_of([run(tmp_path, 2, 95), run(tmp_path, 2, 45)])
+    runs = [run(tmp_path, 2, 95), run(tmp_path, 2, 45)]
+    found = scaling_of(runs)
     assert found is not None
     assert found.points == ()
     assert "another run has 2 ranks too" in found.notes[0]
-    assert "another run has 2 ranks too" in render_scaling(found)
+    page = document([(report, ()) for report in runs], found)
+    assert "another run has 2 ranks too" in terminal.render(page)
 
 
 def test_runs_of_another_configuration_are_left_out_and_said(tmp_path: Path) -> None:

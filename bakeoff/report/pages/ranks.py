@@ -1,0 +1,298 @@
+"""The ranks of a run side by side: which one the others wait for, what that costs, and how rates grow with ranks."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from bakeoff.advice.evidence import Advice
+from bakeoff.advice.ranks import ms_a_unit
+from bakeoff.models.words import counted
+from bakeoff.record.ranks import RankRow, RanksReport, RankValue, Scaling, Spread
+from bakeoff.report.document import (
+    Block,
+    Cell,
+    Details,
+    Document,
+    Figures,
+    Heading,
+    Section,
+    Table,
+    Text,
+    blocks,
+    listed,
+    table,
+)
+from bakeoff.report.figures.style import BETWEEN, colours
+from bakeoff.report.figures.vega import Figure, Spec, name_text, rounded
+from bakeoff.report.format import shorten
+from bakeoff.report.pages.advice import advice_list
+
+MOST_DRAWN: Final = 64
+"""Ranks."""
+_MOST, _MOST_WAITS, _MOST_PARTS = 300, 16, 60
+"""Rows of a table and items of a list, what is left out is counted; ranks of a wait; parts of a bar."""
+_NAME, _WORDS = 60, 300
+"""Letters of names and of texts."""
+_NEVER_SKEWED = ("start",)
+"""Figures of which a share of the median says nothing."""
+_FAILURES = ("missing", "torn", "refused", "failed")
+_RANKS: Final = (
+    Heading("rank", numeric=True),
+    Heading("host", leaves=6),
+    Heading("device", "UUID of its GPU", leaves=7),
+    Heading("status", leaves=3),
+    Heading("session s", numeric=True, leaves=5),
+    Heading("units", numeric=True, leaves=4),
+    Heading("unit ms", "mean of its units", numeric=True),
+    Heading("frames/s", numeric=True, leaves=2),
+    Heading("work ms", "a unit, without collectives", numeric=True),
+    Heading("wait ms", "a unit, in collectives, beyond the time of the rank that took least", numeric=True),
+    Heading("clock offset ms", "to rank 0's clock, and how exactly it is known", numeric=True, leaves=8),
+)
+_SPREADS: Final = (
+    Heading("figure"),
+    Heading("unit", leaves=3),
+    Heading("least", numeric=True),
+    Heading("median", numeric=True, leaves=2),
+    Heading("greatest", numeric=True),
+    Heading("least at", "the lowest rank that has it", numeric=True, leaves=4),
+    Heading("greatest at", "the lowest rank that has it", numeric=True),
+    Heading("skew", "the greatest above the median, over the median", numeric=True, leaves=1),
+    Heading("not told by", leaves=5),
+)
+_SCALING: Final = (
+    Heading("ranks", numeric=True),
+    Heading("frames/s", numeric=True),
+    Heading("speed-up", "over the smallest run", numeric=True),
+    Heading("efficiency", "speed-up over the ratio of ranks", numeric=True),
+    Heading("serial share", "by Karp and Flatt", numeric=True, leaves=1),
+    Heading("run"),
+)
+
+
+def document(runs: Sequence[tuple[RanksReport, Sequence[Advice]]], scaling: Scaling | None = None) -> Document:
+    """The page of one run, or of several with a section each; every run comes with its advice."""
+    made = [_of_run(report, advice) for report, advice in runs]
+    titles = [_title(report) for report, _ in runs]
+    if len(runs) == 1:
+        return Document(titles[0], (*made[0], *_scaled(scaling)))
+    return Document("Ranks", (*_scaled(scaling), *map(Section, titles, made)))
+
+
+def _title(report: RanksReport) -> str:
+    name = shorten(report.config.name, _NAME) or "session"
+    return f"{name}: {len(report.rows)} of {counted(report.expected, 'rank')}"
+
+
+def _of_run(report: RanksReport, advice: Sequence[Advice]) -> tuple[Block | Section, ...]:
+    config = report.config
+    rate = "" if report.frames_per_s is None else f"{report.frames_per_s:.3f}, "
+    return blocks(
+        Text(_answer(report), tone="bad" if report.straggler else "good" if len(report.rows) > 1 else ""),
+        Text(f"frames/s of the run: {rate}{report.frames_text}"),
+        listed(
+            (
+                Text(each.text, each.code, "bad" if each.code in _FAILURES else "open")
+                for each in report.problems[:_MOST]
+            ),
+            "Problems",
+        ),
+        _left(len(report.problems), "problem"),
+        Text(
+            f"{config.name}, run {report.group}, parallelism {config.parallelism}, read from {report.folder}; figures "
+            f"a unit: {report.counted}; phases by the {report.clock}'s clock",
+            tone="faint",
+        ),
+        listed(Text(shorten(str(value), _WORDS), shorten(name, _NAME)) for name, value in config.tags.items()),
+        _figure(report),
+        _ranks(report),
+        _left(len(report.rows), "rank"),
+        listed(_waits(report)),
+        listed(_devices(report)),
+        advice_list(advice, "unit"),
+        table(_SPREADS, map(_spread, report.spreads[:_MOST]), "Figures over ranks"),
+        _left(len(report.spreads), "figure"),
+        listed(
+            (
+                Text(shorten(each.finding.text, _WORDS), f"{each.finding.code}, {_named(each.ranks)}")
+                for each in report.findings[:_MOST]
+            ),
+            "Findings of the ranks' own records",
+        ),
+        _left(len(report.findings), "finding"),
+        _environment(report),
+    )
+
+
+def _answer(report: RanksReport) -> str:
+    """The straggler and the share of a unit that it can cost, or why none is named."""
+    unit_ms, found = ms_a_unit(report), report.straggler
+    if unit_ms is None or found is None:
+        return report.straggler_text
+    return f"{report.straggler_text}; it costs at most {found.margin_ns / 1e6:.1f} of {unit_ms:.1f} ms a unit"
+
+
+def _left(count: int, what: str) -> Text | None:
+    """How many are not shown."""
+    return Text(f"and {counted(count - _MOST, f'more {what}')}, in the JSON", tone="faint") if count > _MOST else None
+
+
+def _ranks(report: RanksReport) -> Table | None:
+    slow = report.straggler.rank if report.straggler is not None else None
+    cpu = "cpu" if any(row.device for row in report.rows) else ""
+    return table(
+        _RANKS,
+        [
+            (
+                Cell(str(row.rank), row.rank, tone="bad" if row.rank == slow else ""),
+                shorten(row.host, 24),
+                shorten(row.device, 16) or cpu,
+                shorten(row.status, 24),
+                _number(row.ns / 1e9),
+                Cell(str(row.units), row.units),
+                _ms(row.unit_ns),
+                _number(row.frames_per_s),
+                _ms(row.work_ns),
+                _ms(row.wait_ns),
+                _offset(row),
+            )
+            for row in report.rows[:_MOST]
+        ],
+        "Ranks",
+    )
+
+
+def _offset(row: RankRow) -> Cell | str:
+    if row.clock_offset_ns is None or row.clock_error_ns is None:
+        return "not measured"
+    return Cell(f"{row.clock_offset_ns / 1e6:.3f} +- {row.clock_error_ns / 1e6:.3f}", row.clock_offset_ns)
+
+
+def _spread(each: Spread) -> list[Cell | str]:
+    skew = None if each.name in _NEVER_SKEWED or each.count < 2 else each.skew
+    return [
+        shorten(each.name, _NAME),
+        shorten(each.unit, 24),
+        *(_number(value, ".3f" if abs(value) < 1e6 else ".4g") for value in (each.least, each.median, each.greatest)),
+        Cell(str(each.least_rank), each.least_rank),
+        Cell(str(each.greatest_rank), each.greatest_rank),
+        _number(skew, ".1%"),
+        _named(each.lacking) if each.lacking else "",
+    ]
+
+
+def _ms(ns: float | None) -> Cell:
+    return _number(None if ns is None else ns / 1e6)
+
+
+def _number(value: float | None, form: str = ".3f") -> Cell:
+    return Cell("") if value is None else Cell(f"{value:{form}}", value)
+
+
+def _waits(report: RanksReport) -> Iterator[str]:
+    """A line for each collective: all of its waits, or the least and the greatest of many."""
+    for each in report.waits[:_MOST]:
+        shown: Sequence[RankValue] = each.waits
+        if len(shown) > _MOST_WAITS:
+            shown = min(shown, key=lambda wait: wait.ns), max(shown, key=lambda wait: wait.ns)
+        waits = ", ".join(f"rank {wait.rank} {wait.ns / 1e6:.3f}" for wait in shown)
+        least = f"over the least time in it, {each.least_ns / 1e6:.3f}"
+        yield f"wait in {shorten(each.name, _WORDS)}, ms a unit: {waits} ({least})"
+
+
+def _devices(report: RanksReport) -> Iterator[str]:
+    """Memory and energy, once for each device."""
+    for memory in report.memory[:_MOST]:
+        yield f"memory of {memory.device}: at most {memory.mib:.0f} MiB, {_on(memory.ranks)}"
+    for energy in report.energy[:_MOST]:
+        yield f"energy of {energy.device}: {energy.mj / 1000:.1f} J, {_on(energy.ranks, energy.host)}"
+    if report.energy_mj is not None:
+        yield f"energy of all GPUs that ranks run on: {report.energy_mj / 1000:.1f} J"
+
+
+def _on(ranks: Sequence[int], host: str = "") -> str:
+    return _named(ranks) if ranks else f"on {host}" if host else "no rank runs on it"
+
+
+def _named(ranks: Sequence[int]) -> str:
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
+
+
+def _environment(report: RanksReport) -> Details | None:
+    facts = list(report.config.environment.items())[:_MOST]
+    found = listed(Text(shorten(value, _WORDS), shorten(name, _NAME)) for name, value in facts)
+    return Details("Environment of the lowest rank", (found,)) if found is not None else None
+
+
+def _scaled(scaling: Scaling | None) -> tuple[Section, ...]:
+    """Rates by world size, and which runs were left out of it."""
+    if scaling is None:
+        return ()
+    rows = [
+        (
+            Cell(str(point.world), point.world),
+            _number(point.frames_per_s),
+            _number(point.speedup),
+            _number(point.efficiency, ".1%"),
+            _number(point.serial_share),
+            shorten(point.folder, _NAME),
+        )
+        for point in scaling.points
+    ]
+    made = blocks(table(_SCALING, rows) or Text("no scaling of several sizes"), listed(scaling.notes))
+    return (Section("Scaling", made),)
+
+
+def _figure(report: RanksReport) -> Figures | None:
+    """A bar for each rank: its phases and collectives, waits in a lighter tone. None where nothing was recorded."""
+    slow = report.straggler.rank if report.straggler is not None else None
+    waits = {(each.name, wait.rank): wait.ns for each in report.waits for wait in each.waits}
+    drawn = _drawn(report)
+    label = {row.rank: f"rank {row.rank}{', the straggler' if row.rank == slow else ''}" for row in drawn}
+    data: list[Spec] = []
+    for row in drawn:
+        start = 0.0
+        for name, ns, is_wait in _pieces(row, waits):
+            held = {"rank": label[row.rank], "part": name_text(name), "ms": rounded(ns / 1e6), "waits": is_wait}
+            data.append({**held, "from": rounded(start / 1e6), "to": rounded((start + ns) / 1e6)})
+            start += ns
+    if not data:
+        return None
+    names = dict.fromkeys(part.name for row in drawn for part in row.parts)
+    colour_of = {**colours(name for name in names if name not in BETWEEN), **BETWEEN}
+    legend = {name_text(name): colour_of[name] for name in names}
+    spec = {
+        "height": 26 * len(drawn),
+        "data": {"values": data},
+        "mark": {"type": "bar", "stroke": "white", "strokeWidth": 0.6},
+        "encoding": {
+            "y": {"field": "rank", "type": "nominal", "title": None, "sort": list(label.values())},
+            "x": {"field": "from", "type": "quantitative", "title": "ms a unit"},
+            "x2": {"field": "to"},
+            "color": {
+                "field": "part", "type": "nominal", "scale": {"domain": list(legend), "range": list(legend.values())},
+            },
+            "fillOpacity": {"condition": {"test": "datum.waits", "value": 0.3}, "value": 1},
+            "tooltip": [{"field": "rank"}, {"field": "part"}, {"field": "ms"}, {"field": "waits"}],
+        },
+    }  # fmt: skip
+    left = len(report.rows) - len(drawn)
+    more = f"; {counted(left, 'more rank')} in the table" if left else ""
+    caption = f"each time once, for the innermost phase; light: what a collective takes beyond its least time{more}"
+    return Figures((Figure("waterfall", "One unit on each rank", caption, spec),))
+
+
+def _drawn(report: RanksReport) -> Sequence[RankRow]:
+    """All rows, or of many the first and the straggler's."""
+    slow = report.straggler.rank if report.straggler is not None else None
+    rest = [row for row in report.rows[MOST_DRAWN:] if row.rank == slow]
+    return (*report.rows[: MOST_DRAWN - len(rest)], *rest)
+
+
+def _pieces(row: RankRow, waits: dict[tuple[str, int], float]) -> Iterator[tuple[str, float, bool]]:
+    """Name and nanoseconds of what is drawn, and whether it is time that the rank waited for others."""
+    for part in row.parts[:_MOST_PARTS]:
+        waited = waits.get((part.name, row.rank), 0.0) if part.is_collective else 0.0
+        if part.ns - waited > 0:
+            yield part.name, part.ns - waited, False
+        if waited > 0:
+            yield part.name, waited, True

@@ -38,7 +38,7 @@ def show(
 ) -> None:
     """Print one record, of a variant or of a pipeline's run, and where its log is."""
     from bakeoff.record.store import StoredPipeline
-    from bakeoff.report.text import record as pages
+    from bakeoff.report.pages import record as pages
 
     folder = records_folder(runs)
     stored = stored_of(folder, record)
@@ -47,7 +47,7 @@ def show(
     elif as_json:
         print_json({"id": stored.id, "log": pages.log_path(stored.record), "record": stored.record})
     else:
-        print_text(pages.render(stored))
+        print_document(pages.document(stored))
 
 
 def _show_pipeline(folder: Path, stored: "StoredPipeline", as_json: bool) -> None:

@@ -84,6 +84,13 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True)
+class Lines:
+    """What a program printed, line by line with its spaces."""
+
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Figures:
     """Drawn on HTML pages only; their numbers are in tables too."""
 
@@ -106,7 +113,7 @@ class Section:
     blocks: "tuple[Block | Section, ...]"
 
 
-Block = Text | Listed | Command | Table | Figures | Details
+Block = Text | Listed | Command | Lines | Table | Figures | Details
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,3 +53,10 @@ def duration(ms: float) -> str:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest} s" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def size_text(size: int) -> str:
+    """Bytes in the unit that suits them, as in `1,720 MiB`, `1.1 MiB` or `295 KiB`."""
+    if size < MIB:
+        return f"{size} B" if size < 1024 else f"{size / 1024:.0f} KiB"
+    return f"{size / MIB:.1f} MiB" if size < 10 * MIB else f"{size / MIB:,.0f} MiB"

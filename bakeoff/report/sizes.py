@@ -1,6 +1,6 @@
 """The table by size: what each engine that was built for a range of sizes does at each of them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,8 +12,6 @@ from bakeoff.report.groups import name_of
 LEGEND: Final = (
     "by size: ms a call [95 %] of one engine for all sizes; * not listed: within the range, but not asked for"
 )
-
-_WHICH: Final[Mapping[str, str]] = {"usual": " (usual)", "seen": "", "unseen": " (not listed)"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,35 +44,6 @@ def _cell(record: Record, result: SizeResult) -> str:
     elif result.status != "ok":
         words.append(result.status)
     return " ".join(words)
-
-
-def certificate(record: Record) -> list[str]:
-    """Lines of the record's page: what the engine did at each size, and with which inputs."""
-    return ["sizes     one engine for all of these"] * bool(record.measurement.sizes) + [
-        f"  {one.name}{_WHICH[one.which]}: {', '.join(_facts(record, one))}" for one in record.measurement.sizes
-    ]
-
-
-def _facts(record: Record, result: SizeResult) -> Iterator[str]:
-    yield result.status + (f" ({result.reason})" if result.reason else "")
-    figures = record.latency if result.which == "usual" else result.figures
-    if figures is not None:
-        yield f"{' '.join(median_and_interval(figures))} ms"
-    if result.first_call_ns:
-        yield f"first call {duration(result.first_call_ns / 1e6)}"
-    if result.compilations:
-        yield f"compiled again {result.compilations}x"
-    if result.rel_l2 is not None and result.limit is not None:
-        yield f"relative L2 {result.rel_l2:.1e} of at most {result.limit:.1e}"
-    if result.recorded_sets or result.drawn_sets:
-        yield f"inputs {inputs_text(result)}"
-
-
-def inputs_text(result: SizeResult) -> str:
-    """Where the inputs of a size are from: `recorded`, `drawn`, or `1 recorded, 1 drawn`."""
-    counts = {"recorded": result.recorded_sets, "drawn": result.drawn_sets}
-    kinds = [kind for kind, count in counts.items() if count]
-    return kinds[0] if len(kinds) == 1 else ", ".join(f"{counts[kind]} {kind}" for kind in kinds)
 
 
 def as_data(record: Record) -> list[dict[str, object]]:

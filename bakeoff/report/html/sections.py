@@ -20,9 +20,9 @@ from bakeoff.report.html.embed import as_script_data
 from bakeoff.report.links import Link
 from bakeoff.report.monitored import sentences
 from bakeoff.report.notes import ceilings_text, findings, overlapped_text
+from bakeoff.report.pages.record import longest_kernels
 from bakeoff.report.recommendation import decision, recommendation
 from bakeoff.report.sizes import SizeTable, by_size
-from bakeoff.report.text.proof import longest_kernels
 
 COLUMNS: Final = (
     "name", "status", "latency", "copy_ms", "p99_ms", "calls_per_s", "items_per_s", "video_fps", "vs_eager", "floor",

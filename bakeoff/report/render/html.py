@@ -9,7 +9,7 @@ import hashlib
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from bakeoff.machine.terminal import one_line
+from bakeoff.machine.terminal import one_line, printable
 from bakeoff.models.errors import BakeoffError
 from bakeoff.record.codec import encode_json
 from bakeoff.report.document import Document
@@ -43,6 +43,8 @@ def _template() -> "jinja2.Template":
         text = f"HTML pages need {error.name}, which is not installed. {INSTALL}"
         raise BakeoffError(text, code="missing-library") from error
 
+    from markupsafe import escape
+
     def plain(value: Any) -> Any:
         return one_line(value) if type(value) is str else value  # leaves Markup, a subclass, alone
 
@@ -56,6 +58,7 @@ def _template() -> "jinja2.Template":
     )
     environment.filters["kind"] = lambda block: type(block).__name__
     environment.filters["data"] = _as_script_data
+    environment.filters["lines"] = lambda texts: escape("\n".join(map(printable, texts)))
     environment.filters["drawn"] = _drawn
     environment.filters["order"] = lambda value: str(value).replace("inf", "Infinity")
     return environment.get_template("page.html.j2")

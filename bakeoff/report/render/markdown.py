@@ -6,7 +6,21 @@ from urllib.parse import unquote
 
 from tabulate import tabulate
 
-from bakeoff.report.document import Block, Cell, Command, Details, Document, Figures, Link, Listed, Section, Table, Text
+from bakeoff.machine.terminal import printable
+from bakeoff.report.document import (
+    Block,
+    Cell,
+    Command,
+    Details,
+    Document,
+    Figures,
+    Lines,
+    Link,
+    Listed,
+    Section,
+    Table,
+    Text,
+)
 
 
 def render(document: Document, level: int = 1) -> str:
@@ -42,6 +56,8 @@ class _Page:
                     yield "\n".join(mark + self._text(item) for item in block.items)
                 case Command():
                     yield f"`{' '.join(block.text.split())}`"
+                case Lines():
+                    yield "\n".join(f"    {printable(text)}" for text in block.texts)
                 case Table():
                     yield from [f"**{escape(block.title)}**"] if block.title else []
                     yield self._table(block)

@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text as Styled
 
-from bakeoff.machine.terminal import one_line
-from bakeoff.report.document import Block, Cell, Command, Document, Listed, Section, Table, Text, Tone
+from bakeoff.machine.terminal import one_line, printable
+from bakeoff.report.document import Block, Cell, Command, Document, Lines, Listed, Section, Table, Text, Tone
 from bakeoff.report.format import shorten
 
 _STYLES: Final[Mapping[Tone, str]] = {"": "", "good": "green", "open": "yellow", "bad": "red", "faint": "dim"}
@@ -54,6 +54,8 @@ def _blocks(made: Sequence[Block | Section], width: int | None) -> Iterator[list
                 yield [*_title(block.title), *(_text(item, width) for item in block.items)]
             case Command():
                 yield [Styled(one_line(block.text), "cyan")]
+            case Lines():
+                yield [Styled(printable(text)) for text in block.texts]
             case Table():
                 yield [*_title(block.title), _grid(fit(block, width) if width is not None else block)]
 

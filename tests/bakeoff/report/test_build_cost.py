@@ -11,9 +11,10 @@ from bakeoff.record.store import Records, Stored, StoredPipeline
 from bakeoff.report.columns import COLUMNS, build_seconds, cells, contexts
 from bakeoff.report.markdown import history, results, whole
 from bakeoff.report.notes import overlapped_text
+from bakeoff.report.pages import record as one
+from bakeoff.report.render import terminal
 from bakeoff.report.selection import chosen
 from bakeoff.report.text import pipeline, table
-from bakeoff.report.text import record as one
 
 ALONE = BuildCost("cold", 12.25, 3.5)
 BESIDE = BuildCost("cold", None, cpu_s=71.04, overlapped=True, warm_cpu_s=9.11)
@@ -71,11 +72,10 @@ def test_rows_are_sorted_by_seconds_or_cpu_seconds_and_the_unknown_last() -> Non
 
 
 def test_one_record_states_cpu_seconds() -> None:
-    assert "build     12.2/3.5 s cold/warm, 20.0 s of CPU" in one.render(stored(built(replace(ALONE, cpu_s=20.0)))[0])
-    shown = one.render(stored(built(BESIDE))[0])
-    assert (
-        "build     71.0 cpu/9.1 cpu s cold/warm (cpu: CPU seconds, because other builds ran at the same time)" in shown
-    )
+    (alone,), (beside,) = stored(built(replace(ALONE, cpu_s=20.0))), stored(built(BESIDE))
+    assert "build: 12.2/3.5 s cold/warm, 20.0 s of CPU" in terminal.render(one.document(alone))
+    shown = terminal.render(one.document(beside))
+    assert "build: 71.0 cpu/9.1 cpu s cold/warm (cpu: CPU seconds, because other builds ran at the same time)" in shown
 
 
 def test_a_row_of_a_table_shows_it() -> None:

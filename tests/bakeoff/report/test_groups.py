@@ -13,10 +13,11 @@ from bakeoff.report.comparable import baselines
 from bakeoff.report.groups import group_key, groups, newest, title
 from bakeoff.report.markdown import history
 from bakeoff.report.markdown.escape import escape
+from bakeoff.report.pages import record as one
 from bakeoff.report.recommendation import recommendation
+from bakeoff.report.render import terminal
 from bakeoff.report.speedups import speedup
 from bakeoff.report.spread import BUILDS_LEGEND, spread_text, spreads
-from bakeoff.report.text import record as one
 from bakeoff.report.text import table
 
 
@@ -125,7 +126,7 @@ class TestSeveralBuilds:
         assert BUILDS_LEGEND not in text
 
     def test_one_record_shows_its_build_number(self) -> None:
-        assert "build 2, process 3, " in one.render(stored(*self.BUILDS)[5])
+        assert "build 2, process 3, " in terminal.render(one.document(stored(*self.BUILDS)[5]))
 
     def test_records_without_a_build_number_are_of_the_first_build(self) -> None:
         assert {entry.record.build_number for entry in load_all(PAGES).current} == {1}

@@ -13,8 +13,9 @@ from bakeoff.record.schema import Record
 from bakeoff.record.store import Records, Stored, StoredPipeline
 from bakeoff.report.html import page
 from bakeoff.report.monitored import sentences
+from bakeoff.report.pages import record as record_text
+from bakeoff.report.render import terminal
 from bakeoff.report.text import pipeline as pipeline_text
-from bakeoff.report.text import record as record_text
 
 SECOND = 1_000_000_000
 COST = MonitorCost(
@@ -87,7 +88,7 @@ def test_nothing_is_said_without_a_monitor() -> None:
 def test_the_terminal_and_the_page_show_it() -> None:
     made = record("eager", [5.0, 6.0, 7.0], monitored=SEEN, monitored_window_ns=WINDOW)
     text = sentences(made)[0]
-    assert f"monitor   {text}" in record_text.render(Stored("id-0", made))
+    assert f"monitor: {text}" in terminal.render(record_text.document(Stored("id-0", made)))
     shown = page.render(Records((Stored("id-0", made),), (), ()))
     assert "What a monitor saw" in shown
     assert text in shown
@@ -108,7 +109,7 @@ def test_names_of_series_are_escaped() -> None:
     odd = Monitored((series("<script>x</script>\x1b[2J", "W", [1.0]),))
     shown = page.render(Records((Stored("id-0", record("eager", [5.0, 6.0, 7.0], monitored=odd)),), (), ()))
     assert "<script>x" not in shown
-    assert "\x1b" not in record_text.render(Stored("id-0", record(monitored=odd)))
+    assert "\x1b" not in terminal.render(record_text.document(Stored("id-0", record(monitored=odd))))
 
 
 def test_records_of_before_are_read() -> None:

@@ -14,9 +14,10 @@ from bakeoff.record.store import Records, Stored, StoredComparison
 from bakeoff.report.html import page
 from bakeoff.report.markdown import history, results
 from bakeoff.report.objectives import items_per_s, limit_text
+from bakeoff.report.pages import record as one
 from bakeoff.report.recommendation import recommendation
+from bakeoff.report.render import terminal
 from bakeoff.report.text import comparison, table
-from bakeoff.report.text import record as one
 
 
 def around(ms: float) -> list[float]:
@@ -166,14 +167,14 @@ def test_pages_have_the_objective_the_limits_and_the_rate() -> None:
 
 def test_a_record_and_a_comparison_in_full_say_what_they_were_for() -> None:
     eager, slow, _ = three("throughput,p99<=25ms")
-    text = one.render(Stored("x_y_1", slow))
+    text = terminal.render(one.document(Stored("x_y_1", slow)))
     assert (
-        "\nobjective throughput,p99<=25ms\nlimit     p99<=25ms: met: p99 20.02 ms [20.02, 20.02], 20% below 25ms\n"
+        "\nobjective: throughput,p99<=25ms\nlimit: p99<=25ms: met: p99 20.02 ms [20.02, 20.02], 20% below 25ms\n"
         in text
     )
     assert "\nobjective: throughput,p99<=25ms\n" in comparison.render(StoredComparison("x_y_2", final(slow, eager)))
     plain, other, _ = three("latency")
-    assert "objective" not in one.render(Stored("x_y_1", plain))
+    assert "objective" not in terminal.render(one.document(Stored("x_y_1", plain)))
     assert "objective" not in comparison.render(StoredComparison("x_y_2", final(plain, other)))
 
 

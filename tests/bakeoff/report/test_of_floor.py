@@ -10,8 +10,9 @@ from bakeoff.record.schema import Record
 from bakeoff.record.store import Records, Stored
 from bakeoff.report.html import page
 from bakeoff.report.markdown import history, results, whole
+from bakeoff.report.pages import record as text_of_record
+from bakeoff.report.render import terminal
 from bakeoff.report.selection import chosen
-from bakeoff.report.text import record as text_of_record
 from bakeoff.report.text import table
 
 MEANS = "!: above 100 %, the ceilings are too low there and the floor is none"
@@ -63,5 +64,5 @@ def test_a_row_that_is_not_ok_has_no_mark() -> None:
 def test_scripts_read_the_share_and_one_record_says_it() -> None:
     slow, fast = stored(bounded("eager", 12.5), bounded("inductor", 8.0, 2)).current
     assert [row["of_floor"] for row in table.as_rows([slow, fast])] == pytest.approx([0.8, 1.25])
-    assert "125% of it reached: no floor, the ceilings are too low" in text_of_record.render(fast)
-    assert "80% of it reached\n" in text_of_record.render(slow)
+    assert "125% of it reached: no floor, the ceilings are too low" in terminal.render(text_of_record.document(fast))
+    assert "80% of it reached\n" in terminal.render(text_of_record.document(slow))

@@ -11,8 +11,9 @@ from bakeoff.record.schema import InputCopy, Measurement, Record, Samples
 from bakeoff.record.store import Records, Stored, load_all, save
 from bakeoff.report.html import page
 from bakeoff.report.markdown import history, results, whole
+from bakeoff.report.pages import record as text_of_record
+from bakeoff.report.render import terminal
 from bakeoff.report.selection import chosen
-from bakeoff.report.text import record as text_of_record
 from bakeoff.report.text import table
 
 MS = [10.0 + 0.1 * number for number in range(20)]
@@ -64,7 +65,7 @@ def test_every_page_says_which_rows_are_lossless() -> None:
         rows = [line for line in text.splitlines() if line.startswith(("variant", "| variant", "<th"))]
         assert [line for line in rows if "lossless" in line], name
         assert "yes" in text, name
-    shown = [text_of_record.render(entry) for entry in records.current]
+    shown = [terminal.render(text_of_record.document(entry)) for entry in records.current]
     assert ["lossless" in text for text in shown] == [True, False, False]
 
 
@@ -94,7 +95,7 @@ def test_scripts_read_figures_and_records_keep_the_samples(tmp_path: Path) -> No
         {"in_call": False, "bytes": 3 << 20, "median_ms": 0.61},
         {"in_call": True, "bytes": 3 << 20, "median_ms": None},
     ]
-    shown = [text_of_record.render(entry) for entry in read]
-    assert "copies    3.0 MiB of inputs into the buffers of a captured graph: 0.610 ms besides each call" in shown[1]
+    shown = [terminal.render(text_of_record.document(entry)) for entry in read]
+    assert "copies: 3.0 MiB of inputs into the buffers of a captured graph: 0.610 ms besides each call" in shown[1]
     assert "captured graph: within each call" in shown[2]
     assert "captured graph" not in shown[0]

@@ -29,8 +29,9 @@ from bakeoff.process import supervisor
 from bakeoff.process.supervisor import Event
 from bakeoff.record.schema import Record
 from bakeoff.record.store import load_all, save
+from bakeoff.report.pages import record as record_page
+from bakeoff.report.render import terminal
 from bakeoff.report.text import out_of_time as page
-from bakeoff.report.text import record as record_page
 from bakeoff.sweeps import ceilings, time_limit
 from bakeoff.sweeps import run as running
 from bakeoff.sweeps.progress import Running
@@ -121,7 +122,7 @@ class TestRows:
         stored = sorted(done.stored, key=lambda entry: entry.record.created)
         assert [entry.record.position for entry in stored] == [1, 2, 3, 4]
         assert {entry.record.order_seed for entry in stored} == {None}
-        assert "row 2 of its sweep, by what it was likely to tell" in record_page.render(stored[1])
+        assert "row 2 of its sweep, by what it was likely to tell" in terminal.render(record_page.document(stored[1]))
 
     def test_take_no_longer_than_the_budget_by_what_the_progress_says(self) -> None:
         know_all(inductor=2 * HOUR, openvino=90.0)

@@ -13,8 +13,9 @@ from bakeoff.report.comparable import baselines, stated_over
 from bakeoff.report.figures.latency import latency
 from bakeoff.report.html import page
 from bakeoff.report.markdown import history
+from bakeoff.report.pages import record as record_page
+from bakeoff.report.render import terminal
 from bakeoff.report.standings import standings
-from bakeoff.report.text import record as record_page
 from bakeoff.report.text import table
 
 NAME = "canaries:OOM_WHEN_CHECKED"
@@ -50,7 +51,8 @@ ROWS = stored(record("eager", SLOW), late("aoti", FASTEST), record("inductor", F
 
 def test_its_numbers_and_its_reason_are_on_every_page() -> None:
     records = Records(ROWS, (), ())
-    for text in (table.render(ROWS), history.render(records), page.render(records), record_page.render(ROWS[1])):
+    one = terminal.render(record_page.document(ROWS[1]))
+    for text in (table.render(ROWS), history.render(records), page.render(records), one):
         assert "10.09" in text
         assert "out of memory in calls with fresh inputs" in text
     (line,) = [line for line in table.as_rows(ROWS) if "aoti" in str(line)]

@@ -1,5 +1,6 @@
 """Sizes as a loop calls its modules with: recorded by an inspection, then one engine for all of them."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,8 @@ from bakeoff.inspection.run import inspect_file
 from bakeoff.models.sizes import parse_sizes
 from bakeoff.plan.request import Request
 from bakeoff.record.schema import Record, SizeResult
-from bakeoff.report.text import record as page
+from bakeoff.report.pages import record as page
+from bakeoff.report.render import terminal
 from bakeoff.worker.brought.network import open_network
 
 SOURCE = """
@@ -97,8 +99,8 @@ def test_the_sizes_of_a_loop_are_checked_with_the_inputs_that_it_gave(encoded: S
         "ids.1=18": ("unseen", "ok", 0, 2),
         "ids.1=24": ("seen", "ok", 2, 0),
     }
-    lines = [line.strip() for line in page.render(stored).splitlines()]
-    ends = {line.split(":")[0]: line.rpartition(", inputs ")[2] for line in lines if line.startswith("ids.1=")}
+    lines = [re.split("  +", line) for line in terminal.render(page.document(stored)).splitlines()]
+    ends = {cells[0]: cells[-1] for cells in lines if cells[0].startswith("ids.1=") and len(cells) > 2}
     assert ends == {
         "ids.1=6 (usual)": "2 recorded, 2 drawn",
         "ids.1=12": "recorded",

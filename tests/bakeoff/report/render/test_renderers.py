@@ -2,8 +2,8 @@
 
 import re
 
-from bakeoff.report.document import Cell, Details, Document, Heading, Link, Section, Text, blocks, table
-from bakeoff.report.render import html, markdown
+from bakeoff.report.document import Cell, Details, Document, Heading, Lines, Link, Section, Text, blocks, table
+from bakeoff.report.render import html, markdown, terminal
 
 HOSTILE = "<script>alert(1)</script> [x](javascript:y) a|b"
 PAGE = Document(
@@ -57,3 +57,10 @@ def test_html_lists_its_sections_with_their_verdicts() -> None:
     assert 'href="#part-2">others' in contents
     assert 'class="verdict open"' in page
     assert 'id="part-2"' in page
+
+
+def test_lines_of_a_program_keep_their_spaces_and_are_text() -> None:
+    page = Document("", (Lines(("Traceback", "  <b>\x1b[2J")),))
+    assert terminal.render(page) == "Traceback\n  <b> [2J"
+    assert markdown.render(page) == "    Traceback\n      <b> [2J\n"
+    assert "<pre>Traceback\n  &lt;b&gt; [2J</pre>" in html.render(page, interactive=False)

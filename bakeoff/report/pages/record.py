@@ -1,0 +1,355 @@
+"""`bakeoff show`: one record of a variant in full, apart from its samples."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from bakeoff.backends import backend_names, resolve_backend
+from bakeoff.machine import paths
+from bakeoff.models.words import counted
+from bakeoff.record.floor import floors
+from bakeoff.record.limit_checks import check_limits
+from bakeoff.record.objective import LATENCY
+from bakeoff.record.schema import (
+    BuildCost,
+    Clock,
+    KernelTime,
+    Memory,
+    OutputParity,
+    Parity,
+    ProofRecord,
+    Record,
+    SizeResult,
+    TraceRecord,
+)
+from bakeoff.record.store import Stored
+from bakeoff.report.columns import build_seconds
+from bakeoff.report.document import Document, Heading, Lines, Listed, Section, Table, Text, Tone, blocks, listed, table
+from bakeoff.report.format import MIB, duration, median_and_interval, shorten, size_text
+from bakeoff.report.groups import title
+from bakeoff.report.monitored import sentences
+from bakeoff.report.notes import selftest_text
+from bakeoff.report.objectives import limit_text
+
+_OUTPUTS = 6
+"""Listed at most, those with the largest errors."""
+_OPERATORS, _LAYERS = 12, 4
+"""Named of each kind at most."""
+_KERNEL_LETTERS = 70
+_SENSITIVITY = (
+    "reference outputs of other inputs, and of slightly changed ones, differ by so much: an engine that ignores its "
+    "inputs would be off by it"
+)
+_WHICH: Mapping[str, str] = {"usual": " (usual)", "seen": "", "unseen": " (not listed)"}
+
+
+def log_path(record: Record) -> str:
+    """Where the worker's log is on this machine, or what its name was on another."""
+    path = paths.cache_folder() / record.log
+    return str(path) if path.exists() else f"not on this machine (was {record.log} in the cache folder)"
+
+
+def document(stored: Stored) -> Document:
+    """What it is, its status and its figures; then the evidence, the checks, the settings and where it was made."""
+    record, made = stored.record, stored.record.measurement
+    seen = (Text(sentence, "monitor") for sentence in sentences(record))
+    findings = (Text(finding.text, finding.code) for finding in made.findings)
+    return Document(
+        str(record.variant),
+        blocks(
+            listed([Text(str(record.variant)), Text(title(record)), Text(stored.id, "record")]),
+            listed(_outcome(record)),
+            _clocks(made.latency, made.throughput),
+            listed([*_timing(record), *seen]),
+            listed(findings, "findings"),
+            _memory(made.memory) if made.memory is not None else None,
+            _proof(record, made.proof) if made.proof is not None else None,
+            _parity(made.parity) if made.parity is not None else None,
+            _sizes(record) if made.sizes else None,
+            _section("Settings", _settings(record)),
+            _section("Origin", _origin(stored)),
+            Lines(tuple(made.traceback.rstrip().splitlines())) if made.traceback else None,
+        ),
+    )
+
+
+def _section(heading: str, *made: Text | Listed | Table | None) -> Section:
+    return Section(heading, blocks(*made))
+
+
+def _outcome(record: Record) -> Iterator[Text]:
+    """How it ended, and its median where it has one."""
+    made, figures = record.measurement, record.latency
+    tone: Tone = "good" if made.status == "ok" else "open" if made.status == "unstable" else "bad"
+    yield Text(f"{made.status}{': ' + made.reason if made.reason else ''}", "status", tone)
+    if figures is not None:
+        median, interval = median_and_interval(figures)
+        yield Text(f"{median} ms {interval}, the median and its 95 % interval", "a call")
+    if record.objective != LATENCY:
+        yield Text(str(record.objective), "objective")
+        checks = check_limits(record, record.objective) if figures is not None else ()
+        yield from (Text(f"{check.limit}: {check.word}: {limit_text(check)}", "limit") for check in checks)
+
+
+def _clocks(latency: Clock | None, queued: Clock | None) -> Table | None:
+    """The statistics of both clocks, a row each."""
+    clocks = [(name, clock) for name, clock in (("one by one", latency), ("queued", queued)) if clock is not None]
+    timed = [(name, clock, clock.figures) for name, clock in clocks if clock.figures is not None]
+    if not timed:
+        return None
+    facts = {"median": "median", "95 % from": "low", "95 % to": "high"}
+    facts |= {fact: fact for fact in ("mean", "min", "p90", "p99", "max", "std")}
+    rows = [
+        *([name, *(f"{getattr(each, f'{fact}_ms'):.3f}" for *_, each in timed)] for name, fact in facts.items()),
+        ["samples", *(str(figures.count) for *_, figures in timed)],
+        ["calls a sample", *(str(clock.calls_per_sample) for _, clock, _ in timed)],
+        ["stopped by", *(clock.stopped for _, clock, _ in timed)],
+    ]
+    return table(["ms a call", *(Heading(name, numeric=True) for name, *_ in timed)], rows)
+
+
+def _timing(record: Record) -> Iterator[Text]:
+    """The floors, the checks between timed calls, the build, and what the clocks themselves take."""
+    made = record.measurement
+    for bound in floors(record):
+        reached = f", {bound.ms / record.latency.median_ms:.0%} of it reached" if record.latency is not None else ""
+        if record.status == "ok" and record.latency is not None and bound.ms > record.latency.median_ms:
+            reached += ": no floor, the ceilings are too low"
+        limits = f"compute {bound.compute_ms:.4g}, traffic {bound.traffic_ms:.4g}"
+        yield Text(f"{bound.ms:.4g} ms by {bound.source} {bound.bound} ({limits}){reached}", "floor")
+    copy, checks = made.input_copy, made.window_checks
+    if copy is not None:
+        taken = "within each call" if copy.median_ms is None else f"{copy.median_ms:.3f} ms besides each call"
+        yield Text(f"{copy.bytes / MIB:.1f} MiB of inputs into the buffers of a captured graph: {taken}", "copies")
+    if checks is not None:
+        yield Text(
+            f"{counted(checks.compared, 'call')} compared in full and {checks.changed} on changed inputs between "
+            f"timed ones, at moments drawn with seed {checks.seed}, {checks.seconds:.1f} s",
+            "checked",
+        )
+    if made.overhead is not None:
+        one_by_one, queued = made.overhead.latency_ns / 1000, made.overhead.throughput_ns / 1000
+        yield Text(f"{one_by_one:.2f} us a call on the latency clock, {queued:.2f} us on the queued one", "overhead")
+    if made.build is not None:
+        yield Text(_build(made.build), "build")
+
+
+def _build(build: BuildCost) -> str:
+    peak = "" if build.peak_bytes is None else f", peak {size_text(build.peak_bytes)}"
+    children = build.children_peak_bytes
+    compilers = "" if children is None else f", no compiler process above {size_text(children)}"
+    cpu = "" if build.cpu_s is None or build.overlapped else f", {build.cpu_s:.1f} s of CPU"
+    beside = " (cpu: CPU seconds, because other builds ran at the same time)" if build.shown_as_cpu else ""
+    left_out = f", hashing and the like {build.untimed_s:.1f} s besides" if build.untimed_s else ""
+    return f"{build_seconds(build)} s cold/warm{beside}{cpu}{left_out}{peak}{compilers}"
+
+
+def _memory(memory: Memory) -> Table | None:
+    meters = {
+        "weights": memory.weights_bytes,
+        "inputs": memory.io_bytes,
+        f"host peak{f' (freed memory {memory.allocator})' if memory.allocator else ''}": memory.host_peak_bytes,
+        "helper processes": memory.helpers_peak_bytes or None,
+        "calls add": memory.host_call_bytes,
+        "allocated peak": memory.allocated_peak_bytes,
+        "reserved peak": memory.reserved_peak_bytes,
+        f"device ({memory.device_meter})": memory.device_peak_bytes,
+        "CUDA context": memory.context_bytes,
+        "unexplained": memory.unexplained_bytes,
+        "device peak of the build": memory.device_build_peak_bytes,
+    }
+    rows = [(name, size_text(size)) for name, size in meters.items() if size is not None]
+    return table(["memory", Heading("size", numeric=True)], rows)
+
+
+def _proof(record: Record, proof: ProofRecord) -> Section:
+    """The evidence that the backend ran: graphs, operators, quantised layers, kernels of a traced call."""
+    graphs = {"graphs": proof.graphs, "graph breaks": proof.graph_breaks, "recompiles": len(proof.recompiles)}
+    said = [
+        Text(proof.fell_back, "fell back", "bad"),
+        Text(proof.incomplete, "incomplete", "open"),
+        *(Text(meaning, f"evidence that {name} ran") for name, meaning in _meanings(record)),
+        Text(_pairs({**graphs, **proof.facts}), "facts"),
+        *(Text(reason, "recompiled") for reason in proof.recompiles),
+        Text(_operators(proof.operators_inside), "compiled"),
+        Text(_operators(proof.operators_outside), "run by the framework or a library, by its names"),
+        *_layers(proof),
+    ]
+    traced = () if proof.trace is None else _trace(proof.trace, record.quantisation in ("fp8", "mxfp8"))
+    return _section("Proof", listed(text for text in said if text.text), *traced)
+
+
+def _meanings(record: Record) -> Iterator[tuple[str, str]]:
+    """For each backend of the row, its name and the evidence that it ran.
+
+    Only bakeoff's own backends are looked up: a record may come from an untrusted source, and resolving
+    `package.module:ATTRIBUTE` imports that module.
+    """
+    for use in record.variant.backends:
+        meaning = resolve_backend(use.name).evidence.checks if use.name in backend_names() else ""
+        if meaning:
+            yield use.name, meaning
+
+
+def _operators(operators: Mapping[str, int]) -> str:
+    """Names with their counts, the most frequent first."""
+    ordered = sorted(operators.items(), key=lambda pair: -pair[1])
+    return _some([f"{name} {count}" for name, count in ordered], _OPERATORS)
+
+
+def _some(names: Sequence[str], shown: int) -> str:
+    more = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return ", ".join(names[:shown]) + more
+
+
+def _layers(proof: ProofRecord) -> Iterator[Text]:
+    """Quantised layers by method, and layers that were not quantised by reason."""
+    for word, layers in (("quantised", proof.quantised), ("left", proof.skipped)):
+        by_reason: dict[str, list[str]] = {}
+        for name, reason in layers.items():
+            by_reason.setdefault(reason, []).append(name)
+        ordered = sorted(by_reason.items(), key=lambda pair: -len(pair[1]))
+        for reason, names in ordered[:_LAYERS]:
+            yield Text(f"{len(names)}, {reason}: {_some(names, _LAYERS)}", word)
+        if len(ordered) > _LAYERS:
+            rest = sum(len(names) for _, names in ordered[_LAYERS:])
+            yield Text(f"{rest} more for {counted(len(ordered) - _LAYERS, 'other reason')}", word)
+
+
+def _trace(trace: TraceRecord, fp8: bool) -> Iterator[Text | Table | None]:
+    in_fp8 = f", {_share(trace.fp8_ns, trace)} in kernels with float8 operands" if fp8 else ""
+    if trace.span_ns:
+        idle = max(0, trace.span_ns - trace.busy_ns) / trace.span_ns
+        yield Text(f"the GPU is idle for {idle:.0%} of the {trace.span_ns / 1e6:.3f} ms between events around a call")
+    yield Text(
+        f"a traced call took {trace.total_ns / 1e6:.3f} ms, {_share(trace.named_ns, trace)} in named kernels, "
+        f"{_share(trace.own_ns, trace)} in the compiler's own (*){in_fp8}; the {len(trace.kernels)} longest of "
+        f"{trace.kernel_count}:"
+    )
+    names = [shorten(kernel.name, _KERNEL_LETTERS) + (" *" if kernel.own else "") for kernel in trace.kernels]
+    figures = [(f"{each.calls:g}", f"{each.ns / 1e6:.4f}", _share(each.ns, trace)) for each in trace.kernels]
+    rows = ((name, *found) for name, found in zip(names, figures, strict=True))
+    yield table(["kernel", *(Heading(name, numeric=True) for name in ("calls", "ms", "share"))], rows)
+
+
+def _share(ns: int, trace: TraceRecord) -> str:
+    return f"{ns / trace.total_ns:.0%}" if trace.total_ns else "0%"
+
+
+def longest_kernels(record: Record, count: int) -> tuple[tuple[KernelTime, str], ...]:
+    """The longest kernels of a row's traced call with their shares; none where it was not traced."""
+    proof = record.measurement.proof
+    if proof is None or proof.trace is None:
+        return ()
+    return tuple((kernel, _share(kernel.ns, proof.trace)) for kernel in proof.trace.kernels[:count])
+
+
+def _parity(parity: Parity) -> Section:
+    """The reference, then the outputs, the largest errors first."""
+    where = f" on {parity.reference_device}" if parity.reference_device else ""
+    reference = f"{parity.reference}, eager {parity.reference_dtype}{where}, {counted(parity.sets, 'set')} of inputs"
+    ordered = sorted(parity.outputs, key=lambda output: -(output.rel_l2 or 0))
+    shown = ordered[:_OUTPUTS]
+    numbers = (
+        Heading("L2 error", "relative L2 against the reference", numeric=True),
+        Heading("limit", numeric=True),
+        Heading("signal dB", "PSNR of pictures, SNR of audio", numeric=True),
+        Heading("others", "how far references of other inputs are apart", numeric=True),
+        Heading("changed", "how far those of slightly changed inputs are apart", numeric=True),
+    )
+    remarks = [Text(output.problem, output.name, "bad") for output in shown if output.problem]
+    if ordered[_OUTPUTS:]:
+        remarks.append(Text(f"and {counted(len(ordered) - _OUTPUTS, 'output')} with smaller errors"))
+    if any(output.sensitivity is not None for output in shown):
+        remarks.append(Text(_SENSITIVITY, "others, changed", "faint"))
+    return _section(
+        "Parity",
+        Text(reference, "reference"),
+        table(["output", *numbers, "verdict"], map(_output, shown)),
+        listed(remarks),
+    )
+
+
+def _output(output: OutputParity) -> list[str]:
+    verdict = ("ok, lossless" if output.lossless else "ok") if output.passed else "FAILED"
+    return [
+        output.name,
+        "not a number" if output.rel_l2 is None else f"{output.rel_l2:.2e}",
+        f"{output.limit:.2e}",
+        _number(output.signal_db, ".1f"),
+        _number(output.sensitivity, ".1e"),
+        _number(output.small_sensitivity, ".1e"),
+        verdict,
+    ]
+
+
+def _number(value: float | None, form: str) -> str:
+    return "" if value is None else f"{value:{form}}"
+
+
+def _sizes(record: Record) -> Section:
+    """What one engine did at each size, and with which inputs."""
+    sizes = record.measurement.sizes
+    headings = (
+        "size", "status", Heading("ms a call [95 %]", numeric=True), Heading("first call", numeric=True, leaves=1),
+        Heading("compiled again", numeric=True), Heading("L2 error", numeric=True), Heading("limit", numeric=True),
+        Heading("inputs", leaves=2),
+    )  # fmt: skip
+    reasons = (Text(one.reason, one.name) for one in sizes if one.reason)
+    return _section(
+        "Sizes, one engine for all", table(headings, (_size(record, one) for one in sizes)), listed(reasons)
+    )
+
+
+def _size(record: Record, result: SizeResult) -> list[str]:
+    figures = record.latency if result.which == "usual" else result.figures
+    return [
+        result.name + _WHICH[result.which],
+        result.status,
+        " ".join(median_and_interval(figures)) if figures is not None else "",
+        duration(result.first_call_ns / 1e6) if result.first_call_ns else "",
+        f"{result.compilations}x" if result.compilations else "",
+        _number(result.rel_l2, ".1e"),
+        _number(result.limit, ".1e"),
+        inputs_text(result),
+    ]
+
+
+def inputs_text(result: SizeResult) -> str:
+    """Where the inputs of a size are from: `recorded`, `drawn`, or `1 recorded, 1 drawn`; "" where it is not stated."""
+    counts = {"recorded": result.recorded_sets, "drawn": result.drawn_sets}
+    kinds = [kind for kind, count in counts.items() if count]
+    return kinds[0] if len(kinds) == 1 else ", ".join(f"{counts[kind]} {kind}" for kind in kinds)
+
+
+def _settings(record: Record) -> Listed | None:
+    settings = record.measurement.settings | record.measurement.device_state
+    return _stated({"settings": _pairs(settings), "versions": _pairs(record.versions)})
+
+
+def _pairs(facts: Mapping[str, object]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in facts.items() if value is not None)
+
+
+def _stated(facts: Mapping[str, str]) -> Listed | None:
+    """The facts that are known."""
+    return listed(Text(text, label) for label, text in facts.items() if text)
+
+
+def _origin(stored: Stored) -> Listed | None:
+    """When, where and by which code it was made, and its log."""
+    record, host, machine = stored.record, stored.record.host, stored.machine
+    by = "by what it was likely to tell" if record.order_seed is None else f"drawn with seed {record.order_seed}"
+    commit = f"{record.commit[:12] or 'not in a checkout'}{' with changes' if record.dirty else ''}"
+    backends = ", ".join(f"{used.reference} ({used.file}) {used.hash}" for used in record.source.backends)
+    return _stated(
+        {
+            "made": f"{record.created}, sweep {record.sweep}, build {record.build_number}, process {record.process}, "
+            f"{record.wall_s:.0f} s{', note: ' if record.note else ''}{record.note}",
+            "order": f"row {record.position} of its sweep, {by}" if record.position else "",
+            "machine": f"{machine.name}, id {machine.id}{', class ' if machine.machine_class else ''}"
+            f"{machine.machine_class}",
+            "host": f"{host.system}, {size_text(host.memory_bytes)}, {' '.join(host.cpu_flags)}",
+            "code": f"{commit}, code hash {record.code or 'not stated'}; {selftest_text(record)}",
+            "source": f"component {record.source.component}, measuring side {record.source.instrument}, {backends}",
+            "log": log_path(record),
+        }
+    )

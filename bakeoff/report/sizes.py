@@ -1,34 +1,23 @@
 """The table by size: what each engine that was built for a range of sizes does at each of them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from bakeoff.record.schema import Record, SizeResult
 from bakeoff.record.store import Stored
+from bakeoff.report.document import Heading, Table, table
 from bakeoff.report.format import duration, median_and_interval
 from bakeoff.report.groups import name_of
 
-LEGEND: Final = (
-    "by size: ms a call [95 %] of one engine for all sizes; * not listed: within the range, but not asked for"
-)
+_TITLE: Final = "One engine for all sizes: ms a call [95 %]; *: within the range, but not asked for"
 
 
-@dataclass(frozen=True, slots=True)
-class SizeTable:
-    headings: tuple[str, ...]
-    """Of the variants, and of each size."""
-    rows: tuple[tuple[str, ...], ...]
-
-
-def by_size(rows: Sequence[Stored]) -> SizeTable | None:
+def by_size(rows: Sequence[Stored]) -> Table | None:
     """The sizes of the rows that have some; None where none has."""
     records = [entry.record for entry in rows if entry.record.measurement.sizes]
-    if not records:
-        return None
     sizes = {one.name: one for record in records for one in record.measurement.sizes}
-    headings = ("by size", *(f"{name} *" if one.which == "unseen" else name for name, one in sizes.items()))
-    return SizeTable(headings, tuple(_row(record, tuple(sizes)) for record in records))
+    shown = (Heading(f"{name} *" if one.which == "unseen" else name, leaves=1) for name, one in sizes.items())
+    return table(["by size", *shown], [_row(record, tuple(sizes)) for record in records], _TITLE)
 
 
 def _row(record: Record, names: Sequence[str]) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from bakeoff.record.store import Stored, StoredComparison
 from bakeoff.report.columns import COLUMNS as ALL
 from bakeoff.report.columns import Column, Context, columns, contexts, shown
 from bakeoff.report.comparable import StaleRow, Table
+from bakeoff.report.document import Table as SizeTable
 from bakeoff.report.figures import history, latency, roofline, timeline, tradeoff
 from bakeoff.report.figures.style import status_colour
 from bakeoff.report.figures.vega import Figure
@@ -22,7 +23,7 @@ from bakeoff.report.monitored import sentences
 from bakeoff.report.notes import ceilings_text, findings, overlapped_text
 from bakeoff.report.pages.record import longest_kernels
 from bakeoff.report.recommendation import decision, recommendation
-from bakeoff.report.sizes import SizeTable, by_size
+from bakeoff.report.sizes import by_size
 
 COLUMNS: Final = (
     "name", "status", "latency", "copy_ms", "p99_ms", "calls_per_s", "items_per_s", "video_fps", "vs_eager", "floor",

@@ -10,11 +10,13 @@ from bakeoff.record.schema import Record
 from bakeoff.record.store import Stored, StoredCeilings, StoredComparison
 from bakeoff.report.columns import COLUMNS, Context, cells, columns, contexts, data, legend, shown
 from bakeoff.report.comparable import StaleRow, Table, tables
+from bakeoff.report.document import Document
 from bakeoff.report.format import minute
 from bakeoff.report.groups import name_of
 from bakeoff.report.notes import Note, ceilings_text, findings, overlapped_text, reason_code, selftest_text
 from bakeoff.report.recommendation import how_to_decide, recommendation
-from bakeoff.report.sizes import LEGEND, as_data, by_size
+from bakeoff.report.render import terminal
+from bakeoff.report.sizes import as_data, by_size
 from bakeoff.report.spread import spread_lines
 
 COLUMNS_SHOWN = (
@@ -96,7 +98,7 @@ def _sizes(rows: Sequence[Stored]) -> list[str]:
     found = by_size(rows)
     if found is None:
         return []
-    return ["", tabulate(found.rows, found.headings, disable_numparse=True), "", LEGEND, ""]
+    return ["", terminal.render(Document("", (found,))), ""]
 
 
 def _stale(rows: Sequence[StaleRow]) -> list[str]:

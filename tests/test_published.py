@@ -9,9 +9,10 @@ import pytest
 from bakeoff.models import component_names
 from bakeoff.record.schema import MEASURED, Record
 from bakeoff.record.store import Records, load_all
-from bakeoff.report.markdown import readme, whole
-from bakeoff.report.markdown.table import citations
+from bakeoff.report.markdown import whole
+from bakeoff.report.pages import readme
 from bakeoff.report.pipelines import pipeline_tables
+from bakeoff.report.render.markdown import citations
 from bakeoff.report.selection import final_of, ordered_tables, shorts
 
 RUNS = Path(__file__).parent.parent / "runs" / "published"

@@ -35,7 +35,7 @@ def history(
     from bakeoff.record.folders import check_exists
     from bakeoff.record.store import load_all
     from bakeoff.report.html import profile
-    from bakeoff.report.markdown import files, readme
+    from bakeoff.report.pages import files, readme
 
     folder = records_folder(runs)
     check_exists(folder)
@@ -102,7 +102,7 @@ def publish(machine: Machines = None, runs: Runs = None, as_json: Json = False) 
     from bakeoff.record.store import load_all
     from bakeoff.report.figures import files as drawings
     from bakeoff.report.html import profile
-    from bakeoff.report.markdown import files, readme
+    from bakeoff.report.pages import files, readme
 
     folder, published = records_folder(runs), paths.published_runs()
     if published is None:
@@ -136,7 +136,7 @@ def supersede(
     from bakeoff.record.store import Records, load_all
     from bakeoff.record.store import supersede as supersede_record
     from bakeoff.report.html import profile
-    from bakeoff.report.markdown import files
+    from bakeoff.report.pages import files
 
     def current(records: Records) -> dict[str, str]:
         compared = {entry.id: entry.machine.id for entry in records.comparisons}
@@ -160,7 +160,7 @@ def update_pages(folder: Path) -> None:
     from bakeoff.record.store import load_all
     from bakeoff.report.html import profile
     from bakeoff.report.machines import own_ids
-    from bakeoff.report.markdown import files
+    from bakeoff.report.pages import files
 
     records = load_all(folder)
     files.update(folder, records, own_ids())

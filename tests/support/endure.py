@@ -18,7 +18,7 @@ from pathlib import Path
 from lab import MARKER, processes_with, wait_until
 
 from bakeoff.record.store import Records, load_all
-from bakeoff.report.markdown import files
+from bakeoff.report.pages import files
 
 SIX = ("--dtype", "fp32,bf16", "--backends", "eager,inductor[mode=default],inductor[freezing]")
 """Most of them built twice."""

@@ -10,7 +10,8 @@ from records import record
 from bakeoff.record.schema import Finding, Record
 from bakeoff.record.store import Records, Stored, load_all
 from bakeoff.report.columns import COLUMNS, cells, contexts
-from bakeoff.report.markdown import readme, whole
+from bakeoff.report.markdown import whole
+from bakeoff.report.pages import readme
 from bakeoff.report.selection import chosen
 
 PAGES = Path(__file__).parents[1] / "golden" / "pages"
@@ -68,7 +69,7 @@ def unbroken(text: str) -> str:
 
 def definitions(text: str) -> dict[str, str]:
     """The addresses of README's records by their short names."""
-    return dict(re.findall(r"^\[([^\]]+)\]: (\S+)$", text, re.MULTILINE))
+    return dict(re.findall(r"^\[([^\]]+)\]: (\S+\.json)$", text, re.MULTILINE))
 
 
 def folder_in(runs: Path) -> Path:

@@ -132,7 +132,7 @@ def _pages(folder: Path) -> Iterator[tuple[str, Page]]:
     """Name and figures of each page of a machine or a record, as the commands make them from copies of the records."""
     from bakeoff.record.store import load_all
     from bakeoff.report.machines import select
-    from bakeoff.report.markdown import readme
+    from bakeoff.report.pages import readme
 
     runs = folder / "runs"
     for machine in MACHINES:

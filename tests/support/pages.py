@@ -8,7 +8,8 @@ import pytest
 from bakeoff.record.codec import encode_json
 from bakeoff.record.store import Records
 from bakeoff.report.groups import newest
-from bakeoff.report.markdown import history, readme, results, whole
+from bakeoff.report.markdown import history, results, whole
+from bakeoff.report.pages import readme
 from bakeoff.report.recommendation import recommendation
 from bakeoff.report.selection import chosen
 from bakeoff.report.text import table

@@ -103,4 +103,5 @@ def escape(text: str) -> str:
 
 def citations(page: str) -> list[str]:
     """The ids of the entries that a page cites, each once, in the order of the page."""
-    return list(dict.fromkeys(unquote(name) for name in re.findall(r"(?<=[/ (])([^()\s/]+)\.json\b", page)))
+    found = re.findall(r"(?:^\[.+\]: |\]\()(?:[^()\s]*/)?([^()\s/]+)\.json\b", page, re.MULTILINE)
+    return list(dict.fromkeys(map(unquote, found)))

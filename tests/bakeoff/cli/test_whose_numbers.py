@@ -14,8 +14,9 @@ from records import HOST, Ran, bakeoff, record
 from bakeoff.machine import identity
 from bakeoff.record.store import load_all, save, supersede
 from bakeoff.report.figures import files as plots
-from bakeoff.report.markdown import files, history, readme
-from bakeoff.report.markdown.table import citations
+from bakeoff.report.markdown import history
+from bakeoff.report.pages import files, readme
+from bakeoff.report.render.markdown import citations
 
 SWEEP = ("sweep", "toy", "--workload", "world", "--backends", "eager", "--dtype", "fp32", "--device", "cpu")
 IGNORED = Path(__file__).parents[3] / ".gitignore"

@@ -12,8 +12,9 @@ from records import HOST, machine_of_host
 
 from bakeoff.record.schema import SCHEMA, Comparison, Round, Samples
 from bakeoff.record.store import Records, load_all, save, supersede
-from bakeoff.report.markdown import elsewhere, files, history
-from bakeoff.report.markdown.table import citations
+from bakeoff.report.markdown import elsewhere, history
+from bakeoff.report.pages import files
+from bakeoff.report.render.markdown import citations
 
 
 class TestHistoryPage:

@@ -13,8 +13,8 @@ from bakeoff.backends import backend_names, resolve_backend
 from bakeoff.models import component_names, resolve_component
 from bakeoff.record.store import load_all
 from bakeoff.report.document import Document
-from bakeoff.report.markdown import files, history
-from bakeoff.report.pages import doctor, listing
+from bakeoff.report.markdown import history
+from bakeoff.report.pages import doctor, files, listing
 from bakeoff.report.render import terminal
 
 

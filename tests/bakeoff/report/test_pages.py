@@ -12,8 +12,9 @@ from records import HOST, machine_of_host, measurement, record
 
 from bakeoff.record.schema import Finding
 from bakeoff.record.store import load_all, save, supersede
-from bakeoff.report.markdown import files, history, readme, results
+from bakeoff.report.markdown import history, results
 from bakeoff.report.markdown.escape import escape
+from bakeoff.report.pages import files, readme
 from bakeoff.report.text import table
 
 HOSTILE = "a|b \\| c \\\\| <script>x</script>\n\n# not a heading\n| x | y |\n<!-- end of results -->"

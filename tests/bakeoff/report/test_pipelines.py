@@ -29,7 +29,8 @@ from bakeoff.record.units import UnitKind
 from bakeoff.report.figures import files as svg_files
 from bakeoff.report.figures.pipeline import units_over_time, waterfall
 from bakeoff.report.html import page
-from bakeoff.report.markdown import files, history, results
+from bakeoff.report.markdown import history, results
+from bakeoff.report.pages import files
 from bakeoff.report.pipelines import named, pipeline_tables
 from bakeoff.report.text import pipeline as text
 from bakeoff.variant import BackendUse

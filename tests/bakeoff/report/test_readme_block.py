@@ -14,8 +14,9 @@ from bakeoff.record.schema import SCHEMA, Comparison, Round, Samples
 from bakeoff.record.store import Records, Stored, load_all, save, supersede
 from bakeoff.report.groups import name_of
 from bakeoff.report.links import file_of
-from bakeoff.report.markdown import readme, whole
-from bakeoff.report.markdown.table import citations
+from bakeoff.report.markdown import whole
+from bakeoff.report.pages import readme
+from bakeoff.report.render.markdown import citations
 from bakeoff.report.selection import chosen, frame, shorts
 
 

@@ -26,8 +26,8 @@ from bakeoff import cli
 from bakeoff.record import store
 from bakeoff.record.entry import Entry
 from bakeoff.record.store import load_all
-from bakeoff.report.markdown import files
-from bakeoff.report.markdown.table import citations
+from bakeoff.report.pages import files
+from bakeoff.report.render.markdown import citations
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from bakeoff.record.folders import record_files
 from bakeoff.record.store import Records, load_all
 from bakeoff.report.links import AGAIN, folders_of
 from bakeoff.report.markdown import history, results
-from bakeoff.report.markdown.table import citations
+from bakeoff.report.render.markdown import citations
 
 
 def render(records: Records, machines: Collection[str] | None = None) -> Iterator[tuple[str, str]]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from bakeoff.cli.common import error_line, names, print_text, records_folder, say, say_command
+from bakeoff.cli.common import error_line, names, print_document, print_text, records_folder, say, say_command
 from bakeoff.cli.mixes import find_user_code
 from bakeoff.models.errors import BakeoffError, ErrorCode
 from bakeoff.models.words import counted
@@ -175,12 +175,14 @@ def _show(one: _Planned, asked: Asked, told: dict[str, object]) -> tuple[float, 
     """Print what would run, and return the seconds that it takes, and 0 as the exit code."""
     from bakeoff.plan.dry_run import estimate
     from bakeoff.plan.history import known_history
-    from bakeoff.report.text import plan as plan_page
+    from bakeoff.report.document import Document, Section
+    from bakeoff.report.pages import plan as plan_page
 
     costs = estimate(one.plan, known_history(records_folder(asked.runs)))
     told[one.name] = costs
     if not asked.as_json:
-        print_text(f"\n{one.name}\n\n{plan_page.render(costs)}")
+        print_text("")
+        print_document(Document(one.name, (Section(one.name, plan_page.page(costs)),)))
     return min(costs.seconds, one.plan.request.budget_s), 0
 
 

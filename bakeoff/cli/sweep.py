@@ -23,6 +23,7 @@ from bakeoff.cli.common import (
     fail,
     named,
     names,
+    print_document,
     print_json,
     print_text,
     records_folder,
@@ -104,7 +105,8 @@ def sweep(
     from bakeoff.plan.request import FINAL_S, Request, with_deadline
     from bakeoff.record.objective import parse_objective
     from bakeoff.record.store import load_all
-    from bakeoff.report.text import plan as plan_page
+    from bakeoff.report.document import Document
+    from bakeoff.report.pages import plan as plan_page
     from bakeoff.sweeps.resume import continue_unfinished
     from bakeoff.sweeps.run import run_sweep
 
@@ -152,10 +154,7 @@ def sweep(
             _, stored = continue_unfinished(plan, folder, paths.cache_folder())
             plan = replace(plan, rows=tuple(row for row in plan.rows if row.key not in stored))
         costs = estimate(plan, known_history(folder))
-        if as_json:
-            print_json(costs)
-        else:
-            print_text(plan_page.render(costs))
+        print_json(costs) if as_json else print_document(Document(component, plan_page.page(costs)))
         return
     with TerminalProgress(Console(stderr=True), plan.rows) as progress:
         if suite == "full":
@@ -177,8 +176,10 @@ def print_done(done: "Done", plan: "Plan", folder: Path, resume: str) -> None:
     """Print the tables of a sweep whose records are in `folder`; `resume` is the command that goes on with it."""
     from bakeoff.record.folders import folder_of
     from bakeoff.record.store import load_all
+    from bakeoff.report.document import Document, blocks, listed
     from bakeoff.report.groups import newest
-    from bakeoff.report.text import batch_curve, out_of_time, spent, table
+    from bakeoff.report.pages import sweep_notes
+    from bakeoff.report.text import batch_curve, table
 
     if done.stored:
         rows = newest(done.stored)
@@ -188,12 +189,12 @@ def print_done(done: "Done", plan: "Plan", folder: Path, resume: str) -> None:
             batch_curve.render(rows),
         ]
         print_text("\n" + "\n\n".join(filter(None, pages)) + "\n")
-    if done.spent_s:
-        print_text(spent.render(done.spent_s))
     where = folder_of(folder, done.stored[0].record) if done.stored else folder
-    print_text(f"sweep {done.sweep}: {len(done.stored)} of {counted(len(plan.rows), 'variant')} recorded in {where}")
-    if done.out_of_time is not None and _measured(done):
-        print_text(out_of_time.render(done.out_of_time, done.stored, resume))
+    kept = f"sweep {done.sweep}: {len(done.stored)} of {counted(len(plan.rows), 'variant')} recorded in {where}"
+    took = [sweep_notes.spent(done.spent_s)] if done.spent_s else []
+    missing = done.out_of_time if _measured(done) else None
+    left_out = sweep_notes.out_of_time(missing, done.stored, resume) if missing else ()
+    print_document(Document(done.sweep, blocks(listed([*took, kept]), *left_out)))
 
 
 def summary(done: "Done") -> dict[str, object]:
@@ -227,11 +228,11 @@ def exit_code(done: "Done", strict: bool) -> int:
 
     A row that was left out for lack of time is not known to be ok.
     """
-    from bakeoff.report.text import out_of_time
+    from bakeoff.report.pages import sweep_notes
 
     if not _measured(done):
         if done.out_of_time is not None:
-            say(out_of_time.nothing_measured(done.out_of_time))
+            say(sweep_notes.nothing_measured(done.out_of_time))
         return 3
     left_out = done.out_of_time is not None and bool(done.out_of_time.left_out)
     return int(strict and (left_out or any(stored.record.status != "ok" for stored in done.stored)))

@@ -23,7 +23,9 @@ from bakeoff.plan.request import Request
 from bakeoff.plan.rows import Row
 from bakeoff.record.schema import BuildCost, Record
 from bakeoff.record.store import Stored, save
-from bakeoff.report.text import plan as plan_page
+from bakeoff.report.document import Document
+from bakeoff.report.pages import plan as plan_page
+from bakeoff.report.render import terminal
 
 BACKENDS = ("eager", "inductor[]", "inductor[freezing]", "openvino[]", "onnxruntime[]")
 NONE = history_of(())
@@ -473,13 +475,13 @@ class TestDryRun:
         found = estimate(make_plan(replace(asked, budget_s=60)), known)
         lines = [(line.variant.split("/")[1], line.fits) for line in found.lines]
         assert lines == [("eager", True), ("openvino", True), ("inductor", False)]
-        text = plan_page.render(found)
+        text = terminal.render(Document("", plan_page.page(found)))
         assert "within 1m about 2 of 3, in this order" in text
         assert [line.split()[2] for line in text.splitlines() if line.startswith("toy")] == ["yes", "yes", "no"]
         without = estimate(make_plan(asked), known)
         assert [line.variant.split("/")[1] for line in without.lines] == ["inductor", "eager", "openvino"]
         assert all(line.fits for line in without.lines)
-        assert "within" not in plan_page.render(without)
+        assert "within" not in terminal.render(Document("", plan_page.page(without)))
 
     def test_keeps_time_for_the_final(self) -> None:
         known = history(*(stored(backend, ms) for backend, ms in (("eager", 100), ("openvino", 20), ("inductor", 30))))
@@ -501,7 +503,7 @@ class TestDryRun:
         self, backends: tuple[str, ...], final_s: float, ending: str
     ) -> None:
         asked = Request("toy", backends=backends, dtypes=("fp32",), device="cpu", final_s=final_s)
-        assert plan_page.render(estimate(make_plan(asked), history())).endswith(ending)
+        assert plan_page.size(estimate(make_plan(asked), history())).endswith(ending)
 
     def test_a_budget_is_no_part_of_the_plan(self) -> None:
         asked = Request("toy", backends=("eager",), device="cpu")

@@ -5,7 +5,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,10 +28,11 @@ from bakeoff.plan.request import Request
 from bakeoff.process import supervisor
 from bakeoff.process.supervisor import Event
 from bakeoff.record.schema import Record
-from bakeoff.record.store import load_all, save
+from bakeoff.record.store import Stored, load_all, save
+from bakeoff.report.document import Document
 from bakeoff.report.pages import record as record_page
+from bakeoff.report.pages import sweep_notes
 from bakeoff.report.render import terminal
-from bakeoff.report.text import out_of_time as page
 from bakeoff.sweeps import ceilings, time_limit
 from bakeoff.sweeps import run as running
 from bakeoff.sweeps.progress import Running
@@ -425,29 +426,36 @@ OUT = OutOfTime(180.0, 181.0, (LeftOut("a", 130.0, False), LeftOut("b", 90.0, Tr
 
 
 class TestText:
+    def said(self, what: OutOfTime, stored: Sequence[Stored] = ()) -> list[str]:
+        return terminal.render(
+            Document("", sweep_notes.out_of_time(what, stored, "bakeoff sweep wm --resume"))
+        ).splitlines()
+
     def test_says_what_is_missing_and_how_to_go_on(self) -> None:
         know_all()
-        stored = load_all(paths.runs_folder()).current
-        assert page.render(OUT, stored, "bakeoff sweep wm --resume").splitlines() == [
+        assert self.said(OUT, load_all(paths.runs_folder()).current) == [
             "3m are up: 4 of 6 variants measured.",
             "Left out: a (about 2 min), b (stopped while it ran).",
             "No final was run, so which of x bf16 and y fp32 is faster is not decided.",
-            "To go on: bakeoff sweep wm --resume",
+            "",
+            "To go on:",
+            "",
+            "bakeoff sweep wm --resume",
         ]
 
     def test_of_a_sweep_that_ended_before_its_time(self) -> None:
-        said = page.render(replace(OUT, used_s=100.0, undecided=()), (), "more")
-        assert said.splitlines()[0] == "0 of 2 variants measured in 100 s; nothing else is expected to fit into 3m."
-        assert "final" not in said
+        said = self.said(replace(OUT, used_s=100.0, undecided=()))
+        assert said[0] == "0 of 2 variants measured in 100 s; nothing else is expected to fit into 3m."
+        assert "final" not in "".join(said)
 
     def test_of_many(self) -> None:
         many = replace(OUT, left_out=tuple(LeftOut(f"row{n}", 1.0, False) for n in range(40)), undecided=("p", "q"))
-        said = page.render(many, (), "more")
-        assert "row11 (about 1 s), 28 more." in said
-        assert said.splitlines()[-3:] == ["  p", "  q", "To go on: more"]
+        said = self.said(many)
+        assert said[1].endswith("row11 (about 1 s), 28 more.")
+        assert said[3:6] == ["No final was run, so which of these is faster is not decided", "p", "q"]
 
     def test_of_nothing_is_one_sentence(self) -> None:
-        assert page.nothing_measured(OUT) == (
+        assert sweep_notes.nothing_measured(OUT) == (
             "nothing was measured within 3m: b alone takes about 90 s; give a larger --budget"
         )
 
@@ -487,7 +495,7 @@ class TestCommand:
         assert ended.exit_code == 0, ended.output
         assert "2 of 4 variants recorded" in ended.stdout
         assert "2 of 4 variants measured in" in ended.stdout
-        assert "To go on: bakeoff sweep toy --resume" in ended.stdout
+        assert "To go on:\n\nbakeoff sweep toy --resume\n" in ended.stdout
         assert "eager fp32" in ended.stdout
 
     def test_is_strict_about_what_was_left_out(self) -> None:

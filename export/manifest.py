@@ -191,7 +191,7 @@ def encode(manifest: Manifest) -> bytes:
 
 
 def unseal(data: bytes) -> Manifest:
-    """Decode a manifest. One of schema 1 is converted to the present schema, and keeps its digest.
+    """Decode a manifest.
 
     Raises BadArtifact if it is not a manifest, has another schema, or differs from its digest.
     """
@@ -199,13 +199,12 @@ def unseal(data: bytes) -> Manifest:
         head = msgspec.json.decode(data, type=_Head)
         if head.schema is None:
             raise BadArtifact(f"{MANIFEST} has no schema, so it is not a manifest of an artifact; give another folder")
-        if not 1 <= head.schema <= SCHEMA:
+        if head.schema != SCHEMA:
             advice = "update bakeoff" if head.schema > SCHEMA else "export the artifact again"
-            raise BadArtifact(f"{MANIFEST} has schema {head.schema}, but this version reads 1 to {SCHEMA}; {advice}")
+            raise BadArtifact(f"{MANIFEST} has schema {head.schema}, but this version reads {SCHEMA}; {advice}")
         content = msgspec.json.decode(data)
-        present = _formatted(_with_opening(content) if head.schema == 1 else content)
-        manifest = msgspec.json.decode(present, type=Manifest)
-        edited = (_formatted(content), encode(manifest), _digest(content)) != (data, present, manifest.digest)
+        manifest = msgspec.json.decode(data, type=Manifest)
+        edited = (encode(manifest), _digest(content)) != (data, manifest.digest)
         printable = all(text.isprintable() for text in _texts(msgspec.to_builtins(manifest)))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError) as error:
         raise BadArtifact(f"{MANIFEST} cannot be read: {error}; copy or export the artifact again") from error
@@ -237,14 +236,3 @@ def _digest(content: Mapping[str, Any]) -> str:
 
 def _formatted(content: Any) -> bytes:
     return msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n"
-
-
-def _with_opening(content: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of a manifest of schema 1 in the present schema."""
-    stream = content.get("stream")
-    if isinstance(stream, dict):
-        opening = [stream["prime"]] if stream.get("prime") else []
-        stream = {"opening" if name == "prime" else name: value for name, value in stream.items()} | {
-            "opening": opening
-        }
-    return {**content, "schema": SCHEMA, "stream": stream}

@@ -1,8 +1,6 @@
 """Every artifact format that a CPU host can write: exported, opened in a new process and here, correct over frames."""
 
-import hashlib
 import importlib.util
-import json
 import os
 import re
 import shutil
@@ -11,7 +9,6 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import pytest
 
 pytest.importorskip("torch", reason="artifacts are opened with torch")
@@ -24,8 +21,8 @@ from toys import LIBRARY_WARNINGS
 from bakeoff.artifact.export import Exported, export
 from bakeoff.artifact.plan import plan_export
 from bakeoff.backends import backend_names, resolve_backend
-from bakeoff.export import Artifact, BadArtifact, load
-from bakeoff.export.manifest import MANIFEST, SCHEMA, unseal
+from bakeoff.export import Artifact, load
+from bakeoff.export.manifest import MANIFEST
 from bakeoff.export.sample import Reader
 from bakeoff.models.errors import BakeoffError
 from bakeoff.plan.request import request_of
@@ -267,42 +264,6 @@ class TestOpening:
         with pytest.raises(BakeoffError, match=r"steady2 lack cache\.00"):
             stream.call("steady2", z=torch.zeros(1, 2, 16, 4, 6))
         stream.call("steady3", z=torch.zeros(1, 3, 16, 4, 6))
-
-
-class TestFormerManifest:
-    """Manifests of schema 1 have `prime` where schema 2 has `opening`."""
-
-    def test_a_manifest_as_it_was_exported_is_read(self) -> None:
-        data = (Path(__file__).parents[1] / "golden" / "manifest_schema1.json").read_bytes()
-        assert b'"prime": "context4"' in data
-        manifest = unseal(data)
-        assert manifest.stream is not None
-        assert (manifest.schema, manifest.stream.opening) == (SCHEMA, ("context4",))
-        assert manifest.stream.each == ("step4", "append4")
-        assert manifest.digest in data.decode()
-        for old, new in ((b'"prime": "context4"', b'"prime": "append4"'), (b'"schema": 1', b'"schema": 2')):
-            with pytest.raises(BadArtifact, match="was edited"):
-                unseal(data.replace(old, new))
-
-    @pytest.mark.parametrize("opening", [True, False])
-    def test_its_folder_is_opened(self, opening: bool, small: Exported, tmp_path: Path) -> None:
-        source = (
-            small if opening else exported("toy:tiny.stream/torch.export/fp32@cpu", tmp_path / "toy", tmp_path / "runs")
-        )
-        folder = copy(source.folder, tmp_path / "former")
-        content = json.loads((folder / MANIFEST).read_bytes())
-        kept = content["stream"]
-        prime = "".join(kept["opening"])
-        assert bool(prime) is opening
-        former = {"each": kept["each"], "carries": kept["carries"], "prime": prime, "zeros": kept["zeros"]}
-        content |= {"schema": 1, "stream": former, "digest": ""}
-        content["digest"] = hashlib.sha256(msgspec.json.encode(content)).hexdigest()
-        (folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n")
-        artifact = load(folder)
-        assert artifact.manifest.stream == source.manifest.stream
-        inputs = artifact.sample()
-        wanted = load(source.folder)(**inputs)
-        assert all(torch.equal(tensor, wanted[name]) for name, tensor in artifact(**inputs).items())
 
 
 class TestStream:

@@ -9,7 +9,7 @@ from bakeoff.export.manifest import Weights, unseal
 from bakeoff.process.jobs import VerifyResult
 from bakeoff.report.text import artifact
 
-MANIFEST = Path(__file__).parents[2] / "golden" / "manifest_schema1.json"
+MANIFEST = Path(__file__).parents[2] / "golden" / "manifest.json"
 
 
 def test_each_page_names_the_file_of_a_users_model() -> None:

@@ -28,7 +28,6 @@ def compare(
     note: Annotated[str, typer.Option(help="Goes into the comparison and the history.")] = "",
     threads: Annotated[int, typer.Option(help="CPU threads (default: all cores).")] = 0,
     seconds: Annotated[float, typer.Option(help="About how long calls are measured.")] = 30.0,
-    seed: Annotated[int | None, typer.Option(help="Of the order of blocks (default: drawn).")] = None,
     deadline: Deadline = None,
     as_json: Json = False,
 ) -> None:
@@ -39,8 +38,8 @@ def compare(
     if not 0 < seconds <= 3600:
         raise BakeoffError(f"--seconds {seconds:g}: give more than 0 and at most 3600", "bad-option")
     if undecided:
-        if b or threads or seed is not None:
-            text = "--undecided takes the name of one model at most, and no --threads or --seed: each table has its own"
+        if b or threads:
+            text = "--undecided takes the name of one model at most, and no --threads: each table has its own"
             raise BakeoffError(text, "bad-option")
         _compare_undecided(folder, a, seconds, deadline, note, as_json)
     elif not a:
@@ -50,7 +49,7 @@ def compare(
     elif not any(variants):
         _compare_records(folder, a, b, as_json)
     elif all(variants):
-        _compare_variants(folder, _plan(a, b, threads, seconds, deadline), note, seed, as_json)
+        _compare_variants(folder, _plan(a, b, threads, seconds, deadline), note, as_json)
     else:
         text = f"{a} and {b}: one is a variant (a:b.c/d/e@f) and the other is not; give two variants or two records"
         raise BakeoffError(text, "not-comparable")
@@ -112,11 +111,11 @@ def _plan(a: str, b: str, threads: int, seconds: float, deadline: float | None) 
     return plan_of_two(a, b, shaped)
 
 
-def _compare_variants(folder: Path, plan: "Plan", note: str, seed: int | None, as_json: bool) -> None:
+def _compare_variants(folder: Path, plan: "Plan", note: str, as_json: bool) -> None:
     from bakeoff.cli.pages import update_pages
     from bakeoff.report.text import comparison
 
-    kept = _measure(folder, plan, note, seed)
+    kept = _measure(folder, plan, note)
     update_pages(folder)
     if as_json:
         print_json(_facts(kept))
@@ -124,7 +123,7 @@ def _compare_variants(folder: Path, plan: "Plan", note: str, seed: int | None, a
         print_text(f"\n{comparison.render(kept)}")
 
 
-def _measure(folder: Path, plan: "Plan", note: str, seed: int | None = None, said: str = "") -> "StoredComparison":
+def _measure(folder: Path, plan: "Plan", note: str, said: str = "") -> "StoredComparison":
     from rich.console import Console
 
     from bakeoff.cli.progress import TerminalProgress
@@ -133,7 +132,7 @@ def _measure(folder: Path, plan: "Plan", note: str, seed: int | None = None, sai
     with TerminalProgress(Console(stderr=True)) as progress:
         if said:
             progress.say(said)
-        return compare_now(plan, folder, note, progress, seed)
+        return compare_now(plan, folder, note, progress)
 
 
 def _compare_undecided(

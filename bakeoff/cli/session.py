@@ -80,29 +80,3 @@ def show(
         print_json(report)
     else:
         print_text("\n\n".join([text.render(report), *([f"wrote {page_path(path)}"] if html else [])]))
-
-
-@sessions.command()
-def overhead(
-    unit_ms: Annotated[float, typer.Option(help="Milliseconds of the unit that recording is held against.")] = 20.0,
-    rounds: Annotated[int, typer.Option(help="Blocks of each way, in random order.")] = 21,
-    units: Annotated[int, typer.Option(help="Units of a block.")] = 12,
-    settings: Annotated[
-        str | None, typer.Option(help="TOML or YAML file of a profiler (default: all monitors, at their intervals).")
-    ] = None,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Exit 1 if recording costs more than overhead_limit.")
-    ] = False,
-    as_json: Json = False,
-) -> None:
-    """Measure what recording costs: units without it, with it and with monitors, in turns in one process."""
-    from bakeoff.profile.overhead import measure_overhead
-    from bakeoff.profile.overhead_text import render
-    from bakeoff.profile.settings import Settings
-
-    asked = named("--settings", settings)
-    found = measure_overhead(Settings.load(asked) if asked else Settings(), unit_ms, rounds, units)
-    print_json(found) if as_json else print_text(render(found))
-    above = [finding for finding in found.findings if finding.code == "overhead"]
-    if strict and above:
-        fail(above[0].text, 1, "check-failed")

@@ -75,8 +75,6 @@ FindingCode = Literal[
     "no-profile",  # a traced pass was asked for and failed
     "not-idle",  # in a comparison, the side that waits used the CPU
     "not-monitored",  # a monitor was asked for, and could not run or saw nothing
-    "overhead",  # recording takes a larger share of a unit than its limit
-    "overhead-unclear",  # the interval of what recording takes includes its limit
     "own-reference",  # the reference was computed in fp32 on the measured device, as the row itself
     "power-cap",  # the GPU reached its power limit in the timed window
     "proof.incomplete",  # the certificate lacks a fact

@@ -7,7 +7,6 @@ their intervals are those of a comparison (bakeoff.record.verdict).
 
 import hashlib
 import random
-import secrets
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,16 +15,14 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Protocol
 
-from bakeoff.models.errors import BakeoffError
+from bakeoff.profile.profiler import Profiler
 from bakeoff.profile.settings import Settings
 from bakeoff.record.monitor import MonitorCost
-from bakeoff.record.schema import SCHEMA, Comparison, Finding, Round, Samples, new_finding
+from bakeoff.record.schema import SCHEMA, Comparison, Round, Samples
 from bakeoff.record.session import SessionRecord
 from bakeoff.record.store import now
+from bakeoff.record.verdict import Verdict, decide
 
-UNIT_MS, ROUNDS, UNITS = 20.0, 21, 12
-LEAST_ROUNDS, MOST_ROUNDS, MOST_UNITS = 3, 1000, 1000
-LEAST_MS, MOST_MS = 1.0, 1000.0
 STEPS, RANGES = 4, 8
 """Of a unit: 4 steps and 3 phases within 1 unit."""
 OFF, RECORDING, MONITORED = "off", "recording", "recording and monitors"
@@ -55,7 +52,6 @@ class Share:
     share: float
     low: float
     high: float
-    confidence: float
 
     def __str__(self) -> str:
         return f"{100 * self.share:.2f} % [{100 * self.low:.2f}, {100 * self.high:.2f}]"
@@ -81,11 +77,6 @@ class Overhead:
     off_ms: float
     """A unit without recording."""
     ways: tuple[WayCost, ...]
-    rounds: int
-    units: int
-    """Of a block."""
-    seed: int
-    """Of the order of blocks."""
     limit: float
     range_ns: float | None
     """One range by the account that sessions keep themselves."""
@@ -93,7 +84,10 @@ class Overhead:
     """Of the last block with monitors."""
     missing: tuple[str, ...]
     """What those monitors did not see."""
-    findings: tuple[Finding, ...]
+
+    def too_dear(self) -> list[str]:
+        """The ways of which the whole interval of a cost is above the limit."""
+        return [cost.way for cost in self.ways if max(cost.typical.low, cost.whole.low) > self.limit]
 
 
 class ToyUnit:
@@ -153,10 +147,9 @@ def _block(open_session: Open, unit: ToyUnit, units: int) -> Samples:
 
 def way_costs(ways: Sequence[str], comparison: Comparison) -> tuple[WayCost, ...]:
     """What each way after the first costs over the first one."""
-    from bakeoff.record.verdict import Verdict, decide
 
     def share(verdict: Verdict) -> Share:
-        return Share(verdict.ratio - 1, verdict.low - 1, verdict.high - 1, verdict.confidence)
+        return Share(verdict.ratio - 1, verdict.low - 1, verdict.high - 1)
 
     blocks = replace(comparison, rounds=tuple(_as_blocks(entry) for entry in comparison.rounds))
     found = []
@@ -170,45 +163,11 @@ def _as_blocks(entry: Round) -> Round:
     return replace(entry, samples_ns=tuple(Samples([sum(side) // len(side)]) for side in entry.samples_ns))
 
 
-def findings_of(ways: Sequence[WayCost], limit: float) -> tuple[Finding, ...]:
-    """Where the whole interval of a cost is above the limit, or includes it, so that nothing is shown."""
-    found = []
-    for cost in ways:
-        if cost.typical.low > limit or cost.whole.low > limit:
-            shown = cost.typical if cost.typical.low > limit else cost.whole
-            text = f"{cost.way}: {shown} of a unit of {cost.unit_ms:.1f} ms, more than overhead_limit, {limit:.2%}"
-            found.append(new_finding("overhead", text))
-        elif cost.typical.high > limit:
-            text = f"{cost.way}: {cost.typical} of a unit includes overhead_limit, {limit:.2%}"
-            text = f"{text}; give more --rounds, and this machine nothing else to do"
-            found.append(new_finding("overhead-unclear", text))
-    return tuple(found)
-
-
-def check_sizes(unit_ms: float, rounds: int, units: int) -> None:
-    """Raises BakeoffError for sizes that cannot be measured."""
-    if not LEAST_MS <= unit_ms <= MOST_MS:
-        raise BakeoffError(f"--unit-ms {unit_ms:g}: give {LEAST_MS:g} to {MOST_MS:g}", "bad-option")
-    if not LEAST_ROUNDS <= rounds <= MOST_ROUNDS:
-        raise BakeoffError(f"--rounds {rounds}: give {LEAST_ROUNDS} to {MOST_ROUNDS}", "bad-option")
-    if not 1 <= units <= MOST_UNITS:
-        raise BakeoffError(f"--units {units}: give 1 to {MOST_UNITS}", "bad-option")
-
-
-def measure_overhead(
-    settings: Settings,
-    unit_ms: float = UNIT_MS,
-    rounds: int = ROUNDS,
-    units: int = UNITS,
-    seed: int | None = None,
-) -> Overhead:
+def measure_overhead(settings: Settings, unit_ms: float, rounds: int, units: int, seed: int) -> Overhead:
     """Measure what recording with these settings costs, and with their monitors where they ask for any.
 
-    The live display, reports and raw samples are left out, and no level is dropped. Raises BakeoffError for sizes that
-    cannot be measured.
+    The live display, reports and raw samples are left out, and no level is dropped.
     """
-    check_sizes(unit_ms, rounds, units)
-    seed = secrets.randbits(32) if seed is None else seed
     records: dict[str, SessionRecord] = {}
     with tempfile.TemporaryDirectory(prefix="bakeoff-overhead-") as folder:
         ways = _ways(settings, folder, records)
@@ -219,21 +178,15 @@ def measure_overhead(
     return Overhead(
         off_ms=median([median(entry.samples_ns[0]) for entry in comparison.rounds]) / 1e6,
         ways=costs,
-        rounds=rounds,
-        units=units,
-        seed=seed,
         limit=settings.overhead_limit,
         range_ns=recorded.cost.range_ns if recorded is not None and recorded.cost is not None else None,
         monitor=seen.cost if seen is not None else None,
         missing=seen.missing if seen is not None else (),
-        findings=findings_of(costs, settings.overhead_limit),
     )
 
 
 def _ways(settings: Settings, folder: str, records: dict[str, SessionRecord]) -> dict[str, Open]:
     """How the session of a block is opened, by way; the last record of each way goes to `records`."""
-    from bakeoff.profile.profiler import Profiler
-
     watching = replace(
         settings,
         enabled=True,

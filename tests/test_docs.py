@@ -16,7 +16,7 @@ from bakeoff.machine.known_issues import IssueCode
 from bakeoff.record.finding import SessionCode
 from bakeoff.record.schema import FindingCode, Status
 from bakeoff.report.columns import columns
-from bakeoff.report.text.table import COLUMNS_SHOWN
+from bakeoff.report.pages.sweep import KEYS
 from bakeoff.trace.tags import TAGS
 
 ROOT = Path(__file__).parent.parent
@@ -138,7 +138,7 @@ def test_every_column_of_the_terminals_table_is_explained() -> None:
     part = text.partition("\n## Columns\n")[2].partition("\n## ")[0]
     rows = [line for line in part.splitlines() if line.startswith("| `")]
     said = {heading for row in rows for heading in re.findall(r"`([^`]+)`", row.split("|")[1])}
-    assert said == {column.heading for column in columns(COLUMNS_SHOWN)}
+    assert said == {column.heading for column in columns(KEYS)}
 
 
 def test_every_tag_of_a_trace_is_explained() -> None:

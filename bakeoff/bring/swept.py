@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bakeoff.machine.terminal import printable
 from bakeoff.models.words import counted
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Records, Stored, StoredComparison, load_all
+from bakeoff.report.document import Document
 from bakeoff.report.groups import groups, newest
+from bakeoff.report.pages import sweep
 from bakeoff.report.recommendation import decision
-from bakeoff.report.text import table
+from bakeoff.report.render import terminal
 
 _Entry = TypeVar("_Entry")
 
@@ -51,7 +52,7 @@ class Swept:
     def table(self) -> str:
         """The text that `bakeoff sweep` prints."""
         every, ceilings = (self.held.current, self.held.ceilings) if self.held else (self.stored, ())
-        return printable(table.render(newest(self.stored), self.finals, every, ceilings))
+        return terminal.render(Document("", sweep.newest_tables(newest(self.stored), every, self.finals, ceilings)))
 
     def __str__(self) -> str:
         return self.table()

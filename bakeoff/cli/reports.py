@@ -15,6 +15,7 @@ from bakeoff.cli.common import (
     Runs,
     app,
     named,
+    names,
     print_document,
     print_json,
     print_text,
@@ -69,13 +70,19 @@ def table(
     name: Named = "",
     machine: Machines = None,
     runs: Runs = None,
+    columns: Annotated[
+        list[str] | None, typer.Option("--columns", help="Only these, as in name,latency,peak_mib.")
+    ] = None,
+    wide: Annotated[bool, typer.Option("--wide", help="All columns, however narrow the terminal.")] = False,
     as_json: Json = False,
 ) -> None:
     """Print the tables of the newest sweeps and pipelines on this machine from their records."""
+    from bakeoff.report.document import Document
     from bakeoff.report.groups import newest
+    from bakeoff.report.pages import sweep
     from bakeoff.report.text import batch_curve, pipeline
-    from bakeoff.report.text import table as tables
 
+    keys = sweep.chosen_keys(names("--columns", columns))
     folder = records_folder(runs)
     found = selected(folder, name, machine)
     records = found.records
@@ -84,18 +91,19 @@ def table(
         print_json(
             {
                 "records": [entry.id for entry in rows],
-                "rows": tables.as_rows(rows, records.ceilings, records.current),
+                "rows": sweep.as_rows(rows, records.ceilings, records.current),
                 "problems": records.problems,
                 "machines": found.machines,
                 "pipelines": pipeline.summary(records.pipelines),
             }
         )
-    else:
-        say_whose(found, name)
-        typed = shlex.quote(name) if name else "", runs_option(folder)
-        found_tables = tables.render(rows, records.comparisons, records.current, records.ceilings, *typed)
-        pages = [found_tables, batch_curve.render(rows), pipeline.render_newest(records.pipelines)]
-        print_text("\n\n".join(filter(None, pages)))
+        return
+    say_whose(found, name)
+    typed = {"name": shlex.quote(name) if name else "", "runs": runs_option(folder)}
+    parts = sweep.newest_tables(rows, records.current, records.comparisons, records.ceilings, keys, **typed)
+    print_document(Document("", parts), wide or bool(columns))
+    for text in filter(None, [batch_curve.render(rows), pipeline.render_newest(records.pipelines)]):
+        print_text(f"\n{text}")
 
 
 def selected(folder: Path, name: str, machine: list[str] | None) -> "Selection":

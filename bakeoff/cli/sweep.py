@@ -178,17 +178,15 @@ def print_done(done: "Done", plan: "Plan", folder: Path, resume: str) -> None:
     from bakeoff.record.store import load_all
     from bakeoff.report.document import Document, blocks, listed
     from bakeoff.report.groups import newest
-    from bakeoff.report.pages import sweep_notes
-    from bakeoff.report.text import batch_curve, table
+    from bakeoff.report.pages import sweep, sweep_notes
+    from bakeoff.report.text import batch_curve
 
     if done.stored:
-        rows = newest(done.stored)
-        held = load_all(folder)
-        pages = [
-            table.render(rows, done.finals, held.current, held.ceilings, runs=runs_option(folder)),
-            batch_curve.render(rows),
-        ]
-        print_text("\n" + "\n\n".join(filter(None, pages)) + "\n")
+        rows, held = newest(done.stored), load_all(folder)
+        parts = sweep.newest_tables(rows, held.current, done.finals, held.ceilings, runs=runs_option(folder))
+        print_text("")
+        print_document(Document("", parts))
+        print_text(f"\n{text}\n" if (text := batch_curve.render(rows)) else "")
     where = folder_of(folder, done.stored[0].record) if done.stored else folder
     kept = f"sweep {done.sweep}: {len(done.stored)} of {counted(len(plan.rows), 'variant')} recorded in {where}"
     took = [sweep_notes.spent(done.spent_s)] if done.spent_s else []

@@ -3,7 +3,7 @@
 Texts are plain: each renderer escapes them, and keeps each on one line whatever a record holds.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -148,3 +148,17 @@ def listed(texts: Iterable[Text | str], title: str = "") -> Listed | None:
 def blocks(*made: Block | Section | None) -> tuple[Block | Section, ...]:
     """Those that are there."""
     return tuple(block for block in made if block is not None)
+
+
+def legend(headings: Iterable[Heading]) -> Listed | None:
+    """What the columns mean that do not explain themselves, each once; None where all do."""
+    return listed((Text(heading.explanation, heading.text) for heading in headings if heading.explanation), "Columns")
+
+
+def headings_of(made: Sequence[Block | Section]) -> Iterator[Heading]:
+    """The heads of all columns of all tables."""
+    for block in made:
+        if isinstance(block, Table):
+            yield from block.headings
+        elif isinstance(block, Section | Details):
+            yield from headings_of(block.blocks)

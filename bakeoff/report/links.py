@@ -7,10 +7,13 @@ from urllib.parse import quote
 from bakeoff.machine.identity import Machine
 from bakeoff.record.folders import RECORDS
 from bakeoff.record.store import Records, Stored, StoredComparison, StoredPipeline
+from bakeoff.report import document
 
 PROFILES = "profiles"
 """Folder of a machine, beside that of its records, with the pages of profiles; they are named as their records."""
 AGAIN = "Run: make history; for published pages: make publish"
+Cited = Callable[[Stored | StoredComparison | StoredPipeline], document.Link]
+"""From an entry to a link to its file, below the entry's hash."""
 Link = Callable[[Stored | StoredComparison | StoredPipeline], str]
 """From an entry to the address of its file, relative to the page that links to it."""
 
@@ -28,6 +31,11 @@ def links_from(folder: str) -> Link:
 def links_with(prefix: str) -> Link:
     """Links of a page elsewhere: `prefix` is the folder of all runs relative to that page."""
     return lambda entry: _quoted(posixpath.join(prefix, file_of(entry)))
+
+
+def cited_by(link: Link) -> Cited:
+    """The same addresses, each below the hash of its entry."""
+    return lambda entry: document.Link(entry.id.rpartition("_")[2], link(entry))
 
 
 def profile_page(link: Link, entry: StoredPipeline) -> str:

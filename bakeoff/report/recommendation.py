@@ -68,50 +68,71 @@ def decision(rows: Sequence[Stored], comparisons: Sequence[StoredComparison]) ->
     return Decision(objective, best, final, winner)
 
 
-def recommendation(
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """What a table says of what to deploy."""
+
+    text: str
+    """A few sentences, with the objective where it is not the usual one."""
+    command: str
+    """The command that decides what is open; "" where nothing is, or where one command cannot."""
+    decided: bool | None
+    """Whether a final has decided; None where there is nothing to deploy or to compare with."""
+
+    def __str__(self) -> str:
+        return f"{self.text} {self.command}".rstrip()
+
+
+def deployment(
     rows: Sequence[Stored], comparisons: Sequence[StoredComparison] = (), drift: float = USUAL, runs: str = ""
-) -> str:
-    """What to deploy, or how to decide it, in a few sentences, with the objective where it is not the usual one.
+) -> Deployment:
+    """What to deploy, or how to decide it.
 
     Where a final shows no difference a baseline is preferred, which needs no build. Rows further apart than `drift`, a
     ratio of times, are called so. Quantised rows on random weights are named but never recommended. `runs` is the
     `--runs FOLDER` that the command needs.
     """
     found, fresh = decision(rows, comparisons), current(rows)
-    said = [
-        _about_best(found, fresh, drift, runs) if found.best else _about_none(fresh, found.objective),
-        _about_limits(fresh, found),
-        _about_quantised(fresh, found),
-    ]
-    text = " ".join(filter(None, said)) or "Deploy nothing from this table: no row is ok."
-    return text if found.objective == LATENCY else f"Objective {found.objective}: {text}"
+    best, how_to = _about_best(found, fresh, drift, runs) if found.best else (_about_none(fresh, found.objective), "")
+    said = [_about_limits(fresh, found), _about_quantised(fresh, found), best]
+    text = " ".join(filter(None, said if how_to else [best, *said[:2]]))
+    text = text or "Deploy nothing from this table: no row is ok."
+    text = text if found.objective == LATENCY else f"Objective {found.objective}: {text}"
+    return Deployment(text, how_to, found.final is not None if len(found.best) == 2 else None)
 
 
-def how_to_decide(found: Iterable[Table], comparisons: Sequence[StoredComparison], options: str = "") -> str:
-    """How many of a page's tables lack a final, and the one command for all; "" where fewer than two do.
+def recommendation(
+    rows: Sequence[Stored], comparisons: Sequence[StoredComparison] = (), drift: float = USUAL, runs: str = ""
+) -> str:
+    """What to deploy, and the command that decides what is open, as one text."""
+    return str(deployment(rows, comparisons, drift, runs))
+
+
+def how_to_decide(
+    found: Iterable[Table], comparisons: Sequence[StoredComparison], options: str = ""
+) -> Deployment | None:
+    """How many of a page's tables lack a final, and the one command for all; None where fewer than two do.
 
     `options` are of the command line that made the page.
     """
     found = list(found)
     lacking = [decision(table.rows, comparisons).lacks_final for table in found]
     if sum(lacking) < 2:
-        return ""
+        return None
     where = ", on the machine of each" if len({table.machine.id for table in found}) > 1 else ""
-    command = " ".join(filter(None, ["bakeoff compare --undecided", options]))
-    return (
-        f"{sum(lacking)} of {len(lacking)} tables have no final between their two best rows. "
-        f"To run them all{where}: {command}"
-    )
+    text = f"{sum(lacking)} of {len(lacking)} tables have no final between their two best rows. To run them all{where}:"
+    return Deployment(text, " ".join(filter(None, ["bakeoff compare --undecided", options])), decided=False)
 
 
-def _about_best(found: Decision, fresh: Sequence[Stored], drift: float, runs: str) -> str:
+def _about_best(found: Decision, fresh: Sequence[Stored], drift: float, runs: str) -> tuple[str, str]:
+    """What is said of the best row, and the command that the last sentence ends with; "" for none."""
     first = found.best[0].record
     if len(found.best) == 1:
         among = "can be ranked and meets the limits" if found.objective.limits else "can be ranked"
         figure = goal_text(first, found.objective.goal)
-        return f"Nothing to compare with: {name_of(first)} ({figure}) is the only row that {among}."
+        return f"Nothing to compare with: {name_of(first)} ({figure}) is the only row that {among}.", ""
     if found.final is not None:
-        return _by_final(found, found.final, fresh)
+        return _by_final(found, found.final, fresh), ""
     return _undecided(found, drift, runs)
 
 
@@ -233,15 +254,15 @@ def ahead(found: Decision) -> str:
     return f"{name_of(found.best[0].record)} is far ahead ({floor(found.apart * 100) / 100:.2f}x)"
 
 
-def _undecided(found: Decision, drift: float, runs: str) -> str:
+def _undecided(found: Decision, drift: float, runs: str) -> tuple[str, str]:
     """How far apart the two best are, which no final has decided between, and the command that does."""
     goal, (first, second) = found.objective.goal, (entry.record for entry in found.best)
     figures = f"{_BEST[goal]}, {goal_text(first, goal)}, before {name_of(second)} with {goal_text(second, goal)}"
     how_to = f"{command(first, second, found.objective)} {runs}".rstrip()
     if found.apart > drift:
-        return f"{ahead(found)}: it has {figures}. Sweeps drift by {drift:.1f}x; a final would confirm it: {how_to}"
+        return f"{ahead(found)}: it has {figures}. Sweeps drift by {drift:.1f}x; a final would confirm it:", how_to
     apart = "but they were not measured against each other"
-    return f"Not decided: {name_of(first)} has {figures}, {apart}. Decide with: {how_to}"
+    return f"Not decided: {name_of(first)} has {figures}, {apart}. Decide with:", how_to
 
 
 def _about_quantised(rows: Sequence[Stored], found: Decision) -> str:

@@ -1,18 +1,30 @@
 """Every page that shows records, each as text."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from bakeoff.record.codec import encode_json
-from bakeoff.record.store import Records
+from bakeoff.record.store import Records, Stored, StoredCeilings, StoredComparison
+from bakeoff.report.document import Document
 from bakeoff.report.groups import newest
 from bakeoff.report.markdown import history, results, whole
-from bakeoff.report.pages import readme
+from bakeoff.report.pages import readme, sweep
 from bakeoff.report.recommendation import recommendation
+from bakeoff.report.render import terminal
 from bakeoff.report.selection import chosen
-from bakeoff.report.text import table
+
+
+def tables_text(
+    rows: Sequence[Stored],
+    comparisons: Sequence[StoredComparison] = (),
+    every: Sequence[Stored] = (),
+    measured: Sequence[StoredCeilings] = (),
+    **typed: str,
+) -> str:
+    """What a terminal without a width shows of rows."""
+    return terminal.render(Document("", sweep.newest_tables(rows, every, comparisons, measured, **typed)))
 
 
 def _html(records: Records) -> str:
@@ -27,11 +39,11 @@ def _plots(records: Records) -> str:
 
 
 PAGES: dict[str, Callable[[Records], str]] = {
-    "table": lambda records: table.render(
+    "table": lambda records: tables_text(
         newest(records.current), records.comparisons, records.current, records.ceilings
     ),
     "json": lambda records: encode_json(
-        table.as_rows(newest(records.current), records.ceilings, records.current)
+        sweep.as_rows(newest(records.current), records.ceilings, records.current)
     ).decode(),
     "recommendation": lambda records: recommendation(newest(records.current), records.comparisons),
     "history": history.render,

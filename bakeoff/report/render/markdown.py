@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from urllib.parse import unquote
 
 from tabulate import tabulate
@@ -20,14 +21,20 @@ from bakeoff.report.document import (
     Section,
     Table,
     Text,
+    headings_of,
+    legend,
 )
 
 
 def render(document: Document, level: int = 1) -> str:
-    """The page: its title as a heading of `level`, if it has one, and sections one level below."""
-    made = _Page()
+    """The page: its title as a heading of `level`, if it has one, and sections one level below.
+
+    What the columns of its tables mean comes last.
+    """
+    made, explained = _Page(), legend(headings_of(document.blocks))
     parts = [f"{'#' * level} {escape(document.title)}"] if document.title else []
     parts += made.blocks(document.blocks, level + 1)
+    parts += made.blocks([Section(explained.title, (replace(explained, title=""),))] if explained else [], level + 1)
     return "\n\n".join([*parts, *made.definitions()]) + "\n"
 
 

@@ -15,7 +15,22 @@ from rich.table import Table as Grid
 from rich.text import Text as Styled
 
 from bakeoff.machine.terminal import one_line, printable
-from bakeoff.report.document import Block, Cell, Command, Document, Lines, Listed, Section, Table, Text, Tone
+from bakeoff.report.document import (
+    Block,
+    Cell,
+    Command,
+    Details,
+    Document,
+    Figures,
+    Lines,
+    Listed,
+    Section,
+    Table,
+    Text,
+    Tone,
+    headings_of,
+    legend,
+)
 from bakeoff.report.format import shorten
 
 _STYLES: Final[Mapping[Tone, str]] = {"": "", "good": "green", "open": "yellow", "bad": "red", "faint": "dim"}
@@ -26,18 +41,39 @@ _UNLIMITED = 1_000_000
 
 
 def render(document: Document, width: int | None = None, colour: bool = False) -> str:
-    """The document's text, without its title; `width` in letters, None for all columns and whole lines."""
+    """The document's text, without its title; `width` in letters, None for all columns and whole lines.
+
+    What the columns mean that are shown comes last.
+    """
     file = StringIO()
     console = Console(
         file=file, width=width or _UNLIMITED, force_terminal=colour, color_system="standard" if colour else None,
         highlight=False, markup=False, emoji=False, legacy_windows=False,
     )  # fmt: skip
-    for number, parts in enumerate(_blocks(document.blocks, width)):
+    fitted = _fitted(document.blocks, width)
+    explained = legend(headings_of(fitted))
+    for number, parts in enumerate(_blocks([*fitted, *([explained] if explained is not None else [])], width)):
         if number:
             console.print()
         for part in parts:
             console.print(part, soft_wrap=not isinstance(part, Grid))
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines())
+
+
+def _fitted(made: Sequence[Block | Section], width: int | None) -> list[Block | Section]:
+    """The blocks that a terminal shows, with tables of this width."""
+    found: list[Block | Section] = []
+    for block in made:
+        match block:
+            case Section():
+                found.append(replace(block, blocks=tuple(_fitted(block.blocks, width))))
+            case Table():
+                found.append(fit(block, width) if width is not None else block)
+            case Details() | Figures():
+                pass
+            case _:
+                found.append(block)
+    return found
 
 
 def _blocks(made: Sequence[Block | Section], width: int | None) -> Iterator[list[Styled | Grid]]:
@@ -57,7 +93,7 @@ def _blocks(made: Sequence[Block | Section], width: int | None) -> Iterator[list
             case Lines():
                 yield [Styled(printable(text)) for text in block.texts]
             case Table():
-                yield [*_title(block.title), _grid(fit(block, width) if width is not None else block)]
+                yield [*_title(block.title), _grid(block)]
 
 
 def _title(text: str) -> list[Styled]:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from pages import tables_text
 from pipeline_records import EAGER, measured, pipeline_record, programs
 from records import measurement, record
 
@@ -14,7 +15,7 @@ from bakeoff.report.notes import overlapped_text
 from bakeoff.report.pages import record as one
 from bakeoff.report.render import terminal
 from bakeoff.report.selection import chosen
-from bakeoff.report.text import pipeline, table
+from bakeoff.report.text import pipeline
 
 ALONE = BuildCost("cold", 12.25, 3.5)
 BESIDE = BuildCost("cold", None, cpu_s=71.04, overlapped=True, warm_cpu_s=9.11)
@@ -56,7 +57,7 @@ def test_every_page_explains_cpu_where_a_row_has_it_and_only_there() -> None:
         text = overlapped_text(stored(built(BESIDE)))
         assert text is not None
         for page in (
-            table.render(rows),
+            tables_text(rows),
             results.render(records, rows[0].machine),
             history.render(records),
             whole.render(chosen(records)),

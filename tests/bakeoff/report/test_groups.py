@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from few_records import PAGES, TEN, at, ms, stored, texts
+from pages import tables_text
 from records import GPU_HOST, record
 
 from bakeoff.machine.identity import Machine
@@ -14,11 +15,11 @@ from bakeoff.report.groups import group_key, groups, newest, title
 from bakeoff.report.markdown import history
 from bakeoff.report.markdown.escape import escape
 from bakeoff.report.pages import record as one
+from bakeoff.report.pages import sweep
 from bakeoff.report.recommendation import recommendation
 from bakeoff.report.render import terminal
 from bakeoff.report.speedups import speedup
 from bakeoff.report.spread import BUILDS_LEGEND, spread_text, spreads
-from bakeoff.report.text import table
 
 
 class TestGroups:
@@ -114,14 +115,14 @@ class TestSeveralBuilds:
         text = spread_text(entry.record, found)
         for figure in ("2 builds", "5.950 to 9.950 ms", "50.3%", "33.6%", "10.7%"):
             assert figure in text
-        assert f"{text}\n{BUILDS_LEGEND}\n" in table.render(newest(every), (), every)
+        assert f"{text}\n{BUILDS_LEGEND}\n" in tables_text(newest(every), (), every)
         page = history.render(Records(every, (), ()))
         assert f"- {text}\n- {escape(BUILDS_LEGEND)}\n" in page
         assert page.count("/records/id-") == len(every), "a line for every build"
 
     def test_processes_of_one_build_have_a_spread_without_the_legend(self) -> None:
         every = stored(*(entry for entry in self.BUILDS if entry.build_number == 1))
-        text = table.render(newest(every), (), every)
+        text = tables_text(newest(every), (), every)
         assert "inductor fp32 in 3 processes: medians 3.950 to 7.950 ms, 67.2% apart" in text
         assert BUILDS_LEGEND not in text
 
@@ -140,7 +141,7 @@ class TestSpeedups:
             record("eager", ms(15.0), dtype="bf16"),
             record("inductor", ms(5.0), dtype="bf16"),
         )
-        found = {row["variant"]: (row["vs_eager"], row["vs_eager_fp32"]) for row in table.as_rows(rows)}
+        found = {row["variant"]: (row["vs_eager"], row["vs_eager_fp32"]) for row in sweep.as_rows(rows)}
         assert found["toy:tiny.world/inductor/bf16@cpu"] == (pytest.approx(15.95 / 5.95), pytest.approx(20.95 / 5.95))
         assert found["toy:tiny.world/inductor/fp32@cpu"] == (pytest.approx(20.95 / 10.95),) * 2
         assert found["toy:tiny.world/eager/fp32@cpu"] == (1.0, 1.0)
@@ -156,10 +157,10 @@ class TestSpeedups:
     @pytest.mark.parametrize("status", ["parity_failed", "fell_back", "unstable"])
     def test_only_ok_rows_are_ranked_or_compared_with(self, status: str) -> None:
         rows = stored(record("eager", TEN, status, "why"), record("inductor", ms(5.0)))
-        assert [row["vs_eager"] for row in table.as_rows(rows)] == [None, None]
+        assert [row["vs_eager"] for row in sweep.as_rows(rows)] == [None, None]
         assert baselines(rows) == {}
         rows = stored(record("eager", TEN), record("inductor", ms(5.0), status, "why"))
-        assert [row["vs_eager"] for row in table.as_rows(rows)] == [1.0, None]
+        assert [row["vs_eager"] for row in sweep.as_rows(rows)] == [1.0, None]
         assert "inductor" not in recommendation(rows)
         shown = dict(zip(COLUMNS, next(texts(rows[1:])), strict=True))
         assert (shown["median_ms"], shown["vs_eager"], shown["vs_eager_fp32"]) == ("5.950", "", "")

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from comparisons import final
+from pages import tables_text
 from records import clock, measurement, record
 
 from bakeoff.machine.identity import Machine
@@ -15,9 +16,10 @@ from bakeoff.report.html import page
 from bakeoff.report.markdown import history, results
 from bakeoff.report.objectives import items_per_s, limit_text
 from bakeoff.report.pages import record as one
+from bakeoff.report.pages import sweep
 from bakeoff.report.recommendation import recommendation
 from bakeoff.report.render import terminal
-from bakeoff.report.text import comparison, table
+from bakeoff.report.text import comparison
 
 
 def around(ms: float) -> list[float]:
@@ -151,7 +153,7 @@ def test_pages_have_the_objective_the_limits_and_the_rate() -> None:
     records = Records(rows, (), ())
     machine: Machine = rows[0].record.machine
     for text in (
-        table.render(rows),
+        tables_text(rows),
         results.render(records, machine),
         history.render_machine(records, machine),
         page.render(records),
@@ -160,7 +162,7 @@ def test_pages_have_the_objective_the_limits_and_the_rate() -> None:
         assert "items/s [95 %]" in text
         assert "99.95 [99.95, 99.96]" in text
         assert "20% above 25ms" in text
-    (row, *_) = table.as_rows(rows)
+    (row, *_) = sweep.as_rows(rows)
     (check,) = row["limits"]  # type: ignore[misc]
     assert (check.word, limit_text(check)) == ("not met", "p99 30.03 ms [30.03, 30.03], 20% above 25ms")
 
@@ -179,7 +181,7 @@ def test_a_record_and_a_comparison_in_full_say_what_they_were_for() -> None:
 
 
 def test_pages_without_an_objective_have_neither() -> None:
-    text = table.render(stored(*three("latency")))
+    text = tables_text(stored(*three("latency")))
     assert "items/s" not in text
     assert "limits" not in text
     assert "Objective" not in text

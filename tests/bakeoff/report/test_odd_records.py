@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from ceilings import CEILINGS, MIB
-from pages import PAGES
+from pages import PAGES, tables_text
 from records import GPU_HOST, clock, measurement, record
 
 from bakeoff.record.objective import Objective
@@ -15,7 +15,6 @@ from bakeoff.record.store import Records, Stored, load_all, save
 from bakeoff.report.columns import COLUMNS, Context, contexts
 from bakeoff.report.groups import name_of
 from bakeoff.report.spread import spreads
-from bakeoff.report.text import table
 
 LARGE = 2**63 - 1
 ODD: dict[str, dict[str, Any]] = {
@@ -53,7 +52,7 @@ def test_every_page_shows_an_odd_record(tmp_path: Path, name: str, page: str) ->
     assert (len(records.current), records.problems) == (4, ())
     assert PAGES[page](records)
     for entry in records.current:
-        assert name_of(entry.record) in table.render(records.current)
+        assert name_of(entry.record) in tables_text(records.current)
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -99,4 +98,4 @@ def test_samples_with_two_modes_are_shown_by_both() -> None:
     for key in ("median_ms", "latency"):
         assert COLUMNS[key].text(two, context) == "115.03 | 215.13 (41 %)"
         assert "|" not in COLUMNS[key].text(one, context)
-    assert "115.03 | 215.13 (41 %)" in table.render([Stored("id", two)])
+    assert "115.03 | 215.13 (41 %)" in tables_text([Stored("id", two)])

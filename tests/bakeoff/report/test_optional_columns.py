@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pages import tables_text
 from records import measurement, record
 
 from bakeoff.record.schema import InputCopy, Measurement, Record, Samples
@@ -12,9 +13,9 @@ from bakeoff.record.store import Records, Stored, load_all, save
 from bakeoff.report.html import page
 from bakeoff.report.markdown import history, results, whole
 from bakeoff.report.pages import record as text_of_record
+from bakeoff.report.pages import sweep
 from bakeoff.report.render import terminal
 from bakeoff.report.selection import chosen
-from bakeoff.report.text import table
 
 MS = [10.0 + 0.1 * number for number in range(20)]
 REPLAYED = InputCopy(False, 3 << 20, Samples([640_000, 610_000, 600_000]))
@@ -35,7 +36,7 @@ def stored(*made: Record) -> Records:
 def pages(records: Records) -> dict[str, str]:
     machine = records.machines()[0]
     return {
-        "table": table.render(records.current),
+        "table": tables_text(records.current),
         "results": results.render(records, machine),
         "history": history.render(records),
         "whole": whole.render(chosen(records)),
@@ -60,7 +61,7 @@ def of_bits(lossless: bool | None) -> Measurement:
 def test_every_page_says_which_rows_are_lossless() -> None:
     names: tuple[tuple[str, bool | None], ...] = (("eager", True), ("inductor", False), ("torch.export", None))
     records = stored(*(record(name, made=of_bits(lossless)) for name, lossless in names))
-    assert [row["lossless"] for row in table.as_rows(records.current)] == [True, False, None]
+    assert [row["lossless"] for row in sweep.as_rows(records.current)] == [True, False, None]
     for name, text in pages(records).items():
         rows = [line for line in text.splitlines() if line.startswith(("variant", "| variant", "<th"))]
         assert [line for line in rows if "lossless" in line], name
@@ -72,7 +73,7 @@ def test_every_page_says_which_rows_are_lossless() -> None:
 def test_where_eager_differs_from_itself_only_what_is_equal_is_known() -> None:
     names: tuple[tuple[str, bool], ...] = (("eager", False), ("inductor", False), ("torch.export", True))
     records = stored(*(record(name, made=of_bits(lossless)) for name, lossless in names))
-    assert [row["lossless"] for row in table.as_rows(records.current)] == [None, None, True]
+    assert [row["lossless"] for row in sweep.as_rows(records.current)] == [None, None, True]
 
 
 @pytest.mark.parametrize("heading", ["copy ms", "lossless"])
@@ -90,7 +91,7 @@ def test_scripts_read_figures_and_records_keep_the_samples(tmp_path: Path) -> No
         save(tmp_path, entry)
     read = load_all(tmp_path).current
     assert [entry.record.measurement.input_copy for entry in read] == [None, REPLAYED, COPIED]
-    assert [row["copy_ms"] for row in table.as_rows(read)] == [
+    assert [row["copy_ms"] for row in sweep.as_rows(read)] == [
         None,
         {"in_call": False, "bytes": 3 << 20, "median_ms": 0.61},
         {"in_call": True, "bytes": 3 << 20, "median_ms": None},

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from comparisons import final
+from pages import tables_text
 from records import record
 
 from bakeoff.machine.identity import Machine
@@ -16,7 +17,6 @@ from bakeoff.record.store import Stored, StoredComparison
 from bakeoff.report.columns import contexts
 from bakeoff.report.drift import USUAL, drift
 from bakeoff.report.recommendation import decision, recommendation
-from bakeoff.report.text import table
 
 
 def ms(first: float) -> list[float]:
@@ -174,11 +174,11 @@ class TestWithAFinal:
         comparisons = kept(final(SLOW, FAST))
         assert [context.winner for _, context in contexts(rows, comparisons)] == [False, False, True]
         assert [context.winner for _, context in contexts(rows)] == [False] * 3
-        text = table.render(rows, comparisons)
+        text = tables_text(rows, comparisons)
         assert [line.split("  ")[0] for line in text.splitlines() if line.startswith("* ")] == [
             "* inductor[freezing] fp32"
         ]
-        assert "\n* " not in table.render(rows)
+        assert "\n* " not in tables_text(rows)
         near = record("inductor[freezing]", ms(4.99))
         assert decision(stored(SLOW, near), kept(final(SLOW, near))).winner is None
 
@@ -206,25 +206,22 @@ class TestQuantisedRows:
         assert "CHECKPOINT=FILE" in text
 
 
-def test_is_the_last_line_of_each_table() -> None:
+def test_is_the_first_line_of_each_table() -> None:
     rows = stored(EAGER, replace(SLOW, batch=2))
-    parts = table.render(rows).split("\n\ntoy:")
+    _, *parts = re.split("={20,}\n\n", tables_text(rows))
     assert len(parts) == 2
     for part, name in zip(parts, ("eager fp32", "inductor fp32"), strict=True):
-        assert name in part.splitlines()[-1]
+        assert name in part.splitlines()[0]
 
 
 def test_tables_without_a_final_get_one_command_for_all() -> None:
     both = stored(EAGER, SLOW, *(replace(made, batch=2) for made in (EAGER, SLOW)))
-    assert "--undecided" not in table.render(both[:2])
-    lines = table.render(both, name="toy", runs="--runs here").splitlines()
+    assert "--undecided" not in tables_text(both[:2])
+    lines = tables_text(both, name="toy", runs="--runs here").splitlines()
     assert [line.endswith("@cpu' --runs here") for line in lines if "bakeoff compare '" in line] == [True]
-    last = lines[-1]
-    assert last == (
-        "2 of 2 tables have no final between their two best rows. To run them all: "
-        "bakeoff compare --undecided toy --runs here"
-    )
-    assert "--undecided" not in table.render(both, kept(final(EAGER, SLOW)))
+    place = lines.index("bakeoff compare --undecided toy --runs here")
+    assert lines[place - 2] == "2 of 2 tables have no final between their two best rows. To run them all:"
+    assert "--undecided" not in tables_text(both, kept(final(EAGER, SLOW)))
 
 
 class TestDrift:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from few_records import TEN, stored, texts
+from pages import tables_text
 from records import measurement, record
 
 from bakeoff.backends import resolve_backend
@@ -15,7 +16,6 @@ from bakeoff.record.store import Records, Stored, load_all
 from bakeoff.report.groups import name_of
 from bakeoff.report.pages import record as one
 from bakeoff.report.render import terminal
-from bakeoff.report.text import table
 from bakeoff.sweeps.trace import with_trace
 
 
@@ -162,14 +162,14 @@ class TestProof:
         made = record("inductor", TEN, dtype="bf16", quantisation=quantisation)
         assert name_of(made) == name
         assert next(texts(stored(made)))[0] == name
-        assert name in table.render(stored(made)).splitlines()[-1]
+        assert f"\n{name}  ok " in tables_text(stored(made))
 
     def test_a_table_notes_an_incomplete_trace(self) -> None:
         made = measurement(TEN, proof=ProofRecord(graph_hash="bb"))
         assert self.PROOF.trace
         trace = replace(self.PROOF.trace, graph_hash="aa")
         made = with_trace(made, TraceResult(None, trace, {}, {}), True, "cpu")
-        text = table.render(stored(record("eager", TEN), record("inductor", made=made)))
+        text = tables_text(stored(record("eager", TEN), record("inductor", made=made)))
         (finding,) = made.findings
         assert f"note: {finding.text} (inductor fp32) [proof.incomplete]" in text.splitlines()
 

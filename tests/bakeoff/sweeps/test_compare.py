@@ -392,10 +392,11 @@ def test_stored_rows_of_several_processes_stand_in_one_row(tmp_path: Path) -> No
         done = run_sweep(plan, tmp_path / "runs", "", resume=False, progress=Recorder())
     assert [entry.record.process for entry in done.stored] == [1, 2, 3]
     assert len({entry.record.config_id for entry in done.stored}) == 1
+    from pages import tables_text as table
+
     from bakeoff.report.format import milliseconds
     from bakeoff.report.groups import newest
     from bakeoff.report.spread import spreads
-    from bakeoff.report.text.table import render as table
 
     (row,) = newest(done.stored)
     medians = sorted(_median(entry) for entry in done.stored)

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from lab import check_sweep, sweep
+from pages import tables_text
 from records import measurement, record
 
 from bakeoff.plan.request import Request
@@ -14,9 +15,9 @@ from bakeoff.report.figures.latency import latency
 from bakeoff.report.html import page
 from bakeoff.report.markdown import history
 from bakeoff.report.pages import record as record_page
+from bakeoff.report.pages import sweep as page_of_sweep
 from bakeoff.report.render import terminal
 from bakeoff.report.standings import standings
-from bakeoff.report.text import table
 
 NAME = "canaries:OOM_WHEN_CHECKED"
 REASON = "timed, but not all checked: out of memory in calls with fresh inputs: RuntimeError: can't allocate memory"
@@ -52,10 +53,10 @@ ROWS = stored(record("eager", SLOW), late("aoti", FASTEST), record("inductor", F
 def test_its_numbers_and_its_reason_are_on_every_page() -> None:
     records = Records(ROWS, (), ())
     one = terminal.render(record_page.document(ROWS[1]))
-    for text in (table.render(ROWS), history.render(records), page.render(records), one):
+    for text in (tables_text(ROWS), history.render(records), page.render(records), one):
         assert "10.09" in text
         assert "out of memory in calls with fresh inputs" in text
-    (line,) = [line for line in table.as_rows(ROWS) if "aoti" in str(line)]
+    (line,) = [line for line in page_of_sweep.as_rows(ROWS) if "aoti" in str(line)]
     assert "10.09" in str(line)
     assert str(line).count("oom")
     (row,) = [one for one in latency(ROWS) if one.name.startswith("aoti")]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from lab import FAST, Recorder, Swept, marked_folder, outcome, sweep
+from pages import tables_text
 
 from bakeoff.artifact.plan import plan_export
 from bakeoff.bring.bring import bring
@@ -14,7 +15,7 @@ from bakeoff.models.sizes import parse_sizes
 from bakeoff.plan.request import Request
 from bakeoff.record.schema import Record, SizeResult
 from bakeoff.report.groups import newest
-from bakeoff.report.text import table
+from bakeoff.report.pages import sweep as page_of_sweep
 
 SOURCE = """
 import time
@@ -143,7 +144,7 @@ def test_a_backend_that_says_nothing_of_sizes_is_not_built(records: dict[str, Re
 
 
 def test_the_table_names_each_fault_by_size(swept: Swept) -> None:
-    text = table.render(newest(swept.done.stored), (), swept.done.stored)
+    text = tables_text(newest(swept.done.stored), (), swept.done.stored)
     lines = {line.split(" fp32")[0]: line for line in text.partition("by size")[2].splitlines() if " fp32" in line}
     assert "x.0=6 *" in text
     assert lines["compiles"].count("recompiled 1x, first call ") == 3
@@ -151,7 +152,9 @@ def test_the_table_names_each_fault_by_size(swept: Swept) -> None:
     assert lines["goes-wrong"].count("parity_failed") == 1
     assert not {"static", "cudagraph"} & set(lines)
     sizes = {
-        str(row["variant"]).split("/")[1]: row["sizes"] for row in table.as_rows(swept.done.stored) if "sizes" in row
+        str(row["variant"]).split("/")[1]: row["sizes"]
+        for row in page_of_sweep.as_rows(swept.done.stored)
+        if "sizes" in row
     }
     assert [one["status"] for one in sizes["refuses"]] == ["ok", "ok", "refused", "ok"]
 

@@ -189,7 +189,7 @@ FAULTS = (
     Fault(
         "report",
         "a stale row is not in the JSON of a table",
-        "bakeoff/report/text/table.py",
+        "bakeoff/report/pages/sweep.py",
         "both = (*table.rows, *(row.entry for row in table.stale))",
         "both = table.rows",
         (_STALE,),

@@ -1,0 +1,291 @@
+"""The tables of sweeps: what to deploy, the rows fastest first, those that are not ranked below, and notes.
+
+`bakeoff table`, the end of a sweep, RESULTS.md, the history and the HTML report are made of these parts.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from bakeoff.models.errors import BakeoffError
+from bakeoff.models.words import counted
+from bakeoff.record.floor import is_above
+from bakeoff.record.limit_checks import call_ms
+from bakeoff.record.schema import NEVER_RUN, Record, Status
+from bakeoff.record.store import Stored, StoredCeilings, StoredComparison
+from bakeoff.report import document
+from bakeoff.report.columns import COLUMNS, Column, Context, columns, contexts, data
+from bakeoff.report.comparable import Table, tables
+from bakeoff.report.document import Cell, Command, Details, Figures, Heading, Link, Section, Text, Tone, blocks, listed
+from bakeoff.report.figures import history, latency, roofline, timeline, tradeoff
+from bakeoff.report.figures.vega import Figure
+from bakeoff.report.format import MIB, minute, shorten
+from bakeoff.report.groups import group_key, name_of
+from bakeoff.report.links import Cited
+from bakeoff.report.monitored import sentences
+from bakeoff.report.notes import Note, ceilings_text, findings, overlapped_text, reason_code, selftest_text
+from bakeoff.report.pages.record import longest_kernels
+from bakeoff.report.recommendation import Deployment, deployment, how_to_decide
+from bakeoff.report.selection import final_of
+from bakeoff.report.sizes import as_data, by_size
+from bakeoff.report.spread import spread_lines
+from bakeoff.report.standings import never_run
+
+Row = tuple[Stored, Record, Context]
+KEYS: Final = (
+    "name", "status", "latency", "p99_ms", "min_ms", "calls_per_s", "items_per_s", "video_fps", "vs_eager",
+    "vs_eager_fp32", "peak_mib", "sqnr_db", "error", "lossless", "copy_ms", "floor", "of_floor", "graph_breaks",
+    "build", "limits", "record",
+)  # fmt: skip
+"""The columns of a table, from left to right; docs/method.md explains each."""
+_LEAVING: Final = (
+    "record", "graph_breaks", "min_ms", "floor", "copy_ms", "error", "lossless", "build", "of_floor", "sqnr_db",
+    "video_fps", "p99_ms", "vs_eager", "calls_per_s", "peak_mib",
+)  # fmt: skip
+"""Which columns leave where a terminal is narrow, the first one first."""
+_JSON: Final = (
+    "record", "variant", "quantisation", "status", "reason", "stale", "latency", "copy_ms", "video_fps", "floor",
+    "of_floor", "vs_eager", "vs_eager_fp32", "peak_mib", "sqnr_db", "lossless", "build", "limits",
+)  # fmt: skip
+_WINNER: Final = "bold or starred: faster in a final between the two best rows"
+_KERNELS: Final = 5
+"""Listed of a row at most."""
+
+
+def as_rows(
+    rows: Sequence[Stored], measured: Sequence[StoredCeilings] = (), every: Sequence[Stored] = ()
+) -> list[dict[str, object]]:
+    """The rows of all tables under stable keys, with figures as numbers; stale rows have the reason and no ratios."""
+    found = []
+    for table in tables(rows, measured, every):
+        both = (*table.rows, *(row.entry for row in table.stale))
+        for record, context in contexts(both, ceilings=table.ceilings):
+            sizes = as_data(record)
+            found.append({**data(_JSON, record, context), **({"sizes": sizes} if sizes else {})})
+    return found
+
+
+def chosen_keys(asked: Sequence[str]) -> tuple[str, ...]:
+    """The columns that were asked for after the row's name, or those of every table. Raises BakeoffError for others."""
+    for key in asked:
+        if key not in KEYS:
+            raise BakeoffError(f"no column '{key}'; known: {', '.join(KEYS)}", code="unknown-name")
+    return tuple(dict.fromkeys(("name", *asked))) if asked else KEYS
+
+
+def sections(
+    found: Iterable[Table],
+    every: Sequence[Stored],
+    comparisons: Sequence[StoredComparison],
+    cited: Cited | None = None,
+    keys: Sequence[str] = KEYS,
+    runs: str = "",
+    full: bool = False,
+) -> list[Section]:
+    """A section for each table: the verdict, the rows, stale ones, notes.
+
+    `every` holds the records of earlier sweeps and of other builds and processes too. Rows link to their records with
+    `cited`. `runs` is the `--runs FOLDER` of commands. With `full` there are also figures, kernels and what monitors
+    saw.
+    """
+    return [_section(table, every, comparisons, cited, keys, runs, full) for table in found]
+
+
+def newest_tables(
+    rows: Sequence[Stored],
+    every: Sequence[Stored] = (),
+    comparisons: Sequence[StoredComparison] = (),
+    measured: Sequence[StoredCeilings] = (),
+    keys: Sequence[str] = KEYS,
+    name: str = "",
+    runs: str = "",
+) -> tuple[Section | Text | Command, ...]:
+    """What a terminal shows of rows: a section for each table, and the command that decides all that are open.
+
+    `name` is what the command line named, for that command; the others are as in `tables` and `sections`.
+    """
+    found = tables(rows, measured, every)
+    typed = f"{name} {runs}".strip()
+    return *sections(found, every, comparisons, keys=keys, runs=runs), *undecided(found, comparisons, typed)
+
+
+def undecided(
+    found: Sequence[Table], comparisons: Sequence[StoredComparison], options: str = ""
+) -> tuple[Text | Command, ...]:
+    """How many of a page's tables lack a final, and the one command for all; nothing where fewer than two do."""
+    asked = how_to_decide(found, comparisons, options)
+    return verdict(asked) if asked is not None else ()
+
+
+def verdict(found: Deployment, links: Sequence[Link] = ()) -> tuple[Text | Command, ...]:
+    """What to deploy in green, or in yellow what is open with the command that decides it; `links` are of a final."""
+    tone: Tone = "good" if found.decided else "open"
+    return Text(found.text, tone=tone, links=tuple(links)), *([Command(found.command)] if found.command else [])
+
+
+def _section(
+    table: Table,
+    every: Sequence[Stored],
+    comparisons: Sequence[StoredComparison],
+    cited: Cited | None,
+    keys: Sequence[str],
+    runs: str,
+    full: bool,
+) -> Section:
+    rows = table.rows
+    held = held_rows(rows, contexts(rows, comparisons, table.ceilings))
+    first, final = (rows or [row.entry for row in table.stale])[0].record, final_of(table, comparisons)
+    evidence = [cited(final)] if cited is not None and final is not None else []
+    return Section(
+        table.title,
+        blocks(
+            *verdict(deployment(rows, comparisons, table.drift, runs), evidence),
+            rows_table(held, keys, cited),
+            cannot_run(rows),
+            by_size(rows),
+            stale_table([(row.entry, row.reason) for row in table.stale], cited),
+            Text(_facts(first), tone="faint"),
+            listed(_notes(table, held, every)),
+            *(_more(table, every) if full else ()),
+        ),
+    )
+
+
+def held_rows(rows: Sequence[Stored], found: Iterable[tuple[Record, Context]]) -> list[Row]:
+    """Rows with their contexts: the ranked ones fastest first, then others with figures, then those without."""
+    held = [(entry, record, context) for entry, (record, context) in zip(rows, found, strict=True)]
+    return sorted(held, key=lambda row: (row[1].status != "ok", call_ms(row[1], row[2].objective.goal)))
+
+
+def rows_table(held: Sequence[Row], keys: Sequence[str] = KEYS, cited: Cited | None = None) -> document.Table | None:
+    """The rows that could run here, in this order, stale ones apart; None for none.
+
+    The winner of a final is strong, and the cell `record` links to the record.
+    """
+    chosen = columns(keys)
+    return document.table(
+        [heading(column) for column in chosen],
+        [
+            [_cell(column, row, cited) for column in chosen]
+            for row in held
+            if row[1].status not in NEVER_RUN and row[2].stale is None
+        ],
+    )
+
+
+def heading(column: Column) -> Heading:
+    leaves = len(_LEAVING) - _LEAVING.index(column.key) if column.key in _LEAVING else 0
+    explanation = _WINNER if column.key == "name" else column.explanation
+    return Heading(column.heading, explanation, column.numeric, leaves)
+
+
+def _cell(column: Column, row: Row, cited: Cited | None) -> Cell:
+    entry, record, context = row
+    if column.key == "record" and cited is not None:
+        return Cell("", entry.id, cited(entry))
+    value = column.value(record, context)
+    if value is None:
+        return Cell("")
+    strong = context.winner and column.key == "name"
+    tone = tone_of(record.status) if column.key == "status" else ""
+    return Cell(column.text(record, context), column.order(value), tone=tone, strong=strong)
+
+
+def tone_of(status: Status) -> Tone:
+    """The colour of a status."""
+    return "good" if status == "ok" else "open" if status == "unstable" else "faint" if status in NEVER_RUN else "bad"
+
+
+def cannot_run(rows: Sequence[Stored]) -> Text | None:
+    """The rows that cannot run on this machine, each reason once; None where all can."""
+    names: dict[str, list[str]] = {}
+    for entry in rows:
+        if entry.record.status in NEVER_RUN:
+            names.setdefault(entry.record.measurement.reason, []).append(name_of(entry.record))
+    if not names:
+        return None
+    text = "; ".join(f"{', '.join(dict.fromkeys(held))}: {reason}" for reason, held in names.items())
+    return Text(text, never_run([entry.record for entry in rows]), "faint")
+
+
+def stale_table(rows: Sequence[tuple[Stored, str]], cited: Cited | None = None) -> document.Table | None:
+    """Rows that must not be compared with the others, each with the reason: what they were, and when."""
+    return document.table(
+        [
+            Heading("variant"),
+            Heading("median ms", numeric=True),
+            Heading("measured (UTC)", leaves=1),
+            Heading("why"),
+            Heading("record", leaves=2),
+        ],
+        [
+            [
+                name_of(entry.record),
+                COLUMNS["median_ms"].text(entry.record, Context(entry.id, {})) or entry.record.status,
+                minute(entry.record.created),
+                reason,
+                Cell("", entry.id, cited(entry)) if cited is not None else "",
+            ]
+            for entry, reason in rows
+        ],
+        "Stale: not comparable with the rows above",
+    )
+
+
+def _notes(table: Table, held: Sequence[Row], every: Sequence[Stored]) -> Iterator[Text | str]:
+    """Why rows are not ok, how builds differ, findings, and the selftest."""
+    rows = table.rows
+    too_low = [name_of(record) for _, record, context in held if is_above(record, context.ceilings)]
+    if too_low:
+        yield Text(f"the floor is none, the ceilings are too low there: {', '.join(too_low)}", "of floor above 100 %")
+    yield from filter(None, [overlapped_text(rows)])
+    for _, record, _ in held:
+        if record.measurement.reason and record.status not in NEVER_RUN:
+            code = reason_code(record)
+            yield Text(f"{record.status}: {record.measurement.reason}{f' [{code}]' if code else ''}", name_of(record))
+    yield from spread_lines(rows, every)
+    yield from map(_note, findings(rows, reasons=False))
+    yield from dict.fromkeys(selftest_text(entry.record) for entry in rows)
+    yield from filter(None, [ceilings_text(table.ceilings)])
+
+
+def _note(note: Note) -> Text:
+    """A finding with the rows that have it, unless all do, and the code that docs/method.md explains."""
+    names = f" ({', '.join(note.names)})" if note.names else ""
+    return Text(f"{note.text}{names} [{note.code}]", "note")
+
+
+def _facts(record: Record) -> str:
+    traffic = f" and {record.minimum_bytes / MIB:,.0f} MiB of traffic" if record.minimum_bytes else ""
+    parameters = counted(record.parameters, "parameter", form=",")
+    return f"{parameters}; {record.flops / 1e9:,.2f} GFLOP{traffic} a call at least."
+
+
+def _more(table: Table, every: Sequence[Stored]) -> tuple[Details | Figures, ...]:
+    """What only an HTML page has: where the time of calls goes, what monitors saw, and figures."""
+    kernels = [Text(_kernels(entry.record), name_of(entry.record)) for entry in table.rows if _kernels(entry.record)]
+    monitored = [Text(text, name_of(entry.record)) for entry in table.rows for text in sentences(entry.record)]
+    folded = [
+        Details(summary, (made,))
+        for summary, texts in (("Where a call's time goes", kernels), ("What a monitor saw", monitored))
+        if (made := listed(texts)) is not None
+    ]
+    drawn = figures(table, every)
+    return *folded, *([Figures(tuple(drawn))] if drawn else [])
+
+
+def _kernels(record: Record) -> str:
+    return ", ".join(f"{shorten(kernel.name, 60)} {part}" for kernel, part in longest_kernels(record, _KERNELS))
+
+
+def figures(table: Table, every: Sequence[Stored]) -> list[Figure]:
+    """The figures of a table that have something to show; the history is of `every` record of its group."""
+    ceilings, group = table.ceilings.best, {group_key(row.record) for row in table.rows}
+    timed = [row for row in latency.latency(table.rows, ceilings) if row.figures is not None]
+    made = (
+        latency.figure(timed),
+        tradeoff.figure(tradeoff.tradeoff(table.rows)),
+        timeline.figure(timeline.timeline(table.rows)),
+        roofline.figure(roofline.roofline(table.rows, ceilings)),
+        history.figure(history.history([entry for entry in every if group_key(entry.record) in group])),
+    )
+    return [figure for figure in made if figure is not None]

@@ -12,19 +12,21 @@ from bakeoff.machine.files import write_atomically
 from bakeoff.models.errors import BakeoffError
 from bakeoff.models.words import counted
 from bakeoff.record.store import Records, Stored
+from bakeoff.report import document
 from bakeoff.report.comparable import tables
-from bakeoff.report.figures.batch_curve import EXPLANATION
+from bakeoff.report.document import Document, Section
 from bakeoff.report.figures.vega import library
 from bakeoff.report.format import minute
 from bakeoff.report.groups import group_key, groups, newest
-from bakeoff.report.html.batch_curves import curve_sections
 from bakeoff.report.html.comparisons import comparison_rows
 from bakeoff.report.html.embed import policy, read
 from bakeoff.report.html.pipelines import pipeline_sections
 from bakeoff.report.html.sections import section
 from bakeoff.report.html.template import template
 from bakeoff.report.links import links_with
+from bakeoff.report.pages import batch_curve
 from bakeoff.report.recommendation import how_to_decide
+from bakeoff.report.render.html import _template as made_of_documents
 
 
 def render(records: Records, runs: str = "") -> str:
@@ -38,6 +40,7 @@ def render(records: Records, runs: str = "") -> str:
     assert "</script" not in drawing.lower() + script.lower()
     rows, link = newest(records.current), links_with(runs)
     found = tables(rows, records.ceilings, records.current)
+    curves = tuple(batch_curve.sections(rows, lambda entry: document.Link(entry.id.rpartition("_")[2], link(entry))))
     every = {group_key(group.rows[0].record): group.rows for group in groups(records.current)}
     return page.render(
         policy=policy(drawing, script),
@@ -50,13 +53,20 @@ def render(records: Records, runs: str = "") -> str:
             for number, table in enumerate(found)
         ],
         how_to_decide=how_to_decide(found, records.comparisons),
-        curves=curve_sections(rows, link),
-        curves_explained=EXPLANATION,
+        curves=curves,
+        curve_parts=_fragment(curves, "batches"),
         pipelines=pipeline_sections(records.pipelines, link),
         comparisons=comparison_rows(records.comparisons, link),
         superseded=[(entry.id, link(entry), reason) for entry, reason in records.superseded],
         unreadable=records.problems,
     )
+
+
+def _fragment(made: tuple[Section, ...], anchor: str) -> str:
+    """Sections of a document as a part of this page."""
+    rest = {"document": Document("", ()), "policy": "", "style": "", "scripts": (), "interactive": True}
+    part: str = made_of_documents().make_module(rest).blocks(made, anchor, 2)  # type: ignore[attr-defined]
+    return part
 
 
 def write(path: Path, records: Records, runs: Path) -> None:

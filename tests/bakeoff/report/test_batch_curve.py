@@ -10,12 +10,12 @@ from bakeoff.record.objective import parse_objective
 from bakeoff.record.schema import Record, Source
 from bakeoff.record.store import Records, Stored, load_all, save
 from bakeoff.report.comparable import tables
+from bakeoff.report.document import Document, Link
 from bakeoff.report.figures import files
-from bakeoff.report.figures.batch_curve import BatchCurve, batch_curves, remarks
+from bakeoff.report.figures.batch_curve import BatchCurve, batch_curves
 from bakeoff.report.groups import newest
-from bakeoff.report.html import page
-from bakeoff.report.markdown import results
-from bakeoff.report.text import batch_curve
+from bakeoff.report.pages.batch_curve import sections
+from bakeoff.report.render import html, markdown, terminal
 
 HERE = Machine("0123456789ab", "", "Test CPU, 4 cores")
 
@@ -49,20 +49,25 @@ def one(rows: Sequence[Stored]) -> BatchCurve:
     return curve
 
 
+def text_of(rows: Sequence[Stored]) -> str:
+    return terminal.render(Document("", tuple(sections(rows))))
+
+
 def test_a_variant_saturates_at_the_smallest_batch_that_overlaps_the_best() -> None:
     eager, inductor = one(ROWS).series
-    assert [point.batch for point in eager.points] == [1, 2, 4, 8, 16]
+    assert [entry.record.batch for entry in eager.points] == [1, 2, 4, 8, 16]
     assert eager.saturates is eager.points[2]
     assert (inductor.saturates, inductor.largest) == (inductor.points[3], 8)
 
 
-def test_remarks_name_where_it_saturates_and_what_does_not_fit() -> None:
-    said = remarks(one(ROWS))
-    assert said[0].startswith("eager fp32 saturates at batch 4: 200.1 [")
-    assert said[1].startswith("inductor fp32 is not saturated: batch 8, its largest, gives the most, 700.2 [")
-    assert said[2:] == [
-        f"{name} fp32 at batch 16: oom: needs an estimated 9000 MiB, 8000 MiB are free; not started"
-        for name in ("eager", "inductor")
+def test_where_it_saturates_comes_first_and_what_does_not_fit_is_said_once() -> None:
+    lines = text_of(ROWS).splitlines()
+    assert lines[0] == "Batch curve: toy:tiny.world (toy), Test CPU, 4 cores, 4 threads, random weights, seed 0"
+    assert lines[3].startswith("eager fp32 saturates at batch 4: 200.1 [")
+    assert lines[4].startswith("inductor fp32 is not saturated: batch 8, its largest, gives the most, 700.2 [")
+    reason = "oom: needs an estimated 9000 MiB, 8000 MiB are free; not started"
+    assert [line for line in lines if "not started" in line] == [
+        f"eager fp32 at batch 16, inductor fp32 at batch 16: {reason}"
     ]
 
 
@@ -70,7 +75,7 @@ def test_a_row_that_is_not_ok_neither_saturates_nor_is_the_best() -> None:
     wild = at(8, 900.0, made=measurement([8 / 0.9] * 20, "unstable", "bimodal"))
     (eager,) = one(stored(at(1, 100.0), at(2, 100.2), wild)).series
     assert eager.saturates is eager.points[0]
-    assert "eager fp32 at batch 8: unstable: bimodal" in remarks(one(stored(at(1, 100.0), wild)))
+    assert "\neager fp32 at batch 8: unstable: bimodal\n" in text_of(stored(at(1, 100.0), wild))
     (alone,) = one(stored(at(1, 100.0), oom(2))).series
     assert alone.saturates is None
 
@@ -94,37 +99,35 @@ def test_both_batches_of_a_variant_are_the_newest() -> None:
     assert len(newest(ROWS)) == len(ROWS)
 
 
-def test_the_text_has_a_row_for_each_batch() -> None:
-    text = batch_curve.render(ROWS)
-    lines = text.splitlines()
-    assert lines[0].startswith("batch curve: toy:tiny.world (toy), Test CPU, 4 cores, 4 threads")
-    assert lines[2].split("  ")[0] == "variant"
-    rows = [line.split() for line in lines if line.startswith(("eager fp32   ", "inductor fp32   "))]
+def test_there_is_a_row_for_each_batch() -> None:
+    text = text_of(ROWS)
+    rows = [line.split() for line in text.splitlines() if line.startswith(("eager fp32   ", "inductor fp32   "))]
     assert [(cells[0], cells[2], cells[3]) for cells in rows] == [
         (name, str(batch), "ok" if batch < 16 else "oom")
         for name in ("eager", "inductor")
         for batch in (1, 2, 4, 8, 16)
     ]
-    assert "limits" not in lines[2]
-    assert batch_curve.render(ROWS[:1]) == ""
+    assert "limits" not in text
+    assert text_of(ROWS[:1]) == ""
 
 
 def test_limits_are_checked_at_each_batch() -> None:
     limits = parse_objective("throughput,memory<=400MiB")
-    text = batch_curve.render(stored(at(1, 100.0, objective=limits), at(2, 100.0, objective=limits)))
+    text = text_of(stored(at(1, 100.0, objective=limits), at(2, 100.0, objective=limits)))
     assert text.count("not met: memory 500 MiB, 25% above 400MiB") == 2
 
 
 def test_pages_have_it(tmp_path: Path) -> None:
     hostile = "<script>alert(1)</script> | x"
-    records = Records((*ROWS, *stored(record("aoti", status="oom", reason=hostile, batch=2, machine=HERE))), (), ())
-    html = page.render(records)
-    assert 'id="batches-0"' in html
-    assert "eager fp32 saturates at batch 4" in html
-    assert "<script>alert(1)</script>" not in html
-    markdown = results.render(records, HERE)
-    assert "## Batch curve: toy:tiny.world" in markdown
-    assert "<script>" not in markdown
+    rows = (*ROWS, *stored(record("aoti", status="oom", reason=hostile, batch=2, machine=HERE)))
+    made = Document("", tuple(sections(rows, lambda entry: Link("record", f"{entry.id}.json"))))
+    page = html.render(made)
+    assert "eager fp32 saturates at batch 4" in page
+    assert 'href="id-3.json"' in page
+    assert "<script>alert(1)</script>" not in page
+    text = markdown.render(made)
+    assert "## Batch curve: toy:tiny.world" in text
+    assert "<script>" not in text
     for entry in ROWS:
         save(tmp_path, entry.record)
     found = load_all(tmp_path)
@@ -136,4 +139,3 @@ def test_pages_have_it(tmp_path: Path) -> None:
     assert files.render(found) == files.render(load_all(tmp_path))
     few = Records(found.current[:1], (), ())
     assert "batches-toy.svg" not in {Path(name).name for name in files.render(few)}
-    assert 'id="batches' not in page.render(few)

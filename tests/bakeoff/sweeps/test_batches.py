@@ -176,7 +176,7 @@ def test_a_real_sweep_of_two_sizes_with_an_objective(tmp_path: Path, monkeypatch
     assert found[2].flops == 2 * found[1].flops
     assert "toy:tiny.picture (toy), batch 1, " in out
     assert "toy:tiny.picture (toy), batch 2, " in out
-    assert "batch curve: toy:tiny.picture" in out
+    assert "Batch curve: toy:tiny.picture" in out
     if all(made.status == "ok" for made in found.values()):  # else this machine was too busy
         assert out.count("Objective throughput,memory<=64GiB: Nothing to compare with: eager fp32 (") == 2
         assert "eager fp32 is not saturated" in out or "eager fp32 saturates at batch 1" in out

@@ -1,0 +1,78 @@
+"""Batch curves: items a second, latency and memory of each variant by the size of the batch."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from bakeoff.record.limit_checks import check_limits
+from bakeoff.record.objective import Objective
+from bakeoff.record.store import Stored
+from bakeoff.report.columns import peak_mib
+from bakeoff.report.document import Cell, Figures, Heading, Link, Section, Text, Tone, blocks, listed, table
+from bakeoff.report.figures.batch_curve import BatchCurve, BatchSeries, batch_curves, figure, ranked
+from bakeoff.report.format import median_and_interval
+from bakeoff.report.objectives import fit_text, items_per_s, rate_text
+
+_HEADINGS: Final = (
+    Heading("variant"),
+    Heading("batch", numeric=True),
+    Heading("status", leaves=2),
+    Heading("items/s [95 %]", "batch times calls a second by the throughput clock", numeric=True),
+    Heading("median ms [95 %]", numeric=True, leaves=1),
+    Heading("peak MiB", numeric=True, leaves=3),
+    Heading("limits", leaves=4),
+    Heading("record", leaves=5),
+)
+_EXPLANATION = (
+    "A variant saturates at the smallest batch whose interval of items/s overlaps that of its best batch. Batches are "
+    "measured one after another and not ranked."
+)
+
+
+def sections(rows: Sequence[Stored], cited: Callable[[Stored], Link] | None = None) -> Iterator[Section]:
+    """A section for each subject that was measured with several batches; `cited` gives the link to a record."""
+    for curve in batch_curves(rows):
+        cells = [
+            _cells(series.name, entry, curve.objective, cited) for series in curve.series for entry in series.points
+        ]
+        made = blocks(
+            listed(Text(_saturation(series, best)) for series in curve.series if (best := series.saturates)),
+            table(_HEADINGS, cells),
+            listed(_failures(curve)),
+            Text(_EXPLANATION, tone="faint"),
+            Figures((figure(curve),)),
+        )
+        yield Section(f"Batch curve: {curve.title}", made)
+
+
+def _cells(name: str, entry: Stored, objective: Objective, cited: Callable[[Stored], Link] | None) -> list[Cell | str]:
+    record, peak = entry.record, peak_mib(entry.record)
+    rate, latency = items_per_s(record), record.latency
+    checks = check_limits(record, objective) if latency is not None else ()
+    tone: Tone = "good" if record.status == "ok" else "open" if record.status == "unstable" else "bad"
+    return [
+        name,
+        Cell(str(record.batch), record.batch),
+        Cell(record.status, record.status, tone=tone),
+        Cell(rate_text(rate), rate[0] if rate is not None else ""),
+        Cell(" ".join(median_and_interval(latency)), latency.median_ms) if latency is not None else "",
+        Cell(f"{peak:.0f}", peak) if peak is not None else "",
+        fit_text(checks) if checks else "",
+        Cell("", link=cited(entry)) if cited is not None else "",
+    ]
+
+
+def _saturation(series: BatchSeries, best: Stored) -> str:
+    rate = f"{rate_text(ranked(best.record))} items/s"
+    if best.record.batch == series.largest:
+        return f"{series.name} is not saturated: batch {series.largest}, its largest, gives the most, {rate}"
+    return f"{series.name} saturates at batch {best.record.batch}: {rate}"
+
+
+def _failures(curve: BatchCurve) -> Iterator[str]:
+    """Each reason for which variants have no figure that counts, with all variants and batches that it holds for."""
+    found: dict[str, list[str]] = {}
+    for series in curve.series:
+        for record in (entry.record for entry in series.points if ranked(entry.record) is None):
+            reason = f"{record.status}: {record.measurement.reason}" if record.measurement.reason else record.status
+            found.setdefault(reason, []).append(f"{series.name} at batch {record.batch}")
+    return (f"{', '.join(those)}: {reason}" for reason, those in found.items())

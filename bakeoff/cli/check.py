@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from bakeoff.cli.common import Json, Runs, app, fail, named, print_json, print_text, records_folder
+from bakeoff.cli.common import Json, Runs, app, fail, named, print_document, print_json, records_folder
 from bakeoff.models.errors import BakeoffError
 
 
@@ -19,16 +19,13 @@ def selftest(
 
     from bakeoff.cli.progress import TerminalProgress
     from bakeoff.machine import host
-    from bakeoff.report.text import selftest
+    from bakeoff.report.pages import selftest
     from bakeoff.selftest.run import run
 
     asked = host.usable_device(named("--device", device))
     with TerminalProgress(Console(stderr=True)) as progress:
         found = run(quick, asked, progress)
-    if as_json:
-        print_json(found)
-    else:
-        print_text(selftest.render(found))
+    print_json(found) if as_json else print_document(selftest.page(found))
     if not found.stamp.passed:
         fail("the selftest failed: do not trust this host's numbers before it passes", 1, "check-failed")
 
@@ -37,34 +34,28 @@ def selftest(
 def ceilings(
     device: Annotated[str | None, typer.Option(help="cpu or cuda (default: cuda where there is one).")] = None,
     threads: Annotated[int, typer.Option(help="CPU threads (default: all cores).")] = 0,
-    again: Annotated[
-        bool, typer.Option("--again", help="Measure another set; records keep what they were made with.")
-    ] = False,
     runs: Runs = None,
     as_json: Json = False,
 ) -> None:
-    """Print the best known ceilings of this machine, measured once: copies, reads, products and convolutions."""
+    """Measure copies, reads, products and convolutions of this machine, and print the best that is known of each.
+
+    Sweeps measure those that they need once; another set can only raise them. Records keep what they were made with.
+    """
     from rich.console import Console
 
     from bakeoff.cli.progress import TerminalProgress
     from bakeoff.machine import host, paths
     from bakeoff.machine.locks import device_lock
-    from bakeoff.record.store import load_all
-    from bakeoff.report.text import selftest
-    from bakeoff.sweeps.ceilings import known_ceilings, unmeasured_dtypes
+    from bakeoff.report.pages import selftest
+    from bakeoff.sweeps.ceilings import known_ceilings
 
     asked = host.usable_device(named("--device", device))
     if not 0 <= threads <= 1024:
         raise BakeoffError(f"--threads {threads}: give 0 for all cores, or 1 to 1024", "bad-option")
     folder, cache = records_folder(runs), paths.ensure_writable(paths.cache_folder(), "caches")
     paths.ensure_writable(folder, "records")
-    threads = threads or host.usable_cores()
-    measures = again or bool(unmeasured_dtypes(load_all(folder), asked, threads))
-    with TerminalProgress(Console(stderr=True)) as progress, device_lock(asked, progress.say, cache, measures):
-        found = known_ceilings(asked, threads, folder, cache, progress, again)
-    if as_json:
-        print_json(found)
-    else:
-        print_text(selftest.render_ceilings(found))
+    with TerminalProgress(Console(stderr=True)) as progress, device_lock(asked, progress.say, cache):
+        found = known_ceilings(asked, threads or host.usable_cores(), folder, cache, progress, again=True)
+    print_json(found) if as_json else print_document(selftest.page_of_ceilings(found))
     if not found:
         fail("no ceilings were measured; the worker's log is in the cache folder", 3, "worker-failed")

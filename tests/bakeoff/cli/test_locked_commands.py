@@ -9,12 +9,7 @@ from pathlib import Path
 import pytest
 from records import UNSUPPORTED, bakeoff
 
-from bakeoff.machine import host
-from bakeoff.machine.floors import WORK_DTYPES, Ceiling
-from bakeoff.machine.identity import this_machine
 from bakeoff.machine.locks import device_lock
-from bakeoff.record.schema import SCHEMA, CeilingsRecord
-from bakeoff.record.store import now, save
 
 EAGER, INDUCTOR, CUDA_GRAPHS = (
     f"toy:tiny.world/{backend}/fp32@cpu" for backend in ("eager", "inductor", "inductor[mode=reduce-overhead]")
@@ -86,14 +81,3 @@ def test_rows_of_which_none_can_run_do_not_wait(tmp_path: Path) -> None:
         ran = bakeoff(*UNSUPPORTED, cwd=tmp_path)
     assert (ran.code, "waiting" in ran.err) == (3, False)
     assert "unsupported" in ran.out
-
-
-def test_known_ceilings_are_printed_without_waiting(tmp_path: Path) -> None:
-    machine, threads = this_machine("cpu"), host.usable_cores()
-    known = tuple(Ceiling("product", dtype, 1, 2e9, 1e9) for dtype in WORK_DTYPES["cpu"])
-    versions = host.read_versions()
-    save(tmp_path / "runs", CeilingsRecord(SCHEMA, now(), machine, threads, known, 0.0, host.read_host(), versions))
-    with device_lock("cpu", print):
-        ran = bakeoff("ceilings", "--device", "cpu", "--runs", "runs", cwd=tmp_path)
-    assert (ran.code, ran.err) == (0, "")
-    assert "product" in ran.out

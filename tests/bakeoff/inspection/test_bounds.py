@@ -101,7 +101,7 @@ def test_a_module_faster_than_its_floor_is_marked_and_can_gain_nothing_to_it() -
     assert (unet.at_floor.above, unet.at_floor.saved_ms, unet.at_floor.speedup) == (True, 0.0, 1.0)
     text = render("pipe", TWO, candidates(TWO, HOST, low), 1)
     assert re.search(r"unet .* 120\.00? ! +0\.0+ +1\.00x", text)
-    assert "!: faster than its floor, the ceilings are too low there; measure them: bakeoff ceilings --again" in text
+    assert "!: faster than its floor, the ceilings are too low there; measure them again: bakeoff ceilings" in text
     assert " !" not in render("pipe", TWO, candidates(TWO, HOST, CEILINGS), 1)
 
 

@@ -15,7 +15,8 @@ from bakeoff.record import selftest_stamp
 from bakeoff.record.schema import Finding, SelftestStamp
 from bakeoff.record.source import code_hash
 from bakeoff.report.notes import selftest_text
-from bakeoff.report.text import selftest
+from bakeoff.report.pages import selftest
+from bakeoff.report.render import terminal
 from bakeoff.selftest.expected import LANES, Expectation, lane_named, lanes
 from bakeoff.selftest.run import Selftest, check_row, clock_checks, noise_reason, progress_line
 
@@ -133,9 +134,15 @@ def test_a_backend_that_cannot_run_here_is_shown_as_not_run(tmp_path: Path, monk
     assert check_row(lost, None, tmp_path, "cuda").found == "no record"
 
     stamp = SelftestStamp(True, False, "now", "abc")
-    page = selftest.render(Selftest(stamp, (check, replace(check, not_run="", found="x")), "", 1.0))
-    assert re.search(r"lost-provider +unavailable +unavailable +not run +.*onnxruntime", page)
-    assert re.search(r"1 check passed, 1 NOT RUN", page)
+    checks = (check, replace(check, not_run="", found="x"), replace(check, not_run="", found="y", passed=False))
+    verdict, table = terminal.render(selftest.page(Selftest(stamp, checks, "", 1.0))).split("\n\n")
+    assert verdict.startswith("selftest of code abc: 1 of 3 checks FAILED, 1 NOT RUN because this machine lacks")
+    assert [line.split()[1] for line in table.splitlines()[2:]] == ["FAIL", "not", "pass"]
+    assert re.search("FAIL +y instead of unavailable +unavailable", table)
+    assert re.search(r"lost-provider +not run +unavailable +unavailable +.*onnxruntime", table)
+    whole = terminal.render(selftest.page(Selftest(stamp, checks[:2], "noisy", 1.0)))
+    assert "all 1 check passed, 1 NOT RUN" in whole
+    assert whole.split("\n\n")[1] == "noisy"
 
 
 def test_clocks_are_checked_on_a_quiet_host_only() -> None:

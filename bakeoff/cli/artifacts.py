@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from bakeoff.cli.common import Json, Runs, app, fail, named, print_json, print_text, records_folder
+from bakeoff.cli.common import Json, Runs, app, fail, named, print_document, print_json, records_folder
 from bakeoff.models.errors import BakeoffError
 
 Folder = Annotated[Path, typer.Argument(help="An artifact's folder.")]
@@ -41,7 +41,7 @@ def export(
     from bakeoff.bring.source import is_brought
     from bakeoff.cli.progress import TerminalProgress
     from bakeoff.plan.request import Request, request_of
-    from bakeoff.report.text import artifact
+    from bakeoff.report.pages import artifact
     from bakeoff.variant import parse_variant, split_title
 
     options = {"--backend": backend, "--preset": preset, "--workload": workload, "--dtype": dtype, "--device": device}
@@ -85,7 +85,7 @@ def export(
     if as_json:
         print_json({"folder": str(done.folder), "manifest": done.manifest})
     else:
-        print_text(f"\n{artifact.exported(done.folder, done.manifest, done.verified)}")
+        print_document(artifact.exported(done.folder, done.manifest, done.verified))
 
 
 @app.command()
@@ -104,7 +104,7 @@ def verify(
     from bakeoff.artifact.verify import verify as verify_artifact
     from bakeoff.cli.progress import TerminalProgress
     from bakeoff.export import read_manifest
-    from bakeoff.report.text import artifact
+    from bakeoff.report.pages import artifact
 
     if not 0 < seconds <= 86400:
         raise BakeoffError(f"--seconds {seconds:g}: give more than 0 and at most 86400", "bad-option")
@@ -116,7 +116,7 @@ def verify(
     if as_json:
         print_json({"variant": manifest.variant, "digest": manifest.digest, "result": result})
     else:
-        print_text(f"\n{artifact.verified(manifest, result)}")
+        print_document(artifact.verified(manifest, result))
     wrong = [f"{one.program}/{one.output}" for one in result.checked if not one.passed]
     if wrong:
         fail(f"{folder} does not compute what was exported: {', '.join(wrong)}", 1, "wrong-output")

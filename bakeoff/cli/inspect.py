@@ -14,6 +14,7 @@ from bakeoff.cli.common import (
     Runs,
     app,
     names,
+    print_document,
     print_json,
     print_text,
     records_folder,
@@ -96,14 +97,14 @@ def _document(result: "InspectResult", found: "tuple[Candidate, ...]", sweeps: d
 def _inspect_artifact(folder: Path, as_json: bool) -> None:
     """No file of it but the manifest is read."""
     from bakeoff.export import read_manifest, requirements
-    from bakeoff.report.text import artifact
+    from bakeoff.report.pages import artifact
 
     manifest = read_manifest(folder)
     unmet = requirements.unmet(manifest.needs, requirements.facts())
     if as_json:
         print_json({"manifest": manifest, "unmet": unmet})
     else:
-        print_text(artifact.inspect(manifest, unmet))
+        print_document(artifact.inspected(manifest, unmet))
 
 
 def _inspect_callable(

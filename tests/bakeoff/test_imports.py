@@ -127,7 +127,7 @@ def test_nothing_but_a_worker_imports_the_worker(file: Path) -> None:
         "from bakeoff.models import *; from bakeoff import models; "
         "[models.resolve_component(name) for name in models.component_names()]",
         "from bakeoff import backends; [backends.resolve_backend(name) for name in backends.backend_names()]",
-        "import bakeoff.export, bakeoff.artifact.export, bakeoff.report.text.artifact",
+        "import bakeoff.export, bakeoff.artifact.export, bakeoff.report.pages.artifact",
         "import bakeoff.sweeps.run, bakeoff.process.supervisor, bakeoff.selftest.run",
         "import bakeoff.report.markdown.history, bakeoff.report.figures",
         "import bakeoff.cli",

@@ -26,7 +26,8 @@ from bakeoff.export.manifest import MANIFEST
 from bakeoff.export.sample import Reader
 from bakeoff.models.errors import BakeoffError
 from bakeoff.plan.request import request_of
-from bakeoff.report.text.artifact import inspect
+from bakeoff.report.pages.artifact import inspected
+from bakeoff.report.render import terminal
 from bakeoff.variant import parse_variant
 
 pytestmark = LIBRARY_WARNINGS
@@ -231,8 +232,8 @@ class TestOpening:
         assert blocks.verified.frames == 10
 
     def test_the_order_of_calls_is_printed(self, blocks: Exported) -> None:
-        (line,) = (line for line in inspect(blocks.manifest, ()).splitlines() if line.startswith("stream: "))
-        assert line == ("stream: first prime, steady2, then repeatedly steady3; 32 inputs of prime start as zeros")
+        lines = terminal.render(inspected(blocks.manifest, ())).splitlines()
+        assert "calls: first prime, steady2, then repeatedly steady3; 32 inputs of prime start as zeros" in lines
 
     def test_each_call_takes_the_state_of_the_call_before(self, blocks: Exported) -> None:
         artifact = load(blocks.folder)

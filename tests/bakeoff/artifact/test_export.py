@@ -24,7 +24,7 @@ from bakeoff.models.errors import ErrorCode
 from bakeoff.plan.request import Request
 
 SUPPORT = Path(__file__).parents[2] / "support"
-ORDER = "stream: repeatedly stream; 1 input of stream starts as zeros"
+ORDER = "calls: repeatedly stream; 1 input of stream starts as zeros"
 SMALL = ("--preset", "tiny", "--workload", "stream", "--dtype", "fp32", "--threads", "1")
 
 
@@ -125,7 +125,7 @@ class TestVerify:
         assert done.returncode == 0, done.stderr
         assert "10 of 10" in done.stdout
         assert "no record" in done.stdout
-        assert done.stdout.splitlines()[-1].startswith("verified:")
+        assert done.stdout.splitlines()[0].startswith("verified:")
 
     def test_json_holds_the_results(self, artifact: Path) -> None:
         done = bakeoff("verify", str(artifact), "--json")
@@ -159,7 +159,7 @@ class TestVerify:
         check(bakeoff("verify", str(artifact)), 2, "host-mismatch", "sve9")
         allowed = bakeoff("verify", str(artifact), "--allow-mismatch")
         assert allowed.returncode == 0, allowed.stderr
-        (line,) = (line for line in allowed.stdout.splitlines() if line.startswith("mismatch "))
+        (line,) = (line for line in allowed.stdout.splitlines() if line.startswith("mismatch: "))
         assert "sve9" in line
 
 
@@ -175,7 +175,7 @@ class TestInspect:
             ORDER,
         ):
             assert fact in done.stdout
-        assert {"variant", "needs", "here"} <= {line.partition(" ")[0] for line in done.stdout.splitlines()}
+        assert {"variant", "needs", "here"} <= {line.partition(":")[0] for line in done.stdout.splitlines()}
 
     def test_reads_nothing_but_the_manifest(self, artifact: Path) -> None:
         path = artifact / "stream.pt2"

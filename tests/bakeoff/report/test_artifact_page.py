@@ -7,7 +7,8 @@ import pytest
 
 from bakeoff.export.manifest import Weights, unseal
 from bakeoff.process.jobs import VerifyResult
-from bakeoff.report.text import artifact
+from bakeoff.report.pages import artifact
+from bakeoff.report.render import terminal
 
 MANIFEST = Path(__file__).parents[2] / "golden" / "manifest.json"
 
@@ -16,9 +17,22 @@ def test_each_page_names_the_file_of_a_users_model() -> None:
     manifest = replace(unseal(MANIFEST.read_bytes()), label="~/one/mine.py:model, mine.Net")
     result = VerifyResult(manifest.parity, 1, "", 0.1, (), 1 << 20, ())
     named = f"{manifest.variant} (~/one/mine.py:model, mine.Net)"
-    assert artifact.exported(Path("artifacts/mine"), manifest, result).splitlines()[0] == f"artifacts/mine: {named}"
-    for page in (artifact.verified(manifest, result), artifact.inspect(manifest, ())):
-        assert f"variant   {named}" in page.splitlines()
+    exported = terminal.render(artifact.exported(Path("artifacts/mine"), manifest, result)).splitlines()
+    assert exported[0] == f"artifact: artifacts/mine: {named}"
+    assert exported[-1] == "bakeoff verify artifacts/mine"
+    for page in (artifact.verified(manifest, result), artifact.inspected(manifest, ())):
+        assert f"variant: {named}" in terminal.render(page).splitlines()
+
+
+def test_a_wrong_output_is_the_first_that_is_said() -> None:
+    manifest = unseal(MANIFEST.read_bytes())
+    wrong = replace(manifest.parity[0], passed=False, rel_l2=0.5, problem="too far off")
+    result = VerifyResult((*manifest.parity[1:], wrong), 1, "", 0.1, (), 1 << 20, ())
+    lines = terminal.render(artifact.verified(manifest, result), 80).splitlines()
+    assert lines[0] == "not verified: 1 output differs"
+    assert f"{wrong.program}/{wrong.output}: too far off" in lines
+    (row,) = [line for line in lines if line.endswith("FAIL")]
+    assert row.startswith(f"{wrong.program}/{wrong.output} ")
 
 
 @pytest.mark.parametrize(
@@ -32,4 +46,4 @@ def test_each_page_names_the_file_of_a_users_model() -> None:
 def test_the_model_and_its_weights_are_said_once(credit: str, source: str, said: str) -> None:
     weights = Weights(source, "07d1df5b524304ea" + "0" * 48)
     manifest = replace(unseal(MANIFEST.read_bytes()), credit=credit, weights=weights)
-    assert f"model     {said}" in artifact.inspect(manifest, ()).splitlines()
+    assert f"model: {said}" in terminal.render(artifact.inspected(manifest, ())).splitlines()

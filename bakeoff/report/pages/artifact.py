@@ -1,0 +1,184 @@
+"""Exported artifacts: what one holds and needs (`inspect`), and the result of opening it (`export`, `verify`)."""
+
+import shlex
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from bakeoff.export.folder import port_bytes
+from bakeoff.export.manifest import Checked, Manifest, Port, Program
+from bakeoff.models.brought.about import OWN_WEIGHTS
+from bakeoff.models.component import Stream
+from bakeoff.models.words import counted
+from bakeoff.process.jobs import VerifyResult
+from bakeoff.report.document import Command, Document, Heading, Listed, Section, Table, Text, blocks, listed, table
+from bakeoff.report.format import size_text
+
+_SHOWN = 8
+"""Ports, and outputs of a verification, that are listed at most."""
+
+
+def inspected(manifest: Manifest, unmet: Sequence[str]) -> Document:
+    """Everything in a manifest; `unmet` are the host requirements that this host does not meet."""
+    measured = manifest.measured
+    figures = "no record: not measured on the host that exported it; to measure it, run bakeoff sweep"
+    if measured is not None:
+        figures = (
+            f"{measured.median_ms:.2f} ms ({measured.p1_ms:.2f} to {measured.p99_ms:.2f} ms, 1st to 99th percentile), "
+            f"{measured.calls_per_s:.1f} calls/s with {counted(measured.threads, 'thread')} on {measured.host} "
+            f"({measured.record})"
+        )
+    here = Text("; ".join(unmet), "here", "bad") if unmet else Text("this host meets all requirements", "here", "good")
+    facts = {
+        "variant": _named(manifest),
+        "format": f"{manifest.artifact}, opened by {manifest.backend}; {counted(len(manifest.files), 'file')}, "
+        f"{_size(manifest)}",
+        "model": _model(manifest),
+        "made": f"{manifest.created} by: {manifest.command}",
+        "measured": figures,
+        "parity": _parity(manifest.parity),
+        "needs": "; ".join(f"{need.what} {need.rule} {need.value}" for need in manifest.needs),
+    }
+    files = [(name, size_text(file.bytes), file.sha256) for name, file in manifest.files.items()]
+    return Document(
+        manifest.variant,
+        blocks(
+            listed([*_facts(facts), here]),
+            *map(_program, manifest.programs),
+            *([_stream(manifest.stream)] if manifest.stream is not None else []),
+            Section("Files", blocks(table(["file", Heading("size", numeric=True), "SHA-256"], files))),
+        ),
+    )
+
+
+def _facts(facts: Mapping[str, str]) -> Iterator[Text]:
+    yield from (Text(text, label) for label, text in facts.items() if text)
+
+
+def _named(manifest: Manifest) -> str:
+    """The variant, with the label of a preset: of a user's model the file that it came from."""
+    return f"{manifest.variant}{f' ({manifest.label})' if manifest.label else ''}"
+
+
+def _model(manifest: Manifest) -> str:
+    """Whose it is, where that is known, and its weights; the source of a brought model's names their fingerprint."""
+    source, fingerprint = manifest.weights.source, manifest.weights.fingerprint[:16]
+    weights = source if source.startswith(OWN_WEIGHTS) else f"weights {source}"
+    if fingerprint not in weights:
+        weights += f", {fingerprint}"
+    return f"{manifest.credit}; {weights}" if manifest.credit else weights
+
+
+def _size(manifest: Manifest) -> str:
+    return size_text(sum(file.bytes for file in manifest.files.values()))
+
+
+def _program(program: Program) -> Section:
+    """Its first inputs and outputs; the others in one row each way."""
+    facts = "".join(f", {name} {value}" for name, value in program.facts.items())
+    headings = ("", "name", "dtype", "shape", Heading("size", numeric=True), Heading("values", leaves=1))
+    rows = []
+    for direction, ports in (("in", program.inputs), ("out", program.outputs)):
+        rows += [(direction, port.name, *_port(port)) for port in ports[:_SHOWN]]
+        if ports[_SHOWN:]:
+            rows.append(("", f"... {len(ports) - _SHOWN} more, to {ports[-1].name}", *_port(ports[-1])))
+    about = Text(f"{program.summary}; {program.file}{facts}")
+    return Section(f"Program {program.name}", blocks(about, table(headings, rows)))
+
+
+def _port(port: Port) -> tuple[str, str, str, str]:
+    return port.dtype, "x".join(map(str, port.shape)), size_text(port_bytes(port)), port.values
+
+
+def _stream(stream: Stream) -> Section:
+    """The order of calls, and which outputs of one are inputs of the next."""
+    opening = f"first {', '.join(stream.opening)}, then " if stream.opening else ""
+    zeros = ""
+    if stream.zeros:
+        first = stream.workloads[0]
+        zeros = f"; {counted(len(stream.zeros), f'input of {first} starts', f'inputs of {first} start')} as zeros"
+    pairs: dict[tuple[str, str, int | None], list[str]] = {}
+    for one in stream.carries:
+        pairs.setdefault((one.workload, one.to, one.axis), []).append(f"{one.output} -> {one.input}")
+    carried = []
+    for (source, target, axis), names in pairs.items():
+        how = "replaces it" if axis is None else f"appended along axis {axis}, the oldest dropped"
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        carried.append(f"{source} to {target}: {names[0]}{more} ({how})")
+    calls = Text(f"{opening}repeatedly {', '.join(stream.each)}{zeros}", "calls")
+    return Section("Stream", blocks(calls, listed(carried)))
+
+
+def exported(folder: Path, manifest: Manifest, result: VerifyResult) -> Document:
+    """A new artifact: its parity, format and memory, and the next command."""
+    frames = f", {counted(result.frames, 'frame')} of its stream computed" if manifest.stream is not None else ""
+    facts = {
+        "artifact": f"{folder}: {_named(manifest)}",
+        "parity": f"{_parity(result.checked)}{frames}",
+        "format": f"{manifest.artifact}, {counted(len(manifest.programs), 'program')}, {_size(manifest)}",
+        "memory": f"{size_text(manifest.export_peak_bytes)} at its peak while exporting",
+        "next": "verify it in a fresh process",
+    }
+    return Document(str(folder), blocks(listed(_facts(facts)), Command(shlex.join(["bakeoff", "verify", str(folder)]))))
+
+
+def _parity(checked: Sequence[Checked]) -> str:
+    if not checked:
+        return "not checked"
+    worst = max(checked, key=lambda one: (one.rel_l2 is None, (one.rel_l2 or 0) / one.limit))
+    passed = sum(one.passed for one in checked)
+    figure = "not comparable" if worst.rel_l2 is None else f"{worst.rel_l2:.2e} of {worst.limit:.2e}"
+    outputs = counted(len(checked), "output within its limit", "outputs within their limits")
+    return f"{passed} of {outputs}; nearest to its limit is {worst.program}/{worst.output}, {figure}"
+
+
+def verified(manifest: Manifest, result: VerifyResult) -> Document:
+    """The result of opening an artifact: whether it computes what was exported, frames, time and peak memory."""
+    wrong = sum(not one.passed for one in result.checked)
+    verdict = Text("verified: the outputs match the exported sample", tone="good")
+    if wrong:
+        verdict = Text(f"not verified: {counted(wrong, 'output differs', 'outputs differ')}", tone="bad")
+    frames = f"{result.frames} of {manifest.sample.frames} computed" if manifest.stream is not None else ""
+    facts = {
+        "variant": _named(manifest),
+        "frames": frames + (f"; stopped there: {result.not_run}" if frames and result.not_run else ""),
+        "parity": _parity(result.checked),
+        "opened": f"in {result.open_s:.1f} s, hashes included; peak {size_text(result.peak_bytes)}",
+        "time": timing(manifest, result) if result.samples_ns else "",
+    }
+    allowed = (Text(f"allowed: {one}", "mismatch", "open") for one in result.mismatches)
+    return Document(manifest.variant, blocks(verdict, listed([*_facts(facts), *allowed]), *_outputs(result)))
+
+
+def _outputs(result: VerifyResult) -> Iterator[Table | Listed | None]:
+    """Wrong outputs and those nearest to their limits."""
+    shown = sorted(result.checked, key=lambda one: (one.passed, -(one.rel_l2 or 0) / one.limit))
+    rows = [
+        (
+            f"{one.program}/{one.output}",
+            str(one.frame),
+            "-" if one.rel_l2 is None else f"{one.rel_l2:.2e}",
+            f"{one.limit:.2e}",
+            "pass" if one.passed else "FAIL",
+        )
+        for one in shown[:_SHOWN]
+    ]
+    numbers = (Heading(name, numeric=True) for name in ("worst frame", "relative L2", "limit"))
+    yield table(["output", *numbers, "verdict"], rows)
+    more = [Text(one.problem, f"{one.program}/{one.output}", "bad") for one in shown[:_SHOWN] if one.problem]
+    if shown[_SHOWN:]:
+        words = ("more output, further from its limit", "more outputs, further from their limits")
+        more.append(Text(f"and {counted(len(shown) - _SHOWN, *words)}"))
+    yield listed(more)
+
+
+def timing(manifest: Manifest, result: VerifyResult) -> str:
+    """The median of the calls made now, and whether it lies between the record's 1st and 99th percentile."""
+    median = statistics.median(result.samples_ns) / 1e6
+    text = f"{median:.2f} ms a call, median of {len(result.samples_ns)}"
+    measured = manifest.measured
+    if measured is None:
+        return f"{text}; no record to compare it with"
+    within = "no, slower" if median > measured.p99_ms else "no, faster" if median < measured.p1_ms else "yes"
+    spread = f"{measured.p1_ms:.2f} to {measured.p99_ms:.2f} ms, median {measured.median_ms:.2f}, on {measured.host}"
+    return f"{text}; within the record's 1st to 99th percentile: {within} ({spread})"

@@ -63,20 +63,22 @@ def aggregate(
 def show(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A session's record, *.session.json.")],
     html: Annotated[bool, typer.Option("--html", help="Write its page beside the record.")] = False,
+    wide: Annotated[bool, typer.Option("--wide", help="All columns, however narrow the terminal.")] = False,
     as_json: Json = False,
 ) -> None:
     """Show a session: rates, where units spend their time, ranges, counters, energy, and what could be gained."""
-    from bakeoff.machine.files import write_atomically
     from bakeoff.profile.files import page_path, read_session
-    from bakeoff.report.html import session as page
-    from bakeoff.report.sessions import report_of
-    from bakeoff.report.text import session as text
+    from bakeoff.profile.reporting import write_reports
+    from bakeoff.report.pages.session import as_json as in_json
+    from bakeoff.report.pages.session import document
 
     path = Path(named("FILE", file))
-    report = report_of(read_session(path))
+    record = read_session(path)
     if html:
-        write_atomically(page_path(path), page.render(report).encode())
+        write_reports(path, [page_path(path)])
     if as_json:
-        print_json(report)
-    else:
-        print_text("\n\n".join([text.render(report), *([f"wrote {page_path(path)}"] if html else [])]))
+        print_json(in_json(record))
+        return
+    print_document(document(record), wide)
+    if html:
+        print_text(f"\nwrote {page_path(path)}")

@@ -1,6 +1,6 @@
 """Page and JSON report of a session, made by a short-lived process of their own.
 
-They need SciPy and Jinja, whose imports would take a second or two and 75 MiB of the pipeline's process.
+They need Jinja and the library that draws figures, which would take a second and 150 MiB of the pipeline's process.
 
 As a program, `python -m bakeoff.profile.reporting RECORD FILE...`, it writes these files of a record.
 """
@@ -101,14 +101,15 @@ def write_reports(record: Path, paths: Sequence[Path]) -> None:
 
     from bakeoff.machine.files import write_atomically
     from bakeoff.record.codec import encode_json
-    from bakeoff.report.html import session as page
-    from bakeoff.report.sessions import report_of
+    from bakeoff.report.pages.session import as_json, document
+    from bakeoff.report.render import html
 
-    report = report_of(read_session(record))
+    made = read_session(record)
     for path in paths:
-        is_page = path.name.endswith(PAGE)
-        data = page.render(report).encode() if is_page else msgspec.json.format(encode_json(report), indent=1) + b"\n"
-        write_atomically(path, data)
+        if path.name.endswith(PAGE):
+            write_atomically(path, html.render(document(made)).encode())
+        else:
+            write_atomically(path, msgspec.json.format(encode_json(as_json(made)), indent=1) + b"\n")
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -1,8 +1,9 @@
-"""Frames and units a second of a session, computed from its record and never stored."""
+"""Frames and units a second of a session and its energy, computed from its record and never stored."""
 
 from dataclasses import dataclass
 from typing import Literal
 
+from bakeoff.record.monitor import DeviceEnergy
 from bakeoff.record.session import SessionRecord
 
 
@@ -30,3 +31,30 @@ def rates(record: SessionRecord) -> Rates:
         bps=count * 1e9 / wall_ns if wall_ns and count else None,
         of="steady" if steady else "all",
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Energy:
+    """Energy of one device over the session. Devices are not added up: a domain may hold another one."""
+
+    device: str
+    joules: float | None
+    """By the device's own counter, else the integral of its power; None is unknown."""
+    watt_hours: float | None
+    joules_a_frame: float | None
+    """Over the frames of all units, and all time of the session."""
+    source: Literal["counter", "integral", ""]
+
+
+def energies(record: SessionRecord) -> tuple[Energy, ...]:
+    """Of each device that the monitor watched."""
+    frames = sum(totals.frames for totals in record.units)
+    return tuple(_energy(each, frames) for each in (record.monitored.energy if record.monitored is not None else ()))
+
+
+def _energy(energy: DeviceEnergy, frames: int) -> Energy:
+    if energy.mj is None:
+        return Energy(energy.device, None, None, None, "")
+    joules = energy.mj / 1000
+    source: Literal["counter", "integral"] = "counter" if energy.counter_mj is not None else "integral"
+    return Energy(energy.device, joules, joules / 3600, joules / frames if frames else None, source)

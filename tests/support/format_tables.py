@@ -12,7 +12,6 @@ import msgspec
 
 from bakeoff.export.manifest import Manifest
 from bakeoff.report.profiles import ProfileReport
-from bakeoff.report.sessions import SessionReport
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "files-and-formats.md"
@@ -21,11 +20,14 @@ SOURCES = (
     ("A record, `records/*.json`", "bakeoff/record/schema.py"),
     ("A run of a pipeline, `records/*_pipeline_*.json`", "bakeoff/record/pipeline.py"),
     ("The manifest of an artifact, `manifest.json`", "export/manifest.py"),
+    ("A session, `*.session.json`", "bakeoff/record/session.py"),
+    ("What a session's monitor saw, `monitored`", "bakeoff/record/monitor.py"),
+    ("What is derived of a session: its rates and energy", "bakeoff/record/session_rates.py"),
+    ("What is derived of a session: its account", "bakeoff/record/session_account.py"),
 )
 SCHEMAS: dict[str, type] = {
     "export/manifest.schema.json": Manifest,
     "bakeoff/report/profile.schema.json": ProfileReport,
-    "bakeoff/report/session.schema.json": SessionReport,
 }
 _PAGE_PARTS = re.compile(re.escape(BEGIN) + ".*" + re.escape(END), re.DOTALL)
 
@@ -46,7 +48,7 @@ def _tables() -> Iterator[str]:
         yield f"\n## {heading}\n\nFrom [{name}](../{name}).\n"
         tree = ast.parse((ROOT / name).read_text(encoding="utf-8"))
         for found in tree.body:
-            if isinstance(found, ast.ClassDef) and _is_dataclass(found):
+            if isinstance(found, ast.ClassDef) and _is_dataclass(found) and not found.name.startswith("_"):
                 yield from _of_class(found)
 
 

@@ -12,7 +12,7 @@ def advice_list(found: Sequence[Advice], unit: str) -> Listed | Text:
         return Text(f"Nothing could gain 5 % of a {unit}.")
     return Listed(
         tuple(Text(_evidence(one), f"{one.code} {one.where}".rstrip() + _gain(one, unit)) for one in found),
-        "What could be gained: an upper bound each, no promise; the largest first",
+        "The most that each could gain: an upper bound, no promise",
         ordered=True,
     )
 

@@ -30,7 +30,7 @@ def test_text(file: Path, tmp_path: Path) -> None:
 def test_json(file: Path, tmp_path: Path) -> None:
     done = bakeoff("session", "show", file.name, "--json", cwd=tmp_path)
     assert (done.code, done.err) == (0, "")
-    assert json.loads(done.out)["fps"] == pytest.approx(120)
+    assert json.loads(done.out)["derived"]["rates"]["fps"] == pytest.approx(120)
 
 
 def test_the_page_is_that_of_the_end_of_a_session(file: Path, tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_the_page_is_that_of_the_end_of_a_session(file: Path, tmp_path: Path) ->
     again = start_reports(file, [tmp_path / "again.html"]).wait()
     assert [path.read_bytes() for path in again] == [made]
     done = bakeoff("session", "show", file.name, "--html", "--json", cwd=tmp_path)
-    assert json.loads(done.out)["name"] == "t2v"
+    assert json.loads(done.out)["record"]["name"] == "t2v"
 
 
 @pytest.mark.parametrize(

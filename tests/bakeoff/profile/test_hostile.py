@@ -43,7 +43,7 @@ LETTERS = {
     "long": "x" * 100_000,
     "script": "<script>alert(1)</script>",
     "image": '"><img src=x onerror=alert(1)>',
-    "template": "{{ 7 * 7 }}{% raw %}",
+    "template": "{{ 7919 * 7927 }}{% raw %}",
     "json": '"}],"x":NaN,"',
     "option": "-rf",
     "reserved": "session",
@@ -162,11 +162,11 @@ def check_files(folder: Path, record: SessionRecord) -> dict[str, str]:
             valid_json(data)
         else:
             assert name.endswith(".html"), name
-            bare = re.sub(rb"<script>.*?</script>|<style>.*?</style>", b"", data, count=2, flags=re.DOTALL)
+            bare = re.sub(rb"<script>.*?</script>|<style>.*?</style>", b"", data, flags=re.DOTALL)
             assert b"<script>alert" not in data
             assert b"<img src=x" not in bare
             assert b"\x1b" not in data
-            assert b">49<" not in bare
+            assert b">62773913<" not in bare
         texts[name.partition(".")[2]] = data.decode()
     assert set(texts) == {"session.json", "html", "report.json"}, sorted(found)
     stored = msgspec.json.decode(texts["session.json"])

@@ -19,7 +19,6 @@ from bakeoff.profile.files import MOST_BYTES, page_path, raw_file, read_session,
 from bakeoff.profile.reporting import Reports, start_reports, write_reports
 from bakeoff.profile.settings import MOST_TAG_LETTERS, Settings
 from bakeoff.record.session import SessionEvent, SessionRecord
-from bakeoff.report.sessions import SessionReport
 
 RECORD = session_record()
 SILENT = {
@@ -125,9 +124,11 @@ class TestWriting:
         for record in (RECORD, session_record(0), session_record(3, compiling=(0, 2))):
             assert read_session(write_session(record, settings(tmp_path))[0]) == record
 
-    def test_the_report_is_json_of_its_schema(self, tmp_path: Path) -> None:
-        path = written(RECORD, settings(tmp_path, report_format="json"))[1]
-        assert msgspec.json.decode(path.read_bytes(), type=SessionReport).name == "t2v"
+    def test_the_report_holds_the_record_and_what_is_derived(self, tmp_path: Path) -> None:
+        record, report = written(RECORD, settings(tmp_path, report_format="json"))
+        found = msgspec.json.decode(report.read_bytes())
+        assert found["record"] == msgspec.json.decode(record.read_bytes())
+        assert found["derived"]["rates"]["fps"] == pytest.approx(120)
 
     def test_a_folder_that_cannot_be_written_is_one_sentence(self, tmp_path: Path) -> None:
         (tmp_path / "out").write_text("a file")
@@ -227,10 +228,10 @@ class TestReports:
     def test_whatever_is_raised_is_one_line(
         self, error: Exception, file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        def fail(_report: object) -> str:
+        def fail(_document: object) -> str:
             raise error
 
-        monkeypatch.setattr("bakeoff.report.html.session.render", fail)
+        monkeypatch.setattr("bakeoff.report.render.html.render", fail)
         assert reporting.main([str(file), str(page_path(file))]) == 1
         (line,) = capsys.readouterr().err.splitlines()
         assert line.startswith(f"{type(error).__name__}:")

@@ -72,7 +72,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "session",
         "texts of a session are markup in its page",
-        "bakeoff/report/html/template.py",
+        "bakeoff/report/render/html.py",
         "autoescape=True",
         "autoescape=False",
         ("tests/bakeoff/report/test_sessions.py::TestPage::test_hostile_texts_are_text",),

@@ -4,6 +4,7 @@ A specification is JSON with its data inside (https://vega.github.io/vega-lite/d
 data in it, never expressions or names of fields.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
@@ -23,6 +24,8 @@ _WIDTH: Final = 560
 """Pixels of a panel, without the names beside it."""
 _WIDE: Final = 860
 """Of a figure that has a page's width."""
+_PLACES: Final = re.compile(r'(?<= d=")[^"]*|(?<= transform=")[^"]*')
+_DIGITS: Final = re.compile(r"\d+\.\d{3,}(?:e-?\d+)?")
 _TITLE_LETTERS, _NAME_LETTERS = 120, 60
 _CONFIG: Spec = {
     "background": "white",
@@ -83,10 +86,13 @@ def svg(heading: str, caption: str, panels: Sequence[tuple[str, Spec]]) -> bytes
 
 
 def drawn(figure: Figure) -> bytes:
-    """One figure as SVG, without its heading. Raises BakeoffError where the library that draws is not installed."""
+    """One figure as SVG, without its heading. Raises BakeoffError where the library that draws is not installed.
+
+    Places are rounded to hundredths of a pixel: the library writes sixteen digits.
+    """
     spec = {"width": _WIDE, **figure.spec, "config": _CONFIG}
     text: str = library().vegalite_to_svg(spec)
-    return text.encode()
+    return _PLACES.sub(lambda found: _DIGITS.sub(lambda number: f"{float(number[0]):.2f}", found[0]), text).encode()
 
 
 def name_text(name: str) -> str:

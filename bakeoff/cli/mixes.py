@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bakeoff.cli.common import fail, print_json, print_text, say, warn
+from bakeoff.cli.common import fail, print_document, print_json, print_text, say, warn
 
 if TYPE_CHECKING:
     from bakeoff.pipeline.request import PipelineRequest
     from bakeoff.pipeline.run import Done
     from bakeoff.record.store import StoredPipeline
+    from bakeoff.report.document import Document
 
 Preset = Annotated[str | None, typer.Option(help="Preset (default: the pipeline's for the device).")]
 Options = Annotated[list[str] | None, typer.Option(help="Of the pipeline, as in steps=10.")]
@@ -49,7 +50,7 @@ def run_mixes(
     request: "PipelineRequest",
     folder: Path,
     manner: Manner,
-    render: Callable[[Sequence["StoredPipeline"]], str],
+    render: Callable[[Sequence["StoredPipeline"]], "Document | str"],
     as_data: Callable[[Sequence["StoredPipeline"]], Mapping[str, object]],
 ) -> "Done | None":
     """Run the request's mixes and print them by `render`, or by `as_data` as JSON; update the pages beside the records.
@@ -85,7 +86,8 @@ def run_mixes(
         ids = [entry.id for entry in done.stored]
         print_json({"run": done.run, "records": ids, "interrupted": done.interrupted, **as_data(done.stored)})
     elif done.stored:
-        print_text(f"\n{render(done.stored)}\n")
+        page = render(done.stored)
+        print_text(f"\n{page}\n") if isinstance(page, str) else print_document(page)
     update_pages(folder)
     update_plots(folder, plan.pipeline.name)
     _exit(done, manner.strict)

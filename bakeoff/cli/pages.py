@@ -34,8 +34,7 @@ def history(
     """Generate the results and the history of every machine from the records; --check lists all that is wrong."""
     from bakeoff.record.folders import check_exists
     from bakeoff.record.store import load_all
-    from bakeoff.report.html import profile
-    from bakeoff.report.pages import files, readme
+    from bakeoff.report.pages import files, profile, readme
 
     folder = records_folder(runs)
     check_exists(folder)
@@ -101,8 +100,7 @@ def publish(machine: Machines = None, runs: Runs = None, as_json: Json = False) 
     from bakeoff.record.folders import check_exists
     from bakeoff.record.store import load_all
     from bakeoff.report.figures import files as drawings
-    from bakeoff.report.html import profile
-    from bakeoff.report.pages import files, readme
+    from bakeoff.report.pages import files, profile, readme
 
     folder, published = records_folder(runs), paths.published_runs()
     if published is None:
@@ -135,8 +133,7 @@ def supersede(
     from bakeoff.record.folders import check_exists
     from bakeoff.record.store import Records, load_all
     from bakeoff.record.store import supersede as supersede_record
-    from bakeoff.report.html import profile
-    from bakeoff.report.pages import files
+    from bakeoff.report.pages import files, profile
 
     def current(records: Records) -> dict[str, str]:
         compared = {entry.id: entry.machine.id for entry in records.comparisons}
@@ -158,9 +155,8 @@ def supersede(
 def update_pages(folder: Path) -> None:
     """Write this machine's pages, and the page of all machines."""
     from bakeoff.record.store import load_all
-    from bakeoff.report.html import profile
     from bakeoff.report.machines import own_ids
-    from bakeoff.report.pages import files
+    from bakeoff.report.pages import files, profile
 
     records = load_all(folder)
     files.update(folder, records, own_ids())

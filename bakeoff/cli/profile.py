@@ -28,7 +28,8 @@ from bakeoff.models.errors import BakeoffError
 
 if TYPE_CHECKING:
     from bakeoff.record.store import StoredPipeline
-    from bakeoff.report.profiles import ProfileReport
+    from bakeoff.report.document import Document
+    from bakeoff.report.pages.profile import Profiled
 
 _INSIDE = 4
 """The first level that looks into networks, which only an eager run shows."""
@@ -95,9 +96,7 @@ def profile(
     from bakeoff.pipeline.subject import subject_of, subject_of_brought
     from bakeoff.plan.request import with_deadline
     from bakeoff.record.store import load_all
-    from bakeoff.report.html import profile as html
-    from bakeoff.report.profiles import reports_of
-    from bakeoff.report.text import profile as page
+    from bakeoff.report.pages import profile as page
 
     short("--note", note)
     given = named("--preset", preset), tuple(mix or ()), tuple(option or ())
@@ -136,27 +135,21 @@ def profile(
     if nsys or ncu:
         raise typer.Exit(nsight("nsys" if nsys else "ncu"))
 
-    def reports(stored: "Sequence[StoredPipeline]") -> "list[ProfileReport]":
+    def profiles(stored: "Sequence[StoredPipeline]") -> "list[Profiled]":
         if copies is not None:
             _copy_traces(stored, copies)
-        return reports_of(stored, load_all(folder))
+        records = load_all(folder)
+        return [found for entry in stored if (found := page.profiled(entry, records)) is not None]
 
-    def show(stored: "Sequence[StoredPipeline]") -> str:
-        made = reports(stored)
-        return page.render(made, [entry for entry in stored if entry.id not in {one.record for one in made}], copies)
+    def show(stored: "Sequence[StoredPipeline]") -> "Document":
+        made = profiles(stored)
+        held = {one.entry.id for one in made}
+        return page.together(made, [entry for entry in stored if entry.id not in held], copies)
 
     manner = Manner(note, resume, dry_run, strict, as_json)
-    done = run_mixes(
-        request,
-        folder,
-        manner,
-        show,
-        lambda stored: {"profiles": reports(stored)},
-    )
-    if done is None:
-        return
-    if not as_json:
-        print_text("\n".join(f"wrote {path}" for path in html.paths_of(folder, done.stored, load_all(folder))))
+    done = run_mixes(request, folder, manner, show, lambda made: {"profiles": [*map(page.as_json, profiles(made))]})
+    if done is not None and not as_json:
+        print_text("\n".join(f"wrote {path}" for path in page.paths_of(folder, done.stored, load_all(folder))))
 
 
 def _copy_traces(stored: "Sequence[StoredPipeline]", folder: Path) -> None:

@@ -19,13 +19,15 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 from typer.testing import CliRunner
+
+from bakeoff.report.format import shorten
 
 ROOT = Path(__file__).parents[2]
 RUNS = ROOT / "runs" / "published"
@@ -152,9 +154,9 @@ def _pages(folder: Path) -> Iterator[tuple[str, Page]]:
         yield "readme", page_of(markdown_rows(_block(_read(folder / "README.md"))), machine)
         yield "results", page_of(markdown_rows(_read(runs / machine / "RESULTS.md")), machine)
         yield "history", page_of(markdown_rows(_read(runs / machine / "OPTIMIZATION_HISTORY.md")), machine)
-        for path in sorted((runs / machine / "profiles").glob("*.json")):
-            yield "profile-json", _by_item(_hash(path.stem), dict(flat(json.loads(_read(path)))))
-            yield "profile-html", page_of(html_rows(_read(path.with_suffix(".html"))), _hash(path.stem), cited=False)
+        for path in sorted((runs / machine / "profiles").glob("*.html")):
+            rows = _of_profile(html_rows(_read(path)))
+            yield "profile-html", page_of(rows, _hash(path.stem), cited=False)
     for path in sorted(runs.glob("*/records/*_compare_*.json")):
         told = json.loads(_bakeoff("compare", path.stem, "--json", "--runs", runs))
         yield "comparisons", {path.stem: dict(flat(told))}
@@ -163,18 +165,44 @@ def _pages(folder: Path) -> Iterator[tuple[str, Page]]:
 
 def _texts(runs: Path) -> Iterator[tuple[str, Page]]:
     """The terminal's pages of each run of a pipeline, and of its profile where it has one."""
+    from bakeoff.record.codec import encode_json
     from bakeoff.record.store import load_all
-    from bakeoff.report.profiles import report_of
-    from bakeoff.report.text import pipeline, profile
+    from bakeoff.report.pages import profile
+    from bakeoff.report.render import terminal
+    from bakeoff.report.text import pipeline
 
     records = load_all(runs)
     for entry in records.pipelines:
         run = [other for other in records.pipelines if other.record.run == entry.record.run]
         rows = terminal_rows(pipeline.render_record(entry, run), subjects=False)
         yield "pipeline-text", page_of(rows, _hash(entry.id))
-        report = report_of(entry, records)
-        if report is not None:
-            yield "profile-text", page_of(terminal_rows(profile.render([report]), subjects=False), _hash(entry.id))
+        found = profile.profiled(entry, records)
+        if found is not None:
+            text = terminal.render(profile.together([found]))
+            yield "profile-text", page_of(_of_profile_text(terminal_rows(text)), _hash(entry.id))
+            told = json.loads(encode_json(profile.derived(found)))
+            yield "profile-json", _by_item(_hash(entry.id), dict(flat(told)))
+
+
+_ADVICE = "Advice > What could be gained: an upper bound eac"
+
+
+def _of_profile(rows: Iterable[Row]) -> Iterator[Row]:
+    """The rows of a profile's HTML page under the titles and headings that the frozen data have of it."""
+    titles = {_ADVICE: "What could be gained", "Notes": "Kernels and operators > Operators"}
+    for row in rows:
+        cells = {re.sub(r"mean (ms) a .*|(busy|idle) ms", r"\1\2", name): cell for name, cell in row.cells.items()}
+        yield replace(row, title=titles.get(row.title, row.title), cells=cells)
+
+
+def _of_profile_text(rows: Iterable[Row]) -> Iterator[Row]:
+    """The same of its text page, which was one section with all texts, and shortened the names of kernels."""
+    for row in rows:
+        title = row.title.rpartition(" > ")[2]
+        cells = {re.sub("^ms a .*", "ms", name): cell for name, cell in row.cells.items()}
+        cells |= {"name": shorten(cells["name"], 72)} if "name" in cells else {}
+        own = "" if not cells or title.startswith("One ") else title[0].lower() + title[1:]
+        yield replace(row, title=own, cells=cells)
 
 
 def _by_item(about: str, row: dict[str, Figure]) -> Page:

@@ -11,7 +11,6 @@ from pathlib import Path
 import msgspec
 
 from bakeoff.export.manifest import Manifest
-from bakeoff.report.profiles import ProfileReport
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "files-and-formats.md"
@@ -27,7 +26,6 @@ SOURCES = (
 )
 SCHEMAS: dict[str, type] = {
     "export/manifest.schema.json": Manifest,
-    "bakeoff/report/profile.schema.json": ProfileReport,
 }
 _PAGE_PARTS = re.compile(re.escape(BEGIN) + ".*" + re.escape(END), re.DOTALL)
 

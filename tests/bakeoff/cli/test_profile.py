@@ -15,6 +15,7 @@ from bakeoff.cli.profile import _new_folder
 from bakeoff.machine import paths
 from bakeoff.models.errors import BakeoffError
 from bakeoff.pipeline.request import PipelineRequest, ProfileOptions, check_counts
+from bakeoff.report.render import terminal
 
 
 @pytest.mark.parametrize(
@@ -51,7 +52,7 @@ def test_traces_are_copied_before_the_page_says_so(
 
     def run(_request: object, _folder: Path, manner: Manner, render: Any, as_data: Any) -> None:
         entry = stored(profiled(on_gpu()))
-        print(as_data([entry]) if manner.as_json else render([entry]))
+        print(as_data([entry]) if manner.as_json else terminal.render(render([entry])))
         raise typer.Exit(1)
 
     monkeypatch.chdir(tmp_path)
@@ -64,7 +65,10 @@ def test_traces_are_copied_before_the_page_says_so(
     copy = Path("traces", "mix.json.gz")
     assert copy.exists() is bool(asked)
     if "--json" not in asked:
-        assert f"trace: {copy if asked else 'traces/run/mix.json.gz in the cache folder'}\n" in done.output
+        assert (
+            f"Trace: {copy if asked else 'traces/run/mix.json.gz in the cache folder of the machine'}; open"
+            in done.output
+        )
 
 
 WINDOWS = {"nsys": "--capture-range=cudaProfilerApi", "ncu": "--profile-from-start=off"}

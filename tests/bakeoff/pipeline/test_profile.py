@@ -15,9 +15,8 @@ from bakeoff.pipeline.plan import make_pipeline_plan
 from bakeoff.pipeline.request import PipelineRequest, ProfileOptions
 from bakeoff.pipeline.run import Done, run_pipeline
 from bakeoff.record.store import load_all
-from bakeoff.report.html import profile as html
-from bakeoff.report.profiles import ProfileReport, reports_of
-from bakeoff.report.text import profile as text
+from bakeoff.report.pages import profile as page
+from bakeoff.report.render import terminal
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -46,9 +45,10 @@ def done(folder: Path) -> Done:
 
 
 @pytest.fixture(scope="module")
-def reports(done: Done, folder: Path) -> dict[str, ProfileReport]:
-    made = reports_of(done.stored, load_all(folder / "runs"))
-    return {report.role or "other": report for report in made}
+def profiles(done: Done, folder: Path) -> dict[str, page.Profiled]:
+    records = load_all(folder / "runs")
+    found = [page.profiled(entry, records) for entry in done.stored]
+    return {one.record.role or "other": one for one in found if one is not None}
 
 
 def test_both_mixes_are_measured_as_without_a_profile(done: Done) -> None:
@@ -60,30 +60,30 @@ def test_both_mixes_are_measured_as_without_a_profile(done: Done) -> None:
         assert len(record.measurement.opened_ns) == 1
 
 
-def test_each_line_says_who_told_what_is_inside(reports: dict[str, ProfileReport]) -> None:
-    told = {role: {line.name: line.told_by for line in report.lines} for role, report in reports.items()}
+def test_each_line_says_who_told_what_is_inside(profiles: dict[str, page.Profiled]) -> None:
+    told = {role: {row.phase.name: row.told_by for row in one.table.rows} for role, one in profiles.items()}
     assert told["eager"]["denoise"] == told["eager"]["decode"] == "torch.profiler"
     assert told["other"]["denoise"] == "torch.profiler"
     assert told["other"]["decode"] == "OpenVINO"
-    assert reports["other"].own_kernels
-    assert sum(row.thousandths for row in reports["other"].own_kernels) == 1000
+    own = page.rankings(profiles["other"])["own_kernels"]
+    assert sum(row.thousandths for row in own) == 1000
 
 
-def test_shares_and_busy_and_idle_time_add_up(reports: dict[str, ProfileReport]) -> None:
-    for report in reports.values():
-        assert sum(line.share for line in report.lines) == 1000
-        assert report.hidden_ms == 0
-        assert report.busy_ms + report.idle_ms == pytest.approx(report.unit_ms)
-        assert sum(row.thousandths for row in report.operators) == 1000
-        assert report.compiled == ()
-        assert report.stamps_ms is not None
+def test_shares_and_busy_and_idle_time_add_up(profiles: dict[str, page.Profiled]) -> None:
+    for one in profiles.values():
+        assert sum(row.phase.thousandths for row in one.table.rows) == 1000
+        assert one.table.hidden_ms == 0
+        assert one.table.busy_ms + one.table.idle_ms == pytest.approx(one.table.unit_ms)
+        assert sum(row.thousandths for row in page.rankings(one)["operators"]) == 1000
+        assert one.profile.compiled == ()
+        assert page.derived(one)["stamps_ms"] is not None
 
 
-def test_parts_of_networks_are_of_eager_slots_alone(reports: dict[str, ProfileReport]) -> None:
-    assert {part.slot for part in reports["eager"].parts} == {"world", "stream"}
-    assert {part.slot for part in reports["other"].parts} == {"world"}
-    assert reports["eager"].hidden == ()
-    (said,) = reports["other"].hidden
+def test_parts_of_networks_are_of_eager_slots_alone(profiles: dict[str, page.Profiled]) -> None:
+    assert {part.slot for part in profiles["eager"].profile.parts} == {"world", "stream"}
+    assert {part.slot for part in profiles["other"].profile.parts} == {"world"}
+    assert page.derived(profiles["eager"])["hidden"] == []
+    (said,) = page.hidden(profiles["other"])
     assert "stream" in said
     assert "not visible" in said
 
@@ -100,12 +100,13 @@ def test_traces_open_as_json_and_are_those_of_the_records(done: Done, folder: Pa
         assert profile.note == "no program of this mix is compiled by torch, so there is no compiler's log"
 
 
-def test_pages_and_terminal_show_the_same(folder: Path, reports: dict[str, ProfileReport]) -> None:
+def test_pages_and_terminal_show_the_same(folder: Path, profiles: dict[str, page.Profiled]) -> None:
     runs = folder / "runs"
-    written = html.update(runs, load_all(runs))
+    written = page.update(runs, load_all(runs))
     assert len(written) == 2
-    shown = text.render(list(reports.values()))
-    for report in reports.values():
-        assert f"{report.unit_ms:.3f}" in shown
-        page = next(path for path in written if path.stem == report.record)
-        assert f"{report.unit_ms:.2f} ms a frame" in page.read_text()
+    shown = terminal.render(page.together(list(profiles.values())))
+    for one in profiles.values():
+        (path,) = (path for path in written if path.stem == one.entry.id)
+        for text in (f"{one.table.unit_ms:.3f}", f"{one.table.unit_ms:.2f} ms a frame"):
+            assert text in shown
+            assert text in path.read_text()

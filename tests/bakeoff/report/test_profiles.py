@@ -1,164 +1,229 @@
-"""Profiles as text, as a page and as JSON."""
+"""Profiles: their document on a terminal and as HTML, its figures, the JSON, and the files beside the records."""
 
+import json
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 
-import msgspec
 import pytest
 from browser import chromium, look
 from pipeline_records import BEST, EAGER, measured
 from profile_records import NO_RECORDS, SEEN, on_cpu, on_gpu, profiled, stored
 
 from bakeoff.machine.files import write_atomically
+from bakeoff.record.codec import encode_json
+from bakeoff.record.pipeline import PipelineRecord
 from bakeoff.record.profile import NamedTime, Ranking
 from bakeoff.record.schema import new_finding
 from bakeoff.record.store import load_all, save
-from bakeoff.report.html import profile as page
-from bakeoff.report.profiles import ProfileReport, report_of
-from bakeoff.report.text import profile as text
+from bakeoff.record.units import Units
+from bakeoff.report.figures import profile as figures
+from bakeoff.report.figures.style import BETWEEN, colours
+from bakeoff.report.pages import profile as page
+from bakeoff.report.render import html, terminal
 
 HOSTILE = '<script>alert(1)</script><img src=x onerror="alert(2)">\x1b[31m'
+GPU, CPU = profiled(on_gpu()), profiled(on_cpu(level=5), BEST, role="best")
 
 
-def report(record: object) -> ProfileReport:
-    found = report_of(stored(record), NO_RECORDS)  # type: ignore[arg-type]
+def found_in(record: PipelineRecord) -> page.Profiled:
+    found = page.profiled(stored(record), NO_RECORDS)
     assert found is not None
     return found
 
 
-GPU, CPU = profiled(on_gpu()), profiled(on_cpu(level=5), BEST, role="best")
+def text_of(record: PipelineRecord, width: int | None = None, copies: Path | None = None) -> str:
+    return terminal.render(page.together([found_in(record)], copies=copies), width)
 
 
-class TestText:
-    def test_lines_kernels_and_advice(self) -> None:
-        shown = text.render([report(GPU)])
+def html_of(record: PipelineRecord) -> str:
+    made = page.document(found_in(record), lambda entry: f"../records/{entry.id}.json", [stored(CPU, "other")])
+    return html.render(made, interactive=False)
+
+
+class TestTerminal:
+    def test_the_answer_comes_first_then_lines_advice_and_kernels(self) -> None:
+        shown = text_of(GPU)
+        answer, gain = shown.split("\n\n")[1:3]
+        assert answer == (
+            "101.05 ms a frame: denoise 60.0 %, decode 30.0 %, present 4.0 %; 51.00 ms busy, 50.05 idle. "
+            "0.50 cores busy while traced; with a synchronisation at each border +3.95 ms."
+        )
+        assert gain.startswith("Most to gain: ")
+        assert "launch-bound: at most" in gain
         assert re.search(r"denoise +4 +\d+\.\d+ +\d+\.\d % +20\.000 +\d+\.\d+ +\d+\.\d+", shown)
         assert "host wait" in shown
-        assert re.search(r"slow_conv_dilated3d +decode +4 +25\.000 +49\.0 %", shown)
+        assert re.search(r"sum +101\.050 +100\.0 % +51\.000 +50\.050", shown)
         assert shown.index("launch-bound denoise (strong, at most") < shown.index("slow-kernel decode")
-        assert "100.0 %" in shown
+        assert re.search(r"slow_conv_dilated3d +decode +4 +25\.000 +49\.0 %", shown)
+
+    @pytest.mark.parametrize("width", [80, 120])
+    @pytest.mark.parametrize("record", [GPU, CPU])
+    def test_no_row_is_wider_than_the_terminal(self, record: PipelineRecord, width: int) -> None:
+        shown = text_of(record, width)
+        assert max(map(len, shown.splitlines())) <= width
+        assert re.search(r"sum .* 100\.0 % +\d+\.\d{3} +\d+\.\d{3}", shown), "what decides stays"
 
     def test_a_trace_is_where_it_was_asked_for(self) -> None:
-        assert "\ntrace: traces/run/mix.json.gz in the cache folder\n" in text.render([report(GPU)])
-        shown = text.render([report(GPU)], copies=Path("mine/traces"))
-        assert "\ntrace: mine/traces/mix.json.gz\n" in shown
+        assert "\nTrace: traces/run/mix.json.gz in the cache folder" in text_of(GPU)
+        shown = text_of(GPU, copies=Path("mine/traces"))
+        assert "\nTrace: mine/traces/mix.json.gz;" in shown
         assert "in the cache folder" not in shown
 
     def test_who_told_what_is_inside(self) -> None:
-        shown = text.render([report(CPU)])
+        shown = text_of(CPU)
         assert re.search(r"decode .* OpenVINO", shown)
         assert "by a traced build of each" in shown
         assert "compiled region, inside not visible" in shown
         assert "host wait" not in shown, "a CPU has no queue"
+        same = text_of(GPU)
+        assert "told by torch.profiler." in same
+        assert same.count("torch.profiler") == 1, "what holds for all lines is said once"
 
     def test_what_was_left_out_says_so(self) -> None:
         finding = new_finding("traced-unit", "of 5 traced units, unit 10 took 7.44 ms")
         made = replace(CPU, measurement=replace(CPU.measurement, findings=(finding,)))
-        assert "unit 10 took 7.44 ms [traced-unit]" in text.render([report(made)])
-        assert "traced-unit: of 5 traced units" in page.render(report(made), "", ())
+        assert "\ntraced-unit: of 5 traced units, unit 10 took 7.44 ms\n" in text_of(made)
 
     def test_what_is_hidden_says_so(self) -> None:
         hidden = replace(SEEN[1], sight="hidden", tracer="", problem="timeout: no answer in 600 s")
-        shown = text.render([report(profiled(on_cpu(programs=(SEEN[0], hidden))))])
-        assert "not visible" in shown
+        shown = text_of(profiled(on_cpu(programs=(SEEN[0], hidden))))
+        assert re.search(r"decode .* not visible", shown)
+        assert "30.32 not visible" in shown.split("\n\n")[1]
         assert "timeout: no answer in 600 s" in shown
 
-
-class Parsed(HTMLParser):
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.data: list[str] = []
-        self.feed(html)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_data(self, data: str) -> None:
-        self.data.append(data)
+    def test_a_mix_without_a_profile_says_why(self) -> None:
+        failed = replace(GPU, measurement=replace(measured(EAGER), status="crashed", reason="out of luck", units=None))
+        shown = terminal.render(page.together([found_in(CPU)], [stored(failed)]))
+        assert shown.endswith(f"{EAGER}: no profile: crashed: out of luck")
 
 
-class TestPage:
-    def test_it_is_of_no_scripts_and_loads_nothing(self) -> None:
-        found = Parsed(page.render(report(GPU), "../records/an-id.json", [("best", "other.html")]))
-        assert not [tag for tag, _ in found.tags if tag in ("script", "img", "iframe", "object")]
-        policy = next(attrs for tag, attrs in found.tags if tag == "meta" and "http-equiv" in attrs)
-        assert "default-src 'none'" in str(policy["content"])
-        addresses = [attrs["href"] for tag, attrs in found.tags if tag in ("a", "link")]
-        assert addresses == ["data:,", "../records/an-id.json", "other.html"]
+class TestHtml:
+    def test_it_links_to_its_record_and_to_the_profiles_of_its_run(self) -> None:
+        addresses = re.findall(r'href="([^"#]+)"', html_of(GPU))
+        assert addresses == ["data:,", "../records/an-id.json", "../profiles/other.html"]
 
     def test_hostile_names_are_text(self) -> None:
         bad = Ranking((NamedTime(HOSTILE, HOSTILE, 1, 5),), 5, 1)
         record = profiled(on_gpu(kernels=bad, compiled=(HOSTILE,), note=HOSTILE), note=HOSTILE)
         record = replace(record, measurement=replace(record.measurement, reason=HOSTILE, status="unstable"))
-        found = Parsed(page.render(report(record), "r.json", []))
-        assert not [tag for tag, _ in found.tags if tag in ("script", "img")]
-        assert any("<script>alert(1)" in data for data in found.data)
-        assert "\x1b" not in "".join(found.data)
-        assert "\x1b" not in text.render([report(record)])
+        shown = html_of(record)
+        assert "&lt;script&gt;alert(1)" in shown
+        assert "<script>alert" not in shown
+        assert "<img src=x" not in shown
+        assert "\x1b" not in shown + text_of(record)
 
-    def test_bars_and_lines_fill_the_unit(self) -> None:
-        html = page.render(report(GPU), "r.json", [])
-        widths = [float(width) for width in re.findall(r"width:([\d.]+)%", html)]
-        assert sum(widths) == pytest.approx(100, abs=0.2)
-
-    def test_a_long_run_shows_its_last_units(self) -> None:
-        made = report(GPU)
-        many = replace(made, units=made.units * 20)
-        assert "the last 240 of 440 units" in page.render(many, "r.json", [])
-
-    def test_a_browser_shows_it(self, tmp_path: Path) -> None:
+    def test_a_browser_shows_its_pictures(self, tmp_path: Path) -> None:
         chromium()
         target = tmp_path / "page.html"
-        write_atomically(target, page.render(report(CPU), "r.json", []).encode())
+        write_atomically(target, html_of(CPU).encode())
         script = """
             await painted();
-            const bars = [...page.querySelectorAll(".track span")].map((bar) => bar.getBoundingClientRect().width);
-            const wide = page.documentElement.scrollWidth > frame.clientWidth;
-            return { bars: bars.filter((width) => width > 0).length, rects: page.querySelectorAll("rect").length,
-                     path: page.querySelector("path").getTotalLength(), wide };
+            const drawn = [...page.querySelectorAll("figure img")].filter((picture) => picture.naturalWidth > 500);
+            return { drawn: drawn.map((picture) => picture.alt),
+                     wide: page.documentElement.scrollWidth > frame.clientWidth };
         """
         found, console = look(target, script, tmp_path)
         assert console == ""
-        assert found["bars"] >= 5
-        assert found["rects"] > 60
-        assert found["path"] > 100
-        assert not found["wide"]
+        assert found == {"drawn": ["One frame", "Units over time", "Allocated memory"], "wide": False}
+
+
+class TestFigures:
+    def test_lines_fill_the_unit_with_busy_and_idle_time(self) -> None:
+        made = found_in(GPU)
+        pieces = figures.waterfall(made.table, "frame").spec["layer"][0]["data"]["values"]
+        assert pieces[0]["from"] == 0
+        assert all(one["to"] == pytest.approx(other["from"]) for one, other in pairwise(pieces))
+        assert pieces[-1]["to"] == pytest.approx(101.05)
+        assert [(one["kind"], one["to"]) for one in pieces[:2]] == [("busy", 20.0), ("idle", 60.63)]
+
+    def test_what_nothing_shows_is_neither_busy_nor_idle(self) -> None:
+        hidden = replace(SEEN[1], sight="hidden", tracer="")
+        made = found_in(profiled(on_cpu(programs=(SEEN[0], hidden))))
+        pieces = figures.waterfall(made.table, "frame").spec["layer"][0]["data"]["values"]
+        assert [one["kind"] for one in pieces if one["line"] == "decode"] == ["not visible"]
+
+    def test_a_phase_has_the_colour_that_it_has_elsewhere(self) -> None:
+        found = figures.line_colours(found_in(GPU).table)
+        assert found == {**colours(("denoise", "decode", "present")), **BETWEEN}
+
+    def test_a_unit_is_the_sum_of_its_lines(self) -> None:
+        made = found_in(GPU)
+        drawn = figures.units_over_time(made.units, made.table, "frame")
+        assert drawn is not None
+        bars, marks = (layer["data"]["values"] for layer in drawn.spec["layer"])
+        heights = [sum(bar["ms"] for bar in bars if bar["unit"] == unit) for unit in range(len(made.units.kinds))]
+        assert heights == pytest.approx([ns / 1e6 for ns in made.units.wall_ns], rel=0.03), "but for what is unseen"
+        kinds = {mark["unit"]: mark["kind"] for mark in marks}
+        assert kinds == {place: kind for place, kind in enumerate(made.units.kinds) if kind != "steady"}
+
+    def test_a_long_run_shows_its_last_units(self) -> None:
+        made = found_in(GPU)
+        drawn = figures.units_over_time(long_run(made.units), made.table, "frame")
+        assert drawn is not None
+        assert drawn.caption == "the last 100 of 440 units"
+        assert {bar["unit"] for bar in drawn.spec["layer"][0]["data"]["values"]} == set(range(340, 440))
+
+    def test_a_page_of_a_long_run_stays_small(self) -> None:
+        units = GPU.measurement.units
+        assert units is not None
+        record = replace(GPU, measurement=replace(GPU.measurement, units=long_run(units)))
+        assert len(html_of(record)) < 150_000
+
+
+def long_run(units: Units) -> Units:
+    """The same units twenty times over."""
+    lines = tuple(replace(line, ns=line.ns * 20) for line in units.lines)
+    programs = tuple(replace(program, ns=program.ns * 20) for program in units.programs)
+    made = {name: getattr(units, name) * 20 for name in ("wall_ns", "started_ns", "frames", "kinds", "copied_bytes")}
+    return replace(units, lines=lines, programs=programs, **made)
 
 
 class TestFiles:
-    def test_each_mix_has_a_page_and_json_beside_it(self, tmp_path: Path) -> None:
-        runs = tmp_path / "runs"
+    def test_each_mix_has_a_page_and_links_lead_to_files(self, tmp_path: Path) -> None:
         for record in (GPU, CPU):
-            save(runs, record)
-        records = load_all(runs)
-        written = page.update(runs, records)
-        assert [path.name for path in written] == [f"{entry.id}.html" for entry in records.pipelines]
-        for path, entry in zip(written, records.pipelines, strict=True):
-            assert path.parent.name == "profiles"
-            made = msgspec.json.decode(path.with_suffix(".json").read_bytes(), type=ProfileReport)
-            assert (made.record, made.mix) == (entry.id, str(entry.record.mix))
-            for link in re.findall(r'href="([^"]+\.(?:json|html))"', path.read_text()):
-                assert (path.parent / link).exists(), link
+            save(tmp_path, record)
+        records = load_all(tmp_path)
+        written = page.update(tmp_path, records)
+        assert written == page.paths_of(tmp_path, records.pipelines, records)
+        for path in written:
+            addresses = re.findall(r'href="([^"]+\.(?:json|html))"', path.read_text())
+            assert len(addresses) == 2
+            assert all((path.parent / address).exists() for address in addresses)
 
-    def test_equal_records_give_equal_files(self, tmp_path: Path) -> None:
-        runs = tmp_path / "runs"
-        save(runs, GPU)
-        records = load_all(runs)
-        (first,) = page.update(runs, records)
-        before = first.read_bytes()
-        (again,) = page.update(runs, load_all(runs))
-        assert again.read_bytes() == before
+    def test_a_page_that_is_not_of_its_record_is_found_and_written_anew(self, tmp_path: Path) -> None:
+        save(tmp_path, GPU)
+        (path,) = page.update(tmp_path, load_all(tmp_path))
+        assert page.check(tmp_path, load_all(tmp_path)) == []
+        before, stray = path.read_bytes(), path.with_name("stray.json")
+        path.write_bytes(before.replace(b";base64,", b";base64,AAAA"))
+        assert page.check(tmp_path, load_all(tmp_path)) == [], "pictures may be of another version of the library"
+        path.write_bytes(before.replace(b"101.05", b"99.05"))
+        stray.write_bytes(b"{}")
+        edited, left = page.check(tmp_path, load_all(tmp_path))
+        assert edited.startswith(f"{path} differs from what the records give.")
+        assert left.startswith(f"{stray} is of a record without a profile, or of none.")
+        page.update(tmp_path, load_all(tmp_path))
+        assert (path.read_bytes(), stray.exists()) == (before, False)
 
     def test_records_without_a_profile_have_none(self, tmp_path: Path) -> None:
-        runs = tmp_path / "runs"
-        save(runs, replace(GPU, measurement=measured(EAGER)))
-        records = load_all(runs)
-        assert page.update(runs, records) == []
+        save(tmp_path, replace(GPU, measurement=measured(EAGER)))
+        records = load_all(tmp_path)
+        assert page.update(tmp_path, records) == page.paths_of(tmp_path, records.pipelines, records) == []
 
 
-def test_json_is_valid_where_figures_are_not_finite() -> None:
-    made = report(profiled(on_cpu(wall_ns=0)))
-    assert made.cores == 0
+class TestJson:
+    def test_it_is_the_record_and_what_is_computed_from_it(self) -> None:
+        told = json.loads(encode_json(page.as_json(found_in(GPU))))
+        assert told["id"] == "an-id"
+        assert told["record"] == json.loads(encode_json(GPU))
+        lines = told["figures"]["lines"]
+        assert sum(line["share"] for line in lines) == 1000
+        assert sum(line["ms"] for line in lines) == pytest.approx(told["figures"]["unit_ms"])
+        idle = lines[0]
+        assert idle["host_wait_ms"] + idle["gap_ms"] + idle["other_ms"] == pytest.approx(idle["idle_ms"])
+        assert told["figures"]["advice"][0]["code"] == "launch-bound"
+
+    def test_it_is_valid_where_figures_are_not_finite(self) -> None:
+        assert page.derived(found_in(profiled(on_cpu(wall_ns=0))))["cores"] == 0

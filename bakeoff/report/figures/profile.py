@@ -1,0 +1,147 @@
+"""Figures of a profile: one unit as a waterfall with busy and idle time, the units of the run, and memory."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from bakeoff.models.words import counted
+from bakeoff.record.profile import MemoryPoint
+from bakeoff.record.units import Units
+from bakeoff.report.figures.style import BETWEEN, colours
+from bakeoff.report.figures.thinning import envelope
+from bakeoff.report.figures.vega import INK, Figure, Spec, name_text, rounded
+from bakeoff.report.format import MIB
+from bakeoff.trace.table import ProfileTable
+
+_UNITS, _POINTS = 100, 400
+"""Units of a run, and points of its memory, that are drawn at most."""
+_LEAST = 0.003
+"""Of the longest unit: a shorter piece of a bar cannot be seen."""
+_OTHERS, _GREY = "other phases", "#444444"
+"""What a unit has besides the lines of a steady one, such as phases of an opening unit."""
+_OPACITY: Final[Mapping[str, float]] = {"busy": 1.0, "idle": 0.35, "not visible": 0.12}
+_MARKS: Final[Mapping[str, str]] = {"opening": "square", "filling": "circle", "compiled in it": "M-1,-1L1,1M-1,1L1,-1"}
+
+
+def line_colours(table: ProfileTable) -> dict[str, str]:
+    """A colour for each line by its name: of a phase the one that it has on all figures."""
+    found = colours(row.phase.name for row in table.rows if row.phase.kind not in BETWEEN)
+    return {row.phase.name: BETWEEN.get(row.phase.kind) or found[row.phase.name] for row in table.rows}
+
+
+def waterfall(table: ProfileTable, unit: str) -> Figure:
+    """Each line of the mean unit in its place, full where the device is busy and pale where it is idle."""
+    colour_of, data, ends, at = line_colours(table), [], [], 0.0
+    for row in table.rows:
+        name, start = name_text(row.phase.name), at
+        known = row.busy_ms is not None and row.idle_ms is not None
+        parts = {"busy": row.busy_ms, "idle": row.idle_ms} if known else {"not visible": row.phase.ms}
+        for kind, ms in parts.items():
+            data.append(
+                {
+                    "line": name, "kind": kind, "from": rounded(start), "to": rounded(start + (ms or 0.0)),
+                    "colour": colour_of[row.phase.name],
+                }
+            )  # fmt: skip
+            start += ms or 0.0
+        at += row.phase.ms
+        ends.append({"line": name, "at": rounded(at), "text": f"{row.phase.ms:.2f} ms, {row.phase.share}"})
+    x: Spec = {
+        "type": "quantitative", "title": f"ms from the start of the {unit}", "axis": {"tickCount": 10},
+        "scale": {"domain": [0, rounded(1.2 * at) or 1], "nice": False},
+    }  # fmt: skip
+    fill = {"field": "colour", "type": "nominal", "scale": None}
+    kinds = [kind for kind in _OPACITY if any(each["kind"] == kind for each in data)]
+    opacity = {
+        "field": "kind", "type": "nominal", "legend": {"symbolFillColor": INK, "symbolType": "square"},
+        "scale": {"domain": kinds, "range": [_OPACITY[kind] for kind in kinds]},
+    }  # fmt: skip
+    layers = [
+        {
+            "data": {"values": data},
+            "mark": {"type": "bar", "height": {"band": 0.7}, "aria": False},
+            "encoding": {
+                "x": {"field": "from", **x}, "x2": {"field": "to"}, "fill": fill, "stroke": fill, "opacity": opacity,
+            },
+        },
+        {
+            "data": {"values": ends},
+            "mark": {"type": "text", "align": "left", "dx": 6, "color": INK},
+            "encoding": {"x": {"field": "at", **x}, "text": {"field": "text"}},
+        },
+    ]  # fmt: skip
+    order = [end["line"] for end in ends]
+    y: Spec = {"field": "line", "type": "nominal", "title": None, "sort": order, "axis": {"grid": False}}
+    caption = "the mean steady unit; full: the device is busy, pale: it is idle or nothing shows what runs inside"
+    return Figure(
+        "waterfall", f"One {unit}", caption, {"height": 24 * len(order), "encoding": {"y": y}, "layer": layers}
+    )
+
+
+def units_over_time(units: Units, table: ProfileTable, unit: str) -> Figure | None:
+    """Each unit of the run as a bar of its lines; of many, the last ones. None where none took any time."""
+    first = max(0, len(units.kinds) - _UNITS)
+    longest = max(units.wall_ns[first:], default=0)
+    if not longest:
+        return None
+    by_name = {(line.name, line.kind): line.ns for line in units.lines}
+    lines = {row.phase.name: by_name[row.phase.name, row.phase.kind] for row in table.rows}
+    data, marks = [], []
+    for place in range(first, len(units.kinds)):
+        pieces = {name: ns[place] for name, ns in lines.items()}
+        pieces[_OTHERS] = units.wall_ns[place] - sum(pieces.values())
+        data += [
+            {"unit": place, "line": name_text(name), "ms": rounded(ns / 1e6), "place": order}
+            for order, (name, ns) in enumerate(pieces.items())
+            if ns >= _LEAST * longest
+        ]
+        kind = "compiled in it" if str(place) in units.moved else units.kinds[place]
+        if kind in _MARKS:
+            marks.append({"unit": place, "ms": rounded(units.wall_ns[place] / 1e6), "kind": kind})
+    colour_of = {**line_colours(table), _OTHERS: _GREY}
+    drawn = {name_text(name): colour for name, colour in colour_of.items()}
+    drawn = {name: drawn[name] for name in drawn if any(each["line"] == name for each in data)}
+    x: Spec = {
+        "field": "unit", "type": "ordinal", "title": f"{unit} of the run",
+        "axis": {"labelAngle": 0, "values": list(range(first, len(units.kinds), 5))},
+    }  # fmt: skip
+    y: Spec = {"field": "ms", "type": "quantitative", "title": f"ms a {unit}"}
+    kinds = [kind for kind in _MARKS if any(mark["kind"] == kind for mark in marks)]
+    layers = [
+        {
+            "data": {"values": data},
+            "mark": {"type": "bar", "aria": False},
+            "encoding": {
+                "x": x, "y": {**y, "stack": "zero"}, "order": {"field": "place", "type": "quantitative"},
+                "fill": _scale("line", list(drawn), list(drawn.values())),
+            },
+        },
+        {
+            "data": {"values": marks},
+            "mark": {"type": "point", "yOffset": -7, "size": 30, "stroke": INK, "aria": False},
+            "encoding": {"x": x, "y": y, "shape": _scale("kind", kinds, [_MARKS[kind] for kind in kinds])},
+        },
+    ]  # fmt: skip
+    caption = f"the last {_UNITS} of {counted(len(units.kinds), 'unit')}" if first else "every unit, lines from below"
+    return Figure("units", "Units over time", caption, {"height": 220, "layer": layers})
+
+
+def memory(points: Sequence[MemoryPoint]) -> Figure | None:
+    """Allocated memory over the traced units. None where there is nothing to see."""
+    if len(points) < 2 or not points[-1].t_ns or not any(point.bytes for point in points):
+        return None
+    kept, _ = envelope([point.bytes for point in points], _POINTS)
+    data = [{"ms": rounded(points[place].t_ns / 1e6), "mib": rounded(points[place].bytes / MIB)} for place in kept]
+    encoding = {
+        "x": {
+            "field": "ms", "type": "quantitative", "title": "ms from the start of the first traced unit",
+            "axis": {"tickCount": 10},
+        },
+        "y": {"field": "mib", "type": "quantitative", "title": "MiB", "scale": {"zero": True}},
+    }  # fmt: skip
+    mark = {"type": "line", "interpolate": "step-after", "strokeWidth": 1.2, "color": "#4477aa"}
+    spec = {"height": 180, "data": {"values": data}, "mark": mark, "encoding": encoding}
+    return Figure("memory", "Allocated memory", "over the traced units", spec)
+
+
+def _scale(field: str, domain: Sequence[str], values: Sequence[str]) -> Spec:
+    return {"field": field, "type": "nominal", "scale": {"domain": list(domain), "range": list(values)}}

@@ -1,0 +1,417 @@
+"""A profile as a page: where a unit's time goes, what could be gained, and the HTML files beside the records.
+
+Spans are of the timed units, what is busy within them is of the traced ones; both are means in milliseconds a unit.
+"""
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from bakeoff.advice import advise
+from bakeoff.advice.evidence import Advice
+from bakeoff.advice.facts import evidence_of
+from bakeoff.machine.files import write_atomically
+from bakeoff.models.types import Scalar
+from bakeoff.models.words import counted
+from bakeoff.record.frames import phases
+from bakeoff.record.pipeline import PipelineRecord
+from bakeoff.record.profile import Profile
+from bakeoff.record.statistics import summarise_ns
+from bakeoff.record.store import Records, StoredPipeline
+from bakeoff.record.units import Units
+from bakeoff.report import links
+from bakeoff.report.document import (
+    Block,
+    Cell,
+    Details,
+    Document,
+    Figures,
+    Heading,
+    Link,
+    Listed,
+    Section,
+    Table,
+    Text,
+    Tone,
+    blocks,
+    listed,
+    table,
+)
+from bakeoff.report.figures import profile as figures
+from bakeoff.report.format import MIB
+from bakeoff.report.monitored import sentences
+from bakeoff.report.pages.advice import advice_list
+from bakeoff.report.pipelines import title
+from bakeoff.report.render import html
+from bakeoff.trace.table import ProfileRow, ProfileTable, RankedRow, operators_scale, own_kernels, profile_table, ranked
+
+_OWN = "Kernels of programs that show nothing of themselves, by a traced build of each"
+_PARTS, _NAMED = 20, 3
+"""Parts of networks that are listed, and lines that the first sentence names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profiled:
+    """A record with a profile and steady units, and what is computed from it and from others."""
+
+    entry: StoredPipeline
+    profile: Profile
+    units: Units
+    table: ProfileTable
+    advice: tuple[Advice, ...]
+
+    @property
+    def record(self) -> PipelineRecord:
+        return self.entry.record
+
+
+def profiled(entry: StoredPipeline, records: Records) -> Profiled | None:
+    """What the page and the JSON of a record's profile show; None for one without a profile or steady units."""
+    made, units, facts = profile_table(entry.record), entry.record.measurement.units, evidence_of(entry, records)
+    profile = entry.record.measurement.profile
+    if made is None or profile is None or units is None or facts is None:
+        return None
+    return Profiled(entry, profile, units, made, advise(facts))
+
+
+def as_json(found: Profiled) -> dict[str, object]:
+    """The record with its id, and the figures that are computed from it."""
+    return {"id": found.entry.id, "record": found.record, "figures": derived(found)}
+
+
+def derived(found: Profiled) -> dict[str, object]:
+    """Figures in milliseconds a unit; shares are thousandths that add up to 1,000 within their list."""
+    made = found.table
+    return {
+        "unit_ms": made.unit_ms,
+        "busy_ms": made.busy_ms,
+        "idle_ms": made.idle_ms,
+        "hidden_ms": made.hidden_ms,
+        "cores": made.cores,
+        "overlap_ms": made.overlap_ms,
+        "stamps_ms": _stamps(found.profile),
+        "lines": [_line(row) for row in made.rows],
+        **rankings(found),
+        "hidden": list(hidden(found)),
+        "advice": found.advice,
+    }
+
+
+def _line(row: ProfileRow) -> dict[str, object]:
+    phase = row.phase
+    named = {"name": phase.name, "kind": phase.kind, "slot": phase.slot, "calls": phase.calls}
+    idle = asdict(row.idle) if row.idle is not None else {"host_wait_ms": None, "gap_ms": None, "other_ms": None}
+    times = {"ms": phase.ms, "share": phase.thousandths, "busy_ms": row.busy_ms, "idle_ms": row.idle_ms, **idle}
+    return {**named, **times, "inconsistent": row.inconsistent, "told_by": row.told_by}
+
+
+def rankings(found: Profiled) -> dict[str, tuple[RankedRow, ...]]:
+    """Kernels and operators, the longest first."""
+    profile, scale = found.profile, operators_scale(found.profile, phases(found.record))
+    return {
+        "kernels": ranked(profile.kernels, profile.units, {}) if profile.kernels is not None else (),
+        "own_kernels": own_kernels(profile.programs, found.record.calls),
+        "operators": ranked(profile.operators, profile.units, scale) if profile.operators is not None else (),
+    }
+
+
+def _stamps(profile: Profile) -> tuple[float, float, float] | None:
+    """What the account itself costs a unit: its stamps times the median time of one, and that median's interval."""
+    if not profile.stamps_ns:
+        return None
+    one = summarise_ns(profile.stamps_ns)
+    return profile.stamps * one.median_ms, profile.stamps * one.low_ms, profile.stamps * one.high_ms
+
+
+def document(found: Profiled, link: links.Link, siblings: Sequence[StoredPipeline] = ()) -> Document:
+    """The page of one profile, with links to its record and to the profiles of the other mixes of its run."""
+    others = (
+        Link(f"profile of {other.record.role or other.record.mix}", links.profile_page(link, other))
+        for other in siblings
+    )
+    addresses = [Link("record", link(found.entry)), *others]
+    return Document(f"Where a {found.record.unit} goes: {found.record.mix}", _blocks(found, addresses))
+
+
+def together(found: Sequence[Profiled], others: Sequence[StoredPipeline] = (), copies: Path | None = None) -> Document:
+    """One section a mix; of `others`, which have no profile, why. `copies` is the folder with copies of the traces."""
+    missing = listed(Text(_why(other), f"{other.record.mix}: no profile") for other in others)
+    sections = [Section(str(one.record.mix), _blocks(one, (), copies)) for one in found]
+    return Document("Profiles", blocks(*sections, missing))
+
+
+def _why(entry: StoredPipeline) -> str:
+    made = entry.record.measurement
+    if made.profile is not None:
+        return f"{made.status}: {made.reason or 'no steady unit'}; without steady units there is nothing to hold it to"
+    return f"{made.status}: {made.reason}" if made.reason else "the traced units were left to another profiler"
+
+
+def _blocks(found: Profiled, addresses: Sequence[Link], copies: Path | None = None) -> tuple[Block | Section, ...]:
+    record, profile, unit = found.record, found.profile, found.record.unit
+    units = figures.units_over_time(found.units, found.table, unit)
+    whole = counted(found.units.kinds.count("steady"), "timed steady unit")
+    about = f"{title(record)}. {whole}, then {counted(profile.units, 'traced one')}, level {profile.level}."
+    return blocks(
+        *_answer(found),
+        Text(about, tone="faint", links=tuple(addresses)),
+        Section(
+            f"One {unit}",
+            blocks(
+                _account(found), _tellers(found), Figures((figures.waterfall(found.table, unit),)),
+                Figures((units,)) if units is not None else None,
+            ),
+        ),
+        Section("Advice", (advice_list(found.advice, unit),)),
+        *_inside(found),
+        _memory(profile),
+        _section("Notes", listed(Text(finding.text, finding.code) for finding in record.measurement.findings)),
+        Section("Environment", blocks(listed(_remarks(found, copies)), _environment(record))),
+    )  # fmt: skip
+
+
+def _section(heading: str, *made: Block | None) -> Section | None:
+    held = blocks(*made)
+    return Section(heading, held) if held else None
+
+
+def _answer(found: Profiled) -> Iterator[Text]:
+    """Where the time goes and what could be gained most, in a sentence each."""
+    made, record, unit = found.table, found.record, found.record.unit
+    if record.status != "ok":
+        tone: Tone = "open" if record.status == "unstable" else "bad"
+        yield Text(record.measurement.reason, record.status, tone)
+    longest = sorted(made.rows, key=lambda row: -row.phase.thousandths)[:_NAMED]
+    shares = ", ".join(f"{row.phase.name} {row.phase.share}" for row in longest if row.phase.thousandths)
+    unseen = f", {made.hidden_ms:.2f} not visible" if made.hidden_ms else ""
+    apart = f"; with a synchronisation at each border {made.overlap_ms:+.2f} ms" if made.overlap_ms is not None else ""
+    busy = f"{made.busy_ms:.2f} ms busy, {made.idle_ms:.2f} idle{unseen}"
+    text = f"{made.unit_ms:.2f} ms a {unit}: {shares}; {busy}. {made.cores:.2f} cores busy while traced{apart}."
+    yield Text(text, tone="good" if record.status == "ok" else "")
+    best = next(iter(found.advice), None)
+    if best is not None and best.gain_ms is not None and made.unit_ms:
+        share = f"{100 * best.gain_ms / made.unit_ms:.0f} % of a {unit}"
+        yield Text(f"{best.says} ({best.code}: at most {best.gain_ms:.2f} ms, {share}).", "Most to gain", "open")
+
+
+def _account(found: Profiled) -> Table | None:
+    """The lines of a unit, which add up to it."""
+    made, unit = found.table, found.record.unit
+    headings = (
+        Heading("phase"), _number("calls", 1), _number(f"mean ms a {unit}"), _number("share"), _number("busy ms"),
+        _number("idle ms"), _number("host wait", 2), _number("queue gap", 2), _number("other", 2),
+        Heading("told by", "who saw what is inside", leaves=3),
+    )  # fmt: skip
+    tellers = _told(made)
+    total = ["sum", "", f"{made.unit_ms:.3f}", "100.0 %", f"{made.busy_ms:.3f}", f"{made.idle_ms:.3f}", *[""] * 4]
+    return table(headings, [*(_cells(row, len(tellers) > 1) for row in made.rows), [Cell(text) for text in total]])
+
+
+def _cells(row: ProfileRow, told: bool) -> list[Cell]:
+    phase, idle = row.phase, row.idle
+    split = (idle.host_wait_ms, idle.gap_ms, idle.other_ms) if idle is not None else (None,) * 3
+    return [
+        Cell(phase.name, phase.name),
+        Cell("", "") if phase.calls is None else Cell(str(phase.calls), phase.calls),
+        _ms(phase.ms),
+        Cell(phase.share, phase.thousandths),
+        Cell("not visible") if row.busy_ms is None else _ms(row.busy_ms),
+        Cell("inconsistent", tone="bad") if row.inconsistent else _ms(row.idle_ms),
+        *map(_ms, split),
+        Cell(re.sub(r"record \S+_", "record ", row.told_by)) if told else Cell(""),
+    ]
+
+
+def _told(made: ProfileTable) -> list[str]:
+    return list(dict.fromkeys(row.told_by for row in made.rows if row.told_by))
+
+
+def _tellers(found: Profiled) -> Text | None:
+    """Who saw what is inside, where all lines have the same."""
+    told = _told(found.table)
+    return Text(f"What is busy inside was told by {told[0]}.", tone="faint") if len(told) == 1 else None
+
+
+def _number(text: str, leaves: int = 0) -> Heading:
+    return Heading(text, numeric=True, leaves=leaves)
+
+
+def _ms(value: float | None) -> Cell:
+    return Cell("") if value is None else Cell(f"{value:.3f}", value)
+
+
+def _inside(found: Profiled) -> Iterator[Section]:
+    """Kernels, operators and parts of networks."""
+    unit, titles = found.record.unit, {"kernels": "Kernels", "own_kernels": _OWN, "operators": "Operators, own time"}
+    tables = [_ranking(titles[name], rows, unit) for name, rows in rankings(found).items()]
+    sights = (
+        f"{sight.slot}.{sight.program}: {sight.sight}{f', told by {sight.tracer}' if sight.tracer else ''}"
+        for sight in found.profile.programs
+    )
+    seen = listed(sights)
+    where = Details("Where the inside of each program was seen", (seen,)) if seen is not None else None
+    kernels = _section("Kernels and operators", *tables, listed(hidden(found)), where)
+    parts = _section("Parts of networks, while traced", _parts(found))
+    yield from (section for section in (kernels, parts) if section is not None)
+
+
+def _ranking(heading: str, rows: Sequence[RankedRow], unit: str) -> Table | None:
+    headings = (
+        Heading("name"), Heading("in"), _number(f"calls a {unit}", 1), _number(f"ms a {unit}"), _number("share"),
+    )  # fmt: skip
+    cells = (
+        [
+            Cell(row.name, row.name),
+            Cell(row.line, row.line),
+            Cell(f"{row.calls:g}", row.calls) if row.calls else Cell(""),
+            _ms(row.ms),
+            Cell(f"{row.thousandths / 10:.1f} %", row.thousandths),
+        ]
+        for row in rows
+    )
+    return table(headings, cells, heading)
+
+
+def _parts(found: Profiled) -> Table | None:
+    """The longest parts, on the host, each with the parts within it."""
+    unit, units = found.record.unit, found.profile.units
+    longest = sorted(found.profile.parts, key=lambda part: -part.ns)[:_PARTS]
+    headings = (
+        Heading("module"), Heading("slot"), Heading("tag"), _number("level", 2), _number(f"calls a {unit}", 1),
+        _number(f"ms a {unit}"),
+    )  # fmt: skip
+    cells = (
+        [
+            Cell(part.path, part.path), Cell(part.slot, part.slot), Cell(part.tag, part.tag),
+            Cell(str(part.level), part.level), Cell(f"{part.calls / units:g}", part.calls), _ms(part.ns / units / 1e6),
+        ]
+        for part in longest
+    )  # fmt: skip
+    return table(headings, cells)
+
+
+def hidden(found: Profiled) -> Iterator[str]:
+    """What a reader would look for and not find, a sentence each."""
+    for sight in found.profile.programs:
+        if sight.sight == "hidden":
+            why = sight.problem or "its engine shows nothing of itself, and there is no traced build"
+            yield f"{sight.slot}.{sight.program}: inside not visible: {why}"
+    if found.profile.level < 4:
+        return
+    seen = {part.slot for part in found.profile.parts}
+    for slot in found.record.mix.slots:
+        if slot.slot not in seen:
+            text = "compiled region, inside not visible at levels 4 and 5; see the eager mix"
+            yield f"{slot.slot} ({slot.backend}/{slot.dtype}): {text}"
+
+
+def _memory(profile: Profile) -> Section | None:
+    drawn = figures.memory(profile.memory)
+    if drawn is None:
+        return None
+    span, most = profile.memory[-1].t_ns / 1e6, max(point.bytes for point in profile.memory) / MIB
+    text = f"Allocated over the traced units: {span:.0f} ms, peak {most:.1f} MiB."
+    return Section("Memory", (Text(text), Figures((drawn,))))
+
+
+def _remarks(found: Profiled, copies: Path | None) -> Iterator[Text]:
+    """What the account costs, what must not have happened, and where the files are."""
+    profile, unit_ms = found.profile, found.table.unit_ms
+    stamps = _stamps(profile)
+    if stamps is not None and unit_ms:
+        share, least, most = (100 * each / unit_ms for each in stamps)
+        cost = f"{stamps[0]:.4f} ms a {found.record.unit}, {share:.3f} % of it [{least:.3f}, {most:.3f}]"
+        yield Text(cost, "The time stamps of the phases take")
+    if profile.compiled:
+        yield Text(", ".join(profile.compiled), "Compiled within the traced units", "bad")
+    if profile.note:
+        yield Text(profile.note, "Note")
+    where = "in the cache folder of the machine"
+    if profile.trace is not None:
+        place = copies / Path(profile.trace.path).name if copies is not None else f"{profile.trace.path} {where}"
+        yield Text(f"{place}; open it at ui.perfetto.dev", "Trace")
+    if profile.snapshot is not None:
+        yield Text(f"{profile.snapshot.path} {where}", "Memory snapshot")
+    if profile.compiler:
+        yield Text(f"{profile.compiler} {where}", "Compiler's log")
+
+
+def _environment(record: PipelineRecord) -> Details:
+    found: Mapping[str, Scalar] = {
+        "machine": record.machine.name,
+        "system": record.host.system,
+        "threads": record.threads,
+        "created": record.created,
+        "commit": f"{record.commit[:12]}{' with changes' if record.dirty else ''}",
+        **record.versions,
+        **record.measurement.settings,
+        **record.measurement.device_state,
+    }
+    told = [Text(str(value), name) for name, value in found.items()]
+    told += [Text(sentence, "monitor") for sentence in sentences(record)]
+    return Details("Machine, versions and settings", (Listed(tuple(told)),))
+
+
+def pages(records: Records) -> Iterator[tuple[str, bytes]]:
+    """Path, relative to the folder of all runs, and content of the page of each record with a profile.
+
+    Equal records give equal content. Raises BakeoffError where a library is missing.
+    """
+    folders = links.folders_of(records)
+    made = [found for entry in records.pipelines if (found := profiled(entry, records)) is not None]
+    for found in made:
+        folder, run = f"{folders[found.entry.machine.id]}/{links.PROFILES}", (found.record.run, found.entry.machine.id)
+        siblings = [
+            other.entry
+            for other in made
+            if (other.record.run, other.entry.machine.id) == run and other is not found
+        ]  # fmt: skip
+        page = html.render(document(found, links.links_from(folder), siblings), interactive=False)
+        yield f"{folder}/{found.entry.id}.html", page.encode()
+
+
+def update(runs: Path, records: Records) -> list[Path]:
+    """Write the page of each profile, and delete those of records that are gone; returns the pages' paths.
+
+    Raises BakeoffError where one cannot be written.
+    """
+    wanted = dict(pages(records))
+    for name, content in wanted.items():
+        write_atomically(runs / name, content)
+    for path in _left_over(runs, wanted):
+        path.unlink(missing_ok=True)
+    return [runs / name for name in wanted]
+
+
+def paths_of(runs: Path, entries: Sequence[StoredPipeline], records: Records) -> list[Path]:
+    """Where the pages of these records are; those without a profile have none."""
+    folders = links.folders_of(records)
+    held = [entry for entry in entries if profile_table(entry.record) is not None]
+    return [runs / folders[entry.machine.id] / links.PROFILES / f"{entry.id}.html" for entry in held]
+
+
+def check(runs: Path, records: Records) -> list[str]:
+    """What is wrong: pages that are missing, edited or stale, and those without a record. Empty: nothing is.
+
+    Pictures are not compared: versions of the library that draws them differ by fractions of a pixel.
+    """
+    wanted = dict(pages(records))
+    problems = []
+    for name, content in wanted.items():
+        if not (runs / name).is_file():
+            problems.append(f"{runs / name} does not exist. {links.AGAIN}")
+        elif _words((runs / name).read_bytes()) != _words(content):
+            problems.append(f"{runs / name} differs from what the records give. {links.AGAIN}")
+    left = _left_over(runs, wanted)
+    return [*problems, *(f"{path} is of a record without a profile, or of none. {links.AGAIN}" for path in left)]
+
+
+def _words(page: bytes) -> bytes:
+    return re.sub(rb"(?<=;base64,)[^\"]*", b"", page)
+
+
+def _left_over(runs: Path, wanted: Collection[str]) -> list[Path]:
+    """Pages that no record gives any more, and the JSON that once lay beside pages."""
+    found = sorted(path for ending in ("html", "json") for path in runs.glob(f"*/{links.PROFILES}/*.{ending}"))
+    return [path for path in found if path.relative_to(runs).as_posix() not in wanted]

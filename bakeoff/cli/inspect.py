@@ -1,5 +1,6 @@
 """The command inspect: into an artifact, or where the time of somebody's own Python goes."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +17,6 @@ from bakeoff.cli.common import (
     names,
     print_document,
     print_json,
-    print_text,
     records_folder,
 )
 from bakeoff.cli.recorded import Asked, sweep_recorded
@@ -142,7 +142,7 @@ def _inspect_callable(
     ceilings = machine_ceilings(result.inspection.device, threads, records)
     found = candidates(result.inspection, host.read_host(), ceilings)
     if not as_json:
-        print_text(f"\n{page.render(what, result.inspection, found, depth, runs or '')}")
-        for one in result.recorded:
-            print_text(page.recorded_text(one))
+        about = page.document(what, result.inspection, found, depth, runs or "")
+        recorded = page.recorded(result.recorded)
+        print_document(about if recorded is None else replace(about, blocks=(*about.blocks, recorded)))
     return result, found

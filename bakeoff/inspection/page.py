@@ -1,53 +1,61 @@
-"""An inspection as text: the tree of modules with its times, and what compilers could gain in each."""
+"""The page of an inspection: what is worth a sweep, the tree of modules, and what compilers could gain in each."""
 
 import math
 import shlex
 from collections.abc import Iterator, Sequence
 from statistics import median
 
-from tabulate import tabulate
-
 from bakeoff.inspection.bounds import WORTH, Candidate, worth_sweeping
-from bakeoff.machine.terminal import lines_of, one_line
 from bakeoff.models.words import counted
 from bakeoff.process.inspected import Inspection, Node, Recorded
 from bakeoff.record.statistics import Summary, half_width, summarise_ns
+from bakeoff.report.document import Command, Document, Heading, Listed, Table, Text, blocks, listed, table
 from bakeoff.report.format import median_and_interval, milliseconds, shorten
 
 _MOST_ROWS = 60
-_NAME, _CLASS = 29, 15
+_NAME = 29
 _LONG_MS = 10_000
 """Above it a fraction of a millisecond is not shown."""
 _OUTSIDE = "outside modules"
 
 
-def render(what: str, inspection: Inspection, found: Sequence[Candidate], depth: int, runs: str = "") -> str:
+def document(what: str, inspection: Inspection, found: Sequence[Candidate], depth: int, runs: str = "") -> Document:
     """All of it; modules down to `depth` levels below those that the pass calls itself. `runs` is the folder of records
     that was asked for, which the commands that it names keep."""
-    parts = [lines_of(_head(what, inspection)), _tree(inspection, depth), _gains(found)]
-    return "\n\n".join([*parts, lines_of(_remarks(inspection, found, runs)), suggestion(what, found, runs)])
-
-
-def suggestion(what: str, found: Sequence[Candidate], runs: str = "") -> str:
-    """The next command, or that no module is worth one."""
     names = worth_sweeping(found)
-    if not names:
-        return f"no module takes {WORTH:.0%} of a pass: look outside modules first"
-    return f"worth a sweep: bakeoff inspect {one_line(what)} --sweep {','.join(map(one_line, names))}{_runs(runs)}"
+    verdict = Text(f"no module takes {WORTH:.0%} of a pass: look outside modules first", tone="open")
+    if names:
+        verdict = Text(f"worth a sweep: {', '.join(names)} (each at least {WORTH:.0%} of a pass)", tone="good")
+    sweep = Command(shlex.join(["bakeoff", "inspect", what, "--sweep", ",".join(names)]) + _runs(runs))
+    return Document(
+        what,
+        blocks(
+            verdict,
+            listed(_head(what, inspection)),
+            *_tree(inspection, depth),
+            _gains(found),
+            listed(_remarks(inspection, found, runs)),
+            sweep if names else None,
+        ),
+    )
 
 
 def _runs(runs: str) -> str:
     """As an option of a command that is named."""
-    return f" --runs {shlex.quote(one_line(runs))}" if runs else ""
+    return f" --runs {shlex.quote(runs)}" if runs else ""
 
 
-def recorded_text(one: Recorded) -> str:
-    """A line about a recorded module, and one for each note."""
-    if one.problem:
-        return one_line(f"{one.name} was not recorded: {one.problem}")
-    calls = counted(one.calls, "different call")
-    said = f"{one.name}: {calls} of {one.seen} as {', '.join(one.sets)}, in {one.folder}"
-    return lines_of([said, *(f"{one.name}: {note}" for note in one.notes)])
+def recorded(found: Sequence[Recorded]) -> Listed | None:
+    """A line about each module that was to be recorded, and one for each note."""
+    texts = []
+    for one in found:
+        if one.problem:
+            texts.append(Text(f"{one.name} was not recorded: {one.problem}", tone="bad"))
+            continue
+        calls = counted(one.calls, "different call")
+        texts.append(Text(f"{calls} of {one.seen} as {', '.join(one.sets)}, in {one.folder}", one.name))
+        texts += (Text(note, one.name) for note in one.notes)
+    return listed(texts)
 
 
 def overhead(inspection: Inspection) -> float:
@@ -59,7 +67,7 @@ def _head(what: str, inspection: Inspection) -> Iterator[str]:
     plain, whole = summarise_ns(inspection.plain_ns), summarise_ns(inspection.whole_ns)
     steady = "" if inspection.steady else ", which did not become steady"
     passes, warm = counted(len(inspection.plain_ns), "pass", "passes"), counted(len(inspection.warm_ns), "warm one")
-    yield f"{one_line(what)}: {passes} after {warm}{steady}"
+    yield f"{what}: {passes} after {warm}{steady}"
     hooks_ms = milliseconds(median(inspection.hooks_ns) / 1e6)
     yield f"a pass takes {_interval(plain)} ms"
     yield f"instrumented {_interval(whole)} ms, {overhead(inspection):+.1%}; {hooks_ms} ms are charged to no module"
@@ -71,32 +79,30 @@ def _interval(figures: Summary) -> str:
     return " ".join(median_and_interval(figures))
 
 
-def _tree(inspection: Inspection, depth: int) -> str:
+def _tree(inspection: Inspection, depth: int) -> Iterator[Table | Text | None]:
     whole = sum(inspection.pass_ns)
-    rows: list[tuple[str, ...]] = []
-    for name, node, total_ns in _walk(inspection, depth):
-        rows.append(
-            (
-                shorten(name, _NAME),
-                shorten(node.cls, _CLASS),
-                _calls(node.calls),
-                _median(total_ns),
-                _median(node.own_ns),
-                f"{sum(total_ns) / whole:.1%}",
-                _count(node.parameters),
-            )
+    rows = [
+        (
+            shorten(name, _NAME),
+            node.cls,
+            _calls(node.calls),
+            _median(total_ns),
+            _median(node.own_ns),
+            f"{sum(total_ns) / whole:.1%}",
+            _count(node.parameters),
         )
-    hidden = len(rows) - _MOST_ROWS
-    rows = rows[:_MOST_ROWS]
+        for name, node, total_ns in _walk(inspection, depth)
+    ]
     outside = inspection.outside_ns
-    rows.append((_OUTSIDE, "", "", _median(outside), _median(outside), f"{sum(outside) / whole:.1%}", ""))
-    table = tabulate(
-        rows,
-        headers=("module or method", "class", "calls", "total ms", "own ms", "share", "params"),
-        disable_numparse=True,
-        colalign=("left", "left", *["right"] * 5),
-    )
-    return table if hidden <= 0 else f"{table}\nand {hidden} more; --json has all"
+    last = (_OUTSIDE, "", "", _median(outside), _median(outside), f"{sum(outside) / whole:.1%}", "")
+    headings = (
+        "module or method", Heading("class", leaves=2), Heading("calls", numeric=True),
+        Heading("total ms", numeric=True), Heading("own ms", numeric=True), Heading("share", numeric=True),
+        Heading("params", numeric=True, leaves=1),
+    )  # fmt: skip
+    yield table(headings, [*rows[:_MOST_ROWS], last])
+    if rows[_MOST_ROWS:]:
+        yield Text(f"and {len(rows) - _MOST_ROWS} more; --json has all", tone="faint")
 
 
 def _walk(inspection: Inspection, depth: int) -> Iterator[tuple[str, Node, tuple[int, ...]]]:
@@ -128,24 +134,22 @@ def _module_of(nodes: Sequence[Node], index: int) -> str:
     return stem if stem and submodules and all(one.startswith(f"{stem}.") for one in submodules) else name
 
 
-def _gains(found: Sequence[Candidate]) -> str:
+def _gains(found: Sequence[Candidate]) -> Table | None:
     floors = any(one.at_floor is not None for one in found)
     rows = []
     for one in found:
         faster = "all" if math.isinf(one.speedup) else f"{one.speedup:.2f}x"
         row = [shorten(one.name, _NAME), f"{one.share:.1%}", _median(one.ns, interval=False), faster]
-        if floors and one.at_floor is not None:
-            at = one.at_floor
-            floor = milliseconds(at.floor_ms) + (" !" if at.above else "")
-            row += [floor, milliseconds(at.saved_ms), f"{at.speedup:.2f}x"]
-        rows.append(row)
-    headers = ["module or method", "share", "saves ms", "the pass"]
-    headers += ["floor ms", "saves ms", "the pass"] if floors else []
-    title = "the most that a perfect compiler could gain: if a module took no time" + (
-        ", and if it took its floor" if floors else ""
+        at = one.at_floor
+        floor = (milliseconds(at.floor_ms) + (" !" if at.above else ""), milliseconds(at.saved_ms)) if at else ("", "")
+        rows.append([*row, *floor, f"{at.speedup:.2f}x" if at else ""])
+    numbers = ("share", "saves ms", "the pass", "floor ms", "saves ms", "the pass")
+    title = "the most a perfect compiler could gain: if a module took no time"
+    return table(
+        ["module or method", *(Heading(text, numeric=True) for text in numbers)],
+        rows,
+        title + (", or its floor" if floors else ""),
     )
-    table = tabulate(rows, headers, disable_numparse=True, colalign=["left", *["right"] * (len(headers) - 1)])
-    return f"{title}\n{table}"
 
 
 def _remarks(inspection: Inspection, found: Sequence[Candidate], runs: str) -> Iterator[str]:

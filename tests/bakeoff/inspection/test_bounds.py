@@ -3,18 +3,25 @@
 import math
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from records import HOST
 
 from bakeoff.inspection.bounds import candidates, worth_sweeping
-from bakeoff.inspection.page import recorded_text, render
+from bakeoff.inspection.page import document, recorded
 from bakeoff.machine.floors import Ceiling
 from bakeoff.process.inspected import Inspection, Node, Recorded
+from bakeoff.report.document import Document, blocks
+from bakeoff.report.render import terminal
 
 MS = 1_000_000
 CEILINGS = (Ceiling("read", "", 1 << 20, 1e9, 1e9), Ceiling("product", "fp32", 1 << 20, 1e9, 1e9))
 """A million FLOP take a millisecond, and so does a million bytes."""
+
+
+def render(*page: Any, width: int | None = None) -> str:
+    return terminal.render(document(*page), width)
 
 
 def node(name: str, parent: int, own_ms: tuple[int, ...], calls: int = 1, **changes: object) -> Node:
@@ -136,7 +143,7 @@ def test_a_candidate_counts_where_it_is_called_from_others_too() -> None:
 
 @pytest.mark.parametrize("depth", [0, 1, 9])
 @pytest.mark.parametrize("ceilings", [(), CEILINGS])
-def test_the_page_fits_100_columns(depth: int, ceilings: tuple[Ceiling, ...]) -> None:
+def test_the_page_fits_80_columns(depth: int, ceilings: tuple[Ceiling, ...]) -> None:
     long = inspection(
         (
             node("pipeline.transformer_with_a_long_name", -1, (123_456, 99_999), calls=1000, parameters=10**10),
@@ -147,9 +154,9 @@ def test_the_page_fits_100_columns(depth: int, ceilings: tuple[Ceiling, ...]) ->
     )
     varying = replace(long, clock="synchronised", other_threads={"a": 3}, notes=("n" * 90,), steady=False)
     found = candidates(varying, HOST, ceilings)
-    text = render("mine.py:pipe", varying, found, depth)
-    table = [line for line in text.splitlines() if not line.startswith("worth a sweep")]
-    assert max(len(line) for line in table) <= 100
+    text = render("mine.py:pipe", varying, found, depth, width=80)
+    table = [line for line in text.splitlines() if not line.startswith(("bakeoff inspect", "nnn"))]
+    assert max(len(line) for line in table) <= 80
     assert ("projection" in text) == (depth > 0)
     assert "outside modules" in text
     assert "called on other threads, which are not timed: a (3 calls)" in text
@@ -159,7 +166,7 @@ def test_the_page_lists_by_time_and_suggests_what_is_large() -> None:
     text = render("mine.py:pipe", TWO, candidates(TWO, HOST, ()), 1)
     names = [line.split()[0] for line in text.splitlines() if line.startswith(("unet ", "vae.decode ", "outside"))]
     assert names == ["unet", "vae.decode", "outside", "unet", "vae.decode"]
-    assert text.endswith("worth a sweep: bakeoff inspect mine.py:pipe --sweep unet,vae.decode")
+    assert text.endswith("\nbakeoff inspect mine.py:pipe --sweep unet,vae.decode")
     assert "60.0%" in text
 
 
@@ -172,13 +179,16 @@ def test_the_commands_that_are_named_keep_the_folder_of_records() -> None:
     one = inspection((node("unet", -1, (90,)),), (10,))
     text = render("mine.py:pipe", one, candidates(one, HOST, ()), 1, "my runs")
     assert "measure them with: bakeoff ceilings --runs 'my runs'" in text
-    assert text.endswith("worth a sweep: bakeoff inspect mine.py:pipe --sweep unet --runs 'my runs'")
+    assert text.endswith("\nbakeoff inspect mine.py:pipe --sweep unet --runs 'my runs'")
 
 
 def test_a_recorded_module_is_one_line_and_one_for_each_note() -> None:
-    assert recorded_text(Recorded("vae.decode", "/f", 3, 9, ("call", "call-2"))) == (
-        "vae.decode: 3 different calls of 9 as call, call-2, in /f"
-    )
+    plain = Recorded("vae.decode", "/f", 3, 9, ("call", "call-2"))
     noted = Recorded("unet", "/f", 3, 9, ("call",), notes=("t became a tensor",))
-    assert recorded_text(noted).endswith("in /f\nunet: t became a tensor")
-    assert recorded_text(Recorded("unet", "", 0, 2, (), "t is a lambda")) == "unet was not recorded: t is a lambda"
+    failed = Recorded("net", "", 0, 2, (), "t is a lambda")
+    assert terminal.render(Document("", blocks(recorded([plain, noted, failed])))).splitlines() == [
+        "vae.decode: 3 different calls of 9 as call, call-2, in /f",
+        "unet: 3 different calls of 9 as call, in /f",
+        "unet: t became a tensor",
+        "net was not recorded: t is a lambda",
+    ]

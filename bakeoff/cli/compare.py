@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bakeoff.cli.common import Deadline, Json, Runs, app, print_json, print_text, records_folder, runs_option, short
+from bakeoff.cli.common import Deadline, Json, Runs, app, print_document, print_json, records_folder, runs_option, short
 from bakeoff.cli.reports import comparison_of, selected, stored_of
-from bakeoff.machine.terminal import one_line
 from bakeoff.models.errors import BakeoffError
 
 if TYPE_CHECKING:
@@ -60,10 +59,14 @@ def _is_variant(text: str) -> bool:
 
 
 def _show(folder: Path, asked: str, as_json: bool) -> None:
-    from bakeoff.report.text import comparison
+    from bakeoff.record.diff import differences
+    from bakeoff.report.pages import comparison
 
     kept = comparison_of(folder, asked)
-    print_json(_facts(kept)) if as_json else print_text(comparison.render(kept))
+    if as_json:
+        print_json({**_facts(kept), "differences": differences(kept.comparison.a, kept.comparison.b)})
+    else:
+        print_document(comparison.document(kept))
 
 
 def _facts(kept: "StoredComparison") -> dict[str, Any]:
@@ -86,7 +89,8 @@ def _record(folder: Path, asked: str) -> "Stored":
 
 
 def _compare_records(folder: Path, a: str, b: str, as_json: bool) -> None:
-    from bakeoff.report.text import comparison
+    from bakeoff.record.diff import differences
+    from bakeoff.report.pages import comparison
 
     first, second = _record(folder, a), _record(folder, b)
     for stored in (first, second):
@@ -95,9 +99,10 @@ def _compare_records(folder: Path, a: str, b: str, as_json: bool) -> None:
             raise BakeoffError(text, "not-comparable")
     if as_json:
         latencies = {name: stored.record.latency for name, stored in (("a_latency", first), ("b_latency", second))}
-        print_json({"a": first.id, "b": second.id, "interleaved": False, **latencies})
+        found = differences(first.record, second.record)
+        print_json({"a": first.id, "b": second.id, "interleaved": False, **latencies, "differences": found})
     else:
-        print_text(comparison.render_apart(first.record, second.record))
+        print_document(comparison.apart(first.record, second.record))
 
 
 def _plan(a: str, b: str, threads: int, seconds: float, deadline: float | None) -> "Plan":
@@ -113,14 +118,11 @@ def _plan(a: str, b: str, threads: int, seconds: float, deadline: float | None) 
 
 def _compare_variants(folder: Path, plan: "Plan", note: str, as_json: bool) -> None:
     from bakeoff.cli.pages import update_pages
-    from bakeoff.report.text import comparison
+    from bakeoff.report.pages import comparison
 
     kept = _measure(folder, plan, note)
     update_pages(folder)
-    if as_json:
-        print_json(_facts(kept))
-    else:
-        print_text(f"\n{comparison.render(kept)}")
+    print_json(_facts(kept)) if as_json else print_document(comparison.document(kept))
 
 
 def _measure(folder: Path, plan: "Plan", note: str, said: str = "") -> "StoredComparison":
@@ -140,7 +142,7 @@ def _compare_undecided(
 ) -> None:
     """Measure the two best rows of every table that lacks a final; a stopped run goes on by the same command."""
     from bakeoff.cli.pages import update_pages
-    from bakeoff.report.comparisons import sentence
+    from bakeoff.report.pages import comparison
 
     found = selected(folder, name, None)
     if found.foreign:
@@ -153,18 +155,17 @@ def _compare_undecided(
     finally:
         update_pages(folder)
     if as_json:
-        print_json({"comparisons": [_facts(each) for each in kept], "not_measured": others})
-        return
-    lines = [f"{title}: {sentence(each.comparison)}" for (title, _), each in zip(plans, kept, strict=True)]
-    lines += [f"not measured: {text}" for text in others]
-    for line in lines or ["every table with two rows to decide between has a final"]:
-        print_text(one_line(line))
+        left = [" ".join(filter(None, [f"{title}:", *why])) for title, *why in others]
+        print_json({"comparisons": [_facts(each) for each in kept], "not_measured": left})
+    else:
+        print_document(comparison.finals([(title, each) for (title, _), each in zip(plans, kept, strict=True)], others))
 
 
 def _lacking(
     folder: Path, records: "Records", seconds: float, deadline: float | None
-) -> tuple[list[tuple[str, "Plan"]], list[str]]:
-    """The titles of tables that lack a final, with its plan; and of those that this command cannot measure, with why.
+) -> tuple[list[tuple[str, "Plan"]], list[tuple[str, str, str]]]:
+    """The titles of tables that lack a final, with its plan; and of those that this command cannot measure, with why
+    and the command that can.
 
     All plans are made before the first is measured.
     """
@@ -173,18 +174,19 @@ def _lacking(
     from bakeoff.report.recommendation import command, decision, takes_compare
     from bakeoff.sweeps.compare import of_this_code
 
-    plans, others = [], []
+    plans, others = list[tuple[str, "Plan"]](), list[tuple[str, str, str]]()
     for table in tables(newest(records.current)):
         found = decision(table.rows, records.comparisons)
         if not found.lacks_final:
             continue
         a, b = (entry.record for entry in found.best)
         if not takes_compare(a, b, found.objective):
-            others.append(f"{table.title}: run: {command(a, b, found.objective)} {runs_option(folder)}".rstrip())
+            asked = f"{command(a, b, found.objective)} {runs_option(folder)}".rstrip()
+            others.append((table.title, "run:", asked))
             continue
         plan = _plan(str(a.variant), str(b.variant), a.threads, seconds, deadline)
         if of_this_code(plan, (a, b)):
             plans.append((table.title, plan))
         else:
-            others.append(f"{table.title}: its rows are of other code or libraries; sweep it again")
+            others.append((table.title, "its rows are of other code or libraries; sweep it again", ""))
     return plans, others

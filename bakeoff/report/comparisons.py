@@ -8,7 +8,6 @@ from bakeoff.record.objective import Goal
 from bakeoff.record.schema import Comparison, Record
 from bakeoff.record.store import StoredComparison
 from bakeoff.record.verdict import CONFIDENCE, Verdict, decide, verdict_of
-from bakeoff.report.format import milliseconds
 from bakeoff.report.groups import group_key, name_of
 
 
@@ -63,18 +62,6 @@ def why_no_verdict(comparison: Comparison) -> str:
     """Of a comparison without a verdict: the side that was not ok."""
     failed = next((side for side in (comparison.a, comparison.b) if side.status != "ok"), None)
     return "no verdict, " + ("no round was run" if failed is None else f"{name_of(failed)} was {failed.status}")
-
-
-def sentence_apart(a: Record, b: Record) -> str:
-    """The medians of two records made at different times, in one line; no verdict, since the host may have changed."""
-    return (
-        f"{name_of(a)} had a median of {_median_text(a)}, {name_of(b)} one of {_median_text(b)}; they were not "
-        "measured together, so this does not show which is faster"
-    )
-
-
-def _median_text(record: Record) -> str:
-    return f"{milliseconds(record.latency.median_ms)} ms" if record.latency is not None else "no samples"
 
 
 def ratio_text(verdict: Verdict) -> str:

@@ -79,11 +79,11 @@ def test_each_table_that_lacks_a_final_gets_one(
     assert plans[0].request.threads == 1
     lines = capsys.readouterr().out.splitlines()
     assert "inductor fp32 is faster than eager fp32: 1.333x [1.333, 1.333]" in lines[0]
-    others = sorted(line.removeprefix("not measured: ") for line in lines[1:])
-    assert others[0].endswith("its rows are of other code or libraries; sweep it again")
-    assert others[1].startswith("toy:tiny.world (toy), batch 2, ")
-    assert "run: bakeoff sweep toy --preset tiny" in others[1]
+    others = [line for line in lines if ": not measured, " in line]
+    assert any(line.endswith("its rows are of other code or libraries; sweep it again") for line in others)
+    assert any(line.startswith("toy:tiny.world (toy), batch 2, ") for line in others)
     assert len(others) == 2
+    assert any(line.startswith("bakeoff sweep toy --preset tiny") for line in lines)
     assert {entry.comparison.a.note for entry in load_all(runs).comparisons} == {"", "why"}
     command.compare(undecided=True, runs=str(runs))
     assert len(plans) == 1, "what was decided is not measured again"

@@ -15,11 +15,10 @@ from bakeoff.record.store import Records, Stored, StoredComparison
 from bakeoff.report.html import page
 from bakeoff.report.markdown import history, results
 from bakeoff.report.objectives import items_per_s, limit_text
+from bakeoff.report.pages import comparison, sweep
 from bakeoff.report.pages import record as one
-from bakeoff.report.pages import sweep
 from bakeoff.report.recommendation import recommendation
 from bakeoff.report.render import terminal
-from bakeoff.report.text import comparison
 
 
 def around(ms: float) -> list[float]:
@@ -174,10 +173,12 @@ def test_a_record_and_a_comparison_in_full_say_what_they_were_for() -> None:
         "\nobjective: throughput,p99<=25ms\nlimit: p99<=25ms: met: p99 20.02 ms [20.02, 20.02], 20% below 25ms\n"
         in text
     )
-    assert "\nobjective: throughput,p99<=25ms\n" in comparison.render(StoredComparison("x_y_2", final(slow, eager)))
+    assert "\nobjective: throughput,p99<=25ms\n" in terminal.render(
+        comparison.document(StoredComparison("x_y_2", final(slow, eager)))
+    )
     plain, other, _ = three("latency")
     assert "objective" not in terminal.render(one.document(Stored("x_y_1", plain)))
-    assert "objective" not in comparison.render(StoredComparison("x_y_2", final(plain, other)))
+    assert "objective" not in terminal.render(comparison.document(StoredComparison("x_y_2", final(plain, other))))
 
 
 def test_pages_without_an_objective_have_neither() -> None:

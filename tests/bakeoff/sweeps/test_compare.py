@@ -25,8 +25,9 @@ from bakeoff.record.store import Stored, StoredComparison, find, find_comparison
 from bakeoff.record.verdict import AGREEING_PAIRS, FEWEST_PAIRS, MOST_PAIRS, decide
 from bakeoff.report.comparisons import final_of, sentence
 from bakeoff.report.format import milliseconds
+from bakeoff.report.pages.comparison import apart, document
 from bakeoff.report.recommendation import recommendation
-from bakeoff.report.text.comparison import render, render_apart
+from bakeoff.report.render import terminal
 from bakeoff.sweeps import compare as comparing
 from bakeoff.sweeps.compare import compare, plan_of_two, race
 from bakeoff.sweeps.compare_worker import CompareWorker
@@ -104,8 +105,8 @@ def test_both_sides_are_checked_and_told(kept: tuple[StoredComparison, Recorder,
         assert side.measurement.parity.passed
         assert side.measurement.overhead is not None
         assert side.measurement.proof is not None
-    text = render(kept[0])
-    assert "  backend: repeats | repeats[times=3]" in text
+    text = terminal.render(document(kept[0]))
+    assert re.search(r"^backend +repeats +repeats\[times=3\]$", text, re.MULTILINE)
     assert kept[0].id in text
 
 
@@ -353,7 +354,7 @@ def test_records_side_by_side_get_no_verdict(tmp_path: Path) -> None:
     plan = plan_of(REPEATS, f"{REPEATS}[times=4]", final_s=0)
     with marked_folder(tmp_path):
         first, second = run_sweep(plan, tmp_path / "runs", "", resume=False, progress=Recorder()).stored
-    text = render_apart(first.record, second.record)
+    text = terminal.render(apart(first.record, second.record))
     latencies = [stored.record.latency for stored in (first, second)]
     medians = [f"{milliseconds(latency.median_ms)} ms" for latency in latencies if latency is not None]
     assert re.findall(r"[0-9.]+ ms", text.splitlines()[0]) == medians

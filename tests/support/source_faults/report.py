@@ -213,10 +213,10 @@ FAULTS = (
     Fault(
         "report",
         "the HTML page names the slower of two that were compared as the faster",
-        "bakeoff/report/html/comparisons.py",
-        "ratios, names = [1 / ratio for ratio in ratios], names[::-1]",
-        "ratios = [1 / ratio for ratio in ratios]",
-        ("tests/bakeoff/report/test_html.py::TestContent::test_a_comparison_names_the_faster_first",),
+        "bakeoff/report/pages/comparison.py",
+        "            name_of(faster),\n            name_of(slower),\n",
+        "            name_of(slower),\n            name_of(faster),\n",
+        ("tests/bakeoff/report/test_comparison_page.py::test_the_list_names_the_faster_first",),
     ),
     Fault(
         "report",

@@ -1,13 +1,18 @@
-"""Two records set side by side: `bakeoff compare RECORD RECORD`."""
+"""Two records side by side, a comparison in full, and the list of comparisons of the HTML report."""
 
+import re
 from dataclasses import replace
 
+from comparisons import final
 from few_records import PAGES, TEN, at, ms
 from records import GPU_HOST, HOST, measurement
 
 from bakeoff.record.diff import differences
 from bakeoff.record.schema import KernelTime, ProofRecord, Record, TraceRecord
-from bakeoff.report.text.comparison import render_apart
+from bakeoff.record.store import StoredComparison
+from bakeoff.report.document import Document, Link, Table
+from bakeoff.report.pages.comparison import apart, document, sections
+from bakeoff.report.render import terminal
 
 CONVOLUTION = KernelTime("aten::mkldnn_convolution", 14, 1_823_371, False)
 
@@ -52,11 +57,10 @@ def test_the_page_of_unlike_records_fits_a_terminal() -> None:
         device_state={"core_distance_ns": 129.2, "core_distance_low_ns": 120.0, "other_cpu_share": 0.09},
         weights="262bbd7ef7bdaccfa8599e3780be419d7a06b1a4166784ce897a93cd19f40ddd",
     )  # fmt: skip
-    page = render_apart(a, b) + "\n"
+    page = terminal.render(apart(a, b), 80) + "\n"
     assert page == (PAGES / "compare.txt").read_text(encoding="utf-8")
-    _, _, listed = page.partition("differs, A | B:\n")
-    assert max(map(len, listed.splitlines())) <= 80
-    assert not {"{", "}", "["} & {*listed}
+    assert max(map(len, page.splitlines())) <= 80
+    assert not {"{", "}", "["} & {*page.partition("differs")[2]}
 
 
 def test_kernels_of_two_runs_differ_by_calls_and_not_by_times() -> None:
@@ -65,7 +69,7 @@ def test_kernels_of_two_runs_differ_by_calls_and_not_by_times() -> None:
     a = of(record, traced(CONVOLUTION, short, count=9))
     b = of(record, traced(replace(CONVOLUTION, ns=2_000_000), shorter, count=9))
     assert differences(a, b) == ()
-    assert "nothing differs but what was measured" in render_apart(a, b)
+    assert "nothing differs but what was measured" in terminal.render(apart(a, b))
     fewer = of(record, traced(replace(CONVOLUTION, calls=1), short, count=9))
     assert [(found.what, found.a, found.b) for found in differences(a, fewer)] == [
         ("kernel aten::mkldnn_convolution", "14 calls, 1.823 ms", "1 call, 1.823 ms")
@@ -86,3 +90,54 @@ def test_a_fact_that_only_one_record_has() -> None:
         ("host gpus Test GPU memory", "", "81920 MiB"),
         ("host gpus Test GPU name", "", "Test GPU"),
     ]
+
+
+def test_a_comparison_says_first_which_is_faster_and_lists_it_first() -> None:
+    fast, slow = at(1, "inductor", [5.0] * 20), at(2, "eager", [10.0] * 20)
+    for sides in ((fast, slow), (slow, fast)):
+        lines = terminal.render(document(StoredComparison("the-id", final(*sides)))).splitlines()
+        assert lines[0].startswith("inductor fp32 is faster than eager fp32: 2.000x [2.000, 2.000], 84 interleaved")
+        assert [line.split()[:2] for line in lines[4:6]] == [
+            ["toy:tiny.world/inductor/fp32@cpu", "5.000"],
+            ["toy:tiny.world/eager/fp32@cpu", "10.00"],
+        ]
+        assert lines[-1].endswith("stored as the-id")
+
+
+def test_a_baseline_is_a_third_row_and_a_side_that_failed_has_its_reason() -> None:
+    fast, slow = at(1, "inductor", [5.0] * 20), at(2, "aoti", [10.0] * 20)
+    text = terminal.render(document(StoredComparison("id", final(fast, slow, at(3, "eager", [20.0] * 20)))))
+    assert re.search(r"^toy:tiny.world/eager/fp32@cpu +20\.00  ok$", text, re.MULTILINE)
+    failed = at(2, "aoti", [10.0] * 20, "crashed", "exit code 1")
+    text = terminal.render(document(StoredComparison("id", replace(final(fast, failed), rounds=()))))
+    assert text.startswith("inductor fp32 against aoti fp32: no verdict, aoti fp32 was crashed\n")
+    assert "crashed  exit code 1" in text
+
+
+def rows_of(*compared: StoredComparison) -> list[list[str]]:
+    (section,) = sections(compared, lambda entry: Link(entry.id, f"{entry.id}.json"))
+    (table,) = section.blocks
+    assert isinstance(table, Table)
+    return [[cell.text for cell in row] for row in table.rows]
+
+
+def test_the_list_names_the_faster_first() -> None:
+    fast, slow = at(1, "inductor", [5.0] * 20), at(2, "eager", [10.0] * 20)
+    for sides in ((fast, slow), (slow, fast)):
+        ((faster, slower, verdict, rounds, how, *_),) = rows_of(StoredComparison("id", final(*sides)))
+        assert (faster, slower) == ("inductor fp32", "eager fp32")
+        assert verdict == "2.000x [2.000, 2.000]"
+        assert rounds == "2.000 [2.000, 2.000]"
+        assert how == "84 interleaved rounds in 7 pairs of fresh processes"
+
+
+def test_the_list_has_the_newest_of_each_pair_and_none_without_rounds() -> None:
+    fast, slow = at(1, "inductor", [5.0] * 20), at(2, "eager", [10.0] * 20)
+    older, newer = (StoredComparison(name, final(fast, slow)) for name in ("older", "newer"))
+    (section,) = sections((older, newer), lambda entry: Link(entry.id, ""))
+    assert "newer" in terminal.render(Document("", (section,)))
+    assert "older" not in terminal.render(Document("", (section,)))
+    assert sections([StoredComparison("id", replace(final(fast, slow), rounds=()))], lambda _: Link("", "")) == ()
+    unstable = final(fast, at(2, "eager", [10.0] * 20, "unstable"))
+    ((_, _, verdict, *_),) = rows_of(StoredComparison("id", unstable))
+    assert verdict == "no verdict, eager fp32 was unstable"

@@ -1,0 +1,191 @@
+"""Two variants held against each other: one comparison in full, two records side by side, and a list of comparisons."""
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from statistics import median
+from typing import Final
+
+from bakeoff.record.diff import Difference, differences
+from bakeoff.record.objective import LATENCY
+from bakeoff.record.schema import Comparison, Record
+from bakeoff.record.store import StoredComparison
+from bakeoff.record.verdict import (
+    AGREEING_PAIRS,
+    CONFIDENCE,
+    LEAST_DIFFERENCE,
+    MOST_PAIRS,
+    decide,
+    verdict_of,
+)
+from bakeoff.report.comparisons import from_the_faster, how, ratio_text, sentence, why_no_verdict
+from bakeoff.report.document import Block, Cell, Command, Document, Heading, Section, Text, Tone, blocks, listed, table
+from bakeoff.report.format import milliseconds, minute
+from bakeoff.report.groups import group_key, name_of, title
+from bakeoff.report.links import Cited
+from bakeoff.report.pages.sweep import tone_of
+from bakeoff.report.recommendation import command
+
+_RULE: Final = (
+    f"A verdict needs the {CONFIDENCE:.1%} interval of the pairs' ratios to exclude 1, a ratio beyond "
+    f"{LEAST_DIFFERENCE:.0%}, and pairs of fresh processes that agree: all of {AGREEING_PAIRS}, or all but one of "
+    f"{MOST_PAIRS}; fewer decide early where all show a large difference."
+)
+_SIDES: Final = (
+    Heading("variant"),
+    Heading("median ms", numeric=True),
+    Heading("status"),
+    Heading("measured", leaves=1),
+    Heading("reason"),
+)
+_COMPARISONS: Final = (
+    Heading("faster"),
+    Heading("slower"),
+    Heading("verdict", "the slower one's time over the faster one's, with its interval"),
+    Heading("speed-up, median [least, largest]", "of the rounds' medians", numeric=True, leaves=1),
+    Heading("how", leaves=2),
+    Heading("of", leaves=3),
+    Heading("record", leaves=4),
+)
+_LISTED = 3
+"""Differences of one kind that are listed at most; more are counted."""
+_COUNTED: Final = (
+    "code", "dirty", "graph hash", "cache of the build", "host all_flags", "facts of the device", "facts of the proof",
+    "operators inside", "quantised layers", "layers not quantised",
+)  # fmt: skip
+"""Differences that are counted only: they follow from others, or from the machine's state."""
+_OF_BOTH: Final = ("sources", "settings")
+"""Kinds that tell something where both records have the fact."""
+
+
+def document(compared: StoredComparison) -> Document:
+    """A comparison in full: the verdict, the sides, and what differs between them."""
+    comparison = compared.comparison
+    a, b = from_the_faster(comparison)[:2] if comparison.rounds else comparison.sides[:2]
+    made = blocks(
+        _answer(comparison),
+        Text(str(comparison.objective), "objective") if comparison.objective != LATENCY else None,
+        table(_SIDES, _sides(comparison)),
+        listed(Text(finding.text, finding.code) for finding in comparison.findings),
+        *_differing(a, b),
+        Text(_RULE, tone="faint"),
+        Text(f"seed {comparison.seed}, stored as {compared.id}", tone="faint"),
+    )
+    return Document(f"{name_of(a)} against {name_of(b)}: {title(a)}", made)
+
+
+def finals(measured: Iterable[tuple[str, StoredComparison]], others: Iterable[tuple[str, str, str]]) -> Document:
+    """Finals that were just measured, by the titles of their tables; and tables that could not be, with why and the
+    command that measures them, if one does."""
+    made: list[Block] = [_answer(compared.comparison, heading) for heading, compared in measured]
+    for heading, why, asked in others:
+        made += [Text(f"not measured, {why}", heading, "open"), *([Command(asked)] if asked else [])]
+    return Document("Finals", tuple(made or [Text("Every table with two rows to decide between has a final.")]))
+
+
+def _answer(comparison: Comparison, label: str = "") -> Text:
+    verdict = verdict_of(comparison)
+    tone: Tone = "bad" if verdict is None else "open" if verdict.word == "no difference shown" else "good"
+    return Text(sentence(comparison), label, tone)
+
+
+def _sides(comparison: Comparison) -> list[tuple[Cell | str, ...]]:
+    """The faster side, the slower one and the baseline where there is one, by their rounds."""
+    if not comparison.rounds:
+        return [_side(side, None) for side in comparison.sides]
+    a, b, verdict = from_the_faster(comparison)
+    third = [_side(side, decide(comparison, 0, 2).b_ms) for side in comparison.sides[2:]]
+    return [_side(a, verdict.a_ms), _side(b, verdict.b_ms), *third]
+
+
+def _side(record: Record, median_ms: float | None, measured: str = "") -> tuple[Cell | str, ...]:
+    time = Cell(milliseconds(median_ms), median_ms) if median_ms is not None else ""
+    status = Cell(record.status, record.status, tone=tone_of(record.status))
+    return str(record.variant), time, status, measured, record.measurement.reason
+
+
+def apart(a: Record, b: Record) -> Document:
+    """Two records made at different times: their medians and what differs, without a verdict: the host may have
+    changed."""
+    names = [name_of(record) for record in (a, b)]
+    medians = [record.latency.median_ms if record.latency is not None else None for record in (a, b)]
+    texts = ["no samples" if ms is None else f"{milliseconds(ms)} ms" for ms in medians]
+    made = blocks(
+        Text(
+            f"{names[0]} had a median of {texts[0]}, {names[1]} one of {texts[1]}; they were not measured together, so "
+            "this does not show which is faster",
+            tone="open",
+        ),
+        *_how_to_measure_both(a, b),
+        table(_SIDES, (_side(each, ms, minute(each.created)) for each, ms in zip((a, b), medians, strict=True))),
+        listed(f"{name_of(record)} is {record.status} and is not ranked" for record in (a, b) if record.status != "ok"),
+        *_differing(a, b),
+    )
+    return Document(f"{names[0]} and {names[1]}", made)
+
+
+def _how_to_measure_both(a: Record, b: Record) -> tuple[Block, ...]:
+    """Of two variants that compute the same from the same weights."""
+    if group_key(a) != group_key(b) or str(a.variant) == str(b.variant):
+        return ()
+    return Text("To measure both now:"), Command(command(a, b, LATENCY))
+
+
+def _differing(a: Record, b: Record) -> tuple[Block, ...]:
+    """A table of the differences that matter, the variants' own first, and how many others there are."""
+    shown: list[Difference] = []
+    others: list[str] = []
+    for kinds, group in groupby(differences(a, b), key=lambda entry: entry.kinds or entry.name):
+        found = list(group)
+        kept = [entry for entry in found if _tells(entry)][:_LISTED]
+        left = [entry for entry in found if entry not in kept]
+        shown += kept
+        if left:
+            others.append(left[0].what if len(left) == 1 else f"{len(left)} {'more ' if kept else ''}{kinds}")
+    if not shown and not others:
+        return (Text("nothing differs but what was measured"),)
+    names = [name_of(record) for record in (a, b)]
+    sides = names if names[0] != names[1] else ["A", "B"]
+    rows = [(entry.what, entry.a or "none", entry.b or "none") for entry in shown]
+    also = f"{'also' if rows else 'what'} differs: {', '.join(others)}; all with --json" if others else ""
+    return blocks(table(["differs", *sides], rows), Text(also) if also else None)  # type: ignore[return-value]
+
+
+def _tells(entry: Difference) -> bool:
+    if entry.kinds in _OF_BOTH and not (entry.a and entry.b):
+        return False
+    return not {entry.kinds, entry.what} & {*_COUNTED}
+
+
+def sections(comparisons: Sequence[StoredComparison], cited: Cited) -> tuple[Section, ...]:
+    """One section with the newest comparison of each pair on each machine; none without any."""
+    newest: dict[tuple[object, ...], StoredComparison] = {}
+    for compared in comparisons:
+        a, b = compared.comparison.a, compared.comparison.b
+        newest[group_key(a), str(a.variant), str(b.variant)] = compared
+    made = table(_COMPARISONS, _rows(newest.values(), cited))
+    return (Section("Comparisons", (made,)),) if made is not None else ()
+
+
+def _rows(comparisons: Iterable[StoredComparison], cited: Cited) -> Iterable[list[Cell | str]]:
+    """A row for each; those of which a side ended before the first round have none."""
+    for compared in comparisons:
+        comparison = compared.comparison
+        if not comparison.rounds:
+            continue
+        faster, slower, verdict = from_the_faster(comparison)
+        sides = [comparison.sides.index(side) for side in (faster, slower)]
+        ratios = [median(turn.samples_ns[sides[1]]) / median(turn.samples_ns[sides[0]]) for turn in comparison.rounds]
+        middle = median(ratios)
+        valid = verdict_of(comparison) is not None
+        no_difference = "" if verdict.word == "faster" else f", {verdict.word}"
+        yield [
+            name_of(faster),
+            name_of(slower),
+            Cell(f"{ratio_text(verdict)}{no_difference}", verdict.ratio, tone="open" if no_difference else "good")
+            if valid
+            else Cell(why_no_verdict(comparison), tone="bad"),
+            Cell(f"{middle:.3f} [{min(ratios):.3f}, {max(ratios):.3f}]", middle) if valid else "",
+            how(comparison),
+            title(faster),
+            Cell("", link=cited(compared)),
+        ]

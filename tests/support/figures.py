@@ -184,15 +184,12 @@ def _texts(runs: Path) -> Iterator[tuple[str, Page]]:
             yield "profile-json", _by_item(_hash(entry.id), dict(flat(told)))
 
 
-_ADVICE = "Advice > What could be gained: an upper bound eac"
-
-
 def _of_profile(rows: Iterable[Row]) -> Iterator[Row]:
     """The rows of a profile's HTML page under the titles and headings that the frozen data have of it."""
-    titles = {_ADVICE: "What could be gained", "Notes": "Kernels and operators > Operators"}
+    titles = {"Advice": "What could be gained", "Notes": "Kernels and operators > Operators"}
     for row in rows:
         cells = {re.sub(r"mean (ms) a .*|(busy|idle) ms", r"\1\2", name): cell for name, cell in row.cells.items()}
-        yield replace(row, title=titles.get(row.title, row.title), cells=cells)
+        yield replace(row, title=titles.get(row.title.partition(" > ")[0], row.title), cells=cells)
 
 
 def _of_profile_text(rows: Iterable[Row]) -> Iterator[Row]:

@@ -33,37 +33,20 @@ def sentences(record: Record | PipelineRecord) -> list[str]:
 
 
 def _figures(seen: Monitored, window_ns: tuple[int, int] | None, shared: bool) -> Iterator[str]:
-    within = {place: _within(series, window_ns) for place, series in enumerate(seen.series)}
-    timed = window_ns is not None and any(within.values())
+    timed = window_ns is not None and any(_within(series, window_ns) for series in seen.series)
+    names, order = [series.name for series in seen.series], list(_NAMES)
     parts = []
-    for place in _ordered(seen.series):
-        points = within[place] if timed else seen.series[place].points
+    for series in sorted(seen.series, key=lambda each: order.index(each.name) if each.name in order else len(order)):
+        points = _within(series, window_ns) if timed else series.points
         if points:
-            parts.append(_figure(seen.series[place], points, _several(seen.series, place)))
+            parts.append(_figure(series, points, names.count(series.name) > 1))
     if not parts:
         return
     start, end = window_ns or (0, 0)
     span = f"in the timed window of {(end - start) / 1e9:.1f} s" if timed else "from its start to its end"
-    also = "; the GPU's figures are of all mixes that took turns" if shared and _has_gpu(seen) else ""
+    gpu = shared and any(name.startswith("gpu.") for name in names)
+    also = "; the GPU's figures are of all mixes that took turns" if gpu else ""
     yield f"monitored {span}, mean and most: {', '.join(parts)}{also}"
-
-
-def _ordered(series: Sequence[SeriesRecord]) -> list[int]:
-    names = list(_NAMES)
-    return sorted(range(len(series)), key=lambda place: _rank(names, series[place].name))
-
-
-def _rank(names: Sequence[str], name: str) -> int:
-    return names.index(name) if name in names else len(names)
-
-
-def _several(series: Sequence[SeriesRecord], place: int) -> bool:
-    """Whether another device has a series of the same name."""
-    return sum(other.name == series[place].name for other in series) > 1
-
-
-def _has_gpu(seen: Monitored) -> bool:
-    return any(series.name.startswith("gpu.") for series in seen.series)
 
 
 def _within(series: SeriesRecord, window_ns: tuple[int, int] | None) -> Sequence[Point]:
@@ -74,6 +57,7 @@ def _within(series: SeriesRecord, window_ns: tuple[int, int] | None) -> Sequence
 
 
 def _figure(series: SeriesRecord, points: Sequence[Point], several: bool) -> str:
+    """Its source too where another device has a series of the same name."""
     mean = sum(point.mean * point.count for point in points) / sum(point.count for point in points)
     most = max(point.greatest for point in points)
     source = f" of {series.source}" if several else ""

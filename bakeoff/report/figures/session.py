@@ -45,7 +45,8 @@ class _Axis:
 
     def encoding(self, field: str, since: str) -> Spec:
         scale = {"domain": [0, self.at(self.start_ns + self.ns)], "nice": False, "clamp": True}
-        return {"field": field, "type": "quantitative", "scale": scale, "title": f"{self.size[1]} after {since}"}
+        title = f"{self.size[1]} after {since}"
+        return {"field": field, "type": "quantitative", "scale": scale, "title": title, "axis": {"tickCount": 10}}
 
 
 def account_figure(record: SessionRecord) -> Figure | None:

@@ -1,15 +1,24 @@
 """A session: rates, where a unit's time goes, ranges, series, energy, what recording cost, and what could be gained."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice, repeat
+from typing import Any
 
 from bakeoff.advice.evidence import Advice
 from bakeoff.advice.session import advise_session
 from bakeoff.models.types import Scalar
 from bakeoff.models.words import counted
 from bakeoff.record.frames import shares
-from bakeoff.record.monitor import SeriesRecord
-from bakeoff.record.session import RangeTotal, SessionEvent, SessionRecord, UnitTotals
+from bakeoff.record.monitor import MonitorCost, Monitored, SeriesRecord
+from bakeoff.record.session import (
+    ModelParameters,
+    RangeTotal,
+    RecordingCost,
+    SessionEvent,
+    SessionRecord,
+    StepTotals,
+    UnitTotals,
+)
 from bakeoff.record.session_account import Account, account
 from bakeoff.record.session_rates import Energy, Rates, energies, rates
 from bakeoff.report.document import (
@@ -33,13 +42,12 @@ from bakeoff.report.pages.advice import advice_list
 
 _LETTERS, _LONG = 80, 300
 """Of a name, and of a sentence or value that somebody else wrote; longer ones lose their middle."""
-_MOST: Final = {"range": 200, "step": 100, "series": 100, "event": 100, "model": 60, "note": 60, "phase": 60}
-"""Rows of tables and items of lists; what is left out is counted."""
-_MOST_CHARTS, _MOST_FACTS = 40, 80
+_MOST, _MOST_CHARTS = 200, 40
+"""Rows of a table and items of a list, what is left out is counted; series that are drawn."""
 _NAMED = 3
 """Phases that the first sentences name."""
-_ORDER = {"unit": 0, "phase": 1, "gpu": 3, "cpu": 4}
-_OWN = 2
+_PLACES = {"unit": 0, "phase": 1, "user": 2, "gpu": 3, "cpu": 4}
+"""Series are shown in this order."""
 
 
 def as_json(record: SessionRecord) -> dict[str, Any]:
@@ -62,30 +70,34 @@ def document(record: SessionRecord) -> Document:
         blocks(
             *_status(record, name),
             _answer(record, found, advice),
-            *_about(record),
-            _units(record, found),
-            Section("Ranges", blocks(*_ranges(record))),
-            _series(record),
-            _contents(record),
-            _notes(record),
-            Section("What could be gained", tuple(_advised(record, advice))),
+            listed(_about(record)),
+            _section("Units", _units(record, found)),
+            _section("Ranges", _ranges(record)),
+            _section("Series", _series(record)),
+            _section("Models and events", _contents(record)),
+            _section("Energy, costs and notes", _notes(record)),
+            _section("What could be gained", _advised(record, advice)),
             _environment(record),
         ),
     )
+
+
+def _section(heading: str, made: Iterable[Block | None]) -> Section | None:
+    held = blocks(*made)
+    return Section(heading, held) if held else None
 
 
 def _status(record: SessionRecord, name: str) -> Iterator[Text]:
     found, ok = rates(record), record.status == "ok"
     if not ok:
         yield Text(shorten(record.status, _LONG), name, tone="bad")
-    text = _rate_text(record, found) or "no units, so no rates"
-    yield Text(text, name if ok else "", tone="open" if found.of == "all" else "good")
+    yield Text(_rate_text(record, found), name if ok else "", tone="open" if found.of == "all" else "good")
 
 
 def _rate_text(record: SessionRecord, found: Rates) -> str:
-    """Frames and units a second, and of which units; "" without units."""
+    """Frames and units a second, and of which units."""
     if found.bps is None:
-        return ""
+        return "no units, so no rates"
     fps = f"{found.fps:.2f} frames a second, " if found.fps is not None else ""
     count = sum(units.count for units in record.units if found.of == "all" or units.kind == "steady")
     steady = counted(count, "steady unit")
@@ -98,7 +110,7 @@ def _answer(record: SessionRecord, found: Account | None, advice: Sequence[Advic
     if found is None:
         return None
     largest = sorted(found.lines, key=lambda line: -line.ns)[:_NAMED]
-    parts = [f"{shorten(line.name, _LETTERS)} {line.thousandths / 10:.1f} %" for line in largest]
+    parts = [f"{shorten(line.name, _LETTERS)} {line.thousandths / 10:.1f} %" for line in largest if line.thousandths]
     items = [Text(f"{_ms(found.ns / found.units)} ms, the mean of {_accounted(found)}: {', '.join(parts)}", "a unit")]
     if advice:
         first = advice[0]
@@ -126,31 +138,31 @@ def _accounted(found: Account) -> str:
     return f"all {counted(found.units, 'unit')}" if found.of == "all units" else f"{found.units} {found.of}"
 
 
-def _units(record: SessionRecord, found: Account | None) -> Section | None:
+def _units(record: SessionRecord, found: Account | None) -> Iterator[Block | None]:
     """The account, units by kind, steps by index, and the first and last units over time."""
-    timelines = [Figures((figure,)) for figure in timeline_figures(record)]
-    made = blocks(*_account(record, found), _kinds(record.units), *_steps(record), *timelines)
-    return Section("Units", made) if made else None
+    if found is not None:
+        yield from _account(record, found)
+    yield _kinds(record.units)
+    heads = [*map(_number, ("step", "timestep", "calls", "mean ms", "min", "max"))]
+    yield from _cut(heads, map(_step, record.steps), "step", "Steps")
+    yield from (Figures((figure,)) for figure in timeline_figures(record))
 
 
-def _account(record: SessionRecord, found: Account | None) -> Iterator[Block | None]:
-    if found is None:
-        return
+def _account(record: SessionRecord, found: Account) -> Iterator[Block | None]:
     figure = account_figure(record)
     yield Figures((figure,)) if figure is not None else None
     rows = [
         _row(line.name, f"{line.calls / found.units:.3g}", _ms(line.ns / found.units), _share(line.thousandths))
-        for line in found.lines[: _MOST["phase"]]
+        for line in found.lines
     ]
     rows.append(_row("sum", "", _ms(found.ns / found.units), _share(1000)))
     heads = (
         Heading("phase"),
-        Heading("calls", "A unit.", numeric=True, leaves=1),
-        Heading("ms a unit", "Without the phases within it: each time counts once.", numeric=True),
+        _number("calls a unit", 1),
+        Heading("ms a unit", "without the phases within it: each time counts once", numeric=True),
         _number("share"),
     )
     yield table(heads, rows, f"Phases, mean of {_accounted(found)}")
-    yield _more(len(found.lines), "phase")
 
 
 def _kinds(units: Sequence[UnitTotals]) -> Table | None:
@@ -159,76 +171,51 @@ def _kinds(units: Sequence[UnitTotals]) -> Table | None:
         Heading("units"), _number("count"), _number("frames", 1), _number("latents", 3), _number("mean ms"),
         _number("min", 1), _number("max", 1), *(_number(name, 2) for name in names),
     ]  # fmt: skip
-    rows = (
-        _row(
-            each.kind,
-            str(each.count),
-            str(each.frames),
-            str(each.latents),
-            *map(
-                _ms, (each.wall_ns / each.count, each.least_ns, each.greatest_ns, *map(each.percentiles_ns.get, names))
-            ),
-        )
-        for each in units
-    )
+    rows = []
+    for each in units:
+        times = (each.wall_ns / each.count, each.least_ns, each.greatest_ns, *map(each.percentiles_ns.get, names))
+        rows.append(_row(each.kind, *map(str, (each.count, each.frames, each.latents)), *map(_ms, times)))
     return table(heads, rows, "Units by kind")
 
 
-def _steps(record: SessionRecord) -> Iterator[Block | None]:
-    heads = [*map(_number, ("step", "timestep", "calls", "mean ms", "min", "max"))]
-    rows = (
-        _row(
-            str(step.index),
-            f"{step.timestep:g}" if step.timestep is not None else "",
-            str(step.calls),
-            *map(_ms, (step.ns / step.calls, step.least_ns, step.greatest_ns)),
-        )
-        for step in record.steps[: _MOST["step"]]
-    )
-    yield table(heads, rows, "Steps")
-    yield _more(len(record.steps), "step")
+def _step(step: StepTotals) -> list[Cell]:
+    timestep = f"{step.timestep:g}" if step.timestep is not None else ""
+    times = (step.ns / step.calls, step.least_ns, step.greatest_ns)
+    return _row(str(step.index), timestep, str(step.calls), *map(_ms, times))
 
 
 def _ranges(record: SessionRecord) -> Iterator[Block | None]:
     """Ranges below what they are in."""
-    parts = list(map(_share, shares([each.own_ns for each in record.ranges])))
-    yield _tree(record.ranges, parts, "Own times, without the ranges within, add up to the session")
-    yield _more(len(record.ranges), "range")
-    if record.before:
-        before = duration(sum(each.own_ns for each in record.before) / 1e6)
-        yield _tree(record.before, [""] * len(record.before), f"Before the session, and no part of it: {before}")
-        yield _more(len(record.before), "range")
-
-
-def _tree(ranges: Sequence[RangeTotal], parts: Sequence[str], title: str) -> Table | None:
+    parts = map(_share, shares([each.own_ns for each in record.ranges]))
     heads = (
         Heading("range"), Heading("kind", leaves=3), _number("calls", 1), _number("total ms"), _number("own ms"),
-        _number("share"), Heading("device ms", "Between CUDA events.", numeric=True, leaves=2),
+        _number("share"), Heading("device ms", "between CUDA events at its borders", numeric=True, leaves=2),
     )  # fmt: skip
-    rows = []
-    for each, share in zip(ranges[: _MOST["range"]], parts, strict=False):
-        name = shorten(each.path[-1], _LETTERS) if each.path else "session"
-        times = map(_ms, (each.total_ns, each.own_ns))
-        cells = (each.kind, str(each.calls), *times, share, _ms(each.device_ns))
-        rows.append(_row("· " * min(len(each.path), 12) + name, *cells, order=" / ".join(each.path)))
-    return table(heads, rows, title)
+    own = "Own times, without the ranges within, add up to the session"
+    yield from _cut(heads, map(_range, record.ranges, parts), "range", own)
+    before = duration(sum(each.own_ns for each in record.before) / 1e6)
+    title = f"Before the session, and no part of it: {before}"
+    yield from _cut(heads, map(_range, record.before, repeat("")), "range", title)
 
 
-def _series(record: SessionRecord) -> Section | None:
+def _range(each: RangeTotal, share: str) -> list[Cell]:
+    name = "· " * min(len(each.path), 12) + (each.path[-1] if each.path else "session")
+    times = map(_ms, (each.total_ns, each.own_ns))
+    return _row(name, each.kind, str(each.calls), *times, share, _ms(each.device_ns), order=" / ".join(each.path))
+
+
+def _series(record: SessionRecord) -> Iterator[Block | None]:
     """Unit times and phases come first, then the user's own, then the machine's."""
     every = (*record.series, *(record.monitored.series if record.monitored is not None else ()))
     ordered = sorted(every, key=_place)
-    if not ordered:
-        return None
     drawn = [series_figure(each, record, f"series-{place}") for place, each in enumerate(ordered[:_MOST_CHARTS])]
     found = tuple(figure for figure in drawn if figure is not None)
+    yield Figures(found) if found else None
     heads = (
         Heading("series"), Heading("of", leaves=1), *map(_number, ("min", "mean", "max")), Heading("unit"),
         _number("samples", 2),
     )  # fmt: skip
-    rows = [_series_row(each) for each in ordered[: _MOST["series"]]]
-    made = blocks(Figures(found) if found else None, table(heads, rows), _more(len(ordered), "series", "more series"))
-    return Section("Series", made)
+    yield from _cut(heads, map(_series_row, ordered), "curve")
 
 
 def _series_row(series: SeriesRecord) -> list[Cell]:
@@ -239,34 +226,25 @@ def _series_row(series: SeriesRecord) -> list[Cell]:
 
 
 def _place(series: SeriesRecord) -> int:
-    return _OWN if series.source == "user" else _ORDER.get(series.name.partition(".")[0], _OWN)
+    kind = "user" if series.source == "user" else series.name.partition(".")[0]
+    return _PLACES.get(kind, _PLACES["user"])
 
 
-def _contents(record: SessionRecord) -> Section | None:
+def _contents(record: SessionRecord) -> Iterator[Block | None]:
     """Sizes of models, and events."""
     heads = (
         Heading("model"), Heading("kind", leaves=2), _number("parameters"), _number("MiB"), Heading("dtype", leaves=1)
     )  # fmt: skip
-    rows = [
-        _row(
-            model.name,
-            shorten(model.kind, 20),
-            f"{model.count:,}",
-            f"{model.bytes / MIB:,.1f}" if model.bytes is not None else "",
-            shorten(model.dtype, 20),
-        )
-        for model in record.parameters[: _MOST["model"]]
-    ]
-    events = table(
-        (Heading("event"), _number("at"), Heading("data")),
-        map(_event, record.events[: _MOST["event"]]),
-        "Events",
-    )
-    left = max(0, len(record.events) - _MOST["event"]) + record.events_dropped
-    kept = f", of which {record.events_dropped} were not kept" if record.events_dropped else ""
-    more = Text(f"and {counted(left, 'more event')}{kept}", tone="faint") if left else None
-    made = blocks(table(heads, rows, "Models"), _more(len(record.parameters), "model"), events, more)
-    return Section("Models and events", made) if made else None
+    yield from _cut(heads, map(_model, record.parameters), "model", "Models")
+    columns = (Heading("event"), _number("at"), Heading("data"))
+    yield from _cut(columns, map(_event, record.events), "event", "Events")
+    if record.events_dropped:
+        yield Text(f"{counted(record.events_dropped, 'event was', 'events were')} not kept", tone="faint")
+
+
+def _model(model: ModelParameters) -> list[Cell]:
+    size = f"{model.bytes / MIB:,.1f}" if model.bytes is not None else ""
+    return _row(model.name, shorten(model.kind, 20), f"{model.count:,}", size, shorten(model.dtype, 20))
 
 
 def _event(event: SessionEvent) -> list[Cell]:
@@ -275,26 +253,18 @@ def _event(event: SessionEvent) -> list[Cell]:
     return [Cell(name, name, tone="bad" if event.failed else ""), at, Cell(_pairs(event.data))]
 
 
-def _notes(record: SessionRecord) -> Section | None:
+def _notes(record: SessionRecord) -> Iterator[Block | None]:
     """Energy, what lowered clocks, what recording and monitor cost, what is unknown, and findings."""
-    seen = record.monitored
     heads = (Heading("energy of"), _number("Wh"), _number("J a frame"), Heading("by"))
-    said = [
-        Text(shorten(each.note, _LONG), shorten(each.device, _LETTERS))
-        for each in (seen.energy if seen is not None else ())
-        if each.note
-    ]
-    throttled = [
-        Text(shorten(f"{each.reason} for {each.share:.1%} of the samples", _LONG), shorten(each.device, _LETTERS))
-        for each in (seen.throttled if seen is not None else ())
-    ]
-    unknown = [Text(shorten(text, _LONG), "unknown") for text in (seen.missing if seen is not None else ())]
-    notes = [*said, *throttled, *_costs(record), *unknown]
-    notes += [Text(shorten(each.text, _LONG), shorten(each.code, _LETTERS)) for each in record.findings]
-    made = blocks(
-        table(heads, map(_energy, energies(record))), listed(notes[: _MOST["note"]]), _more(len(notes), "note")
-    )
-    return Section("Energy, costs and notes", made) if made else None
+    yield from _cut(heads, map(_energy, energies(record)), "device")
+    seen = record.monitored or Monitored()
+    notes = [(each.device, each.note) for each in seen.energy if each.note]
+    notes += [(each.device, f"{each.reason} for {each.share:.1%} of the samples") for each in seen.throttled]
+    notes += _costs(record.cost, record.ns, seen.cost)
+    notes += [("not monitored", text) for text in seen.missing]
+    notes += [(each.code, each.text) for each in record.findings]
+    yield _facts(notes)
+    yield _more(len(notes), "note")
 
 
 def _energy(found: Energy) -> list[Cell]:
@@ -304,13 +274,12 @@ def _energy(found: Energy) -> list[Cell]:
     return _row(found.device, hours, frame, f"its {found.source}" if known else "")
 
 
-def _costs(record: SessionRecord) -> Iterator[Text]:
-    made, monitor = record.cost, record.monitored.cost if record.monitored is not None else None
+def _costs(made: RecordingCost | None, session_ns: int, monitor: MonitorCost | None) -> Iterator[tuple[str, str]]:
     if made is not None:
-        share = made.ns / record.ns if record.ns else 0.0
+        share = made.ns / session_ns if session_ns else 0.0
         text = f"{counted(made.ranges, 'range', form=',')} of {made.range_ns:,.0f} ns, {share:.3%} of the session"
         dropped = f"not recorded to the end: {', '.join(made.dropped)}" if made.dropped else ""
-        yield Text(shorten("; ".join(filter(None, [text, dropped, made.note])), _LONG), "recording")
+        yield "recording", "; ".join(filter(None, [text, dropped, made.note]))
     if monitor is not None:
         share = monitor.cpu_ns / monitor.wall_ns if monitor.wall_ns else 0.0
         asked = ", ".join(
@@ -319,7 +288,7 @@ def _costs(record: SessionRecord) -> Iterator[Text]:
             for group, seconds in monitor.ran_s.items()
         )
         text = f"{counted(monitor.samples, 'sample', form=',')}, {share:.2%} of a core{': ' if asked else ''}{asked}"
-        yield Text(shorten("; ".join(filter(None, [text, monitor.note])), _LONG), "monitor")
+        yield "monitor", "; ".join(filter(None, [text, monitor.note]))
 
 
 def _advised(record: SessionRecord, advice: Sequence[Advice]) -> Iterator[Block]:
@@ -335,14 +304,14 @@ def _waits(record: SessionRecord) -> bool:
 
 
 def _environment(record: SessionRecord) -> Details | None:
-    facts = (_facts(record.environment, "Machine and versions"), _facts(record.settings, "Settings"))
+    facts = _facts(record.environment.items(), "Machine and versions"), _facts(record.settings.items(), "Settings")
     found = tuple(each for each in facts if each is not None)
     return Details("Environment and settings", found) if found else None
 
 
-def _facts(values: Mapping[str, Scalar], title: str) -> Listed | None:
-    shown = list(values.items())[:_MOST_FACTS]
-    return listed([Text(shorten(str(value), _LONG), shorten(name, _LETTERS)) for name, value in shown], title)
+def _facts(named: Iterable[tuple[str, Scalar]], title: str = "") -> Listed | None:
+    shown = islice(named, _MOST)
+    return listed((Text(shorten(str(value), _LONG), shorten(name, _LETTERS)) for name, value in shown), title)
 
 
 def _pairs(values: Mapping[str, Scalar]) -> str:
@@ -374,6 +343,15 @@ def _share(thousandths: int) -> str:
     return f"{thousandths / 10:.1f} %"
 
 
-def _more(count: int, what: str, many: str = "") -> Text | None:
-    left = count - _MOST[what]
-    return Text(f"and {counted(left, f'more {what}', many)}, in the record", tone="faint") if left > 0 else None
+def _cut(
+    heads: Sequence[Heading], rows: Iterable[Sequence[Cell]], what: str, title: str = ""
+) -> Iterator[Table | Text | None]:
+    """A table of the first rows, and how many more there are."""
+    every = list(rows)
+    yield table(heads, every[:_MOST], title)
+    yield _more(len(every), what)
+
+
+def _more(count: int, what: str) -> Text | None:
+    left = count - _MOST
+    return Text(f"and {counted(left, f'more {what}')}, in the record", tone="faint") if left > 0 else None

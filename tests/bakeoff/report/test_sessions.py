@@ -183,10 +183,11 @@ class TestText:
             RECORD,
             events=RECORD.events * 150,
             events_dropped=7,
-            steps=tuple(StepTotals(index, None, 1, 1, 1, 1) for index in range(180)),
+            steps=tuple(StepTotals(index, None, 1, 1, 1, 1) for index in range(280)),
         )
         shown = text(many)
-        assert "and 207 more events, of which 7 were not kept" in shown
+        assert "and 100 more events, in the record" in shown
+        assert "7 events were not kept" in shown
         assert "and 80 more steps, in the record" in shown
 
 

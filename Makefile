@@ -113,7 +113,6 @@ gpu-evidence: $(READY) $(DEVELOPING)
 
 history: $(READY)
 	@$(BIN)/bakeoff history
-	@$(BIN)/bakeoff plots --machine all
 
 report: $(READY)
 	@$(BIN)/bakeoff report --html runs/report.html $(call option,--machine,$(MACHINE))

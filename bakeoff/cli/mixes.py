@@ -60,7 +60,7 @@ def run_mixes(
     """
     from rich.console import Console
 
-    from bakeoff.cli.pages import update_pages, update_plots
+    from bakeoff.cli.pages import update_pages
     from bakeoff.cli.progress import TerminalProgress
     from bakeoff.machine import paths
     from bakeoff.pipeline.dry_run import estimate
@@ -88,8 +88,7 @@ def run_mixes(
     elif done.stored:
         page = render(done.stored)
         print_text(f"\n{page}\n") if isinstance(page, str) else print_document(page)
-    update_pages(folder)
-    update_plots(folder, plan.pipeline.name)
+    update_pages(folder, plan.pipeline.name)
     _exit(done, manner.strict)
     return done
 

@@ -1,5 +1,6 @@
-"""Commands that write the pages kept beside the records, and README's results: history, plots, publish, supersede."""
+"""Commands that write the pages kept beside the records, and README's results: history, publish, supersede."""
 
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -8,7 +9,6 @@ import typer
 from bakeoff.cli.common import (
     Json,
     Machines,
-    Named,
     Runs,
     app,
     error_line,
@@ -21,7 +21,7 @@ from bakeoff.cli.common import (
     short,
     warn,
 )
-from bakeoff.cli.reports import say_whose, select_machines, selected
+from bakeoff.cli.reports import say_whose, select_machines
 from bakeoff.models.errors import BakeoffError, ErrorCode
 
 
@@ -31,7 +31,8 @@ def history(
     runs: Runs = None,
     as_json: Json = False,
 ) -> None:
-    """Generate the results and the history of every machine from the records; --check lists all that is wrong."""
+    """Write the results, the history and the pictures of every machine from the records; --check lists all that is
+    wrong."""
     from bakeoff.record.folders import check_exists
     from bakeoff.record.store import load_all
     from bakeoff.report.pages import files, profile, readme
@@ -41,8 +42,8 @@ def history(
     if not check:
         records = load_all(folder)
         warn(records.problems)
-        written = [str(path) for path in (*files.update(folder, records), *profile.update(folder, records))]
-        print_json({"written": written}) if as_json else print_text("\n".join(f"wrote {path}" for path in written))
+        pages = (*files.update(folder, records), *profile.update(folder, records), *_draw(folder))
+        _print_written(pages, as_json)
         return
     problems: list[str] = []
     code: ErrorCode = "bad-page"
@@ -67,32 +68,6 @@ def history(
 
 
 @app.command()
-def plots(name: Named = "", machine: Machines = None, runs: Runs = None, as_json: Json = False) -> None:
-    """Draw the plots of this machine's newest records into plots/ beside them."""
-    from bakeoff.record.folders import check_exists
-    from bakeoff.record.store import load_all
-    from bakeoff.report.figures import files
-
-    folder = records_folder(runs)
-    check_exists(folder)
-    if name:
-        found = selected(folder, name, machine)
-        components = {entry.record.variant.component for entry in found.records.current}
-        drawn = sorted(components | {entry.record.mix.pipeline for entry in found.records.pipelines})
-    else:
-        records = load_all(folder)
-        warn(records.problems)
-        found, drawn = select_machines(records, machine), [""]
-    machines = [each.id for each in found.machines]
-    written = [str(path) for one in drawn for path in files.update(folder, one, machines)]
-    if as_json:
-        print_json({"written": written})
-    else:
-        say_whose(found, name)
-        print_text("\n".join(f"wrote {path}" for path in written) or f"no records in {folder}, no plots")
-
-
-@app.command()
 def publish(machine: Machines = None, runs: Runs = None, as_json: Json = False) -> None:
     """Copy this machine's newest records into runs/published/ of the checkout; write them into README.md, and all pages
     there: RESULTS.md, the history and the pictures."""
@@ -114,12 +89,9 @@ def publish(machine: Machines = None, runs: Runs = None, as_json: Json = False) 
     pages = readme.publish(published, found.records, folder)
     kept = load_all(published)
     pages += [*files.update(published, kept), *profile.update(published, kept), *drawings.update(published)]
-    written = [str(path) for path in pages]
-    if as_json:
-        print_json({"written": written, "machines": found.machines})
-    else:
+    if not as_json:
         say_whose(found)
-        print_text("\n".join(f"wrote {path}" for path in written))
+    _print_written(pages, as_json, machines=found.machines)
 
 
 @app.command()
@@ -152,8 +124,8 @@ def supersede(
     profile.update(folder, records)
 
 
-def update_pages(folder: Path) -> None:
-    """Write this machine's pages, and the page of all machines."""
+def update_pages(folder: Path, component: str = "") -> None:
+    """Write this machine's pages and the page of all machines, and draw its pictures of a component or a pipeline."""
     from bakeoff.record.store import load_all
     from bakeoff.report.machines import own_ids
     from bakeoff.report.pages import files, profile
@@ -161,14 +133,21 @@ def update_pages(folder: Path) -> None:
     records = load_all(folder)
     files.update(folder, records, own_ids())
     profile.update(folder, records)
+    if component:
+        _draw(folder, component, own_ids())
 
 
-def update_plots(folder: Path, component: str) -> None:
-    """Draw this machine's plots of a component or a pipeline; where that fails, print why and go on."""
+def _draw(folder: Path, component: str = "", machines: Collection[str] | None = None) -> list[Path]:
+    """Draw pictures, as `update` does; where that fails, print why and go on."""
     from bakeoff.report.figures import files
-    from bakeoff.report.machines import own_ids
 
     try:
-        files.update(folder, component, own_ids())
+        return files.update(folder, component, machines)
     except BakeoffError as error:
         say(error_line(f"no plots: {error}", error.code))
+        return []
+
+
+def _print_written(paths: Iterable[Path], as_json: bool, **more: object) -> None:
+    written = [str(path) for path in paths]
+    print_json({"written": written, **more}) if as_json else print_text("\n".join(f"wrote {path}" for path in written))

@@ -194,7 +194,7 @@ def _run(one: _Planned, asked: Asked, told: dict[str, object], left: dict[str, s
     """
     from rich.console import Console
 
-    from bakeoff.cli.pages import update_pages, update_plots
+    from bakeoff.cli.pages import update_pages
     from bakeoff.cli.progress import TerminalProgress
     from bakeoff.cli.sweep import exit_code, print_done, summary
     from bakeoff.sweeps.run import run_sweep
@@ -213,8 +213,7 @@ def _run(one: _Planned, asked: Asked, told: dict[str, object], left: dict[str, s
     told[one.name] = summary(done)
     if not asked.as_json:
         print_done(done, one.plan, folder, resume)
-    update_pages(folder)
-    update_plots(folder, one.plan.component.name)
+    update_pages(folder, one.plan.component.name)
     if done.interrupted:
         raise KeyboardInterrupt
     used_s = sum(seconds for part, seconds in done.spent_s.items() if part != "precompiled headers")

@@ -94,7 +94,7 @@ def sweep(
 
     from bakeoff.backends.backend import SUITES
     from bakeoff.bring.bring import bring
-    from bakeoff.cli.pages import update_pages, update_plots
+    from bakeoff.cli.pages import update_pages
     from bakeoff.cli.progress import TerminalProgress
     from bakeoff.machine import paths
     from bakeoff.models.sizes import parse_sizes
@@ -164,8 +164,7 @@ def sweep(
         print_json(summary(done))
     else:
         print_done(done, plan, folder, _resume_command(sys.argv[1:]))
-    update_pages(folder)
-    update_plots(folder, plan.component.name)
+    update_pages(folder, plan.component.name)
     if done.interrupted:
         fail(f"interrupted; not run: {', '.join(done.interrupted)}; the same command with --resume runs them", 130)
     if code := exit_code(done, strict):

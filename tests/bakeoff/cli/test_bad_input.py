@@ -543,9 +543,8 @@ def test_a_record_is_superseded_once(lab: Lab) -> None:
         (["table", "--runs", "elsewhere"], "no-record", ["elsewhere"]),
         (["table", "--machine", "nosuch"], "unknown-name", ["'nosuch'", record().machine.folder]),
         (["table", "--machine", ""], "bad-option", ["--machine"]),
-        (["plots", "--machine", "nosuch"], "unknown-name", ["'nosuch'", record().machine.folder]),
     ],
-    ids=lambda value: "-".join(value) if isinstance(value, list) and value[0] in ("table", "report", "plots") else "",
+    ids=lambda value: "-".join(value) if isinstance(value, list) and value[0] in ("table", "report") else "",
 )
 def test_what_there_are_no_records_of(lab: Lab, command: list[str], code: ErrorCode, says: list[str]) -> None:
     lab.refuses(*command, code=code, says=says)
@@ -555,8 +554,8 @@ def test_what_there_are_no_records_of(lab: Lab, command: list[str], code: ErrorC
     "command",
     [
         ["table"], ["table", "unet"], ["table", "nosuch"], ["report", "--html", "x.html", "unet"], ["show", "abc"],
-        ["show", "unet"], ["compare", "abc", "abd"], ["compare", "unet"], ["compare", "--undecided"], ["plots"],
-        ["plots", "unet"], ["history"], ["history", "--check"], ["publish"], ["supersede", "abc", "--reason", "bad"],
+        ["show", "unet"], ["compare", "abc", "abd"], ["compare", "unet"], ["compare", "--undecided"],
+        ["history"], ["history", "--check"], ["publish"], ["supersede", "abc", "--reason", "bad"],
     ],
     ids=" ".join,
 )  # fmt: skip

@@ -85,7 +85,7 @@ def test_one_sweep_after_a_clone(clone: Path) -> None:
     assert shown(everyone) == {*known, mine.id}
     assert len(machines(everyone)) == 3
 
-    for command in (["history"], ["plots", "--machine", "all"], ["history", "--check"]):
+    for command in (["history"], ["history", "--check"]):
         ran = bakeoff(*command, cwd=clone)
         assert ran.code == 0, ran.err
     page = bakeoff("report", "--html", "../runs/report.html", cwd=clone)

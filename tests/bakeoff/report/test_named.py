@@ -106,13 +106,12 @@ def test_each_command_takes_a_title(tmp_path: Path) -> None:
     for one in (UNET, brought(6, "unet.decoder", "/one/unet.py:decoder")):
         save(tmp_path / "runs", one)
     title = groups.title(UNET)
-    for command in (("table", title), ("show", title), ("report", "--html", "page.html", title), ("plots", title)):
+    for command in (("table", title), ("show", title), ("report", "--html", "page.html", title)):
         ran = bakeoff(*command, cwd=tmp_path)
         assert (ran.code, ran.err) == (0, ""), command
-    assert [path.name for path in (tmp_path / "runs").glob("*/plots/*")] == ["latency-unet.svg"]
     assert bakeoff("show", "unet.py:model", cwd=tmp_path).out.startswith(f"{UNET.variant}\n{title}\n")
     assert "unet.decoder:py.call" in bakeoff("compare", title, "unet.decoder", cwd=tmp_path).out
-    for command in (("table", "une"), ("show", "une"), ("compare", "une"), ("plots", "une")):
+    for command in (("table", "une"), ("show", "une"), ("compare", "une")):
         ran = bakeoff(*command, cwd=tmp_path)
         assert ran.code == 2
         assert "nothing is called 'une'; did you mean unet; the records hold unet, unet.decoder" in ran.err

@@ -177,15 +177,14 @@ def print_done(done: "Done", plan: "Plan", folder: Path, resume: str) -> None:
     from bakeoff.record.store import load_all
     from bakeoff.report.document import Document, blocks, listed
     from bakeoff.report.groups import newest
-    from bakeoff.report.pages import sweep, sweep_notes
-    from bakeoff.report.text import batch_curve
+    from bakeoff.report.pages import batch_curve, sweep, sweep_notes
 
     if done.stored:
         rows, held = newest(done.stored), load_all(folder)
         parts = sweep.newest_tables(rows, held.current, done.finals, held.ceilings, runs=runs_option(folder))
         print_text("")
-        print_document(Document("", parts))
-        print_text(f"\n{text}\n" if (text := batch_curve.render(rows)) else "")
+        print_document(Document("", (*parts, *batch_curve.sections(rows))))
+        print_text("")
     where = folder_of(folder, done.stored[0].record) if done.stored else folder
     kept = f"sweep {done.sweep}: {len(done.stored)} of {counted(len(plan.rows), 'variant')} recorded in {where}"
     took = [sweep_notes.spent(done.spent_s)] if done.spent_s else []

@@ -3,6 +3,7 @@
 Texts are plain: each renderer escapes them, and keeps each on one line whatever a record holds.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:  # pages without figures need neither numpy nor the schema of records
     from bakeoff.report.figures.vega import Figure
 
+_NUMBER = re.compile(r"[+-]?[\d,]*\.?\d+(?:e[+-]?\d+)?")
 Tone = Literal["", "good", "open", "bad", "faint"]
 """What a text says of its subject: `open` is a question without an answer yet, `faint` may be skipped."""
 
@@ -127,10 +129,11 @@ class Document:
 def table(headings: Sequence[Heading | str], rows: Iterable[Sequence[Cell | str]], title: str = "") -> Table | None:
     """A table without the columns in which no row has anything; None without rows.
 
-    Cells that are given as text have neither link nor tone, and are sorted by their text.
+    Cells that are given as text have neither link nor tone, and are sorted by their text, or in a numeric column by the
+    number that they begin with.
     """
-    made = [tuple(cell if isinstance(cell, Cell) else Cell(cell, cell) for cell in row) for row in rows]
     heads = [heading if isinstance(heading, Heading) else Heading(heading) for heading in headings]
+    made = [tuple(map(_cell, row, heads)) for row in rows]
     held = [place for place in range(len(heads)) if any(row[place].text or row[place].link for row in made)]
     if not held:
         return None
@@ -139,10 +142,23 @@ def table(headings: Sequence[Heading | str], rows: Iterable[Sequence[Cell | str]
     )
 
 
+def _cell(cell: Cell | str, heading: Heading) -> Cell:
+    if isinstance(cell, Cell):
+        return cell
+    number = _NUMBER.match(cell)
+    return Cell(cell, float(number[0].replace(",", "")) if number else "") if heading.numeric else Cell(cell, cell)
+
+
 def listed(texts: Iterable[Text | str], title: str = "") -> Listed | None:
     """A list of texts, each once; None without any."""
     items = dict.fromkeys(text if isinstance(text, Text) else Text(text) for text in texts)
     return Listed(tuple(items), title) if items else None
+
+
+def section(heading: str, made: Iterable[Block | Section | None]) -> Section | None:
+    """The blocks that are there below a heading; None without any."""
+    held = blocks(*made)
+    return Section(heading, held) if held else None
 
 
 def blocks(*made: Block | Section | None) -> tuple[Block | Section, ...]:

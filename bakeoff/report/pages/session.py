@@ -29,11 +29,11 @@ from bakeoff.report.document import (
     Figures,
     Heading,
     Listed,
-    Section,
     Table,
     Text,
     blocks,
     listed,
+    section,
     table,
 )
 from bakeoff.report.figures.session import account_figure, series_figure, timeline_figures
@@ -46,6 +46,7 @@ _MOST, _MOST_CHARTS = 200, 40
 """Rows of a table and items of a list, what is left out is counted; series that are drawn."""
 _NAMED = 3
 """Phases that the first sentences name."""
+_Row = Sequence[Cell | str]
 _PLACES = {"unit": 0, "phase": 1, "user": 2, "gpu": 3, "cpu": 4}
 """Series are shown in this order."""
 
@@ -64,27 +65,22 @@ def as_json(record: SessionRecord) -> dict[str, Any]:
 
 def document(record: SessionRecord) -> Document:
     """The answer first; equal records give equal pages."""
-    found, advice, name = account(record), advise_session(record), shorten(record.name, _LETTERS) or "session"
+    found, advice, name = account(record), advise_session(record), _name(record.name) or "session"
     return Document(
         name,
         blocks(
             *_status(record, name),
             _answer(record, found, advice),
             listed(_about(record)),
-            _section("Units", _units(record, found)),
-            _section("Ranges", _ranges(record)),
-            _section("Series", _series(record)),
-            _section("Models and events", _contents(record)),
-            _section("Energy, costs and notes", _notes(record)),
-            _section("What could be gained", _advised(record, advice)),
+            section("Units", _units(record, found)),
+            section("Ranges", _ranges(record)),
+            section("Series", _series(record)),
+            section("Models and events", _contents(record)),
+            section("Energy, costs and notes", _notes(record)),
+            section("What could be gained", _advised(record, advice)),
             _environment(record),
         ),
     )
-
-
-def _section(heading: str, made: Iterable[Block | None]) -> Section | None:
-    held = blocks(*made)
-    return Section(heading, held) if held else None
 
 
 def _status(record: SessionRecord, name: str) -> Iterator[Text]:
@@ -110,7 +106,7 @@ def _answer(record: SessionRecord, found: Account | None, advice: Sequence[Advic
     if found is None:
         return None
     largest = sorted(found.lines, key=lambda line: -line.ns)[:_NAMED]
-    parts = [f"{shorten(line.name, _LETTERS)} {line.thousandths / 10:.1f} %" for line in largest if line.thousandths]
+    parts = [f"{_name(line.name)} {line.thousandths / 10:.1f} %" for line in largest if line.thousandths]
     items = [Text(f"{_ms(found.ns / found.units)} ms, the mean of {_accounted(found)}: {', '.join(parts)}", "a unit")]
     if advice:
         first = advice[0]
@@ -124,7 +120,7 @@ def _answer(record: SessionRecord, found: Account | None, advice: Sequence[Advic
 
 def _about(record: SessionRecord) -> Iterator[Text]:
     rank = record.rank
-    yield Text(f"{shorten(record.started_at, _LETTERS)}, {duration(record.ns / 1e6)}", "started", tone="faint")
+    yield Text(f"{_name(record.started_at)}, {duration(record.ns / 1e6)}", "started", tone="faint")
     if rank is not None:
         on = f" on {rank.device}" if rank.device else ""
         text = f"{rank.rank} of {rank.world} ({rank.parallelism} parallel), host {rank.host}{on}, process {rank.pid}"
@@ -152,10 +148,10 @@ def _account(record: SessionRecord, found: Account) -> Iterator[Block | None]:
     figure = account_figure(record)
     yield Figures((figure,)) if figure is not None else None
     rows = [
-        _row(line.name, f"{line.calls / found.units:.3g}", _ms(line.ns / found.units), _share(line.thousandths))
+        (_name(line.name), f"{line.calls / found.units:.3g}", _ms(line.ns / found.units), _share(line.thousandths))
         for line in found.lines
     ]
-    rows.append(_row("sum", "", _ms(found.ns / found.units), _share(1000)))
+    rows.append(("sum", "", _ms(found.ns / found.units), _share(1000)))
     heads = (
         Heading("phase"),
         _number("calls a unit", 1),
@@ -174,14 +170,14 @@ def _kinds(units: Sequence[UnitTotals]) -> Table | None:
     rows = []
     for each in units:
         times = (each.wall_ns / each.count, each.least_ns, each.greatest_ns, *map(each.percentiles_ns.get, names))
-        rows.append(_row(each.kind, *map(str, (each.count, each.frames, each.latents)), *map(_ms, times)))
+        rows.append([each.kind, *map(str, (each.count, each.frames, each.latents)), *map(_ms, times)])
     return table(heads, rows, "Units by kind")
 
 
-def _step(step: StepTotals) -> list[Cell]:
+def _step(step: StepTotals) -> _Row:
     timestep = f"{step.timestep:g}" if step.timestep is not None else ""
     times = (step.ns / step.calls, step.least_ns, step.greatest_ns)
-    return _row(str(step.index), timestep, str(step.calls), *map(_ms, times))
+    return str(step.index), timestep, str(step.calls), *map(_ms, times)
 
 
 def _ranges(record: SessionRecord) -> Iterator[Block | None]:
@@ -198,10 +194,10 @@ def _ranges(record: SessionRecord) -> Iterator[Block | None]:
     yield from _cut(heads, map(_range, record.before, repeat("")), "range", title)
 
 
-def _range(each: RangeTotal, share: str) -> list[Cell]:
-    name = "· " * min(len(each.path), 12) + (each.path[-1] if each.path else "session")
+def _range(each: RangeTotal, share: str) -> _Row:
+    name = "· " * min(len(each.path), 12) + _name(each.path[-1] if each.path else "session")
     times = map(_ms, (each.total_ns, each.own_ns))
-    return _row(name, each.kind, str(each.calls), *times, share, _ms(each.device_ns), order=" / ".join(each.path))
+    return Cell(name, " / ".join(each.path)), each.kind, str(each.calls), *times, share, _ms(each.device_ns)
 
 
 def _series(record: SessionRecord) -> Iterator[Block | None]:
@@ -218,11 +214,11 @@ def _series(record: SessionRecord) -> Iterator[Block | None]:
     yield from _cut(heads, map(_series_row, ordered), "curve")
 
 
-def _series_row(series: SeriesRecord) -> list[Cell]:
+def _series_row(series: SeriesRecord) -> _Row:
     size, unit = (1e6, "ms") if series.unit == "ns" else (1.0, shorten(series.unit, 12))
     values = (series.least, series.mean, series.greatest)
     numbers = (f"{value / size:.6g}" if value is not None else "" for value in values)
-    return _row(series.name, shorten(series.source, 16), *numbers, unit, str(series.count))
+    return _name(series.name), shorten(series.source, 16), *numbers, unit, str(series.count)
 
 
 def _place(series: SeriesRecord) -> int:
@@ -242,15 +238,15 @@ def _contents(record: SessionRecord) -> Iterator[Block | None]:
         yield Text(f"{counted(record.events_dropped, 'event was', 'events were')} not kept", tone="faint")
 
 
-def _model(model: ModelParameters) -> list[Cell]:
+def _model(model: ModelParameters) -> _Row:
     size = f"{model.bytes / MIB:,.1f}" if model.bytes is not None else ""
-    return _row(model.name, shorten(model.kind, 20), f"{model.count:,}", size, shorten(model.dtype, 20))
+    return _name(model.name), shorten(model.kind, 20), f"{model.count:,}", size, shorten(model.dtype, 20)
 
 
-def _event(event: SessionEvent) -> list[Cell]:
-    name = shorten(event.name, _LETTERS) + (" (failed)" if event.failed else "")
+def _event(event: SessionEvent) -> _Row:
+    name = _name(event.name) + (" (failed)" if event.failed else "")
     at = Cell(duration(event.t_ns / 1e6), event.t_ns)
-    return [Cell(name, name, tone="bad" if event.failed else ""), at, Cell(_pairs(event.data))]
+    return Cell(name, name, tone="bad" if event.failed else ""), at, _pairs(event.data)
 
 
 def _notes(record: SessionRecord) -> Iterator[Block | None]:
@@ -267,11 +263,11 @@ def _notes(record: SessionRecord) -> Iterator[Block | None]:
     yield _more(len(notes), "note")
 
 
-def _energy(found: Energy) -> list[Cell]:
+def _energy(found: Energy) -> _Row:
     known = found.watt_hours is not None
     frame = f"{found.joules_a_frame:.3g}" if found.joules_a_frame is not None else ""
     hours = f"{found.watt_hours:.4g}" if known else "unknown"
-    return _row(found.device, hours, frame, f"its {found.source}" if known else "")
+    return _name(found.device), hours, frame, f"its {found.source}" if known else ""
 
 
 def _costs(made: RecordingCost | None, session_ns: int, monitor: MonitorCost | None) -> Iterator[tuple[str, str]]:
@@ -311,24 +307,15 @@ def _environment(record: SessionRecord) -> Details | None:
 
 def _facts(named: Iterable[tuple[str, Scalar]], title: str = "") -> Listed | None:
     shown = islice(named, _MOST)
-    return listed((Text(shorten(str(value), _LONG), shorten(name, _LETTERS)) for name, value in shown), title)
+    return listed((Text(shorten(str(value), _LONG), _name(name)) for name, value in shown), title)
 
 
 def _pairs(values: Mapping[str, Scalar]) -> str:
     return shorten(", ".join(f"{shorten(key, 40)}={shorten(str(value), 60)}" for key, value in values.items()), _LONG)
 
 
-def _row(name: str, *cells: str, order: str = "") -> list[Cell]:
-    """Cells of a table: the name, then numbers, which are sorted as numbers, and words."""
-    shown = shorten(name, _LETTERS)
-    return [Cell(shown, order or shown), *(Cell(text, _order(text)) for text in cells)]
-
-
-def _order(text: str) -> float | str:
-    try:
-        return float(text.replace(",", "").removesuffix(" %"))
-    except ValueError:
-        return text
+def _name(text: str) -> str:
+    return shorten(text, _LETTERS)
 
 
 def _number(text: str, leaves: int = 0) -> Heading:
@@ -343,9 +330,7 @@ def _share(thousandths: int) -> str:
     return f"{thousandths / 10:.1f} %"
 
 
-def _cut(
-    heads: Sequence[Heading], rows: Iterable[Sequence[Cell]], what: str, title: str = ""
-) -> Iterator[Table | Text | None]:
+def _cut(heads: Sequence[Heading], rows: Iterable[_Row], what: str, title: str = "") -> Iterator[Table | Text | None]:
     """A table of the first rows, and how many more there are."""
     every = list(rows)
     yield table(heads, every[:_MOST], title)

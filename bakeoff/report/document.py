@@ -104,7 +104,7 @@ class Details:
     """Folded on HTML and markdown pages; a terminal leaves it out."""
 
     summary: str
-    blocks: "tuple[Block, ...]"
+    blocks: "tuple[Block | Section, ...]"
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,7 +74,7 @@ def _table(known: Sequence[StoredPipeline]) -> PipelineTable:
         of_mix[str(entry.record.mix)] = entry
     entries = list(of_mix.values())
     newest = max(entries, key=lambda entry: (entry.record.measurement.units is not None, entry.record.created)).record
-    reasons = [_differs(entry.record, newest) for entry in entries]
+    reasons = [differs(entry.record, newest) for entry in entries]
     stale = [(entry, reason) for entry, reason in zip(entries, reasons, strict=True) if reason is not None]
     return PipelineTable(
         title=title(newest),
@@ -149,7 +149,7 @@ def _settings(record: PipelineRecord) -> list[str]:
     return [counted(record.threads, "thread"), *weights]
 
 
-def _differs(record: PipelineRecord, here: PipelineRecord) -> str | None:
+def differs(record: PipelineRecord, here: PipelineRecord) -> str | None:
     """How the record's code or libraries differ from those of `here`; None if they do not."""
     found = ["with another source of the pipeline"] if record.loop_hash != here.loop_hash else []
     found += ["with other measuring code"] if record.instrument != here.instrument else []

@@ -129,7 +129,7 @@ def test_nothing_but_a_worker_imports_the_worker(file: Path) -> None:
         "from bakeoff import backends; [backends.resolve_backend(name) for name in backends.backend_names()]",
         "import bakeoff.export, bakeoff.artifact.export, bakeoff.report.pages.artifact",
         "import bakeoff.sweeps.run, bakeoff.process.supervisor, bakeoff.selftest.run",
-        "import bakeoff.report.markdown.history, bakeoff.report.figures",
+        "import bakeoff.report.pages.history, bakeoff.report.figures",
         "import bakeoff.cli",
     ],
     ids=["plan", "models", "backends", "export", "sweep", "report", "cli"],

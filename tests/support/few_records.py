@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from records import record
 
@@ -11,7 +12,8 @@ from bakeoff.record.schema import Finding, Record
 from bakeoff.record.store import Records, Stored, load_all
 from bakeoff.report.columns import COLUMNS, cells, contexts
 from bakeoff.report.markdown import whole
-from bakeoff.report.pages import readme
+from bakeoff.report.pages import history, readme
+from bakeoff.report.render import markdown
 from bakeoff.report.selection import chosen
 
 PAGES = Path(__file__).parents[1] / "golden" / "pages"
@@ -63,6 +65,12 @@ def publish(runs: Path) -> list[Path]:
     return readme.publish(runs / "published", load_all(runs, runs / "published"), runs)
 
 
+def history_text(records: Records) -> str:
+    """The history of the machine that measured last, or without any that of all."""
+    machines = records.machines()
+    return markdown.render(history.of_machine(records, machines[0]) if machines else history.of_all(records))
+
+
 def unbroken(text: str) -> str:
     return text.replace("<wbr>", "")
 
@@ -88,4 +96,17 @@ def tables(page: str) -> list[list[str]]:
                 found.append([])
             found[-1].append(line)
         before = line
+    return found
+
+
+def rows_by_link(page: str) -> dict[str, dict[str, str]]:
+    """The rows of a page's tables by the id of the record that each links to: heading to cell."""
+    names = {label: Path(unquote(address)).stem for label, address in definitions(page).items()}
+    found = {}
+    for head, _, *lines in tables(page):
+        for line in lines:
+            cells = [[cell.strip() for cell in re.split(r"(?<!\\)\|", each)[1:-1]] for each in (head, line)]
+            row = dict(zip(*cells, strict=True))
+            if "record" in row:
+                found[names[row["record"].strip("[]")]] = row
     return found

@@ -312,11 +312,12 @@ def _flat_list(values: Sequence[Any], path: str) -> Iterator[tuple[str, Figure]]
 
 
 def markdown_rows(text: str) -> Iterator[Row]:
-    """The rows and texts of a markdown page; links by reference are followed."""
+    """The rows and texts of a markdown page; links by reference are followed, and what is folded has a heading."""
     defined = dict(re.findall(r"^\[([^\]]+)\]: (\S+)$", text, re.MULTILINE))
     text = re.sub(r"^\[[^\]]+\]: \S+$", "", text, flags=re.MULTILINE)
     for label, address in defined.items():
         text = text.replace(f"[{label}]", f"[{label}]({address})")
+    text = re.sub("<details>\n<summary>(.*)</summary>", r"#### \1", text)
     headings: dict[int, str] = {}
     for block in re.split(r"\n\s*\n", text):
         lines = block.strip().splitlines()

@@ -4,12 +4,13 @@ import re
 from collections.abc import Callable, Sequence
 
 import pytest
+from few_records import history_text
 
 from bakeoff.record.codec import encode_json
 from bakeoff.record.store import Records, Stored, StoredCeilings, StoredComparison
 from bakeoff.report.document import Document
 from bakeoff.report.groups import newest
-from bakeoff.report.markdown import history, results, whole
+from bakeoff.report.markdown import results, whole
 from bakeoff.report.pages import readme, sweep
 from bakeoff.report.recommendation import recommendation
 from bakeoff.report.render import terminal
@@ -46,7 +47,7 @@ PAGES: dict[str, Callable[[Records], str]] = {
         sweep.as_rows(newest(records.current), records.ceilings, records.current)
     ).decode(),
     "recommendation": lambda records: recommendation(newest(records.current), records.comparisons),
-    "history": history.render,
+    "history": history_text,
     "readme": lambda records: readme.render(chosen(records)),
     "whole": lambda records: whole.render(chosen(records)),
     "results": lambda records: "".join(results.render(records, machine) for machine in records.machines()),

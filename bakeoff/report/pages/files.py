@@ -8,9 +8,10 @@ from bakeoff.machine.files import write_atomically
 from bakeoff.models.words import counted
 from bakeoff.record.folders import record_files
 from bakeoff.record.store import Records, load_all
-from bakeoff.report.links import AGAIN, folders_of
-from bakeoff.report.markdown import history, results
-from bakeoff.report.render.markdown import citations
+from bakeoff.report.links import AGAIN, folders_of, links_from
+from bakeoff.report.markdown import pipelines, results
+from bakeoff.report.pages import history
+from bakeoff.report.render import markdown
 
 
 def render(records: Records, machines: Collection[str] | None = None) -> Iterator[tuple[str, str]]:
@@ -18,12 +19,15 @@ def render(records: Records, machines: Collection[str] | None = None) -> Iterato
 
     `machines` are the ids of those whose pages are wanted, by default all. Equal records give equal text.
     """
-    yield history.NAME, history.render(records)
+    yield history.NAME, markdown.render(history.of_all(records))
     folders = folders_of(records)
     for machine in records.machines():
         if machines is None or machine.id in machines:
             yield posixpath.join(folders[machine.id], results.NAME), results.render(records, machine)
-            yield posixpath.join(folders[machine.id], history.NAME), history.render_machine(records, machine)
+            page = markdown.render(history.of_machine(records, machine))
+            runs = pipelines.every_run(records.of_machines([machine.id]).pipelines, links_from(folders[machine.id]))
+            page += "".join(f"\n{part}" for part in runs)
+            yield posixpath.join(folders[machine.id], history.NAME), page
 
 
 def update(runs: Path, records: Records | None = None, machines: Collection[str] | None = None) -> list[Path]:
@@ -61,7 +65,7 @@ def _problem(path: Path, wanted: str | None, known: Collection[str]) -> str | No
     if not path.is_file():
         return f"{path} does not exist. {AGAIN}"
     text = path.read_text(encoding="utf-8", errors="replace")
-    missing = sorted(set(citations(text)) - set(known))
+    missing = sorted(set(markdown.citations(text)) - set(known))
     if missing:
         records = counted(len(missing), "record that is", "records that are")
         return f"{path} cites {records} missing, the first is {missing[0]}. Restore their files."

@@ -24,8 +24,7 @@ from bakeoff.machine import host
 from bakeoff.models import component_names
 from bakeoff.models.errors import ErrorCode
 from bakeoff.record.store import save
-from bakeoff.report.markdown import history
-from bakeoff.report.pages import files
+from bakeoff.report.pages import files, history
 
 LINE_LIMIT = 720
 """Characters of an error line: cli.common prints at most 700 of a message."""

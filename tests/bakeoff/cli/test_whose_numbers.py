@@ -14,8 +14,7 @@ from records import HOST, Ran, bakeoff, record
 from bakeoff.machine import identity
 from bakeoff.record.store import load_all, save, supersede
 from bakeoff.report.figures import files as plots
-from bakeoff.report.markdown import history
-from bakeoff.report.pages import files, readme
+from bakeoff.report.pages import files, history, readme
 from bakeoff.report.render.markdown import citations
 
 SWEEP = ("sweep", "toy", "--workload", "world", "--backends", "eager", "--dtype", "fp32", "--device", "cpu")
@@ -92,8 +91,8 @@ def test_one_sweep_after_a_clone(clone: Path) -> None:
     assert page.code == 0, page.err
     found = re.findall(r'href="([^"]+)\.json"', (runs / "report.html").read_text(encoding="utf-8"))
     assert found == [f"{mine.folder}/{mine.id}"]
-    assert citations((runs / history.NAME).read_text(encoding="utf-8")) == [mine.id]
     folder = runs / mine.machine.folder
+    assert citations((folder / history.NAME).read_text(encoding="utf-8")) == [mine.id]
     assert {path.name for path in folder.iterdir()} == {"RESULTS.md", history.NAME, "plots", "records"}
     assert changed(clone) == []
 

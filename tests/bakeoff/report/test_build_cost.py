@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from few_records import history_text
 from pages import tables_text
 from pipeline_records import EAGER, measured, pipeline_record, programs
 from records import measurement, record
@@ -10,7 +11,7 @@ from records import measurement, record
 from bakeoff.record.schema import BuildCost, Record
 from bakeoff.record.store import Records, Stored, StoredPipeline
 from bakeoff.report.columns import COLUMNS, build_seconds, cells, contexts
-from bakeoff.report.markdown import history, results, whole
+from bakeoff.report.markdown import results, whole
 from bakeoff.report.notes import overlapped_text
 from bakeoff.report.pages import record as one
 from bakeoff.report.render import terminal
@@ -59,7 +60,7 @@ def test_every_page_explains_cpu_where_a_row_has_it_and_only_there() -> None:
         for page in (
             tables_text(rows),
             results.render(records, rows[0].machine),
-            history.render(records),
+            history_text(records),
             whole.render(chosen(records)),
             pages.render(records),
         ):

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from ceilings import CEILINGS, MIB
 from comparisons import final
+from few_records import history_text
 from pages import PAGES, tables_text
 from records import HOST, record
 
@@ -21,7 +22,6 @@ from bakeoff.report.columns import COLUMNS, contexts
 from bakeoff.report.comparable import baselines, current, stale_reasons, tables
 from bakeoff.report.drift import USUAL
 from bakeoff.report.groups import newest
-from bakeoff.report.markdown import history
 from bakeoff.report.recommendation import decision
 from bakeoff.report.spread import spreads
 
@@ -115,7 +115,7 @@ class TestStale:
 
     def test_a_sweep_that_was_resumed_after_an_edit_has_no_ratios_across(self) -> None:
         rows = stored(made("eager", 7.0, 1, component="c0", sweep="s"), made("inductor", 5.0, 2, sweep="s"))
-        page = history.render(Records(rows, (), ()))
+        page = history_text(Records(rows, (), ()))
         assert "7.00" in page
         assert not re.search(r"[0-9]x", page)
 

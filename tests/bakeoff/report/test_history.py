@@ -1,4 +1,4 @@
-"""The generated history: what it cites, and how it is checked against the records."""
+"""The generated history: what it says, what it cites, and how it is checked against the records."""
 
 import re
 from dataclasses import replace
@@ -7,23 +7,62 @@ from urllib.parse import unquote
 
 import pytest
 from comparisons import final
-from few_records import THREE, at, block, folder_in, ms, stored, tables, whole_tables
+from few_records import THREE, at, block, folder_in, ms, rows_by_link, stored, tables, whole_tables
 from records import HOST, machine_of_host
 
-from bakeoff.record.schema import SCHEMA, Comparison, Round, Samples
-from bakeoff.record.store import Records, load_all, save, supersede
-from bakeoff.report.markdown import elsewhere, history
-from bakeoff.report.pages import files
-from bakeoff.report.render.markdown import citations
+from bakeoff.record.schema import SCHEMA, Comparison, Record, Round, Samples
+from bakeoff.record.store import Records, StoredComparison, load_all, save, supersede
+from bakeoff.report.pages import files, history
+from bakeoff.report.render.markdown import citations, render
+
+
+def page_of(records: Records) -> str:
+    """The page of the machine that measured last."""
+    return render(history.of_machine(records, records.machines()[0]))
+
+
+class TestLines:
+    def lines(self, *made: Record, comparisons: tuple[StoredComparison, ...] = ()) -> list[str]:
+        """Those of all machines, the newest first."""
+        page = render(history.of_all(Records(stored(*made), (), (), comparisons)))
+        return [line for line in page.splitlines() if line.startswith("- 2026")]
+
+    def test_the_best_row_of_each_sweep_beside_that_of_the_one_before(self) -> None:
+        old = [at(1, "eager", ms(10.0), sweep="a"), at(2, "inductor", ms(8.0), sweep="a")]
+        new = [at(3, "eager", ms(10.0), sweep="b"), at(4, "aoti", ms(4.0), sweep="b")]
+        new += [at(5, "onnxruntime", ms(1.0), "parity_failed", "wrong", sweep="b")]
+        assert self.lines(*old, *new, at(6, "eager", status="crashed", sweep="c")) == [
+            "- 2026-01-02 03:04 toy:tiny.world: nothing is ok",
+            "- 2026-01-02 03:04 toy:tiny.world: aoti fp32 4.950 ms, 2.21x eager fp32, was inductor fp32 8.950 ms",
+            "- 2026-01-02 03:04 toy:tiny.world: inductor fp32 8.950 ms, 1.22x eager fp32",
+        ]
+
+    def test_what_else_changed_is_said(self) -> None:
+        versions = {"bakeoff": "0.1.0", "torch": "2.12.0"}
+        made = [at(1, "eager", ms(10.0), sweep="a", versions=versions), at(2, "eager", ms(8.0), sweep="b")]
+        (line, _) = self.lines(*made)
+        was = "was 10.95 ms with another version of torch (2.12.0, not 2.13.0)"
+        assert line.endswith(f": eager fp32 8.950 ms, {was}")
+
+    def test_a_final_decides_which_is_best(self) -> None:
+        made = [at(1, "eager", ms(10.0), sweep="a"), at(2, "inductor", ms(9.9), sweep="a")]
+        slower = replace(final(replace(made[1], measurement=at(1, "eager", ms(30.0)).measurement), made[0]), sweep="a")
+        (line,) = self.lines(*made, comparisons=(StoredComparison("final", slower),))
+        assert line.endswith(": eager fp32 10.95 ms, faster in a final")
+
+    def test_subjects_of_one_name_have_their_whole_titles(self) -> None:
+        lines = self.lines(at(1, "eager", ms(10.0), batch=2), at(2, "eager", ms(8.0)))
+        assert ["batch 1" in line for line in lines] == [True, False]
+        assert not any("was" in line for line in lines)
 
 
 class TestHistoryPage:
     def test_superseded_records_are_listed_and_not_shown(self, runs: Path) -> None:
         bad = load_all(runs).current[1]
         supersede(runs, bad.id, "another program ran")
-        page = history.render(load_all(runs))
-        assert f"- `{bad.id}`: another program ran" in page.partition("## Superseded")[2]
-        assert f"/{bad.id}.json)" not in page
+        page = page_of(load_all(runs))
+        assert f"- **{bad.id}**: another program ran" in page.partition("## Superseded")[2]
+        assert bad.id not in citations(page)
         assert bad.id not in block(load_all(runs))
         assert bad.id not in whole_tables(load_all(runs))
 
@@ -35,7 +74,7 @@ class TestHistoryPage:
         for path in paths:
             assert files.check(runs) == []
             text = path.read_text()
-            path.write_text(text.replace("10.95", "9.95"))
+            path.write_text(text.replace("1.84x", "9.84x"))
             (problem,) = files.check(runs)
             assert str(path) in problem
             path.write_text(text)
@@ -45,7 +84,7 @@ class TestHistoryPage:
         assert files.check(runs) == []
         cited = next(folder_in(runs).glob("*freezing*.json"))
         cited.unlink()
-        assert all(cited.stem in problem for problem in files.check(runs))
+        assert [cited.stem in problem for problem in files.check(runs)] == [False, True, True]
 
     def test_check_lists_every_file_that_cannot_be_read(self, runs: Path) -> None:
         for index in range(9):
@@ -78,52 +117,64 @@ class TestHistoryPage:
         save(runs, at(40, "eager", ms(9.0), machine=machine_of_host(replace(HOST, cpu="Another CPU"))))
         records = load_all(runs)
         another, test = records.machines()
-        page = history.render_machine(records, test)
-        assert [line for line in page.splitlines() if line.startswith("## ")] == ["## toy"]
-        assert page.count("\n#### ") == 2
-        assert "sweep 20260103T000000-fedcba, outside a checkout" in page
-        assert "> after the change\n" in page
-        assert history.render_machine(records, another).count("\n#### ") == 1
+        page = render(history.of_machine(records, test))
+        assert re.findall("^## (.*)", page, re.MULTILINE) == ["Newest first", "toy", "Columns"]
+        assert re.findall("<summary>.* UTC, (.*)</summary>", page) == [
+            "sweep 20260103T000000-fedcba, outside a checkout",
+            "sweep 20260102T030400-abcdef, commit 0123456789ab",
+        ]
+        assert "**note**: after the change\n" in page
+        assert render(history.of_machine(records, another)).count("<summary>") == 1
 
     def test_a_final_stands_in_the_entry_of_its_own_sweep(self, runs: Path) -> None:
         save(runs, replace(at(30, "eager", ms(9.0)), sweep="another"))
         name = save(runs, final(*THREE[:2], sweep=THREE[0].sweep))
-        entries = history.render(load_all(runs)).split("\n#### ")[1:]
-        found = {entry.partition("sweep ")[2].partition(",")[0]: "\nFinal: " in entry for entry in entries}
+        page = page_of(load_all(runs))
+        entries = page.split("<summary>")[1:]
+        found = {entry.partition("sweep ")[2].partition(",")[0]: "\n**Final**: " in entry for entry in entries}
         assert found == {THREE[0].sweep: True, "another": False}
-        assert name in "".join(entries)
+        assert name in citations(page)
 
-    def test_the_page_of_all_machines_opens_with_the_one_that_measured_last(self, runs: Path) -> None:
+    def test_rows_that_cannot_run_are_named_in_one_line(self) -> None:
+        made = [at(2 + place, name, status="unavailable", reason="no GPU") for place, name in enumerate(("a", "b"))]
+        page = page_of(Records(stored(at(1, "eager", ms(9.0)), *made), (), ()))
+        assert "**2 rows cannot run here (2 unavailable)**: a fp32, b fp32: no GPU\n" in page
+        assert list(rows_by_link(page)) == ["id-0"]
+
+    def test_the_page_of_all_machines_begins_with_the_one_that_measured_last(self, runs: Path) -> None:
         save(runs, at(40, "eager", ms(9.0), machine=machine_of_host(replace(HOST, cpu="Another CPU"))))
         records = load_all(runs)
         another, test = records.machines()
-        page = history.render(records)
-        assert re.findall(r"^- (.+) \(\w{6}\): (\d) record", page, re.MULTILINE) == [
+        page = render(history.of_all(records))
+        assert re.findall(r"^## (.+) \(\w{6}\)\n\n(\d) record", page, re.MULTILINE) == [
             (another.name, "1"),
             (test.name, "3"),
         ]
-        assert len(citations(page)) == 1, "the history of the last machine alone"
+        assert [line.partition(": ")[2] for line in page.splitlines() if line.startswith("- ")] == [
+            "eager fp32 9.950 ms",
+            "inductor fp32 5.950 ms, 1.84x eager fp32",
+        ]
         files.update(runs)
-        for path in [*runs.glob("*.md"), *runs.glob("*/*.md")]:
-            for target in re.findall(r"\]\(([^)]+)\)", path.read_text()):
-                assert (path.parent / unquote(target)).is_file(), f"{path}: {target}"
+        for path in (runs / history.NAME, *runs.glob(f"*/{history.NAME}")):
+            targets = re.findall(r"^\[.+\]: (\S+)$", path.read_text(), re.MULTILINE)
+            assert len(targets) == (4 if path.parent == runs else 1 if another.folder in str(path) else 3)
+            assert all((path.parent / unquote(target)).is_file() for target in targets)
 
     def test_what_others_published_is_quoted_and_not_divided_by(self) -> None:
         base = at(1, "eager", ms(10.0))
         made = [replace(base, variant=replace(base.variant, component=name)) for name in ("wm", "matrix-vae")]
-        page = history.render(Records(stored(*made), (), ()))
-        (lines,) = tables(page.partition(elsewhere.HEADING)[2])
+        (lines,) = tables(render(history.of_all(Records(stored(*made), (), ()))))
         found = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
         assert [row[1:] for row in found] == [["29.00", "3.10"], ["294", "not stated"]]
-        assert "x" not in "".join(cell for row in found for cell in row[1:]), "no ratio"
-        assert elsewhere.HEADING not in history.render(Records(stored(base), (), ()))
+        assert tables(render(history.of_all(Records(stored(base), (), ())))) == []
 
     def test_a_machine_that_only_compared_has_a_history(self, tmp_path: Path) -> None:
         sides = tuple(replace(made, measurement=replace(made.measurement, latency=None)) for made in THREE[:2])
         rounds = tuple(Round((0, 1), (Samples([300]), Samples([100]))) for _ in range(20))
         name = save(tmp_path, Comparison(SCHEMA, THREE[0].created, "", "interleaved", 1, sides, rounds))
         assert len(files.update(tmp_path)) == 3
-        assert citations((tmp_path / history.NAME).read_text()) == [name]
+        (path,) = tmp_path.glob(f"*/{history.NAME}")
+        assert citations(path.read_text()) == [name]
 
     def test_only_pages_of_the_given_machines_are_written(self, runs: Path) -> None:
         save(runs, at(40, "eager", ms(9.0), machine=machine_of_host(replace(HOST, cpu="Another CPU"))))
@@ -140,12 +191,10 @@ class TestHistoryPage:
     def test_figures_are_those_of_the_samples(self, runs: Path) -> None:
         """Mean, Min, Max, Std and calls a second as written in the table, against the record itself."""
         save(runs, at(30, "aoti", [4.0] * 19 + [24.0]))
-        page = history.render(load_all(runs))
+        found = rows_by_link(page_of(load_all(runs)))
         for entry in load_all(runs).current:
-            (line,) = [line for line in page.splitlines() if f"/{entry.id}.json)" in line]
-            found = [cell.strip() for cell in line.strip("|").split("|")]
-            figures = entry.record.latency
+            row, figures = found[entry.id], entry.record.latency
             assert figures is not None
-            wanted = (figures.mean_ms, figures.min_ms, figures.max_ms, figures.std_ms)
-            assert [float(cell) for cell in found[2:6]] == pytest.approx(wanted, abs=0.005)
-            assert found[9] == f"{1000 / figures.mean_ms:.2f}"
+            wanted = {"mean": figures.mean_ms, "min": figures.min_ms, "max": figures.max_ms, "std": figures.std_ms}
+            assert {key: float(row[f"{key} ms"]) for key in wanted} == pytest.approx(wanted, abs=0.005)
+            assert row["avg FPS"] == f"{1000 / figures.mean_ms:.2f}"

@@ -13,8 +13,7 @@ from bakeoff.backends import backend_names, resolve_backend
 from bakeoff.models import component_names, resolve_component
 from bakeoff.record.store import load_all
 from bakeoff.report.document import Document
-from bakeoff.report.markdown import history
-from bakeoff.report.pages import doctor, files, listing
+from bakeoff.report.pages import doctor, files, history, listing
 from bakeoff.report.render import terminal
 
 
@@ -177,5 +176,6 @@ def test_text_of_a_sweep(tmp_path: Path) -> None:
     assert "Deploy nothing from this table: no row is ok." in ran.out
     assert "1 of 1 variant recorded in" in ran.out.splitlines()[-1]
     assert "1 row cannot run here (1 unsupported); the records say why." in ran.err
-    assert "> try\n" in (tmp_path / "runs" / history.NAME).read_text()
+    (page,) = tmp_path.glob(f"runs/*/{history.NAME}")
+    assert "**note**: try\n" in page.read_text()
     assert files.check(tmp_path / "runs") == []

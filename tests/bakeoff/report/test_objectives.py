@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from comparisons import final
+from few_records import history_text
 from pages import tables_text
 from records import clock, measurement, record
 
@@ -13,7 +14,7 @@ from bakeoff.record.objective import Objective, parse_objective
 from bakeoff.record.schema import Comparison, Record, new_finding
 from bakeoff.record.store import Records, Stored, StoredComparison
 from bakeoff.report.html import page
-from bakeoff.report.markdown import history, results
+from bakeoff.report.markdown import results
 from bakeoff.report.objectives import items_per_s, limit_text
 from bakeoff.report.pages import comparison, sweep
 from bakeoff.report.pages import record as one
@@ -154,7 +155,7 @@ def test_pages_have_the_objective_the_limits_and_the_rate() -> None:
     for text in (
         tables_text(rows),
         results.render(records, machine),
-        history.render_machine(records, machine),
+        history_text(records),
         page.render(records),
     ):
         assert "Objective throughput,p99" in text

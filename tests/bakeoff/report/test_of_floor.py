@@ -4,13 +4,14 @@ from dataclasses import replace
 
 import pytest
 from ceilings import CEILINGS
+from few_records import history_text
 from pages import tables_text
 from records import measurement, record
 
 from bakeoff.record.schema import Record
 from bakeoff.record.store import Records, Stored
 from bakeoff.report.html import page
-from bakeoff.report.markdown import history, results, whole
+from bakeoff.report.markdown import results, whole
 from bakeoff.report.pages import record as text_of_record
 from bakeoff.report.pages import sweep
 from bakeoff.report.render import terminal
@@ -32,7 +33,7 @@ def stored(*made: Record) -> Records:
 PAGES = {
     "table": lambda records: tables_text(records.current),
     "results": lambda records: results.render(records, records.machines()[0]),
-    "history": history.render,
+    "history": history_text,
     "whole": lambda records: whole.render(chosen(records)),
     "html": page.render,
 }

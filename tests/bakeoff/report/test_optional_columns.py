@@ -5,13 +5,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from few_records import history_text
 from pages import tables_text
 from records import measurement, record
 
 from bakeoff.record.schema import InputCopy, Measurement, Record, Samples
 from bakeoff.record.store import Records, Stored, load_all, save
 from bakeoff.report.html import page
-from bakeoff.report.markdown import history, results, whole
+from bakeoff.report.markdown import results, whole
 from bakeoff.report.pages import record as text_of_record
 from bakeoff.report.pages import sweep
 from bakeoff.report.render import terminal
@@ -38,7 +39,7 @@ def pages(records: Records) -> dict[str, str]:
     return {
         "table": tables_text(records.current),
         "results": results.render(records, machine),
-        "history": history.render(records),
+        "history": history_text(records),
         "whole": whole.render(chosen(records)),
         "html": page.render(records),
     }

@@ -29,7 +29,6 @@ from bakeoff.record.units import UnitKind
 from bakeoff.report.figures import files as svg_files
 from bakeoff.report.figures.pipeline import units_over_time, waterfall
 from bakeoff.report.html import page
-from bakeoff.report.markdown import history, results
 from bakeoff.report.pages import files
 from bakeoff.report.pipelines import named, pipeline_tables
 from bakeoff.report.text import pipeline as text
@@ -207,8 +206,9 @@ class TestMarkdown:
         names = [save(tmp_path, entry) for entry in run_of_two()]
         written = files.update(tmp_path)
         assert files.check(tmp_path) == []
-        for path in written:
-            page_text = path.read_text()
+        overview, *pages = (path.read_text() for path in written)
+        assert "owl:200m: wm=inductor[freezing]/bf16" in overview
+        for page_text in pages:
             assert "## Pipelines" in page_text
             assert "2.00x [2.00, 2.00]" in page_text
             assert all(f"/{name}.json)" in page_text for name in names)
@@ -223,7 +223,7 @@ class TestMarkdown:
     def test_a_superseded_run_is_not_shown(self, tmp_path: Path) -> None:
         names = [save(tmp_path, entry) for entry in run_of_two()]
         supersede(tmp_path, names[1], "another program ran")
-        assert BEST not in history.render(load_all(tmp_path))
+        assert BEST not in "".join(dict(files.render(load_all(tmp_path))).values())
 
 
 class TestPictures:
@@ -259,7 +259,7 @@ class TestHostileText:
 
     def test_markdown(self) -> None:
         found = records(hostile())
-        for made in (results.render(found, MACHINE), history.render(found)):
+        for made in dict(files.render(found)).values():
             assert "<script" not in made
             assert "<b>" not in made
             widths = {len(re.findall(r"(?<!\\)\|", line)) for line in made.splitlines() if line.startswith("| mix")}

@@ -1,0 +1,272 @@
+"""The optimization history: what each sweep and run found, a line each, and folded below all that is behind it."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Final
+from urllib.parse import quote
+
+from bakeoff.machine.identity import Machine
+from bakeoff.models.words import counted
+from bakeoff.record.ceilings import KnownCeilings, best_ceilings
+from bakeoff.record.frames import figures
+from bakeoff.record.schema import NEVER_RUN, Record
+from bakeoff.record.store import Records, Stored, StoredComparison, StoredPipeline
+from bakeoff.report.columns import COLUMNS, Context, contexts
+from bakeoff.report.comparable import baselines, stale_reasons, stated_over
+from bakeoff.report.comparisons import sentence
+from bakeoff.report.document import Details, Document, Heading, Link, Listed, Section, Text, blocks, listed, table
+from bakeoff.report.drift import USUAL, drift
+from bakeoff.report.format import milliseconds, minute
+from bakeoff.report.groups import group_key, groups, name_of, newest, title_without_machine
+from bakeoff.report.links import Cited, cited_by, folders_of, links_from
+from bakeoff.report.mix_cells import in_words_of
+from bakeoff.report.notes import overlapped_text, selftest_text
+from bakeoff.report.pages import sweep
+from bakeoff.report.pipelines import by_run, differs, named, subject_key
+from bakeoff.report.pipelines import title_without_machine as pipeline_title
+from bakeoff.report.recommendation import decision, deployment
+from bakeoff.report.speedups import speedup
+from bakeoff.report.spread import spread_lines
+
+NAME = "OPTIMIZATION_HISTORY.md"
+_KEYS: Final = (
+    "name", "status", "mean_ms", "min_ms", "max_ms", "std_ms", "copy_ms", "floor", "of_floor", "peak_mib",
+    "mean_calls_per_s", "items_per_s", "video_fps", "vs_eager", "vs_eager_fp32", "sqnr_db", "lossless", "build",
+    "limits", "record",
+)  # fmt: skip
+_INTRODUCTION: Final = (
+    "Generated from the records by `make history` (published ones by `make publish`); do not edit. Milliseconds are of "
+    "the latency clock: one call, synchronised. A line says what was best in a sweep, and in the sweep of the same "
+    "subject before; they were not measured together, and sweeps drift."
+)
+_ELSEWHERE: Final = (
+    ("wm", "OWL world model, one denoising step", "29.00", "3.10"),
+    ("image", "OWL image decoder", "28.08", "21.52"),
+    ("audio", "OWL audio decoder", "12.52", "3.70"),
+    ("matrix-wm", "Matrix-Game-2, a block of 12 frames: denoise", "497", "not stated"),
+    ("matrix-wm", "Matrix-Game-2, a block of 12 frames: context update", "159", "not stated"),
+    ("matrix-vae", "Matrix-Game-2, a block of 12 frames: decode", "294", "not stated"),
+)
+"""What others published: a component of that architecture, what was timed, milliseconds of eager and compiled."""
+_QUOTED: Final = (
+    "What this project began with: figures that others stated of these architectures, quoted as they were. The device, "
+    "the versions and how they were timed were not stated, so no figure of this project is compared with them."
+)
+
+
+def of_all(records: Records) -> Document:
+    """Each machine with links to its pages and the lines of its history, and what others published."""
+    folders, components = folders_of(records), {entry.record.variant.component for entry in records.current}
+    made = [_overview(records.of_machines([one.id]), one, folders[one.id]) for one in records.machines()]
+    quoted = table(
+        ["what", Heading("stated ms", numeric=True), Heading("stated ms, compiled", numeric=True)],
+        [row for component, *row in _ELSEWHERE if component in components],
+    )
+    last = Section("Published elsewhere", (Text(_QUOTED), quoted)) if quoted is not None else None
+    return Document("Optimization history", blocks(Text(_INTRODUCTION if made else "No records yet."), *made, last))
+
+
+def of_machine(records: Records, machine: Machine) -> Document:
+    """The page of one machine, for its folder: the lines, then each sweep and run, by component and subject."""
+    own, cited = records.of_machines([machine.id]), cited_by(links_from(folders_of(records)[machine.id]))
+    superseded = listed(Text(reason, entry.id) for entry, reason in own.superseded)
+    return Document(
+        f"Optimization history of {_named(machine)}",
+        blocks(
+            Text(_INTRODUCTION),
+            Section("Newest first", (lines,)) if (lines := _lines(own)) is not None else None,
+            *_components(own, cited),
+            Section("Superseded", (superseded,)) if superseded is not None else None,
+        ),
+    )
+
+
+def _named(machine: Machine) -> str:
+    """A machine's name, with its id: another one may have the same parts."""
+    return f"{machine.name} ({machine.id[:6]})"
+
+
+def _overview(own: Records, machine: Machine, folder: str) -> Section:
+    """How much a machine has measured, links to its pages, and its lines."""
+    counts = [counted(len(own.current), "record"), f"{len(own.pipelines)} of pipelines" if own.pipelines else ""]
+    last = max((entry.record.created for entry in own.current), default="")
+    counts += [f"the last at {minute(last)} UTC"] if last else []
+    names = {"results": "RESULTS.md", "history": NAME}
+    pages = tuple(Link(f"{each} of {machine.id[:6]}", f"{quote(folder)}/{name}") for each, name in names.items())
+    return Section(_named(machine), blocks(Text(", ".join(filter(None, counts)), links=pages), _lines(own)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a sweep of a subject or a run of a pipeline found."""
+
+    created: str
+    key: object
+    """Equal for what can be held against each other."""
+    title: str
+    best: Stored | StoredPipeline | None = None
+    name: str = "nothing is ok"
+    """Of the best row or mix."""
+    figure: str = ""
+    said: Sequence[str] = ()
+
+
+def _lines(own: Records) -> Listed | None:
+    """What each sweep, run and comparison found, and what was best in the one before, the newest first.
+
+    Where several subjects have one name, the whole title is given.
+    """
+    found = [_of_sweep(rows, own.comparisons) for group in groups(own.current) for rows in _sweeps(group.rows)]
+    found += [_of_run(entries) for entries in by_run(own.pipelines)]
+    apart = [entry.comparison for entry in own.comparisons if not entry.comparison.sweep]
+    found += [_Found(one.created, None, title_without_machine(one.a), None, sentence(one)) for one in apart]
+    known = Counter(map(_short, {one.title for one in found}))
+    before: dict[object, _Found] = {}
+    lines = []
+    for one in sorted(found, key=lambda one: one.created):
+        said, last = [f"{one.name} {one.figure}".rstrip(), *one.said], before.get(one.key)
+        if last is not None and one.best is not None:
+            name = "" if last.name == one.name else f"{last.name} "
+            said.append(f"was {name}{last.figure} {_changed(last.best, one.best)}".rstrip())
+        title = _short(one.title) if known[_short(one.title)] == 1 else one.title
+        lines.append(f"{minute(one.created)} {title}: {', '.join(said)}")
+        before |= {one.key: one} if one.best is not None else {}
+    return listed(reversed(lines))
+
+
+def _short(title: str) -> str:
+    """The subject alone."""
+    return title.partition(" ")[0].rstrip(",")
+
+
+def _changed(before: Stored | StoredPipeline | None, now: Stored | StoredPipeline) -> str:
+    """With which other code or libraries the result before was measured; "" where they were the same."""
+    reason: str | None = ""
+    if isinstance(before, Stored) and isinstance(now, Stored):
+        reason = stale_reasons((before, now))[0]
+    elif isinstance(before, StoredPipeline) and isinstance(now, StoredPipeline):
+        reason = differs(before.record, now.record)
+    return (reason or "").removeprefix("measured ")
+
+
+def _of_sweep(rows: Sequence[Stored], comparisons: Sequence[StoredComparison]) -> _Found:
+    """The winner of the final, or the best of the rows that are ok."""
+    first, kept = rows[0].record, newest(rows)
+    decided = decision(kept, _finals(rows, comparisons))
+    best, about = decided.winner or next(iter(decided.best), None), (first.created, group_key(first))
+    if best is None:
+        return _Found(*about, title_without_machine(first))
+    base = stated_over(baselines(kept))
+    gain = speedup(best.record, base) if base is not None and base is not best.record else None
+    said = [] if gain is None or base is None else [f"{gain.ratio:.2f}x {name_of(base)}"]
+    said += ["no difference to it shown"] if gain is not None and not gain.shown else []
+    said += ["faster in a final"] if decided.winner is not None else []
+    median = COLUMNS["median_ms"].text(best.record, Context(best.id, {}))
+    return _Found(*about, title_without_machine(first), best, name_of(best.record), f"{median} ms", said)
+
+
+def _of_run(entries: Sequence[StoredPipeline]) -> _Found:
+    """The fastest mix that is ok."""
+    first = entries[0].record
+    about = first.created, subject_key(first), pipeline_title(first)
+    timed = [(row, made) for row in named(entries) if row.record.status == "ok" and (made := figures(row.record))]
+    if not timed:
+        return _Found(*about)
+    best, found = min(timed, key=lambda pair: pair[1].ms_a_frame)
+    figure = f"{milliseconds(found.ms_a_frame)} {in_words_of(first, 'ms a frame')}"
+    said = [f"{best.gain.ratio:.2f}x {best.against}"] if best.gain is not None else []
+    return _Found(*about, best.entry, best.record.mix.variants, figure, said)
+
+
+def _sweeps(rows: Sequence[Stored]) -> list[list[Stored]]:
+    """A subject's records by sweep, in the order of time."""
+    found: dict[str, list[Stored]] = {}
+    for entry in rows:
+        found.setdefault(entry.record.sweep, []).append(entry)
+    return list(found.values())
+
+
+def _finals(rows: Sequence[Stored], comparisons: Sequence[StoredComparison]) -> list[StoredComparison]:
+    """The finals of the rows' own sweep."""
+    first = rows[0].record
+    return [
+        entry
+        for entry in comparisons
+        if entry.comparison.sweep == first.sweep and group_key(entry.comparison.a) == group_key(first)
+    ]
+
+
+def _components(own: Records, cited: Cited) -> Iterator[Section]:
+    """A section for each component, with one for each subject: its sweeps, the newest first, and other comparisons."""
+    between = drift(own.current, own.current[0].machine.name) if own.current else USUAL
+    subjects: dict[tuple[str, str], tuple[list[Stored], list[StoredComparison]]] = {}
+    for entry in own.current:
+        subjects.setdefault(_key(entry.record), ([], []))[0].append(entry)
+    for compared in own.comparisons:
+        subjects.setdefault(_key(compared.comparison.a), ([], []))[1].append(compared)
+    for component, found in groupby(sorted(subjects), key=lambda key: key[0]):
+        yield Section(component, tuple(_subject(*subjects[key], own, between, cited) for key in found))
+
+
+def _key(record: Record) -> tuple[str, str]:
+    return record.variant.component, str(group_key(record))
+
+
+def _subject(
+    rows: Sequence[Stored], compared: Sequence[StoredComparison], own: Records, between: float, cited: Cited
+) -> Section:
+    first = rows[0].record if rows else compared[0].comparison.a
+    ceilings = best_ceilings(own.current, own.ceilings, first.machine.id, first.threads)
+    config = ", ".join(f"{name} {value}" for name, value in first.config.items())
+    parameters = counted(first.parameters, "parameter", form=",")
+    apart = [entry for entry in compared if not entry.comparison.sweep]
+    return Section(
+        title_without_machine(first),
+        blocks(
+            Text(f"{parameters}, {first.flops / 1e9:.2f} GFLOP a call. {config}."),
+            *(_sweep(each, _finals(each, compared), ceilings, between, cited) for each in reversed(_sweeps(rows))),
+            listed((_compared(entry, cited) for entry in apart), "Comparisons"),
+        ),
+    )
+
+
+def _compared(entry: StoredComparison, cited: Cited) -> Text:
+    made = entry.comparison
+    note = f" ({made.a.note})" if made.a.note else ""
+    return Text(f"{minute(made.created)} UTC: {sentence(made)}{note}", links=(cited(entry),))
+
+
+def _sweep(
+    rows: Sequence[Stored],
+    finals: Sequence[StoredComparison],
+    ceilings: KnownCeilings,
+    between: float,
+    cited: Cited,
+) -> Details:
+    """A sweep: the verdict, a row for each record that could run here, and what must be known of them."""
+    first, kept = rows[0].record, newest(rows)
+    held = sweep.held_rows(rows, contexts(rows, finals, ceilings, best_of=kept))
+    commit = f"{first.commit[:12]}{' with changes' if first.dirty else ''}" if first.commit else ""
+    versions = ", ".join(f"{name} {version}" for name, version in first.versions.items())
+    stale = [(entry, context.stale) for entry, _, context in held if context.stale is not None]
+    reasons = [
+        Text(f"{record.status}: {record.measurement.reason}", name_of(record))
+        for _, record, _ in held
+        if record.measurement.reason and record.status not in NEVER_RUN
+    ]
+    selftests = [selftest_text(record) for _, record, _ in held]
+    return Details(
+        f"{minute(first.created)} UTC, sweep {first.sweep}, {f'commit {commit}' if commit else 'outside a checkout'}",
+        blocks(
+            *(Text(note, "note") for note in sorted({entry.record.note for entry in rows if entry.record.note})),
+            *sweep.verdict(deployment(kept, finals, between)),
+            *(Text(f"{sentence(entry.comparison)}.", "Final", links=(cited(entry),)) for entry in finals),
+            sweep.rows_table(held, _KEYS, cited),
+            sweep.cannot_run(rows),
+            listed([*reasons, *filter(None, [overlapped_text(rows)]), *spread_lines(kept, rows), *selftests]),
+            Text(versions, "versions", "faint"),
+            sweep.stale_table(stale, cited),
+        ),
+    )
